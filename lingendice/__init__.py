@@ -1,0 +1,1 @@
+"""Stationary distributions and stationary ratios from logged transitions."""

@@ -1,0 +1,1 @@
+"""Numba functions on raw arrays. They know nothing of the rooms above them."""

@@ -1,0 +1,26 @@
+"""The one home of compiler options.
+
+Every kernel is compiled to machine code on first use and kept on disk. Kernels release
+the interpreter lock, so that threads run them side by side; none of them uses Numba's own
+thread pool, whose compile time is several times that of a plain function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from numba import njit
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(function: F) -> F:
+    """Compile a kernel with IEEE semantics: same bits on every run."""
+    return njit(cache=True, nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+
+
+def fused_kernel(function: F) -> F:
+    """Compile a kernel whose sums may be reordered and fused: for throughput loops."""
+    flags = {"reassoc", "contract", "nsz", "arcp"}
+    return njit(cache=True, nogil=True, error_model="numpy", fastmath=flags)(function)  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""One algorithm a file; ``iterate`` is the only outer loop."""
