@@ -119,7 +119,8 @@ def transition_matrix() -> sparse.csr_matrix:
 
 def expected_reward() -> NDArray[np.float64]:
     """Expected reward of every state and action, shape (2000, 6). It does not depend on chance."""
-    return _exact()[1].copy()
+    reward: NDArray[np.float64] = _exact()[1].copy()
+    return reward
 
 
 def check_policy(policy: ArrayLike) -> NDArray[np.float64]:
@@ -169,7 +170,8 @@ def stationary_law(policy: ArrayLike, gamma: float = 1.0) -> NDArray[np.float64]
         system = sparse.vstack([np.ones((1, N_STATES)), system[1:]])
         right_side[0] = 1.0
     law: NDArray[np.float64] = spsolve(system.tocsc(), right_side, permc_spec="MMD_AT_PLUS_A")
-    return law / law.sum()
+    law /= law.sum()
+    return law
 
 
 def policy_value(policy: ArrayLike, gamma: float = 1.0) -> float:
