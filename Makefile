@@ -45,7 +45,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.dev
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean:
 	rm -rf $(VENV) build dist site demo_output .pytest_cache .mypy_cache .ruff_cache \
