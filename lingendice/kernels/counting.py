@@ -1,0 +1,412 @@
+"""Turn transitions into sorted, duplicate-free (row, column) pairs.
+
+The key of a transition is ``row << column_bits | column``; its high bits name a *bucket*, its low
+``shift`` bits are the *local key*. The work goes in three steps, each parallel:
+
+1. ``partition_chunk`` groups one chunk of transitions by bucket, inside the chunk. A chunk fits the
+   second-level cache, so the scattered writes never reach main memory, and range checks cost no pass.
+2. ``tally_dense`` or ``tally_sorted`` walks the segments which one bucket has in all chunks, finds the
+   distinct local keys in order and counts them: by a table over all local keys where these are few,
+   by a radix sort where they are many. Either can also say, for each transition, its pair (``slot``);
+   ``add_weights``, ``add_values`` and ``add_deviations`` then sum over transitions in the order given.
+3. ``emit_pairs`` writes pairs to the final CSR arrays, ``emit_entries`` undoes the partition.
+
+Arrays in *partition order* hold transition ``t`` of chunk ``c`` at ``c * chunk_size + offset``; segment
+``(c, b)`` is ``offsets[c, b]:offsets[c, b + 1]`` inside chunk ``c``. An array of length zero stands for
+"not wanted". Local keys are uint32 where they fit, else int64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lingendice.kernels.jit import kernel
+
+_DIGIT_BITS = 11  # a radix table of 2**11 counters stays in the first-level cache
+_TINY = 48  # below this, insertion beats the cost of clearing radix tables
+
+
+@kernel
+def partition_chunk(row, column, n_rows, n_columns, column_bits, shift, keys, order, offsets):
+    """Group one chunk by bucket, stably; return the first position out of range, or -1.
+
+    ``keys`` takes local keys by bucket, ``order`` (if wanted) the position of each in the chunk, and
+    ``offsets[b]:offsets[b + 1]`` becomes the segment of bucket b. Two passes over the chunk.
+    """
+    local_mask = (np.int64(1) << shift) - 1
+    offsets[:] = 0
+    for i in range(row.size):
+        r = np.int64(row[i])
+        c = np.int64(column[i])
+        if r < 0 or r >= n_rows or c < 0 or c >= n_columns:
+            return i
+        offsets[(((r << column_bits) | c) >> shift) + 1] += 1
+    running = 0
+    for b in range(1, offsets.size):
+        length = offsets[b]
+        offsets[b] = running
+        running += length
+    # offsets[b + 1] is now the start of bucket b and becomes its end as the bucket fills.
+    if order.size == 0:
+        for i in range(row.size):
+            key = (np.int64(row[i]) << column_bits) | np.int64(column[i])
+            b = (key >> shift) + 1
+            position = offsets[b]
+            offsets[b] = position + 1
+            keys[position] = key & local_mask
+    else:
+        for i in range(row.size):
+            key = (np.int64(row[i]) << column_bits) | np.int64(column[i])
+            b = (key >> shift) + 1
+            position = offsets[b]
+            offsets[b] = position + 1
+            keys[position] = key & local_mask
+            order[position] = i
+    return -1
+
+
+@kernel
+def gather_chunk(source, order, target):
+    """Put a payload of one chunk into partition order."""
+    for i in range(order.size):
+        target[i] = source[order[i]]
+
+
+@kernel
+def histogram_chunk(row, column, n_rows, n_columns, column_bits, table):
+    """Count keys straight into a table over all of them; return the first position out of range, or -1."""
+    for i in range(row.size):
+        r = np.int64(row[i])
+        c = np.int64(column[i])
+        if r < 0 or r >= n_rows or c < 0 or c >= n_columns:
+            return i
+        table[(r << column_bits) | c] += 1
+    return -1
+
+
+@kernel
+def add_segments(keys, offsets, chunk_size, bucket, first_chunk, last_chunk, table):
+    """Count the local keys of one bucket in some chunks into a table over all local keys."""
+    for chunk in range(first_chunk, last_chunk):
+        base = chunk * chunk_size
+        for i in range(base + offsets[chunk, bucket], base + offsets[chunk, bucket + 1]):
+            table[keys[i]] += 1
+
+
+@kernel
+def collect_table(table, n_pairs, pair_key, pair_count):
+    """Append the keys counted in a table, in order, and turn the table into their slots."""
+    for key in range(table.size):
+        count = table[key]
+        if count != 0:
+            pair_key[n_pairs] = key
+            pair_count[n_pairs] = count
+            table[key] = n_pairs
+            n_pairs += 1
+    return n_pairs
+
+
+@kernel
+def look_up_slots(keys, offsets, chunk_size, bucket, first_chunk, last_chunk, table, slot):
+    """Give the transitions of one bucket in some chunks the slot which the table holds for their key."""
+    for chunk in range(first_chunk, last_chunk):
+        base = chunk * chunk_size
+        for i in range(base + offsets[chunk, bucket], base + offsets[chunk, bucket + 1]):
+            slot[i] = table[keys[i]]
+
+
+@kernel
+def tally_dense(keys, offsets, chunk_size, first_bucket, sizes, shift, pair_key, pair_count, pair_start, slot):
+    """Count buckets whose local keys are few: time O(transitions + 2**shift) a bucket."""
+    n_chunks = offsets.shape[0]
+    n_pairs = 0
+    table = np.zeros(np.int64(1) << shift, np.int64)
+    for b in range(sizes.size):
+        pair_start[b] = n_pairs
+        if sizes[b] == 0:
+            continue
+        bucket = first_bucket + b
+        add_segments(keys, offsets, chunk_size, bucket, 0, n_chunks, table)
+        n_pairs = collect_table(table, n_pairs, pair_key, pair_count)
+        if slot.size != 0:
+            look_up_slots(keys, offsets, chunk_size, bucket, 0, n_chunks, table, slot)
+        table[:] = 0
+    pair_start[sizes.size] = n_pairs
+    return n_pairs
+
+
+@kernel
+def _radix_plan(local, size, shift, table):
+    """Count every digit of every key in one pass; return the number of digits and their width."""
+    n_digits = (shift + _DIGIT_BITS - 1) // _DIGIT_BITS
+    width = (shift + n_digits - 1) // n_digits
+    mask = (np.int64(1) << width) - 1
+    table[:n_digits, : mask + 1] = 0
+    for i in range(size):
+        key = np.int64(local[i])
+        for digit in range(n_digits):
+            table[digit, (key >> (digit * width)) & mask] += 1
+    return n_digits, width
+
+
+@kernel
+def _digit_starts(counts, n_values, size):
+    """Turn counts of one digit into first positions; False if all keys share the digit."""
+    running = 0
+    for value in range(n_values):
+        count = counts[value]
+        if count == size:
+            return False
+        counts[value] = running
+        running += count
+    return True
+
+
+@kernel
+def _sort_keys(local, scratch, size, shift, table):
+    """Sort ``local[:size]`` by its low ``shift`` bits; True if the result is in ``scratch``."""
+    if size <= _TINY:
+        for i in range(1, size):
+            key = local[i]
+            j = i
+            while j > 0 and local[j - 1] > key:
+                local[j] = local[j - 1]
+                j -= 1
+            local[j] = key
+        return False
+    n_digits, width = _radix_plan(local, size, shift, table)
+    mask = (np.int64(1) << width) - 1
+    source = local
+    target = scratch
+    swapped = False
+    for digit in range(n_digits):
+        starts = table[digit]
+        if not _digit_starts(starts, mask + 1, size):
+            continue
+        for i in range(size):
+            key = source[i]
+            value = (np.int64(key) >> (digit * width)) & mask
+            position = starts[value]
+            starts[value] = position + 1
+            target[position] = key
+        source, target = target, source
+        swapped = not swapped
+    return swapped
+
+
+@kernel
+def _sort_order(local, order, scratch, size, shift, table):
+    """Sort the positions ``0 .. size - 1`` by their key; True if the result is in ``scratch``."""
+    for i in range(size):
+        order[i] = i
+    if size <= _TINY:
+        for i in range(1, size):
+            key = local[i]
+            j = i
+            while j > 0 and local[order[j - 1]] > key:
+                order[j] = order[j - 1]
+                j -= 1
+            order[j] = i
+        return False
+    n_digits, width = _radix_plan(local, size, shift, table)
+    mask = (np.int64(1) << width) - 1
+    source = order
+    target = scratch
+    swapped = False
+    for digit in range(n_digits):
+        starts = table[digit]
+        if not _digit_starts(starts, mask + 1, size):
+            continue
+        for i in range(size):
+            item = source[i]
+            value = (np.int64(local[item]) >> (digit * width)) & mask
+            position = starts[value]
+            starts[value] = position + 1
+            target[position] = item
+        source, target = target, source
+        swapped = not swapped
+    return swapped
+
+
+@kernel
+def gather_bucket(keys, offsets, chunk_size, bucket, first_chunk, last_chunk, start, local):
+    """Join the segments which one bucket has in some chunks, from ``local[start]`` on; return the end."""
+    for chunk in range(first_chunk, last_chunk):
+        base = chunk * chunk_size
+        for i in range(base + offsets[chunk, bucket], base + offsets[chunk, bucket + 1]):
+            local[start] = keys[i]
+            start += 1
+    return start
+
+
+@kernel
+def scatter_bucket(local, offsets, chunk_size, bucket, first_chunk, last_chunk, start, slot):
+    """Undo ``gather_bucket`` for an array that runs along the transitions of one bucket."""
+    for chunk in range(first_chunk, last_chunk):
+        base = chunk * chunk_size
+        for i in range(base + offsets[chunk, bucket], base + offsets[chunk, bucket + 1]):
+            slot[i] = local[start]
+            start += 1
+    return start
+
+
+@kernel
+def _append_runs(local, size, n_pairs, pair_key, pair_count):
+    """Append the distinct values of a sorted array and how often each occurs."""
+    if size == 0:
+        return n_pairs
+    run_start = 0
+    for i in range(1, size):
+        # Written at every step, kept where a run ends: no branch to mispredict.
+        pair_key[n_pairs] = local[i - 1]
+        pair_count[n_pairs] = i - run_start
+        ends = local[i] != local[i - 1]
+        n_pairs += ends
+        run_start = i if ends else run_start
+    pair_key[n_pairs] = local[size - 1]
+    pair_count[n_pairs] = size - run_start
+    return n_pairs + 1
+
+
+@kernel
+def _append_groups(local, by_key, size, n_pairs, pair_key, pair_count, local_slot):
+    """Append the distinct keys met in the order ``by_key``, and give every transition its slot."""
+    for i in range(size):
+        item = by_key[i]
+        if i == 0 or local[item] != local[by_key[i - 1]]:
+            pair_key[n_pairs] = local[item]
+            pair_count[n_pairs] = 0
+            n_pairs += 1
+        pair_count[n_pairs - 1] += 1
+        local_slot[item] = n_pairs - 1
+    return n_pairs
+
+
+@kernel
+def tally_sorted(keys, offsets, chunk_size, first_bucket, sizes, shift, pair_key, pair_count, pair_start, slot):
+    """Count buckets by a radix sort in cache: time O(transitions * shift / 11) a bucket."""
+    n_chunks = offsets.shape[0]
+    largest = sizes.max()
+    local = np.empty(largest, keys.dtype)
+    scratch = np.empty(largest, keys.dtype)
+    table = np.empty((max((shift + _DIGIT_BITS - 1) // _DIGIT_BITS, 1), 1 << _DIGIT_BITS), np.int32)
+    want_slots = slot.size != 0
+    order = np.empty(largest if want_slots else 0, np.int32)
+    order_scratch = np.empty(order.size, np.int32)
+    n_pairs = 0
+    for b in range(sizes.size):
+        pair_start[b] = n_pairs
+        size = sizes[b]
+        if size == 0:
+            continue
+        bucket = first_bucket + b
+        gather_bucket(keys, offsets, chunk_size, bucket, 0, n_chunks, 0, local)
+        if want_slots:
+            by_key, spare = order, order_scratch
+            if _sort_order(local, order, order_scratch, size, shift, table):
+                by_key, spare = order_scratch, order
+            n_pairs = _append_groups(local, by_key, size, n_pairs, pair_key, pair_count, spare)
+            scatter_bucket(spare, offsets, chunk_size, bucket, 0, n_chunks, 0, slot)
+        elif _sort_keys(local, scratch, size, shift, table):
+            n_pairs = _append_runs(scratch, size, n_pairs, pair_key, pair_count)
+        else:
+            n_pairs = _append_runs(local, size, n_pairs, pair_key, pair_count)
+    pair_start[sizes.size] = n_pairs
+    return n_pairs
+
+
+@kernel
+def add_weights(slot, weight, offsets, chunk_size, first_bucket, last_bucket, first_chunk, last_chunk, total):
+    """Add the weights of some transitions to their pairs."""
+    for bucket in range(first_bucket, last_bucket):
+        for chunk in range(first_chunk, last_chunk):
+            base = chunk * chunk_size
+            for i in range(base + offsets[chunk, bucket], base + offsets[chunk, bucket + 1]):
+                total[slot[i]] += weight[i]
+
+
+@kernel
+def add_values(
+    slot, value, weight, offsets, chunk_size, first_bucket, last_bucket, first_chunk, last_chunk, origin, excess
+):
+    """Add weighted values, measured from the first value of each pair (its origin, nan until met).
+
+    Equal values then have an excess of exactly zero, and so a mean that is exactly their value.
+    """
+    for bucket in range(first_bucket, last_bucket):
+        for chunk in range(first_chunk, last_chunk):
+            base = chunk * chunk_size
+            for i in range(base + offsets[chunk, bucket], base + offsets[chunk, bucket + 1]):
+                pair = slot[i]
+                if np.isnan(origin[pair]):
+                    origin[pair] = value[i]
+                difference = value[i] - origin[pair]
+                excess[pair] += difference if weight.size == 0 else weight[i] * difference
+
+
+@kernel
+def add_deviations(
+    slot, value, weight, offsets, chunk_size, first_bucket, last_bucket, first_chunk, last_chunk, mean, drift, m2
+):
+    """Add weighted deviations from the mean (``drift``, zero but for rounding) and their squares."""
+    for bucket in range(first_bucket, last_bucket):
+        for chunk in range(first_chunk, last_chunk):
+            base = chunk * chunk_size
+            for i in range(base + offsets[chunk, bucket], base + offsets[chunk, bucket + 1]):
+                pair = slot[i]
+                deviation = value[i] - mean[pair]
+                weighted = deviation if weight.size == 0 else weight[i] * deviation
+                drift[pair] += weighted
+                m2[pair] += weighted * deviation
+
+
+@kernel
+def shift_means(total, excess, mean):
+    """Turn origins into means; a pair of total weight zero has mean zero."""
+    for pair in range(total.size):
+        if total[pair] != 0:
+            mean[pair] += excess[pair] / total[pair]
+        else:
+            mean[pair] = 0.0
+        excess[pair] = 0.0
+
+
+@kernel
+def correct_moments(total, drift, mean, m2):
+    """Remove from mean and squares what rounding of the first mean left in them."""
+    for pair in range(total.size):
+        if total[pair] != 0:
+            correction = drift[pair] / total[pair]
+            mean[pair] += correction
+            m2[pair] = max(m2[pair] - correction * drift[pair], 0.0)
+        else:
+            m2[pair] = 0.0
+
+
+@kernel
+def emit_pairs(pair_key, pair_start, first_bucket, shift, column_bits, n_rows, offset, indices, indptr):
+    """Write the columns of consecutive buckets and the starts of all rows that begin in them."""
+    column_mask = (np.int64(1) << column_bits) - 1
+    last_bucket = first_bucket + pair_start.size - 1
+    row = ((first_bucket << shift) + column_mask) >> column_bits
+    last_row = min(((last_bucket << shift) + column_mask) >> column_bits, n_rows)
+    for bucket in range(first_bucket, last_bucket):
+        high = bucket << shift
+        for i in range(pair_start[bucket - first_bucket], pair_start[bucket - first_bucket + 1]):
+            key = high | np.int64(pair_key[i])
+            while row <= key >> column_bits:
+                indptr[row] = offset + i
+                row += 1
+            indices[offset + i] = key & column_mask
+    end = offset + pair_start[pair_start.size - 1]
+    while row < last_row:
+        indptr[row] = end
+        row += 1
+
+
+@kernel
+def emit_entries(slot, order, offsets, bucket_offset, entry):
+    """Write, for the transitions of one chunk in their own order, where their pair stands."""
+    for bucket in range(bucket_offset.size):
+        for i in range(offsets[bucket], offsets[bucket + 1]):
+            entry[order[i]] = bucket_offset[bucket] + slot[i]

@@ -1,0 +1,187 @@
+"""Add two counts: an associative operation with the empty counts as identity."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.counts import Counts, Episodes
+from lingendice.labels import Labels, union
+
+
+def merge(first: Counts, second: Counts) -> Counts:
+    """Counts of both logs together, over the union of their states and actions."""
+    if _is_identity(second):
+        return first
+    if _is_identity(first):
+        return second
+    first, second = _align(first, second)
+    n_columns = first.n_states + 1
+    keys = [_keys(counts, n_columns) for counts in (first, second)]
+    merged = np.union1d(*keys)
+    places = [np.searchsorted(merged, key) for key in keys]
+    count = _scatter_sum(merged.size, places, (first.count, second.count))
+    reward_count, mean, m2 = _merge_rewards(merged.size, places, first, second)
+    rows = merged // n_columns
+    indptr = np.searchsorted(rows, np.arange(first.n_cells + 1))
+    return Counts(
+        n_states=first.n_states,
+        n_actions=first.n_actions,
+        indptr=indptr.astype(np.int64),
+        indices=(merged % n_columns).astype(np.int32 if n_columns < 2**31 else np.int64),
+        count=count,
+        reward_count=reward_count,
+        reward_mean=mean,
+        reward_m2=m2,
+        initial_count=_add_optional(first.initial_count, second.initial_count),
+        state_labels=first.state_labels,
+        action_labels=first.action_labels,
+        episodes=_merge_episodes(first, second, places),
+        has_sample_size=first.has_sample_size and second.has_sample_size,
+    )
+
+
+def _is_identity(counts: Counts) -> bool:
+    """Counts over no states: they hold no transition and no label."""
+    return counts.n_states == 0 and not counts.n_actions
+
+
+def _align(first: Counts, second: Counts) -> tuple[Counts, Counts]:
+    """Bring both to the same states and actions, so that ids mean the same."""
+    if (first.n_actions is None) != (second.n_actions is None):
+        raise ValueError("a chain and an MDP cannot be merged: one log has actions, the other has none")
+    states, state_move = _common_labels("state", first.state_labels, second.state_labels)
+    actions, action_move = _common_labels("action", first.action_labels, second.action_labels)
+    n_states = len(states) if states is not None else max(first.n_states, second.n_states)
+    n_states = max(n_states, first.n_states, second.n_states)
+    n_actions = None
+    if first.n_actions is not None and second.n_actions is not None:
+        n_actions = max(len(actions) if actions is not None else 0, first.n_actions, second.n_actions)
+    first = replace(first.with_states(n_states, n_actions), state_labels=states, action_labels=actions)
+    second = _renumber(second.with_states(n_states, n_actions), state_move, action_move)
+    return first, replace(second, state_labels=states, action_labels=actions)
+
+
+def _common_labels(
+    kind: str, first: Labels | None, second: Labels | None
+) -> tuple[Labels | None, NDArray[np.int64] | None]:
+    if first is None and second is None:
+        return None, None
+    if first is None or second is None:
+        raise ValueError(f"one log has {kind} labels and the other bare ids; label both or neither")
+    return union(first, second)
+
+
+def _renumber(
+    counts: Counts, state_move: NDArray[np.int64] | None, action_move: NDArray[np.int64] | None
+) -> Counts:
+    """Move states and actions to new numbers of the same space."""
+    if state_move is None and action_move is None:
+        return counts
+    states = _complete(state_move, counts.n_states)
+    n_actions = counts.n_actions or 1
+    actions = _complete(action_move, n_actions)
+    columns = np.append(states, counts.n_states)
+    lengths = np.diff(counts.indptr)
+    cells = np.repeat(np.arange(counts.n_cells), lengths)
+    new_cells = states[cells // n_actions] * n_actions + actions[cells % n_actions]
+    new_columns = columns[counts.indices]
+    order = np.lexsort((new_columns, new_cells))
+    back = np.empty_like(order)
+    back[order] = np.arange(order.size)
+    episodes = counts.episodes
+    if episodes is not None:
+        episodes = episodes._replace(entry=back[episodes.entry], first_state=states[episodes.first_state])
+    initial = counts.initial_count
+    if initial is not None:
+        moved = np.zeros_like(initial)
+        moved[states] = initial
+        initial = moved
+    return replace(
+        counts,
+        indptr=np.searchsorted(new_cells[order], np.arange(counts.n_cells + 1)).astype(np.int64),
+        indices=new_columns[order].astype(counts.indices.dtype),
+        count=counts.count[order],
+        reward_count=None if counts.reward_count is None else counts.reward_count[order],
+        reward_mean=None if counts.reward_mean is None else counts.reward_mean[order],
+        reward_m2=None if counts.reward_m2 is None else counts.reward_m2[order],
+        initial_count=initial,
+        episodes=episodes,
+    )
+
+
+def _complete(move: NDArray[np.int64] | None, n: int) -> NDArray[np.int64]:
+    """A permutation of ``range(n)`` that extends ``move``; unlabelled spare numbers fill the rest."""
+    if move is None:
+        return np.arange(n)
+    rest = np.setdiff1d(np.arange(n), move)
+    return np.concatenate([move, rest])[:n]
+
+
+def _keys(counts: Counts, n_columns: int) -> NDArray[np.int64]:
+    cells = np.repeat(np.arange(counts.n_cells), np.diff(counts.indptr))
+    keys: NDArray[np.int64] = cells * n_columns + counts.indices
+    return keys
+
+
+def _scatter_sum(
+    size: int, places: list[NDArray[Any]], values: tuple[NDArray[Any], NDArray[Any]]
+) -> NDArray[Any]:
+    out = np.zeros(size, dtype=np.result_type(*values))
+    for place, value in zip(places, values, strict=True):
+        out[place] += value  # keys are distinct within one log
+    return out
+
+
+def _merge_rewards(
+    size: int, places: list[NDArray[Any]], first: Counts, second: Counts
+) -> tuple[NDArray[Any] | None, NDArray[np.float64] | None, NDArray[np.float64] | None]:
+    """Chan's pooled mean and M2; a log without rewards contributes a reward count of zero."""
+    if first.reward_mean is None and second.reward_mean is None:
+        return None, None, None
+    spread = []
+    for place, counts in zip(places, (first, second), strict=True):
+        n, mean, m2 = np.zeros(size, dtype=counts.count.dtype), np.zeros(size), np.zeros(size)
+        if (
+            counts.reward_mean is not None
+            and counts.reward_count is not None
+            and counts.reward_m2 is not None
+        ):
+            n[place], mean[place], m2[place] = counts.reward_count, counts.reward_mean, counts.reward_m2
+        spread.append((n, mean, m2))
+    (n1, mean1, m21), (n2, mean2, m22) = spread
+    n = n1 + n2
+    share = np.divide(n2, n, out=np.zeros(size), where=n > 0)
+    shift = mean2 - mean1
+    return n, mean1 + shift * share, m21 + m22 + shift * shift * n1 * share
+
+
+def _add_optional(first: NDArray[Any] | None, second: NDArray[Any] | None) -> NDArray[Any] | None:
+    if first is None:
+        return second
+    return first if second is None else first + second
+
+
+def _merge_episodes(first: Counts, second: Counts, places: list[NDArray[Any]]) -> Episodes | None:
+    """Episodes of both logs, where both kept theirs."""
+    a, b = first.episodes, second.episodes
+    if a is None or b is None:
+        return None
+    weight = None
+    if a.weight is not None or b.weight is not None:
+        weight = np.concatenate(
+            [np.ones(e.entry.size, dtype=np.int64) if e.weight is None else e.weight for e in (a, b)]
+        )
+    reward = None
+    if a.reward is not None and b.reward is not None:
+        reward = np.concatenate([a.reward, b.reward])
+    return Episodes(
+        entry=np.concatenate([places[0][a.entry], places[1][b.entry]]),
+        episode=np.concatenate([a.episode, b.episode + a.first_state.size]),
+        reward=reward,
+        weight=weight,
+        first_state=np.concatenate([a.first_state, b.first_state]),
+    )

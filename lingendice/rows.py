@@ -1,0 +1,29 @@
+"""Small helpers on compressed rows (CSR arrays) that need no compiler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def row_sums(indptr: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
+    """Sum of the entries of each row."""
+    sums = np.zeros(indptr.size - 1, dtype=values.dtype)
+    filled = np.flatnonzero(indptr[1:] > indptr[:-1])
+    if filled.size:
+        sums[filled] = np.add.reduceat(values, indptr[filled])
+    return sums
+
+
+def row_of_entry(indptr: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The row that each entry belongs to."""
+    return np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that cannot be written to; the array behind it stays as it was."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

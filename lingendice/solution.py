@@ -1,0 +1,347 @@
+"""What ``solve`` returns: a frozen record with derived quantities computed when first read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.checks import Floats, NotAvailableYet
+from lingendice.operator import EmpiricalOperator
+
+
+class Status(Enum):
+    """How a solve ended. Failing statuses name the likely cause and the next step."""
+
+    SOLVED = "solved"
+    SEVERAL_LAWS = "several stationary laws"
+    ITERATION_LIMIT = "iteration limit"
+    TIME_LIMIT = "time limit"
+    INTERRUPTED = "interrupted"
+    NOT_FINITE = "not finite"
+    STALLED = "stalled"
+
+    @property
+    def advice(self) -> str:
+        """Likely cause and next step; empty for a solved problem."""
+        return _ADVICE[self]
+
+
+_ADVICE = {
+    Status.SOLVED: "",
+    Status.SEVERAL_LAWS: (
+        "gamma=1 and the chain has more than one recurrent class: read sol.laws (one law a class), "
+        "pass initial= for the limit law from there, or take gamma < 1"
+    ),
+    Status.ITERATION_LIMIT: "max_iter was reached before tol; raise max_iter or tol, or leave max_iter out",
+    Status.TIME_LIMIT: "time_limit was reached before tol; this is the best law so far; raise time_limit or tol",
+    Status.INTERRUPTED: "interrupted by the user; the best law so far is returned",
+    Status.NOT_FINITE: "an iterate became NaN or infinite, probably by counts of extreme range; rescale them",
+    Status.STALLED: (
+        "the chain mixes too slowly for the iterations and its elimination would not fit in memory; "
+        "the best law so far is returned; raise max_iter, merge states, or take a smaller gamma"
+    ),
+}
+
+
+class SeveralLaws(ValueError):
+    """The stationary law was read although the chain has several."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during ``solve``; ``solution`` holds the best solution so far."""
+
+    def __init__(self, solution: Solution) -> None:
+        super().__init__("solve was interrupted; the best solution so far is in the exception's .solution")
+        self.solution = solution
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution:
+    """The stationary ratio tau = mu / p and what follows from it.
+
+    Arrays run over cells (states, or state-action pairs ``s * n_actions + a``); with ``ratio="state"``
+    over states. Nothing is shrunk: unsupported entries are nan in ``tau`` and False in ``supported``.
+    """
+
+    status: Status
+    gamma: float
+    method: str
+    reason: str
+    """Why this method was chosen."""
+    state_law: Floats | None
+    """Stationary law over states; None where there are several."""
+    state_laws: tuple[Floats, ...]
+    """One law over states for each recurrent class (gamma = 1)."""
+    residual: float
+    """L1 norm of mu - (1 - gamma) mu0 - gamma T' mu."""
+    error: float | None
+    """Error of the law: see ``error_kind``."""
+    error_kind: str
+    """"bound" (L1, proven), "estimate" (entrywise relative, extrapolated) or "direct" (rounding only)."""
+    condition: float | None
+    """Amplification of the last change behind an estimate, 1 / (1 - contraction)."""
+    n_iter: int
+    seconds: float
+    tol: float
+    source: EmpiricalOperator | Callable[[], EmpiricalOperator]
+    reward_range: tuple[float, float] | None = None
+    history: tuple[float, ...] = ()
+    threads: int = field(default=1)
+
+    # -- laws ---------------------------------------------------------------------------------
+
+    @cached_property
+    def operator(self) -> EmpiricalOperator:
+        """The empirical operator that was solved."""
+        return self.source if isinstance(self.source, EmpiricalOperator) else self.source()
+
+    @property
+    def converged(self) -> bool:
+        """Whether the answer (or every law, where there are several) meets ``tol``."""
+        return self.status in (Status.SOLVED, Status.SEVERAL_LAWS)
+
+    @property
+    def stationary(self) -> Floats:
+        """mu: the stationary law."""
+        return self._show(self._single())
+
+    @property
+    def laws(self) -> tuple[Floats, ...]:
+        """Every stationary law, one for each recurrent class."""
+        return tuple(self._show(law) for law in self.state_laws)
+
+    @cached_property
+    def data_law(self) -> Floats:
+        """p: how often each entry was seen leaving."""
+        law = self.operator.counts.data_law
+        return law if self._over_cells else law.reshape(self.operator.n_states, -1).sum(axis=1)
+
+    @property
+    def supported(self) -> NDArray[np.bool_]:
+        """Entries with data, where tau is defined."""
+        return self.data_law > 0
+
+    @cached_property
+    def tau(self) -> Floats:
+        """mu / p; nan where there is no data."""
+        mu, p = self.stationary, self.data_law
+        return np.divide(mu, p, out=np.full(mu.shape, np.nan), where=p > 0)
+
+    @cached_property
+    def cell_law(self) -> Floats:
+        """mu over cells, whatever ``ratio`` is shown."""
+        return self.operator.spread(self._single())
+
+    @property
+    def _over_cells(self) -> bool:
+        return self.operator.policy is None or self.operator.ratio == "state_action"
+
+    def _show(self, state_law: Floats) -> Floats:
+        return self.operator.spread(state_law) if self._over_cells else state_law
+
+    def _single(self) -> Floats:
+        if self.state_law is None:
+            raise SeveralLaws(
+                f"there are {len(self.state_laws)} stationary laws, one for each recurrent class; "
+                "read sol.laws, or pass initial= to solve for the limit law from a given start"
+            )
+        return self.state_law
+
+    # -- what the data cannot tell -------------------------------------------------------------
+
+    @cached_property
+    def leak(self) -> float:
+        """Stationary mass that the data do not identify: reached but never seen leaving.
+
+        With ``leak="absorb"`` it includes all that would have followed.
+        """
+        at_leaks = float(self.cell_law[~self.operator.seen].sum())
+        return at_leaks / (1.0 - self.gamma) if self.operator.leak_policy == "absorb" else at_leaks
+
+    @cached_property
+    def terminal_mass(self) -> float:
+        """Mass of the law that sits in terminal states, at zero reward (gamma < 1)."""
+        if self.gamma == 1.0:
+            return 0.0
+        return float(self.gamma / (1.0 - self.gamma) * (self.cell_law @ self.operator.ended))
+
+    @cached_property
+    def effective_sample_size(self) -> float | None:
+        """N (E_p tau)^2 / E_p tau^2; None for a matrix without a sample size."""
+        counts = self.operator.counts
+        if not counts.has_sample_size:
+            return None
+        tau, p = self.tau[self.supported], self.data_law[self.supported]
+        return float(counts.total * (p @ tau) ** 2 / (p @ tau**2))
+
+    # -- value ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _known_reward(self) -> NDArray[np.bool_]:
+        reward = self.operator.reward
+        if reward is None:
+            raise ValueError("the data hold no rewards; pass reward= to solve, or to Counts.from_transitions")
+        return self.operator.seen & np.isfinite(reward)
+
+    @cached_property
+    def value(self) -> float | None:
+        """Per-step value sum p tau r / (1 - leak); None where no reward is known."""
+        if self.operator.reward is None:
+            return None
+        known = self._known_reward
+        reward = np.where(known, self.operator.reward, 0.0)
+        identified = (
+            1.0 - float(self.cell_law[~known].sum())
+            if self.operator.leak_policy != "absorb"
+            else 1.0 - self.leak
+        )
+        return float(self.cell_law @ reward) / identified if identified > 0 else math.nan
+
+    @cached_property
+    def value_bounds(self) -> tuple[float, float] | None:
+        """Hard bounds on the value whatever happens past the data (``leak="absorb"`` and gamma < 1)."""
+        if self.operator.reward is None or self.operator.leak_policy != "absorb":
+            return None
+        known = self._known_reward
+        reward = self.operator.reward[known]
+        low, high = self.reward_range or (float(reward.min()), float(reward.max()))
+        identified = float(self.cell_law[known] @ reward)
+        return identified + self.leak * low, identified + self.leak * high
+
+    @cached_property
+    def state_values(self) -> Floats:
+        """V over states: discounted values (1 / (1 - gamma) scale), or the bias function at gamma = 1."""
+        from lingendice.solvers.adjoint import solve_adjoint
+
+        return solve_adjoint(
+            self.operator.chain, self.gamma, self._mean_reward, self._single(), self.tol, self.threads
+        )
+
+    @cached_property
+    def q_values(self) -> Floats:
+        """Q over cells: r + gamma E V(s') (minus the value at gamma = 1); unseen cells earn the value."""
+        expected = self.gamma * self.operator.expected_next(self.state_values)
+        q: Floats = self._filled_reward + expected
+        return q - self.value if self.gamma == 1.0 and self.value is not None else q
+
+    @cached_property
+    def gap(self) -> float | None:
+        """Primal-dual gap of the value: 0 up to rounding proves it; None where no reward is known.
+
+        The value is the optimum of a linear program over laws; V, raised until it is feasible, bounds
+        it from above: gap = (1 - gamma) mu0 V + max(r + gamma P V - V) - value.
+        """
+        if self.operator.reward is None or self.state_law is None or self.value is None:
+            return None
+        v = self.state_values
+        excess = self._mean_reward + self.gamma * self.operator.chain.pull(v) - v
+        visited = self.state_law > 0
+        bound = float(excess[visited].max())
+        if self.gamma < 1.0 and self.operator.initial is not None:
+            bound = max(bound, 0.0) + (1.0 - self.gamma) * float(self.operator.initial @ v)
+        return bound - self.value
+
+    @cached_property
+    def _filled_reward(self) -> Floats:
+        # Dividing by 1 - leak is the same as letting unseen cells earn the value itself.
+        known = self._known_reward
+        return np.where(known, self.operator.reward, self.value)
+
+    @cached_property
+    def _mean_reward(self) -> Floats:
+        return self.operator.gather(self._filled_reward)
+
+    def interval(self, level: float = 0.95, of: Any = "value", method: str = "influence") -> Any:
+        """Confidence interval of the value, the law, or any function on cells."""
+        raise NotAvailableYet(
+            "solution.interval", "see sol.effective_sample_size and sol.leak for how far to trust it"
+        )
+
+    # -- for people and machines -----------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types: nan and infinity become None."""
+        single = self.state_law is not None
+        counts = self.operator.counts
+        return {
+            "status": self.status.name.lower(),
+            "converged": self.converged,
+            "advice": self.status.advice,
+            "gamma": self.gamma,
+            "method": self.method,
+            "reason": self.reason,
+            "ratio": self.operator.ratio,
+            "n_states": counts.n_states,
+            "n_actions": counts.n_actions,
+            "transitions": counts.total if counts.has_sample_size else None,
+            "value": _json_number(self.value if single else None),
+            "gap": _json_number(self.gap if single else None),
+            "residual": _json_number(self.residual),
+            "error": _json_number(self.error),
+            "error_kind": self.error_kind,
+            "condition": _json_number(self.condition),
+            "n_iter": self.n_iter,
+            "seconds": _json_number(self.seconds),
+            "leak": _json_number(self.leak if single else None),
+            "terminal_mass": _json_number(self.terminal_mass if single else None),
+            "effective_sample_size": _json_number(self.effective_sample_size if single else None),
+            "stationary": _json_array(self.stationary) if single else None,
+            "tau": _json_array(self.tau) if single else None,
+            "laws": [_json_array(law) for law in self.laws],
+            "state_labels": None
+            if counts.state_labels is None
+            else [str(name) for name in counts.state_labels],
+        }
+
+    def __repr__(self) -> str:
+        return f"Solution({self.status.value}, gamma={self.gamma:g}, method={self.method!r})"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<22} {text}" for name, text in self._table())
+
+    def _table(self) -> list[tuple[str, str]]:
+        counts = self.operator.counts
+        rows = [
+            ("Solution", f"{self.status.value}, by {self.method} ({self.reason})"),
+            ("data", repr(counts)),
+        ]
+        rows.append(("gamma", f"{self.gamma:g}"))
+        if self.state_law is None:
+            rows.append(("laws", f"{len(self.state_laws)}, one for each recurrent class (sol.laws)"))
+        else:
+            if self.value is not None:
+                rows.append(("value per step", f"{self.value:.6g}"))
+            rows.append(("leak", f"{self.leak:.2%} of the stationary mass lies where there is no data"))
+            if self.effective_sample_size is not None:
+                rows.append(
+                    ("effective sample size", f"{self.effective_sample_size:,.0f} of {counts.total:,.6g}")
+                )
+        rows.append(("residual", f"{self.residual:.1e}"))
+        if self.error is not None:
+            rows.append((f"error ({self.error_kind})", f"{self.error:.1e}"))
+        if self.n_iter:
+            rows.append(("iterations", f"{self.n_iter:,}"))
+        rows.append(("time", f"{self.seconds * 1e3:.3g} ms"))
+        if self.status.advice:
+            rows.append(("next step", self.status.advice))
+        return rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        state["source"] = self.operator
+        return state
+
+
+def _json_number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _json_array(values: Floats) -> list[float | None]:
+    return [value if math.isfinite(value) else None for value in values.tolist()]

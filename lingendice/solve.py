@@ -1,0 +1,318 @@
+"""``solve``: validate, choose, run. No algorithm lives here."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lingendice.checks import NotAvailableYet, require_choice, require_gamma, require_number
+from lingendice.compose import Choices, compose
+from lingendice.counts import Counts
+from lingendice.operator import EmpiricalOperator
+from lingendice.parallel import resolve_threads
+from lingendice.solution import Interrupted, Solution, Status
+from lingendice.solvers.iterate import Controls, Outcome, Stop
+
+METHODS = ("auto", "gth", "elimination", "gauss-seidel", "aggregation")
+LEAK_WARNING = 0.01
+
+
+class LeakWarning(UserWarning):
+    """More than 1 % of the stationary mass lies where there is no data."""
+
+
+def solve(
+    data: Any,
+    gamma: float = 1.0,
+    *,
+    policy: ArrayLike | None = None,
+    behaviour: ArrayLike | None = None,
+    reward: ArrayLike | None = None,
+    initial: ArrayLike | None = None,
+    ratio: str = "auto",
+    leak: str = "restart",
+    restart: ArrayLike | None = None,
+    unseen: str = "auto",
+    terminal: str = "auto",
+    ridge: float | str | None = None,
+    clone: float | str | None = None,
+    smoothing: float | tuple[float, ArrayLike] | str | None = None,
+    features: Any = None,
+    dual_features: Any = None,
+    divergence: str = "chi2",
+    penalty: float = 1.0,
+    normalise: str = "penalty",
+    bound: float | None = None,
+    reward_range: tuple[float, float] | None = None,
+    method: str = "auto",
+    tol: float = 1e-10,
+    max_iter: int | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    device: str = "cpu",
+    progress: bool = False,
+    warm_start: Any = None,
+    options: dict[str, Any] | None = None,
+) -> Solution:
+    """Estimate the stationary law mu and the ratio tau = mu / p from counted transitions.
+
+    Solves ``mu = (1 - gamma) mu0 + gamma T' mu``, ``sum mu = 1``, with T the empirical operator of the
+    data under ``policy``. Rows are sources; rows of a transition matrix sum to 1.
+
+    Parameters
+    ----------
+    data
+        :class:`Counts`, or a square matrix of counts or probabilities (nested list, array, SciPy
+        sparse), or a NetworkX graph. A sparse matrix is referred to, not copied: do not change it
+        while the solution is in use.
+    gamma
+        In (0, 1]; 1 is the average-reward (undiscounted) law.
+    policy
+        Target policy, (n_states, n_actions), or one action a state. Without it the logged chain.
+    behaviour
+        Logged action probabilities for ``ratio="state"``; cloned from the counts when left out.
+    reward
+        Rewards by state, or by state and action, in place of the logged ones.
+    initial
+        Law of the first state. Default: the logged first states where episodes are known; else uniform
+        for a chain at gamma < 1. At gamma = 1 it matters only to chains with several recurrent classes.
+    ratio
+        ``"state_action"`` (default with a policy) or ``"state"``.
+    leak
+        What happens past a cell that was reached but never seen leaving: ``"restart"`` from the law
+        ``restart``, ``"absorb"`` (gamma < 1; gives ``value_bounds``), or ``"error"``.
+    restart
+        That law over states; default ``initial`` (gamma < 1) or the data law (gamma = 1). PageRank's
+        dangling vector.
+    unseen
+        Mass of target actions never logged in a state: ``"leak"``, ``"renormalise"`` to logged actions,
+        or ``"mean"`` of the state's logged transitions. Default: leak for state-action ratios,
+        renormalise for state ratios.
+    terminal
+        Terminal transitions are ``"absorb"``-ed at zero reward (default for gamma < 1) or
+        ``"restart"`` from the initial law (default for gamma = 1).
+    clone
+        Strength c of shrinking the cloned behaviour toward the target, for ``ratio="state"``.
+    smoothing
+        Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, law).
+    reward_range
+        (lowest, highest) possible reward, for ``value_bounds``; default the range seen.
+    method
+        ``"auto"``, or ``"gth"`` (dense elimination), ``"elimination"`` (sparse), ``"gauss-seidel"``,
+        ``"aggregation"``.
+    tol
+        L1 error of the law for gamma < 1; entrywise relative error for iterations at gamma = 1.
+    max_iter, time_limit
+        End early with the best so far; ``status`` says so.
+    progress
+        Show a line on standard error during long work.
+    options
+        ``{"on_interrupt": "return"}`` returns the best so far on Ctrl-C instead of raising.
+
+    Returns
+    -------
+    Solution
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> lg.solve([[90, 10], [30, 70]]).stationary
+    array([0.75, 0.25])
+    """
+    started = time.perf_counter()
+    if type(data) is np.ndarray and data.ndim == 2:
+        from lingendice.solvers.small import solve_small
+
+        given = (
+            policy, behaviour, reward, initial, restart, ridge, clone, smoothing, features, dual_features,
+            bound, reward_range, max_iter, time_limit, warm_start, options,
+        )  # fmt: skip
+        words = (ratio, leak, unseen, terminal, method, device, divergence, normalise)
+        if words == _PLAIN_WORDS and all(option is None for option in given):
+            solution = solve_small(data, gamma, tol, started)
+            if solution is not None:
+                return solution
+    _refuse_unavailable(
+        ridge, features, dual_features, divergence, penalty, normalise, bound, device, warm_start
+    )
+    require_choice("method", method, METHODS)
+    require_number("seed", seed)
+    on_interrupt = _read_options(options)
+    controls = Controls(
+        tol=_positive("tol", tol),
+        max_iter=None if max_iter is None else int(_positive("max_iter", max_iter)),
+        time_limit=None if time_limit is None else _positive("time_limit", time_limit),
+        threads=resolve_threads(threads),
+        progress=progress,
+        started=started,
+    )
+    counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+    choices = Choices(
+        gamma=require_gamma(gamma),
+        policy=policy,
+        behaviour=behaviour,
+        reward=reward,
+        initial=initial,
+        ratio=ratio,
+        leak=leak,
+        restart=restart,
+        unseen=unseen,
+        terminal=terminal,
+        clone=clone,
+        smoothing=smoothing,
+    )
+    solution = _run(
+        compose(counts, choices), initial is not None, method, controls, _reward_range(reward_range)
+    )
+    if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
+        raise Interrupted(solution)
+    return solution
+
+
+_PLAIN_WORDS = ("auto", "restart", "auto", "auto", "auto", "cpu", "chi2", "penalty")
+
+
+def _run(
+    operator: EmpiricalOperator,
+    follow_initial: bool,
+    method: str,
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+) -> Solution:
+    from lingendice.solvers.exact import stationary_laws
+
+    laws = stationary_laws(operator.chain, operator.gamma, operator.initial, follow_initial, method, controls)
+    outcome = laws.outcome
+    residual = outcome.residual if operator.policy is None and laws.single is not None else None
+    if residual is None:
+        residual = max(float(np.abs(operator.residual(operator.spread(law))).sum()) for law in laws.every)
+    error, kind = outcome.error, outcome.error_kind
+    if operator.gamma < 1.0:
+        error, kind = residual / (1.0 - operator.gamma), "bound"
+    solution = Solution(
+        status=_status(outcome, laws.single is None),
+        gamma=operator.gamma,
+        method=outcome.method,
+        reason=outcome.reason,
+        state_law=laws.single,
+        state_laws=laws.every,
+        residual=residual,
+        error=error,
+        error_kind=kind,
+        condition=outcome.condition,
+        n_iter=outcome.n_iter,
+        seconds=controls.elapsed(),
+        tol=controls.tol,
+        source=operator,
+        reward_range=reward_range,
+        history=outcome.history,
+        threads=controls.threads,
+    )
+    _mind_the_leak(solution)
+    return solution
+
+
+def _status(outcome: Outcome, several: bool) -> Status:
+    if outcome.stopped is not None:
+        return _STOPPED[outcome.stopped]
+    if not outcome.converged:
+        return Status.STALLED
+    return Status.SEVERAL_LAWS if several else Status.SOLVED
+
+
+_STOPPED = {
+    Stop.ITERATIONS: Status.ITERATION_LIMIT,
+    Stop.TIME: Status.TIME_LIMIT,
+    Stop.INTERRUPT: Status.INTERRUPTED,
+    Stop.NOT_FINITE: Status.NOT_FINITE,
+}
+
+
+def _mind_the_leak(solution: Solution) -> None:
+    """Say, or refuse, what the data cannot tell."""
+    operator = solution.operator
+    if solution.state_law is None or operator.seen.all():
+        return
+    mass = np.where(operator.seen, 0.0, solution.cell_law)
+    if operator.leak_policy == "error" and mass.any():
+        cell = int(mass.argmax())
+        raise ValueError(
+            f"{_cell_name(operator, cell)} is reached but was never seen leaving "
+            f"({mass.sum():.2%} of the stationary mass lies in such cells); "
+            'add data there, or choose leak="restart" or leak="absorb"'
+        )
+    if operator.leak_policy == "restart" and solution.leak > LEAK_WARNING and operator.counts.has_sample_size:
+        warnings.warn(
+            f"{solution.leak:.1%} of the stationary mass lies where there is no data, first of all "
+            f"{_cell_name(operator, int(mass.argmax()))}; the value leaves it out. See lingendice.audit",
+            LeakWarning,
+            stacklevel=4,
+        )
+
+
+def _cell_name(operator: EmpiricalOperator, cell: int) -> str:
+    counts = operator.counts
+    if counts.n_actions is None:
+        return f"state {counts.label_of(cell)!r}"
+    state, action = divmod(cell, counts.n_actions)
+    label = action if counts.action_labels is None else counts.action_labels[action]
+    return f"action {label!r} in state {counts.label_of(state)!r}"
+
+
+def _positive(name: str, value: Any) -> float:
+    number = require_number(name, value)
+    if number == 0:
+        raise ValueError(f"{name} must be positive, got {value!r}")
+    return number
+
+
+def _reward_range(given: tuple[float, float] | None) -> tuple[float, float] | None:
+    if given is None:
+        return None
+    low, high = (require_number("reward_range", bound, at_least=-np.inf) for bound in given)
+    if low > high:
+        raise ValueError(f"reward_range must be (lowest, highest), got {given!r}")
+    return low, high
+
+
+def _read_options(options: dict[str, Any] | None) -> str:
+    known = {"on_interrupt": "raise"} | (options or {})
+    unknown = sorted(set(known) - {"on_interrupt"})
+    if unknown:
+        raise ValueError(f"options has no entry {unknown[0]!r} for this method; known: 'on_interrupt'")
+    return require_choice("options['on_interrupt']", known["on_interrupt"], ("raise", "return"))
+
+
+def _refuse_unavailable(
+    ridge: Any,
+    features: Any,
+    dual_features: Any,
+    divergence: str,
+    penalty: float,
+    normalise: str,
+    bound: float | None,
+    device: str,
+    warm_start: Any,
+) -> None:
+    exact = "leave it out: the exact tabular answer does not depend on it"
+    if ridge is not None and ridge != 0:
+        raise NotAvailableYet("ridge", "leave it out for the exact (ridge 0) answer, or use smoothing=")
+    if features is not None or dual_features is not None:
+        raise NotAvailableYet("features / dual_features", "leave them out for the tabular answer")
+    if divergence != "chi2":
+        raise NotAvailableYet(f"divergence={divergence!r}", exact)
+    if require_number("penalty", penalty) != 1.0:
+        raise NotAvailableYet("penalty", exact)
+    if normalise != "penalty":
+        raise NotAvailableYet(f"normalise={normalise!r}", exact)
+    if bound is not None:
+        raise NotAvailableYet("bound", exact)
+    if warm_start is not None:
+        raise NotAvailableYet("warm_start", "leave it out: exact solvers need no start")
+    if device != "cpu":
+        raise NotAvailableYet(f"device={device!r}", 'use device="cpu"')

@@ -1,0 +1,64 @@
+"""The short way through ``solve`` for a plain dense chain: no graph, no sparse matrix, microseconds."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.checks import require_gamma
+from lingendice.compose import Choices, compose
+from lingendice.counts import Counts
+from lingendice.operator import EmpiricalOperator
+from lingendice.solution import Solution, Status
+
+LARGEST = 1000
+"""States up to which dense elimination of a full matrix is the fastest exact method."""
+
+
+def solve_small(matrix: NDArray[Any], gamma: Any, tol: float, started: float) -> Solution | None:
+    """Solve an irreducible dense chain, or return None for the long way to solve or to complain."""
+    from lingendice.kernels.gth_dense import gth_dense, is_irreducible_dense
+    from lingendice.kernels.small import dense_residual, prepare_dense
+
+    n = matrix.shape[0]
+    if n != matrix.shape[1] or not 0 < n <= LARGEST or matrix.dtype not in _PLAIN_DTYPES:
+        return None
+    gamma = require_gamma(gamma)
+    if matrix.dtype.itemsize != 8 or not matrix.flags.c_contiguous:
+        matrix = np.ascontiguousarray(matrix, dtype=np.int64 if matrix.dtype.kind in "iu" else np.float64)
+    ok, rates, _ = prepare_dense(matrix, gamma)
+    if not ok or not is_irreducible_dense(rates):
+        return None
+    nodes, trusted = gth_dense(rates)
+    if not trusted:
+        return None
+    law = nodes if gamma == 1.0 else nodes[:n] / nodes[:n].sum()
+    residual = dense_residual(rates, law, gamma)
+    return Solution(
+        status=Status.SOLVED,
+        gamma=gamma,
+        method="gth",
+        reason=_REASON,
+        state_law=law,
+        state_laws=(law,),
+        residual=residual,
+        error=None if gamma == 1.0 else residual / (1.0 - gamma),
+        error_kind="direct" if gamma == 1.0 else "bound",
+        condition=None,
+        n_iter=0,
+        seconds=time.perf_counter() - started,
+        tol=tol,
+        source=partial(_operator, matrix.copy(), gamma),
+    )
+
+
+_REASON = "a small dense chain"
+_PLAIN_DTYPES = frozenset(np.dtype(kind) for kind in ("f8", "f4", "i8", "i4", "i2", "i1", "u4", "u2", "u1"))
+
+
+def _operator(matrix: NDArray[Any], gamma: float) -> EmpiricalOperator:
+    return compose(Counts.from_matrix(matrix), Choices(gamma=gamma))
