@@ -92,6 +92,7 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         ended=ended if ends == "absorb" else np.zeros(counts.n_cells),
         reward=_cell_reward(counts, choices.reward),
         leak_policy=leak,
+        choices=choices,
     )
 
 

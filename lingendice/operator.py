@@ -101,6 +101,8 @@ class EmpiricalOperator:
     """Share of each cell's transitions that ended in a terminal state and were absorbed."""
     reward: Floats | None
     leak_policy: str
+    choices: Any = None
+    """The :class:`lingendice.compose.Choices` it was built from: what to repeat on resampled counts."""
 
     @property
     def n_states(self) -> int:
