@@ -252,9 +252,7 @@ def _check(bad: list[int], row: Array, column: Array, plan: _Plan) -> None:
     """Raise for the first position that a task, in the order of tasks, found out of range."""
     position = next((position for position in bad if position >= 0), -1)
     if position >= 0:
-        raise PairRangeError(
-            position, int(row[position]), int(column[position]), plan.n_rows, plan.n_columns
-        )
+        raise PairRangeError(position, int(row[position]), int(column[position]), plan.n_rows, plan.n_columns)
 
 
 def _partition(
@@ -345,7 +343,9 @@ def _tally(parts: _Partition, plan: _Plan, threads: int) -> list[_Group]:
     def task(first: int, last: int) -> _Group | None:
         if first in large:
             return None
-        return _add_payloads(_tally_group(parts, plan, first, sizes[first:last]), parts, int(sizes[first:last].sum()))
+        return _add_payloads(
+            _tally_group(parts, plan, first, sizes[first:last]), parts, int(sizes[first:last].sum())
+        )
 
     groups = run_all([partial(task, *bound) for bound in bounds], threads)
     split = _tally_large_table if plan.dense else _tally_large_keys
@@ -441,9 +441,7 @@ def _add_payloads(group: _Group, parts: _Partition, size: int) -> _Group:
     return group
 
 
-def _emit(
-    groups: list[_Group], plan: _Plan, parts: _Partition | None, n: int, threads: int
-) -> PairCounts:
+def _emit(groups: list[_Group], plan: _Plan, parts: _Partition | None, n: int, threads: int) -> PairCounts:
     """Join groups into CSR arrays, and entries where ``parts`` is given."""
     starts = np.zeros(len(groups) + 1, np.int64)
     np.cumsum([group.key.size for group in groups], out=starts[1:])

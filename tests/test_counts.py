@@ -58,7 +58,9 @@ def test_labels_of_every_kind_are_mapped_and_kept():
     tuples = lg.Counts.from_transitions([(1, 2), (3, 4)], [(3, 4), (1, 2)], action=["go", "stop"])
     assert tuples.state_labels == ((1, 2), (3, 4))
     assert tuples.action_labels == ("go", "stop")
-    frame = pd.DataFrame({"s": pd.Categorical(["x", "y"], ["y", "x", "z"]), "t": pd.Categorical(["y", "x"], ["y", "x", "z"])})
+    frame = pd.DataFrame(
+        {"s": pd.Categorical(["x", "y"], ["y", "x", "z"]), "t": pd.Categorical(["y", "x"], ["y", "x", "z"])}
+    )
     categories = lg.Counts.from_transitions(frame["s"], frame["t"])
     assert categories.state_labels == ("y", "x", "z")
     assert as_counter(categories) == Counter({(1, 0): 1, (0, 1): 1})
@@ -186,13 +188,17 @@ logs = st.lists(
 
 
 def build(rows, labelled):
-    state, action, following, reward = (list(column) for column in zip(*rows, strict=True)) if rows else ([],) * 4
+    state, action, following, reward = (
+        (list(column) for column in zip(*rows, strict=True)) if rows else ([],) * 4
+    )
     if not rows:
         return lg.Counts.empty()
     if labelled:
         state, following = [f"s{i}" for i in state], [f"s{i}" for i in following]
         action = [f"a{i}" for i in action]
-    return lg.Counts.from_transitions(state, following, action, np.array(reward, float), episode=[0] * len(state))
+    return lg.Counts.from_transitions(
+        state, following, action, np.array(reward, float), episode=[0] * len(state)
+    )
 
 
 @settings(max_examples=60, deadline=None)
