@@ -17,9 +17,10 @@ Array = np.ndarray[Any, Any]
 _CHUNK = 1 << 17  # transitions partitioned at a time: the output of a chunk stays in the second-level cache
 _CHUNKS_A_TASK = 4
 _MAX_BUCKET_BITS = 11
-_DENSE_BITS = 13  # local keys of a dense bucket: a table of 2**13 counters
+_DENSE_BITS = 16  # local keys of a dense bucket: a table of 2**16 counters stays in that cache too
 _TABLE_BITS = 15  # tables over all pairs, up to this size, need no partition
 _GROUP = 1 << 18  # transitions of consecutive buckets which one task tallies
+_GROUPS_A_WAVE = 4  # groups for each thread between two joins
 _GROUP_ROWS = 1 << 23
 _LARGE = 1 << 21  # transitions of one bucket beyond which it is split again
 _STRETCH = 1 << 23  # transitions one kernel call may walk: a few hundredths of a second
@@ -155,12 +156,14 @@ def count_pairs(
     plan = _make_plan(row.size, n_rows, n_columns, row_bits, column_bits)
     want_slots = want_entry or weight is not None or value is not None
     if plan.dense and row_bits + column_bits <= _TABLE_BITS and not want_slots:
-        groups = [_tally_table(row, column, plan, threads)]
-        plan = plan._replace(shift=row_bits + column_bits, n_buckets=1)
-        return _emit(groups, plan, None, 0, threads)
+        group = _tally_table(row, column, plan, threads)
+        writer = _Writer(plan._replace(shift=row_bits + column_bits, n_buckets=1), group.key.size, np.int64)
+        writer.append([group], 1)
+        return writer.finish()
     parts = _partition(row, column, weight, value, plan, want_slots, threads)
-    groups = _tally(parts, plan, threads)
-    return _emit(groups, plan, parts if want_entry else None, row.size, threads)
+    writer = _tally(parts, plan, threads)
+    entry = _entries(parts, writer, threads) if want_entry else None
+    return writer.finish()._replace(entry=entry)
 
 
 def _integers(array: Array, name: str) -> Array:
@@ -219,12 +222,12 @@ def _count_renamed(
 
 def _make_plan(n: int, n_rows: int, n_columns: int, row_bits: int, column_bits: int) -> _Plan:
     bits = row_bits + column_bits
-    dense = n_rows << column_bits <= 4 * n and bits - _MAX_BUCKET_BITS <= _DENSE_BITS + 4
+    dense = n_rows << column_bits <= 4 * n and bits - _MAX_BUCKET_BITS <= _DENSE_BITS
     if dense:
         wanted = max(bits - _DENSE_BITS, 5 if n > _CHUNK else 0)
     else:
-        # Buckets of some 2**13 transitions sort in cache; a few more where keys then fit 32 bits.
-        wanted = max((n >> 13).bit_length(), bits - 32, (n_rows // _GROUP_ROWS).bit_length())
+        # Buckets of some 2**16 transitions sort in cache; a few more where keys then fit 32 bits.
+        wanted = max((n >> 16).bit_length(), bits - 32, (n_rows // _GROUP_ROWS).bit_length())
     shift = bits - min(wanted, _MAX_BUCKET_BITS, bits)
     n_buckets = ((((n_rows - 1) << column_bits) | (n_columns - 1)) >> shift) + 1
     return _Plan(
@@ -337,40 +340,51 @@ def _group_bounds(sizes: Array, plan: _Plan) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _tally(parts: _Partition, plan: _Plan, threads: int) -> list[_Group]:
+def _tally(parts: _Partition, plan: _Plan, threads: int) -> _Writer:
+    """Tally groups of buckets, a wave of them side by side, and append each wave to the result."""
     sizes = np.diff(parts.offsets, axis=1).sum(axis=0, dtype=np.int64)
     bounds = list(_group_bounds(sizes, plan))
-    large = {first for first, last in bounds if last - first == 1 and sizes[first] > _LARGE}
-
-    def task(first: int, last: int) -> _Group | None:
-        if first in large:
-            return None
-        return _add_payloads(_tally_group(parts, plan, first, sizes[first:last]), parts, int(sizes[first:last].sum()))
-
-    groups = run_all([partial(task, *bound) for bound in bounds], threads)
-    split = _tally_large_table if plan.dense else _tally_large_keys
-    return [
-        _add_payloads(split(parts, plan, first, int(sizes[first]), threads), parts, int(sizes[first]))
-        if group is None
-        else group
-        for group, (first, _) in zip(groups, bounds, strict=True)
+    work = [int(sizes[first:last].sum()) for first, last in bounds]
+    room = max((size for size in work if size <= _LARGE), default=0) + 1
+    wave_length = 1 if threads == 1 else _GROUPS_A_WAVE * threads
+    # Scratch is used again in every wave: it stays in cache, and its pages are mapped once.
+    scratch = [
+        (np.empty(room, plan.key_type), np.empty(room, np.int32)) for _ in range(min(wave_length, len(bounds)))
     ]
+    total_type = np.int64 if parts.weight is None else parts.weight.dtype.type
+    writer = _Writer(plan, parts.keys.size, total_type, parts.value is not None)
+    split = _tally_large_table if plan.dense else _tally_large_keys
+
+    def task(index: int, key: Array, count: Array) -> _Group:
+        first, last = bounds[index]
+        group = _tally_group(parts, plan, first, sizes[first:last], key, count)
+        return _add_payloads(group, parts, work[index])
+
+    start = 0
+    while start < len(bounds):
+        stop = start
+        while stop < len(bounds) and stop - start < wave_length and work[stop] <= _LARGE:
+            stop += 1
+        if stop > start:
+            wave = zip(range(start, stop), scratch, strict=False)
+            groups = run_all([partial(task, index, *arrays) for index, arrays in wave], threads)
+        else:
+            group = split(parts, plan, bounds[start][0], work[start], threads)
+            groups, stop = [_add_payloads(group, parts, work[start])], start + 1
+        writer.append(groups, threads)
+        start = stop
+    return writer
 
 
-def _tally_group(parts: _Partition, plan: _Plan, first_bucket: int, sizes: Array) -> _Group:
-    capacity = int(sizes.sum())
-    if plan.dense:
-        capacity = min(capacity, sizes.size << plan.shift)
-    key, count = np.empty(capacity + 1, plan.key_type), np.empty(capacity + 1, np.int64)
+def _tally_group(
+    parts: _Partition, plan: _Plan, first_bucket: int, sizes: Array, key: Array, count: Array
+) -> _Group:
     pair_start = np.empty(sizes.size + 1, np.int64)
     tally = counting.tally_dense if plan.dense else counting.tally_sorted
     n_pairs = tally(
         parts.keys, parts.offsets, _CHUNK, first_bucket, sizes, plan.shift, key, count, pair_start, parts.slot
     )
-    key, count = key[:n_pairs], count[:n_pairs]
-    if 2 * n_pairs < capacity:  # do not keep what was reserved for more
-        key, count = key.copy(), count.copy()
-    return _Group(first_bucket, pair_start, key, count, None, None)
+    return _Group(first_bucket, pair_start, key[:n_pairs], count[:n_pairs], None, None)
 
 
 def _stretches(parts: _Partition, size: int) -> list[tuple[int, int]]:
@@ -441,44 +455,58 @@ def _add_payloads(group: _Group, parts: _Partition, size: int) -> _Group:
     return group
 
 
-def _emit(
-    groups: list[_Group], plan: _Plan, parts: _Partition | None, n: int, threads: int
-) -> PairCounts:
-    """Join groups into CSR arrays, and entries where ``parts`` is given."""
-    starts = np.zeros(len(groups) + 1, np.int64)
-    np.cumsum([group.key.size for group in groups], out=starts[1:])
-    n_pairs = int(starts[-1])
-    indptr = np.empty(plan.n_rows + 1, np.int64)
-    indptr[-1] = n_pairs
-    indices = np.empty(n_pairs, _index_type(plan.n_columns))
-    count = np.empty(n_pairs, groups[0].count.dtype)
-    mean = None if groups[0].mean is None else np.empty(n_pairs)
-    m2 = None if groups[0].m2 is None else np.empty(n_pairs)
+class _Writer:
+    """The growing result: groups are appended in the order of their buckets.
 
-    def task(group: _Group, start: int) -> None:
+    Room for a pair a transition is reserved at once, but memory is used only where pairs are written.
+    """
+
+    def __init__(self, plan: _Plan, capacity: int, total_type: type, moments: bool = False) -> None:
+        self.plan = plan
+        self.n_pairs = 0
+        self.indptr = np.empty(plan.n_rows + 1, np.int64)
+        self.indices = np.empty(capacity, _index_type(plan.n_columns))
+        self.count = np.empty(capacity, total_type)
+        self.mean = np.empty(capacity) if moments else None
+        self.m2 = np.empty(capacity) if moments else None
+        self.bucket_offset = np.empty(plan.n_buckets, np.int64)
+
+    def append(self, groups: list[_Group], threads: int) -> None:
+        tasks = []
+        for group in groups:
+            last_bucket = group.first_bucket + group.pair_start.size - 1
+            self.bucket_offset[group.first_bucket : last_bucket] = self.n_pairs
+            tasks.append(partial(self._write, group, self.n_pairs))
+            self.n_pairs += group.key.size
+        run_all(tasks, threads)
+
+    def _write(self, group: _Group, start: int) -> None:
+        plan, stop = self.plan, start + group.key.size
         counting.emit_pairs(
             group.key, group.pair_start, group.first_bucket, plan.shift, plan.column_bits, plan.n_rows,
-            start, indices, indptr,
+            start, self.indices, self.indptr,
         )  # fmt: skip
-        stop = start + group.key.size
-        count[start:stop] = group.count
-        if mean is not None and m2 is not None:
-            mean[start:stop], m2[start:stop] = group.mean, group.m2
+        self.count[start:stop] = group.count
+        if self.mean is not None and self.m2 is not None:
+            self.mean[start:stop], self.m2[start:stop] = group.mean, group.m2
 
-    run_all([partial(task, group, int(start)) for group, start in zip(groups, starts, strict=False)], threads)
-    entry = None if parts is None else _emit_entries(groups, starts, parts, n, threads)
-    return PairCounts(indptr, indices, count, mean, m2, entry)
+    def finish(self) -> PairCounts:
+        self.indptr[-1] = self.n_pairs
+        for array in (self.indices, self.count, self.mean, self.m2):
+            if array is not None:
+                array.resize(self.n_pairs, refcheck=False)  # gives the rest back, without a copy
+        return PairCounts(self.indptr, self.indices, self.count, self.mean, self.m2, None)
 
 
-def _emit_entries(groups: list[_Group], starts: Array, parts: _Partition, n: int, threads: int) -> Array:
-    bucket_offset = np.repeat(starts[:-1], [group.pair_start.size - 1 for group in groups])
-    entry = np.empty(n, _index_type(int(starts[-1])))
+def _entries(parts: _Partition, writer: _Writer, threads: int) -> Array:
+    n = parts.keys.size
+    entry = np.empty(n, _index_type(writer.n_pairs))
 
     def task(first_chunk: int, last_chunk: int) -> None:
         for chunk in range(first_chunk, last_chunk):
             span = slice(chunk * _CHUNK, min((chunk + 1) * _CHUNK, n))
             counting.emit_entries(
-                parts.slot[span], parts.order[span], parts.offsets[chunk], bucket_offset, entry[span]
+                parts.slot[span], parts.order[span], parts.offsets[chunk], writer.bucket_offset, entry[span]
             )
 
     run_all([partial(task, *chunks) for chunks in _ranges(parts.offsets.shape[0], _CHUNKS_A_TASK)], threads)
