@@ -19,10 +19,11 @@ _CHUNKS_A_TASK = 4
 _MAX_BUCKET_BITS = 11
 _DENSE_BITS = 16  # local keys of a dense bucket: a table of 2**16 counters stays in that cache too
 _TABLE_BITS = 15  # tables over all pairs, up to this size, need no partition
+_BUCKET = 1 << 16  # transitions aimed at for a bucket that is sorted
 _GROUP = 1 << 18  # transitions of consecutive buckets which one task tallies
 _GROUPS_A_WAVE = 4  # groups for each thread between two joins
 _GROUP_ROWS = 1 << 23
-_LARGE = 1 << 21  # transitions of one bucket beyond which it is split again
+_LARGE = 1 << 21  # transitions of one bucket beyond which it is split again; must exceed _BUCKET
 _STRETCH = 1 << 23  # transitions one kernel call may walk: a few hundredths of a second
 
 
@@ -208,7 +209,6 @@ def _count_renamed(
     want_entry: bool, threads: int,
 ) -> PairCounts:  # fmt: skip
     """Count where no 63-bit key holds a pair: columns are numbered by rank first (a sort of N columns)."""
-    # Objects compare exactly where uint64 meets a bound beyond int64.
     outside = (row < 0) | (row >= n_rows) | (column < 0) | (column >= n_columns)
     if outside.any():
         position = int(outside.argmax())
@@ -226,8 +226,8 @@ def _make_plan(n: int, n_rows: int, n_columns: int, row_bits: int, column_bits: 
     if dense:
         wanted = max(bits - _DENSE_BITS, 5 if n > _CHUNK else 0)
     else:
-        # Buckets of some 2**16 transitions sort in cache; a few more where keys then fit 32 bits.
-        wanted = max((n >> 16).bit_length(), bits - 32, (n_rows // _GROUP_ROWS).bit_length())
+        # Buckets that sort in cache; a few more of them where keys then fit 32 bits.
+        wanted = max((n // _BUCKET).bit_length(), bits - 32, (n_rows // _GROUP_ROWS).bit_length())
     shift = bits - min(wanted, _MAX_BUCKET_BITS, bits)
     n_buckets = ((((n_rows - 1) << column_bits) | (n_columns - 1)) >> shift) + 1
     return _Plan(
@@ -255,9 +255,7 @@ def _check(bad: list[int], row: Array, column: Array, plan: _Plan) -> None:
     """Raise for the first position that a task, in the order of tasks, found out of range."""
     position = next((position for position in bad if position >= 0), -1)
     if position >= 0:
-        raise PairRangeError(
-            position, int(row[position]), int(column[position]), plan.n_rows, plan.n_columns
-        )
+        raise PairRangeError(position, int(row[position]), int(column[position]), plan.n_rows, plan.n_columns)
 
 
 def _partition(
@@ -298,10 +296,15 @@ def _partition(
     return _Partition(keys, order, targets[0], targets[1], slot, offsets)
 
 
+def _cells(keys: int) -> int:
+    """Size of a table for so many keys: kernels read tables eight cells at a time."""
+    return (keys + 7) // 8 * 8
+
+
 def _tally_table(row: Array, column: Array, plan: _Plan, threads: int) -> _Group:
     """Count by one table over all pairs for each task; integers add up the same in any order."""
     input_type = _input_type(row, column)
-    cells = plan.n_rows << plan.column_bits
+    cells = _cells(plan.n_rows << plan.column_bits)
 
     def task(start: int, stop: int) -> tuple[int, Array]:
         table = np.zeros(cells, np.int64)
@@ -349,7 +352,8 @@ def _tally(parts: _Partition, plan: _Plan, threads: int) -> _Writer:
     wave_length = 1 if threads == 1 else _GROUPS_A_WAVE * threads
     # Scratch is used again in every wave: it stays in cache, and its pages are mapped once.
     scratch = [
-        (np.empty(room, plan.key_type), np.empty(room, np.int32)) for _ in range(min(wave_length, len(bounds)))
+        (np.empty(room, plan.key_type), np.empty(room, np.int32))
+        for _ in range(min(wave_length, len(bounds)))
     ]
     total_type = np.int64 if parts.weight is None else parts.weight.dtype.type
     writer = _Writer(plan, parts.keys.size, total_type, parts.value is not None)
@@ -380,10 +384,16 @@ def _tally_group(
     parts: _Partition, plan: _Plan, first_bucket: int, sizes: Array, key: Array, count: Array
 ) -> _Group:
     pair_start = np.empty(sizes.size + 1, np.int64)
-    tally = counting.tally_dense if plan.dense else counting.tally_sorted
-    n_pairs = tally(
-        parts.keys, parts.offsets, _CHUNK, first_bucket, sizes, plan.shift, key, count, pair_start, parts.slot
-    )
+    where = (parts.keys, parts.offsets, _CHUNK, first_bucket, sizes, plan.shift)
+    if plan.dense:
+        n_pairs = counting.tally_dense(*where, key, count, pair_start, parts.slot)
+    else:
+        local = np.empty((2, int(sizes.max())), plan.key_type)
+        if parts.slot.size:
+            order = np.empty(local.shape, np.int32)
+            n_pairs = counting.tally_sorted_slots(*where, local, order, key, count, pair_start, parts.slot)
+        else:
+            n_pairs = counting.tally_sorted(*where, local, key, count, pair_start)
     return _Group(first_bucket, pair_start, key[:n_pairs], count[:n_pairs], None, None)
 
 
@@ -398,7 +408,7 @@ def _tally_large_table(parts: _Partition, plan: _Plan, bucket: int, size: int, t
     stretches = list(_ranges(parts.offsets.shape[0], max(1, _LARGE // _CHUNK)))
 
     def task(first_chunk: int, last_chunk: int) -> Array:
-        table = np.zeros(1 << plan.shift, np.int64)
+        table = np.zeros(_cells(1 << plan.shift), np.int64)
         counting.add_segments(parts.keys, parts.offsets, _CHUNK, bucket, first_chunk, last_chunk, table)
         return table
 

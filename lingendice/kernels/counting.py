@@ -37,7 +37,8 @@ def partition_chunk(row, column, n_rows, n_columns, column_bits, shift, keys, or
     n_rows, n_columns = np.uint64(n_rows), np.uint64(n_columns)
     column_bits, shift = np.uint64(column_bits), np.uint64(shift)
     one = np.uint64(1)
-    offsets[:] = 0
+    for b in range(offsets.size):
+        offsets[b] = 0
     for i in range(row.size):
         r, c = np.uint64(row[i]), np.uint64(column[i])
         if (r >= n_rows) | (c >= n_columns):
@@ -94,20 +95,19 @@ def add_segments(keys, offsets, chunk_size, bucket, first_chunk, last_chunk, tab
 def collect_table(table, n_pairs, pair_key, pair_count):
     """Append the keys counted in a table, in order, and turn their counts into their slots.
 
-    The pair arrays need room for one pair more than there are.
+    The table has a multiple of eight cells; the pair arrays need room for one pair more than there are.
     """
     for start in range(0, table.size, _BLOCK):
-        stop = min(start + _BLOCK, table.size)
         found = np.int64(0)
-        for key in range(start, stop):
+        for key in range(start, start + _BLOCK):
             found |= table[key]
         if found == 0:
             continue
-        for key in range(start, stop):
+        for key in range(start, start + _BLOCK):
             # Written at every step, kept where the key was met: no branch to mispredict.
             count = table[key]
-            pair_key[n_pairs] = key
-            pair_count[n_pairs] = count
+            pair_key[np.uint64(n_pairs)] = key
+            pair_count[np.uint64(n_pairs)] = count
             table[key] = n_pairs
             n_pairs += np.int64(count != 0)
     return n_pairs
@@ -123,11 +123,13 @@ def look_up_slots(keys, offsets, chunk_size, bucket, first_chunk, last_chunk, ta
 
 
 @kernel
-def tally_dense(keys, offsets, chunk_size, first_bucket, sizes, shift, pair_key, pair_count, pair_start, slot):
+def tally_dense(
+    keys, offsets, chunk_size, first_bucket, sizes, shift, pair_key, pair_count, pair_start, slot
+):
     """Count buckets whose local keys are few: time O(transitions + 2**shift) a bucket."""
     n_chunks = offsets.shape[0]
     n_pairs = 0
-    table = np.zeros(np.int64(1) << shift, np.int64)
+    table = np.zeros(max(np.int64(1) << shift, _BLOCK), np.int64)
     for b in range(sizes.size):
         pair_start[b] = n_pairs
         if sizes[b] == 0:
@@ -137,17 +139,18 @@ def tally_dense(keys, offsets, chunk_size, first_bucket, sizes, shift, pair_key,
         n_pairs = collect_table(table, n_pairs, pair_key, pair_count)
         if slot.size != 0:
             look_up_slots(keys, offsets, chunk_size, bucket, 0, n_chunks, table, slot)
-        table[:] = 0
+        for key in range(table.size):
+            table[key] = 0
     pair_start[sizes.size] = n_pairs
     return n_pairs
 
 
 @kernel
-def _digit_starts(counts, size):
+def _digit_starts(counts, n_values, size):
     """Turn counts of one digit's values into first positions; False if all keys share one value."""
     running = np.int32(0)
     several = True
-    for value in range(counts.size):
+    for value in range(n_values):
         count = counts[value]
         several &= count != size
         counts[value] = running
@@ -156,7 +159,7 @@ def _digit_starts(counts, size):
 
 
 @kernel
-def _sort_keys(local, scratch, size, shift, table):
+def _sort_keys(local, scratch, size, shift, starts):
     """Sort ``local[:size]`` by its low ``shift`` bits; True if the result is in ``scratch``."""
     swapped = False
     if size <= _TINY:
@@ -171,14 +174,15 @@ def _sort_keys(local, scratch, size, shift, table):
     n_digits = (shift + _DIGIT_BITS - 1) // _DIGIT_BITS
     width = (shift + n_digits - 1) // max(n_digits, 1)
     mask = np.uint64((np.int64(1) << width) - 1)
-    starts = table[: np.int64(1) << width]
+    n_values = np.int64(1) << width
     source, target = local, scratch
     for digit in range(n_digits):
         low = np.uint64(digit * width)
-        starts[:] = 0
+        for value in range(n_values):
+            starts[value] = 0
         for i in range(size):
             starts[(np.uint64(source[i]) >> low) & mask] += np.int32(1)
-        if _digit_starts(starts, size):
+        if _digit_starts(starts, n_values, size):
             for i in range(size):
                 value = (np.uint64(source[i]) >> low) & mask
                 position = starts[value]
@@ -190,7 +194,7 @@ def _sort_keys(local, scratch, size, shift, table):
 
 
 @kernel
-def _sort_order(local, order, scratch, size, shift, table):
+def _sort_order(local, order, scratch, size, shift, starts):
     """Sort the positions ``0 .. size - 1`` by their key; True if the result is in ``scratch``."""
     swapped = False
     for i in range(size):
@@ -207,14 +211,15 @@ def _sort_order(local, order, scratch, size, shift, table):
     n_digits = (shift + _DIGIT_BITS - 1) // _DIGIT_BITS
     width = (shift + n_digits - 1) // max(n_digits, 1)
     mask = np.uint64((np.int64(1) << width) - 1)
-    starts = table[: np.int64(1) << width]
+    n_values = np.int64(1) << width
     source, target = order, scratch
     for digit in range(n_digits):
         low = np.uint64(digit * width)
-        starts[:] = 0
+        for value in range(n_values):
+            starts[value] = 0
         for i in range(size):
             starts[(np.uint64(local[i]) >> low) & mask] += np.int32(1)
-        if _digit_starts(starts, size):
+        if _digit_starts(starts, n_values, size):
             for i in range(size):
                 value = (np.uint64(local[np.uint64(source[i])]) >> low) & mask
                 position = starts[value]
@@ -280,16 +285,46 @@ def _append_groups(local, by_key, size, n_pairs, pair_key, pair_count, local_slo
 
 
 @kernel
-def tally_sorted(keys, offsets, chunk_size, first_bucket, sizes, shift, pair_key, pair_count, pair_start, slot):
-    """Count buckets by a radix sort in cache: time O(transitions * shift / 11) a bucket."""
+def tally_sorted(
+    keys, offsets, chunk_size, first_bucket, sizes, shift, local, pair_key, pair_count, pair_start
+):
+    """Count buckets by a radix sort in cache: time O(transitions * shift / 11) a bucket.
+
+    ``local`` has two rows of room for the largest of these buckets.
+    """
     n_chunks = offsets.shape[0]
-    largest = sizes.max()
-    local = np.empty(largest, keys.dtype)
-    scratch = np.empty(largest, keys.dtype)
-    table = np.empty(1 << _DIGIT_BITS, np.int32)
-    want_slots = slot.size != 0
-    order = np.empty(largest if want_slots else 0, np.int32)
-    order_scratch = np.empty(order.size, np.int32)
+    starts = np.empty(1 << _DIGIT_BITS, np.int32)
+    n_pairs = 0
+    for b in range(sizes.size):
+        pair_start[b] = n_pairs
+        size = sizes[b]
+        if size == 0:
+            continue
+        gather_bucket(keys, offsets, chunk_size, first_bucket + b, 0, n_chunks, 0, local[0])
+        in_second = _sort_keys(local[0], local[1], size, shift, starts)
+        n_pairs = _append_runs(local[1 if in_second else 0], size, n_pairs, pair_key, pair_count)
+    pair_start[sizes.size] = n_pairs
+    return n_pairs
+
+
+@kernel
+def tally_sorted_slots(
+    keys,
+    offsets,
+    chunk_size,
+    first_bucket,
+    sizes,
+    shift,
+    local,
+    order,
+    pair_key,
+    pair_count,
+    pair_start,
+    slot,
+):
+    """As ``tally_sorted``, with a slot for every transition; ``order`` has the shape of ``local``."""
+    n_chunks = offsets.shape[0]
+    starts = np.empty(1 << _DIGIT_BITS, np.int32)
     n_pairs = 0
     for b in range(sizes.size):
         pair_start[b] = n_pairs
@@ -297,17 +332,11 @@ def tally_sorted(keys, offsets, chunk_size, first_bucket, sizes, shift, pair_key
         if size == 0:
             continue
         bucket = first_bucket + b
-        gather_bucket(keys, offsets, chunk_size, bucket, 0, n_chunks, 0, local)
-        if want_slots:
-            by_key, spare = order, order_scratch
-            if _sort_order(local, order, order_scratch, size, shift, table):
-                by_key, spare = order_scratch, order
-            n_pairs = _append_groups(local, by_key, size, n_pairs, pair_key, pair_count, spare)
-            scatter_bucket(spare, offsets, chunk_size, bucket, 0, n_chunks, 0, slot)
-        elif _sort_keys(local, scratch, size, shift, table):
-            n_pairs = _append_runs(scratch, size, n_pairs, pair_key, pair_count)
-        else:
-            n_pairs = _append_runs(local, size, n_pairs, pair_key, pair_count)
+        gather_bucket(keys, offsets, chunk_size, bucket, 0, n_chunks, 0, local[0])
+        in_second = _sort_order(local[0], order[0], order[1], size, shift, starts)
+        by_key, spare = order[1 if in_second else 0], order[0 if in_second else 1]
+        n_pairs = _append_groups(local[0], by_key, size, n_pairs, pair_key, pair_count, spare)
+        scatter_bucket(spare, offsets, chunk_size, bucket, 0, n_chunks, 0, slot)
     pair_start[sizes.size] = n_pairs
     return n_pairs
 
@@ -324,7 +353,17 @@ def add_weights(slot, weight, offsets, chunk_size, first_bucket, last_bucket, fi
 
 @kernel
 def add_values(
-    slot, value, weight, offsets, chunk_size, first_bucket, last_bucket, first_chunk, last_chunk, origin, excess
+    slot,
+    value,
+    weight,
+    offsets,
+    chunk_size,
+    first_bucket,
+    last_bucket,
+    first_chunk,
+    last_chunk,
+    origin,
+    excess,
 ):
     """Add weighted values, measured from the first value of each pair (its origin, nan until met).
 
@@ -343,7 +382,18 @@ def add_values(
 
 @kernel
 def add_deviations(
-    slot, value, weight, offsets, chunk_size, first_bucket, last_bucket, first_chunk, last_chunk, mean, drift, m2
+    slot,
+    value,
+    weight,
+    offsets,
+    chunk_size,
+    first_bucket,
+    last_bucket,
+    first_chunk,
+    last_chunk,
+    mean,
+    drift,
+    m2,
 ):
     """Add weighted deviations from the mean (``drift``, zero but for rounding) and their squares."""
     for bucket in range(first_bucket, last_bucket):
