@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,11 @@ def cases(n: int) -> Iterator[tuple[str, int, int, Array, Array]]:
     yield "1M x 1M, uniform", million, million, rng.integers(0, million, n), rng.integers(0, million, n)
 
 
-def alternate(actions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+def scipy_counts(ones: Array, pair: tuple[Array, Array], shape: tuple[int, int]) -> object:
+    return coo_matrix((ones, pair), shape=shape).tocsr()
+
+
+def alternate(actions: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Median seconds of each action; one round to warm up is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(repeats + 1):
@@ -53,13 +58,13 @@ def main() -> None:
         wide, narrow = (row, column), (row.astype(np.int32), column.astype(np.int32))
         shape = (n_rows, n_columns)
         actions: dict[str, Callable[[], object]] = {
-            "scipy int32": lambda i=narrow, s=shape: coo_matrix((ones32, i), shape=s).tocsr(),
-            "scipy usual": lambda i=wide, s=shape: coo_matrix((ones, i), shape=s).tocsr(),
+            "scipy int32": partial(scipy_counts, ones32, narrow, shape),
+            "scipy usual": partial(scipy_counts, ones, wide, shape),
         }
         for threads in sorted({1, arguments.threads}):
             for kind, pair in (("int64", wide), ("int32", narrow)):
                 label = f"ours {kind}, {threads} thread{'s' * (threads > 1)}"
-                actions[label] = lambda i=pair, s=shape, t=threads: count_pairs(*i, *s, threads=t)
+                actions[label] = partial(count_pairs, pair[0], pair[1], n_rows, n_columns, threads=threads)
         medians = alternate(actions, arguments.repeats)
         print(f"{name}, {arguments.n:,} transitions")
         for label, seconds in medians.items():

@@ -12,6 +12,9 @@ from lingendice.kernels import counting
 from lingendice.parallel import run_all
 
 Array = np.ndarray[Any, Any]
+DType = np.dtype[Any]
+
+_INT32, _INT64, _UINT32, _FLOAT64 = (np.dtype(name) for name in ("int32", "int64", "uint32", "float64"))
 
 # Sizes are constants, not settings: results must not depend on who calls, nor on the machine.
 _CHUNK = 1 << 17  # transitions partitioned at a time: the output of a chunk stays in the second-level cache
@@ -19,6 +22,7 @@ _CHUNKS_A_TASK = 4
 _MAX_BUCKET_BITS = 11
 _DENSE_BITS = 16  # local keys of a dense bucket: a table of 2**16 counters stays in that cache too
 _TABLE_BITS = 15  # tables over all pairs, up to this size, need no partition
+_SMALL_TABLE = 1 << 12  # cells that are no burden however few the transitions
 _BUCKET = 1 << 16  # transitions aimed at for a bucket that is sorted
 _GROUP = 1 << 18  # transitions of consecutive buckets which one task tallies
 _GROUPS_A_WAVE = 4  # groups for each thread between two joins
@@ -44,7 +48,7 @@ class PairCounts(NamedTuple):
 
     indptr: Array
     indices: Array
-    count: Array
+    count: Array  # type: ignore[assignment]  # the plain word is worth hiding tuple.count
     mean: Array | None
     m2: Array | None
     entry: Array | None
@@ -69,7 +73,7 @@ class _Plan(NamedTuple):
     shift: int
     n_buckets: int
     dense: bool
-    key_type: type
+    key_type: DType
 
 
 class _Partition(NamedTuple):
@@ -89,7 +93,7 @@ class _Group(NamedTuple):
     first_bucket: int
     pair_start: Array
     key: Array
-    count: Array
+    total: Array
     mean: Array | None
     m2: Array | None
 
@@ -112,10 +116,12 @@ def count_pairs(
     mean and zero. Sums run over the transitions of a pair in the order given: the result is the same
     bits for any number of threads.
 
-    Time O(N + n_rows) but for a factor (bits of a pair) / 11; memory O(N + n_rows), never
-    n_rows * n_columns: beyond inputs and result, 4 bytes a transition (8 where a bucket of pairs needs more
-    than 32 bits), plus 8 with ``value`` or ``want_entry`` or ``weight``, plus 8 for each of weight and
-    value, plus 12 (28 with ``value``) a distinct pair.
+    Time O(N + n_rows) but for a factor (bits of a pair) / 11. Memory O(N + n_rows), never
+    n_rows * n_columns: beyond inputs and result 4 bytes a transition (8 where a bucket's share of a pair
+    needs more than 32 bits), 8 more with ``weight``, ``value`` or ``want_entry``, and 8 more for each of
+    weight and value. Where most of the data falls into one bucket, that bucket is split again, which
+    costs the same once more. Use it for any number of transitions; below some hundred thousand of them
+    one thread does all the work.
 
     Parameters
     ----------
@@ -158,7 +164,7 @@ def count_pairs(
     want_slots = want_entry or weight is not None or value is not None
     if plan.dense and row_bits + column_bits <= _TABLE_BITS and not want_slots:
         group = _tally_table(row, column, plan, threads)
-        writer = _Writer(plan._replace(shift=row_bits + column_bits, n_buckets=1), group.key.size, np.int64)
+        writer = _Writer(plan._replace(shift=row_bits + column_bits, n_buckets=1), group.key.size, _INT64)
         writer.append([group], 1)
         return writer.finish()
     parts = _partition(row, column, weight, value, plan, want_slots, threads)
@@ -185,23 +191,21 @@ def _weights(weight: Array | None) -> Array | None:
     return weight
 
 
-def _total_type(weight: Array | None) -> type:
-    return np.float64 if weight is not None and weight.dtype.kind == "f" else np.int64
+def _total_type(weight: Array | None) -> DType:
+    return _FLOAT64 if weight is not None and weight.dtype.kind == "f" else _INT64
 
 
-def _index_type(largest: int) -> type:
-    return np.int32 if largest <= np.iinfo(np.int32).max else np.int64
+def _index_type(largest: int) -> DType:
+    return _INT32 if largest <= np.iinfo(np.int32).max else _INT64
 
 
 def _nothing(
     n_rows: int, n_columns: int, weight: Array | None, value: Array | None, want_entry: bool
 ) -> PairCounts:
-    moments = [None if value is None else np.zeros(0) for _ in range(2)]
+    count, moment = np.zeros(0, _total_type(weight)), None if value is None else np.zeros(0)
     entry = np.zeros(0, np.int32) if want_entry else None
-    indices = np.zeros(0, _index_type(n_columns))
-    return PairCounts(
-        np.zeros(n_rows + 1, np.int64), indices, np.zeros(0, _total_type(weight)), *moments, entry
-    )
+    indptr, indices = np.zeros(n_rows + 1, np.int64), np.zeros(0, _index_type(n_columns))
+    return PairCounts(indptr, indices, count, moment, moment, entry)
 
 
 def _count_renamed(
@@ -222,7 +226,7 @@ def _count_renamed(
 
 def _make_plan(n: int, n_rows: int, n_columns: int, row_bits: int, column_bits: int) -> _Plan:
     bits = row_bits + column_bits
-    dense = n_rows << column_bits <= 4 * n and bits - _MAX_BUCKET_BITS <= _DENSE_BITS
+    dense = n_rows << column_bits <= max(4 * n, _SMALL_TABLE) and bits - _MAX_BUCKET_BITS <= _DENSE_BITS
     if dense:
         wanted = max(bits - _DENSE_BITS, 5 if n > _CHUNK else 0)
     else:
@@ -230,21 +234,19 @@ def _make_plan(n: int, n_rows: int, n_columns: int, row_bits: int, column_bits: 
         wanted = max((n // _BUCKET).bit_length(), bits - 32, (n_rows // _GROUP_ROWS).bit_length())
     shift = bits - min(wanted, _MAX_BUCKET_BITS, bits)
     n_buckets = ((((n_rows - 1) << column_bits) | (n_columns - 1)) >> shift) + 1
-    return _Plan(
-        n_rows, n_columns, column_bits, shift, n_buckets, dense, np.uint32 if shift <= 32 else np.int64
-    )
+    return _Plan(n_rows, n_columns, column_bits, shift, n_buckets, dense, _UINT32 if shift <= 32 else _INT64)
 
 
-def _slice(array: Array, start: int, stop: int, dtype: type) -> Array:
+def _slice(array: Array, start: int, stop: int, dtype: DType) -> Array:
     """Part of an array in the one form kernels are compiled for."""
     part = np.ascontiguousarray(array[start:stop], dtype=dtype)
     flags = part.flags
     return part if flags.writeable and flags.aligned else part.copy()
 
 
-def _input_type(row: Array, column: Array) -> type:
+def _input_type(row: Array, column: Array) -> DType:
     fits = all(np.can_cast(array.dtype, np.int32) for array in (row, column))
-    return np.int32 if fits else np.int64
+    return _INT32 if fits else _INT64
 
 
 def _ranges(total: int, step: int) -> Iterator[tuple[int, int]]:
@@ -286,7 +288,7 @@ def _partition(
             for payload in payloads:
                 if payload is not None:
                     source, target = payload
-                    part = _slice(source, start, stop, target.dtype.type)
+                    part = _slice(source, start, stop, target.dtype)
                     counting.gather_chunk(part, chunk_order, target[start:stop])
         return -1
 
@@ -319,10 +321,10 @@ def _tally_table(row: Array, column: Array, plan: _Plan, threads: int) -> _Group
     table = results[0][1]
     for _, other in results[1:]:
         table += other
-    return _collect(0, table, np.uint32)
+    return _collect(0, table, _UINT32)
 
 
-def _collect(first_bucket: int, table: Array, key_type: type) -> _Group:
+def _collect(first_bucket: int, table: Array, key_type: DType) -> _Group:
     """Make a group of the one bucket counted in a table, which then holds slots."""
     n_pairs = int(np.count_nonzero(table))
     key, count = np.empty(n_pairs + 1, key_type), np.empty(n_pairs + 1, np.int64)
@@ -355,7 +357,7 @@ def _tally(parts: _Partition, plan: _Plan, threads: int) -> _Writer:
         (np.empty(room, plan.key_type), np.empty(room, np.int32))
         for _ in range(min(wave_length, len(bounds)))
     ]
-    total_type = np.int64 if parts.weight is None else parts.weight.dtype.type
+    total_type = _INT64 if parts.weight is None else parts.weight.dtype
     writer = _Writer(plan, parts.keys.size, total_type, parts.value is not None)
     split = _tally_large_table if plan.dense else _tally_large_keys
 
@@ -412,7 +414,8 @@ def _tally_large_table(parts: _Partition, plan: _Plan, bucket: int, size: int, t
         counting.add_segments(parts.keys, parts.offsets, _CHUNK, bucket, first_chunk, last_chunk, table)
         return table
 
-    table = sum(run_all([partial(task, *stretch) for stretch in stretches], threads))
+    tables = run_all([partial(task, *stretch) for stretch in stretches], threads)
+    table = np.sum(tables, axis=0)
     group = _collect(bucket, table, plan.key_type)
     if parts.slot.size:
         look_up = partial(counting.look_up_slots, parts.keys, parts.offsets, _CHUNK, bucket)
@@ -450,17 +453,17 @@ def _add_payloads(group: _Group, parts: _Partition, size: int) -> _Group:
         total = np.zeros(group.key.size, parts.weight.dtype)
         for stretch in stretches:
             counting.add_weights(parts.slot, parts.weight, parts.offsets, _CHUNK, *buckets, *stretch, total)
-        group = group._replace(count=total)
+        group = group._replace(total=total)
     if parts.value is not None:
         weight = np.empty(0) if parts.weight is None else parts.weight
         inputs = (parts.slot, parts.value, weight, parts.offsets, _CHUNK, *buckets)
         mean, rest, m2 = np.full(group.key.size, np.nan), np.zeros(group.key.size), np.zeros(group.key.size)
         for stretch in stretches:
             counting.add_values(*inputs, *stretch, mean, rest)
-        counting.shift_means(group.count, rest, mean)
+        counting.shift_means(group.total, rest, mean)
         for stretch in stretches:
             counting.add_deviations(*inputs, *stretch, mean, rest, m2)
-        counting.correct_moments(group.count, rest, mean, m2)
+        counting.correct_moments(group.total, rest, mean, m2)
         group = group._replace(mean=mean, m2=m2)
     return group
 
@@ -471,7 +474,7 @@ class _Writer:
     Room for a pair a transition is reserved at once, but memory is used only where pairs are written.
     """
 
-    def __init__(self, plan: _Plan, capacity: int, total_type: type, moments: bool = False) -> None:
+    def __init__(self, plan: _Plan, capacity: int, total_type: DType, moments: bool = False) -> None:
         self.plan = plan
         self.n_pairs = 0
         self.indptr = np.empty(plan.n_rows + 1, np.int64)
@@ -496,7 +499,7 @@ class _Writer:
             group.key, group.pair_start, group.first_bucket, plan.shift, plan.column_bits, plan.n_rows,
             start, self.indices, self.indptr,
         )  # fmt: skip
-        self.count[start:stop] = group.count
+        self.count[start:stop] = group.total
         if self.mean is not None and self.m2 is not None:
             self.mean[start:stop], self.m2[start:stop] = group.mean, group.m2
 
