@@ -371,6 +371,14 @@ class Solution:
         return state
 
 
+def error_bound(residual: float, gamma: float) -> float:
+    """Bound on the L1 error of a discounted law: G is a gamma-contraction in L1.
+
+    The residual is itself rounded, by a few units in the last place of a total of 1.
+    """
+    return (residual + 4.0 * float(np.finfo(float).eps)) / (1.0 - gamma)
+
+
 def _json_number(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 

@@ -1,28 +1,136 @@
-"""Pick the solver for an irreducible chain, and say why."""
+"""Pick the solver for an irreducible chain, run it, and say why it was picked."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lingendice.checks import Floats
 from lingendice.operator import FlowChain
-from lingendice.solvers.iterate import Controls, Outcome
+from lingendice.solvers.iterate import Controls, Monitor, Outcome, watch
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-DENSE_NODES = 400
+    from lingendice.solvers.elimination import Elimination
+
+DENSE_NODES = 300
+"""Nodes up to which dense elimination is as fast as anything."""
+FEW_NODES = 3000
+"""Nodes up to which elimination is tried before anything is iterated: it is exact entry by entry."""
+QUICK_FLOPS = 5e8
+PATIENT_FLOPS = 3e11
+"""Elimination cost (about a second, and minutes) accepted without and with the iterations having failed."""
+LARGEST_FACTOR = 2**31
+"""Bytes of a factor that are taken without being asked to."""
 
 
 def solve_irreducible(rates: csr_array, n_hubs: int, method: str, controls: Controls) -> Outcome:
+    """Stationary law (up to scale) of an irreducible chain over nodes; its last ``n_hubs`` are hubs."""
+    n = rates.shape[0]
+    if n == 1:
+        return Outcome(np.ones(1), "gth", "a single state", converged=True)
+    with watch(controls) as monitor:
+        if method == "gth" or (method == "auto" and n <= DENSE_NODES):
+            outcome = _dense(rates, monitor)
+        elif method == "elimination":
+            outcome = _eliminate(rates, _analyse(rates, n_hubs, np.inf, monitor), controls, monitor, "as asked")
+        elif method in ("gauss-seidel", "aggregation"):
+            outcome = _iterate(rates, controls, monitor, "as asked")
+        else:
+            outcome = _automatic(rates, n_hubs, controls, monitor)
+    if not outcome.converged:
+        outcome.stopped = monitor.stopped
+    return outcome
+
+
+def _automatic(rates: csr_array, n_hubs: int, controls: Controls, monitor: Monitor) -> Outcome:
+    """Elimination where it is cheap, sweeps where the chain mixes, blocks where it nearly falls apart."""
+    n = rates.shape[0]
+    if n <= FEW_NODES:
+        factor = _analyse(rates, n_hubs, QUICK_FLOPS, monitor)
+        if _fits(factor):
+            return _eliminate(rates, factor, controls, monitor, f"{n:,} nodes, little fill")
+    from lingendice.solvers.aggregation import plan
+
+    found = plan(*_weights(rates), tol=controls.tol, threads=controls.threads)
+    if found.method == "direct":
+        factor = _analyse(rates, n_hubs, PATIENT_FLOPS, monitor)
+        if _fits(factor):
+            return _eliminate(rates, factor, controls, monitor, "slow mixing and moderate fill")
+    why = {
+        "sweeps": f"mixes well: about {found.predicted_sweeps:.0f} further sweeps foreseen",
+        "aggregation": f"falls apart into {found.blocks:,} nearly separate blocks",
+        "direct": "slow mixing, and too much fill for an elimination",
+    }[found.method]
+    outcome = _iterate(rates, controls, monitor, why, found)
+    if outcome.converged or monitor.stopped is not None or found.method == "direct":
+        return outcome
+    factor = _analyse(rates, n_hubs, PATIENT_FLOPS, monitor)
+    if not _fits(factor):
+        return outcome
+    return _eliminate(rates, factor, controls, monitor, "the iterations did not settle")
+
+
+def _dense(rates: csr_array, monitor: Monitor) -> Outcome:
     from lingendice.kernels.gth_dense import gth_dense
 
-    x, ok = gth_dense(rates.toarray())
-    assert ok
-    return Outcome(x, "gth", "small", True)
+    law, regular = gth_dense(rates.toarray(), monitor)
+    return Outcome(law, "gth", f"{rates.shape[0]:,} nodes", converged=regular)
 
 
-def solve_discounted_directly(
+def _weights(rates: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return (
+        rates.indptr.astype(np.int64, copy=False),
+        rates.indices.astype(np.int32, copy=False),
+        rates.data.astype(np.float64, copy=False),
+    )
+
+
+def _analyse(rates: csr_array, n_hubs: int, max_flops: float, monitor: Monitor) -> Elimination:
+    from lingendice.solvers.elimination import Elimination
+
+    indptr, indices, data = _weights(rates)
+    return Elimination.analyse(
+        indptr, indices, rates.shape[0], n_hubs, data=data, max_flops=max_flops, should_stop=monitor
+    )
+
+
+def _fits(factor: Elimination) -> bool:
+    return factor.complete and 8 * factor.fill <= LARGEST_FACTOR
+
+
+def _eliminate(
+    rates: csr_array, factor: Elimination, controls: Controls, monitor: Monitor, reason: str
+) -> Outcome:
+    factor.factorise(rates.data, keep_rows=False, threads=controls.threads, should_stop=monitor)
+    return Outcome(factor.stationary(), "elimination", reason, converged=True)
+
+
+def _iterate(rates: csr_array, controls: Controls, monitor: Monitor, reason: str, found=None) -> Outcome:
+    from lingendice.solvers.aggregation import solve_stationary
+
+    result = solve_stationary(
+        *_weights(rates), tol=controls.tol, threads=controls.threads, should_stop=monitor, plan=found
+    )
+    return Outcome(
+        law=result.x,
+        method="gauss-seidel" if result.method == "sweeps" else "aggregation",
+        reason=reason,
+        converged=result.converged,
+        n_iter=result.sweeps,
+        error=result.error,
+        error_kind="estimate",
+        condition=result.condition,
+        history=tuple(result.changes),
+    )
+
+
+def solve_discounted(
     chain: FlowChain, gamma: float, initial: Floats, method: str, controls: Controls
 ) -> Outcome | None:
+    """Law for gamma < 1 by sweeps; None where elimination of the restarting chain is better."""
+    if method in ("gth", "elimination", "aggregation") or (method == "auto" and chain.n <= DENSE_NODES):
+        return None
     return None

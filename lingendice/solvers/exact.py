@@ -69,7 +69,7 @@ def stationary_laws(
 def _discounted(
     chain: FlowChain, gamma: float, initial: Floats, method: str, controls: Controls
 ) -> tuple[Floats, Outcome]:
-    outcome = choose.solve_discounted_directly(chain, gamma, initial, method, controls)
+    outcome = choose.solve_discounted(chain, gamma, initial, method, controls)
     if outcome is not None:
         return outcome.law, outcome
     rates, feeds = extend(chain, gamma, initial)
