@@ -158,7 +158,7 @@ def read_target(solution: Solution, of: Any, entries: Any) -> Target:
         chosen = np.atleast_1d(np.asarray(entries))
         if chosen.dtype.kind not in "iu" or chosen.ndim != 1:
             raise ValueError("entries must be whole numbers: positions in sol.stationary")
-        if chosen.size and not (0 <= chosen.min() and chosen.max() < size):
+        if chosen.size and not (chosen.min() >= 0 and chosen.max() < size):
             raise ValueError(f"entries must lie in 0..{size - 1}, got {chosen.min()}..{chosen.max()}")
         return Target("stationary", chosen.astype(np.int64), None)
     function = numeric_array("of", of).astype(float)
