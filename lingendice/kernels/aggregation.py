@@ -78,6 +78,70 @@ def label_components(parent, label):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def strongest_inflows(start, source, weight, y, label, first, last, best, best_source):  # type: ignore[no-untyped-def]
+    """For every block the largest inflow ``y_i Q_ij`` from another block, over targets ``first .. last``.
+
+    ``best`` (zero before the first call) holds the inflow and ``best_source`` the block it comes from.
+    """
+    for j in range(first, last):
+        own = label[j]
+        largest = best[own]
+        origin = best_source[own]
+        for k in range(np.uint64(start[j]), np.uint64(start[j + 1])):
+            i = source[k]
+            inflow = weight[k] * y[i]
+            if inflow > largest and label[i] != own:
+                largest = inflow
+                origin = label[i]
+        best[own] = largest
+        best_source[own] = origin
+
+
+@kernel
+def join_strongest(best_source, most, least, size, label):  # type: ignore[no-untyped-def]
+    """Join blocks with the sources of their strongest inflows unless more than ``most`` states would be together.
+
+    Blocks refused by the same source join each other: around a hub nothing else would make progress. No more are joined than leaves ``least`` blocks. ``size`` holds the states of every block. Relabels the states and renumbers ``size``, in place;
+    returns the number of blocks.
+    """
+    blocks = best_source.size
+    parent = np.arange(blocks).astype(np.uint32)
+    waiting = parent.copy()
+    spare = blocks - least
+    for block in range(blocks):
+        if spare == 0:
+            break
+        a = find_root(parent, np.uint32(block))
+        b = find_root(parent, best_source[block])
+        if a != b and size[a] + size[b] > most:
+            b, waiting[b] = find_root(parent, waiting[b]), a
+        if a != b and size[a] + size[b] <= most:
+            low, high = min(a, b), max(a, b)
+            parent[high] = low
+            size[low] += size[high]
+            spare -= 1
+    renumbered = np.empty(blocks, np.uint32)
+    count = label_components(parent, renumbered)
+    for block in range(blocks):
+        if parent[block] == block:
+            size[renumbered[block]] = size[block]
+    for i in range(label.size):
+        label[i] = renumbered[label[i]]
+    return count
+
+
+@kernel
+def dense_flows(start, source, weight, y, label, first, last, flow):  # type: ignore[no-untyped-def]
+    """Add the flows ``F_IJ`` into the states ``first .. last`` to a dense matrix whose rows are sources."""
+    for j in range(first, last):
+        own = label[j]
+        for k in range(np.uint64(start[j]), np.uint64(start[j + 1])):
+            other = label[source[k]]
+            if other != own:
+                flow[other, own] += weight[k] * y[source[k]]
+
+
+@kernel
 def neighbour_blocks(start, source, weight, y, threshold, label):  # type: ignore[no-untyped-def]
     """Group every state with the sources of its strongest inflows.
 
@@ -88,27 +152,25 @@ def neighbour_blocks(start, source, weight, y, threshold, label):  # type: ignor
     """
     n = y.size
     free = np.uint32(n)
-    strong = np.empty(n)
-    for j in range(n):
-        label[j] = free
-        largest = 0.0
-        for k in range(np.uint64(start[j]), np.uint64(start[j + 1])):
-            largest = max(largest, weight[k] * y[source[k]])
-        strong[j] = threshold * largest
+    label[:] = free
     count = 0
     for j in range(n):
         if label[j] != free:
             continue
+        strong = 0.0
+        for k in range(np.uint64(start[j]), np.uint64(start[j + 1])):
+            strong = max(strong, weight[k] * y[source[k]])
+        strong *= threshold
         root = True
         for k in range(np.uint64(start[j]), np.uint64(start[j + 1])):
-            if label[source[k]] != free and weight[k] * y[source[k]] >= strong[j]:
+            if label[source[k]] != free and weight[k] * y[source[k]] >= strong:
                 root = False
                 break
         if not root:
             continue
         label[j] = count
         for k in range(np.uint64(start[j]), np.uint64(start[j + 1])):
-            if weight[k] * y[source[k]] >= strong[j]:
+            if weight[k] * y[source[k]] >= strong:
                 label[source[k]] = count
         count += 1
     for j in range(n):

@@ -7,7 +7,7 @@ Solves ``x = P'x``, ``sum x = 1`` for ``P`` = weights divided by their row sums.
   (Koury-McAllister-Stewart): a nearly decomposable chain then takes as many sweeps as its blocks;
 * blocks of strongly linked neighbours, level upon level, for chains that are slow without a gap.
 
-Convergence is declared only after a coarse correction over neighbour blocks has been seen to change nothing:
+Convergence is declared only after a coarse correction over clusters of states has been seen to change nothing:
 small changes from sweep to sweep would also be seen on a chain that hardly moves.
 """
 
@@ -29,7 +29,7 @@ from lingendice.solvers.levels import (
     Indices,
     IntArray,
     Level,
-    correct,
+    cluster_correct,
     cycle,
     gap_blocks,
     jump_chain,
@@ -42,7 +42,6 @@ SWEEP_LAGS = (2, 4, 6)
 CYCLE_LAGS = (1, 2, 3)
 WORTH_MIXING = 0.4  # rate of plain cycles above which acceleration pays
 
-CHECK = Effort(before=0, after=1, visits=1)
 BEHIND_GAP = Effort(before=4, after=0, visits=2)
 GENERAL = Effort(before=2, after=2, visits=2)
 
@@ -174,7 +173,7 @@ class Run:
         if rate is not None:
             self.rate = rate
         elif len(changes) > 2 and max(changes[-3:]) < ROUNDING:
-            # at rest before a rate could be seen: the check over neighbour blocks has the last word
+            # at rest before a rate could be seen: the check over clusters has the last word
             self.rate = min(self.rate, 0.5)
         self.error = max(changes[-1], ROUNDING / 10) * self.condition
         return self.error <= SAFETY * self.tol
@@ -186,13 +185,35 @@ class Run:
         return float(max(0.0, np.log(SAFETY * self.tol / self.error) / np.log(self.rate)))
 
     def sweep_until(self, limit: int, patience: float) -> bool:
-        """Sweep until settled (true), or until more than ``patience`` further sweeps are foreseen (false)."""
+        """Sweep until settled (true), or until more than ``patience`` further sweeps are foreseen (false).
+
+        Once the rate ``r`` of plain sweeps is seen, they are over-relaxed by ``2 / (1 + sqrt(1 - r))``, which
+        is best for chains that look alike in both directions of time, and undone where it does not help. The
+        last sweep is plain, and its change must agree.
+        """
+        recent: list[float] = []
+        relaxation, plain_rate, tried = 1.0, 1.0, False
         for _ in range(limit):
-            self.changes.append(self.level.sweep(self.y, forward=True))
+            recent.append(self.level.sweep(self.y, True, relaxation))
+            self.changes.append(recent[-1])
             self.sweeps += 1
-            if self.judge(self.changes, SWEEP_LAGS):
-                return True
-            if self.sweeps >= PROBE and self.foreseen() > patience:
+            if self.judge(recent, SWEEP_LAGS):
+                if relaxation > 1.0:
+                    last = self.level.sweep(self.y, True)
+                    self.error = max(self.error, last / (1.0 - plain_rate))
+                    self.changes.append(last)
+                    self.sweeps += 1
+                    relaxation, recent = 1.0, []
+                if self.error <= SAFETY * self.tol:
+                    return True
+            elif len(recent) == SWEEP_LAGS[-1] + 1:
+                seen = (recent[-1] / recent[-3]) ** 0.5
+                if not tried and 0.3 < seen < 0.95:
+                    relaxation, plain_rate, tried = 2.0 / (1.0 + (1.0 - seen) ** 0.5), max(seen, self.rate), True
+                    recent = []
+                elif relaxation > 1.0 and seen > plain_rate:
+                    relaxation, recent = 1.0, []
+            if len(recent) >= PROBE and self.foreseen() > patience:
                 return False
         return False
 
@@ -242,9 +263,8 @@ class Run:
         return True
 
     def verify(self) -> bool:
-        """Correct over neighbour blocks; true when that changes nothing that ``tol`` would notice."""
-        self.level.label, self.level.gap = None, False
-        self.error += 2.0 * correct(self.level, self.y, CHECK)
+        """Correct over clusters; true when that changes nothing that ``tol`` would notice."""
+        self.error += 2.0 * cluster_correct(self.level, self.y)
         return self.error <= self.tol
 
     def advance(self, max_cycles: int) -> bool:
@@ -357,7 +377,7 @@ def solve_stationary(
     -------
     AggregationResult
         ``converged`` is true only when the estimated error is within ``tol`` and was confirmed by a
-        correction over neighbour blocks.
+        correction over clusters of states.
 
     Notes
     -----

@@ -19,6 +19,7 @@ Indices = NDArray[np.uint32]
 CHUNK = 8_000_000  # entries a kernel call may touch: well below 0.2 s
 PARALLEL_FROM = 2_000_000  # entries from which two half sweeps side by side beat one
 DENSE_LIMIT = 256  # blocks up to which the chain between them is solved densely
+CLUSTERS = 128  # clusters over which a settled law is checked
 GAP_BINS = 3  # factors of two without a merge that make a gap
 GAP_VISITS = 12  # cycles spent at most on a chain between blocks that is itself large
 STRONG = 0.25  # inflow, relative to the largest, that links a state to its source
@@ -32,7 +33,6 @@ class Effort:
     before: int
     after: int
     visits: int
-    damping: float = 1.0
 
 
 @dataclass
@@ -57,18 +57,18 @@ class Level:
     def size(self) -> int:
         return self.start.size - 1
 
-    def sweep(self, y: FloatArray, forward: bool, damping: float = 1.0) -> float:
+    def sweep(self, y: FloatArray, forward: bool, relaxation: float = 1.0) -> float:
         """One sweep in place; return the largest relative change."""
         if self.threads > 1 and self.source.size >= PARALLEL_FROM:
-            return self._sweep_halves(y, forward, damping)
+            return self._sweep_halves(y, forward, relaxation)
         largest = 0.0
         for first, last in self.ranges if forward else reversed(self.ranges):
             self.tick()
-            change = sweep_kernels.sweep(self.start, self.source, self.weight, y, first, last, forward, damping)
+            change = sweep_kernels.sweep(self.start, self.source, self.weight, y, first, last, forward, relaxation)
             largest = max(largest, change)
         return largest
 
-    def _sweep_halves(self, y: FloatArray, forward: bool, damping: float) -> float:
+    def _sweep_halves(self, y: FloatArray, forward: bool, relaxation: float) -> float:
         # each half works on its own copy: no races, and the same bits on every run
         middle = int(np.searchsorted(self.start, self.start[-1] // 2))
         halves = [(0, middle), (middle, self.size)]
@@ -81,7 +81,7 @@ class Level:
             self.tick()
             tasks = [
                 lambda z=z, span=piece[step]: sweep_kernels.sweep(
-                    self.start, self.source, self.weight, z, span[0], span[1], forward, damping
+                    self.start, self.source, self.weight, z, span[0], span[1], forward, relaxation
                 )
                 for z, piece in zip(copies, pieces, strict=True)
                 if step < len(piece)
@@ -206,6 +206,34 @@ def choose_blocks(level: Level, y: FloatArray) -> None:
     level.use_blocks(label, count, gap=False)
 
 
+def cluster_correct(level: Level, y: FloatArray) -> float:
+    """Rescale ``y`` over about ``CLUSTERS`` clusters, in place; return the largest change.
+
+    Blocks join along their strongest inflows until few enough are left, and the chain between them is solved
+    densely. A few passes over the edges show slow modes that changes from sweep to sweep would hide.
+    """
+    label = np.arange(level.size, dtype=np.uint32)
+    size = np.ones(level.size, dtype=np.int64)
+    edges = (level.start, level.source, level.weight)
+    count, most = level.size, 4 * level.size // CLUSTERS
+    while count > 2 * CLUSTERS:
+        best, best_source = np.zeros(count), np.zeros(count, dtype=np.uint32)
+        for first, last in level.ranges:
+            level.tick()
+            blocks_kernels.strongest_inflows(*edges, y, label, first, last, best, best_source)
+        joined = blocks_kernels.join_strongest(best_source, most, CLUSTERS, size, label)
+        # bounded sizes keep one cluster from swallowing all; the bound gives way where it stops progress
+        most = most if 2 * joined < count else 4 * most
+        count = joined
+    flow = np.zeros((count, count))
+    for first, last in level.ranges:
+        level.tick()
+        blocks_kernels.dense_flows(*edges, y, label, first, last, flow)
+    factor = blocks_kernels.gth_small(flow)
+    factor *= y.sum() / np.dot(factor, np.bincount(label, y, count))
+    return float(blocks_kernels.spread(y, label, factor))
+
+
 def correct(level: Level, y: FloatArray, effort: Effort) -> float:
     """Solve the chain between blocks and rescale ``y`` block by block, in place; return the largest change.
 
@@ -242,8 +270,8 @@ def cycle(level: Level, y: FloatArray, effort: Effort) -> float:
     """Sweeps, a correction between blocks, sweeps the other way; return the largest relative change seen."""
     change = 0.0
     for _ in range(effort.before):
-        change = max(change, level.sweep(y, True, effort.damping))
+        change = max(change, level.sweep(y, True))
     change = max(change, correct(level, y, effort))
     for _ in range(effort.after):
-        change = max(change, level.sweep(y, False, effort.damping))
+        change = max(change, level.sweep(y, False))
     return change
