@@ -35,7 +35,7 @@ from lingendice.solvers.levels import (
     jump_chain,
 )
 
-SAFETY = 0.1  # share of the tolerance the estimated error may take before convergence is verified
+SAFETY = 0.1  # share of the tolerance the estimated error of a slow run may take
 PROBE = 12  # sweeps before their rate is believed
 PATIENCE = 150  # sweeps worth making before blocks are tried
 SWEEP_LAGS = (2, 4, 6)
@@ -117,29 +117,33 @@ def contraction(changes: list[float], lags: tuple[int, ...]) -> float | None:
 
 
 class Mixer:
-    """Anderson acceleration of a map on positive vectors, in relative terms, safeguarded.
+    """Anderson acceleration: the affine combination of the last images whose residual is least.
 
-    The next iterate is an affine combination of the last images that makes their relative residual least;
-    it is refused when an entry would fall below a tenth of the plain image.
+    With ``positive`` residuals count relative to the entries, and a combination is refused when an entry
+    would fall below a tenth of the plain image.
     """
 
-    def __init__(self, depth: int = 6) -> None:
+    def __init__(self, depth: int = 6, positive: bool = True) -> None:
         self.depth = depth
+        self.positive = positive
         self.images: list[FloatArray] = []
         self.residuals: list[FloatArray] = []
 
-    def mix(self, y: FloatArray, image: FloatArray) -> FloatArray:
+    def mix(self, old: FloatArray, image: FloatArray) -> FloatArray:
         """The next iterate, given the last one and its image under the map."""
         self.images = [*self.images[-self.depth :], image]
-        self.residuals = [*self.residuals[-self.depth :], image - y]
+        self.residuals = [*self.residuals[-self.depth :], image - old]
         if len(self.images) < 2:
             return image
-        last = self.residuals[-1] / image
-        steps = np.stack([last - r / image for r in self.residuals[:-1]], axis=1)
+        scale = image if self.positive else np.ones(1)
+        last = self.residuals[-1] / scale
+        steps = np.stack([last - r / scale for r in self.residuals[:-1]], axis=1)
         shares = np.linalg.lstsq(steps, last, rcond=1e-10)[0]
         mixed = image.copy()
         for share, other in zip(shares, self.images[:-1], strict=True):
             mixed -= share * (image - other)
+        if not self.positive:
+            return mixed
         if not np.all(mixed > 0.1 * image):
             self.images, self.residuals = [], []
             return image
@@ -167,6 +171,11 @@ class Run:
     def condition(self) -> float:
         return 1.0 / (1.0 - self.rate) if self.rate < 1.0 else np.inf
 
+    @property
+    def allowed(self) -> float:
+        """Error that may be left: fast rates are seen clearly, slow ones may still be creeping up."""
+        return (0.5 if self.rate < 0.6 else SAFETY) * self.tol
+
     def judge(self, changes: list[float], lags: tuple[int, ...]) -> bool:
         """Estimate rate and error from these changes; true when the error is safely within ``tol``."""
         rate = contraction(changes, lags)
@@ -175,14 +184,14 @@ class Run:
         elif len(changes) > 2 and max(changes[-3:]) < ROUNDING:
             # at rest before a rate could be seen: the check over clusters has the last word
             self.rate = min(self.rate, 0.5)
-        self.error = max(changes[-1], ROUNDING / 10) * self.condition
-        return self.error <= SAFETY * self.tol
+        self.error = max(changes[-1], ROUNDING / 10) * self.rate * self.condition
+        return self.error <= self.allowed
 
     def foreseen(self) -> float:
         """Sweeps still needed at the present rate."""
         if self.rate >= 1.0:
             return np.inf
-        return float(max(0.0, np.log(SAFETY * self.tol / self.error) / np.log(self.rate)))
+        return float(max(0.0, np.log(self.allowed / self.error) / np.log(self.rate)))
 
     def sweep_until(self, limit: int, patience: float) -> bool:
         """Sweep until settled (true), or until more than ``patience`` further sweeps are foreseen (false).
@@ -200,11 +209,12 @@ class Run:
             if self.judge(recent, SWEEP_LAGS):
                 if relaxation > 1.0:
                     last = self.level.sweep(self.y, True)
-                    self.error = max(self.error, last / (1.0 - plain_rate))
+                    self.rate = max(self.rate, plain_rate)
+                    self.error = last * self.rate * self.condition
                     self.changes.append(last)
                     self.sweeps += 1
                     relaxation, recent = 1.0, []
-                if self.error <= SAFETY * self.tol:
+                if self.error <= self.allowed:
                     return True
             elif len(recent) == SWEEP_LAGS[-1] + 1:
                 seen = (recent[-1] / recent[-3]) ** 0.5
@@ -243,8 +253,13 @@ class Run:
                 continue
             mixer = None
             plain.append(change)
+            before = self.rate
             if self.judge(plain, CYCLE_LAGS):
-                return True
+                if before < 1.0:
+                    self.rate = max(self.rate, before)
+                self.error = max(self.error, change * self.condition)
+                if self.error <= self.tol:
+                    return True
             if len(plain) > CYCLE_LAGS[-1]:
                 if self.rate > give_up:
                     return False

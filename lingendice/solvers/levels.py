@@ -144,12 +144,13 @@ def jump_chain(
 ) -> tuple[Level, FloatArray]:
     """Pull layout of the chain watched when it moves, and the mean stay ``s_i / D_i`` of every state."""
     n = indptr.size - 1
+    columns = indices.view(np.uint32)
     exit_weight, total_weight = np.empty(n), np.empty(n)
     count = np.zeros(n + 1, dtype=np.int64)
     ranges = row_ranges(indptr, CHUNK)
     for first, last in ranges:
         tick()
-        sweep_kernels.count_targets(indptr, indices, data, first, last, exit_weight, total_weight, count[1:])
+        sweep_kernels.count_targets(indptr, columns, data, first, last, exit_weight, total_weight, count[1:])
     if n > 1 and not exit_weight.min() > 0.0:
         raise ValueError(f"state {int(np.argmin(exit_weight))} has no way out: the chain is not irreducible")
     start = np.cumsum(count)
@@ -158,8 +159,20 @@ def jump_chain(
     weight = np.empty(start[-1])
     for first, last in ranges:
         tick()
-        sweep_kernels.fill_pull(indptr, indices, data, first, last, exit_weight, cursor, source, weight)
+        sweep_kernels.fill_pull(indptr, columns, data, first, last, exit_weight, cursor, source, weight)
     return Level(start, source, weight, tick, threads), total_weight / exit_weight if n > 1 else np.ones(n)
+
+
+def rows(level: Level) -> tuple[IntArray, Indices, FloatArray]:
+    """The same chain by source: start, targets, probabilities."""
+    start = np.concatenate([[0], np.cumsum(np.bincount(level.source, minlength=level.size))]).astype(np.int64)
+    cursor = start[:-1].copy()
+    target = np.empty(level.source.size, dtype=np.uint32)
+    weight = np.empty(level.source.size)
+    for first, last in level.ranges:
+        level.tick()
+        sweep_kernels.fill_rows(level.start, level.source, level.weight, first, last, cursor, target, weight)
+    return start, target, weight
 
 
 def gap_blocks(level: Level) -> tuple[Indices | None, int]:
