@@ -1,7 +1,7 @@
 """Stationary laws of sparse chains against what a SciPy user would write.
 
-Run ``python -m benchmarks.bench_chains``: interleaved medians, wall time from a scipy CSR matrix in memory to the
-law, with the entrywise relative error of each against a reference in extended precision.
+Run ``python -m benchmarks.bench_chains``: interleaved medians of the time from a scipy CSR matrix in memory
+to the law, with the entrywise relative error of each against a reference in extended precision.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ def arnoldi(matrix: sp.csr_matrix) -> np.ndarray:
     return vector / vector.sum()
 
 
-def reference(matrix: sp.csr_matrix, label: np.ndarray | None, rounds: int = 14, steps: int = 12) -> np.ndarray:
-    """Extended-precision power steps; with known blocks, also their masses by elimination after each round."""
+def reference(
+    matrix: sp.csr_matrix, label: np.ndarray | None, rounds: int = 14, steps: int = 12
+) -> np.ndarray:
+    """Extended-precision power steps; with known blocks, also their masses by elimination."""
     wide = np.longdouble
     transposed = matrix.T.tocsr()
     source = transposed.indices
@@ -95,7 +97,9 @@ def compare(name: str, matrix: sp.csr_matrix, exact: np.ndarray, rivals: dict[st
             times[rival].append(time.perf_counter() - begin)
             errors[rival] = float(np.max(np.abs(x / exact - 1)))
     for rival in rivals:
-        print(f"{name:22s} {rival:18s} {np.median(times[rival][1:]) * 1e3:9.2f} ms   error {errors[rival]:.1e}")
+        print(
+            f"{name:22s} {rival:18s} {np.median(times[rival][1:]) * 1e3:9.2f} ms   error {errors[rival]:.1e}"
+        )
 
 
 def main() -> None:

@@ -99,10 +99,11 @@ def strongest_inflows(start, source, weight, y, label, first, last, best, best_s
 
 @kernel
 def join_strongest(best_source, most, least, size, label):  # type: ignore[no-untyped-def]
-    """Join blocks with the sources of their strongest inflows unless more than ``most`` states would be together.
+    """Join blocks with the sources of their strongest inflows, up to ``most`` states in one block.
 
-    Blocks refused by the same source join each other: around a hub nothing else would make progress. No more are joined than leaves ``least`` blocks. ``size`` holds the states of every block. Relabels the states and renumbers ``size``, in place;
-    returns the number of blocks.
+    Blocks refused by the same source join each other: around a hub nothing else would make progress. No more
+    are joined than leaves ``least`` blocks. ``size`` holds the states of every block. Relabels the states and
+    renumbers ``size``, in place; returns the number of blocks.
     """
     blocks = best_source.size
     parent = np.arange(blocks).astype(np.uint32)
@@ -203,7 +204,20 @@ def list_members(label, count):  # type: ignore[no-untyped-def]
 
 @kernel
 def coarsen(  # type: ignore[no-untyped-def]
-    start, source, weight, y, label, begin, member, first, last, slot, block_start, block_source, flow, outflow
+    start,
+    source,
+    weight,
+    y,
+    label,
+    begin,
+    member,
+    first,
+    last,
+    slot,
+    block_start,
+    block_source,
+    flow,
+    outflow,
 ):
     """Flows ``F_IJ`` into blocks ``first .. last``, in the pull layout between blocks.
 
@@ -263,8 +277,8 @@ def scatter_dense(start, source, weight, dense):  # type: ignore[no-untyped-def]
 def eliminate_states(W, exits):  # type: ignore[no-untyped-def]
     """Censor the states ``n-1 .. 1`` of a dense chain one by one, in place (Grassmann, Taksar, Heyman).
 
-    Afterwards ``W[i, k] / exits[k]`` for ``i < k`` and ``W[k, j]`` for ``j < k`` are the weights at the moment
-    state ``k`` was removed. The diagonal is never read, and nothing is subtracted.
+    Afterwards ``W[i, k]`` for ``i < k`` and ``W[k, j]`` for ``j < k`` are the weights at the moment state ``k``
+    was removed, and ``exits[k]`` is the sum of the latter. The diagonal is never read, and nothing is subtracted.
     """
     n = W.shape[0]
     for k in range(n - 1, 0, -1):
@@ -306,7 +320,7 @@ def gth_small(W):  # type: ignore[no-untyped-def]
 
 @kernel
 def solve_reduced(W, exits, d):  # type: ignore[no-untyped-def]
-    """Solve ``sum_j W_ij (c_i - c_j) = d_i`` with ``c_0 = 0`` after ``eliminate_states`` (``sum x_i d_i = 0``)."""
+    """Solve ``sum_j W_ij (c_i - c_j) = d_i``, ``c_0 = 0``, after ``eliminate_states``, for ``sum x_i d_i = 0``."""
     n = W.shape[0]
     rhs = d.copy()
     for k in range(n - 1, 0, -1):

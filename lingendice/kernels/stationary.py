@@ -65,8 +65,8 @@ def fill_rows(start, source, weight, first, last, cursor, target, row_weight):  
 def sweep(start, source, weight, y, first, last, forward, relaxation):  # type: ignore[no-untyped-def]
     """One relaxed Gauss-Seidel sweep ``y_j <- y_j + relaxation (sum_i y_i Q_ij - y_j)`` in place.
 
-    ``relaxation`` 1 is Gauss-Seidel itself, which subtracts nothing. Above 1 an entry is kept from falling below
-    a tenth of itself at one stroke. Returns the largest relative change of an entry.
+    ``relaxation`` 1 is Gauss-Seidel itself, which subtracts nothing. Above 1 an entry is kept from falling
+    below a tenth of itself at one stroke. Returns the largest relative change of an entry.
     """
     largest = 0.0
     for step in range(last - first):
@@ -108,7 +108,7 @@ def row_sweep(start, target, weight, d, h, first, last, forward):  # type: ignor
 
 @fused_kernel
 def row_residual(start, target, weight, d, h, first, last, out):  # type: ignore[no-untyped-def]
-    """Write ``d_i - sum_j Q_ij (h_i - h_j)``, differences first: a large constant in ``h`` cancels exactly."""
+    """Write ``d_i - sum_j Q_ij (h_i - h_j)``, differences first: a constant in ``h`` cancels."""
     for i in range(first, last):
         total = 0.0
         centre = h[i]

@@ -7,8 +7,8 @@ Solves ``x = P'x``, ``sum x = 1`` for ``P`` = weights divided by their row sums.
   (Koury-McAllister-Stewart): a nearly decomposable chain then takes as many sweeps as its blocks;
 * blocks of strongly linked neighbours, level upon level, for chains that are slow without a gap.
 
-Convergence is declared only after a coarse correction over clusters of states has been seen to change nothing:
-small changes from sweep to sweep would also be seen on a chain that hardly moves.
+Convergence is declared only after a coarse correction over clusters of states has been seen to change
+nothing: small changes from sweep to sweep would also be seen on a chain that hardly moves.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ class AggregationResult:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a few sweeps and the weights say about a chain.
+    """What the weights and some sweeps say about a chain.
 
     ``method`` is "sweeps" (mixes well), "aggregation" (blocks at a gap of the weights) or "direct" (slow and
-    without a gap: compare the fill of an elimination with ``predicted_sweeps``). ``run`` lets
-    ``solve_stationary`` go on from here instead of starting again.
+    without a gap: compare the work of an elimination with ``predicted_sweeps``). ``contraction`` is the rate
+    of the sweeps made, 1 if none were. ``run`` lets ``solve_stationary`` go on instead of starting again.
     """
 
     method: str
@@ -107,7 +107,7 @@ class Clock:
 
 
 def contraction(changes: list[float], lags: tuple[int, ...]) -> float | None:
-    """A cautious rate from the last changes: the slowest geometric mean over several lags, None if unknown."""
+    """A cautious rate from the last changes: the slowest mean over several lags, None if unknown."""
     trusted = [change for change in changes[-2 * lags[-1] :] if change > ROUNDING]
     if len(trusted) <= lags[-1]:
         return None
@@ -137,8 +137,8 @@ class Mixer:
             return image
         scale = image if self.positive else np.ones(1)
         last = self.residuals[-1] / scale
-        steps = np.stack([last - r / scale for r in self.residuals[:-1]], axis=1)
-        shares = np.linalg.lstsq(steps, last, rcond=1e-10)[0]
+        steps = np.stack([last - r / scale for r in self.residuals[:-1]])
+        shares = np.linalg.lstsq(steps @ steps.T, steps @ last, rcond=1e-13)[0]
         mixed = image.copy()
         for share, other in zip(shares, self.images[:-1], strict=True):
             mixed -= share * (image - other)
@@ -165,6 +165,7 @@ class Run:
     rate: float = 1.0
     error: float = np.inf
     method: str = "sweeps"
+    settled: bool = False
     blocks: tuple[Indices | None, int] | None = None
 
     @property
@@ -219,7 +220,11 @@ class Run:
             elif len(recent) == SWEEP_LAGS[-1] + 1:
                 seen = (recent[-1] / recent[-3]) ** 0.5
                 if not tried and 0.3 < seen < 0.95:
-                    relaxation, plain_rate, tried = 2.0 / (1.0 + (1.0 - seen) ** 0.5), max(seen, self.rate), True
+                    relaxation, plain_rate, tried = (
+                        2.0 / (1.0 + (1.0 - seen) ** 0.5),
+                        max(seen, self.rate),
+                        True,
+                    )
                     recent = []
                 elif relaxation > 1.0 and seen > plain_rate:
                     relaxation, recent = 1.0, []
@@ -228,7 +233,7 @@ class Run:
         return False
 
     def cycle_until(self, effort: Effort, limit: int, give_up: float) -> bool:
-        """Cycle until settled (true), or until the plain rate is above ``give_up`` or ``limit`` is met (false).
+        """Cycle until settled (true), or until the plain rate is above ``give_up`` or ``limit`` met (false).
 
         Acceleration hides the rate of the plain map, which the error estimate needs. It is therefore
         switched on only after that rate was seen, and off again before the verdict.
@@ -291,7 +296,7 @@ class Run:
             self.method = "blocks"
             settled = self.cycle_until(BEHIND_GAP, max_cycles, give_up=0.7)
         else:
-            settled = self.sweep_until(10 * PATIENCE, PATIENCE)
+            settled = self.settled or self.sweep_until(10 * PATIENCE, PATIENCE)
         if settled and self.verify():
             return True
         self.method, self.level.gap = "multilevel", False
@@ -345,18 +350,19 @@ def plan(
     *,
     tol: float = 1e-10,
     threads: int | None = None,
+    should_stop: Callable[[], bool] | None = None,
 ) -> Plan:
-    """Say which method suits an irreducible chain, from a dozen sweeps and the gaps of its weights.
+    """Say which method suits an irreducible chain, from the gaps of its weights and some sweeps.
 
-    ``O(nnz)``. The work is not lost: hand the plan to ``solve_stationary``.
+    ``O(nnz)``: a few passes over the weights, then at most four dozen sweeps, fewer where they are seen to
+    be slow. The work is not lost: hand the plan to ``solve_stationary``. Raises ``Stopped`` if told to stop.
     """
-    run = _begin(indptr, indices, data, tol, threads, None)
-    has_gap = run.use_gap()
-    run.sweep_until(PROBE, np.inf)
-    blocks = run.blocks[1] if run.blocks is not None else 1
-    predicted = run.foreseen()
-    method = "aggregation" if has_gap else "sweeps" if predicted <= PATIENCE else "direct"
-    return Plan(method, run.rate, predicted, blocks, run)
+    run = _begin(indptr, indices, data, tol, threads, should_stop)
+    if run.use_gap():
+        return Plan("aggregation", run.rate, np.inf, run.blocks[1] if run.blocks else 1, run)
+    run.settled = run.sweep_until(4 * PROBE, PATIENCE)
+    predicted = 0.0 if run.settled else run.foreseen()
+    return Plan("sweeps" if predicted <= PATIENCE else "direct", run.rate, predicted, 1, run)
 
 
 def solve_stationary(

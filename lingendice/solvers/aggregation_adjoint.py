@@ -1,9 +1,9 @@
 """Relative values of a large sparse irreducible chain at gamma = 1, by the levels of the stationary solver.
 
-Solves ``(I - P) h = r - g`` with ``g = x'r`` and ``x'h = 0``, given the stationary law ``x``. In terms of the chain
-watched when it moves, ``h_i = d_i + sum_j Q_ij h_j`` with ``d_i = stay_i (r_i - g)``: Gauss-Seidel by rows, with
-corrections constant on blocks, whose equations are weighted by the law. Each cycle costs a few passes over the
-weights. The right side is known, so the residual certifies the answer.
+Solves ``(I - P) h = r - g`` with ``g = x'r`` and ``x'h = 0``, given the stationary law ``x``. In terms of the
+chain watched when it moves, ``h_i = d_i + sum_j Q_ij h_j`` with ``d_i = stay_i (r_i - g)``: Gauss-Seidel by rows,
+with corrections constant on blocks, whose equations are weighted by the law. Each cycle costs a few passes over
+the weights. The right side is known, so the residual certifies the answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lingendice.kernels import aggregation as blocks_kernels
 from lingendice.kernels import stationary as sweep_kernels
 from lingendice.parallel import resolve_threads
-from lingendice.solvers.aggregation import Clock, Mixer, Stopped
+from lingendice.solvers.aggregation import WORTH_MIXING, Clock, Mixer, Stopped
 from lingendice.solvers.levels import (
     DENSE_LIMIT,
     FloatArray,
@@ -32,7 +32,7 @@ from lingendice.solvers.levels import (
 
 SWEEPS = 2
 VISITS = 2
-PLAIN = 4  # cycles before acceleration starts
+PLAIN = 4  # cycles before acceleration may start
 EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -40,10 +40,10 @@ EPSILON = float(np.finfo(np.float64).eps)
 class AdjointResult:
     """Relative values and their certificate.
 
-    ``residual`` is the largest ``|r_i - g - ((I - P) h)_i|`` times the mean stay in ``i``, relative to the largest right
-    side so scaled. ``floor`` is the part of it that rounding of ``h`` alone explains; on nearly decomposable chains, where
-    ``h`` is as large as the inverse coupling, no double precision vector does better. ``change`` is the last
-    change of ``h`` relative to its largest entry.
+    ``residual`` is the largest ``|r_i - g - ((I - P) h)_i|`` times the mean stay in ``i``, relative to the
+    largest right side so scaled. ``floor`` is the part of it that rounding of ``h`` alone explains; on nearly
+    decomposable chains, where ``h`` is as large as the inverse coupling, no vector of doubles does better.
+    ``change`` is the last change of ``h`` relative to its largest entry.
     """
 
     h: FloatArray
@@ -162,6 +162,7 @@ def solve_adjoint(
     if scale == 0.0 or level.size == 1:
         return AdjointResult(h, gain, 0.0, 0.0, 0.0, True, False, 0)
     residual, floor, change, cycles, converged, stopped = 1.0, 0.0, np.inf, 0, False, False
+    slow = False
     try:
         ladder = _ladder(level, x / stay)
         mixer = Mixer(depth=8, positive=False)
@@ -170,11 +171,12 @@ def solve_adjoint(
             ladder.cycle(0, d, image)
             image -= np.dot(x, image)
             largest = float(np.max(np.abs(image)))
-            change = float(np.max(np.abs(image - h))) / largest
+            before, change = change, float(np.max(np.abs(image - h))) / largest
             floor = 4.0 * EPSILON * largest / scale
             left = ladder.rungs[0].residual(d, image) if ladder.rungs else np.zeros(1)
             residual = float(np.max(np.abs(left))) / scale
-            h_next = mixer.mix(h, image) if cycles > PLAIN else image
+            slow = slow or (cycles >= PLAIN and change > WORTH_MIXING * before)
+            h_next = mixer.mix(h, image) if slow else image
             h = image
             if not ladder.rungs or (change <= tol and residual <= max(tol, floor)):
                 converged = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +65,9 @@ class Level:
         largest = 0.0
         for first, last in self.ranges if forward else reversed(self.ranges):
             self.tick()
-            change = sweep_kernels.sweep(self.start, self.source, self.weight, y, first, last, forward, relaxation)
+            change = sweep_kernels.sweep(
+                self.start, self.source, self.weight, y, first, last, forward, relaxation
+            )
             largest = max(largest, change)
         return largest
 
@@ -136,7 +139,7 @@ def row_ranges(start: IntArray, limit: int, first: int = 0, last: int | None = N
     cost = start[first : last + 1] + np.arange(last - first + 1)
     cuts = first + np.searchsorted(cost, np.arange(cost[0] + limit, cost[-1], limit))
     edges = np.unique(np.concatenate([[first], cuts, [last]]))
-    return [(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [(int(a), int(b)) for a, b in pairwise(edges)]
 
 
 def jump_chain(
