@@ -143,19 +143,15 @@ def dense_flows(start, source, weight, y, label, first, last, flow):  # type: ig
 
 
 @kernel
-def neighbour_blocks(start, source, weight, y, threshold, label):  # type: ignore[no-untyped-def]
-    """Group every state with the sources of its strongest inflows.
+def root_blocks(start, source, weight, y, threshold, first, last, count, label):  # type: ignore[no-untyped-def]
+    """Make blocks of states ``first .. last`` and the sources of their strongest inflows.
 
-    An inflow ``y_i Q_ij`` is strong for ``j`` when it is at least ``threshold`` times the largest
-    inflow of ``j``. States whose strong sources are all free become roots of blocks; the others then
-    join the block of their strongest source. Every block holds two states or more, so that the number
-    of blocks, which is returned, at least halves the number of states.
+    An inflow ``y_i Q_ij`` is strong for ``j`` when it is at least ``threshold`` times the largest inflow of
+    ``j``. A state whose strong sources are all free (labelled ``n``) founds a block with them. ``count``
+    blocks exist before the call; returns how many do after it. Every block holds two states or more.
     """
-    n = y.size
-    free = np.uint32(n)
-    label[:] = free
-    count = 0
-    for j in range(n):
+    free = np.uint32(y.size)
+    for j in range(first, last):
         if label[j] != free:
             continue
         strong = 0.0
@@ -174,7 +170,14 @@ def neighbour_blocks(start, source, weight, y, threshold, label):  # type: ignor
             if weight[k] * y[source[k]] >= strong:
                 label[source[k]] = count
         count += 1
-    for j in range(n):
+    return count
+
+
+@kernel
+def join_blocks(start, source, weight, y, first, last, label):  # type: ignore[no-untyped-def]
+    """Let states ``first .. last`` that are still free join the block of their strongest source in one."""
+    free = np.uint32(y.size)
+    for j in range(first, last):
         if label[j] != free:
             continue
         largest = -1.0
@@ -183,7 +186,6 @@ def neighbour_blocks(start, source, weight, y, threshold, label):  # type: ignor
             if label[source[k]] != free and inflow > largest:
                 largest = inflow
                 label[j] = label[source[k]]
-    return count
 
 
 @kernel
@@ -277,8 +279,8 @@ def scatter_dense(start, source, weight, dense):  # type: ignore[no-untyped-def]
 def eliminate_states(W, exits):  # type: ignore[no-untyped-def]
     """Censor the states ``n-1 .. 1`` of a dense chain one by one, in place (Grassmann, Taksar, Heyman).
 
-    Afterwards ``W[i, k]`` for ``i < k`` and ``W[k, j]`` for ``j < k`` are the weights at the moment state ``k``
-    was removed, and ``exits[k]`` is the sum of the latter. The diagonal is never read, and nothing is subtracted.
+    Afterwards ``W[i, k]`` and ``W[k, j]`` for ``i, j < k`` are the weights when state ``k`` was removed, and
+    ``exits[k]`` is the sum of the latter. The diagonal is never read, and nothing is subtracted.
     """
     n = W.shape[0]
     for k in range(n - 1, 0, -1):
@@ -320,7 +322,7 @@ def gth_small(W):  # type: ignore[no-untyped-def]
 
 @kernel
 def solve_reduced(W, exits, d):  # type: ignore[no-untyped-def]
-    """Solve ``sum_j W_ij (c_i - c_j) = d_i``, ``c_0 = 0``, after ``eliminate_states``, for ``sum x_i d_i = 0``."""
+    """Solve ``sum_j W_ij (c_i - c_j) = d_i``, ``c_0 = 0``, after ``eliminate_states``; ``x'd`` must be 0."""
     n = W.shape[0]
     rhs = d.copy()
     for k in range(n - 1, 0, -1):

@@ -253,7 +253,8 @@ class Run:
             if not np.isfinite(change):
                 self.y, self.error = old, np.inf
                 return False
-            if mixer is not None and change * self.condition > SAFETY * self.tol:
+            # the rate seen while mixing began may be too bleak: look again once it could be over
+            if mixer is not None and change * min(self.condition, 20.0) > SAFETY * self.tol:
                 self.y = mixer.mix(old, self.y)
                 continue
             mixer = None

@@ -1,9 +1,9 @@
 """Relative values of a large sparse irreducible chain at gamma = 1, by the levels of the stationary solver.
 
 Solves ``(I - P) h = r - g`` with ``g = x'r`` and ``x'h = 0``, given the stationary law ``x``. In terms of the
-chain watched when it moves, ``h_i = d_i + sum_j Q_ij h_j`` with ``d_i = stay_i (r_i - g)``: Gauss-Seidel by rows,
-with corrections constant on blocks, whose equations are weighted by the law. Each cycle costs a few passes over
-the weights. The right side is known, so the residual certifies the answer.
+chain watched when it moves, ``h_i = d_i + sum_j Q_ij h_j`` with ``d_i = stay_i (r_i - g)``: Gauss-Seidel by
+rows, with corrections constant on blocks, whose equations are weighted by the law. Each cycle costs a few
+passes over the weights. The right side is known, so the residual certifies the answer.
 """
 
 from __future__ import annotations

@@ -127,7 +127,9 @@ class Level:
             )  # fmt: skip
         used = block_start[-1]
         block_source, flow = block_source[:used], flow[:used]
-        blocks_kernels.divide_by_outflow(block_source, flow, outflow)
+        for first in range(0, used, CHUNK):
+            piece = slice(first, first + CHUNK)
+            blocks_kernels.divide_by_outflow(block_source[piece], flow[piece], outflow)
         return Level(block_start, block_source, flow, self.tick, self.threads), outflow
 
 
@@ -216,9 +218,15 @@ def gap_blocks(level: Level) -> tuple[Indices | None, int]:
 
 def choose_blocks(level: Level, y: FloatArray) -> None:
     """Blocks of strongly linked neighbours under the present ``y``."""
-    label = np.empty(level.size, dtype=np.uint32)
-    level.tick()
-    count = blocks_kernels.neighbour_blocks(level.start, level.source, level.weight, y, STRONG, label)
+    label = np.full(level.size, level.size, dtype=np.uint32)
+    edges = (level.start, level.source, level.weight)
+    count = 0
+    for first, last in level.ranges:
+        level.tick()
+        count = blocks_kernels.root_blocks(*edges, y, STRONG, first, last, count, label)
+    for first, last in level.ranges:
+        level.tick()
+        blocks_kernels.join_blocks(*edges, y, first, last, label)
     level.use_blocks(label, count, gap=False)
 
 

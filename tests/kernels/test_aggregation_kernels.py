@@ -122,8 +122,10 @@ def test_neighbour_blocks_cover_and_halve(seed):
     n = 300
     w = random_chain(n, 0.02, seed)
     start, source, weight = pull(w)
-    label = np.empty(n, np.uint32)
-    count = kernels.neighbour_blocks(start, source, weight, np.full(n, 1 / n), 0.25, label)
+    y, label, count = np.full(n, 1 / n), np.full(n, n, np.uint32), 0
+    for first, last in ((0, 90), (90, n)):
+        count = kernels.root_blocks(start, source, weight, y, 0.25, first, last, count, label)
+    kernels.join_blocks(start, source, weight, y, 0, n, label)
     assert count <= n // 2
     assert set(label.tolist()) == set(range(count))
     assert np.bincount(label).min() >= 2
