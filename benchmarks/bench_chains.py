@@ -1,7 +1,7 @@
 """Stationary laws of sparse chains against what a SciPy user would write.
 
 Run ``python -m benchmarks.bench_chains``: interleaved medians of wall and processor time from a scipy CSR
-matrix in memory to the law, with the entrywise relative error of each against a reference in extended precision.
+matrix in memory to the law, and the entrywise relative error of each against extended precision.
 """
 
 from __future__ import annotations
