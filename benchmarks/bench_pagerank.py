@@ -61,7 +61,9 @@ def compare(graph: sp.csr_matrix, gamma: float, repeats: int, threads: list[int]
         call = timed(lambda: peer.pagerank(damping=gamma, implementation="prpack"))
         runs.setdefault("igraph prpack", []).append(call)
         for count in threads:
-            runs.setdefault(f"ours, {count} thread(s)", []).append(timed(lambda c=count: ours(graph, gamma, c)))
+            runs.setdefault(f"ours, {count} thread(s)", []).append(
+                timed(lambda c=count: ours(graph, gamma, c))
+            )
     base = runs["igraph prpack"]
     print(f"{graph.shape[0]} nodes, {graph.nnz} edges, gamma {gamma}, {repeats} interleaved runs")
     print(f"{'':20s} {'wall s':>8s} {'cpu s':>8s} {'speed-up':>9s} {'cpu':>6s} {'residual':>9s} sweeps")
@@ -88,7 +90,11 @@ def growth_point(nodes: int) -> None:
         resident = int(statm.read().split()[1]) * resource.getpagesize()
     wall, cpu, result = timed(lambda: discounted_law(chain, 0.85, tol=TOL, threads=2))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    grown = f"{(peak * 1024 - resident) / graph.indices.size:.1f}" if peak > before else "(below generator's peak)"
+    grown = (
+        f"{(peak * 1024 - resident) / graph.indices.size:.1f}"
+        if peak > before
+        else "(below generator's peak)"
+    )
     print(
         f"{nodes:9d} nodes {graph.indices.size:10d} edges {wall:8.3f} s {cpu:8.3f} cpu s "
         f"{1e9 * cpu / graph.indices.size / result.sweeps:6.2f} cpu ns/edge/sweep {result.sweeps} sweeps "
@@ -99,7 +105,9 @@ def growth_point(nodes: int) -> None:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["compare", "growth", "growth-point", "graph"])
     parser.add_argument("file", nargs="?")
     parser.add_argument("--nodes", type=int, default=1_000_000)

@@ -62,8 +62,11 @@ def gather_inflow(row_begin, row_end, sources, weights, f, g, y, first, last, in
 
 
 @fused_kernel
-def residual(indptr, sources, weights, row_factor, base, loops, x, y, first, last):
-    """``base + row_factor (A y + loops y) - x`` on a range: its L1 norm, smallest and largest entry."""
+def residual(indptr, sources, weights, row_factor, base, loops, x, y, first, last, image):
+    """Write ``image = base + row_factor (A y + loops y)`` on a range.
+
+    Returns the L1 norm, the smallest and the largest entry of ``image - x``.
+    """
     size = 0.0
     low = 0.0
     high = 0.0
@@ -76,7 +79,8 @@ def residual(indptr, sources, weights, row_factor, base, loops, x, y, first, las
         else:
             for entry in range(indptr[row], indptr[row + 1]):
                 drawn += y[sources[entry]]
-        rest = base[row] + row_factor[row] * drawn - x[row]
+        image[row] = base[row] + row_factor[row] * drawn
+        rest = image[row] - x[row]
         size += abs(rest)
         if row == first or rest < low:
             low = rest

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ def row_ranges(indptr: IntArray, first: int, last: int, work: int = CALL_WORK) -
     pieces = max(-(-total // work), 8 if total > THREAD_WORK else 1)
     marks = cost[0] + np.arange(1, pieces) * (total / pieces)
     cuts = np.unique(np.concatenate([[0], np.searchsorted(cost, marks), [last - first]])) + first
-    return list(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
+    return list(pairwise(cuts.tolist()))
 
 
 def _rounds(ranges: list[tuple[int, int]], threads: int) -> Iterator[list[tuple[int, int]]]:
@@ -89,14 +90,23 @@ class PullSystem:
         return results
 
     def residual(
-        self, x: FloatArray, base: FloatArray, c: FloatArray, row_factor: FloatArray
+        self, x: FloatArray, y: FloatArray, base: FloatArray, row_factor: FloatArray, image: FloatArray
     ) -> tuple[float, float, float]:
-        """L1 norm, smallest and largest entry of ``base + row_factor (A + loops) c x - x``."""
-        y = c * x
+        """L1 norm, smallest and largest entry of ``image - x``, image = base + row_factor (A + loops) y."""
 
         def task(first: int, last: int) -> tuple[float, float, float]:
             return gauss_seidel.residual(
-                self.indptr, self.sources, self.weights, row_factor, base, self.loops, x, y, first, last
+                self.indptr,
+                self.sources,
+                self.weights,
+                row_factor,
+                base,
+                self.loops,
+                x,
+                y,
+                first,
+                last,
+                image,
             )
 
         size, low, high = zip(*self.run(row_ranges(self.indptr, 0, self.size), task), strict=True)
@@ -107,11 +117,13 @@ def _lanes(indptr: IntArray, threads: int) -> list[list[tuple[int, int]]]:
     """One list of consecutive ranges for each thread."""
     ranges = row_ranges(indptr, 0, indptr.size - 1)
     cut = np.linspace(0, len(ranges), threads + 1).astype(int)
-    return [ranges[a:b] for a, b in zip(cut[:-1], cut[1:], strict=True)]
+    return [ranges[a:b] for a, b in pairwise(cut.tolist())]
 
 
 def _run_lanes(
-    lanes: list[list[tuple[int, int]]], task: Callable[[int, int, int], object], should_stop: Callable[[], bool]
+    lanes: list[list[tuple[int, int]]],
+    task: Callable[[int, int, int], object],
+    should_stop: Callable[[], bool],
 ) -> None:
     """Run ``task(lane, first, last)``: lanes side by side, the ranges of a lane one after another."""
     for step in range(max(len(lane) for lane in lanes)):

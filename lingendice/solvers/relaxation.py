@@ -43,6 +43,7 @@ class Relaxation:
     scale: float = 1.0
     mass: float = 0.0
     change: float = 0.0
+    largest: float = 0.0
     estimate: float = math.inf  # expected L1 residual of x / scale
     history: list[float] = field(default_factory=list)
 
@@ -58,7 +59,9 @@ class Relaxation:
                 self.scale, self.c, self.loss, self.x, self.y, first, last,
             )  # fmt: skip
 
-        change, _, lost, mass = (sum(part) for part in zip(*self.system.run(self.ranges, task), strict=True))
+        changes, largest, losts, masses = zip(*self.system.run(self.ranges, task), strict=True)
+        change, lost, mass = sum(changes), sum(losts), sum(masses)
+        self.largest = max(largest)
         drift = 0.0
         if lost > 0.0 and self.supply > 0.0:
             drift = abs(lost / self.supply - self.scale) * self.supply
@@ -109,10 +112,13 @@ class Blocks:
             )
         return cls(system, start, split, inside)
 
-    def solve(self, f: FloatArray, g: FloatArray, c: FloatArray, x: FloatArray, tolerance: float) -> float:
+    def solve(
+        self, f: FloatArray, g: FloatArray, c: FloatArray, x: FloatArray, tolerance: float, max_passes: float
+    ) -> float:
         """Solve to an L1 residual of ``tolerance * rows`` in each component; returns passes done.
 
-        ``x`` is the starting point and is overwritten.
+        ``x`` is the starting point and is overwritten. Passes count all entries; beyond
+        ``max_passes`` of them the solve ends where it is.
         """
         system = self.system
         loss = 1.0 - c * (self.inside + system.loops)
@@ -121,24 +127,28 @@ class Blocks:
         entries = np.diff(system.indptr[self.start])
         big = np.flatnonzero(entries > BIG_BLOCK).tolist()
         state = np.zeros(2)
+        whole = max(1, int(system.indptr[-1]) + system.size)
         block = 0
         for stop in [*big, self.start.size - 1]:
-            while block < stop:
+            while block < stop and state[1] < max_passes * whole:
                 if system.should_stop():
                     raise Stopped
                 block = gauss_seidel.solve_blocks(
                     system.indptr, self.split, system.sources, system.weights, f, g, c, loss, inflow, x, y,
                     self.start, block, stop, True, tolerance, CALL_WORK, state,
                 )  # fmt: skip
+            left = max_passes * whole - state[1]
+            if left <= 0.0:
+                break
             if block < self.start.size - 1:
                 rows = int(self.start[block]), int(self.start[block + 1])
-                state[1] += self._solve_big(*rows, f, g, c, loss, inflow, x, y, tolerance)
+                state[1] += self._solve_big(*rows, f, g, c, loss, inflow, x, y, tolerance, left)
                 block += 1
-        return float(state[1]) / max(1, int(system.indptr[-1]) + system.size)
+        return float(state[1]) / whole
 
     def _solve_big(
         self, first: int, last: int, f: FloatArray, g: FloatArray, c: FloatArray, loss: FloatArray,
-        inflow: FloatArray, x: FloatArray, y: FloatArray, tolerance: float,
+        inflow: FloatArray, x: FloatArray, y: FloatArray, tolerance: float, work: float,
     ) -> float:  # fmt: skip
         system = self.system
 
@@ -152,12 +162,15 @@ class Blocks:
             system, self.split, system.indptr[1:], f, inflow, c, loss, x, y, first, last, supply
         )
         goal = tolerance * (last - first)
+        passing = int(system.indptr[last] - system.indptr[first]) + last - first
         try:
-            while relaxation.estimate > max(goal, 4e-16 * relaxation.mass):
+            while len(relaxation.history) * passing < work:
                 relaxation.step()
+                if relaxation.estimate <= max(goal, 4e-16 * relaxation.mass):
+                    break
         finally:
             relaxation.finish()
-        return float(len(relaxation.history)) * float(system.indptr[last] - system.indptr[first] + last - first)
+        return float(len(relaxation.history) * passing)
 
 
 def component_order(
