@@ -148,7 +148,7 @@ def count_pairs(
     ([0, 1, 2], [0, 2], [1, 2])
     """
     row, column = _integers(row, "row"), _integers(column, "column")
-    weight, value = _weights(weight), None if value is None else np.asarray(value)
+    weight, value = _numbers(weight, "weight"), _numbers(value, "value")
     for name, array in (("column", column), ("weight", weight), ("value", value)):
         if array is not None and array.shape != row.shape:
             raise ValueError(f"{name} has shape {array.shape}, row has {row.shape}")
@@ -182,13 +182,13 @@ def _integers(array: Array, name: str) -> Array:
     return array
 
 
-def _weights(weight: Array | None) -> Array | None:
-    if weight is None:
+def _numbers(array: Array | None, name: str) -> Array | None:
+    if array is None:
         return None
-    weight = np.asarray(weight)
-    if weight.dtype.kind not in "biuf":
-        raise TypeError(f"weight must hold integers or floats, got {weight.dtype}")
-    return weight
+    array = np.asarray(array)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold integers or floats, got {array.dtype}")
+    return array
 
 
 def _total_type(weight: Array | None) -> DType:

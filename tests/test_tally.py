@@ -289,3 +289,5 @@ def test_misfits_are_refused():
         count_pairs(np.zeros(3), three, 1, 1)
     with pytest.raises(TypeError, match="weight"):
         count_pairs(three, three, 1, 1, weight=np.zeros(3, complex))
+    with pytest.raises(TypeError, match="value"):
+        count_pairs(three, three, 1, 1, value=np.array(["a", "b", "c"]))

@@ -126,10 +126,13 @@ def look_up_slots(keys, offsets, chunk_size, bucket, first_chunk, last_chunk, ta
 def tally_dense(
     keys, offsets, chunk_size, first_bucket, sizes, shift, pair_key, pair_count, pair_start, slot
 ):
-    """Count buckets whose local keys are few: time O(transitions + 2**shift) a bucket."""
+    """Count buckets whose local keys are few: time O(transitions + 2**shift) a bucket.
+
+    These buckets together hold fewer than 2**31 transitions: half-width cells keep the table in cache.
+    """
     n_chunks = offsets.shape[0]
     n_pairs = 0
-    table = np.zeros(max(np.int64(1) << shift, _BLOCK), np.int64)
+    table = np.zeros(max(np.int64(1) << shift, _BLOCK), np.int32)
     for b in range(sizes.size):
         pair_start[b] = n_pairs
         if sizes[b] == 0:
