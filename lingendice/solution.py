@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,10 @@ _ADVICE = {
         "the best law so far is returned; raise max_iter, merge states, or take a smaller gamma"
     ),
 }
+
+
+LEAK_WORTH_BOUNDS = 1e-3
+"""Leak above which bounds on the value are given."""
 
 
 class SeveralLaws(ValueError):
@@ -211,14 +215,34 @@ class Solution:
 
     @cached_property
     def value_bounds(self) -> tuple[float, float] | None:
-        """Hard bounds on the value whatever happens past the data (``leak="absorb"`` and gamma < 1)."""
-        if self.operator.reward is None or self.operator.leak_policy != "absorb":
+        """Hard bounds on the value whatever happens past the data, for gamma < 1; None without leak.
+
+        With m the mass absorbed where the data end, sum p tau r + m [r_min, r_max] over ``reward_range``.
+        Under ``leak="restart"`` they come from one more solve with the leaks absorbed, made when first
+        read, where the leak exceeds 1e-3.
+        """
+        if self.operator.reward is None or self.gamma == 1.0 or self.state_law is None:
             return None
+        if self.operator.leak_policy != "absorb":
+            return self._absorbed.value_bounds if self.leak > LEAK_WORTH_BOUNDS else None
         known = self._known_reward
         reward = self.operator.reward[known]
         low, high = self.reward_range or (float(reward.min()), float(reward.max()))
         identified = float(self.cell_law[known] @ reward)
         return identified + self.leak * low, identified + self.leak * high
+
+    @cached_property
+    def _absorbed(self) -> Solution:
+        """The same problem with all mass absorbed that goes where there is no data."""
+        from lingendice.compose import compose
+        from lingendice.solvers.exact import stationary_laws
+        from lingendice.solvers.iterate import Controls
+
+        choices = self.operator.choices._replace(leak="absorb", smoothing=None)
+        operator = compose(self.operator.counts, choices)
+        controls = Controls(tol=self.tol, threads=self.threads)
+        laws = stationary_laws(operator.chain, self.gamma, operator.initial, False, "auto", controls)
+        return replace(self, state_law=laws.single, state_laws=laws.every, source=operator)
 
     @cached_property
     def state_values(self) -> Floats:
@@ -314,6 +338,7 @@ class Solution:
             "n_actions": counts.n_actions,
             "transitions": counts.total if counts.has_sample_size else None,
             "value": _json_number(self.value if single else None),
+            "value_bounds": None if not single or self.value_bounds is None else list(self.value_bounds),
             "gap": _json_number(self.gap if single else None),
             "residual": _json_number(self.residual),
             "error": _json_number(self.error),
@@ -350,11 +375,7 @@ class Solution:
         else:
             if self.value is not None:
                 rows.append(("value per step", f"{self.value:.6g}"))
-            rows.append(("leak", f"{self.leak:.2%} of the stationary mass lies where there is no data"))
-            if self.effective_sample_size is not None:
-                rows.append(
-                    ("effective sample size", f"{self.effective_sample_size:,.0f} of {counts.total:,.6g}")
-                )
+            rows += self._checks_table()
         rows.append(("residual", f"{self.residual:.1e}"))
         if self.error is not None:
             rows.append((f"error ({self.error_kind})", f"{self.error:.1e}"))
@@ -364,6 +385,13 @@ class Solution:
         if self.status.advice:
             rows.append(("next step", self.status.advice))
         return rows
+
+    def _checks_table(self) -> list[tuple[str, str]]:
+        from lingendice.diagnostics import diagnose
+
+        checks = diagnose(self)
+        rows = [(check.name, f"{'ok' if check.ok else '!!'}  {check.sentence}") for check in checks]
+        return rows + [(f"  {check.name}", check.remedy) for check in checks if not check.ok]
 
     def __getstate__(self) -> dict[str, Any]:
         state = {entry.name: getattr(self, entry.name) for entry in fields(self)}

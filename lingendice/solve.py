@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from lingendice.checks import NotAvailableYet, require_choice, require_gamma, require_number
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
+from lingendice.many import is_many, solve_many
 from lingendice.operator import EmpiricalOperator
 from lingendice.parallel import resolve_threads
 from lingendice.solution import Interrupted, Solution, Status, error_bound
@@ -74,6 +75,8 @@ def solve(
         In (0, 1]; 1 is the average-reward (undiscounted) law.
     policy
         Target policy, (n_states, n_actions), or one action a state. Without it the logged chain.
+        Several at once, as a mapping or a list of tables: a :class:`Comparison` is returned, with
+        ranking and simultaneous intervals.
     behaviour
         Logged action probabilities for ``ratio="state"``; cloned from the counts when left out.
     reward
@@ -124,6 +127,9 @@ def solve(
     >>> lg.solve([[90, 10], [30, 70]]).stationary
     array([0.75, 0.25])
     """
+    if policy is not None and is_many(policy):
+        arguments = dict(locals())
+        return solve_many(arguments.pop("data"), arguments.pop("policy"), **arguments)  # type: ignore[return-value]
     started = time.perf_counter()
     if type(data) is np.ndarray and data.ndim == 2:
         from lingendice.solvers.small import solve_small

@@ -61,7 +61,8 @@ class Interval:
     def __str__(self) -> str:
         if np.ndim(self.estimate):
             widest = float(np.nanmax(self.high - self.low))
-            return f"{np.size(self.estimate):,} intervals at {self.level:.0%} ({self.method}), widest {widest:.3g}"
+            what = f"{np.size(self.estimate):,} intervals at {self.level:.0%} ({self.method})"
+            return f"{what}, widest {widest:.3g}"
         return (
             f"{self.estimate:.6g} [{self.low:.6g}, {self.high:.6g}] at {self.level:.0%} "
             f"({self.method}; {self.note})"
@@ -149,7 +150,8 @@ def read_target(solution: Solution, of: Any, entries: Any) -> Target:
         if of == "value":
             if solution.operator.reward is None:
                 raise ValueError(
-                    "the data hold no rewards, so there is no value; pass reward= to solve, or of='stationary'"
+                    "the data hold no rewards, so there is no value; pass reward= to solve, "
+                    "or take of='stationary'"
                 )
             return Target("value", None, None)
         size = solution.stationary.size
@@ -247,8 +249,7 @@ class Influence:
 
     def functions(self, columns: Floats) -> Piece:
         """Influence on sum mu f, for every column f over cells."""
-        operator, solution = self.operator, self.solution
-        gathered = np.stack([operator.gather(column) for column in columns.T], axis=1)
+        gathered = np.stack([self.operator.gather(column) for column in columns.T], axis=1)
         return self._piece(columns, self._adjoint(gathered), None)
 
     @cached_property
@@ -262,7 +263,7 @@ class Influence:
 
     def _piece(self, function: Floats, values: Floats, reward: Floats | None) -> Piece:
         """``function`` over cells and ``values`` over states, one column a functional."""
-        operator, counts, gamma = self.operator, self.counts, self.solution.gamma
+        counts, gamma = self.counts, self.solution.gamma
         after = np.vstack([values, self._value_of_ending(values)[None, :]])[counts.indices]
         mean = _row_means(counts.indptr, counts.count, after, self.n)
         noise = gamma * self._observed_share()[self.cell][:, None] * (after - mean[self.cell])
@@ -271,13 +272,12 @@ class Influence:
         return Piece(self, noise, shift, first, reward)
 
     def _observed_share(self) -> Floats:
-        """Weight of a row's own data beside a prior: n / (n + c)."""
-        going_on = self.n - self.counts.terminal_count
-        share = np.divide(
-            self.operator.keep * self.n, going_on, out=np.zeros_like(self.n), where=going_on > 0
-        )
-        # A row that always ends has the same value after every transition: its share does not matter.
-        return share
+        """Weight of a row's own data beside a prior: n / (n + c).
+
+        A row that always ends has the same value after every transition, so its share does not matter.
+        """
+        on = self.n - self.counts.terminal_count
+        return np.divide(self.operator.keep * self.n, on, out=np.zeros_like(self.n), where=on > 0)
 
     def _terminals_absorb(self) -> bool:
         return bool(self.operator.ended.any())
@@ -366,47 +366,45 @@ class Piece(NamedTuple):
         """All influences times a factor."""
         return self._replace(scale=self.scale * factor)
 
-    def covariance(self) -> Floats:
-        """Covariance of the functionals."""
-        parent = self.parent
-        if parent.sample.cluster is None:
-            return self._covariance_of_counts()
-        scores = self.cluster_scores()
-        n = parent.sample.n_clusters
-        return n / (n - 1.0) * scores.T @ scores + self.scale**2 * self._once_seen()
+    def scores(self) -> Floats:
+        """Rows whose products add up to the covariance of the functionals, one column a functional."""
+        rows = self._rows_of_counts() if self.parent.sample.cluster is None else self._rows_of_clusters()
+        variance, owed = (rows**2).sum(axis=0), self._once_seen()
+        # What cells seen once owe is taken to be correlated as the rest is.
+        rows = rows * np.sqrt(1.0 + np.divide(owed, variance, out=np.zeros_like(owed), where=variance > 0))
+        alone = np.where(variance > 0, 0.0, np.sqrt(owed))
+        return self.scale * np.vstack([rows, alone])
 
-    def cluster_scores(self) -> Floats:
-        """What each cluster adds to each functional; their squares add up to the variance."""
+    def _rows_of_clusters(self) -> Floats:
+        """What each cluster adds to each functional."""
         parent, episodes = self.parent, self.parent.counts.episodes
-        if episodes is None or parent.sample.cluster is None:
-            raise ValueError("scores by cluster need counts with keep_episodes=True")
+        assert episodes is not None and parent.sample.cluster is not None
+        n = parent.sample.n_clusters
         level = (parent.tau * parent.spread_again)[parent.cell][:, None] * self.noise + self.shift
         weight = np.ones(episodes.entry.size) if episodes.weight is None else episodes.weight
-        scores = _sum_by_cluster(parent.sample, episodes, weight, level) / parent.total
+        rows = _sum_by_cluster(parent.sample, episodes, weight, level) / parent.total
         if self.reward is not None and episodes.reward is not None:
             cell = parent.cell[episodes.entry]
             known = np.where(np.isfinite(self.reward), self.reward, 0.0)
             lone = weight * (parent.tau * parent.spread_again)[cell] * (episodes.reward - known[cell])
-            extra = np.bincount(parent.sample.cluster, weights=lone, minlength=parent.sample.n_clusters)
-            scores += extra[:, None] / parent.total
+            rows += np.bincount(parent.sample.cluster, weights=lone, minlength=n)[:, None] / parent.total
         if self.first is not None and parent.sample.first_state is not None:
-            scores += self.first[parent.sample.first_state] / parent.sample.n_clusters
-        return self.scale * scores
+            rows += self.first[parent.sample.first_state] / n
+        return math.sqrt(n / (n - 1.0)) * rows
 
-    def _covariance_of_counts(self) -> Floats:
+    def _rows_of_counts(self) -> Floats:
         """Every transition on its own, from the counts and the spread of rewards alone."""
         parent, counts = self.parent, self.parent.counts
-        factor = parent.tau * parent.spread_again
-        level = factor[parent.cell][:, None] * (self.noise + self._mean_reward_noise()[:, None]) + self.shift
-        weighted = level * counts.count[:, None]
-        cov = level.T @ weighted
+        factor = (parent.tau * parent.spread_again)[parent.cell]
+        level = factor[:, None] * (self.noise + self._mean_reward_noise()[:, None]) + self.shift
+        rows = [level * np.sqrt(counts.count)[:, None] / parent.total]
         if self.reward is not None and counts.reward_m2 is not None:
-            cov = cov + float(factor[parent.cell] ** 2 @ counts.reward_m2)
-        cov = cov / parent.total**2 + self._once_seen()
+            noisy = (factor * np.sqrt(counts.reward_m2) / parent.total)[:, None]
+            rows.append(np.broadcast_to(noisy, rows[0].shape))
         if self.first is not None and counts.initial_count is not None:
             starts = np.asarray(counts.initial_count, dtype=float)
-            cov = cov + self.first.T @ (self.first * starts[:, None]) / starts.sum() ** 2
-        return self.scale**2 * cov
+            rows.append(self.first * np.sqrt(starts)[:, None] / starts.sum())
+        return np.vstack(rows)
 
     def _mean_reward_noise(self) -> Floats:
         counts = self.parent.counts
@@ -418,14 +416,13 @@ class Piece(NamedTuple):
     def _once_seen(self) -> Floats:
         """Variance owed to cells seen once, which show no spread: they get the spread of the others."""
         parent, counts = self.parent, self.parent.counts
-        once = (parent.n > 0) & (parent.n <= 1.0)
-        more = parent.n > 1.0
+        once, more = (parent.n > 0) & (parent.n <= 1.0), parent.n > 1.0
         owed = float((parent.n * parent.tau**2)[once].sum()) / parent.total**2
         spare = float((parent.n - 1.0)[more].sum())
         if owed == 0.0 or spare == 0.0:
-            return np.zeros((self.noise.shape[1],) * 2)
+            return np.zeros(self.noise.shape[1])
         level = self.noise + self._mean_reward_noise()[:, None]
-        pooled = level.T @ (level * counts.count[:, None])
+        pooled = np.einsum("ek,ek,e->k", level, level, counts.count.astype(float))
         if self.reward is not None and counts.reward_m2 is not None:
             pooled = pooled + float(counts.reward_m2.sum())
         return owed / spare * pooled
@@ -462,13 +459,7 @@ def _columns(solution: Solution, entries: NDArray[np.int64]) -> Floats:
 
 
 def _root_diagonal(piece: Piece) -> Floats:
-    parent = piece.parent
-    if parent.sample.cluster is None or piece.noise.shape[1] == 1:
-        return np.sqrt(np.maximum(np.diagonal(piece.covariance()), 0.0))
-    scores = piece.cluster_scores()
-    n = parent.sample.n_clusters
-    spread = n / (n - 1.0) * (scores**2).sum(axis=0)
-    return np.sqrt(spread + piece.scale**2 * np.diagonal(piece._once_seen()))
+    return np.sqrt((piece.scores() ** 2).sum(axis=0))
 
 
 def student(estimate: Floats, error: Floats, level: float, degrees: float) -> tuple[Floats, Floats]:
