@@ -104,7 +104,8 @@ def _way(solution: Solution) -> Check:
     """
     operator = solution.operator
     wanted = _target(operator)
-    assert wanted is not None and operator.policy is not None
+    assert wanted is not None
+    assert operator.policy is not None
     seen = operator.counts.cell_count.reshape(wanted.shape).astype(float)
     visits = seen.sum(axis=1)
     clone = seen / np.where(visits > 0, visits, 1.0)[:, None]

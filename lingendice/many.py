@@ -121,7 +121,7 @@ class Comparison:
         Gaussian (Student) law of the influence functions (a Gaussian multiplier bootstrap, summed in
         closed form).
         """
-        _, degrees, note = self._influences
+        note = self._influences[2]
         error = np.sqrt(np.diagonal(self.covariance))
         width = error * self._quantile(self.covariance, level, two_sided=True)
         note = f"simultaneous over {len(self)} policies; {note}"

@@ -378,7 +378,8 @@ class Piece(NamedTuple):
     def _rows_of_clusters(self) -> Floats:
         """What each cluster adds to each functional."""
         parent, episodes = self.parent, self.parent.counts.episodes
-        assert episodes is not None and parent.sample.cluster is not None
+        assert episodes is not None
+        assert parent.sample.cluster is not None
         n = parent.sample.n_clusters
         level = (parent.tau * parent.spread_again)[parent.cell][:, None] * self.noise + self.shift
         weight = np.ones(episodes.entry.size) if episodes.weight is None else episodes.weight

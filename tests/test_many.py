@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from logs import A, S, count, exact, random_mdp, walk
 
 import lingendice as lg
 from lingendice.uncertainty import Influence
-from tests.logs import A, S, count, exact, random_mdp, walk
 
 pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 
@@ -50,7 +50,7 @@ def test_names_and_kinds_of_collections(mdp, policies):
     assert isinstance(lg.solve(counts, 0.9, policy=list(policies[0])), lg.Solution)
     with pytest.raises(ValueError, match="empty"):
         lg.solve(counts, 0.9, policy={})
-    with pytest.raises(ValueError, match="no sample size|no actions"):
+    with pytest.raises(ValueError, match="no actions"):
         lg.solve([[0.5, 0.5], [0.5, 0.5]], policy=policies[:, :2, :2])
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from logs import A, S, count, exact, random_mdp, walk
 
 import lingendice as lg
 from lingendice import resampling
 from lingendice.uncertainty import Influence
-from tests.logs import A, S, count, exact, random_mdp, walk
 
 pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 
