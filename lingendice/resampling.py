@@ -62,7 +62,8 @@ def bootstrap_interval(
     if wanted.name == "stationary":
         low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
     note = f"{replicates:,} Bayesian replicates, {kind}; {sample.note}"
-    return Interval(*map(wanted.shape, (low, high, estimate, error)), level, "bootstrap", note)
+    low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
+    return Interval(low, high, estimate, error, level, "bootstrap", note)
 
 
 def bootstrap(

@@ -281,10 +281,10 @@ class Solution:
     def _filled_reward(self) -> Floats:
         # Dividing by 1 - leak is the same as letting unseen cells earn the value itself, for ever
         # after where they absorb.
-        known = self._known_reward
-        if self.value is None or self.operator.leak_policy != "absorb":
-            return np.where(known, self.operator.reward, self.value)
-        return np.where(known, self.operator.reward, self.value / (1.0 - self.gamma))
+        known, fill = self._known_reward, self.value or 0.0
+        if self.operator.leak_policy == "absorb":
+            fill /= 1.0 - self.gamma
+        return np.where(known, np.asarray(self.operator.reward), fill)
 
     @cached_property
     def _mean_reward(self) -> Floats:

@@ -335,7 +335,7 @@ class Influence:
         shift = np.zeros((n_states, n_actions, values.shape[1]))
         action = self.cell % n_actions
         for a in range(n_actions):
-            sides = []
+            sides: list[Any] = []
             for step in (_STEP, -_STEP):
                 moved = replace(self.counts, count=self.counts.count * np.where(action == a, 1.0 + step, 1.0))
                 sides.append(effective_policy(moved, operator.choices)[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lingendice.baselines.estimate import Estimate
 from lingendice.baselines.paths import Paths, effective_size, read_paths, running_products, step_ratios
@@ -62,15 +63,12 @@ def step_wise(
     gamma, paths = _read(counts, gamma, "step_wise")
     weight = running_products(paths, step_ratios(counts, paths, policy, behaviour))
     n, horizon = paths.n_episodes, int(paths.step.max()) + 1
-    total = np.bincount(paths.step, weights=weight, minlength=horizon)
-    alive = np.bincount(paths.step, minlength=horizon).astype(float)
-    ends = paths.terminal
+    ends, ones = paths.terminal, np.ones(paths.step.size)
     # Episodes that ended still stand in the denominator of every later step.
-    total += _after(np.bincount(paths.step[ends], weights=weight[ends], minlength=horizon))
-    alive += _after(np.bincount(paths.step[ends], minlength=horizon).astype(float))
-    below = total if weighted else alive
+    counted = weight if weighted else ones
+    below = _sums(paths.step, counted, horizon) + _after(_sums(paths.step[ends], counted[ends], horizon))
     mean = np.divide(
-        np.bincount(paths.step, weights=weight * paths.reward, minlength=horizon),
+        _sums(paths.step, weight * paths.reward, horizon),
         below,
         out=np.zeros(horizon),
         where=below > 0,
@@ -82,7 +80,7 @@ def step_wise(
     centred = (
         weight * (paths.reward - mean[paths.step]) if weighted else weight * paths.reward - mean[paths.step]
     )
-    influence = np.bincount(paths.episode, weights=scale[paths.step] * centred, minlength=n)
+    influence = _sums(paths.episode, scale[paths.step] * centred, n)
     influence += _ended_influence(paths, weight, scale * mean, weighted)
     spread = float((influence**2).sum()) * n / max(n - 1, 1)
     last = np.append(np.flatnonzero(paths.step == 0)[1:], paths.step.size) - 1
@@ -124,6 +122,10 @@ def _spans(paths: Paths, gamma: float) -> Floats:
     return np.where(ended, 1.0, 1.0 - gamma**length) / (1.0 - gamma)
 
 
+def _sums(place: NDArray[np.int64], weights: Floats, size: int) -> Floats:
+    return np.bincount(place, weights=weights, minlength=size).astype(np.float64)
+
+
 def _after(at_step: Floats) -> Floats:
     """Sums over all earlier steps."""
     return np.concatenate([[0.0], np.cumsum(at_step)[:-1]])
@@ -134,7 +136,7 @@ def _ended_influence(paths: Paths, weight: Floats, scaled_mean: Floats, weighted
     later = np.concatenate([np.cumsum(scaled_mean[::-1])[::-1][1:], [0.0]])
     ends = paths.terminal
     lost = -later[paths.step[ends]] * (weight[ends] if weighted else 1.0)
-    return np.bincount(paths.episode[ends], weights=lost, minlength=paths.n_episodes)
+    return _sums(paths.episode[ends], lost, paths.n_episodes)
 
 
 def _note(behaviour: Any) -> str:
