@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from numba import types
 
-from .jit import kernel
+from lingendice.kernels.jit import kernel
 
 _matrix = types.CPointer(types.float64)
 _gemm = types.ExternalFunction(
@@ -23,7 +23,6 @@ _gemm = types.ExternalFunction(
 )  # fmt: skip
 _DOUBLE = ord("d")
 _PLAIN = ord("n")
-
 
 
 # BLAS shares larger products among threads of its own, which then fight with ours (and with those of other

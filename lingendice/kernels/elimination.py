@@ -9,8 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from .gth_dense import BLOCK, SAFE_HIGH, SAFE_LOW, SAFE_SUM, eliminate_block, solve_pivot_wide
-from .jit import fused_kernel, kernel
+from lingendice.kernels.gth_dense import (
+    BLOCK,
+    SAFE_HIGH,
+    SAFE_LOW,
+    SAFE_SUM,
+    eliminate_block,
+    solve_pivot_wide,
+)
+from lingendice.kernels.jit import fused_kernel, kernel
 
 # Progress of one run of fronts: next place in the schedule, pivots done in that front, and -1 or the step
 # at which the elimination broke down.
@@ -201,7 +208,9 @@ def solve_law(begin, size, border_start, border, block, columns, exit_rate, x, h
 
 
 @kernel
-def solve_law_wide(begin, size, border_start, border, block, columns, exit_rate, mantissa, exponent, high, low):  # type: ignore[no-untyped-def]
+def solve_law_wide(
+    begin, size, border_start, border, block, columns, exit_rate, mantissa, exponent, high, low
+):  # type: ignore[no-untyped-def]
     """`solve_law` with an exponent for every entry: for laws that span more than float64 holds on the way."""
     for s in range(high - 1, low - 1, -1):
         n = size[s]

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from lingendice.kernels import aggregation as blocks_kernels
 from lingendice.parallel import resolve_threads
+from lingendice.solvers.iterate import Stopped
 from lingendice.solvers.levels import (
     DENSE_LIMIT,
     ROUNDING,
@@ -44,10 +45,6 @@ WORTH_MIXING = 0.4  # rate of plain cycles above which acceleration pays
 
 BEHIND_GAP = Effort(before=4, after=0, visits=2)
 GENERAL = Effort(before=2, after=2, visits=2)
-
-
-class Stopped(Exception):
-    """Raised inside the solver when ``should_stop()`` says so."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +93,22 @@ class Plan:
 
 
 class Clock:
-    """Asks ``should_stop`` between kernel calls."""
+    """Asks ``should_stop`` between kernel calls, and tells ``on_step`` how far the work has come."""
 
-    def __init__(self, should_stop: Callable[[], bool] | None) -> None:
+    def __init__(
+        self, should_stop: Callable[[], bool] | None, on_step: Callable[[int, float], object] | None = None
+    ) -> None:
         self.should_stop = should_stop
+        self.on_step = on_step
 
     def __call__(self) -> None:
         if self.should_stop is not None and self.should_stop():
             raise Stopped
+
+    def report(self, sweeps: int, error: float) -> None:
+        """Pass on how far the work has come."""
+        if self.on_step is not None:
+            self.on_step(sweeps, error)
 
 
 def contraction(changes: list[float], lags: tuple[int, ...]) -> float | None:
@@ -207,6 +212,7 @@ class Run:
             recent.append(self.level.sweep(self.y, True, relaxation))
             self.changes.append(recent[-1])
             self.sweeps += 1
+            self.clock.report(self.sweeps, self.error)
             if self.judge(recent, SWEEP_LAGS):
                 if relaxation > 1.0:
                     last = self.level.sweep(self.y, True)
@@ -250,6 +256,7 @@ class Run:
             self.changes.append(change)
             self.cycles += 1
             self.sweeps += effort.before + effort.after
+            self.clock.report(self.sweeps, self.error)
             if not np.isfinite(change):
                 self.y, self.error = old, np.inf
                 return False
@@ -338,8 +345,9 @@ def _begin(
     tol: float,
     threads: int | None,
     should_stop: Callable[[], bool] | None,
+    on_step: Callable[[int, float], object] | None,
 ) -> Run:
-    clock = Clock(should_stop)
+    clock = Clock(should_stop, on_step)
     level, stay = jump_chain(indptr, indices, data, clock, resolve_threads(threads))
     return Run(level, stay, np.full(level.size, 1.0 / level.size), clock, tol)
 
@@ -352,13 +360,14 @@ def plan(
     tol: float = 1e-10,
     threads: int | None = None,
     should_stop: Callable[[], bool] | None = None,
+    on_step: Callable[[int, float], object] | None = None,
 ) -> Plan:
     """Say which method suits an irreducible chain, from the gaps of its weights and some sweeps.
 
     ``O(nnz)``: a few passes over the weights, then at most four dozen sweeps, fewer where they are seen to
     be slow. The work is not lost: hand the plan to ``solve_stationary``. Raises ``Stopped`` if told to stop.
     """
-    run = _begin(indptr, indices, data, tol, threads, should_stop)
+    run = _begin(indptr, indices, data, tol, threads, should_stop, on_step)
     if run.use_gap():
         return Plan("aggregation", run.rate, np.inf, run.blocks[1] if run.blocks else 1, run)
     run.settled = run.sweep_until(4 * PROBE, PATIENCE)
@@ -375,6 +384,7 @@ def solve_stationary(
     max_cycles: int = 100,
     threads: int | None = None,
     should_stop: Callable[[], bool] | None = None,
+    on_step: Callable[[int, float], object] | None = None,
     plan: Plan | None = None,
 ) -> AggregationResult:
     """Stationary law of an irreducible sparse chain, to entrywise relative error ``tol``.
@@ -392,6 +402,8 @@ def solve_stationary(
         From two on, sweeps over large chains run as two halves side by side.
     should_stop
         Called between kernel calls, several times a second; when true the best law so far is returned.
+    on_step
+        Called with the number of sweeps and the error as estimated, after every sweep or cycle.
     plan
         Result of ``plan`` for the same chain, to go on from; its ``tol`` and ``threads`` stand.
 
@@ -407,10 +419,10 @@ def solve_stationary(
     """
     stopped = converged = False
     if plan is None:
-        run = _begin(indptr, indices, data, tol, threads, should_stop)
+        run = _begin(indptr, indices, data, tol, threads, should_stop, on_step)
     else:
         run = plan.run
-        run.clock.should_stop = should_stop
+        run.clock.should_stop, run.clock.on_step = should_stop, on_step
     try:
         converged = run.advance(max_cycles)
     except Stopped:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from lingendice.kernels import aggregation as blocks_kernels
 from lingendice.kernels import stationary as sweep_kernels
 from lingendice.parallel import resolve_threads
-from lingendice.solvers.aggregation import WORTH_MIXING, Clock, Mixer, Stopped
+from lingendice.solvers.aggregation import WORTH_MIXING, Clock, Mixer
+from lingendice.solvers.iterate import Stopped
 from lingendice.solvers.levels import (
     DENSE_LIMIT,
     FloatArray,

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lingendice.checks import Floats
+from lingendice.classes import add_hub
 from lingendice.operator import FlowChain
 from lingendice.solvers.iterate import Controls, Monitor, Outcome, watch
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    from lingendice.solvers.aggregation import Plan
+    from lingendice.solvers.discounted import LeakyChain
     from lingendice.solvers.elimination import Elimination
 
 DENSE_NODES = 300
@@ -22,6 +25,8 @@ FEW_NODES = 3000
 QUICK_FLOPS = 5e8
 PATIENT_FLOPS = 3e11
 """Elimination cost (about a second, and minutes) accepted without and with the iterations having failed."""
+SWEEPS_TRIED, SWEEPS_AT_MOST = 3000, 100_000
+"""Sweeps made at gamma < 1 before elimination is tried, and where nothing else is allowed."""
 LARGEST_FACTOR = 2**31
 """Bytes of a factor that are taken without being asked to."""
 
@@ -32,17 +37,25 @@ def solve_irreducible(rates: csr_array, n_hubs: int, method: str, controls: Cont
     if n == 1:
         return Outcome(np.ones(1), "gth", "a single state", converged=True)
     with watch(controls) as monitor:
-        if method == "gth" or (method == "auto" and n <= DENSE_NODES):
-            outcome = _dense(rates, monitor)
-        elif method == "elimination":
-            outcome = _eliminate(rates, _analyse(rates, n_hubs, np.inf, monitor), controls, monitor, "as asked")
-        elif method in ("gauss-seidel", "aggregation"):
-            outcome = _iterate(rates, controls, monitor, "as asked")
-        else:
-            outcome = _automatic(rates, n_hubs, controls, monitor)
+        try:
+            outcome = _run(rates, n_hubs, method, controls, monitor)
+        except InterruptedError:
+            # An elimination has nothing to show before its end.
+            outcome = Outcome(np.full(n, 1.0 / n), "elimination", "ended early", converged=False)
     if not outcome.converged:
         outcome.stopped = monitor.stopped
     return outcome
+
+
+def _run(rates: csr_array, n_hubs: int, method: str, controls: Controls, monitor: Monitor) -> Outcome:
+    if method == "gth" or (method == "auto" and rates.shape[0] <= DENSE_NODES):
+        return _dense(rates, monitor)
+    if method == "elimination":
+        factor = _analyse(rates, n_hubs, np.inf, monitor)
+        return _eliminate(rates, factor, controls, monitor, "as asked")
+    if method in ("gauss-seidel", "aggregation"):
+        return _iterate(rates, controls, monitor, "as asked")
+    return _automatic(rates, n_hubs, controls, monitor)
 
 
 def _automatic(rates: csr_array, n_hubs: int, controls: Controls, monitor: Monitor) -> Outcome:
@@ -54,7 +67,13 @@ def _automatic(rates: csr_array, n_hubs: int, controls: Controls, monitor: Monit
             return _eliminate(rates, factor, controls, monitor, f"{n:,} nodes, little fill")
     from lingendice.solvers.aggregation import plan
 
-    found = plan(*_weights(rates), tol=controls.tol, threads=controls.threads)
+    found = plan(
+        *csr_arrays(rates),
+        tol=controls.tol,
+        threads=controls.threads,
+        should_stop=monitor,
+        on_step=monitor.note,
+    )
     if found.method == "direct":
         factor = _analyse(rates, n_hubs, PATIENT_FLOPS, monitor)
         if _fits(factor):
@@ -80,7 +99,8 @@ def _dense(rates: csr_array, monitor: Monitor) -> Outcome:
     return Outcome(law, "gth", f"{rates.shape[0]:,} nodes", converged=regular)
 
 
-def _weights(rates: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def csr_arrays(rates: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row pointers, columns and entries in the types that kernels take."""
     return (
         rates.indptr.astype(np.int64, copy=False),
         rates.indices.astype(np.int32, copy=False),
@@ -91,7 +111,7 @@ def _weights(rates: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _analyse(rates: csr_array, n_hubs: int, max_flops: float, monitor: Monitor) -> Elimination:
     from lingendice.solvers.elimination import Elimination
 
-    indptr, indices, data = _weights(rates)
+    indptr, indices, data = csr_arrays(rates)
     return Elimination.analyse(
         indptr, indices, rates.shape[0], n_hubs, data=data, max_flops=max_flops, should_stop=monitor
     )
@@ -108,11 +128,18 @@ def _eliminate(
     return Outcome(factor.stationary(), "elimination", reason, converged=True)
 
 
-def _iterate(rates: csr_array, controls: Controls, monitor: Monitor, reason: str, found=None) -> Outcome:
+def _iterate(
+    rates: csr_array, controls: Controls, monitor: Monitor, reason: str, found: Plan | None = None
+) -> Outcome:
     from lingendice.solvers.aggregation import solve_stationary
 
     result = solve_stationary(
-        *_weights(rates), tol=controls.tol, threads=controls.threads, should_stop=monitor, plan=found
+        *csr_arrays(rates),
+        tol=controls.tol,
+        threads=controls.threads,
+        should_stop=monitor,
+        on_step=monitor.note,
+        plan=found,
     )
     return Outcome(
         law=result.x,
@@ -133,4 +160,46 @@ def solve_discounted(
     """Law for gamma < 1 by sweeps; None where elimination of the restarting chain is better."""
     if method in ("gth", "elimination", "aggregation") or (method == "auto" and chain.n <= DENSE_NODES):
         return None
-    return None
+    from lingendice.solvers.discounted import discounted_law
+
+    limit = controls.max_iter or (SWEEPS_TRIED if method == "auto" else SWEEPS_AT_MOST)
+    with watch(controls) as monitor:
+        result = discounted_law(
+            leaky_chain(chain, initial),
+            gamma,
+            initial,
+            tol=controls.tol,
+            threads=controls.threads,
+            max_sweeps=limit,
+            should_stop=monitor,
+            on_step=monitor.note,
+        )
+    if not result.converged and monitor.stopped is None and method == "auto" and controls.max_iter is None:
+        return None
+    absorbed = chain.absorbed()
+    law = result.solution
+    outcome = Outcome(
+        law=law,
+        method="gauss-seidel",
+        reason="as asked" if method != "auto" else f"{chain.n:,} states and gamma < 1",
+        converged=result.converged,
+        n_iter=result.sweeps,
+        residual=result.residual,
+        stopped=None if result.converged else monitor.stopped,
+        history=tuple(result.history.tolist()),
+    )
+    if absorbed.any():
+        # Absorbed mass restarted from the initial law: the shape is right, the scale is set here.
+        outcome.law = (1.0 - gamma) * law / float(law @ (1.0 - gamma * (1.0 - absorbed)))
+        outcome.residual = None
+    return outcome
+
+
+def leaky_chain(chain: FlowChain, absorbed_law: Floats) -> LeakyChain:
+    """The chain as the discounted solver takes it; absorbed mass goes to ``absorbed_law``."""
+    from lingendice.solvers.discounted import LeakyChain
+
+    out, law, absorbed = chain.out, chain.law, chain.absorbed()
+    if absorbed.any() or not law.shape[0]:
+        out, law = add_hub(out, law, absorbed, absorbed_law)
+    return LeakyChain(chain.indptr, chain.indices, chain.weight, chain.keep, out, law)

@@ -16,19 +16,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..kernels import sparse
-from ..parallel import resolve_threads
-from .pull_system import (
+from lingendice.kernels import sparse
+from lingendice.parallel import resolve_threads
+from lingendice.solvers.iterate import Stopped
+from lingendice.solvers.pull_system import (
     FloatArray,
     IntArray,
     PullSystem,
-    Stopped,
     never,
     row_ranges,
     row_system,
     transposed_system,
 )
-from .relaxation import Blocks, Relaxation, component_order
+from lingendice.solvers.relaxation import Blocks, Relaxation, component_order
 
 MAX_LAWS = 3
 _TIGHTENINGS = 6
@@ -190,6 +190,7 @@ def discounted_law(
     threads: int | None = None,
     max_sweeps: int = 100_000,
     should_stop: Callable[[], bool] = never,
+    on_step: Callable[[int, float], object] | None = None,
 ) -> DiscountedResult:
     """Solve ``mu = (1 - gamma) mu0 + gamma T' mu``, ``sum mu = 1``, to an L1 error of ``tol``.
 
@@ -210,6 +211,8 @@ def discounted_law(
         Most passes over all entries.
     should_stop
         Called several times a second; True ends the solve with the best law so far.
+    on_step
+        Called with the number of passes and the error as estimated, after every pass over the whole.
 
     Notes
     -----
@@ -226,7 +229,7 @@ def discounted_law(
     start = _check_law(initial, size, "initial")
     try:
         arrays = _resolve(chain, start, should_stop)
-        solver = _LawSolver(arrays, gamma, start, resolve_threads(threads), max_sweeps, should_stop)
+        solver = _LawSolver(arrays, gamma, start, resolve_threads(threads), max_sweeps, should_stop, on_step)
     except Stopped:
         # Nothing is known but that T' keeps mass: the residual of any law is at most 2 gamma.
         return DiscountedResult(start, 2.0 * gamma, 2.0 * gamma / (1.0 - gamma), 0, False, np.empty(0))
@@ -238,8 +241,9 @@ class _LawSolver:
 
     def __init__(
         self, arrays: _Arrays, gamma: float, start: FloatArray, threads: int, max_sweeps: int,
-        should_stop: Callable[[], bool],
+        should_stop: Callable[[], bool], on_step: Callable[[int, float], object] | None,
     ) -> None:  # fmt: skip
+        self.on_step = on_step
         self.arrays, self.gamma, self.start = arrays, gamma, start
         self.max_sweeps, self.sweeps, self.history = max_sweeps, 0.0, []
         # Equal laws share one solve; which[k] says which distinct law leak column k goes to.
@@ -344,6 +348,8 @@ class _LawSolver:
                 relaxation.step()
                 self.sweeps += 1
                 self.history.append(relaxation.estimate / relaxation.mass)
+                if self.on_step is not None:
+                    self.on_step(int(self.sweeps), self.history[-1] / (1.0 - self.gamma))
                 left = relaxation.passes_left(goal * relaxation.mass)
                 if left == 0.0 or (left > PATIENCE and self.may_split):
                     break

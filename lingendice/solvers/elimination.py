@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels import elimination, gth_dense, ordering, symbolic
-from ..parallel import run_all
+from lingendice.kernels import elimination, gth_dense, ordering, symbolic
+from lingendice.parallel import run_all
+from lingendice.solvers.iterate import Stopped
 
 Stop = Callable[[], bool]
 
@@ -35,7 +36,7 @@ class EliminationError(ArithmeticError):
 
 def _check(should_stop: Stop | None) -> None:
     if should_stop is not None and should_stop():
-        raise InterruptedError("elimination stopped on request")
+        raise Stopped("elimination stopped on request")
 
 
 class Elimination:

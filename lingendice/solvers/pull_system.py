@@ -13,8 +13,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels import gauss_seidel, sparse
-from ..parallel import run_all
+from lingendice.kernels import gauss_seidel, sparse
+from lingendice.parallel import run_all
+from lingendice.solvers.iterate import Stopped
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -25,10 +26,6 @@ CALL_WORK = 2_000_000
 THREAD_WORK = 200_000
 
 _NO_WEIGHTS = np.empty(0)
-
-
-class Stopped(Exception):
-    """Raised inside the driver when the caller asks for an early end."""
 
 
 def never() -> bool:

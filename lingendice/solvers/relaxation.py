@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from ..kernels import gauss_seidel, sparse
-from .pull_system import CALL_WORK, FloatArray, IntArray, PullSystem, Stopped, row_ranges
+from lingendice.kernels import gauss_seidel, sparse
+from lingendice.solvers.iterate import Stopped
+from lingendice.solvers.pull_system import CALL_WORK, FloatArray, IntArray, PullSystem, row_ranges
 
 # A component with more entries than this is swept by several threads, smaller ones inside one kernel.
 BIG_BLOCK = 300_000
