@@ -40,6 +40,7 @@ PROBE = 12  # sweeps before their rate is believed
 PATIENCE = 150  # sweeps worth making before blocks are tried
 SWEEP_LAGS = (2, 4, 6)
 CYCLE_LAGS = (1, 2, 3)
+CAUTION = 4.0  # by which the rate of cycles, seen over few of them, may flatter the error
 WORTH_MIXING = 0.4  # rate of plain cycles above which acceleration pays
 
 BEHIND_GAP = Effort(before=4, after=0, visits=2)
@@ -207,6 +208,9 @@ class Run:
             recent.append(self.level.sweep(self.y, True, relaxation))
             self.changes.append(recent[-1])
             self.sweeps += 1
+            if not np.isfinite(recent[-1]):
+                self.error = np.inf
+                return False
             if self.judge(recent, SWEEP_LAGS):
                 if relaxation > 1.0:
                     last = self.level.sweep(self.y, True)
@@ -244,9 +248,9 @@ class Run:
             if not self.level.gap:
                 self.level.label = None
             old = self.y.copy()
-            cycle(self.level, self.y, effort)
+            largest = cycle(self.level, self.y, effort)
             self.y /= self.y.sum()
-            change = float(np.max(np.abs(self.y / old - 1.0)))
+            change = float(np.max(np.abs(self.y / old - 1.0))) if np.isfinite(largest) else np.inf
             self.changes.append(change)
             self.cycles += 1
             self.sweeps += effort.before + effort.after
@@ -263,7 +267,7 @@ class Run:
             if self.judge(plain, CYCLE_LAGS):
                 if before < 1.0:
                     self.rate = max(self.rate, before)
-                self.error = max(self.error, change * self.condition)
+                self.error = max(self.error, CAUTION * change * self.condition)
                 if self.error <= self.tol:
                     return True
             if len(plain) > CYCLE_LAGS[-1]:

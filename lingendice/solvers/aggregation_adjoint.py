@@ -118,6 +118,8 @@ def _ladder(level: Level, y: FloatArray) -> Ladder:
             level.use_blocks(label, count, gap=True)
         assert level.label is not None
         coarse, outflow = level.coarse(y)
+        if not outflow.min() > 0.0:
+            raise ValueError("the law underflows between blocks of states: relative values cannot be found")
         rungs.append(Rung(*rows(level), level, y, level.label, outflow))
         level, y = coarse, outflow
     dense = np.zeros((level.size, level.size))
@@ -153,6 +155,8 @@ def solve_adjoint(
     max_cycles, threads, should_stop
         As for ``solve_stationary``.
     """
+    if not (np.all(x > 0.0) and np.isfinite(x.sum())):
+        raise ValueError(f"x must be positive, but x[{int(np.argmin(x))}] is {np.min(x)!r}")
     clock = Clock(should_stop)
     level, stay = jump_chain(indptr, indices, data, clock, resolve_threads(threads))
     gain = float(np.dot(x, reward))
