@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.kernels import aggregation as blocks_kernels
+from lingendice.kernels.gth_dense import gth_dense
 from lingendice.parallel import resolve_threads
 from lingendice.solvers.iterate import Stopped
 from lingendice.solvers.levels import (
@@ -41,6 +42,7 @@ PROBE = 12  # sweeps before their rate is believed
 PATIENCE = 150  # sweeps worth making before blocks are tried
 SWEEP_LAGS = (2, 4, 6)
 CYCLE_LAGS = (1, 2, 3)
+CAUTION = 4.0  # by which the rate of cycles, seen over few of them, may flatter the error
 WORTH_MIXING = 0.4  # rate of plain cycles above which acceleration pays
 
 BEHIND_GAP = Effort(before=4, after=0, visits=2)
@@ -213,6 +215,9 @@ class Run:
             self.changes.append(recent[-1])
             self.sweeps += 1
             self.clock.report(self.sweeps, self.error)
+            if not np.isfinite(recent[-1]):
+                self.error = np.inf
+                return False
             if self.judge(recent, SWEEP_LAGS):
                 if relaxation > 1.0:
                     last = self.level.sweep(self.y, True)
@@ -250,9 +255,9 @@ class Run:
             if not self.level.gap:
                 self.level.label = None
             old = self.y.copy()
-            cycle(self.level, self.y, effort)
+            largest = cycle(self.level, self.y, effort)
             self.y /= self.y.sum()
-            change = float(np.max(np.abs(self.y / old - 1.0)))
+            change = float(np.max(np.abs(self.y / old - 1.0))) if np.isfinite(largest) else np.inf
             self.changes.append(change)
             self.cycles += 1
             self.sweeps += effort.before + effort.after
@@ -270,7 +275,7 @@ class Run:
             if self.judge(plain, CYCLE_LAGS):
                 if before < 1.0:
                     self.rate = max(self.rate, before)
-                self.error = max(self.error, change * self.condition)
+                self.error = max(self.error, CAUTION * change * self.condition)
                 if self.error <= self.tol:
                     return True
             if len(plain) > CYCLE_LAGS[-1]:
@@ -317,7 +322,7 @@ class Run:
         if level.size > 1:
             dense = np.zeros((level.size, level.size))
             blocks_kernels.scatter_dense(level.start, level.source, level.weight, dense)
-            self.y = blocks_kernels.gth_small(dense)
+            self.y, _ = gth_dense(dense)
         self.rate, self.error = 0.0, ROUNDING
 
     def result(self, converged: bool, stopped: bool) -> AggregationResult:

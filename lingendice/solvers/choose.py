@@ -31,14 +31,16 @@ LARGEST_FACTOR = 2**31
 """Bytes of a factor that are taken without being asked to."""
 
 
-def solve_irreducible(rates: csr_array, n_hubs: int, method: str, controls: Controls) -> Outcome:
+def solve_irreducible(
+    rates: csr_array, n_hubs: int, method: str, controls: Controls, *, sweeps_failed: bool = False
+) -> Outcome:
     """Stationary law (up to scale) of an irreducible chain over nodes; its last ``n_hubs`` are hubs."""
     n = rates.shape[0]
     if n == 1:
         return Outcome(np.ones(1), "gth", "a single state", converged=True)
     with watch(controls) as monitor:
         try:
-            outcome = _run(rates, n_hubs, method, controls, monitor)
+            outcome = _run(rates, n_hubs, method, controls, monitor, sweeps_failed)
         except InterruptedError:
             # An elimination has nothing to show before its end.
             outcome = Outcome(np.full(n, 1.0 / n), "elimination", "ended early", converged=False)
@@ -47,7 +49,9 @@ def solve_irreducible(rates: csr_array, n_hubs: int, method: str, controls: Cont
     return outcome
 
 
-def _run(rates: csr_array, n_hubs: int, method: str, controls: Controls, monitor: Monitor) -> Outcome:
+def _run(
+    rates: csr_array, n_hubs: int, method: str, controls: Controls, monitor: Monitor, sweeps_failed: bool
+) -> Outcome:
     if method == "gth" or (method == "auto" and rates.shape[0] <= DENSE_NODES):
         return _dense(rates, monitor)
     if method == "elimination":
@@ -55,16 +59,19 @@ def _run(rates: csr_array, n_hubs: int, method: str, controls: Controls, monitor
         return _eliminate(rates, factor, controls, monitor, "as asked")
     if method in ("gauss-seidel", "aggregation"):
         return _iterate(rates, controls, monitor, "as asked")
-    return _automatic(rates, n_hubs, controls, monitor)
+    return _automatic(rates, n_hubs, controls, monitor, sweeps_failed)
 
 
-def _automatic(rates: csr_array, n_hubs: int, controls: Controls, monitor: Monitor) -> Outcome:
+def _automatic(
+    rates: csr_array, n_hubs: int, controls: Controls, monitor: Monitor, sweeps_failed: bool
+) -> Outcome:
     """Elimination where it is cheap, sweeps where the chain mixes, blocks where it nearly falls apart."""
     n = rates.shape[0]
-    if n <= FEW_NODES:
-        factor = _analyse(rates, n_hubs, QUICK_FLOPS, monitor)
+    if n <= FEW_NODES or sweeps_failed:
+        factor = _analyse(rates, n_hubs, PATIENT_FLOPS if sweeps_failed else QUICK_FLOPS, monitor)
         if _fits(factor):
-            return _eliminate(rates, factor, controls, monitor, f"{n:,} nodes, little fill")
+            why = "sweeps were too slow" if sweeps_failed else f"{n:,} nodes, little fill"
+            return _eliminate(rates, factor, controls, monitor, why)
     from lingendice.solvers.aggregation import plan
 
     found = plan(

@@ -120,6 +120,16 @@ def test_birth_death_is_right_or_not_converged(up, down):
         assert np.all(np.isfinite(result.x))
 
 
+def test_masses_beyond_the_range_of_doubles_are_not_convergence():
+    """The law falls off as 2^-k over 3000 states: most entries underflow, in any order of the states."""
+    matrix, _ = birth_death(3000, 0.3, 0.6)
+    shuffled = np.random.default_rng(0).permutation(3000)
+    for chain in (matrix, matrix[shuffled][:, shuffled]):
+        result = solve_stationary(*arrays(chain), max_cycles=20)
+        assert not result.converged
+        assert result.x.sum() == pytest.approx(1.0)
+
+
 def test_two_expanders_joined_by_one_edge():
     """Slow by shape alone: no weight is small, and the changes between sweeps are tiny."""
     rng = np.random.default_rng(5)

@@ -71,3 +71,11 @@ def test_stops_when_told():
     result = solve_adjoint(*arrays(weights), x, np.arange(400.0), should_stop=should_stop)
     assert result.stopped
     assert not result.converged
+
+
+def test_a_law_with_zeros_is_refused():
+    weights = blocks_of_digraphs(300, 1, 0.0, 2)
+    x = np.full(300, 1 / 299)
+    x[7] = 0.0
+    with pytest.raises(ValueError, match=r"x\[7\]"):
+        solve_adjoint(*arrays(weights), x, np.arange(300.0))
