@@ -40,7 +40,7 @@ _ADVICE = {
         "pass initial= for the limit law from there, or take gamma < 1"
     ),
     Status.ITERATION_LIMIT: "max_iter was reached before tol; raise max_iter or tol",
-    Status.TIME_LIMIT: "time_limit was reached before tol; this is the best law so far; raise time_limit or tol",
+    Status.TIME_LIMIT: "time_limit was reached before tol; this is the best law so far; raise either",
     Status.INTERRUPTED: "interrupted by the user; the best law so far is returned",
     Status.NOT_FINITE: "an iterate became NaN or infinite, probably by counts of extreme range; rescale them",
     Status.STALLED: (
@@ -192,8 +192,8 @@ class Solution:
 
     @cached_property
     def value(self) -> float | None:
-        """Per-step value sum p tau r / (1 - leak); None where no reward is known."""
-        if self.operator.reward is None:
+        """Per-step value sum p tau r / (1 - leak); None where no reward (or no single law) is known."""
+        if self.operator.reward is None or self.state_law is None:
             return None
         known = self._known_reward
         reward = np.where(known, self.operator.reward, 0.0)
@@ -240,7 +240,7 @@ class Solution:
         The value is the optimum of a linear program over laws; V, raised until it is feasible, bounds
         it from above: gap = (1 - gamma) mu0 V + max(r + gamma P V - V) - value.
         """
-        if self.operator.reward is None or len(self.state_laws) > 1 or self.value is None:
+        if self.value is None or self.state_law is None or len(self.state_laws) > 1:
             return None
         v = self.state_values
         excess = self._mean_reward + self.gamma * self.operator.chain.pull(v) - v
@@ -253,8 +253,11 @@ class Solution:
     @cached_property
     def _filled_reward(self) -> Floats:
         # Dividing by 1 - leak is the same as letting unseen cells earn the value itself.
-        known = self._known_reward
-        return np.where(known, self.operator.reward, self.value)
+        known, value = self._known_reward, self.value
+        filled = np.full(known.shape, np.nan if value is None else value)
+        if self.operator.reward is not None:
+            filled[known] = self.operator.reward[known]
+        return filled
 
     @cached_property
     def _mean_reward(self) -> Floats:

@@ -2,7 +2,7 @@
 
 Each supernode gathers the rates among its own states (pivots) and those it borders into one dense front,
 adds what its children in the tree left over, eliminates the pivots with `eliminate_block`, and leaves the
-rates among its border for its parent. A pivot's row is complete in its front, so S_k is a plain row sum there.
+rates among its border for its parent. A pivot's row is complete in its front, so S_k is a plain sum.
 """
 
 from __future__ import annotations

@@ -22,9 +22,8 @@ DENSE_NODES = 300
 """Nodes up to which dense elimination is as fast as anything."""
 FEW_NODES = 3000
 """Nodes up to which elimination is tried before anything is iterated: it is exact entry by entry."""
-QUICK_FLOPS = 5e8
-PATIENT_FLOPS = 3e11
-"""Elimination cost (about a second, and minutes) accepted without and with the iterations having failed."""
+QUICK_FLOPS, MODERATE_FLOPS, PATIENT_FLOPS = 5e8, 5e10, 1e12
+"""Cost of an elimination that is accepted at once, for slow chains, and where iterations have failed."""
 SWEEPS_TRIED, SWEEPS_AT_MOST = 3000, 100_000
 """Sweeps made at gamma < 1 before elimination is tried, and where nothing else is allowed."""
 LARGEST_FACTOR = 2**31
@@ -68,7 +67,7 @@ def _automatic(
     """Elimination where it is cheap, sweeps where the chain mixes, blocks where it nearly falls apart."""
     n = rates.shape[0]
     if n <= FEW_NODES or sweeps_failed:
-        factor = _analyse(rates, n_hubs, PATIENT_FLOPS if sweeps_failed else QUICK_FLOPS, monitor)
+        factor = _analyse(rates, n_hubs, MODERATE_FLOPS if sweeps_failed else QUICK_FLOPS, monitor)
         if _fits(factor):
             why = "sweeps were too slow" if sweeps_failed else f"{n:,} nodes, little fill"
             return _eliminate(rates, factor, controls, monitor, why)
@@ -81,17 +80,17 @@ def _automatic(
         should_stop=monitor,
         on_step=monitor.note,
     )
-    if found.method == "direct":
-        factor = _analyse(rates, n_hubs, PATIENT_FLOPS, monitor)
+    if found.method == "direct" and not sweeps_failed:
+        factor = _analyse(rates, n_hubs, MODERATE_FLOPS, monitor)
         if _fits(factor):
             return _eliminate(rates, factor, controls, monitor, "slow mixing and moderate fill")
     why = {
         "sweeps": f"mixes well: about {found.predicted_sweeps:.0f} further sweeps foreseen",
         "aggregation": f"falls apart into {found.blocks:,} nearly separate blocks",
-        "direct": "slow mixing, and too much fill for an elimination",
+        "direct": "slow mixing and much fill",
     }[found.method]
     outcome = _iterate(rates, controls, monitor, why, found)
-    if outcome.converged or monitor.stopped is not None or found.method == "direct":
+    if outcome.converged or monitor.stopped is not None:
         return outcome
     factor = _analyse(rates, n_hubs, PATIENT_FLOPS, monitor)
     if not _fits(factor):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -198,7 +199,7 @@ class Elimination:
         n_chunks = 1 + int(self._block[-1]) // _CHUNK_ENTRIES
         levels = np.linspace(0, self._block[-1], n_chunks + 1)[1:-1]
         cuts = [0, *np.unique(np.searchsorted(self._block[:-1], levels)).tolist(), groups]
-        return list(zip(cuts[:-1], cuts[1:], strict=True))
+        return list(pairwise(cuts))
 
     def stationary(self) -> np.ndarray:
         """The stationary law, sum one, every entry relatively accurate. Cost: one pass over the factor."""
