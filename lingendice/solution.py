@@ -195,13 +195,8 @@ class Solution:
         """Per-step value sum p tau r / (1 - leak); None where no reward (or no single law) is known."""
         if self.operator.reward is None or self.state_law is None:
             return None
-        known = self._known_reward
-        reward = np.where(known, self.operator.reward, 0.0)
-        identified = (
-            1.0 - float(self.cell_law[~known].sum())
-            if self.operator.leak_policy != "absorb"
-            else 1.0 - self.leak
-        )
+        reward = np.where(self._known_reward, self.operator.reward, 0.0)
+        identified = 1.0 - float(self.cell_law @ self._unknown_weight)
         return float(self.cell_law @ reward) / identified if identified > 0 else math.nan
 
     @cached_property
@@ -252,12 +247,20 @@ class Solution:
 
     @cached_property
     def _filled_reward(self) -> Floats:
-        # Dividing by 1 - leak is the same as letting unseen cells earn the value itself.
+        # Dividing by the identified mass is the same as letting the rest earn the value itself.
         known, value = self._known_reward, self.value
-        filled = np.full(known.shape, np.nan if value is None else value)
+        filled = self._unknown_weight * (math.nan if value is None else value)
         if self.operator.reward is not None:
             filled[known] = self.operator.reward[known]
         return filled
+
+    @cached_property
+    def _unknown_weight(self) -> Floats:
+        """For cells of unknown reward, the mass that a visit makes unknown; 0 elsewhere."""
+        weight = (~self._known_reward).astype(float)
+        if self.operator.leak_policy == "absorb":
+            weight[~self.operator.seen] /= 1.0 - self.gamma  # all that would have followed
+        return weight
 
     @cached_property
     def _mean_reward(self) -> Floats:

@@ -51,7 +51,12 @@ def solve_irreducible(
 def _run(
     rates: csr_array, n_hubs: int, method: str, controls: Controls, monitor: Monitor, sweeps_failed: bool
 ) -> Outcome:
-    if method == "gth" or (method == "auto" and rates.shape[0] <= DENSE_NODES):
+    n = rates.shape[0]
+    if method == "gth" and 8 * n * n > LARGEST_FACTOR:
+        raise ValueError(
+            f'method="gth" would need {8e-9 * n * n:,.0f} GB for {n:,} states; use method="auto"'
+        )
+    if method == "gth" or (method == "auto" and n <= DENSE_NODES):
         return _dense(rates, monitor)
     if method == "elimination":
         factor = _analyse(rates, n_hubs, np.inf, monitor)
