@@ -261,9 +261,7 @@ def dense_factor(
     return front, exit_rate, -1
 
 
-def gth_dense(
-    rates: np.ndarray, should_stop: Callable[[], bool] | None = None
-) -> tuple[np.ndarray, bool]:
+def gth_dense(rates: np.ndarray, should_stop: Callable[[], bool] | None = None) -> tuple[np.ndarray, bool]:
     """Stationary law x of a dense irreducible chain: x_j sum_k W_jk = sum_i x_i W_ij, sum x = 1.
 
     Parameters
