@@ -28,14 +28,12 @@ from .pull_system import (
     row_system,
     transposed_system,
 )
-from .relaxation import Blocks, Relaxation, component_order
+from .relaxation import PATIENCE, Blocks, Relaxation, component_order
 
 MAX_LAWS = 3
 _TIGHTENINGS = 6
 # Passes without a new least change after which rounding is taken to have the last word.
 STALLED = 20
-# Passes that may still be needed before the strongly connected components are looked at.
-PATIENCE = 30
 
 
 @dataclass(frozen=True)
@@ -347,6 +345,8 @@ class _LawSolver:
                 left = relaxation.passes_left(goal * relaxation.mass)
                 if left == 0.0 or (left > PATIENCE and self.may_split):
                     break
+                if relaxation.extrapolation is not None or left > PATIENCE:
+                    relaxation.accelerate()
         finally:
             relaxation.finish()
         if left > 0.0 and self.may_split and self.sweeps < self.max_sweeps:
