@@ -217,7 +217,7 @@ def discounted_law(
     of the chain rather than of gamma. If that is still slow, the strongly connected components are
     solved one after another, upstream first. Each pass costs O(entries): 4 bytes an entry are read
     where rows are uniform, else 12. Memory beside the input: 4 (or 12) bytes an entry and about
-    100 bytes a node.
+    160 bytes a node (twice that again where convergence is so slow that sweeps are extrapolated).
     """
     _check_common(gamma, tol, max_sweeps)
     size = np.size(chain.indptr) - 1
