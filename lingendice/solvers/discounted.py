@@ -239,10 +239,11 @@ class _LawSolver:
         should_stop: Callable[[], bool],
     ) -> None:  # fmt: skip
         self.arrays, self.gamma, self.start = arrays, gamma, start
-        self.max_sweeps, self.sweeps, self.history = max_sweeps, 0.0, []
+        self.max_sweeps, self.sweeps = max_sweeps, 0.0
+        self.history: list[float] = []
         # Equal laws share one solve; which[k] says which distinct law leak column k goes to.
         self.laws = [start]
-        self.which = []
+        self.which: list[int] = []
         for law in arrays.laws:
             same = [k for k, known in enumerate(self.laws) if known is law or np.array_equal(known, law)]
             if not same:
@@ -358,9 +359,10 @@ class _LawSolver:
         """Go over to strongly connected components, unless one of them holds nearly everything."""
         self.may_split = False
         arrays, old = self.arrays, self.system
-        order, start = component_order(arrays.indptr, arrays.indices)
-        if order is None:
+        found = component_order(arrays.indptr, arrays.indices)
+        if found is None:
             return
+        order, start = found
         parts = [old.unsorted(part) for part in self.parts]
         system = transposed_system(
             arrays.indptr, arrays.indices, arrays.data,

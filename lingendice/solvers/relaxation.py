@@ -188,9 +188,7 @@ class Blocks:
         return float(len(relaxation.history) * passing)
 
 
-def component_order(
-    indptr: IntArray, indices: NDArray[np.signedinteger]
-) -> tuple[IntArray, IntArray] | tuple[None, None]:
+def component_order(indptr: IntArray, indices: NDArray[np.signedinteger]) -> tuple[IntArray, IntArray] | None:
     """Nodes sorted by strongly connected component, upstream first, and where each component starts.
 
     None where there is nothing to gain: one component holds nearly all nodes.
@@ -202,10 +200,10 @@ def component_order(
     count, component = connected_components(graph, directed=True, connection="strong")
     members = np.bincount(component, minlength=count)
     if members.max() > NEARLY_ALL * size:
-        return None, None
+        return None
     rising, falling = sparse.edge_directions(indptr, indices, component)
     if rising and falling:
-        return None, None
+        return None
     if falling:
         component = count - 1 - component
         members = members[::-1]
