@@ -189,7 +189,7 @@ class EmpiricalOperator:
         )
         choose.eliminate_zeros()
         mixed = choose @ self._weights
-        keep = self.gather(self.keep)
+        keep = np.minimum(self.gather(self.keep), 1.0)  # an average of shares, rounded
         out = (
             np.stack([self.gather(column) for column in self.out.T], axis=1)
             if self.out.size
