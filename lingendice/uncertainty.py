@@ -86,6 +86,7 @@ def interval(
     if not 0.0 < require_number("level", level) < 1.0:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")
     require_sample_size(solution.operator.counts)
+    solution._single()
     wanted = read_target(solution, of, entries)
     if method == "bootstrap":
         from lingendice.resampling import bootstrap_interval
@@ -242,10 +243,7 @@ class Influence:
         logged = self.operator.choices is None or self.operator.choices.reward is None
         reward = self.operator.reward if logged else None
         piece = self._piece(solution._filled_reward[:, None], solution.state_values[:, None], reward)
-        unidentified = float(solution.cell_law[~solution._known_reward].sum())
-        if self.operator.leak_policy == "absorb":
-            unidentified /= 1.0 - solution.gamma
-        return piece.scaled(1.0 / (1.0 - unidentified))
+        return piece.scaled(1.0 / (1.0 - float(solution.cell_law @ solution._unknown_weight)))
 
     def functions(self, columns: Floats) -> Piece:
         """Influence on sum mu f, for every column f over cells."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lingendice.kernels.jit import fused_kernel, kernel
+from lingendice.kernels.jit import kernel
 
 WEIGHT_BINS = 128
 
@@ -273,68 +273,6 @@ def scatter_dense(start, source, weight, dense):  # type: ignore[no-untyped-def]
     for j in range(start.size - 1):
         for k in range(np.uint64(start[j]), np.uint64(start[j + 1])):
             dense[source[k], j] += weight[k]
-
-
-@fused_kernel
-def eliminate_states(W, exits):  # type: ignore[no-untyped-def]
-    """Censor the states ``n-1 .. 1`` of a dense chain one by one, in place (Grassmann, Taksar, Heyman).
-
-    Afterwards ``W[i, k]`` and ``W[k, j]`` for ``i, j < k`` are the weights when state ``k`` was removed, and
-    ``exits[k]`` is the sum of the latter. The diagonal is never read, and nothing is subtracted.
-    """
-    n = W.shape[0]
-    for k in range(n - 1, 0, -1):
-        leaving = 0.0
-        for j in range(k):
-            leaving += W[k, j]
-        exits[k] = leaving
-        for i in range(k):
-            share = W[i, k] / leaving
-            if share > 0.0:
-                for j in range(k):
-                    W[i, j] += share * W[k, j]
-
-
-@kernel
-def gth_small(W):  # type: ignore[no-untyped-def]
-    """Stationary law of a small dense irreducible chain, accurate entry by entry.
-
-    Solves ``x_j sum_{k != j} W_jk = sum_{i != j} x_i W_ij``, ``sum x = 1``, for nonnegative weights of any
-    row scaling taken as rates (the diagonal is ignored). ``O(n^3)``.
-    """
-    n = W.shape[0]
-    W = W.copy()
-    exits = np.zeros(n)
-    eliminate_states(W, exits)
-    x = np.zeros(n)
-    x[0] = 1.0
-    total = 1.0
-    for k in range(1, n):
-        inflow = 0.0
-        for i in range(k):
-            inflow += x[i] * W[i, k]
-        x[k] = inflow / exits[k]
-        total += x[k]
-    for k in range(n):
-        x[k] /= total
-    return x
-
-
-@kernel
-def solve_reduced(W, exits, d):  # type: ignore[no-untyped-def]
-    """Solve ``sum_j W_ij (c_i - c_j) = d_i``, ``c_0 = 0``, after ``eliminate_states``; ``x'd`` must be 0."""
-    n = W.shape[0]
-    rhs = d.copy()
-    for k in range(n - 1, 0, -1):
-        for i in range(k):
-            rhs[i] += W[i, k] / exits[k] * rhs[k]
-    c = np.zeros(n)
-    for k in range(1, n):
-        total = rhs[k]
-        for j in range(k):
-            total += W[k, j] * c[j]
-        c[k] = total / exits[k]
-    return c
 
 
 @kernel

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from numba import types
 
-from .jit import kernel
+from lingendice.kernels.jit import kernel
 
 _matrix = types.CPointer(types.float64)
 _gemm = types.ExternalFunction(
@@ -23,7 +23,6 @@ _gemm = types.ExternalFunction(
 )  # fmt: skip
 _DOUBLE = ord("d")
 _PLAIN = ord("n")
-
 
 
 # BLAS shares larger products among threads of its own, which then fight with ours (and with those of other
@@ -48,6 +47,6 @@ def add_product(left, right, keep, target):  # type: ignore[no-untyped-def]
         for j in range(0, columns, width):
             _gemm(
                 _DOUBLE, _PLAIN, _PLAIN, min(width, columns - j), height, inner,
-                keep.ctypes, right[:, j:].ctypes, right.strides[0] // 8, left[i:].ctypes, left.strides[0] // 8,
-                keep[1:].ctypes, target[i:, j:].ctypes, target.strides[0] // 8,
+                keep.ctypes, right[:, j:].ctypes, right.strides[0] // 8, left[i:].ctypes,
+                left.strides[0] // 8, keep[1:].ctypes, target[i:, j:].ctypes, target.strides[0] // 8,
             )  # fmt: skip

@@ -10,7 +10,7 @@ The inner loops are written out where they are used: a call a row doubles the ti
 
 from __future__ import annotations
 
-from .jit import fused_kernel
+from lingendice.kernels.jit import fused_kernel
 
 
 @fused_kernel

@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .blas import add_product
-from .jit import fused_kernel, kernel
+from lingendice.kernels.blas import add_product
+from lingendice.kernels.jit import fused_kernel, kernel
 
 # Pivots in one block step: at most this many.
 BLOCK = 64
@@ -261,9 +261,7 @@ def dense_factor(
     return front, exit_rate, -1
 
 
-def gth_dense(
-    rates: np.ndarray, should_stop: Callable[[], bool] | None = None
-) -> tuple[np.ndarray, bool]:
+def gth_dense(rates: np.ndarray, should_stop: Callable[[], bool] | None = None) -> tuple[np.ndarray, bool]:
     """Stationary law x of a dense irreducible chain: x_j sum_k W_jk = sum_i x_i W_ij, sum x = 1.
 
     Parameters

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .jit import kernel
+from lingendice.kernels.jit import kernel
 
 # Scalars of a run in progress, kept in one array so that the work can be cut and resumed.
 SPACE_USED, PIVOT_STAMP, LEAST_DEGREE, N_DONE, N_PIVOTS, FILL, FLOPS, STATE_SIZE = range(8)
@@ -154,7 +154,14 @@ def continue_order(state, nodes, lists, budget):  # type: ignore[no-untyped-def]
     elements; degree bound; mark; degree lists (head, after, before); parent, what a node was merged into;
     and the pivots in order of elimination.
     """
-    kind, weight, start, length, n_elements, degree = nodes[0], nodes[1], nodes[2], nodes[3], nodes[4], nodes[5]
+    kind, weight, start, length, n_elements, degree = (
+        nodes[0],
+        nodes[1],
+        nodes[2],
+        nodes[3],
+        nodes[4],
+        nodes[5],
+    )
     mark, head, after, before, parent, pivots = nodes[6], nodes[7], nodes[8], nodes[9], nodes[10], nodes[11]
     n = kind.size
     used = state[SPACE_USED]
@@ -360,7 +367,7 @@ def continue_order(state, nodes, lists, budget):  # type: ignore[no-untyped-def]
 
 @kernel
 def finish_order(state, nodes):  # type: ignore[no-untyped-def]
-    """The order: each pivot with all that was merged into it, then the nodes kept for last, in their order."""
+    """The order: each pivot with all that was merged into it, then the nodes kept for last, as numbered."""
     kind, parent, pivots = nodes[0], nodes[10], nodes[11]
     n = kind.size
     rank = np.empty(n, np.int64)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .jit import fused_kernel, kernel
+from lingendice.kernels.jit import fused_kernel, kernel
 
 
 @fused_kernel

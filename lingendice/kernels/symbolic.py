@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .jit import kernel
+from lingendice.kernels.jit import kernel
 
 
 @kernel

@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.kernels import aggregation as blocks_kernels
+from lingendice.kernels.gth_dense import gth_dense
 from lingendice.parallel import resolve_threads
+from lingendice.solvers.iterate import Stopped
 from lingendice.solvers.levels import (
     DENSE_LIMIT,
     ROUNDING,
@@ -40,14 +42,11 @@ PROBE = 12  # sweeps before their rate is believed
 PATIENCE = 150  # sweeps worth making before blocks are tried
 SWEEP_LAGS = (2, 4, 6)
 CYCLE_LAGS = (1, 2, 3)
+CAUTION = 4.0  # by which the rate of cycles, seen over few of them, may flatter the error
 WORTH_MIXING = 0.4  # rate of plain cycles above which acceleration pays
 
 BEHIND_GAP = Effort(before=4, after=0, visits=2)
 GENERAL = Effort(before=2, after=2, visits=2)
-
-
-class Stopped(Exception):
-    """Raised inside the solver when ``should_stop()`` says so."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +95,22 @@ class Plan:
 
 
 class Clock:
-    """Asks ``should_stop`` between kernel calls."""
+    """Asks ``should_stop`` between kernel calls, and tells ``on_step`` how far the work has come."""
 
-    def __init__(self, should_stop: Callable[[], bool] | None) -> None:
+    def __init__(
+        self, should_stop: Callable[[], bool] | None, on_step: Callable[[int, float], object] | None = None
+    ) -> None:
         self.should_stop = should_stop
+        self.on_step = on_step
 
     def __call__(self) -> None:
         if self.should_stop is not None and self.should_stop():
             raise Stopped
+
+    def report(self, sweeps: int, error: float) -> None:
+        """Pass on how far the work has come."""
+        if self.on_step is not None:
+            self.on_step(sweeps, error)
 
 
 def contraction(changes: list[float], lags: tuple[int, ...]) -> float | None:
@@ -207,6 +214,10 @@ class Run:
             recent.append(self.level.sweep(self.y, True, relaxation))
             self.changes.append(recent[-1])
             self.sweeps += 1
+            self.clock.report(self.sweeps, self.error)
+            if not np.isfinite(recent[-1]):
+                self.error = np.inf
+                return False
             if self.judge(recent, SWEEP_LAGS):
                 if relaxation > 1.0:
                     last = self.level.sweep(self.y, True)
@@ -244,12 +255,13 @@ class Run:
             if not self.level.gap:
                 self.level.label = None
             old = self.y.copy()
-            cycle(self.level, self.y, effort)
+            largest = cycle(self.level, self.y, effort)
             self.y /= self.y.sum()
-            change = float(np.max(np.abs(self.y / old - 1.0)))
+            change = float(np.max(np.abs(self.y / old - 1.0))) if np.isfinite(largest) else np.inf
             self.changes.append(change)
             self.cycles += 1
             self.sweeps += effort.before + effort.after
+            self.clock.report(self.sweeps, self.error)
             if not np.isfinite(change):
                 self.y, self.error = old, np.inf
                 return False
@@ -263,7 +275,7 @@ class Run:
             if self.judge(plain, CYCLE_LAGS):
                 if before < 1.0:
                     self.rate = max(self.rate, before)
-                self.error = max(self.error, change * self.condition)
+                self.error = max(self.error, CAUTION * change * self.condition)
                 if self.error <= self.tol:
                     return True
             if len(plain) > CYCLE_LAGS[-1]:
@@ -310,7 +322,7 @@ class Run:
         if level.size > 1:
             dense = np.zeros((level.size, level.size))
             blocks_kernels.scatter_dense(level.start, level.source, level.weight, dense)
-            self.y = blocks_kernels.gth_small(dense)
+            self.y, _ = gth_dense(dense)
         self.rate, self.error = 0.0, ROUNDING
 
     def result(self, converged: bool, stopped: bool) -> AggregationResult:
@@ -338,8 +350,9 @@ def _begin(
     tol: float,
     threads: int | None,
     should_stop: Callable[[], bool] | None,
+    on_step: Callable[[int, float], object] | None,
 ) -> Run:
-    clock = Clock(should_stop)
+    clock = Clock(should_stop, on_step)
     level, stay = jump_chain(indptr, indices, data, clock, resolve_threads(threads))
     return Run(level, stay, np.full(level.size, 1.0 / level.size), clock, tol)
 
@@ -352,13 +365,14 @@ def plan(
     tol: float = 1e-10,
     threads: int | None = None,
     should_stop: Callable[[], bool] | None = None,
+    on_step: Callable[[int, float], object] | None = None,
 ) -> Plan:
     """Say which method suits an irreducible chain, from the gaps of its weights and some sweeps.
 
     ``O(nnz)``: a few passes over the weights, then at most four dozen sweeps, fewer where they are seen to
     be slow. The work is not lost: hand the plan to ``solve_stationary``. Raises ``Stopped`` if told to stop.
     """
-    run = _begin(indptr, indices, data, tol, threads, should_stop)
+    run = _begin(indptr, indices, data, tol, threads, should_stop, on_step)
     if run.use_gap():
         return Plan("aggregation", run.rate, np.inf, run.blocks[1] if run.blocks else 1, run)
     run.settled = run.sweep_until(4 * PROBE, PATIENCE)
@@ -375,6 +389,7 @@ def solve_stationary(
     max_cycles: int = 100,
     threads: int | None = None,
     should_stop: Callable[[], bool] | None = None,
+    on_step: Callable[[int, float], object] | None = None,
     plan: Plan | None = None,
 ) -> AggregationResult:
     """Stationary law of an irreducible sparse chain, to entrywise relative error ``tol``.
@@ -392,6 +407,8 @@ def solve_stationary(
         From two on, sweeps over large chains run as two halves side by side.
     should_stop
         Called between kernel calls, several times a second; when true the best law so far is returned.
+    on_step
+        Called with the number of sweeps and the error as estimated, after every sweep or cycle.
     plan
         Result of ``plan`` for the same chain, to go on from; its ``tol`` and ``threads`` stand.
 
@@ -407,10 +424,10 @@ def solve_stationary(
     """
     stopped = converged = False
     if plan is None:
-        run = _begin(indptr, indices, data, tol, threads, should_stop)
+        run = _begin(indptr, indices, data, tol, threads, should_stop, on_step)
     else:
         run = plan.run
-        run.clock.should_stop = should_stop
+        run.clock.should_stop, run.clock.on_step = should_stop, on_step
     try:
         converged = run.advance(max_cycles)
     except Stopped:

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from lingendice.kernels import aggregation as blocks_kernels
 from lingendice.kernels import stationary as sweep_kernels
+from lingendice.kernels.gth_dense import dense_bias, dense_factor
 from lingendice.parallel import resolve_threads
-from lingendice.solvers.aggregation import WORTH_MIXING, Clock, Mixer, Stopped
+from lingendice.solvers.aggregation import WORTH_MIXING, Clock, Mixer
+from lingendice.solvers.iterate import Stopped
 from lingendice.solvers.levels import (
     DENSE_LIMIT,
     FloatArray,
@@ -86,13 +88,13 @@ class Ladder:
     """Chains between blocks, built once for a known law, down to one that is eliminated."""
 
     rungs: list[Rung]
-    dense: FloatArray
+    front: FloatArray
     exits: FloatArray
 
     def cycle(self, depth: int, d: FloatArray, h: FloatArray) -> None:
         """Improve ``h`` in place on the rung ``depth``."""
         if depth == len(self.rungs):
-            h += blocks_kernels.solve_reduced(self.dense, self.exits, d)
+            h += dense_bias(self.front, self.exits, d, np.ones(d.size))[1]
             return
         rung = self.rungs[depth]
         for _ in range(SWEEPS):
@@ -118,13 +120,14 @@ def _ladder(level: Level, y: FloatArray) -> Ladder:
             level.use_blocks(label, count, gap=True)
         assert level.label is not None
         coarse, outflow = level.coarse(y)
+        if not outflow.min() > 0.0:
+            raise ValueError("the law underflows between blocks of states: relative values cannot be found")
         rungs.append(Rung(*rows(level), level, y, level.label, outflow))
         level, y = coarse, outflow
     dense = np.zeros((level.size, level.size))
     blocks_kernels.scatter_dense(level.start, level.source, level.weight, dense)
-    exits = np.zeros(level.size)
-    blocks_kernels.eliminate_states(dense, exits)
-    return Ladder(rungs, dense, exits)
+    front, exits, _ = dense_factor(dense)
+    return Ladder(rungs, front, exits)
 
 
 def solve_adjoint(
@@ -153,6 +156,8 @@ def solve_adjoint(
     max_cycles, threads, should_stop
         As for ``solve_stationary``.
     """
+    if not (np.all(x > 0.0) and np.isfinite(x.sum())):
+        raise ValueError(f"x must be positive, but x[{int(np.argmin(x))}] is {np.min(x)!r}")
     clock = Clock(should_stop)
     level, stay = jump_chain(indptr, indices, data, clock, resolve_threads(threads))
     gain = float(np.dot(x, reward))

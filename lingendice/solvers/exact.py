@@ -75,7 +75,11 @@ def _discounted(
     rates, feeds = extend(chain, gamma, initial)
     (nodes,) = find_classes(rates).recurrent
     outcome = choose.solve_irreducible(
-        submatrix(rates, nodes), n_hubs=int((nodes >= chain.n).sum()), method=method, controls=controls
+        submatrix(rates, nodes),
+        n_hubs=int((nodes >= chain.n).sum()),
+        method=method,
+        controls=controls,
+        sweeps_failed=nodes.size > choose.DENSE_NODES,
     )
     visits = np.zeros(rates.shape[0])
     visits[nodes] = outcome.law

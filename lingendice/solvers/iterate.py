@@ -30,6 +30,10 @@ class Stop(Enum):
     NOT_FINITE = "not finite"
 
 
+class Stopped(InterruptedError):
+    """Raised inside a solver that was told to stop; it never leaves the solvers."""
+
+
 class Step(NamedTuple):
     """How far a solver has come."""
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lingendice.kernels import aggregation as blocks_kernels
 from lingendice.kernels import stationary as sweep_kernels
+from lingendice.kernels.gth_dense import gth_dense
 from lingendice.parallel import run_all
 
 FloatArray = NDArray[np.float64]
@@ -222,7 +223,7 @@ def gap_blocks(level: Level) -> tuple[Indices | None, int]:
 
 
 def choose_blocks(level: Level, y: FloatArray) -> None:
-    """Blocks of strongly linked neighbours under the present ``y``."""
+    """Blocks of strongly linked neighbours under the present ``y``, which must be finite."""
     label = np.full(level.size, level.size, dtype=np.uint32)
     edges = (level.start, level.source, level.weight)
     count = 0
@@ -258,8 +259,15 @@ def cluster_correct(level: Level, y: FloatArray) -> float:
     for first, last in level.ranges:
         level.tick()
         blocks_kernels.dense_flows(*edges, y, label, first, last, flow)
-    factor = blocks_kernels.gth_small(flow)
+    factor, _ = gth_dense(flow)
     factor *= y.sum() / np.dot(factor, np.bincount(label, y, count))
+    return _spread(y, label, factor)
+
+
+def _spread(y: FloatArray, label: Indices, factor: FloatArray) -> float:
+    """Rescale ``y`` block by block; infinity, and nothing done, where masses left the range of doubles."""
+    if not (np.all(np.isfinite(factor)) and factor.min() > 0.0):
+        return np.inf
     return float(blocks_kernels.spread(y, label, factor))
 
 
@@ -267,18 +275,23 @@ def correct(level: Level, y: FloatArray, effort: Effort) -> float:
     """Solve the chain between blocks and rescale ``y`` block by block, in place; return the largest change.
 
     The chain between blocks is solved densely when small, else by cycles of its own: ``effort.visits`` of
-    them, more behind a gap, where the blocks' masses must be right before sweeps can help.
+    them, more behind a gap, where the blocks' masses must be right before sweeps can help. Infinity means
+    that flows have underflowed, and that ``y`` is left as it was.
     """
+    if not np.isfinite(y.sum()):
+        return np.inf
     if level.label is None:
         choose_blocks(level, y)
     assert level.label is not None
     if level.count == 1:
         return 0.0
     coarse, outflow = level.coarse(y)
+    if not (outflow.min() > 0.0 and np.isfinite(outflow.sum())):
+        return np.inf
     if level.count <= DENSE_LIMIT:
         dense = np.zeros((level.count, level.count))
         blocks_kernels.scatter_dense(coarse.start, coarse.source, coarse.weight, dense)
-        z = blocks_kernels.gth_small(dense)
+        z, _ = gth_dense(dense)
     else:
         z = outflow / outflow.sum()
         if level.gap:
@@ -286,13 +299,16 @@ def correct(level: Level, y: FloatArray, effort: Effort) -> float:
             if label is not None:
                 coarse.use_blocks(label, count, gap=True)
         for _ in range(GAP_VISITS if level.gap else effort.visits):
-            if cycle(coarse, z, effort) < ROUNDING:
+            change = cycle(coarse, z, effort)
+            if not np.isfinite(change):
+                return np.inf
+            if change < ROUNDING:
                 break
             if not coarse.gap:
                 coarse.label = None
     factor = z / outflow
     factor *= outflow.sum() / z.sum()
-    return float(blocks_kernels.spread(y, level.label, factor))
+    return _spread(y, level.label, factor)
 
 
 def cycle(level: Level, y: FloatArray, effort: Effort) -> float:

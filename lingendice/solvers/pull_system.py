@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels import gauss_seidel, sparse
-from ..parallel import run_all
+from lingendice.kernels import gauss_seidel, sparse
+from lingendice.parallel import run_all
+from lingendice.solvers.iterate import Stopped
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -25,10 +27,6 @@ CALL_WORK = 2_000_000
 THREAD_WORK = 200_000
 
 _NO_WEIGHTS = np.empty(0)
-
-
-class Stopped(Exception):
-    """Raised inside the driver when the caller asks for an early end."""
 
 
 def never() -> bool:
@@ -86,7 +84,7 @@ class PullSystem:
         for batch in _rounds(ranges, self.threads):
             if self.should_stop():
                 raise Stopped
-            results += run_all([lambda a=a, b=b: task(a, b) for a, b in batch], self.threads)
+            results += run_all([partial(task, a, b) for a, b in batch], self.threads)
         return results
 
     def residual(
@@ -130,7 +128,7 @@ def _run_lanes(
         if should_stop():
             raise Stopped
         work = [(k, *lane[step]) for k, lane in enumerate(lanes) if step < len(lane)]
-        run_all([lambda w=w: task(*w) for w in work], len(lanes))
+        run_all([partial(task, *item) for item in work], len(lanes))
 
 
 def transposed_system(

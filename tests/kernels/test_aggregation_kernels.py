@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import mpmath
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -21,34 +20,6 @@ def random_chain(n, density, seed):
     w[np.arange(n), (np.arange(n) + 1) % n] = 0.5
     np.fill_diagonal(w, 0.0)
     return w / w.sum(axis=1, keepdims=True)
-
-
-def test_gth_small_against_mpmath():
-    rng = np.random.default_rng(0)
-    rates = 10.0 ** rng.uniform(-12, 0, (6, 6))
-    with mpmath.workdps(60):
-        system = mpmath.matrix(6, 6)
-        for i in range(6):
-            for j in range(6):
-                if i != j:
-                    system[j, i] += mpmath.mpf(rates[i, j])
-                    system[i, i] -= mpmath.mpf(rates[i, j])
-        for i in range(6):
-            system[5, i] = 1
-        exact = mpmath.lu_solve(system, mpmath.matrix([0, 0, 0, 0, 0, 1]))
-        exact = np.array([float(v) for v in exact])
-    np.testing.assert_allclose(kernels.gth_small(rates), exact, rtol=1e-14)
-
-
-def test_solve_reduced_solves_the_adjoint_equation():
-    w = random_chain(20, 0.3, 1)
-    x = kernels.gth_small(w)
-    d = np.random.default_rng(2).standard_normal(20)
-    d -= x @ d
-    reduced, exits = w.copy(), np.zeros(20)
-    kernels.eliminate_states(reduced, exits)
-    c = kernels.solve_reduced(reduced, exits, d)
-    np.testing.assert_allclose(w.sum(axis=1) * c - w @ c, d, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(3))
