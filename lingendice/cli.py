@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAVY
 from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from lingendice import Counts, Solution
     from lingendice.demo import DemoResult
     from lingendice.io.files import ColumnNames, TransitionTable
 
@@ -112,8 +114,9 @@ def _told_plainly() -> Iterator[None]:
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             yield
-        except (ValueError, TypeError, OSError, ImportError) as error:
-            if isinstance(error, TypeError) and not str(error):
+        except (ValueError, OSError, ImportError) as error:
+            # An absent module without a hint how to install it is a defect of ours, not of the input.
+            if isinstance(error, ModuleNotFoundError):
                 raise
             _say(f"error: {error}")
             raise typer.Exit(BAD_INPUT) from None
@@ -158,24 +161,25 @@ def solve(
         laws = _laws(policy=policy, initial=initial)
         data, labels = _load(file, names, laws.get("policy"))
         solution = lg.solve(data, gamma=gamma, **laws)
+        unique = solution.status is not lg.Status.SEVERAL_LAWS
         summary = {**solution.to_dict(), **labels}
-        arrays = _arrays_of(solution)
         if as_json:
             typer.echo(json.dumps(summary, allow_nan=False))
         else:
             typer.echo(str(solution))
-            if arrays is not None:
-                _print_heaviest(arrays, labels)
-        if out is not None and arrays is not None:
-            files.write_result(out, _for_npz(solution, arrays, labels), summary)
+            if unique and "state_labels" in labels:
+                _print_heaviest(solution, labels)
+        if out is not None:
+            files.write_result(out, _for_npz(solution, unique, labels), summary)
             if not as_json:
                 typer.echo(f"written to {out}")
-    if arrays is None:
+    if not unique:
         _say("error: the data has several recurrent classes, so no unique law exists.")
         _say("Next step: give --initial for the limit from there, or take gamma below 1.")
         raise typer.Exit(NO_ANSWER)
     if not solution.converged:
-        _say(f"error: the solver did not converge ({getattr(solution.status, 'value', solution.status)}).")
+        _say(f"error: no convergence ({solution.status.value}).")
+        _say(f"Next step: {solution.status.advice}")
         raise typer.Exit(NO_ANSWER)
 
 
@@ -212,7 +216,7 @@ def audit(
 
 @app.command(help=_DEMO_HELP)
 def demo(
-    episodes: Annotated[int, typer.Option(min=1, help="Drives to log.")] = 200,
+    episodes: Annotated[int, typer.Option(min=1, help="Drives to log.")] = 500,
     steps: Annotated[int, typer.Option(min=1, help="Steps of each drive.")] = 400,
     seed: Annotated[int, typer.Option(min=0, help="Seed of training and logging.")] = 0,
     folder: Annotated[Path, typer.Option("--out", help="Folder of the picture.")] = Path("demo_output"),
@@ -238,14 +242,15 @@ def _column_names(**asked: str | None) -> ColumnNames:
     return ColumnNames(**given, required=frozenset(given))
 
 
-def _load(file: Path, names: ColumnNames, policy: Any) -> tuple[Any, dict[str, list[str]]]:
+def _load(file: Path, names: ColumnNames, policy: Any) -> tuple[Counts, dict[str, list[str]]]:
     """Read and count a file, and tell the labels that it uses for states and actions."""
     import lingendice as lg
     from lingendice.io.files import TransitionTable, read_data
 
     data = read_data(file, names)
     if isinstance(data, TransitionTable):
-        counts = lg.Counts.from_transitions(**data.as_dict(), **_sizes_of_policy(data, policy))
+        columns: dict[str, Any] = {**data.as_dict(), **_sizes_of_policy(data, policy)}
+        counts = lg.Counts.from_transitions(**columns)
     else:
         counts = lg.Counts.from_matrix(data)
     labels = {name: getattr(counts, name) for name in ("state_labels", "action_labels")}
@@ -272,56 +277,36 @@ def _laws(**paths: Path | None) -> dict[str, Any]:
     return {name: read_array(path) for name, path in paths.items() if path is not None}
 
 
-def _arrays_of(solution: Any) -> dict[str, Any] | None:
-    """The law and the ratio, or None where the data leave several laws."""
-    try:
-        return {"stationary": solution.stationary, "tau": solution.tau}
-    except ValueError:
-        return None
-
-
-def _for_npz(solution: Any, arrays: dict[str, Any], labels: dict[str, list[str]]) -> dict[str, Any]:
+def _for_npz(solution: Solution, unique: bool, labels: dict[str, list[str]]) -> dict[str, Any]:
     import numpy as np
 
-    scalars = {
-        name: np.asarray(getattr(solution, name))
-        for name in ("value", "leak", "residual", "gap")
-        if getattr(solution, name) is not None
-    }
-    return {**arrays, **scalars, **{name: np.asarray(values) for name, values in labels.items()}}
+    named = {name: np.asarray(values) for name, values in labels.items()}
+    if not unique:
+        return {"laws": np.stack(solution.laws), **named}
+    scalars = {name: getattr(solution, name) for name in ("value", "leak", "residual", "gap")}
+    known = {name: np.asarray(number) for name, number in scalars.items() if number is not None}
+    return {"stationary": solution.stationary, "tau": solution.tau, **known, **named}
 
 
-def _print_heaviest(arrays: dict[str, Any], labels: dict[str, list[str]]) -> None:
-    """A table of the heaviest cells, where the file has labels that positions would not tell."""
+def _print_heaviest(solution: Solution, labels: dict[str, list[str]]) -> None:
+    """A table of the heaviest cells under the names that the file uses."""
     import numpy as np
 
-    if "state_labels" not in labels:
-        return
-    mass, tau = np.ravel(arrays["stationary"]), np.ravel(arrays["tau"])
-    states = labels["state_labels"]
-    n_actions = max(1, mass.size // len(states))
+    mass, tau, states = solution.stationary, solution.tau, labels["state_labels"]
+    n_actions = mass.size // len(states)
     actions = labels.get("action_labels", [str(a) for a in range(n_actions)])
     table = Table("state", *(["action"] if n_actions > 1 else []), "stationary", "tau")
-    for cell in np.argsort(-np.nan_to_num(mass), kind="stable")[:_SHOWN_CELLS]:
+    for cell in np.argsort(-mass, kind="stable")[:_SHOWN_CELLS]:
         s, a = divmod(int(cell), n_actions)
-        table.add_row(
-            states[s], *([actions[a]] if n_actions > 1 else []), f"{mass[cell]:.6g}", f"{tau[cell]:.6g}"
-        )
+        names = [states[s], actions[a]] if n_actions > 1 else [states[s]]
+        table.add_row(*names, f"{mass[cell]:.6g}", f"{tau[cell]:.6g}")
     Console().print(table)
 
 
 def _print_demo(result: DemoResult) -> None:
-    table = Table(title=f"Value of the target policy from {result.n_transitions:,} logged steps of another")
-    for heading in (
-        "gamma",
-        "truth",
-        "estimate",
-        "error",
-        "average of log",
-        "leak",
-        "eff. sample",
-        "seconds",
-    ):
+    title = f"Value of the target policy from {result.n_transitions:,} logged steps of another"
+    table = Table(title=title, box=SIMPLE_HEAVY)
+    for heading in ("gamma", "truth", "estimate", "error", "log average", "leak", "eff. sample", "seconds"):
         table.add_column(heading, justify="right")
     for row in result.rows:
         table.add_row(

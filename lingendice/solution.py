@@ -39,7 +39,7 @@ _ADVICE = {
         "gamma=1 and the chain has more than one recurrent class: read sol.laws (one law a class), "
         "pass initial= for the limit law from there, or take gamma < 1"
     ),
-    Status.ITERATION_LIMIT: "max_iter was reached before tol; raise max_iter or tol, or leave max_iter out",
+    Status.ITERATION_LIMIT: "max_iter was reached before tol; raise max_iter or tol",
     Status.TIME_LIMIT: "time_limit was reached before tol; this is the best law so far; raise time_limit or tol",
     Status.INTERRUPTED: "interrupted by the user; the best law so far is returned",
     Status.NOT_FINITE: "an iterate became NaN or infinite, probably by counts of extreme range; rescale them",
@@ -220,6 +220,8 @@ class Solution:
         """V over states: discounted values (1 / (1 - gamma) scale), or the bias function at gamma = 1."""
         from lingendice.solvers.adjoint import solve_adjoint
 
+        if len(self.state_laws) > 1:
+            raise SeveralLaws("the bias function is not unique: the chain has several recurrent classes")
         return solve_adjoint(
             self.operator.chain, self.gamma, self._mean_reward, self._single(), self.tol, self.threads
         )
@@ -238,7 +240,7 @@ class Solution:
         The value is the optimum of a linear program over laws; V, raised until it is feasible, bounds
         it from above: gap = (1 - gamma) mu0 V + max(r + gamma P V - V) - value.
         """
-        if self.operator.reward is None or self.state_law is None or self.value is None:
+        if self.operator.reward is None or len(self.state_laws) > 1 or self.value is None:
             return None
         v = self.state_values
         excess = self._mean_reward + self.gamma * self.operator.chain.pull(v) - v
@@ -337,6 +339,14 @@ class Solution:
         state = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         state["source"] = self.operator
         return state
+
+
+def error_bound(residual: float, gamma: float) -> float:
+    """Bound on the L1 error of a discounted law: G is a gamma-contraction in L1.
+
+    The residual is itself rounded, by a few units in the last place of a total of 1.
+    """
+    return (residual + 4.0 * float(np.finfo(float).eps)) / (1.0 - gamma)
 
 
 def _json_number(value: float | None) -> float | None:

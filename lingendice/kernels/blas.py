@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from numba import types
 
-from .jit import kernel
+from lingendice.kernels.jit import kernel
 
 _matrix = types.CPointer(types.float64)
 _gemm = types.ExternalFunction(
@@ -25,6 +25,13 @@ _DOUBLE = ord("d")
 _PLAIN = ord("n")
 
 
+# BLAS shares larger products among threads of its own, which then fight with ours (and with those of other
+# processes) for the cores. Tiles of this many rows, and of columns such that rows * columns * inner dimension
+# stays within the bound, are computed where they are called, at little loss.
+_TILE_ROWS = 64
+_SINGLE_THREAD = 2**18
+
+
 @kernel
 def add_product(left, right, keep, target):  # type: ignore[no-untyped-def]
     """``target = keep * target + left @ right`` for views whose rows are contiguous.
@@ -32,8 +39,14 @@ def add_product(left, right, keep, target):  # type: ignore[no-untyped-def]
     ``keep`` is a two-entry array ``[1, keep]``: BLAS takes its factors by address. BLAS counts columns
     first, so it is handed the transposed product, which needs no copy.
     """
-    _gemm(
-        _DOUBLE, _PLAIN, _PLAIN, target.shape[1], target.shape[0], left.shape[1],
-        keep.ctypes, right.ctypes, right.strides[0] // 8, left.ctypes, left.strides[0] // 8,
-        keep[1:].ctypes, target.ctypes, target.strides[0] // 8,
-    )  # fmt: skip
+    rows, columns = target.shape
+    inner = left.shape[1]
+    width = _SINGLE_THREAD // (_TILE_ROWS * inner)
+    for i in range(0, rows, _TILE_ROWS):
+        height = min(_TILE_ROWS, rows - i)
+        for j in range(0, columns, width):
+            _gemm(
+                _DOUBLE, _PLAIN, _PLAIN, min(width, columns - j), height, inner,
+                keep.ctypes, right[:, j:].ctypes, right.strides[0] // 8, left[i:].ctypes, left.strides[0] // 8,
+                keep[1:].ctypes, target[i:, j:].ctypes, target.strides[0] // 8,
+            )  # fmt: skip

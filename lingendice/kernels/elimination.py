@@ -9,8 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from .gth_dense import BLOCK, SAFE_HIGH, SAFE_LOW, SAFE_SUM, eliminate_block, solve_pivot_wide
-from .jit import fused_kernel, kernel
+from lingendice.kernels.gth_dense import (
+    BLOCK,
+    SAFE_HIGH,
+    SAFE_LOW,
+    SAFE_SUM,
+    eliminate_block,
+    solve_pivot_wide,
+)
+from lingendice.kernels.jit import fused_kernel, kernel
 
 # Progress of one run of fronts: next place in the schedule, pivots done in that front, and -1 or the step
 # at which the elimination broke down.
@@ -18,29 +25,38 @@ NEXT_PLACE, PIVOTS_DONE, BROKEN_STEP = range(3)
 
 
 @kernel
-def split_tree(begin, size, above, n_parts):  # type: ignore[no-untyped-def]
+def plan_runs(begin, size, above, n_parts):  # type: ignore[no-untyped-def]
     """Share the tree among ``n_parts`` runs of whole subtrees, and a last run for what joins them.
 
-    Returns (schedule, start of each run in it, part of each supernode, arithmetic of each run). Subtrees of
-    less than a share of the work go to the run that has least so far.
+    Subtrees of less than half a share of the work go to the run that has least so far. Left-over matrices
+    live on one stack for each run, the stacks side by side in one array.
+
+    Returns (schedule, start of each run in it, offsets of factor blocks, offsets of left-overs, their total,
+    first child and next sibling of each supernode).
     """
     groups = size.size
+    block = np.zeros(groups + 1, np.int64)
+    child = np.empty(groups, np.int32)
+    sibling = np.empty(groups, np.int32)
     work = np.zeros(groups)
+    total = 0.0
     for s in range(groups):
-        for k in range(begin[s + 1] - begin[s]):
-            work[s] += 2.0 * (size[s] - k) * (size[s] - k)
+        pivots = begin[s + 1] - begin[s]
+        block[s + 1] = block[s] + pivots * size[s]
+        work[s] += 2.0 * pivots * size[s] * size[s]
+        child[s] = -1
         if above[s] >= 0:
             work[above[s]] += work[s]
-    limit = np.inf
-    if n_parts > 1:
-        total = 0.0
-        for s in range(groups):
-            if above[s] < 0:
-                total += work[s]
-        limit = total / (2.0 * n_parts)
+        else:
+            total += work[s]
+    limit = total if n_parts == 1 else total / (2.0 * n_parts)
     part = np.empty(groups, np.int32)
-    load = np.zeros(n_parts + 1)
+    load = np.zeros(n_parts)
+    start = np.zeros(n_parts + 2, np.int64)
     for s in range(groups - 1, -1, -1):
+        if above[s] >= 0:
+            sibling[s] = child[above[s]]
+            child[above[s]] = s
         if above[s] >= 0 and part[above[s]] < n_parts:
             part[s] = part[above[s]]
         elif work[s] > limit:
@@ -52,43 +68,20 @@ def split_tree(begin, size, above, n_parts):  # type: ignore[no-untyped-def]
                     best = r
             part[s] = best
             load[best] += work[s]
-    start = np.zeros(n_parts + 2, np.int64)
-    for s in range(groups):
         start[part[s] + 1] += 1
-    for r in range(n_parts + 1):
-        start[r + 1] += start[r]
-    at = start.copy()
     schedule = np.empty(groups, np.int32)
-    for s in range(groups):
-        schedule[at[part[s]]] = s
-        at[part[s]] += 1
-    return schedule, start, part
-
-
-@kernel
-def plan_storage(begin, size, above, schedule, start, part):  # type: ignore[no-untyped-def]
-    """Where each factor block and each left-over matrix will lie.
-
-    Left-overs live on one stack for each run, side by side in one array. Returns (offsets of factor
-    blocks, offsets of left-overs, total of left-overs, first child and next sibling of each supernode).
-    """
-    groups = size.size
-    block = np.zeros(groups + 1, np.int64)
-    child = np.full(groups, -1, np.int32)
-    sibling = np.full(groups, -1, np.int32)
-    for s in range(groups):
-        block[s + 1] = block[s] + (begin[s + 1] - begin[s]) * size[s]
-    for s in range(groups - 1, -1, -1):
-        if above[s] >= 0:
-            sibling[s] = child[above[s]]
-            child[above[s]] = s
     left_over = np.empty(groups, np.int64)
     base = 0
-    for r in range(start.size - 1):
+    at = 0
+    for r in range(n_parts + 1):
+        start[r + 1] += start[r]
         top = base
         peak = base
-        for q in range(start[r], start[r + 1]):
-            s = schedule[q]
+        for s in range(groups):
+            if part[s] != r:
+                continue
+            schedule[at] = s
+            at += 1
             c = child[s]
             while c >= 0:
                 if part[c] == r:
@@ -100,60 +93,10 @@ def plan_storage(begin, size, above, schedule, start, part):  # type: ignore[no-
             top += b * b
             peak = max(peak, top)
         base = peak
-    return block, left_over, base, child, sibling
+    return schedule, start, block, left_over, base, child, sibling
 
 
 @fused_kernel
-def _assemble(s, front, local, tree, border_start, border, left_over, left, entry_start, row, column, where, data):  # type: ignore[no-untyped-def]
-    """Fill a front with the matrix entries of its pivots and the left-overs of its children."""
-    begin, child, sibling = tree
-    size = front.shape[0]
-    pivots = begin[s + 1] - begin[s]
-    for i in range(size):
-        line = front[i]
-        for j in range(size):
-            line[j] = 0.0
-    for k in range(pivots):
-        local[begin[s] + k] = k
-    for q in range(border_start[s], border_start[s + 1]):
-        local[border[q]] = pivots + q - border_start[s]
-    for q in range(entry_start[s], entry_start[s + 1]):
-        front[local[row[q]], local[column[q]]] += data[where[q]]
-    c = child[s]
-    while c >= 0:
-        first = border_start[c]
-        width = border_start[c + 1] - first
-        at = left_over[c]
-        for i in range(width):
-            line = front[local[border[first + i]]]
-            for j in range(width):
-                line[local[border[first + j]]] += left[at + j]
-            at += width
-        c = sibling[c]
-
-
-@fused_kernel
-def _store(front, pivots, block, columns, rows, left_over, left):  # type: ignore[no-untyped-def]
-    """Copy an eliminated front: W_ik by pivot, U_kj by pivot, and the rates left among the border."""
-    size = front.shape[0]
-    for k in range(pivots):
-        at = block + k * size
-        for i in range(k + 1, size):
-            columns[at + i] = front[i, k]
-    if rows.size > 0:
-        for k in range(pivots):
-            at = block + k * size
-            for j in range(k + 1, size):
-                rows[at + j] = front[k, j]
-    width = size - pivots
-    for i in range(width):
-        source = front[pivots + i, pivots:]
-        target = left[left_over + i * width : left_over + (i + 1) * width]
-        for j in range(width):
-            target[j] = source[j]
-
-
-@kernel
 def eliminate_fronts(  # type: ignore[no-untyped-def]
     progress, stop, schedule, tree, size, border_start, border, left_over, left, block, columns, rows,
     exit_rate, entry_start, row, column, where, data, room, local, work, budget,
@@ -163,27 +106,45 @@ def eliminate_fronts(  # type: ignore[no-untyped-def]
     Returns True when the run has ended; `BROKEN_STEP` then tells whether it broke down. ``rows`` may be
     empty where only the law is wanted. ``room`` holds one front, ``local`` one integer a state.
     """
-    begin = tree[0]
+    begin, child, sibling = tree
     spent = 0.0
     while progress[NEXT_PLACE] < stop:
         s = schedule[progress[NEXT_PLACE]]
         n = size[s]
         pivots = np.int64(begin[s + 1] - begin[s])
+        width = n - pivots
         front = room[: n * n].reshape((n, n))
+
+        # The front: matrix entries that its pivots eliminate, and what its children left over.
         if progress[PIVOTS_DONE] == 0:
-            _assemble(
-                s, front, local, tree, border_start, border, left_over, left, entry_start, row, column, where, data
-            )  # fmt: skip
+            room[: n * n] = 0.0
+            for k in range(pivots):
+                local[begin[s] + k] = k
+            for i in range(width):
+                local[border[border_start[s] + i]] = pivots + i
+            for q in range(entry_start[s], entry_start[s + 1]):
+                front[local[row[q]], local[column[q]]] += data[where[q]]
+            c = child[s]
+            while c >= 0:
+                start = border_start[c]
+                end = border_start[c + 1]
+                at = left_over[c]
+                for i in range(start, end):
+                    line = front[local[border[i]]]
+                    for j in range(start, end):
+                        line[local[border[j]]] += left[at]
+                        at += 1
+                c = sibling[c]
             spent += 4.0 * n * n
-        rates = exit_rate[begin[s] : begin[s + 1]]
-        # Small blocks while the panel outweighs the update, large ones where memory traffic does.
+
+        # Small blocks while the pivot rows outweigh the update, large ones where memory traffic does.
         step = np.int64(BLOCK if n > 700 else BLOCK // 2)
         while progress[PIVOTS_DONE] < pivots:
             if spent > budget:
                 return False
             first = progress[PIVOTS_DONE]
             last = min(pivots, first + step)
-            bad = eliminate_block(front, first, last, rates, work)
+            bad = eliminate_block(front, first, last, exit_rate[begin[s] : begin[s + 1]], work)
             # A front without border ends the chain: only the last of all may have no way out.
             if bad < 0 and last == n and s < size.size - 1:
                 bad = n - 1
@@ -192,7 +153,21 @@ def eliminate_fronts(  # type: ignore[no-untyped-def]
                 return True
             spent += 2.0 * (last - first) * (n - first) * (n - first)
             progress[PIVOTS_DONE] = last
-        _store(front, pivots, block[s], columns, rows, left_over[s], left)
+
+        # The factor by pivot, W_ik and U_kj, and the rates left among the border.
+        at = block[s]
+        for k in range(pivots):
+            for i in range(k + 1, n):
+                columns[at + i] = front[i, k]
+            if rows.size > 0:
+                for j in range(k + 1, n):
+                    rows[at + j] = front[k, j]
+            at += n
+        at = left_over[s]
+        for i in range(pivots, n):
+            for j in range(pivots, n):
+                left[at] = front[i, j]
+                at += 1
         progress[PIVOTS_DONE] = 0
         progress[NEXT_PLACE] += 1
     return True
@@ -233,7 +208,9 @@ def solve_law(begin, size, border_start, border, block, columns, exit_rate, x, h
 
 
 @kernel
-def solve_law_wide(begin, size, border_start, border, block, columns, exit_rate, mantissa, exponent, high, low):  # type: ignore[no-untyped-def]
+def solve_law_wide(
+    begin, size, border_start, border, block, columns, exit_rate, mantissa, exponent, high, low
+):  # type: ignore[no-untyped-def]
     """`solve_law` with an exponent for every entry: for laws that span more than float64 holds on the way."""
     for s in range(high - 1, low - 1, -1):
         n = size[s]

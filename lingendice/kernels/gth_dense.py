@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .blas import add_product
-from .jit import fused_kernel, kernel
+from lingendice.kernels.blas import add_product
+from lingendice.kernels.jit import fused_kernel, kernel
 
 # Pivots in one block step: at most this many.
 BLOCK = 64
@@ -34,40 +34,6 @@ SMALL = 96
 SAFE_LOW = 2.0**-400
 SAFE_HIGH = 2.0**400
 SAFE_SUM = 2.0**-600
-_DIGIT = 256  # exponents move in steps of this many binary digits
-_HUGE = 2.0**128
-_TINY = 2.0**-128
-
-
-@fused_kernel
-def add_pivot_rows(front, i, first, last, start, stop):  # type: ignore[no-untyped-def]
-    """``front[i, start:stop] += front[i, first:last] @ front[first:last, start:stop]`` by plain loops.
-
-    Slices counted from zero, four pivot rows at a time: the form that the compiler turns into vector code.
-    """
-    row = front[i, start:stop]
-    width = stop - start
-    k = first
-    while k + 4 <= last:
-        a0 = front[i, k]
-        a1 = front[i, k + 1]
-        a2 = front[i, k + 2]
-        a3 = front[i, k + 3]
-        if a0 + a1 + a2 + a3 > 0.0:
-            u0 = front[k, start:stop]
-            u1 = front[k + 1, start:stop]
-            u2 = front[k + 2, start:stop]
-            u3 = front[k + 3, start:stop]
-            for j in range(width):
-                row[j] += a0 * u0[j] + a1 * u1[j] + a2 * u2[j] + a3 * u3[j]
-        k += 4
-    while k < last:
-        a0 = front[i, k]
-        if a0 > 0.0:
-            u0 = front[k, start:stop]
-            for j in range(width):
-                row[j] += a0 * u0[j]
-        k += 1
 
 
 @kernel
@@ -112,15 +78,25 @@ def eliminate_block(front, first, last, exit_rate, work):  # type: ignore[no-unt
     by_blas = n - last >= BLAS_CUTOFF and last - first >= 4
     stop = last if by_blas else n
     for i in range(first, stop):
-        pivots = min(i, last)
-        for l in range(first, pivots):  # noqa: E741
-            a = front[i, l]
-            if a > 0.0:
-                row = front[i, l + 1 : last]
-                pivot_row = front[l, l + 1 : last]
-                for j in range(last - l - 1):
-                    row[j] += a * pivot_row[j]
-        add_pivot_rows(front, i, first, pivots, last, n)
+        # Two pivot rows at a time halve the memory traffic of the row they enter.
+        k = first
+        pivots = i if i < last else last
+        while k < pivots:
+            a = front[i, k]
+            if k + 1 < pivots:
+                b = front[i, k + 1] + a * front[k, k + 1]
+                front[i, k + 1] = b
+                row = front[i, k + 2 :]
+                u = front[k, k + 2 :]
+                v = front[k + 1, k + 2 :]
+                for j in range(n - k - 2):
+                    row[j] += a * u[j] + b * v[j]
+            elif a > 0.0:
+                row = front[i, k + 1 :]
+                u = front[k, k + 1 :]
+                for j in range(n - k - 1):
+                    row[j] += a * u[j]
+            k += 2
         if i < last:
             later = front[i, i + 1 :]
             total = 0.0
@@ -138,60 +114,49 @@ def eliminate_block(front, first, last, exit_rate, work):  # type: ignore[no-unt
 
 @kernel
 def solve_pivot_wide(flat, base, pivot_stride, state_stride, k, states, exit_rate, mantissa, exponent):  # type: ignore[no-untyped-def]
-    """Back substitution for one pivot with exponents: x = mantissa * 2**(256 exponent).
+    """Back substitution for one pivot with exponents: x = mantissa * 2**exponent.
 
     ``flat[base + k pivot_stride + i state_stride]`` is W_ik, ``states[i]`` the place of i in the vectors;
-    ``exit_rate`` is that of the pivot. The exponent of the sum is the largest among the terms present, so
-    a term is dropped only if it is beyond the precision of another term of the same sum.
+    ``exit_rate`` is that of the pivot. Terms are summed relative to the largest of them, so that one is
+    dropped only if it is beyond the precision of the sum.
     """
-    top = 0
-    found = False
     at = base + k * pivot_stride
+    top = np.int64(0)
+    found = False
     for i in range(k + 1, states.size):
         s = states[i]
-        if flat[at + i * state_stride] > 0.0 and mantissa[s] > 0.0 and (not found or exponent[s] > top):
-            top = exponent[s]
+        rate, shift = math.frexp(flat[at + i * state_stride])
+        if rate > 0.0 and mantissa[s] > 0.0 and (not found or exponent[s] + shift > top):
+            top = exponent[s] + shift
             found = True
-    # A tiny rate times the leading term must not hide other terms: sum at two further scales below.
     total = 0.0
-    if found:
-        for i in range(k + 1, states.size):
-            s = states[i]
-            behind = top - exponent[s]
-            if behind <= 7:
-                rate, shift = math.frexp(flat[at + i * state_stride])
-                total += math.ldexp(mantissa[s] * rate, shift - _DIGIT * behind + 768)
+    for i in range(k + 1, states.size):
+        s = states[i]
+        rate, shift = math.frexp(flat[at + i * state_stride])
+        behind = exponent[s] + shift - top
+        if behind > -200:
+            total += math.ldexp(rate * mantissa[s], np.int32(behind))
     rate, shift = math.frexp(exit_rate)
-    value = total / rate
-    # value = x 2**(768 + shift - 256 top), brought back into the range of a digit.
-    bits = -768 - shift
-    steps = bits // _DIGIT
-    value = math.ldexp(value, bits - steps * _DIGIT)
-    top += steps
-    while value > _HUGE:
-        value /= 2.0**_DIGIT
-        top += 1
-    while 0.0 < value < _TINY:
-        value *= 2.0**_DIGIT
-        top -= 1
+    value, carry = math.frexp(total / rate)
     mantissa[states[k]] = value
-    exponent[states[k]] = top
+    exponent[states[k]] = top + carry - shift
 
 
 @kernel
 def gather_wide(mantissa, exponent, x):  # type: ignore[no-untyped-def]
-    """Write the law with largest entry one before normalising to sum one; -1, or a state that got none."""
-    top = exponent[0]
+    """Write the law, normalised to sum one; returns -1, or a state that got nothing at all."""
+    top = exponent[x.size - 1]
     lost = -1
     for i in range(x.size):
         if not mantissa[i] > 0.0:
             lost = i
-        elif exponent[i] > top or not mantissa[0] > 0.0:
-            top = max(top, exponent[i])
-    for i in range(x.size):
-        x[i] = math.ldexp(mantissa[i], _DIGIT * max(exponent[i] - top, -9))
+        elif exponent[i] > top:
+            top = exponent[i]
     total = 0.0
     for i in range(x.size):
+        x[i] = 0.0
+        if exponent[i] - top > -1200:
+            x[i] = math.ldexp(mantissa[i], np.int32(exponent[i] - top))
         total += x[i]
     for i in range(x.size):
         x[i] /= total
@@ -296,9 +261,7 @@ def dense_factor(
     return front, exit_rate, -1
 
 
-def gth_dense(
-    rates: np.ndarray, should_stop: Callable[[], bool] | None = None
-) -> tuple[np.ndarray, bool]:
+def gth_dense(rates: np.ndarray, should_stop: Callable[[], bool] | None = None) -> tuple[np.ndarray, bool]:
     """Stationary law x of a dense irreducible chain: x_j sum_k W_jk = sum_i x_i W_ij, sum x = 1.
 
     Parameters

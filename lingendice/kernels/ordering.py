@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .jit import kernel
+from lingendice.kernels.jit import kernel
 
 # Scalars of a run in progress, kept in one array so that the work can be cut and resumed.
 SPACE_USED, PIVOT_STAMP, LEAST_DEGREE, N_DONE, N_PIVOTS, FILL, FLOPS, STATE_SIZE = range(8)
@@ -19,68 +19,53 @@ _VARIABLE, _ELEMENT, _MERGED, _LATE = range(4)
 
 
 @kernel
-def transpose_pattern(indptr, indices, n):  # type: ignore[no-untyped-def]
-    """Sources of every column: (indptr, indices) of the transposed pattern, sources ascending."""
+def build_graph(indptr, indices, data, n):  # type: ignore[no-untyped-def]
+    """The positive off-diagonal entries, and the undirected graph they make.
+
+    Returns (start, column, place in ``data``) of the entries by row, then (start, neighbour) of the graph:
+    each neighbour once, no loops.
+    """
     start = np.zeros(n + 1, np.int64)
-    for q in range(indptr[n]):
-        start[indices[q] + 1] += 1
+    degree = np.zeros(n + 1, np.int64)
+    for i in range(n):
+        for q in range(indptr[i], indptr[i + 1]):
+            if indices[q] != i and data[q] > 0.0:
+                start[i + 1] += 1
+                degree[i + 1] += 1
+                degree[indices[q] + 1] += 1
     for i in range(n):
         start[i + 1] += start[i]
-    at = start.copy()
-    source = np.empty(indptr[n], np.int32)
+        degree[i + 1] += degree[i]
+    column = np.empty(start[n], np.int32)
+    place = np.empty(start[n], np.int64)
+    both = np.empty(degree[n], np.int32)
+    kept = 0
     for i in range(n):
         for q in range(indptr[i], indptr[i + 1]):
             j = indices[q]
-            source[at[j]] = i
-            at[j] += 1
-    return start, source
-
-
-@kernel
-def drop_zeros(indptr, indices, data, n):  # type: ignore[no-untyped-def]
-    """The pattern of positive off-diagonal entries, and where each lies in ``data``."""
-    start = np.zeros(n + 1, np.int64)
-    kept = 0
-    for i in range(n):
-        for q in range(indptr[i], indptr[i + 1]):
-            if indices[q] != i and data[q] > 0.0:
-                kept += 1
-        start[i + 1] = kept
-    target = np.empty(kept, np.int32)
-    place = np.empty(kept, np.int64)
-    kept = 0
-    for i in range(n):
-        for q in range(indptr[i], indptr[i + 1]):
-            if indices[q] != i and data[q] > 0.0:
-                target[kept] = indices[q]
+            if j != i and data[q] > 0.0:
+                column[kept] = j
                 place[kept] = q
                 kept += 1
-    return start, target, place
-
-
-@kernel
-def symmetrise(indptr, indices, t_indptr, t_indices, n):  # type: ignore[no-untyped-def]
-    """The graph of pattern or transposed pattern: each neighbour once, no loops."""
-    start = np.zeros(n + 1, np.int64)
-    neighbour = np.empty(2 * indptr[n], np.int32)
-    seen = np.full(n, -1, np.int32)
+                both[degree[i]] = j
+                degree[i] += 1
+                both[degree[j]] = i
+                degree[j] += 1
+    # Each degree now marks the end of its list. Close up the lists, dropping what was seen.
+    seen = np.zeros(n, np.int32)
+    graph_start = np.zeros(n + 1, np.int64)
+    first = 0
     kept = 0
     for i in range(n):
-        seen[i] = i
-        for q in range(indptr[i], indptr[i + 1]):
-            j = indices[q]
-            if seen[j] != i:
-                seen[j] = i
-                neighbour[kept] = j
+        for q in range(first, degree[i]):
+            j = both[q]
+            if seen[j] != i + 1:
+                seen[j] = i + 1
+                both[kept] = j
                 kept += 1
-        for q in range(t_indptr[i], t_indptr[i + 1]):
-            j = t_indices[q]
-            if seen[j] != i:
-                seen[j] = i
-                neighbour[kept] = j
-                kept += 1
-        start[i + 1] = kept
-    return start, neighbour[:kept].copy()
+        first = degree[i]
+        graph_start[i + 1] = kept
+    return start, column, place, graph_start, both[:kept]
 
 
 @kernel
@@ -161,17 +146,6 @@ def _compact(nodes, lists, used):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _unlink(i, degree, head, after, before):  # type: ignore[no-untyped-def]
-    """Take variable i out of the list of its degree."""
-    if after[i] >= 0:
-        before[after[i]] = before[i]
-    if before[i] >= 0:
-        after[before[i]] = after[i]
-    else:
-        head[degree[i]] = after[i]
-
-
-@kernel
 def continue_order(state, nodes, lists, budget):  # type: ignore[no-untyped-def]
     """Eliminate pivots until ``budget`` list entries were visited; returns whether all are done.
 
@@ -180,7 +154,14 @@ def continue_order(state, nodes, lists, budget):  # type: ignore[no-untyped-def]
     elements; degree bound; mark; degree lists (head, after, before); parent, what a node was merged into;
     and the pivots in order of elimination.
     """
-    kind, weight, start, length, n_elements, degree = nodes[0], nodes[1], nodes[2], nodes[3], nodes[4], nodes[5]
+    kind, weight, start, length, n_elements, degree = (
+        nodes[0],
+        nodes[1],
+        nodes[2],
+        nodes[3],
+        nodes[4],
+        nodes[5],
+    )
     mark, head, after, before, parent, pivots = nodes[6], nodes[7], nodes[8], nodes[9], nodes[10], nodes[11]
     n = kind.size
     used = state[SPACE_USED]
@@ -188,14 +169,18 @@ def continue_order(state, nodes, lists, budget):  # type: ignore[no-untyped-def]
     least = state[LEAST_DEGREE]
     done = state[N_DONE]
     visited = 0
-    bucket = np.full(n, -1, np.int64)
+    bucket = np.empty(n, np.int64)
     chain = np.empty(n, np.int64)
     hashes = np.empty(n, np.int64)
+    for i in range(n):
+        bucket[i] = -1
     while done < n and visited < budget:
         while head[least] < 0:
             least += 1
         me = head[least]
-        _unlink(me, degree, head, after, before)
+        head[least] = after[me]
+        if after[me] >= 0:
+            before[after[me]] = -1
         pivots[state[N_PIVOTS]] = me
         state[N_PIVOTS] += 1
         pivot_weight = weight[me]
@@ -228,7 +213,13 @@ def continue_order(state, nodes, lists, budget):  # type: ignore[no-untyped-def]
                     weight[i] = -w
                     lists[used] = i
                     used += 1
-                    _unlink(i, degree, head, after, before)
+                    # Its degree will change: take it out of the list of those with this degree.
+                    if after[i] >= 0:
+                        before[after[i]] = before[i]
+                    if before[i] >= 0:
+                        after[before[i]] = after[i]
+                    else:
+                        head[degree[i]] = after[i]
             if e != me:
                 kind[e] = _MERGED
                 mark[e] = 0
@@ -379,7 +370,9 @@ def finish_order(state, nodes):  # type: ignore[no-untyped-def]
     """The order: each pivot with all that was merged into it, then the nodes kept for last, in their order."""
     kind, parent, pivots = nodes[0], nodes[10], nodes[11]
     n = kind.size
-    rank = np.full(n, -1, np.int64)
+    rank = np.empty(n, np.int64)
+    for i in range(n):
+        rank[i] = -1
     for k in range(state[N_PIVOTS]):
         rank[pivots[k]] = k
     n_groups = state[N_PIVOTS]

@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from .jit import kernel
+from lingendice.kernels.jit import kernel
 
 
 @kernel
 def elimination_tree(graph_start, graph, order):  # type: ignore[no-untyped-def]
-    """Parent of each step of the order (-1 at a root). Cost nearly linear in the edges."""
+    """The order, renumbered so that every subtree is contiguous and ends with its root; and the tree.
+
+    Returns (order, parent of each step, -1 at a root). The fill is that of the given order. Cost nearly
+    linear in the edges.
+    """
     n = order.size
     step = np.empty(n, np.int32)
+    parent = np.empty(n, np.int32)
+    ancestor = np.empty(n, np.int32)
     for k in range(n):
         step[order[k]] = k
-    parent = np.full(n, -1, np.int32)
-    ancestor = np.full(n, -1, np.int32)
+        parent[k] = -1
+        ancestor[k] = -1
     for k in range(n):
         v = order[k]
         for q in range(graph_start[v], graph_start[v + 1]):
@@ -31,20 +37,15 @@ def elimination_tree(graph_start, graph, order):  # type: ignore[no-untyped-def]
                 if above < 0:
                     parent[i] = k
                 i = above
-    return parent
-
-
-@kernel
-def postorder(parent):  # type: ignore[no-untyped-def]
-    """Steps in an order where every subtree is contiguous and ends with its root."""
-    n = parent.size
-    child = np.full(n, -1, np.int32)
-    sibling = np.full(n, -1, np.int32)
+    child = ancestor
+    sibling = step
+    for k in range(n):
+        child[k] = -1
     for k in range(n - 1, -1, -1):
         if parent[k] >= 0:
             sibling[k] = child[parent[k]]
             child[parent[k]] = k
-    out = np.empty(n, np.int32)
+    place = np.empty(n, np.int32)
     stack = np.empty(n, np.int32)
     filled = 0
     for root in range(n):
@@ -56,29 +57,18 @@ def postorder(parent):  # type: ignore[no-untyped-def]
             v = stack[depth - 1]
             c = child[v]
             if c < 0:
-                out[filled] = v
+                place[v] = filled
                 filled += 1
                 depth -= 1
             else:
                 child[v] = sibling[c]
                 stack[depth] = c
                 depth += 1
-    return out
-
-
-@kernel
-def relabel(order, parent, post):  # type: ignore[no-untyped-def]
-    """Order and parents after renumbering the steps by ``post``."""
-    n = order.size
-    place = np.empty(n, np.int32)
     new_order = np.empty(n, np.int32)
     new_parent = np.empty(n, np.int32)
     for k in range(n):
-        place[post[k]] = k
-        new_order[k] = order[post[k]]
-    for k in range(n):
-        above = parent[post[k]]
-        new_parent[k] = place[above] if above >= 0 else -1
+        new_order[place[k]] = order[k]
+        new_parent[place[k]] = place[parent[k]] if parent[k] >= 0 else -1
     return new_order, new_parent
 
 
@@ -101,10 +91,12 @@ def column_counts(graph_start, graph, order, parent):  # type: ignore[no-untyped
             count[k] = 1
         if parent[k] >= 0:
             first[parent[k]] = min(first[parent[k]], first[k])
-    latest = np.full(n, -1, np.int32)
-    last_leaf = np.full(n, -1, np.int32)
+    latest = np.empty(n, np.int32)
+    last_leaf = np.empty(n, np.int32)
     ancestor = np.empty(n, np.int32)
     for k in range(n):
+        latest[k] = -1
+        last_leaf[k] = -1
         ancestor[k] = k
     for k in range(n):
         if parent[k] >= 0:
@@ -136,7 +128,9 @@ def column_counts(graph_start, graph, order, parent):  # type: ignore[no-untyped
 
 @kernel
 def group_steps(parent, count):  # type: ignore[no-untyped-def]
-    """Cut the postordered steps into supernodes; returns (first step of each and n, front sizes).
+    """Cut the postordered steps into supernodes.
+
+    Returns (first step of each and n, front sizes, supernode of each step, parent of each supernode).
 
     A supernode is a path of the tree whose patterns nest. It absorbs its last child where the zeros this
     stores are few: small fronts cost more in overhead than in arithmetic.
@@ -176,22 +170,15 @@ def group_steps(parent, count):  # type: ignore[no-untyped-def]
             zeros[below] = total
             groups -= 1
     begin[groups] = n
-    return begin[: groups + 1].copy(), size[:groups].copy()
-
-
-@kernel
-def group_tree(begin, parent):  # type: ignore[no-untyped-def]
-    """The supernode of each step, and the parent of each supernode (-1 at a root)."""
-    groups = begin.size - 1
-    owner = np.empty(parent.size, np.int32)
+    owner = np.empty(n, np.int32)
+    above = np.empty(groups, np.int32)
     for s in range(groups):
         for k in range(begin[s], begin[s + 1]):
             owner[k] = s
-    above = np.empty(groups, np.int32)
     for s in range(groups):
         p = parent[begin[s + 1] - 1]
         above[s] = owner[p] if p >= 0 else -1
-    return owner, above
+    return begin[: groups + 1], size[:groups], owner, above
 
 
 @kernel
@@ -206,10 +193,15 @@ def front_states(graph_start, graph, order, begin, size, above):  # type: ignore
     for s in range(groups):
         start[s + 1] = start[s] + size[s] - (begin[s + 1] - begin[s])
     border = np.empty(start[groups], np.int32)
-    filled = start[:groups].copy()
-    seen = np.full(n, -1, np.int32)
-    child = np.full(groups, -1, np.int32)
-    sibling = np.full(groups, -1, np.int32)
+    filled = np.empty(groups, np.int64)
+    seen = np.empty(n, np.int32)
+    child = np.empty(groups, np.int32)
+    sibling = np.empty(groups, np.int32)
+    for k in range(n):
+        seen[k] = -1
+    for s in range(groups):
+        filled[s] = start[s]
+        child[s] = -1
     for s in range(groups):
         last = begin[s + 1]
         for k in range(begin[s], last):
@@ -272,7 +264,9 @@ def sort_entries(indptr, indices, place, order, owner):  # type: ignore[no-untyp
             start[owner[min(step[v], step[indices[q]])] + 1] += 1
     for s in range(start.size - 1):
         start[s + 1] += start[s]
-    at = start.copy()
+    at = np.empty(start.size, np.int64)
+    for s in range(start.size):
+        at[s] = start[s]
     row = np.empty(indptr[n], np.int32)
     column = np.empty(indptr[n], np.int32)
     where = np.empty(indptr[n], np.int64)

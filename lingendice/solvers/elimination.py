@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels import elimination, gth_dense, ordering, symbolic
-from ..parallel import run_all
+from lingendice.kernels import elimination, gth_dense, ordering, symbolic
+from lingendice.parallel import run_all
+from lingendice.solvers.iterate import Stopped
 
 Stop = Callable[[], bool]
 
@@ -35,7 +36,7 @@ class EliminationError(ArithmeticError):
 
 def _check(should_stop: Stop | None) -> None:
     if should_stop is not None and should_stop():
-        raise InterruptedError("elimination stopped on request")
+        raise Stopped("elimination stopped on request")
 
 
 class Elimination:
@@ -99,9 +100,8 @@ class Elimination:
         indptr = np.ascontiguousarray(indptr, np.int64)
         indices = np.ascontiguousarray(indices, np.int32)
         values = np.ones(indices.size) if data is None else np.ascontiguousarray(data, np.float64)
-        start, target, self._place = ordering.drop_zeros(indptr, indices, values, n)
-        self._pattern = start, target
-        graph = ordering.symmetrise(start, target, *ordering.transpose_pattern(start, target, n), n)
+        *self._pattern, graph_start, neighbours = ordering.build_graph(indptr, indices, values, n)
+        graph = graph_start, neighbours
         # A node next to this many others would slow the ordering down and is bound to come late anyway.
         dense_degree = max(16, 10 * int(np.sqrt(n)))
         state, nodes, lists = ordering.begin_order(*graph, n, n_last, dense_degree)
@@ -112,10 +112,9 @@ class Elimination:
             if self.flops > max_flops:
                 return self
         order = ordering.finish_order(state, nodes)
-        parent = symbolic.elimination_tree(*graph, order)
-        self._order, self._parent = symbolic.relabel(order, parent, symbolic.postorder(parent))
-        count = symbolic.column_counts(*graph, self._order, self._parent)
-        self._begin, self._size = symbolic.group_steps(self._parent, count)
+        self._order, parent = symbolic.elimination_tree(*graph, order)
+        count = symbolic.column_counts(*graph, self._order, parent)
+        self._begin, self._size, self._owner, self._above = symbolic.group_steps(parent, count)
         self._graph = graph
         width = np.diff(self._begin).astype(np.float64)
         self.fill = int((width * (2 * self._size - width)).sum())
@@ -154,12 +153,10 @@ class Elimination:
             raise ValueError("the analysis stopped early because the elimination is too large")
         data = np.ascontiguousarray(data, np.float64)
         begin, size = self._begin, self._size
-        owner, above = symbolic.group_tree(begin, self._parent)
-        self._border = symbolic.front_states(*self._graph, self._order, begin, size, above)
-        entries = symbolic.sort_entries(*self._pattern, self._place, self._order, owner)
-        schedule, run, part = elimination.split_tree(begin, size, above, threads)
-        plan = elimination.plan_storage(begin, size, above, schedule, run, part)
-        self._block, left_over, left_size, child, sibling = plan
+        self._border = symbolic.front_states(*self._graph, self._order, begin, size, self._above)
+        entries = symbolic.sort_entries(*self._pattern, self._order, self._owner)
+        plan = elimination.plan_runs(begin, size, self._above, threads)
+        schedule, run, self._block, left_over, left_size, child, sibling = plan
         columns = np.empty(self._block[-1])
         rows = np.empty(self._block[-1] if keep_rows else 0)
         exit_rate = np.empty(self.n)
