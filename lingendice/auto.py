@@ -8,9 +8,9 @@ worth), one adjoint solve for each ridge tried:
    a mode of singular value sigma counts with eps sigma^2 / (sigma^2 + eps)^2, so modes far below the noise
    (spurious traps, sigma ~ 0), which the ridge is there to remove, do not count.
 2. Rows of cloned weights that sum to 1 bias rarely visited states toward the behaviour; free rows
-   (:func:`lingendice.cloning.free_rows`) do not, at the price of noise. With d the first-order change of the
-   value from one to the other and s its standard error (a sum of independent terms, one a state), the rows move
-   by the positive-part James-Stein share (1 - s^2 / d^2)+.
+   (:func:`lingendice.cloning.free_rows`) do not, at the price of noise. With d the first-order change of
+   the value from one to the other and s its standard error (a sum of independent terms, one a state), the
+   rows move by the positive-part James-Stein share (1 - s^2 / d^2)+.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.checks import Floats
-from lingendice.compose import Choices, compose, effective_policy, restart_law
+from lingendice.compose import Choices, compose, effective_policy, restart_law, with_fitted_behaviour
 from lingendice.counts import Counts
 from lingendice.operator import EmpiricalOperator
 from lingendice.rows import row_sums
@@ -51,6 +51,13 @@ def fit_automatically(
     counts: Counts, choices: Choices, ridge: float | None, penalty: float, controls: Controls
 ) -> tuple[EmpiricalOperator, RidgeFit]:
     """Compose the operator and solve its ridge problem; ``ridge`` None means chosen from the data."""
+    if ridge is None and not counts.has_sample_size:
+        raise ValueError(
+            'ridge="auto" weighs the ridge against the number of observations, and a row-stochastic matrix '
+            "carries none; pass counts, or the ridge as a number"
+        )
+    if choices.ratio != "state_action":
+        choices = with_fitted_behaviour(counts, choices)
     operator = compose(counts, choices)
     rough = replace(controls, tol=max(controls.tol, ROUGH))
     level = 1.0 / counts.total if ridge is None else ridge
@@ -93,7 +100,9 @@ def judge(
     )
 
 
-def value_sensitivity(operator: EmpiricalOperator, cell_law: Floats, known: NDArray[np.bool_]) -> tuple[Floats, float]:
+def value_sensitivity(
+    operator: EmpiricalOperator, cell_law: Floats, known: NDArray[np.bool_]
+) -> tuple[Floats, float]:
     """Derivative of the value by mass on each cell, and the mass that earns known rewards."""
     mass = float(cell_law[known].sum()) or 1.0
     reward = np.where(known, np.asarray(operator.reward), 0.0)

@@ -2,8 +2,8 @@
 
 In a state with n(s) visits a target action of behaviour probability b is seen at all with chance
 1 - (1 - b)^n(s). A plug-in that follows the target on the seen actions alone therefore leaves out rare
-actions, whose values differ from the rest, and is biased. Dividing each seen action's target probability by its chance of
-having been seen (Horvitz and Thompson) removes that bias to first order:
+actions, whose values differ from the rest, and is biased. Dividing each seen action's target probability
+by its chance of having been seen (Horvitz and Thompson) removes that bias to first order:
 
     weight(a|s) = pi(a|s) / (1 - (1 - b(a|s))^n(s))    for seen a, 0 for others.
 
@@ -19,16 +19,16 @@ from lingendice.checks import Floats
 
 ROW_VISITS = 5.0
 """Pseudo-visits that hold a state's total weight at 1 when rows are free."""
-_ROUNDS = 200
-_SETTLED = 1e-5
+_ROUNDS = 60
+_SETTLED = 1e-4
 
 
 def fit_behaviour(seen: Floats, target: Floats) -> Floats:
     """Fit the behaviour by maximum likelihood as a mixture over laws that the data suggest.
 
     The mixture (one set of shares for all states) is of the target, the target sharpened and flattened
-    (squared, square root), the marginal law of the logged actions, and the uniform law. Its likelihood is concave in the shares;
-    expectation-maximisation takes O(states x actions) a round.
+    (squared, square root), the marginal law of the logged actions, and the uniform law. Its likelihood is
+    concave in the shares; expectation-maximisation takes O(states x actions) a round.
 
     Parameters
     ----------

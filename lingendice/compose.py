@@ -236,6 +236,8 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
             raise ValueError('ratio="state_action" needs actions; pass action= to Counts.from_transitions')
         return None, "state"
     seen = counts.cell_count.reshape(counts.n_states, counts.n_actions).astype(float)
+    if choices.policy is None and choices.clone:
+        raise ValueError("clone= is about following another policy than the logged one; pass policy=")
     if choices.policy is None:
         # Without a target the question is about the chain that was logged: the cloned behaviour.
         return _rows_or_uniform(seen), "state" if ratio == "auto" else ratio
@@ -266,10 +268,25 @@ def _clone_strength(choices: Choices, ratio: str) -> float:
         return 0.0
     if isinstance(choices.clone, str):
         require_choice("clone", choices.clone, ("auto",))
-        return 0.0
-    if ratio != "state":
-        raise ValueError('clone= shrinks the cloned behaviour of ratio="state"; set that, or leave clone out')
-    return require_number("clone", choices.clone)
+        strength = 0.0
+    else:
+        strength = require_number("clone", choices.clone)
+    if ratio != "state" and (strength > 0.0 or choices.clone == "auto"):
+        raise ValueError(
+            'clone= is about the cloned behaviour of ratio="state"; set that, or leave clone out'
+        )
+    return strength
+
+
+def with_fitted_behaviour(counts: Counts, choices: Choices) -> Choices:
+    """Fit the behaviour once for all operators that are composed from these choices."""
+    from lingendice.cloning import fit_behaviour
+
+    if choices.clone != "auto" or choices.behaviour is not None or counts.n_actions is None:
+        return choices
+    target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
+    seen = counts.cell_count.reshape(target.shape).astype(float)
+    return choices._replace(behaviour=fit_behaviour(seen, target))
 
 
 def _cloned_automatically(target: Floats, seen: Floats, choices: Choices) -> Floats:

@@ -104,7 +104,8 @@ def solve(
     clone
         How the behaviour is cloned for ``ratio="state"``: ``"auto"`` divides the target by each action's
         chance of having been seen; a number c shrinks the clone toward the target. Default: ``"auto"``
-        where ``ratio``, ``unseen`` and ``behaviour`` are left to the library, under the same terms as ``ridge``.
+        where ``ratio`` is not ``"state_action"`` and ``unseen`` and ``behaviour`` are left to the library,
+        under the same terms as ``ridge``.
     smoothing
         Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, law), or ``"auto"``
         for the weight of highest marginal likelihood. Default: none.
@@ -145,9 +146,7 @@ def solve(
             solution = solve_small(data, gamma, tol, started)
             if solution is not None:
                 return solution
-    _refuse_unavailable(
-        features, dual_features, divergence, penalty, normalise, bound, device, warm_start
-    )
+    _refuse_unavailable(features, dual_features, divergence, penalty, normalise, bound, device, warm_start)
     require_choice("method", method, METHODS)
     require_number("seed", seed)
     on_interrupt = _read_options(options)

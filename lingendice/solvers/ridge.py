@@ -5,8 +5,9 @@
     A = diag(p) - gamma T_p',   b = (1 - gamma) mu0
 
 over the cells x that were seen leaving (states with ``ratio="state"``); cells never seen leaving pass their
-mass on as the operator says. At eps = 0 this is the stationary equation. Spurious traps of small samples (states whose only
-seen exit is themselves) make it nearly singular at gamma = 1; a small eps takes their mass away.
+mass on as the operator says. At eps = 0 this is the stationary equation. Spurious traps of small samples
+(states whose only seen exit is themselves) make it nearly singular at gamma = 1; a small eps takes their
+mass away.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class RidgeSystem:
         # Where mass is absorbed the total is not 1, and gamma < 1 pins the law without it.
         self.penalty = 0.0 if self.loses_mass else float(penalty)
         initial = np.zeros(operator.n_states) if operator.initial is None else operator.initial
-        arrivals = (1.0 - self.gamma) * (initial + self.gamma * (initial @ onward) @ self._hub_inverse @ rows.law)
+        arrivals = (1.0 - self.gamma) * (
+            initial + self.gamma * (initial @ onward) @ self._hub_inverse @ rows.law
+        )
         self._target = arrivals[self._group] * self._spread / self.q
 
     @cached_property
@@ -110,9 +113,14 @@ class RidgeSystem:
     def objective(self, y: Floats) -> float:
         """The ridge problem's objective at y = sqrt(p) tau."""
         misfit = self.scaled(y) - self._target
-        return float(
-            misfit @ misfit + self.penalty * (self.q @ y - 1.0) ** 2 + self.ridge * ((y - self.q) ** 2).sum()
-        ) / 2.0
+        return (
+            float(
+                misfit @ misfit
+                + self.penalty * (self.q @ y - 1.0) ** 2
+                + self.ridge * ((y - self.q) ** 2).sum()
+            )
+            / 2.0
+        )
 
     # -- solving ----------------------------------------------------------------------------------
 
@@ -202,9 +210,9 @@ class RidgeSystem:
         """What mass is worth to a functional of the law, by one more linear solve.
 
         ``sensitivity`` is the functional's derivative by mass on each row (states, or cells). Solves
-        H u = q s over the free entries. V = M u / q is to the ridge solution what the value function is to the
-        stationary law: a change dT of the operator changes the functional by gamma mu' dT V, up to terms
-        in the residual.
+        H u = q s over the free entries. V = M u / q is to the ridge solution what the value function is to
+        the stationary law: a change dT of the operator changes the functional by gamma mu' dT V, up to
+        terms in the residual.
         """
         right = np.where(free, self.q * sensitivity[self.seen], 0.0)
         u = np.zeros_like(self.q)
