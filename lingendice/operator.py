@@ -191,7 +191,9 @@ class EmpiricalOperator:
         )
         choose.eliminate_zeros()
         mixed = choose @ self._weights
-        keep = np.minimum(self.gather(self.keep), 1.0)  # an average of shares, rounded
+        keep = self.gather(self.keep)
+        # Rows of a normalised policy may sum to a little more than 1 by rounding.
+        keep = np.where((keep > 1.0) & (keep < 1.0 + 1e-12), 1.0, keep)
         out = (
             np.stack([self.gather(column) for column in self.out.T], axis=1)
             if self.out.size

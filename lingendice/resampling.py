@@ -1,9 +1,11 @@
 """Bootstrap: weigh the log anew, solve again, and see how far the answer moves.
 
-The weights are those of the Bayesian bootstrap: every episode (block, or transition) gets a standard
-exponential weight. No episode vanishes, so that no cell does: each replicate has the support and the
-recurrent classes of the log itself, while a resample with replacement would drop a third of all cells
-seen once and invent leaks and traps.
+For exact solutions the weights are those of the Bayesian bootstrap: every episode (block, or transition)
+gets a standard exponential weight. No episode vanishes, so that no cell does: each replicate has the
+support and the recurrent classes of the log itself, while a resample with replacement would drop a third
+of all cells seen once and invent leaks and traps. Regularised solutions mend both, and their cloned
+weights reckon with the chance of an action not being seen, which takes whole counts: there episodes are
+drawn with replacement.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ REPLICATES_A_TASK = 8
 """Fixed, whatever the number of threads, and small enough for Ctrl-C."""
 MOST_SWEEPS = 4000
 WARM_TOL = 1e-7
+RIDGE_TOL = 1e-6
 
 
 def bootstrap_interval(
@@ -61,7 +64,8 @@ def bootstrap_interval(
         low, high = student(estimate, error, level, sample.degrees)
     if wanted.name == "stationary":
         low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
-    note = f"{replicates:,} Bayesian replicates, {kind}; {sample.note}"
+    drawing = "replicates with replacement" if solution.ridge > 0.0 else "Bayesian replicates"
+    note = f"{replicates:,} {drawing}, {kind}; {sample.note}"
     low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
     return Interval(low, high, estimate, error, level, "bootstrap", note)
 
@@ -80,7 +84,7 @@ def bootstrap(
     start from the law of the data; where these do not settle, by the exact solver. The rows depend on
     the seed alone, not on ``threads``.
     """
-    draws = _Draws(solution.operator.counts)
+    draws = _Draws(solution.operator.counts, whole=solution.ridge > 0.0)
     again = _Again(solution)
     seeds = np.random.SeedSequence(seed).spawn(-(-replicates // REPLICATES_A_TASK))
 
@@ -96,8 +100,9 @@ def bootstrap(
 class _Draws:
     """Reweighted copies of counts."""
 
-    def __init__(self, base: Counts) -> None:
+    def __init__(self, base: Counts, whole: bool = False) -> None:
         self.base = base
+        self.whole = whole
         self.sample: Sample = group_sample(base)
         episodes = base.episodes
         if episodes is None or self.sample.cluster is None:
@@ -128,7 +133,10 @@ class _Draws:
         from lingendice.kernels.resample import reweigh
 
         base, episodes = self.base, self.base.episodes
-        factor = rng.standard_exponential(self.sample.n_clusters)
+        n = self.sample.n_clusters
+        factor = rng.standard_exponential(n)
+        if self.whole:
+            factor = np.bincount(rng.integers(n, size=n), minlength=n).astype(float)
         count, reward_sum = np.zeros(base.count.size), np.zeros(base.count.size)
         reweigh(self.entry, self.cluster, self.weight, self.reward, factor, count, reward_sum)
         mean = reward_sum / np.where(count > 0, count, 1.0) if base.reward_mean is not None else None
@@ -141,7 +149,8 @@ class _Draws:
 
     def _rows(self, rng: np.random.Generator) -> tuple[Floats, Floats | None, Floats | None]:
         base = self.base
-        count = rng.standard_gamma(base.count.astype(float))
+        count = rng.poisson(base.count) if self.whole else rng.standard_gamma(base.count)
+        count = count.astype(float)
         mean = base.reward_mean
         if mean is not None and base.reward_count is not None and base.reward_m2 is not None:
             n = np.maximum(base.reward_count.astype(float), 1.0)
@@ -167,6 +176,7 @@ class _Again:
         self.first = solution
         self.choices = solution.operator.choices
         self.start = solution._single()
+        self.ratio = np.nan_to_num(solution.tau, nan=1.0)
         operator = solution.operator
         order = np.argsort(operator.indices, kind="stable")
         column = np.searchsorted(operator.indices[order], np.arange(operator.n_states + 1))
@@ -175,10 +185,30 @@ class _Again:
     def solve(self, counts: Counts) -> Solution:
         """The solution of a replicate."""
         operator = compose(counts, self.choices)
+        if self.first.ridge > 0.0:
+            return self._ridge(operator)
         law, error = self._warm(operator)
         if not error <= WARM_TOL:
             law = self._exact(operator)
         return replace(self.first, state_law=law, state_laws=(law,), source=operator)
+
+    def _ridge(self, operator: EmpiricalOperator) -> Solution:
+        """The ridge and the fitted behaviour stay those of the data; the ratio is solved for again."""
+        from lingendice.solvers.iterate import Controls
+        from lingendice.solvers.ridge import RidgeSystem
+
+        system = RidgeSystem(operator, self.first.ridge)
+        start = system.q * self.ratio[system.seen]
+        law = system.solve(Controls(tol=RIDGE_TOL), start).row_law
+        cell_law = law if system.over_cells else operator.spread(law)
+        state_law = law.reshape(operator.n_states, -1).sum(axis=1)
+        return replace(
+            self.first,
+            state_law=state_law,
+            state_laws=(state_law,),
+            source=operator,
+            cell_ridge_law=cell_law,
+        )
 
     def _warm(self, operator: EmpiricalOperator) -> tuple[Floats, float]:
         from lingendice.kernels.resample import pull_coefficients, warm_law

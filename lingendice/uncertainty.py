@@ -243,12 +243,29 @@ class Influence:
         logged = self.operator.choices is None or self.operator.choices.reward is None
         reward = self.operator.reward if logged else None
         piece = self._piece(solution._filled_reward[:, None], solution.state_values[:, None], reward)
-        return piece.scaled(1.0 / (1.0 - float(solution.cell_law @ solution._unknown_weight)))
+        return piece.scaled(1.0 / solution._identified)
 
     def functions(self, columns: Floats) -> Piece:
         """Influence on sum mu f, for every column f over cells."""
+        if self.solution.ridge > 0.0:
+            return self._piece(columns, self._ridge_adjoint(columns), None)
         gathered = np.stack([self.operator.gather(column) for column in columns.T], axis=1)
         return self._piece(columns, self._adjoint(gathered), None)
+
+    def _ridge_adjoint(self, columns: Floats) -> Floats:
+        """V of every column, from the adjoint of the regularised system."""
+        from lingendice.solvers.ridge import RidgeSystem
+
+        solution, operator = self.solution, self.operator
+        system = RidgeSystem(operator, solution.ridge)
+        free = solution.tau[system.seen] > 0
+        values = []
+        for column in columns.T:
+            mean = float(solution.cell_law @ column)
+            by_row = column - mean if system.over_cells else operator.gather(column - mean)
+            found = system.adjoint(by_row, free, solution.tol).values
+            values.append(found if solution.gamma == 1.0 else found + mean / (1.0 - solution.gamma))
+        return np.stack(values, axis=1)
 
     @cached_property
     def _adjoint(self) -> Any:
@@ -321,12 +338,13 @@ class Influence:
         shape = (operator.n_cells, values.shape[1])
         if operator.policy is None or operator.choices is None or _follows_target(operator):
             return np.zeros(shape)
-        from lingendice.compose import effective_policy
+        from lingendice.compose import effective_policy, restart_law
 
         n_states, n_actions = operator.policy.shape
-        q = function + self.solution.gamma * np.stack(
-            [operator.expected_next(column) for column in values.T], axis=1
-        )
+        # What a row of weights has beyond 1 comes from the restart law: worth is counted from there.
+        elsewhere = restart_law(self.counts, operator.choices, operator.initial) @ values
+        onward = np.stack([operator.expected_next(column) for column in values.T], axis=1)
+        q = function - self.solution.cell_law @ function + self.solution.gamma * (onward - elsewhere)
         q = q.reshape(n_states, n_actions, -1)
         seen = self.n.reshape(n_states, n_actions)
         law = self.solution._single()

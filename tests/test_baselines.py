@@ -11,6 +11,7 @@ import lingendice as lg
 from lingendice import baselines
 from lingendice.baselines.saddle import stationarity
 
+PLUG_IN = {"ratio": "state_action", "ridge": 0.0}
 pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 GAMMA = 0.9
 
@@ -148,7 +149,7 @@ def test_doubly_robust(mdp, weighted, folds, ending):
         keep = np.ones(len(log["state"]), bool)
         if folds > 1:
             keep = log["episode"] * folds // 30 != fold
-        model = lg.solve(count({k: v[keep] for k, v in log.items()}), GAMMA, policy=policy)
+        model = lg.solve(count({k: v[keep] for k, v in log.items()}), GAMMA, policy=policy, **PLUG_IN)
         q, v = model.q_values.reshape(S, A), model.state_values
         total += v[episode[0][0]]
         for t, (s, a, r, s2, end) in enumerate(episode):
@@ -277,7 +278,7 @@ def test_best_dice_maximises_its_objective(mdp, data, gamma, request):
 @pytest.mark.parametrize("gamma", [GAMMA, 1.0])
 def test_exact_methods_coincide_where_all_is_seen(mdp, full, gamma):
     """One common optimum: plug-in, GradientDICE with any penalty, DualDICE, BestDICE as alpha_nu vanishes."""
-    plug_in = lg.solve(full, gamma, policy=mdp["policy"])
+    plug_in = lg.solve(full, gamma, policy=mdp["policy"], **PLUG_IN)
     for penalty in (0.01, 100.0):
         found = baselines.gradient_dice(full, mdp["policy"], gamma, penalty=penalty)
         np.testing.assert_allclose(found.tau, plug_in.tau, rtol=1e-7)
@@ -295,7 +296,7 @@ def test_terminal_restarts_enter_the_equation(mdp):
     counts = count(walk(mdp, 80, 25, seed=0, ending=0.1))
     for gamma in (GAMMA, 1.0):
         system = stationarity(counts, mdp["policy"], gamma, None)
-        tau = lg.solve(counts, gamma, policy=mdp["policy"]).tau[system.seen]
+        tau = lg.solve(counts, gamma, policy=mdp["policy"], **PLUG_IN).tau[system.seen]
         np.testing.assert_allclose(system.matrix @ tau, system.right, atol=1e-12)
 
 

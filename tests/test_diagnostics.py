@@ -8,6 +8,7 @@ import pytest
 import lingendice as lg
 from lingendice.diagnostics import mixing_time
 
+PLUG_IN = {"ratio": "state_action", "ridge": 0.0}
 pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 
 
@@ -39,7 +40,7 @@ def test_a_good_log_passes_every_check():
 def test_leak_and_coverage_name_unseen_actions():
     counts = log().with_states(5, 3)
     policy = np.tile([0.4, 0.4, 0.2], (5, 1))
-    checks = by_name(lg.solve(counts, 0.9, policy=policy, initial=np.full(5, 0.2)))
+    checks = by_name(lg.solve(counts, 0.9, policy=policy, initial=np.full(5, 0.2), **PLUG_IN))
     assert not checks["leak"].ok
     assert checks["coverage"].number == pytest.approx(0.8)
     assert not checks["coverage"].ok
@@ -94,7 +95,8 @@ def test_periodic_chains_never_forget():
 
 def test_printed_table_shows_checks_and_remedies():
     counts = log().with_states(5, 3)
-    text = str(lg.solve(counts, 0.9, policy=np.full((5, 3), 1 / 3), initial=np.full(5, 0.2)))
+    policy, initial = np.full((5, 3), 1 / 3), np.full(5, 0.2)
+    text = str(lg.solve(counts, 0.9, policy=policy, initial=initial, **PLUG_IN))
     assert "!!" in text
     assert "ok" in text
     assert "collect data there" in text
@@ -105,8 +107,8 @@ def test_bounds_hold_under_restart_too():
     """The lazily absorbed bounds are those of an absorbing solve, and contain what any filling gives."""
     counts = log().with_states(5, 3)
     options = {"policy": np.full((5, 3), 1 / 3), "initial": np.full(5, 0.2)}
-    restarting = lg.solve(counts, 0.9, **options)
-    absorbing = lg.solve(counts, 0.9, leak="absorb", **options)
+    restarting = lg.solve(counts, 0.9, **options, **PLUG_IN)
+    absorbing = lg.solve(counts, 0.9, leak="absorb", **options, **PLUG_IN)
     assert restarting.value_bounds == pytest.approx(absorbing.value_bounds, rel=1e-12)
     low, high = restarting.value_bounds
     # Fill the missing action by any chain and reward within range: the value stays inside.
@@ -120,8 +122,9 @@ def test_bounds_hold_under_restart_too():
         chain, earned = kernel.mean(axis=1), reward.mean(axis=1)
         law = np.linalg.solve(np.eye(5) - 0.9 * chain.T, 0.1 * np.full(5, 0.2))
         assert low - 1e-9 <= law @ earned <= high + 1e-9
-    assert lg.solve(log(), 0.9, policy=np.full((5, 2), 0.5), initial=np.full(5, 0.2)).value_bounds is None
-    assert lg.solve(counts, 1.0, policy=np.full((5, 3), 1 / 3)).value_bounds is None
+    whole = lg.solve(log(), 0.9, policy=np.full((5, 2), 0.5), initial=np.full(5, 0.2))
+    assert whole.value_bounds is None
+    assert lg.solve(counts, 1.0, policy=np.full((5, 3), 1 / 3), **PLUG_IN).value_bounds is None
     assert restarting.to_dict()["value_bounds"] == list(restarting.value_bounds)
 
 

@@ -13,6 +13,7 @@ import lingendice as lg
 from lingendice import resampling
 from lingendice.uncertainty import Influence
 
+PLUG_IN = {"ratio": "state_action", "ridge": 0.0}
 pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 
 
@@ -27,7 +28,7 @@ def mdp():
     [
         ({}, 0.0),
         ({}, 0.05),
-        ({"ratio": "state"}, 0.0),
+        ({"ratio": "state", "clone": 0.0}, 0.0),
         ({"ratio": "state", "behaviour": "true"}, 0.0),
         ({"ratio": "state", "clone": 4.0}, 0.05),
         ({"ratio": "state", "unseen": "mean"}, 0.0),
@@ -45,7 +46,8 @@ def test_influence_is_the_derivative(mdp, gamma, options, ending):
         options["behaviour"] = mdp["behaviour"]
     log = walk(mdp, 7, 8, seed=3, ending=ending)
     counts = count(log, keep=False)
-    options = {"policy": mdp["policy"]} | options
+    options = {"policy": mdp["policy"], "ridge": 0.0} | options
+    options.setdefault("ratio", "auto" if options["policy"] is None else "state_action")
 
     def value(moved):
         with warnings.catch_warnings():
@@ -101,7 +103,7 @@ def test_law_has_the_covariance_of_a_walk():
 
 def test_entries_do_not_depend_on_the_way_they_are_solved(mdp, monkeypatch):
     """One dense factorisation and one adjoint solve a column agree."""
-    solution = lg.solve(count(walk(mdp, 20, 20, seed=2)), 1.0, policy=mdp["policy"])
+    solution = lg.solve(count(walk(mdp, 20, 20, seed=2)), 1.0, policy=mdp["policy"], **PLUG_IN)
     dense = solution.interval(of="stationary")
     monkeypatch.setattr("lingendice.solvers.adjoint_many.DENSE_STATES", 0)
     single = solution.interval(of="stationary")
@@ -116,7 +118,7 @@ def test_coverage_on_fresh_logs(mdp, gamma):
     truth, law = exact(mdp, gamma)
     held = []
     for seed in range(120):
-        solution = lg.solve(count(walk(mdp, 40, 10, seed)), gamma, policy=mdp["policy"])
+        solution = lg.solve(count(walk(mdp, 40, 10, seed)), gamma, policy=mdp["policy"], **PLUG_IN)
         value, mean = solution.interval(), solution.interval(of=np.arange(S))
         held.append(
             (value.contains(truth), mean.contains(law @ np.arange(S)), value.standard_error, value.estimate)
@@ -135,14 +137,32 @@ def test_bootstrap_agrees_with_the_closed_form(mdp, gamma):
     drawn = solution.interval(method="bootstrap", replicates=400, kind="percentile")
     assert drawn.standard_error == pytest.approx(closed.standard_error, rel=0.12)
     assert drawn.low == pytest.approx(closed.low, abs=0.5 * closed.standard_error)
-    bare = lg.solve(count(walk(mdp, 150, 30, seed=8), keep=False), gamma, policy=mdp["policy"])
+    bare = lg.solve(count(walk(mdp, 150, 30, seed=8), keep=False), gamma, policy=mdp["policy"], **PLUG_IN)
     rows = bare.interval(method="bootstrap", replicates=400)
     assert rows.standard_error == pytest.approx(bare.interval().standard_error, rel=0.12)
     assert "not clustered" in rows.note
 
 
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("options", [{}, {"ratio": "state_action", "ridge": 1e-3}])
+def test_regularised_answers_have_intervals_too(mdp, gamma, options):
+    """With the ridge's own adjoint: close to the bootstrap, and to the spread over fresh logs."""
+    estimates = []
+    for seed in range(40):
+        solution = lg.solve(count(walk(mdp, 60, 20, seed)), gamma, policy=mdp["policy"], **options)
+        estimates.append((solution.value, solution.interval().standard_error))
+    assert solution.ridge > 0
+    value, error = np.array(estimates).T
+    assert error.mean() == pytest.approx(value.std(ddof=1), rel=0.3)
+    drawn = solution.interval(method="bootstrap", replicates=200)
+    assert drawn.standard_error == pytest.approx(error[-1], rel=0.2)
+    law = solution.interval(of="stationary", entries=[1])
+    some = solution.interval(of="stationary", entries=[1], method="bootstrap", replicates=200)
+    assert some.standard_error[0] == pytest.approx(law.standard_error[0], rel=0.25)
+
+
 def test_bootstrap_has_the_same_bits_for_any_number_of_threads(mdp):
-    solution = lg.solve(count(walk(mdp, 30, 15, seed=4)), 0.95, policy=mdp["policy"])
+    solution = lg.solve(count(walk(mdp, 30, 15, seed=4)), 0.95, policy=mdp["policy"], **PLUG_IN)
     one, two = (
         resampling.bootstrap(solution, lambda s: s.stationary, 50, seed=9, threads=threads)
         for threads in (1, 3)
@@ -159,18 +179,18 @@ def test_replicates_are_solved_exactly(mdp, gamma, ending):
     counts = count(walk(mdp, 6, 12, seed=1, ending=ending))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lg.LeakWarning)
-        solution = lg.solve(counts, gamma, policy=mdp["policy"])
+        solution = lg.solve(counts, gamma, policy=mdp["policy"], **PLUG_IN)
         again, draws = resampling._Again(solution), resampling._Draws(counts)
         rng = np.random.default_rng(0)
         for _ in range(5):
             drawn = draws.counts(rng)
-            scratch = lg.solve(drawn, gamma, policy=mdp["policy"])
+            scratch = lg.solve(drawn, gamma, policy=mdp["policy"], **PLUG_IN)
             np.testing.assert_allclose(again.solve(drawn).state_law, scratch.state_law, atol=1e-6)
             assert drawn.count.sum() == pytest.approx(drawn.reward_count.sum())
 
 
 def test_sweeps_that_do_not_settle_fall_back(mdp, monkeypatch):
-    solution = lg.solve(count(walk(mdp, 20, 20, seed=1)), 1.0, policy=mdp["policy"])
+    solution = lg.solve(count(walk(mdp, 20, 20, seed=1)), 1.0, policy=mdp["policy"], **PLUG_IN)
     usual = solution.interval(method="bootstrap", replicates=20)
     monkeypatch.setattr(resampling, "MOST_SWEEPS", 1)
     monkeypatch.setattr(resampling, "WARM_TOL", -1.0)
@@ -180,10 +200,10 @@ def test_sweeps_that_do_not_settle_fall_back(mdp, monkeypatch):
 
 def test_a_single_path_is_cut_into_blocks(mdp):
     log = walk(mdp, 1, 4000, seed=6)
-    solution = lg.solve(count(log), 1.0, policy=mdp["policy"])
+    solution = lg.solve(count(log), 1.0, policy=mdp["policy"], **PLUG_IN)
     blocks = solution.interval()
     assert "blocks" in blocks.note
-    bare = lg.solve(count(log, keep=False), 1.0, policy=mdp["policy"]).interval()
+    bare = lg.solve(count(log, keep=False), 1.0, policy=mdp["policy"], **PLUG_IN).interval()
     assert blocks.standard_error == pytest.approx(bare.standard_error, rel=0.35)
     drawn = solution.interval(method="bootstrap", replicates=200)
     assert drawn.standard_error == pytest.approx(bare.standard_error, rel=0.4)
@@ -226,7 +246,7 @@ def test_refusals(mdp):
 
 
 def test_interval_reads_well(mdp):
-    found = lg.solve(count(walk(mdp, 5, 20, seed=1)), 0.9, policy=mdp["policy"]).interval()
+    found = lg.solve(count(walk(mdp, 5, 20, seed=1)), 0.9, policy=mdp["policy"], **PLUG_IN).interval()
     assert "at 95%" in str(found)
     assert "rough" in found.note
     assert set(found.to_dict()) == {"low", "high", "estimate", "standard_error", "level", "method", "note"}

@@ -27,6 +27,8 @@ def model_based(
         if smoothing != "add-one":
             raise ValueError(f"smoothing must be a weight or 'add-one', got {smoothing!r}")
         smoothing = float(counts.n_states)
+    if policy is not None:
+        arguments.setdefault("ratio", "state_action")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakWarning)
         return solve(
