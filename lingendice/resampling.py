@@ -149,8 +149,8 @@ class _Draws:
 
     def _rows(self, rng: np.random.Generator) -> tuple[Floats, Floats | None, Floats | None]:
         base = self.base
-        count = rng.poisson(base.count) if self.whole else rng.standard_gamma(base.count)
-        count = count.astype(float)
+        drawn: Any = rng.poisson(base.count) if self.whole else rng.standard_gamma(base.count)
+        count: Floats = drawn.astype(np.float64)
         mean = base.reward_mean
         if mean is not None and base.reward_count is not None and base.reward_m2 is not None:
             n = np.maximum(base.reward_count.astype(float), 1.0)

@@ -1,8 +1,8 @@
 """How often 95 % intervals hold the truth, over fresh logs.
 
-    python benchmarks/paper/coverage.py [--logs 400] [--policies DIR] [--only taxi,pagerank,garnet]
+    python benchmarks/paper/interval_coverage.py [--logs 400] [--policies DIR] [--only taxi,pagerank,garnet]
 
-writes ``coverage.json`` and ``coverage.md`` beside this file. ``--policies`` names a directory with
+writes ``interval_coverage.json`` and ``interval_coverage.md`` into ``results``. ``--policies`` names a directory with
 ``pi18.npy`` and ``pi19.npy`` (the base and target policies of the published protocol); without it our own
 Q-learning trains the two. Logs without an interval (several recurrent classes in the log at gamma = 1) are
 counted, not dropped in silence.
@@ -24,7 +24,7 @@ import numpy as np
 import lingendice as lg
 from lingendice.environments import taxi
 
-HERE = Path(__file__).parent
+RESULTS = Path(__file__).parent / "results"
 LEVEL = 0.95
 PLUG_IN = {"ratio": "state_action", "ridge": 0.0}
 
@@ -237,7 +237,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     lines = [
         "# Coverage of 95 % intervals over fresh logs",
         "",
-        "Written by `coverage.py`. Bias and sd are those of the estimates against the exact answer (for the",
+        "Written by `interval_coverage.py`. Bias and sd are those of the estimates against the exact answer (for the",
         "entries of a law: averaged over entries). An interval covers the noise of the data, not the bias of",
         "an estimator: where the bias is not small beside the sd, coverage falls, and that is shown. `none`",
         "counts logs for which no interval is given (several recurrent classes in the log at gamma = 1).",
@@ -266,7 +266,7 @@ def main() -> None:
         "pagerank": lambda: pagerank_settings(chosen.logs),
         "taxi": lambda: taxi_settings(chosen.logs, chosen.policies),
     }
-    path = HERE / "coverage.json"
+    path = RESULTS / "interval_coverage.json"
     wanted = chosen.only.split(",")
     rows: list[dict[str, Any]] = []
     if path.exists():
@@ -281,7 +281,7 @@ def main() -> None:
         order = list(settings)
         rows.sort(key=lambda row: order.index(row["family"]))
         path.write_text(json.dumps({"level": LEVEL, "logs": chosen.logs, "rows": rows}, indent=1) + "\n")
-        (HERE / "coverage.md").write_text(markdown(rows))
+        (RESULTS / "interval_coverage.md").write_text(markdown(rows))
 
 
 if __name__ == "__main__":
