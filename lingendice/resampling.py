@@ -24,7 +24,7 @@ from lingendice.counts import Counts
 from lingendice.operator import EmpiricalOperator
 from lingendice.parallel import resolve_threads, run_all
 from lingendice.rows import row_of_entry
-from lingendice.uncertainty import Interval, Sample, Target, group_sample, student
+from lingendice.uncertainty import Interval, Sample, Target, group_sample
 
 if TYPE_CHECKING:
     from lingendice.solution import Solution
@@ -61,7 +61,7 @@ def bootstrap_interval(
     if kind == "basic":
         low, high = 2.0 * estimate - high, 2.0 * estimate - low
     elif kind == "t":
-        low, high = student(estimate, error, level, sample.degrees)
+        low, high = wanted.limits(solution, estimate, error, level, sample.degrees)
     if wanted.name == "stationary":
         low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
     drawing = "replicates with replacement" if solution.ridge > 0.0 else "Bayesian replicates"

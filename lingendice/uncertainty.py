@@ -98,9 +98,7 @@ def interval(
             'use method="bootstrap"'
         )
     estimate, error, sample = standard_errors(solution, wanted)
-    low, high = student(estimate, error, level, sample.degrees)
-    if wanted.name == "stationary":
-        low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+    low, high = wanted.limits(solution, estimate, error, level, sample.degrees)
     return Interval(
         wanted.shape(low),
         wanted.shape(high),
@@ -134,6 +132,23 @@ class Target(NamedTuple):
     def shape(self, numbers: Floats) -> Any:
         """A number for one functional, an array for the entries of the law."""
         return numbers if self.name == "stationary" else float(numbers[0])
+
+    def limits(
+        self, solution: Solution, estimate: Floats, error: Floats, level: float, degrees: float
+    ) -> tuple[Floats, Floats]:
+        """Ends of the interval: on the scale of logarithms for the law, whose entries are positive and skew.
+
+        An entry without mass gets the upper end of an event never seen in N trials.
+        """
+        if self.name != "stationary":
+            return student(estimate, error, level, degrees)
+        seen = estimate > 0
+        mass = np.where(seen, estimate, 1.0)
+        # Beyond e^700 the upper end is 1 all the same.
+        spread = np.minimum(student(np.zeros(mass.size), error / mass, level, degrees)[1], 700.0)
+        never = -math.log1p(-level) / float(solution.operator.counts.total)
+        low = np.where(seen, mass * np.exp(-spread), 0.0)
+        return low, np.minimum(np.where(seen, mass * np.exp(spread), never), 1.0)
 
     def read(self, solution: Solution) -> Floats:
         """The functional of a solution, as an array."""
@@ -284,7 +299,8 @@ class Influence:
         noise = gamma * self._observed_share()[self.cell][:, None] * (after - mean[self.cell])
         shift = self._policy_shift(function, values)[self.cell] + self._restart_shift(values)[self.cell]
         first = self._first_state(values)
-        return Piece(self, noise, shift, first, reward)
+        chosen = self._choice_of_actions(function, values)
+        return Piece(self, noise, shift, first, chosen, reward)
 
     def _observed_share(self) -> Floats:
         """Weight of a row's own data beside a prior: n / (n + c).
@@ -338,14 +354,12 @@ class Influence:
         shape = (operator.n_cells, values.shape[1])
         if operator.policy is None or operator.choices is None or _follows_target(operator):
             return np.zeros(shape)
-        from lingendice.compose import effective_policy, restart_law
+        if operator.choices.clone == "auto":
+            return np.zeros(shape)  # moves by which actions were seen at all: see _choice_of_actions
+        from lingendice.compose import effective_policy
 
         n_states, n_actions = operator.policy.shape
-        # What a row of weights has beyond 1 comes from the restart law: worth is counted from there.
-        elsewhere = restart_law(self.counts, operator.choices, operator.initial) @ values
-        onward = np.stack([operator.expected_next(column) for column in values.T], axis=1)
-        q = function - self.solution.cell_law @ function + self.solution.gamma * (onward - elsewhere)
-        q = q.reshape(n_states, n_actions, -1)
+        q = self._q(function, values)
         seen = self.n.reshape(n_states, n_actions)
         law = self.solution._single()
         shift = np.zeros((n_states, n_actions, values.shape[1]))
@@ -358,6 +372,33 @@ class Influence:
             slope = (sides[0] - sides[1]) / (2.0 * _STEP * np.where(seen[:, a] > 0, seen[:, a], 1.0))[:, None]
             shift[:, a] = np.einsum("s,sb,sbk->sk", self.total * law, slope, q)
         return np.where(seen[:, :, None] > 0, shift, 0.0).reshape(shape)
+
+    def _q(self, function: Floats, values: Floats) -> Floats:
+        """Q over states, actions and functionals."""
+        assert self.operator.policy is not None
+        onward = np.stack([self.operator.expected_next(column) for column in values.T], axis=1)
+        q: Floats = function + self.solution.gamma * onward
+        return q.reshape(*self.operator.policy.shape, -1)
+
+    def _choice_of_actions(self, function: Floats, values: Floats) -> Floats:
+        """Variance from which of the target's actions were seen at all, for automatically cloned weights.
+
+        Such a weight is W = pi / c with c the chance of having been seen (Horvitz and Thompson), so state
+        s adds d(s)^2 sum_a W^2 (1 - c) (Q - V)^2 over its seen actions.
+        """
+        operator = self.operator
+        if operator.policy is None or operator.choices is None or operator.choices.clone != "auto":
+            return np.zeros(values.shape[1])
+        policy, behaviour = operator.policy, np.asarray(operator.choices.behaviour)
+        q = self._q(function, values)
+        seen = self.n.reshape(policy.shape)
+        weight = np.where(seen > 0, policy, 0.0)
+        total = weight.sum(axis=1)
+        mean = np.einsum("sa,sak->sk", weight, q) / np.where(total > 0, total, 1.0)[:, None]
+        visits = seen.sum(axis=1, keepdims=True)
+        unseen = np.exp(visits * np.log1p(-np.minimum(behaviour, 1.0 - 1e-12)))
+        spread = np.einsum("sa,sak->sk", weight**2 * unseen, (q - mean[:, None]) ** 2)
+        return self.solution._single() ** 2 @ spread
 
 
 _STEP = 1e-4
@@ -374,6 +415,8 @@ class Piece(NamedTuple):
     """What does not average out within a cell, of every (cell, next state)."""
     first: Floats | None
     """Of a first state in each state."""
+    chosen: Floats
+    """Variance from which actions were seen at all."""
     reward: Floats | None
     """Mean reward of each cell where the rewards are noisy, for the value alone."""
     scale: float = 1.0
@@ -385,8 +428,8 @@ class Piece(NamedTuple):
     def scores(self) -> Floats:
         """Rows whose products add up to the covariance of the functionals, one column a functional."""
         rows = self._rows_of_counts() if self.parent.sample.cluster is None else self._rows_of_clusters()
-        variance, owed = (rows**2).sum(axis=0), self._once_seen()
-        # What cells seen once owe is taken to be correlated as the rest is.
+        variance, owed = (rows**2).sum(axis=0), self._once_seen() + self.chosen
+        # What is owed for cells and actions seen once or never is taken to be correlated as the rest is.
         rows = rows * np.sqrt(1.0 + np.divide(owed, variance, out=np.zeros_like(owed), where=variance > 0))
         alone = np.where(variance > 0, 0.0, np.sqrt(owed))
         return self.scale * np.vstack([rows, alone])

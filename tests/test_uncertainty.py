@@ -209,6 +209,17 @@ def test_a_single_path_is_cut_into_blocks(mdp):
     assert drawn.standard_error == pytest.approx(bare.standard_error, rel=0.4)
 
 
+def test_entries_of_the_law_stay_positive_and_unseen_ones_are_bounded():
+    """Log-scale ends; an entry never visited in N transitions gets the rule of three."""
+    counts = np.array([[50, 1, 0], [1, 0, 0], [0, 0, 0]])
+    found = lg.solve(counts, 1.0, restart=[1.0, 0.0, 0.0]).interval(of="stationary")
+    assert (found.low[:2] > 0).all()
+    assert found.high[0] <= 1
+    assert found.low[1] * found.high[1] == pytest.approx(found.estimate[1] ** 2)
+    assert found.low[2] == found.estimate[2] == 0
+    assert found.high[2] == pytest.approx(-np.log(0.05) / 52)
+
+
 def test_cells_seen_once_are_not_taken_for_certain():
     """Ten cells seen once each still owe their share of the spread seen elsewhere."""
     state = np.concatenate([np.zeros(40, int), np.arange(1, 11)])

@@ -2,10 +2,10 @@
 
     python benchmarks/paper/interval_coverage.py [--logs 400] [--policies DIR] [--only taxi,pagerank,garnet]
 
-writes ``interval_coverage.json`` and ``interval_coverage.md`` into ``results``. ``--policies`` names a directory with
-``pi18.npy`` and ``pi19.npy`` (the base and target policies of the published protocol); without it our own
-Q-learning trains the two. Logs without an interval (several recurrent classes in the log at gamma = 1) are
-counted, not dropped in silence.
+writes ``interval_coverage.json`` and ``interval_coverage.md`` into ``results``. ``--policies`` names a
+directory with ``pi18.npy`` and ``pi19.npy`` (the base and target policies of the published protocol);
+without it our own Q-learning trains the two. Logs without an interval (several recurrent classes in the
+log at gamma = 1) are counted, not dropped in silence.
 """
 
 from __future__ import annotations
@@ -237,10 +237,11 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     lines = [
         "# Coverage of 95 % intervals over fresh logs",
         "",
-        "Written by `interval_coverage.py`. Bias and sd are those of the estimates against the exact answer (for the",
-        "entries of a law: averaged over entries). An interval covers the noise of the data, not the bias of",
-        "an estimator: where the bias is not small beside the sd, coverage falls, and that is shown. `none`",
-        "counts logs for which no interval is given (several recurrent classes in the log at gamma = 1).",
+        "Written by `interval_coverage.py`. Bias and sd are those of the estimates against the exact answer",
+        "(for the entries of a law: averaged over entries). An interval covers the noise of the data, not",
+        "the bias of an estimator: where the bias is not small beside the sd, coverage falls, and that is",
+        "shown. `none` counts logs for which no interval is given (several recurrent classes in the log at",
+        "gamma = 1).",
         "",
         "| " + " | ".join(head) + " |",
         "|" + "---|" * len(head),
