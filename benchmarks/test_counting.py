@@ -1,4 +1,4 @@
-"""20 million transitions to compressed counts, against SciPy given its best: int32 indices, ones made before."""
+"""20 million transitions to counts, against SciPy at its best: int32 indices, ones made beforehand."""
 
 from __future__ import annotations
 
