@@ -109,7 +109,7 @@ def _dense(rates: csr_array, monitor: Monitor) -> Outcome:
     from lingendice.kernels.gth_dense import gth_dense
 
     law, regular = gth_dense(rates.toarray(), monitor)
-    return Outcome(law, "gth", f"{rates.shape[0]:,} nodes", converged=regular)
+    return Outcome(law, "gth", f"small: {rates.shape[0]:,} nodes", converged=regular)
 
 
 def csr_arrays(rates: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
