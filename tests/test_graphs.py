@@ -72,7 +72,9 @@ def test_web_graph(gamma):
     if gamma == 0.85:
         igraph = pytest.importorskip("igraph")
         rows = np.repeat(np.arange(adjacency.shape[0]), np.diff(adjacency.indptr))
-        peer = igraph.Graph(n=adjacency.shape[0], edges=np.column_stack([rows, adjacency.indices]), directed=True)
+        peer = igraph.Graph(
+            n=adjacency.shape[0], edges=np.column_stack([rows, adjacency.indices]), directed=True
+        )
         theirs = np.array(peer.pagerank(damping=gamma, implementation="prpack"))
         assert np.abs(solution.stationary - theirs).sum() < 2e-10
 
