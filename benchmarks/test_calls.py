@@ -27,7 +27,9 @@ def test_ten_states(record):
         for _ in range(200):
             lg.solve(matrix)
         rounds.append((time.perf_counter() - start) / 200)
-    record.limit("solve, 10-state array", 1e6 * float(np.median(rounds)), 40, "us", "whole call, after warm-up")
+    record.limit(
+        "solve, 10-state array", 1e6 * float(np.median(rounds)), 40, "us", "whole call, after warm-up"
+    )
 
 
 def test_five_hundred_states(record):
@@ -36,7 +38,11 @@ def test_five_hundred_states(record):
     matrix = chain(500)
     assert np.max(np.abs(lg.solve(matrix).stationary / gth_solve(matrix) - 1)) < 1e-12
     record.ratio(
-        "solve, dense 500 states", lambda: lg.solve(matrix), {"quantecon gth_solve": lambda: gth_solve(matrix)}, 1.5, 15
+        "solve, dense 500 states",
+        lambda: lg.solve(matrix),
+        {"quantecon gth_solve": lambda: gth_solve(matrix)},
+        1.5,
+        15,
     )
 
 
