@@ -31,7 +31,7 @@ from lingendice.solvers.ridge import RidgeFit, RidgeSystem
 
 LEAST_RIDGE = 1e-9
 WITHOUT_REWARD = 1e-5
-ROUGH = 1e-7
+ROUGH = 1e-5
 """Relative accuracy of the solves that only serve a decision."""
 
 
