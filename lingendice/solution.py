@@ -40,7 +40,7 @@ _ADVICE = {
         "pass initial= for the limit law from there, or take gamma < 1"
     ),
     Status.ITERATION_LIMIT: "max_iter was reached before tol; raise max_iter or tol",
-    Status.TIME_LIMIT: "time_limit was reached before tol; this is the best law so far; raise time_limit or tol",
+    Status.TIME_LIMIT: "time_limit was reached before tol; this is the best law so far; raise either",
     Status.INTERRUPTED: "interrupted by the user; the best law so far is returned",
     Status.NOT_FINITE: "an iterate became NaN or infinite, probably by counts of extreme range; rescale them",
     Status.STALLED: (
@@ -200,17 +200,12 @@ class Solution:
 
     @cached_property
     def value(self) -> float | None:
-        """Per-step value sum p tau r / (1 - leak); None where no reward is known."""
-        if self.operator.reward is None:
+        """Per-step value sum p tau r / (1 - leak); None where no reward (or no single law) is known."""
+        if self.operator.reward is None or self.state_law is None:
             return None
-        known = self._known_reward
-        reward = np.where(known, self.operator.reward, 0.0)
-        identified = (
-            1.0 - float(self.cell_law[~known].sum())
-            if self.operator.leak_policy != "absorb"
-            else 1.0 - self.leak
-        )
-        if self.cell_ridge_law is not None and self.state_law is not None:
+        reward = np.where(self._known_reward, self.operator.reward, 0.0)
+        identified = 1.0 - float(self.cell_law @ self._unknown_weight)
+        if self.cell_ridge_law is not None:
             # Weights of logged actions need not average to 1 under the law: the value is their mean.
             identified += float(self.cell_law.sum() - self.state_law.sum())
         return float(self.cell_law @ reward) / identified if identified > 0 else math.nan
@@ -265,7 +260,7 @@ class Solution:
         The value is the optimum of a linear program over laws; V, raised until it is feasible, bounds
         it from above: gap = (1 - gamma) mu0 V + max(r + gamma P V - V) - value.
         """
-        if self.operator.reward is None or len(self.state_laws) > 1 or self.value is None or self.ridge > 0.0:
+        if self.value is None or self.state_law is None or len(self.state_laws) > 1 or self.ridge > 0.0:
             return None
         v = self.state_values
         excess = self._mean_reward + self.gamma * self.operator.chain.pull(v) - v
@@ -277,9 +272,20 @@ class Solution:
 
     @cached_property
     def _filled_reward(self) -> Floats:
-        # Dividing by 1 - leak is the same as letting unseen cells earn the value itself.
-        known = self._known_reward
-        return np.where(known, self.operator.reward, self.value)
+        # Dividing by the identified mass is the same as letting the rest earn the value itself.
+        known, value = self._known_reward, self.value
+        filled = self._unknown_weight * (math.nan if value is None else value)
+        if self.operator.reward is not None:
+            filled[known] = self.operator.reward[known]
+        return filled
+
+    @cached_property
+    def _unknown_weight(self) -> Floats:
+        """For cells of unknown reward, the mass that a visit makes unknown; 0 elsewhere."""
+        weight = (~self._known_reward).astype(float)
+        if self.operator.leak_policy == "absorb":
+            weight[~self.operator.seen] /= 1.0 - self.gamma  # all that would have followed
+        return weight
 
     @cached_property
     def _mean_reward(self) -> Floats:

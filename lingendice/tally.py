@@ -98,6 +98,21 @@ class _Group(NamedTuple):
     m2: Array | None
 
 
+class _Sums(NamedTuple):
+    """Room for the sums over a group's pairs; empty where there is nothing to sum."""
+
+    total: Array
+    mean: Array
+    m2: Array
+    rest: Array
+
+    @classmethod
+    def reserve(cls, parts: _Partition, room: int) -> _Sums:
+        total = np.empty(0) if parts.weight is None else np.empty(room, parts.weight.dtype)
+        moments = (np.empty(0 if parts.value is None else room) for _ in range(3))
+        return cls(total, *moments)
+
+
 def count_pairs(
     row: Array,
     column: Array,
@@ -354,17 +369,17 @@ def _tally(parts: _Partition, plan: _Plan, threads: int) -> _Writer:
     wave_length = 1 if threads == 1 else _GROUPS_A_WAVE * threads
     # Scratch is used again in every wave: it stays in cache, and its pages are mapped once.
     scratch = [
-        (np.empty(room, plan.key_type), np.empty(room, np.int32))
+        (np.empty(room, plan.key_type), np.empty(room, np.int32), _Sums.reserve(parts, room))
         for _ in range(min(wave_length, len(bounds)))
     ]
     total_type = _INT64 if parts.weight is None else parts.weight.dtype
     writer = _Writer(plan, parts.keys.size, total_type, parts.value is not None)
     split = _tally_large_table if plan.dense else _tally_large_keys
 
-    def task(index: int, key: Array, count: Array) -> _Group:
+    def task(index: int, key: Array, count: Array, sums: _Sums) -> _Group:
         first, last = bounds[index]
         group = _tally_group(parts, plan, first, sizes[first:last], key, count)
-        return _add_payloads(group, parts, work[index])
+        return _add_payloads(group, parts, work[index], sums)
 
     start = 0
     while start < len(bounds):
@@ -376,7 +391,8 @@ def _tally(parts: _Partition, plan: _Plan, threads: int) -> _Writer:
             groups = run_all([partial(task, index, *arrays) for index, arrays in wave], threads)
         else:
             group = split(parts, plan, bounds[start][0], work[start], threads)
-            groups, stop = [_add_payloads(group, parts, work[start])], start + 1
+            sums = _Sums.reserve(parts, group.key.size)
+            groups, stop = [_add_payloads(group, parts, work[start], sums)], start + 1
         writer.append(groups, threads)
         start = stop
     return writer
@@ -443,21 +459,22 @@ def _tally_large_keys(parts: _Partition, plan: _Plan, bucket: int, size: int, th
     return _Group(bucket, counts.indptr, key, counts.count, None, None)
 
 
-def _add_payloads(group: _Group, parts: _Partition, size: int) -> _Group:
+def _add_payloads(group: _Group, parts: _Partition, size: int, sums: _Sums) -> _Group:
     """Sum weights and values over the transitions of a group's pairs, in the order given."""
-    if parts.weight is None and parts.value is None:
-        return group
+    n_pairs = group.key.size
     buckets = (group.first_bucket, group.first_bucket + group.pair_start.size - 1)
     stretches = _stretches(parts, size)
     if parts.weight is not None:
-        total = np.zeros(group.key.size, parts.weight.dtype)
+        total = sums.total[:n_pairs]
+        total[:] = 0
         for stretch in stretches:
             counting.add_weights(parts.slot, parts.weight, parts.offsets, _CHUNK, *buckets, *stretch, total)
         group = group._replace(total=total)
     if parts.value is not None:
         weight = np.empty(0) if parts.weight is None else parts.weight
         inputs = (parts.slot, parts.value, weight, parts.offsets, _CHUNK, *buckets)
-        mean, rest, m2 = np.full(group.key.size, np.nan), np.zeros(group.key.size), np.zeros(group.key.size)
+        mean, m2, rest = sums.mean[:n_pairs], sums.m2[:n_pairs], sums.rest[:n_pairs]
+        mean[:], m2[:], rest[:] = np.nan, 0, 0
         for stretch in stretches:
             counting.add_values(*inputs, *stretch, mean, rest)
         counting.shift_means(group.total, rest, mean)

@@ -31,6 +31,22 @@ def rational_law(matrix) -> np.ndarray:
     return np.array([float(system[k][n] / system[k][k]) for k in range(n)])
 
 
+def long_double_law(weights: np.ndarray) -> np.ndarray:
+    """Law of the chain of row-normalised weights: elimination without subtraction, in long double."""
+    w = np.array(weights, dtype=np.longdouble)
+    w /= w.sum(axis=1, keepdims=True)
+    n = len(w)
+    exits = np.zeros(n, np.longdouble)
+    for k in range(n - 1, 0, -1):
+        exits[k] = w[k, :k].sum()
+        w[:k, :k] += np.outer(w[:k, k] / exits[k], w[k, :k])
+    x = np.zeros(n, np.longdouble)
+    x[0] = 1
+    for k in range(1, n):
+        x[k] = x[:k] @ w[:k, k] / exits[k]
+    return x / x.sum()
+
+
 def birth_death_law(up, down) -> np.ndarray:
     """Law of a birth-death chain by detailed balance, over the rationals."""
     weights = [Fraction(1)]

@@ -155,10 +155,17 @@ def test_automatic_choices_need_a_sample_size(option):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"features": np.eye(3)},
-     {"dual_features": np.eye(3)}, {"divergence": "kl"}, {"penalty": 2.0}, {"normalise": "self"}, {"bound": 3.0},
-     {"device": "cuda"}, {"warm_start": np.ones(3)}],
-)  # fmt: skip
+    [
+        {"features": np.eye(3)},
+        {"dual_features": np.eye(3)},
+        {"divergence": "kl"},
+        {"penalty": 2.0},
+        {"normalise": "self"},
+        {"bound": 3.0},
+        {"device": "cuda"},
+        {"warm_start": np.ones(3)},
+    ],
+)
 def test_what_is_not_served_yet_says_so(arguments):
     data = logged_mdp(0, n_episodes=2, length=5)
     with pytest.raises(lg.NotAvailableYet, match="not available yet"):

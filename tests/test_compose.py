@@ -12,7 +12,7 @@ from lingendice.compose import Choices, compose, effective_policy
 
 @pytest.fixture
 def counts():
-    # state 0: action 0 three times, action 1 once, action 2 never; state 1: action 2 alone; state 2 never left
+    # state 0: action 0 three times, 1 once, 2 never; state 1: action 2 alone; state 2 never left
     return lg.Counts.from_transitions(
         [0, 0, 0, 0, 1], [1, 1, 0, 1, 2], action=[0, 0, 0, 1, 2], n_states=3, n_actions=3
     )

@@ -47,6 +47,6 @@ def add_product(left, right, keep, target):  # type: ignore[no-untyped-def]
         for j in range(0, columns, width):
             _gemm(
                 _DOUBLE, _PLAIN, _PLAIN, min(width, columns - j), height, inner,
-                keep.ctypes, right[:, j:].ctypes, right.strides[0] // 8, left[i:].ctypes, left.strides[0] // 8,
-                keep[1:].ctypes, target[i:, j:].ctypes, target.strides[0] // 8,
+                keep.ctypes, right[:, j:].ctypes, right.strides[0] // 8, left[i:].ctypes,
+                left.strides[0] // 8, keep[1:].ctypes, target[i:, j:].ctypes, target.strides[0] // 8,
             )  # fmt: skip

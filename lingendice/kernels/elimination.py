@@ -2,7 +2,7 @@
 
 Each supernode gathers the rates among its own states (pivots) and those it borders into one dense front,
 adds what its children in the tree left over, eliminates the pivots with `eliminate_block`, and leaves the
-rates among its border for its parent. A pivot's row is complete in its front, so S_k is a plain row sum there.
+rates among its border for its parent. A pivot's row is complete in its front: S_k is a plain row sum there.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lingendice.kernels.gth_dense import (
 )
 from lingendice.kernels.jit import fused_kernel, kernel
 
-# Progress of one run of fronts: next place in the schedule, pivots done in that front, and -1 or the step
-# at which the elimination broke down.
+# Progress of one run of fronts: next place in the schedule, pivots done in that front (-1 before it is
+# filled), and -1 or the step at which the elimination broke down.
 NEXT_PLACE, PIVOTS_DONE, BROKEN_STEP = range(3)
 
 
@@ -116,7 +116,7 @@ def eliminate_fronts(  # type: ignore[no-untyped-def]
         front = room[: n * n].reshape((n, n))
 
         # The front: matrix entries that its pivots eliminate, and what its children left over.
-        if progress[PIVOTS_DONE] == 0:
+        if progress[PIVOTS_DONE] < 0:
             room[: n * n] = 0.0
             for k in range(pivots):
                 local[begin[s] + k] = k
@@ -136,6 +136,7 @@ def eliminate_fronts(  # type: ignore[no-untyped-def]
                         at += 1
                 c = sibling[c]
             spent += 4.0 * n * n
+            progress[PIVOTS_DONE] = 0
 
         # Small blocks while the pivot rows outweigh the update, large ones where memory traffic does.
         step = np.int64(BLOCK if n > 700 else BLOCK // 2)
@@ -168,7 +169,7 @@ def eliminate_fronts(  # type: ignore[no-untyped-def]
             for j in range(pivots, n):
                 left[at] = front[i, j]
                 at += 1
-        progress[PIVOTS_DONE] = 0
+        progress[PIVOTS_DONE] = -1
         progress[NEXT_PLACE] += 1
     return True
 
@@ -285,4 +286,3 @@ def solve_bias(begin, size, border_start, border, block, rows, r, t, gain, h, hi
                 total += r[begin[s] + k] - gain * t[begin[s] + k]
             buffer[k] = total
             h[begin[s] + k] = total
-    return

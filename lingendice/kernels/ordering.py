@@ -367,7 +367,7 @@ def continue_order(state, nodes, lists, budget):  # type: ignore[no-untyped-def]
 
 @kernel
 def finish_order(state, nodes):  # type: ignore[no-untyped-def]
-    """The order: each pivot with all that was merged into it, then the nodes kept for last, in their order."""
+    """The order: each pivot with all that was merged into it, then the nodes kept for last, as numbered."""
     kind, parent, pivots = nodes[0], nodes[10], nodes[11]
     n = kind.size
     rank = np.empty(n, np.int64)

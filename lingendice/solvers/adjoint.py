@@ -9,7 +9,7 @@ import numpy as np
 from lingendice.checks import Floats
 from lingendice.classes import extend, find_classes, submatrix
 from lingendice.operator import FlowChain
-from lingendice.solvers.choose import PATIENT_FLOPS, csr_arrays, leaky_chain
+from lingendice.solvers.choose import MODERATE_FLOPS, csr_arrays, leaky_chain
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -94,7 +94,7 @@ def _recurrent_bias(rates: csr_array, earned: Floats, visits: Floats, tol: float
     from lingendice.solvers.elimination import Elimination
 
     indptr, indices, data = csr_arrays(rates)
-    factor = Elimination.analyse(indptr, indices, visits.size, data=data, max_flops=PATIENT_FLOPS)
+    factor = Elimination.analyse(indptr, indices, visits.size, data=data, max_flops=MODERATE_FLOPS)
     if factor.complete:
         return factor.factorise(data, threads=threads).bias(earned)[1]
     return solve_by_levels(indptr, indices, data, visits, earned, tol=tol, threads=threads).h

@@ -22,9 +22,8 @@ DENSE_NODES = 300
 """Nodes up to which dense elimination is as fast as anything."""
 FEW_NODES = 3000
 """Nodes up to which elimination is tried before anything is iterated: it is exact entry by entry."""
-QUICK_FLOPS = 5e8
-PATIENT_FLOPS = 3e11
-"""Elimination cost (about a second, and minutes) accepted without and with the iterations having failed."""
+QUICK_FLOPS, MODERATE_FLOPS, PATIENT_FLOPS = 5e8, 5e10, 1e12
+"""Cost of an elimination that is accepted at once, for slow chains, and where iterations have failed."""
 SWEEPS_TRIED, SWEEPS_AT_MOST = 3000, 100_000
 """Sweeps made at gamma < 1 before elimination is tried, and where nothing else is allowed."""
 LARGEST_FACTOR = 2**31
@@ -41,6 +40,8 @@ def solve_irreducible(
     with watch(controls) as monitor:
         try:
             outcome = _run(rates, n_hubs, method, controls, monitor, sweeps_failed)
+            if n_hubs:
+                outcome.residual = None  # of the nodes, hubs included: not that of the states
         except InterruptedError:
             # An elimination has nothing to show before its end.
             outcome = Outcome(np.full(n, 1.0 / n), "elimination", "ended early", converged=False)
@@ -52,7 +53,12 @@ def solve_irreducible(
 def _run(
     rates: csr_array, n_hubs: int, method: str, controls: Controls, monitor: Monitor, sweeps_failed: bool
 ) -> Outcome:
-    if method == "gth" or (method == "auto" and rates.shape[0] <= DENSE_NODES):
+    n = rates.shape[0]
+    if method == "gth" and 8 * n * n > LARGEST_FACTOR:
+        raise ValueError(
+            f'method="gth" would need {8e-9 * n * n:,.0f} GB for {n:,} states; use method="auto"'
+        )
+    if method == "gth" or (method == "auto" and n <= DENSE_NODES):
         return _dense(rates, monitor)
     if method == "elimination":
         factor = _analyse(rates, n_hubs, np.inf, monitor)
@@ -68,7 +74,7 @@ def _automatic(
     """Elimination where it is cheap, sweeps where the chain mixes, blocks where it nearly falls apart."""
     n = rates.shape[0]
     if n <= FEW_NODES or sweeps_failed:
-        factor = _analyse(rates, n_hubs, PATIENT_FLOPS if sweeps_failed else QUICK_FLOPS, monitor)
+        factor = _analyse(rates, n_hubs, MODERATE_FLOPS if sweeps_failed else QUICK_FLOPS, monitor)
         if _fits(factor):
             why = "sweeps were too slow" if sweeps_failed else f"{n:,} nodes, little fill"
             return _eliminate(rates, factor, controls, monitor, why)
@@ -81,17 +87,17 @@ def _automatic(
         should_stop=monitor,
         on_step=monitor.note,
     )
-    if found.method == "direct":
-        factor = _analyse(rates, n_hubs, PATIENT_FLOPS, monitor)
+    if found.method == "direct" and not sweeps_failed:
+        factor = _analyse(rates, n_hubs, MODERATE_FLOPS, monitor)
         if _fits(factor):
             return _eliminate(rates, factor, controls, monitor, "slow mixing and moderate fill")
     why = {
         "sweeps": f"mixes well: about {found.predicted_sweeps:.0f} further sweeps foreseen",
         "aggregation": f"falls apart into {found.blocks:,} nearly separate blocks",
-        "direct": "slow mixing, and too much fill for an elimination",
+        "direct": "slow mixing and much fill",
     }[found.method]
     outcome = _iterate(rates, controls, monitor, why, found)
-    if outcome.converged or monitor.stopped is not None or found.method == "direct":
+    if outcome.converged or monitor.stopped is not None:
         return outcome
     factor = _analyse(rates, n_hubs, PATIENT_FLOPS, monitor)
     if not _fits(factor):
@@ -103,7 +109,7 @@ def _dense(rates: csr_array, monitor: Monitor) -> Outcome:
     from lingendice.kernels.gth_dense import gth_dense
 
     law, regular = gth_dense(rates.toarray(), monitor)
-    return Outcome(law, "gth", f"{rates.shape[0]:,} nodes", converged=regular)
+    return Outcome(law, "gth", f"small: {rates.shape[0]:,} nodes", converged=regular)
 
 
 def csr_arrays(rates: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -157,6 +163,7 @@ def _iterate(
         error=result.error,
         error_kind="estimate",
         condition=result.condition,
+        residual=result.residual,
         history=tuple(result.changes),
     )
 

@@ -28,14 +28,12 @@ from lingendice.solvers.pull_system import (
     row_system,
     transposed_system,
 )
-from lingendice.solvers.relaxation import Blocks, Relaxation, component_order
+from lingendice.solvers.relaxation import PATIENCE, Blocks, Relaxation, component_order
 
 MAX_LAWS = 3
 _TIGHTENINGS = 6
 # Passes without a new least change after which rounding is taken to have the last word.
 STALLED = 20
-# Passes that may still be needed before the strongly connected components are looked at.
-PATIENCE = 30
 
 
 @dataclass(frozen=True)
@@ -222,7 +220,7 @@ def discounted_law(
     of the chain rather than of gamma. If that is still slow, the strongly connected components are
     solved one after another, upstream first. Each pass costs O(entries): 4 bytes an entry are read
     where rows are uniform, else 12. Memory beside the input: 4 (or 12) bytes an entry and about
-    100 bytes a node.
+    160 bytes a node (twice that again where convergence is so slow that sweeps are extrapolated).
     """
     _check_common(gamma, tol, max_sweeps)
     size = np.size(chain.indptr) - 1
@@ -245,10 +243,11 @@ class _LawSolver:
     ) -> None:  # fmt: skip
         self.on_step = on_step
         self.arrays, self.gamma, self.start = arrays, gamma, start
-        self.max_sweeps, self.sweeps, self.history = max_sweeps, 0.0, []
+        self.max_sweeps, self.sweeps = max_sweeps, 0.0
+        self.history: list[float] = []
         # Equal laws share one solve; which[k] says which distinct law leak column k goes to.
         self.laws = [start]
-        self.which = []
+        self.which: list[int] = []
         for law in arrays.laws:
             same = [k for k, known in enumerate(self.laws) if known is law or np.array_equal(known, law)]
             if not same:
@@ -353,6 +352,8 @@ class _LawSolver:
                 left = relaxation.passes_left(goal * relaxation.mass)
                 if left == 0.0 or (left > PATIENCE and self.may_split):
                     break
+                if relaxation.extrapolation is not None or left > PATIENCE:
+                    relaxation.accelerate()
         finally:
             relaxation.finish()
         if left > 0.0 and self.may_split and self.sweeps < self.max_sweeps:
@@ -364,9 +365,10 @@ class _LawSolver:
         """Go over to strongly connected components, unless one of them holds nearly everything."""
         self.may_split = False
         arrays, old = self.arrays, self.system
-        order, start = component_order(arrays.indptr, arrays.indices)
-        if order is None:
+        found = component_order(arrays.indptr, arrays.indices)
+        if found is None:
             return
+        order, start = found
         parts = [old.unsorted(part) for part in self.parts]
         system = transposed_system(
             arrays.indptr, arrays.indices, arrays.data,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,10 @@ from lingendice.parallel import run_all
 from lingendice.solvers.iterate import Stopped
 
 Stop = Callable[[], bool]
+Array = np.ndarray
+Lists = tuple[Array, Array]  # where each list starts, and all lists in a row
+Entries = tuple[Array, Array, Array]
+Fronts = tuple[Array, Array, Array, Array, Array]
 
 # Operations in one kernel call: a tenth of a second or so on a slow core.
 _CHUNK_OPERATIONS = 1e9
@@ -65,6 +70,13 @@ class Elimination:
         self.n = n
         self.fill = 0
         self.flops = 0.0
+        self.complete = False
+        self._pattern: Entries
+        self._graph: Lists
+        self._fronts: Fronts | None = None
+        self._order = self._begin = self._size = self._owner = self._above = np.empty(0, np.int32)
+        self._block = np.empty(0, np.int64)
+        self._columns = self._rows = self._exit_rate = np.empty(0)
 
     @classmethod
     def analyse(
@@ -100,12 +112,12 @@ class Elimination:
         indptr = np.ascontiguousarray(indptr, np.int64)
         indices = np.ascontiguousarray(indices, np.int32)
         values = np.ones(indices.size) if data is None else np.ascontiguousarray(data, np.float64)
-        *self._pattern, graph_start, neighbours = ordering.build_graph(indptr, indices, values, n)
-        graph = graph_start, neighbours
+        entries: Any = ordering.build_graph(indptr, indices, values, n)
+        self._pattern = entries[:3]
+        graph: Lists = entries[3:]
         # A node next to this many others would slow the ordering down and is bound to come late anyway.
         dense_degree = max(16, 10 * int(np.sqrt(n)))
         state, nodes, lists = ordering.begin_order(*graph, n, n_last, dense_degree)
-        self.complete = False
         while not ordering.continue_order(state, nodes, lists, _CHUNK_VISITS):
             _check(should_stop)
             self.fill, self.flops = int(state[ordering.FILL]), float(state[ordering.FLOPS])
@@ -153,28 +165,42 @@ class Elimination:
             raise ValueError("the analysis stopped early because the elimination is too large")
         data = np.ascontiguousarray(data, np.float64)
         begin, size = self._begin, self._size
-        self._border = symbolic.front_states(*self._graph, self._order, begin, size, self._above)
-        entries = symbolic.sort_entries(*self._pattern, self._order, self._owner)
-        plan = elimination.plan_runs(begin, size, self._above, threads)
+        border: Lists = symbolic.front_states(*self._graph, self._order, begin, size, self._above)
+        entries: tuple[Array, Array, Array, Array] = symbolic.sort_entries(
+            *self._pattern, self._order, self._owner
+        )
+        plan: Any = elimination.plan_runs(begin, size, self._above, threads)
         schedule, run, self._block, left_over, left_size, child, sibling = plan
         columns = np.empty(self._block[-1])
         rows = np.empty(self._block[-1] if keep_rows else 0)
         exit_rate = np.empty(self.n)
         tree = (begin, child, sibling)
-        shared = (schedule, tree, size, *self._border, left_over, np.empty(left_size), self._block, columns)
-        shared += (rows, exit_rate, *entries, data)
+        left = np.empty(left_size)
+        shared = (
+            schedule,
+            tree,
+            size,
+            *border,
+            left_over,
+            left,
+            self._block,
+            columns,
+            rows,
+            exit_rate,
+            *entries,
+        )
 
         def run_part(r: int) -> int:
             first, stop = int(run[r]), int(run[r + 1])
             if first == stop:
                 return -1
             widest = int(size[schedule[first:stop]].max())
-            progress = np.array([first, 0, -1])
+            progress = np.array([first, -1, -1])
             room = np.empty(widest * widest)
             local = np.empty(self.n, np.int32)
             work = np.empty((widest + gth_dense.BLOCK, gth_dense.BLOCK))
             while not elimination.eliminate_fronts(
-                progress, stop, *shared, room, local, work, _CHUNK_OPERATIONS
+                progress, stop, *shared, data, room, local, work, _CHUNK_OPERATIONS
             ):
                 _check(should_stop)
             return int(progress[elimination.BROKEN_STEP])
@@ -189,6 +215,7 @@ class Elimination:
                 "(or only at rates that underflow)",
                 state,
             )
+        self._fronts = (begin, size, *border, self._block)
         self._columns, self._rows, self._exit_rate = columns, rows, exit_rate
         return self
 
@@ -198,13 +225,18 @@ class Elimination:
         n_chunks = 1 + int(self._block[-1]) // _CHUNK_ENTRIES
         levels = np.linspace(0, self._block[-1], n_chunks + 1)[1:-1]
         cuts = [0, *np.unique(np.searchsorted(self._block[:-1], levels)).tolist(), groups]
-        return list(zip(cuts[:-1], cuts[1:], strict=True))
+        return list(pairwise(cuts))
+
+    def _factored(self) -> Fronts:
+        if self._fronts is None:
+            raise ValueError("call factorise first")
+        return self._fronts
 
     def stationary(self) -> np.ndarray:
         """The stationary law, sum one, every entry relatively accurate. Cost: one pass over the factor."""
         x = np.empty(self.n)
         x[-1] = 1.0
-        front: tuple[Any, ...] = (self._begin, self._size, *self._border, self._block)
+        front = self._factored()
         safe = all(
             elimination.solve_law(*front, self._columns, self._exit_rate, x, high, low)
             for low, high in reversed(self._chunks())
@@ -233,11 +265,11 @@ class Elimination:
         ``time`` is one everywhere by default; states that take no time (hubs) have zero. The bias is zero
         at one state: shift it as needed. Two passes over the factor.
         """
+        front = self._factored()
         if self._rows.size < self._block[-1]:
             raise ValueError("bias needs a factor made with keep_rows=True")
         r = np.asarray(reward, np.float64)[self._order]
         t = np.ones(self.n) if time is None else np.asarray(time, np.float64)[self._order]
-        front: tuple[Any, ...] = (self._begin, self._size, *self._border, self._block)
         for low, high in self._chunks():
             elimination.push_rewards(*front, self._columns, self._exit_rate, r, t, low, high)
         gain = float(r[-1] / t[-1])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -83,7 +84,7 @@ class PullSystem:
         for batch in _rounds(ranges, self.threads):
             if self.should_stop():
                 raise Stopped
-            results += run_all([lambda a=a, b=b: task(a, b) for a, b in batch], self.threads)
+            results += run_all([partial(task, a, b) for a, b in batch], self.threads)
         return results
 
     def residual(
@@ -127,7 +128,7 @@ def _run_lanes(
         if should_stop():
             raise Stopped
         work = [(k, *lane[step]) for k, lane in enumerate(lanes) if step < len(lane)]
-        run_all([lambda w=w: task(*w) for w in work], len(lanes))
+        run_all([partial(task, *item) for item in work], len(lanes))
 
 
 def transposed_system(

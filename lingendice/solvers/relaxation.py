@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,14 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from lingendice.kernels import gauss_seidel, sparse
+from lingendice.solvers.extrapolation import Extrapolation
 from lingendice.solvers.iterate import Stopped
 from lingendice.solvers.pull_system import CALL_WORK, FloatArray, IntArray, PullSystem, row_ranges
 
 # A component with more entries than this is swept by several threads, smaller ones inside one kernel.
 BIG_BLOCK = 300_000
+# Passes that may still be expected before extrapolation, or a look at components, is worth its cost.
+PATIENCE = 30
 # A component with more than this share of the nodes leaves too little to gain from sorting.
 NEARLY_ALL = 0.8
 
@@ -47,6 +50,7 @@ class Relaxation:
     largest: float = 0.0
     estimate: float = math.inf  # expected L1 residual of x / scale
     history: list[float] = field(default_factory=list)
+    extrapolation: Extrapolation | None = None
 
     def __post_init__(self) -> None:
         self.ranges = row_ranges(self.system.indptr, self.first, self.last)
@@ -79,6 +83,17 @@ class Relaxation:
         self.x[self.first : self.last] /= self.scale
         self.y[self.first : self.last] /= self.scale
         self.scale = 1.0
+
+    def accelerate(self) -> None:
+        """Extrapolate from the passes so far; called after every step once convergence proves slow."""
+        self.finish()
+        rows = slice(self.first, self.last)
+        if self.extrapolation is None:
+            self.extrapolation = Extrapolation(self.x[rows])
+            # Extrapolation needs every pass to be the same map: threads that race would make each its own.
+            self.system = replace(self.system, threads=1)
+        elif self.extrapolation.observe(self.x[rows]):
+            np.multiply(self.c[rows], self.x[rows], out=self.y[rows])
 
     def passes_left(self, goal: float) -> float:
         """Passes that the recent pace of convergence still asks for."""
@@ -127,7 +142,7 @@ class Blocks:
         inflow = np.empty_like(x)
         entries = np.diff(system.indptr[self.start])
         big = np.flatnonzero(entries > BIG_BLOCK).tolist()
-        state = np.zeros(2)
+        state = np.zeros(5)
         whole = max(1, int(system.indptr[-1]) + system.size)
         block = 0
         for stop in [*big, self.start.size - 1]:
@@ -136,7 +151,7 @@ class Blocks:
                     raise Stopped
                 block = gauss_seidel.solve_blocks(
                     system.indptr, self.split, system.sources, system.weights, f, g, c, loss, inflow, x, y,
-                    self.start, block, stop, True, tolerance, CALL_WORK, state,
+                    self.start, block, stop, tolerance, CALL_WORK, state,
                 )  # fmt: skip
             left = max_passes * whole - state[1]
             if left <= 0.0:
@@ -169,14 +184,14 @@ class Blocks:
                 relaxation.step()
                 if relaxation.estimate <= max(goal, 4e-16 * relaxation.mass):
                     break
+                if relaxation.extrapolation is not None or relaxation.passes_left(goal) > PATIENCE:
+                    relaxation.accelerate()
         finally:
             relaxation.finish()
         return float(len(relaxation.history) * passing)
 
 
-def component_order(
-    indptr: IntArray, indices: NDArray[np.signedinteger]
-) -> tuple[IntArray, IntArray] | tuple[None, None]:
+def component_order(indptr: IntArray, indices: NDArray[np.signedinteger]) -> tuple[IntArray, IntArray] | None:
     """Nodes sorted by strongly connected component, upstream first, and where each component starts.
 
     None where there is nothing to gain: one component holds nearly all nodes.
@@ -188,10 +203,10 @@ def component_order(
     count, component = connected_components(graph, directed=True, connection="strong")
     members = np.bincount(component, minlength=count)
     if members.max() > NEARLY_ALL * size:
-        return None, None
+        return None
     rising, falling = sparse.edge_directions(indptr, indices, component)
     if rising and falling:
-        return None, None
+        return None
     if falling:
         component = count - 1 - component
         members = members[::-1]

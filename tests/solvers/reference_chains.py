@@ -5,39 +5,10 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-COURTOIS = np.array(
-    [
-        [0.85, 0, 0.149, 0.0009, 0, 0.00005, 0, 0.00005],
-        [0.1, 0.65, 0.249, 0, 0.0009, 0.00005, 0, 0.00005],
-        [0.1, 0.8, 0.0996, 0.0003, 0, 0, 0.0001, 0],
-        [0, 0.0004, 0, 0.7, 0.2995, 0, 0.0001, 0],
-        [0.0005, 0, 0.0004, 0.399, 0.6, 0.0001, 0, 0],
-        [0, 0.00005, 0, 0, 0.00005, 0.6, 0.2499, 0.15],
-        [0.00003, 0, 0.00003, 0.00004, 0, 0.1, 0.8, 0.0999],
-        [0, 0.00005, 0, 0, 0.00005, 0.1999, 0.25, 0.55],
-    ]
-)
-
 
 def arrays(matrix: sp.spmatrix | np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     matrix = sp.csr_matrix(matrix)
     return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float64)
-
-
-def eliminate(weights: np.ndarray) -> np.ndarray:
-    """Law of the chain of row-normalised weights: elimination without subtraction, in long double."""
-    w = np.array(weights, dtype=np.longdouble)
-    w /= w.sum(axis=1, keepdims=True)
-    n = len(w)
-    exits = np.zeros(n, np.longdouble)
-    for k in range(n - 1, 0, -1):
-        exits[k] = w[k, :k].sum()
-        w[:k, :k] += np.outer(w[:k, k] / exits[k], w[k, :k])
-    x = np.zeros(n, np.longdouble)
-    x[0] = 1
-    for k in range(1, n):
-        x[k] = x[:k] @ w[:k, k] / exits[k]
-    return x / x.sum()
 
 
 def entrywise_error(x: np.ndarray, exact: np.ndarray) -> float:

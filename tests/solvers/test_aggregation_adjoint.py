@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reference_chains import arrays, birth_death, blocks_of_digraphs, eliminate
+from problems import long_double_law
+from reference_chains import arrays, birth_death, blocks_of_digraphs
 
 from lingendice.solvers import aggregation_adjoint, levels
 from lingendice.solvers.aggregation_adjoint import solve_adjoint
@@ -21,7 +22,7 @@ def test_matches_the_dense_fundamental_matrix(blocks, coupling, limit, monkeypat
     monkeypatch.setattr(levels, "DENSE_LIMIT", limit)
     monkeypatch.setattr(aggregation_adjoint, "DENSE_LIMIT", limit)
     weights = blocks_of_digraphs(300, blocks, coupling, 3)
-    x = eliminate(weights).astype(float)
+    x = long_double_law(weights).astype(float)
     reward = np.random.default_rng(0).standard_normal(300)
     result = solve_adjoint(*arrays(weights), x, reward)
     assert result.converged
@@ -42,7 +43,7 @@ def test_slow_chain_and_its_certificate():
 
 def test_residual_of_tiny_couplings_is_explained_by_rounding():
     weights = blocks_of_digraphs(400, 5, 1e-9, 2)
-    x = eliminate(weights).astype(float)
+    x = long_double_law(weights).astype(float)
     reward = np.random.default_rng(1).standard_normal(400)
     result = solve_adjoint(*arrays(weights), x, reward)
     assert result.converged
@@ -61,7 +62,7 @@ def test_constant_reward_has_no_relative_value():
 
 def test_stops_when_told():
     weights = blocks_of_digraphs(400, 1, 0.0, 2)
-    x = eliminate(weights).astype(float)
+    x = long_double_law(weights).astype(float)
     calls = []
 
     def should_stop() -> bool:
