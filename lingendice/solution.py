@@ -94,6 +94,10 @@ class Solution:
     reward_range: tuple[float, float] | None = None
     history: tuple[float, ...] = ()
     threads: int = field(default=1)
+    ridge: float = 0.0
+    """Weight of the ridge; 0 for the exact equation."""
+    cell_ridge_law: Floats | None = None
+    """mu over cells where a ridge was used: it need not split over actions as the policy does."""
 
     # -- laws ---------------------------------------------------------------------------------
 
@@ -137,6 +141,8 @@ class Solution:
     @cached_property
     def cell_law(self) -> Floats:
         """mu over cells, whatever ``ratio`` is shown."""
+        if self.cell_ridge_law is not None:
+            return self.cell_ridge_law
         return self.operator.spread(self._single())
 
     @property
@@ -144,6 +150,8 @@ class Solution:
         return self.operator.policy is None or self.operator.ratio == "state_action"
 
     def _show(self, state_law: Floats) -> Floats:
+        if self._over_cells and self.cell_ridge_law is not None:
+            return self.cell_ridge_law
         return self.operator.spread(state_law) if self._over_cells else state_law
 
     def _single(self) -> Floats:
@@ -197,6 +205,9 @@ class Solution:
             return None
         reward = np.where(self._known_reward, self.operator.reward, 0.0)
         identified = 1.0 - float(self.cell_law @ self._unknown_weight)
+        if self.cell_ridge_law is not None:
+            # Weights of logged actions need not average to 1 under the law: the value is their mean.
+            identified += float(self.cell_law.sum() - self.state_law.sum())
         return float(self.cell_law @ reward) / identified if identified > 0 else math.nan
 
     @cached_property
@@ -215,11 +226,25 @@ class Solution:
         """V over states: discounted values (1 / (1 - gamma) scale), or the bias function at gamma = 1."""
         from lingendice.solvers.adjoint import solve_adjoint
 
+        if self.ridge > 0.0:
+            return self._ridge_values()
         if len(self.state_laws) > 1:
             raise SeveralLaws("the bias function is not unique: the chain has several recurrent classes")
         return solve_adjoint(
             self.operator.chain, self.gamma, self._mean_reward, self._single(), self.tol, self.threads
         )
+
+    def _ridge_values(self) -> Floats:
+        """The adjoint of the regularised system, on the scale of the exact one."""
+        from lingendice.solvers.ridge import RidgeSystem
+
+        system = RidgeSystem(self.operator, self.ridge)
+        value = float(self.value or 0.0)
+        surplus = np.where(self._known_reward, self._filled_reward - value, 0.0)
+        by_row = surplus if system.over_cells else self.operator.gather(surplus)
+        values = system.adjoint(by_row, self.tau[system.seen] > 0, self.tol).values
+        # These are worth relative to the value: its own discounted sum is put back.
+        return values if self.gamma == 1.0 else values + value / (1.0 - self.gamma)
 
     @cached_property
     def q_values(self) -> Floats:
@@ -230,12 +255,12 @@ class Solution:
 
     @cached_property
     def gap(self) -> float | None:
-        """Primal-dual gap of the value: 0 up to rounding proves it; None where no reward is known.
+        """Primal-dual gap of the value: 0 up to rounding proves it; None without rewards or with a ridge.
 
         The value is the optimum of a linear program over laws; V, raised until it is feasible, bounds
         it from above: gap = (1 - gamma) mu0 V + max(r + gamma P V - V) - value.
         """
-        if self.value is None or self.state_law is None or len(self.state_laws) > 1:
+        if self.value is None or self.state_law is None or len(self.state_laws) > 1 or self.ridge > 0.0:
             return None
         v = self.state_values
         excess = self._mean_reward + self.gamma * self.operator.chain.pull(v) - v
@@ -285,6 +310,7 @@ class Solution:
             "gamma": self.gamma,
             "method": self.method,
             "reason": self.reason,
+            "ridge": self.ridge,
             "ratio": self.operator.ratio,
             "n_states": counts.n_states,
             "n_actions": counts.n_actions,
@@ -321,6 +347,8 @@ class Solution:
             ("data", repr(counts)),
         ]
         rows.append(("gamma", f"{self.gamma:g}"))
+        if self.ridge > 0.0:
+            rows.append(("ridge", f"{self.ridge:.1e}"))
         if self.state_law is None:
             rows.append(("laws", f"{len(self.state_laws)}, one for each recurrent class (sol.laws)"))
         else:

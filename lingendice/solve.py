@@ -82,7 +82,8 @@ def solve(
         Law of the first state. Default: the logged first states where episodes are known; else uniform
         for a chain at gamma < 1. At gamma = 1 it matters only to chains with several recurrent classes.
     ratio
-        ``"state_action"`` (default with a policy) or ``"state"``.
+        ``"state_action"`` or ``"state"``. Default: ``"state"`` where the behaviour is cloned automatically
+        (see ``clone``), else ``"state_action"``.
     leak
         What happens past a cell that was reached but never seen leaving: ``"restart"`` from the law
         ``restart``, ``"absorb"`` (gamma < 1; gives ``value_bounds``), or ``"error"``.
@@ -96,10 +97,18 @@ def solve(
     terminal
         Terminal transitions are ``"absorb"``-ed at zero reward (default for gamma < 1) or
         ``"restart"`` from the initial law (default for gamma = 1).
+    ridge
+        Weight eps of ``E_p (tau - 1)^2`` beside the squared residual; 0 solves the equation exactly.
+        ``"auto"``: 1 / N, lowered while it is seen to bias the value. Default: 0 without a policy or with
+        a ``method`` or ``leak`` that asks for the exact equation, else ``"auto"``.
     clone
-        Strength c of shrinking the cloned behaviour toward the target, for ``ratio="state"``.
+        How the behaviour is cloned for ``ratio="state"``: ``"auto"`` divides the target by each action's
+        chance of having been seen; a number c shrinks the clone toward the target. Default: ``"auto"``
+        where ``ratio`` is not ``"state_action"`` and ``unseen`` and ``behaviour`` are left to the library,
+        under the same terms as ``ridge``.
     smoothing
-        Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, law).
+        Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, law), or ``"auto"``
+        for the weight of highest marginal likelihood. Default: none.
     reward_range
         (lowest, highest) possible reward, for ``value_bounds``; default the range seen.
     method
@@ -137,9 +146,7 @@ def solve(
             solution = solve_small(data, gamma, tol, started)
             if solution is not None:
                 return solution
-    _refuse_unavailable(
-        ridge, features, dual_features, divergence, penalty, normalise, bound, device, warm_start
-    )
+    _refuse_unavailable(features, dual_features, divergence, penalty, normalise, bound, device, warm_start)
     require_choice("method", method, METHODS)
     require_number("seed", seed)
     on_interrupt = _read_options(options)
@@ -152,6 +159,10 @@ def solve(
         started=started,
     )
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+    exact = policy is None or leak != "restart" or method != "auto"
+    strength = _ridge_strength(ridge, exact)
+    if clone is None and not exact and behaviour is None and unseen == "auto" and ratio != "state_action":
+        clone = "auto"
     choices = Choices(
         gamma=require_gamma(gamma),
         policy=policy,
@@ -166,9 +177,11 @@ def solve(
         clone=clone,
         smoothing=smoothing,
     )
-    solution = _run(
-        compose(counts, choices), initial is not None, method, controls, _reward_range(reward_range)
-    )
+    bounds = _reward_range(reward_range)
+    if strength == 0.0:
+        solution = _run(compose(counts, choices), initial is not None, method, controls, bounds)
+    else:
+        solution = _run_ridge(counts, choices, strength, controls, bounds)
     if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
         raise Interrupted(solution)
     return solution
@@ -215,6 +228,53 @@ def _run(
     )
     _mind_the_leak(solution)
     return solution
+
+
+def _run_ridge(
+    counts: Counts,
+    choices: Choices,
+    strength: float | None,
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+) -> Solution:
+    from lingendice.auto import fit_automatically
+
+    operator, fit = fit_automatically(counts, choices, strength, 1.0, controls)
+    law, outcome = fit.row_law, fit.outcome
+    cell_law = law if fit.system.over_cells else operator.spread(law)
+    state_law = law.reshape(operator.n_states, -1).sum(axis=1)
+    solution = Solution(
+        status=_status(outcome, several=False),
+        gamma=operator.gamma,
+        method=outcome.method,
+        reason=outcome.reason,
+        state_law=state_law,
+        state_laws=(state_law,),
+        residual=float(np.abs(operator.residual(cell_law)).sum()),
+        error=outcome.error,
+        error_kind=outcome.error_kind,
+        condition=None,
+        n_iter=outcome.n_iter,
+        seconds=controls.elapsed(),
+        tol=controls.tol,
+        source=operator,
+        reward_range=reward_range,
+        threads=controls.threads,
+        ridge=fit.system.ridge,
+        cell_ridge_law=cell_law,
+    )
+    _mind_the_leak(solution)
+    return solution
+
+
+def _ridge_strength(ridge: float | str | None, exact: bool) -> float | None:
+    """The weight of the ridge; None where it is to be chosen from the data."""
+    if ridge is None:
+        return 0.0 if exact else None
+    if isinstance(ridge, str):
+        require_choice("ridge", ridge, ("auto",))
+        return None
+    return require_number("ridge", ridge)
 
 
 def _status(outcome: Outcome, several: bool) -> Status:
@@ -289,7 +349,6 @@ def _read_options(options: dict[str, Any] | None) -> str:
 
 
 def _refuse_unavailable(
-    ridge: Any,
     features: Any,
     dual_features: Any,
     divergence: str,
@@ -300,8 +359,6 @@ def _refuse_unavailable(
     warm_start: Any,
 ) -> None:
     exact = "leave it out: the exact tabular answer does not depend on it"
-    if ridge is not None and ridge != 0:
-        raise NotAvailableYet("ridge", "leave it out for the exact (ridge 0) answer, or use smoothing=")
     if features is not None or dual_features is not None:
         raise NotAvailableYet("features / dual_features", "leave them out for the tabular answer")
     if divergence != "chi2":
