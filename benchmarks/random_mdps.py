@@ -66,7 +66,7 @@ class Problem:
         rng = np.random.default_rng(seed)
         n, k = self.reward.shape
         steps = _Draw(self.kernel)
-        acting = _Draw(np.concatenate([law for law in self.behaviours]))
+        acting = _Draw(np.concatenate(self.behaviours))
         which = np.arange(self.episodes) % len(self.behaviours)
         state = _Draw(self.initial[None])(np.zeros(self.episodes, dtype=int), rng)
         columns = []
@@ -170,9 +170,7 @@ def draw(number: int, rng: np.random.Generator) -> Problem:
     visits, steps = float(rng.choice([2, 5, 20, 60])), int(rng.choice([20, 100]))
     episodes = min(max(4, int(visits * n / steps)), 20_000 // steps)
     gamma = (1.0, 0.95, 0.99)[(number // 2) % 3]
-    return Problem(
-        name, family, kind, kernel, reward, initial, target, behaviours, gamma, episodes, steps
-    )
+    return Problem(name, family, kind, kernel, reward, initial, target, behaviours, gamma, episodes, steps)
 
 
 def problem(number: int, salt: int) -> Problem:
@@ -223,7 +221,8 @@ def summary(records: list[dict]) -> tuple[dict, str]:
         against = [f"{row['default_wins']} / {row['ties']} / {row['default_losses']}",
                    str(row["default_worse_by_more_than_allowed"]), f"{row['largest_loss']:+.2f}"]  # fmt: skip
         lines.append(
-            [name, f"{row['mean_ln_mse']:.2f}", f"{share:.0%}"] + (["", "", ""] if name == "default" else against)
+            [name, f"{row['mean_ln_mse']:.2f}", f"{share:.0%}"]
+            + (["", "", ""] if name == "default" else against)
         )
     header = ["method", "mean ln MSE", "share of squared bias in MSE", "default wins / ties (0.1) / loses",
               f"default worse by > {ALLOWED}", "largest loss"]  # fmt: skip
@@ -247,7 +246,13 @@ def main() -> None:
         )  # fmt: skip
         ours = methods["default"]
         rows.append(
-            [str(number), drawn.name, drawn.behaviour_kind, f"{drawn.gamma:g}", f"{drawn.episodes} x {drawn.steps}"]
+            [
+                str(number),
+                drawn.name,
+                drawn.behaviour_kind,
+                f"{drawn.gamma:g}",
+                f"{drawn.episodes} x {drawn.steps}",
+            ]
             + [f"{ours['ln_mse']:.2f} ± {ours['ln_mse_se']:.2f}", f"{ours['bias']:+.4f}", f"{ours['sd']:.4f}"]
             + [f"{methods[name]['ln_mse']:.2f}" for name in methods if name != "default"]
         )
@@ -260,8 +265,8 @@ def main() -> None:
         "random_mdps",
         {"salt": given.salt, "logs": given.logs, "seconds": time.perf_counter() - started,
          "versus": versus, "mdps": records},
-        f"# Random MDPs: the default of solve\n\n{given.mdps} MDPs, {given.logs} logs each; natural log of the "
-        "mean squared error of the value. Bias and standard deviation are of the default.\n\n"
+        f"# Random MDPs: the default of solve\n\n{given.mdps} MDPs, {given.logs} logs each; natural log of "
+        "the mean squared error of the value. Bias and standard deviation are of the default.\n\n"
         f"{text}\n\n{table(header, rows)}",
     )  # fmt: skip
 

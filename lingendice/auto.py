@@ -10,7 +10,7 @@ worth), one adjoint solve for each ridge tried:
 2. Rows of cloned weights that sum to 1 bias rarely visited states toward the behaviour; free rows
    (:func:`lingendice.cloning.free_rows`) do not, at the price of noise. With d the first-order change of
    the value from one to the other and s its standard error (a sum of independent terms, one a state), the
-   rows move by the positive-part James-Stein share (1 - s^2 / d^2)+.
+   rows move by the share d^2 / (d^2 + s^2), the one of least mean squared error were d the bias.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lingendice.solvers.ridge import RidgeFit, RidgeSystem
 
 LEAST_RIDGE = 1e-9
 WITHOUT_REWARD = 1e-5
-ROUGH = 1e-7
+ROUGH = 1e-5
 """Relative accuracy of the solves that only serve a decision."""
 
 
@@ -143,7 +143,7 @@ def _reward_squares(counts: Counts) -> Floats:
 
 
 def _row_freedom(operator: EmpiricalOperator, counts: Counts, choices: Choices, judged: Judged) -> float:
-    """Share of the way from rows that sum to 1 to free rows: positive-part James-Stein."""
+    """Share of the way from rows that sum to 1 to free rows: bias^2 / (bias^2 + variance)."""
     free, _ = effective_policy(counts, choices._replace(row_freedom=1.0))
     if free is None or operator.policy is None:
         return 0.0
@@ -152,4 +152,4 @@ def _row_freedom(operator: EmpiricalOperator, counts: Counts, choices: Choices, 
     law = judged.cell_law.reshape(free.shape).sum(axis=1)
     change = law * ((free - operator.policy) * gain).sum(axis=1)
     squared, noise = float(change.sum()) ** 2, float((change**2).sum())
-    return 1.0 - noise / squared if squared > noise else 0.0
+    return squared / (squared + noise) if squared > 0.0 else 0.0

@@ -61,10 +61,11 @@ def fit_behaviour(seen: Floats, target: Floats) -> Floats:
 
 def weights_of_seen(seen: Floats, target: Floats, behaviour: Floats) -> Floats:
     """pi(a|s) / P(a seen in n(s) visits) for seen actions, 0 for others."""
-    visits = seen.sum(axis=1, keepdims=True)
-    missed = visits * np.log1p(-np.minimum(behaviour, 1.0 - 1e-12))
-    chance = -np.expm1(missed)
-    weights: Floats = np.divide(target, chance, out=np.zeros_like(target), where=(seen > 0) & (chance > 0))
+    state, action = np.nonzero(seen)
+    visits = seen.sum(axis=1)[state]
+    chance = -np.expm1(visits * np.log1p(-np.minimum(behaviour[state, action], 1.0 - 1e-12)))
+    weights = np.zeros_like(target)
+    weights[state, action] = target[state, action] / chance
     return weights
 
 

@@ -283,7 +283,9 @@ def with_fitted_behaviour(counts: Counts, choices: Choices) -> Choices:
     """Fit the behaviour once for all operators that are composed from these choices."""
     from lingendice.cloning import fit_behaviour
 
-    if choices.clone != "auto" or choices.behaviour is not None or counts.n_actions is None:
+    if choices.clone != "auto" or choices.behaviour is not None or choices.policy is None:
+        return choices
+    if counts.n_actions is None or counts.count.size == 0:
         return choices
     target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
     seen = counts.cell_count.reshape(target.shape).astype(float)

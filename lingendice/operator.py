@@ -192,8 +192,8 @@ class EmpiricalOperator:
         choose.eliminate_zeros()
         mixed = choose @ self._weights
         keep = self.gather(self.keep)
-        # Rows of a normalised policy may sum to a little more than 1 by rounding.
-        keep = np.where((keep > 1.0) & (keep < 1.0 + 1e-12), 1.0, keep)
+        # An average of shares, rounded; automatically cloned weights may truly total more than 1.
+        keep = np.where(keep < 1.0 + 1e-12, np.minimum(keep, 1.0), keep)
         out = (
             np.stack([self.gather(column) for column in self.out.T], axis=1)
             if self.out.size

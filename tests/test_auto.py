@@ -136,3 +136,23 @@ def test_a_known_behaviour_may_serve_the_clone():
     often = visits > 15
     assert np.allclose(cloned.operator.policy[often], mdp.policy[often], atol=1e-3)
     assert not np.allclose(plain.operator.policy[often], mdp.policy[often], atol=1e-3)
+
+
+def test_nothing_to_learn_from_is_said_as_ever():
+    with pytest.raises(ValueError, match="no transitions"):
+        lg.solve(lg.Counts.empty(3, 2), policy=np.full((3, 2), 0.5))
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_terminal_states(gamma):
+    """Two-step episodes; the default agrees with what is plain to see."""
+    n = 200
+    action = np.random.default_rng(0).integers(2, size=2 * n)
+    counts = lg.Counts.from_transitions(
+        np.tile([0, 1], n), np.tile([1, 1], n), action, 1.0 * action,
+        np.repeat(np.arange(n), 2), terminal=np.tile([False, True], n),
+    )  # fmt: skip
+    solution = lg.solve(counts, gamma, policy=np.array([[0.2, 0.8], [0.5, 0.5]]))
+    expected = (0.8 + 0.5) / 2 if gamma == 1.0 else 0.1 * (0.8 + 0.9 * 0.5)
+    assert solution.value == pytest.approx(expected, abs=2e-3)
+    assert solution.terminal_mass == pytest.approx(0.81 if gamma < 1 else 0.0, abs=2e-3)

@@ -46,7 +46,9 @@ class RidgeSystem:
         n_hubs = rows.law.shape[0]
         # Cells never seen leaving take one step to their hubs: fold that step into the hubs.
         unseen_out = np.where(rows.visits > 0, 0.0, rows.spread)[:, None] * rows.out
-        onward = _sum_groups(rows.group, unseen_out, operator.n_states)
+        onward = unseen_out.reshape(operator.n_states, rows.visits.size // operator.n_states, n_hubs).sum(
+            axis=1
+        )
         self._unseen_onward = onward
         self._hub_inverse = np.linalg.inv(np.eye(n_hubs) - self.gamma * (rows.law @ onward))
         kept = rows.kernel[self.seen]
@@ -54,15 +56,18 @@ class RidgeSystem:
         out = (rows.out[self.seen] + self.gamma * (kept @ onward)) @ self._hub_inverse
         self._spread = rows.spread[self.seen]
         self._group = rows.group[self.seen]
+        self._hub_out = np.ascontiguousarray((out * self.q[:, None]).T)
+        self._hub_law = np.ascontiguousarray(rows.law[:, self._group] * (self._spread / self.q))
         wide = np.int32 if operator.n_states < 2**31 - 1 else np.int64
+        kept.data = kept.data * np.repeat(self.q, np.diff(kept.indptr))
         self._arrays = (
             kept.indptr.astype(np.int64),
             kept.indices.astype(wide),
-            kept.data * np.repeat(self.q, np.diff(kept.indptr)),
+            kept.data,
             self._group.astype(wide),
             self._spread / self.q,
-            np.ascontiguousarray((out * self.q[:, None]).T),
-            np.ascontiguousarray(rows.law[:, self._group] * (self._spread / self.q)),
+            self._hub_out,
+            self._hub_law,
             self.gamma,
             np.empty(operator.n_states),
         )
@@ -227,7 +232,7 @@ class RidgeSystem:
         values = np.zeros(rows.visits.size)
         values[self.seen] = z / self.q
         unseen = rows.visits == 0
-        values[unseen] = self.gamma * (rows.out[unseen] @ (self._hub_inverse @ (self._arrays[6] @ z)))
+        values[unseen] = self.gamma * (rows.out[unseen] @ (self._hub_inverse @ (self._hub_law @ z)))
         return RidgeAdjoint(z, self.operator.gather(values) if self.over_cells else values)
 
 
@@ -266,7 +271,7 @@ class RidgeFit(NamedTuple):
         law[system.seen] = self.y * system.q
         unseen = np.flatnonzero((rows.visits == 0) & (rows.spread > 0))
         if unseen.size:
-            to_hubs = system._arrays[5] @ self.y
+            to_hubs = system._hub_out @ self.y
             initial = 0.0 if system.operator.initial is None else (1.0 - gamma) * system.operator.initial
             arriving = gamma * (rows.kernel.T @ law + to_hubs @ rows.law) + initial
             law[unseen] = rows.spread[unseen] * arriving[rows.group[unseen]]
@@ -322,9 +327,3 @@ def _cell_kernel(operator: EmpiricalOperator) -> Any:
     scale = np.divide(operator.keep, operator.total, out=np.zeros(operator.n_cells), where=operator.total > 0)
     data = operator.weight * np.repeat(scale, np.diff(operator.indptr))
     return csr_array((data, operator.indices, operator.indptr), shape=(operator.n_cells, operator.n_states))
-
-
-def _sum_groups(group: NDArray[np.int64], rows: Floats, n_groups: int) -> Floats:
-    totals = np.zeros((n_groups, rows.shape[1]))
-    np.add.at(totals, group, rows)
-    return totals
