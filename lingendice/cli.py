@@ -306,17 +306,16 @@ def _print_heaviest(solution: Solution, labels: dict[str, list[str]]) -> None:
 def _print_demo(result: DemoResult) -> None:
     title = f"Value of the target policy from {result.n_transitions:,} logged steps of another"
     table = Table(title=title, box=SIMPLE_HEAVY)
-    for heading in ("gamma", "truth", "estimate", "error", "log average", "leak", "eff. sample", "seconds"):
+    for heading in ("gamma", "truth", "estimate", "95 % interval", "log average", "leak", "seconds"):
         table.add_column(heading, justify="right")
     for row in result.rows:
         table.add_row(
             f"{row.gamma:g}",
             f"{row.truth:.4f}",
             f"[bold]{row.estimate:.4f}[/bold]",
-            f"{row.estimate - row.truth:+.4f}",
+            f"{row.low:.4f} .. {row.high:.4f}",
             f"{row.naive:.4f}",
             f"{row.leak:.2%}",
-            f"{row.effective_sample_size:,.0f}",
             f"{row.seconds:.3f}",
         )
     Console().print(table)

@@ -29,9 +29,11 @@ class DemoRow:
     gamma: float
     truth: float
     estimate: float
+    low: float
+    """Ends of the 95 % interval."""
+    high: float
     naive: float
     leak: float
-    effective_sample_size: float
     seconds: float
     status: str
     converged: bool
@@ -72,41 +74,42 @@ def run_demo(
     rows = []
     for gamma in GAMMAS:
         solution = _solve(counts, gamma, trained.target)
+        interval = solution.interval(0.95)
         rows.append(
             DemoRow(
                 gamma=gamma,
                 truth=taxi.policy_value(trained.target, gamma),
                 estimate=_number(solution.value),
+                low=interval.low,
+                high=interval.high,
                 naive=_average_reward_of_log(log.reward.reshape(n_episodes, n_steps), gamma),
                 leak=solution.leak,
-                effective_sample_size=_number(solution.effective_sample_size),
                 seconds=solution.seconds,
                 status=solution.status.value,
                 converged=solution.converged,
             )
         )
-    exact = taxi.stationary_law(trained.target, GAMMAS[-1])[:, None] * trained.target
     return DemoResult(
         rows=tuple(rows),
         n_transitions=log.state.size,
-        frequency=counts.data_law,
+        frequency=solution.data_law,
         tau=solution.tau,
         stationary=solution.stationary,
-        true_stationary=exact.ravel(),
+        true_stationary=taxi.stationary_law(trained.target, GAMMAS[-1]),
     )
 
 
 def _count(log: taxi.TaxiLog, part: slice) -> lg.Counts:
     return lg.Counts.from_transitions(
         log.state[part], log.next_state[part], action=log.action[part], reward=log.reward[part],
-        episode=log.episode[part], n_states=taxi.N_STATES, n_actions=taxi.N_ACTIONS,
+        episode=log.episode[part], n_states=taxi.N_STATES, n_actions=taxi.N_ACTIONS, keep_episodes=True,
     )  # fmt: skip
 
 
 def _solve(counts: lg.Counts, gamma: float, policy: NDArray[np.float64]) -> lg.Solution:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lg.LeakWarning)  # the table shows the leak
-        return lg.solve(counts, gamma, policy=policy, initial=taxi.initial_law(), ratio="state_action")
+        return lg.solve(counts, gamma, policy=policy, initial=taxi.initial_law())
 
 
 def _number(value: float | None) -> float:
@@ -152,6 +155,12 @@ def _draw_values(axes: Any, result: DemoResult) -> None:
     )
     for shift, (label, values, colour) in enumerate(kinds):
         bars = axes.bar(place + 0.27 * (shift - 1), values, width=0.25, label=label, color=colour)
+        if label == "estimate":
+            ends = [
+                [row.estimate - row.low for row in result.rows],
+                [row.high - row.estimate for row in result.rows],
+            ]
+            axes.errorbar(place, values, yerr=ends, fmt="none", ecolor="black", capsize=4)
         axes.bar_label(bars, fmt="%.3f", fontsize=8, padding=2)
     axes.set_xticks(place, [f"gamma = {row.gamma:g}" for row in result.rows])
     axes.axhline(0, color="black", linewidth=0.6)
@@ -178,6 +187,6 @@ def _draw_law(axes: Any, result: DemoResult) -> None:
     axes.plot([lowest, highest], [lowest, highest], color="black", linewidth=0.8)
     axes.set_xlim(lowest, highest * 1.3)
     axes.set_ylim(lowest, highest * 1.3)
-    axes.set_xlabel("true stationary mass of a cell")
+    axes.set_xlabel("true stationary mass of a state")
     axes.set_ylabel("estimated from the log")
     axes.set_title(f"Stationary law, gamma = {result.rows[-1].gamma:g}")
