@@ -161,7 +161,7 @@ def _draw_values(axes: Any, result: DemoResult) -> None:
                 [row.high - row.estimate for row in result.rows],
             ]
             axes.errorbar(place, values, yerr=ends, fmt="none", ecolor="black", capsize=4)
-        axes.bar_label(bars, fmt="%.3f", fontsize=8, padding=2)
+        axes.bar_label(bars, fmt="%.3f", fontsize=8, padding=16 if label == "estimate" else 2)
     axes.set_xticks(place, [f"gamma = {row.gamma:g}" for row in result.rows])
     axes.axhline(0, color="black", linewidth=0.6)
     axes.margins(y=0.15)
