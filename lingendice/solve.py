@@ -16,8 +16,11 @@ from lingendice.operator import EmpiricalOperator
 from lingendice.parallel import resolve_threads
 from lingendice.solution import Interrupted, Solution, Status
 from lingendice.solvers.iterate import Controls, Outcome, Stop
+from lingendice.solvers.linear_choices import DIVERGENCE_NAMES, LinearChoices
 
-METHODS = ("auto", "gth", "elimination", "gauss-seidel", "aggregation")
+METHODS = (
+    "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "svrg", "sgd",
+)  # fmt: skip
 LEAK_WARNING = 0.01
 
 
@@ -43,7 +46,7 @@ def solve(
     smoothing: float | tuple[float, ArrayLike] | str | None = None,
     features: Any = None,
     dual_features: Any = None,
-    divergence: str = "chi2",
+    divergence: Any = "chi2",
     penalty: float = 1.0,
     normalise: str = "penalty",
     bound: float | None = None,
@@ -102,9 +105,21 @@ def solve(
         Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, law).
     reward_range
         (lowest, highest) possible reward, for ``value_bounds``; default the range seen.
+    features, dual_features
+        Features of tau (nonnegative) and f, one row a cell: an array, a sparse matrix, or what a builder of
+        :mod:`lingendice.features` returns. ``dual_features`` defaults to ``features``. tau = features @ w,
+        w >= 0, then minimises GenDICE's objective instead of solving the equation exactly.
+    divergence, penalty, normalise
+        The objective's divergence (a name or an object of :mod:`lingendice.divergences`), the weight of its
+        penalty on E_p tau - 1, or ``normalise="self"`` to impose it. The tabular answer depends on none.
+    bound
+        The paper's C: 0 <= w <= C and |w_f| <= C.
+    ridge
+        Weight of 1/2 E_p (tau - 1)^2 in the objective.
     method
         ``"auto"``, or ``"gth"`` (dense elimination), ``"elimination"`` (sparse), ``"gauss-seidel"``,
-        ``"aggregation"``.
+        ``"aggregation"`` for the exact equation; ``"convex"``, ``"extragradient"``, ``"svrg"``, ``"sgd"`` for
+        GenDICE's saddle point, which stop at a primal-dual gap of ``tol`` (``sol.gap``).
     tol
         L1 error of the law for gamma < 1; entrywise relative error for iterations at gamma = 1.
     max_iter, time_limit
@@ -112,7 +127,8 @@ def solve(
     progress
         Show a line on standard error during long work.
     options
-        ``{"on_interrupt": "return"}`` returns the best so far on Ctrl-C instead of raising.
+        ``{"on_interrupt": "return"}`` returns the best so far on Ctrl-C instead of raising. For
+        ``method="sgd"``: ``batch``, ``step_scale``, ``first_epoch``, ``average``.
 
     Returns
     -------
@@ -137,12 +153,26 @@ def solve(
             solution = solve_small(data, gamma, tol, started)
             if solution is not None:
                 return solution
-    _refuse_unavailable(
-        ridge, features, dual_features, divergence, penalty, normalise, bound, device, warm_start
-    )
     require_choice("method", method, METHODS)
     require_number("seed", seed)
-    on_interrupt = _read_options(options)
+    linear = LinearChoices(
+        features,
+        dual_features,
+        divergence,
+        penalty,
+        normalise,
+        bound,
+        ridge,
+        method,
+        seed,
+        warm_start,
+        options,
+    )
+    if not linear.is_asked:
+        _refuse_unavailable(ridge, divergence, penalty, normalise, warm_start)
+    if device != "cpu":
+        raise NotAvailableYet(f"device={device!r}", 'use device="cpu"')
+    on_interrupt = _read_options(options, linear.is_asked)
     controls = Controls(
         tol=_positive("tol", tol),
         max_iter=None if max_iter is None else int(_positive("max_iter", max_iter)),
@@ -166,9 +196,14 @@ def solve(
         clone=clone,
         smoothing=smoothing,
     )
-    solution = _run(
-        compose(counts, choices), initial is not None, method, controls, _reward_range(reward_range)
-    )
+    operator = compose(counts, choices)
+    if linear.is_asked:
+        from lingendice.solvers.linear import solve_linear
+
+        solution: Solution = solve_linear(operator, linear, controls, _reward_range(reward_range))
+        _mind_the_leak(solution)
+    else:
+        solution = _run(operator, initial is not None, method, controls, _reward_range(reward_range))
     if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
         raise Interrupted(solution)
     return solution
@@ -280,39 +315,22 @@ def _reward_range(given: tuple[float, float] | None) -> tuple[float, float] | No
     return low, high
 
 
-def _read_options(options: dict[str, Any] | None) -> str:
+def _read_options(options: dict[str, Any] | None, others_allowed: bool) -> str:
     known = {"on_interrupt": "raise"} | (options or {})
     unknown = sorted(set(known) - {"on_interrupt"})
-    if unknown:
+    if unknown and not others_allowed:
         raise ValueError(f"options has no entry {unknown[0]!r} for this method; known: 'on_interrupt'")
     return require_choice("options['on_interrupt']", known["on_interrupt"], ("raise", "return"))
 
 
-def _refuse_unavailable(
-    ridge: Any,
-    features: Any,
-    dual_features: Any,
-    divergence: str,
-    penalty: float,
-    normalise: str,
-    bound: float | None,
-    device: str,
-    warm_start: Any,
-) -> None:
-    exact = "leave it out: the exact tabular answer does not depend on it"
+def _refuse_unavailable(ridge: Any, divergence: Any, penalty: float, normalise: str, warm_start: Any) -> None:
+    """Check what the exact tabular answer does not depend on, and refuse what it cannot give."""
     if ridge is not None and ridge != 0:
-        raise NotAvailableYet("ridge", "leave it out for the exact (ridge 0) answer, or use smoothing=")
-    if features is not None or dual_features is not None:
-        raise NotAvailableYet("features / dual_features", "leave them out for the tabular answer")
-    if divergence != "chi2":
-        raise NotAvailableYet(f"divergence={divergence!r}", exact)
-    if require_number("penalty", penalty) != 1.0:
-        raise NotAvailableYet("penalty", exact)
-    if normalise != "penalty":
-        raise NotAvailableYet(f"normalise={normalise!r}", exact)
-    if bound is not None:
-        raise NotAvailableYet("bound", exact)
+        raise NotAvailableYet("ridge", 'leave it out for the exact (ridge 0) answer, or use method="convex"')
+    if isinstance(divergence, str):
+        require_choice("divergence", divergence, DIVERGENCE_NAMES)
+    if require_number("penalty", penalty) == 0.0:
+        raise ValueError("penalty must be positive: without it tau = 0 is a solution at gamma=1")
+    require_choice("normalise", normalise, ("penalty", "self"))
     if warm_start is not None:
         raise NotAvailableYet("warm_start", "leave it out: exact solvers need no start")
-    if device != "cpu":
-        raise NotAvailableYet(f"device={device!r}", 'use device="cpu"')
