@@ -30,7 +30,7 @@ def maximise_dual(problem: RatioProblem, w: Floats, near: Floats | None) -> Best
         v = np.asarray(problem.dual_features.adjoint(inflow - mass))
         return Best(v, 0.5 * float(v @ v), "exact")
     if isinstance(divergence, Wasserstein) and divergence.gradient_penalty is not None:
-        return _box_newton(problem, mass, inflow - mass, near)
+        return _box_newton(problem, mass, inflow - mass, _quasi_newton(problem, mass, inflow - mass, near))
     tabular = isinstance(problem.dual_features, Tabular)
     if isinstance(divergence, PolyhedralMetric) or (isinstance(divergence, TotalVariation) and not tabular):
         return _linear_program(problem, inflow - mass)
@@ -130,6 +130,23 @@ def _box_newton(problem: RatioProblem, mass: Floats, residual: Floats, near: Flo
     slope, _ = _slope_and_curvature(problem, mass, pull, v)
     bound = min(bound, level + float(np.maximum(slope * (box - v), slope * (-box - v)).sum()))
     return Best(v, bound, "bound")
+
+
+def _quasi_newton(problem: RatioProblem, mass: Floats, residual: Floats, near: Floats | None) -> Floats:
+    """A point near the inner maximum where the curvature vanishes on whole regions: L-BFGS in the box."""
+    from scipy.optimize import minimize
+
+    box = problem.dual_box
+    pull = np.asarray(problem.dual_features.adjoint(residual))
+
+    def loss(v: Floats) -> tuple[float, Floats]:
+        slope, _ = _slope_and_curvature(problem, mass, pull, v)
+        return problem._dual_cost(mass, problem.dual_features.apply(v), v) - float(pull @ v), -slope
+
+    start = np.zeros(box.size) if near is None else np.clip(near, -box, box)
+    limits = np.column_stack([-box, box])
+    options = {"maxiter": 2000, "ftol": 1e-15, "gtol": 1e-12}
+    return np.asarray(minimize(loss, start, jac=True, method="L-BFGS-B", bounds=limits, options=options).x)
 
 
 def _slope_and_curvature(problem: RatioProblem, mass: Floats, pull: Floats, v: Floats) -> tuple[Floats, Any]:

@@ -97,8 +97,8 @@ def sparse_move(indptr, indices, data, x, scale, step, weights, sums, since, t):
     """weights += scale step row, each coordinate's lazy sum brought up to step t first."""
     for k in range(indptr[x], indptr[x + 1]):
         j = indices[k]
-        sums[j] += weights[j] * (t - since[j])
-        since[j] = t
+        sums[j] += weights[j] * (t + 1 - since[j])
+        since[j] = t + 1
         weights[j] += scale * step[j] * data[k]
 
 

@@ -292,53 +292,69 @@ def _by_linear_programs(problem: RatioProblem, tol: float) -> SaddleSolver:
     value(s) is convex with the multiplier of N = s as its slope: each program adds a cut, and the best s
     under the cuts is where the next one is solved. Where the residual can vanish the first program ends it.
     """
-    cuts: list[tuple[float, float, float]] = []
+    cuts: list[_Cut] = []
     best, level, history = None, 1.0, []
     for n_iter in range(1, MOST_STEPS):
         solved = _linear_program(problem, level)
         if solved is None:
             break
-        w, v, value, slope = solved
-        u = level - 1.0
-        cuts.append((level, value, slope))
-        outcome = certified(problem, w, v, u, tol, "convex", n_iter)
+        w, cut = solved
+        cuts.append(cut)
+        following, v = _best_level(cuts, problem.penalty)
+        if problem.self_normalised:
+            v = cut.v
+        outcome = certified(problem, w, v, following - 1.0, tol, "convex", n_iter)
         history.append(outcome.gap.value)
         if best is None or outcome.gap.value < best.gap.value:
             best = outcome
         command = yield Step(n_iter, best.gap.value)
         if best.gap.value <= tol or problem.self_normalised or command is not None:
             break
-        following = _best_level(cuts, problem.penalty)
         if abs(following - level) < 1e-15:
             break
         level = following
     if best is None:
         yield Step(0, math.inf)
-        best = certified(
-            problem, problem.start(), np.zeros(problem.dual_features.n_features), 0.0, tol, "convex", 0
-        )
+        zero = np.zeros(problem.dual_features.n_features)
+        best = certified(problem, problem.start(), zero, 0.0, tol, "convex", 0)
     best.history = tuple(history)
     best.n_iter = len(history)
     return best
 
 
-def _best_level(cuts: list[tuple[float, float, float]], penalty: float) -> float:
-    """argmin over s of max over cuts (value + slope (s - level)) + penalty/2 (s - 1)^2: try every corner."""
-    at = np.array([cut[0] for cut in cuts])
-    value = np.array([cut[1] for cut in cuts])
-    slope = np.array([cut[2] for cut in cuts])
-    candidates = list(1.0 - slope / penalty) if penalty > 0 else list(at)
-    for first in range(len(cuts)):
-        for second in range(first):
-            if slope[first] != slope[second]:
-                offset = value - slope * at
-                candidates.append((offset[second] - offset[first]) / (slope[first] - slope[second]))
-    s = np.maximum(np.array(candidates), 1e-9)
-    heights = (value + slope * (s[:, None] - at)).max(axis=1) + 0.5 * penalty * (s - 1.0) ** 2
-    return float(s[int(np.argmin(heights))])
+class _Cut(NamedTuple):
+    """value(s) >= value + slope (s - level), proven by the dual v."""
+
+    level: float
+    value: float
+    slope: float
+    v: Floats
 
 
-def _linear_program(problem: RatioProblem, level: float) -> tuple[Floats, Floats, float, float] | None:
+def _best_level(cuts: list[_Cut], penalty: float) -> tuple[float, Floats]:
+    """argmin over s of max over cuts + penalty/2 (s - 1)^2 (every corner is tried), and the dual that proves it.
+
+    At a corner that dual is the mixture of two cuts whose slope balances the penalty's.
+    """
+    at, value, slope = (np.array([cut[k] for cut in cuts]) for k in range(3))
+    offset = value - slope * at
+    corners = [(1.0 - slope[i] / penalty, i, i) for i in range(len(cuts))] if penalty > 0 else []
+    corners += [(at[i], i, i) for i in range(len(cuts)) if penalty == 0]
+    for i in range(len(cuts)):
+        for j in range(i):
+            if slope[i] != slope[j]:
+                corners.append(((offset[j] - offset[i]) / (slope[i] - slope[j]), i, j))
+    levels = np.maximum(np.array([corner[0] for corner in corners]), 1e-9)
+    heights = (offset + slope * levels[:, None]).max(axis=1) + 0.5 * penalty * (levels - 1.0) ** 2
+    best = int(np.argmin(heights))
+    level, (_, i, j) = float(levels[best]), corners[best]
+    if i == j:
+        return level, cuts[i].v
+    share = float(np.clip((-penalty * (level - 1.0) - slope[j]) / (slope[i] - slope[j]), 0.0, 1.0))
+    return level, share * cuts[i].v + (1.0 - share) * cuts[j].v
+
+
+def _linear_program(problem: RatioProblem, level: float) -> tuple[Floats, _Cut] | None:
     """min over w, y >= 0 of limit' y with B' y = q - m seen through Phi, E' y = 0, N = level."""
     from scipy import sparse
     from scipy.optimize import linprog
@@ -370,4 +386,4 @@ def _linear_program(problem: RatioProblem, level: float) -> tuple[Floats, Floats
         return None
     marginals = solved.eqlin.marginals
     v = marginals[: problem.dual_features.n_features]
-    return solved.x[:n_w], v, float(solved.fun), float(marginals[-1])
+    return solved.x[:n_w], _Cut(level, float(solved.fun), float(marginals[-1]), v)
