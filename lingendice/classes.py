@@ -52,13 +52,14 @@ def extend(chain: FlowChain, gamma: float = 1.0, initial: Floats | None = None) 
             raise ValueError("gamma < 1 needs an initial law")
         counted = gamma * counted
         feeds = 1.0 - gamma * (chain.keep + chain.out.sum(axis=1))
-        out, law = _add_hub(out, law, feeds, initial)
+        out, law = add_hub(out, law, feeds, initial)
     blocks = [[counted, sparse.csr_array(out)], [sparse.csr_array(law), None]]
     nodes = sparse.block_array(blocks, format="csr")
     return nodes, np.concatenate([feeds, np.zeros(law.shape[0])])
 
 
-def _add_hub(out: Floats, law: Floats, share: Floats, target: Floats) -> tuple[Floats, Floats]:
+def add_hub(out: Floats, law: Floats, share: Floats, target: Floats) -> tuple[Floats, Floats]:
+    """Send ``share`` of each row to the law ``target``, over a hub that has that law if there is one."""
     for position in range(law.shape[0]):
         if np.array_equal(law[position], target):
             out = out.copy()

@@ -354,6 +354,27 @@ class _Log(NamedTuple):
             action_labels,
         )
 
+    def without_zero_weights(self) -> _Log:
+        """Leave out rows that were observed zero times: they are no transitions."""
+        if self.weight is None or not self.weight.size or self.weight.min() > 0:
+            return self
+        rows = self.weight > 0
+        columns = ("state", "next_state", "action", "reward", "weight", "terminal", "episode")
+        held = {name: getattr(self, name) for name in columns}
+        return self._replace(**{name: column[rows] for name, column in held.items() if column is not None})
+
+
+def _first_states(log: _Log, n_states: int) -> tuple[NDArray[Any] | None, NDArray[np.int64] | None]:
+    """How many episodes began in each state, and where each of them did."""
+    if log.start is None:
+        return None, None
+    first_state = log.state[log.start].astype(np.int64)
+    weight = None if log.weight is None else log.weight[log.start]
+    initial = np.bincount(first_state, weights=weight, minlength=n_states)
+    return (
+        initial if weight is not None and weight.dtype.kind == "f" else initial.astype(np.int64)
+    ), first_state
+
 
 def _weights(weight: Any, n: int) -> NDArray[Any] | None:
     if weight is None:
@@ -432,14 +453,16 @@ def _count_log(
 ) -> Counts:
     from lingendice.tally import count_pairs
 
+    if keep_episodes and log.episode is None:
+        raise ValueError("keep_episodes needs episode= (or terminal/truncated flags that end episodes)")
+    initial, first_state = _first_states(log, n_states)
+    log = log.without_zero_weights()
     cell = log.state
     if log.action is not None and n_actions is not None:
         cell = log.state.astype(np.int64) * n_actions + log.action
     column = log.next_state
     if log.terminal is not None and log.terminal.any():
         column = np.where(log.terminal, n_states, column)
-    if keep_episodes and log.episode is None:
-        raise ValueError("keep_episodes needs episode= (or terminal/truncated flags that end episodes)")
     tallied = count_pairs(
         cell,
         column,
@@ -450,15 +473,8 @@ def _count_log(
         want_entry=keep_episodes,
         threads=threads,
     )
-    initial = None
-    if log.start is not None:
-        weight = None if log.weight is None else log.weight[log.start]
-        initial = np.bincount(log.state[log.start], weights=weight, minlength=n_states)
-        if weight is None or weight.dtype.kind == "i":
-            initial = initial.astype(np.int64)
     episodes = None
-    if keep_episodes and log.start is not None and log.episode is not None and tallied.entry is not None:
-        first_state = log.state[log.start].astype(np.int64)
+    if first_state is not None and log.episode is not None and tallied.entry is not None:
         episodes = Episodes(tallied.entry, log.episode, log.reward, log.weight, first_state)
     return cls(
         n_states=n_states,

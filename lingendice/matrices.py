@@ -104,7 +104,13 @@ def _require_counts(values: NDArray[Any]) -> None:
         raise ValueError(
             f"counts{list(index)} is {largest}, beyond 2**53, where counts stop being exact; scale them down"
         )
-    if not np.isfinite(values.sum(dtype=np.float64)):
+    _require_finite_total(values)
+
+
+def _require_finite_total(values: NDArray[Any]) -> None:
+    with np.errstate(over="ignore"):
+        total = values.sum(dtype=np.float64)
+    if not np.isfinite(total):
         raise ValueError("counts overflow when summed; scale them down")
 
 
@@ -119,8 +125,7 @@ def _require_entries(compressed: Any) -> None:
         and np.isfinite(largest)
         and (values.dtype.kind == "f" or largest <= LARGEST_EXACT_COUNT)
     ):
-        if not np.isfinite(values.sum(dtype=np.float64)):
-            raise ValueError("counts overflow when summed; scale them down")
+        _require_finite_total(values)
         return
     bad = (
         ~np.isfinite(values) | (values < 0)

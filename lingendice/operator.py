@@ -54,6 +54,11 @@ class FlowChain(NamedTuple):
         """keep / total, 0 for empty rows: what turns weights into probabilities."""
         return np.divide(self.keep, self.total, out=np.zeros(self.n), where=self.total > 0)
 
+    def absorbed(self) -> Floats:
+        """What each row falls short of 1, rounding left out."""
+        missing = 1.0 - self.keep - self.out.sum(axis=1)
+        return np.where(missing > 1e-12, missing, 0.0)
+
     def kernel(self) -> csr_array:
         """The counted part of P as a SciPy sparse array."""
         from scipy.sparse import csr_array
@@ -184,7 +189,7 @@ class EmpiricalOperator:
         )
         choose.eliminate_zeros()
         mixed = choose @ self._weights
-        keep = self.gather(self.keep)
+        keep = np.minimum(self.gather(self.keep), 1.0)  # an average of shares, rounded
         out = (
             np.stack([self.gather(column) for column in self.out.T], axis=1)
             if self.out.size

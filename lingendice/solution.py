@@ -42,8 +42,8 @@ _ADVICE = {
         "gamma=1 and the chain has more than one recurrent class: read sol.laws (one law a class), "
         "pass initial= for the limit law from there, or take gamma < 1"
     ),
-    Status.ITERATION_LIMIT: "max_iter was reached before tol; raise max_iter or tol, or leave max_iter out",
-    Status.TIME_LIMIT: "time_limit was reached before tol; this is the best law so far; raise time_limit or tol",
+    Status.ITERATION_LIMIT: "max_iter was reached before tol; raise max_iter or tol",
+    Status.TIME_LIMIT: "time_limit was reached before tol; this is the best law so far; raise either",
     Status.INTERRUPTED: "interrupted by the user; the best law so far is returned",
     Status.NOT_FINITE: (
         "an iterate became NaN or infinite, probably by counts or features of extreme range, or by a large "
@@ -209,16 +209,11 @@ class Solution:
 
     @cached_property
     def value(self) -> float | None:
-        """Per-step value sum p tau r / (1 - leak); None where no reward is known."""
-        if self.operator.reward is None:
+        """Per-step value sum p tau r / (1 - leak); None where no reward (or no single law) is known."""
+        if self.operator.reward is None or self.state_law is None:
             return None
-        known = self._known_reward
-        reward = np.where(known, self.operator.reward, 0.0)
-        identified = (
-            1.0 - float(self.cell_law[~known].sum())
-            if self.operator.leak_policy != "absorb"
-            else 1.0 - self.leak
-        )
+        reward = np.where(self._known_reward, self.operator.reward, 0.0)
+        identified = 1.0 - float(self.cell_law @ self._unknown_weight)
         return float(self.cell_law @ reward) / identified if identified > 0 else math.nan
 
     @cached_property
@@ -237,6 +232,8 @@ class Solution:
         """V over states: discounted values (1 / (1 - gamma) scale), or the bias function at gamma = 1."""
         from lingendice.solvers.adjoint import solve_adjoint
 
+        if len(self.state_laws) > 1:
+            raise SeveralLaws("the bias function is not unique: the chain has several recurrent classes")
         return solve_adjoint(
             self.operator.chain, self.gamma, self._mean_reward, self._single(), self.tol, self.threads
         )
@@ -255,7 +252,7 @@ class Solution:
         The value is the optimum of a linear program over laws; V, raised until it is feasible, bounds
         it from above: gap = (1 - gamma) mu0 V + max(r + gamma P V - V) - value.
         """
-        if self.operator.reward is None or self.state_law is None or self.value is None:
+        if self.value is None or self.state_law is None or len(self.state_laws) > 1:
             return None
         v = self.state_values
         excess = self._mean_reward + self.gamma * self.operator.chain.pull(v) - v
@@ -267,9 +264,20 @@ class Solution:
 
     @cached_property
     def _filled_reward(self) -> Floats:
-        # Dividing by 1 - leak is the same as letting unseen cells earn the value itself.
-        known = self._known_reward
-        return np.where(known, self.operator.reward, self.value)
+        # Dividing by the identified mass is the same as letting the rest earn the value itself.
+        known, value = self._known_reward, self.value
+        filled = self._unknown_weight * (math.nan if value is None else value)
+        if self.operator.reward is not None:
+            filled[known] = self.operator.reward[known]
+        return filled
+
+    @cached_property
+    def _unknown_weight(self) -> Floats:
+        """For cells of unknown reward, the mass that a visit makes unknown; 0 elsewhere."""
+        weight = (~self._known_reward).astype(float)
+        if self.operator.leak_policy == "absorb":
+            weight[~self.operator.seen] /= 1.0 - self.gamma  # all that would have followed
+        return weight
 
     @cached_property
     def _mean_reward(self) -> Floats:
@@ -354,6 +362,14 @@ class Solution:
         state = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         state["source"] = self.operator
         return state
+
+
+def error_bound(residual: float, gamma: float) -> float:
+    """Bound on the L1 error of a discounted law: G is a gamma-contraction in L1.
+
+    The residual is itself rounded, by a few units in the last place of a total of 1.
+    """
+    return (residual + 4.0 * float(np.finfo(float).eps)) / (1.0 - gamma)
 
 
 def _json_number(value: float | None) -> float | None:

@@ -14,7 +14,7 @@ from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
 from lingendice.operator import EmpiricalOperator
 from lingendice.parallel import resolve_threads
-from lingendice.solution import Interrupted, Solution, Status
+from lingendice.solution import Interrupted, Solution, Status, error_bound
 from lingendice.solvers.iterate import Controls, Outcome, Stop
 from lingendice.solvers.linear_choices import DIVERGENCE_NAMES, LinearChoices
 
@@ -228,7 +228,7 @@ def _run(
         residual = max(float(np.abs(operator.residual(operator.spread(law))).sum()) for law in laws.every)
     error, kind = outcome.error, outcome.error_kind
     if operator.gamma < 1.0:
-        error, kind = residual / (1.0 - operator.gamma), "bound"
+        error, kind = error_bound(residual, operator.gamma), "bound"
     solution = Solution(
         status=_status(outcome, laws.single is None),
         gamma=operator.gamma,

@@ -12,16 +12,22 @@ from lingendice.kernels import counting
 from lingendice.parallel import run_all
 
 Array = np.ndarray[Any, Any]
+DType = np.dtype[Any]
+
+_INT32, _INT64, _UINT32, _FLOAT64 = (np.dtype(name) for name in ("int32", "int64", "uint32", "float64"))
 
 # Sizes are constants, not settings: results must not depend on who calls, nor on the machine.
 _CHUNK = 1 << 17  # transitions partitioned at a time: the output of a chunk stays in the second-level cache
 _CHUNKS_A_TASK = 4
 _MAX_BUCKET_BITS = 11
-_DENSE_BITS = 13  # local keys of a dense bucket: a table of 2**13 counters
+_DENSE_BITS = 16  # local keys of a dense bucket: a table of 2**16 counters stays in that cache too
 _TABLE_BITS = 15  # tables over all pairs, up to this size, need no partition
+_SMALL_TABLE = 1 << 12  # cells that are no burden however few the transitions
+_BUCKET = 1 << 16  # transitions aimed at for a bucket that is sorted
 _GROUP = 1 << 18  # transitions of consecutive buckets which one task tallies
+_GROUPS_A_WAVE = 4  # groups for each thread between two joins
 _GROUP_ROWS = 1 << 23
-_LARGE = 1 << 21  # transitions of one bucket beyond which it is split again
+_LARGE = 1 << 21  # transitions of one bucket beyond which it is split again; must exceed _BUCKET
 _STRETCH = 1 << 23  # transitions one kernel call may walk: a few hundredths of a second
 
 
@@ -42,7 +48,7 @@ class PairCounts(NamedTuple):
 
     indptr: Array
     indices: Array
-    count: Array
+    count: Array  # type: ignore[assignment]  # the plain word is worth hiding tuple.count
     mean: Array | None
     m2: Array | None
     entry: Array | None
@@ -67,7 +73,7 @@ class _Plan(NamedTuple):
     shift: int
     n_buckets: int
     dense: bool
-    key_type: type
+    key_type: DType
 
 
 class _Partition(NamedTuple):
@@ -87,9 +93,24 @@ class _Group(NamedTuple):
     first_bucket: int
     pair_start: Array
     key: Array
-    count: Array
+    total: Array
     mean: Array | None
     m2: Array | None
+
+
+class _Sums(NamedTuple):
+    """Room for the sums over a group's pairs; empty where there is nothing to sum."""
+
+    total: Array
+    mean: Array
+    m2: Array
+    rest: Array
+
+    @classmethod
+    def reserve(cls, parts: _Partition, room: int) -> _Sums:
+        total = np.empty(0) if parts.weight is None else np.empty(room, parts.weight.dtype)
+        moments = (np.empty(0 if parts.value is None else room) for _ in range(3))
+        return cls(total, *moments)
 
 
 def count_pairs(
@@ -110,10 +131,12 @@ def count_pairs(
     mean and zero. Sums run over the transitions of a pair in the order given: the result is the same
     bits for any number of threads.
 
-    Time O(N + n_rows) but for a factor (bits of a pair) / 11; memory O(N + n_rows), never
-    n_rows * n_columns: beyond inputs and result, 4 bytes a transition (8 where a bucket of pairs needs more
-    than 32 bits), plus 8 with ``value`` or ``want_entry`` or ``weight``, plus 8 for each of weight and
-    value, plus 12 (28 with ``value``) a distinct pair.
+    Time O(N + n_rows) but for a factor (bits of a pair) / 11. Memory O(N + n_rows), never
+    n_rows * n_columns: beyond inputs and result 4 bytes a transition (8 where a bucket's share of a pair
+    needs more than 32 bits), 8 more with ``weight``, ``value`` or ``want_entry``, and 8 more for each of
+    weight and value. Where most of the data falls into one bucket, that bucket is split again, which
+    costs the same once more. Use it for any number of transitions; below some hundred thousand of them
+    one thread does all the work.
 
     Parameters
     ----------
@@ -140,7 +163,7 @@ def count_pairs(
     ([0, 1, 2], [0, 2], [1, 2])
     """
     row, column = _integers(row, "row"), _integers(column, "column")
-    weight, value = _weights(weight), None if value is None else np.asarray(value)
+    weight, value = _numbers(weight, "weight"), _numbers(value, "value")
     for name, array in (("column", column), ("weight", weight), ("value", value)):
         if array is not None and array.shape != row.shape:
             raise ValueError(f"{name} has shape {array.shape}, row has {row.shape}")
@@ -155,12 +178,14 @@ def count_pairs(
     plan = _make_plan(row.size, n_rows, n_columns, row_bits, column_bits)
     want_slots = want_entry or weight is not None or value is not None
     if plan.dense and row_bits + column_bits <= _TABLE_BITS and not want_slots:
-        groups = [_tally_table(row, column, plan, threads)]
-        plan = plan._replace(shift=row_bits + column_bits, n_buckets=1)
-        return _emit(groups, plan, None, 0, threads)
+        group = _tally_table(row, column, plan, threads)
+        writer = _Writer(plan._replace(shift=row_bits + column_bits, n_buckets=1), group.key.size, _INT64)
+        writer.append([group], 1)
+        return writer.finish()
     parts = _partition(row, column, weight, value, plan, want_slots, threads)
-    groups = _tally(parts, plan, threads)
-    return _emit(groups, plan, parts if want_entry else None, row.size, threads)
+    writer = _tally(parts, plan, threads)
+    entry = _entries(parts, writer, threads) if want_entry else None
+    return writer.finish()._replace(entry=entry)
 
 
 def _integers(array: Array, name: str) -> Array:
@@ -172,32 +197,30 @@ def _integers(array: Array, name: str) -> Array:
     return array
 
 
-def _weights(weight: Array | None) -> Array | None:
-    if weight is None:
+def _numbers(array: Array | None, name: str) -> Array | None:
+    if array is None:
         return None
-    weight = np.asarray(weight)
-    if weight.dtype.kind not in "biuf":
-        raise TypeError(f"weight must hold integers or floats, got {weight.dtype}")
-    return weight
+    array = np.asarray(array)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold integers or floats, got {array.dtype}")
+    return array
 
 
-def _total_type(weight: Array | None) -> type:
-    return np.float64 if weight is not None and weight.dtype.kind == "f" else np.int64
+def _total_type(weight: Array | None) -> DType:
+    return _FLOAT64 if weight is not None and weight.dtype.kind == "f" else _INT64
 
 
-def _index_type(largest: int) -> type:
-    return np.int32 if largest <= np.iinfo(np.int32).max else np.int64
+def _index_type(largest: int) -> DType:
+    return _INT32 if largest <= np.iinfo(np.int32).max else _INT64
 
 
 def _nothing(
     n_rows: int, n_columns: int, weight: Array | None, value: Array | None, want_entry: bool
 ) -> PairCounts:
-    moments = [None if value is None else np.zeros(0) for _ in range(2)]
+    count, moment = np.zeros(0, _total_type(weight)), None if value is None else np.zeros(0)
     entry = np.zeros(0, np.int32) if want_entry else None
-    indices = np.zeros(0, _index_type(n_columns))
-    return PairCounts(
-        np.zeros(n_rows + 1, np.int64), indices, np.zeros(0, _total_type(weight)), *moments, entry
-    )
+    indptr, indices = np.zeros(n_rows + 1, np.int64), np.zeros(0, _index_type(n_columns))
+    return PairCounts(indptr, indices, count, moment, moment, entry)
 
 
 def _count_renamed(
@@ -205,7 +228,6 @@ def _count_renamed(
     want_entry: bool, threads: int,
 ) -> PairCounts:  # fmt: skip
     """Count where no 63-bit key holds a pair: columns are numbered by rank first (a sort of N columns)."""
-    # Objects compare exactly where uint64 meets a bound beyond int64.
     outside = (row < 0) | (row >= n_rows) | (column < 0) | (column >= n_columns)
     if outside.any():
         position = int(outside.argmax())
@@ -219,29 +241,27 @@ def _count_renamed(
 
 def _make_plan(n: int, n_rows: int, n_columns: int, row_bits: int, column_bits: int) -> _Plan:
     bits = row_bits + column_bits
-    dense = n_rows << column_bits <= 4 * n and bits - _MAX_BUCKET_BITS <= _DENSE_BITS + 4
+    dense = n_rows << column_bits <= max(4 * n, _SMALL_TABLE) and bits - _MAX_BUCKET_BITS <= _DENSE_BITS
     if dense:
         wanted = max(bits - _DENSE_BITS, 5 if n > _CHUNK else 0)
     else:
-        # Buckets of some 2**13 transitions sort in cache; a few more where keys then fit 32 bits.
-        wanted = max((n >> 13).bit_length(), bits - 32, (n_rows // _GROUP_ROWS).bit_length())
+        # Buckets that sort in cache; a few more of them where keys then fit 32 bits.
+        wanted = max((n // _BUCKET).bit_length(), bits - 32, (n_rows // _GROUP_ROWS).bit_length())
     shift = bits - min(wanted, _MAX_BUCKET_BITS, bits)
     n_buckets = ((((n_rows - 1) << column_bits) | (n_columns - 1)) >> shift) + 1
-    return _Plan(
-        n_rows, n_columns, column_bits, shift, n_buckets, dense, np.uint32 if shift <= 32 else np.int64
-    )
+    return _Plan(n_rows, n_columns, column_bits, shift, n_buckets, dense, _UINT32 if shift <= 32 else _INT64)
 
 
-def _slice(array: Array, start: int, stop: int, dtype: type) -> Array:
+def _slice(array: Array, start: int, stop: int, dtype: DType) -> Array:
     """Part of an array in the one form kernels are compiled for."""
     part = np.ascontiguousarray(array[start:stop], dtype=dtype)
     flags = part.flags
     return part if flags.writeable and flags.aligned else part.copy()
 
 
-def _input_type(row: Array, column: Array) -> type:
+def _input_type(row: Array, column: Array) -> DType:
     fits = all(np.can_cast(array.dtype, np.int32) for array in (row, column))
-    return np.int32 if fits else np.int64
+    return _INT32 if fits else _INT64
 
 
 def _ranges(total: int, step: int) -> Iterator[tuple[int, int]]:
@@ -252,9 +272,7 @@ def _check(bad: list[int], row: Array, column: Array, plan: _Plan) -> None:
     """Raise for the first position that a task, in the order of tasks, found out of range."""
     position = next((position for position in bad if position >= 0), -1)
     if position >= 0:
-        raise PairRangeError(
-            position, int(row[position]), int(column[position]), plan.n_rows, plan.n_columns
-        )
+        raise PairRangeError(position, int(row[position]), int(column[position]), plan.n_rows, plan.n_columns)
 
 
 def _partition(
@@ -285,7 +303,7 @@ def _partition(
             for payload in payloads:
                 if payload is not None:
                     source, target = payload
-                    part = _slice(source, start, stop, target.dtype.type)
+                    part = _slice(source, start, stop, target.dtype)
                     counting.gather_chunk(part, chunk_order, target[start:stop])
         return -1
 
@@ -295,10 +313,15 @@ def _partition(
     return _Partition(keys, order, targets[0], targets[1], slot, offsets)
 
 
+def _cells(keys: int) -> int:
+    """Size of a table for so many keys: kernels read tables eight cells at a time."""
+    return (keys + 7) // 8 * 8
+
+
 def _tally_table(row: Array, column: Array, plan: _Plan, threads: int) -> _Group:
     """Count by one table over all pairs for each task; integers add up the same in any order."""
     input_type = _input_type(row, column)
-    cells = plan.n_rows << plan.column_bits
+    cells = _cells(plan.n_rows << plan.column_bits)
 
     def task(start: int, stop: int) -> tuple[int, Array]:
         table = np.zeros(cells, np.int64)
@@ -313,10 +336,10 @@ def _tally_table(row: Array, column: Array, plan: _Plan, threads: int) -> _Group
     table = results[0][1]
     for _, other in results[1:]:
         table += other
-    return _collect(0, table, np.uint32)
+    return _collect(0, table, _UINT32)
 
 
-def _collect(first_bucket: int, table: Array, key_type: type) -> _Group:
+def _collect(first_bucket: int, table: Array, key_type: DType) -> _Group:
     """Make a group of the one bucket counted in a table, which then holds slots."""
     n_pairs = int(np.count_nonzero(table))
     key, count = np.empty(n_pairs + 1, key_type), np.empty(n_pairs + 1, np.int64)
@@ -337,40 +360,59 @@ def _group_bounds(sizes: Array, plan: _Plan) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _tally(parts: _Partition, plan: _Plan, threads: int) -> list[_Group]:
+def _tally(parts: _Partition, plan: _Plan, threads: int) -> _Writer:
+    """Tally groups of buckets, a wave of them side by side, and append each wave to the result."""
     sizes = np.diff(parts.offsets, axis=1).sum(axis=0, dtype=np.int64)
     bounds = list(_group_bounds(sizes, plan))
-    large = {first for first, last in bounds if last - first == 1 and sizes[first] > _LARGE}
-
-    def task(first: int, last: int) -> _Group | None:
-        if first in large:
-            return None
-        return _add_payloads(_tally_group(parts, plan, first, sizes[first:last]), parts, int(sizes[first:last].sum()))
-
-    groups = run_all([partial(task, *bound) for bound in bounds], threads)
-    split = _tally_large_table if plan.dense else _tally_large_keys
-    return [
-        _add_payloads(split(parts, plan, first, int(sizes[first]), threads), parts, int(sizes[first]))
-        if group is None
-        else group
-        for group, (first, _) in zip(groups, bounds, strict=True)
+    work = [int(sizes[first:last].sum()) for first, last in bounds]
+    room = max((size for size in work if size <= _LARGE), default=0) + 1
+    wave_length = 1 if threads == 1 else _GROUPS_A_WAVE * threads
+    # Scratch is used again in every wave: it stays in cache, and its pages are mapped once.
+    scratch = [
+        (np.empty(room, plan.key_type), np.empty(room, np.int32), _Sums.reserve(parts, room))
+        for _ in range(min(wave_length, len(bounds)))
     ]
+    total_type = _INT64 if parts.weight is None else parts.weight.dtype
+    writer = _Writer(plan, parts.keys.size, total_type, parts.value is not None)
+    split = _tally_large_table if plan.dense else _tally_large_keys
+
+    def task(index: int, key: Array, count: Array, sums: _Sums) -> _Group:
+        first, last = bounds[index]
+        group = _tally_group(parts, plan, first, sizes[first:last], key, count)
+        return _add_payloads(group, parts, work[index], sums)
+
+    start = 0
+    while start < len(bounds):
+        stop = start
+        while stop < len(bounds) and stop - start < wave_length and work[stop] <= _LARGE:
+            stop += 1
+        if stop > start:
+            wave = zip(range(start, stop), scratch, strict=False)
+            groups = run_all([partial(task, index, *arrays) for index, arrays in wave], threads)
+        else:
+            group = split(parts, plan, bounds[start][0], work[start], threads)
+            sums = _Sums.reserve(parts, group.key.size)
+            groups, stop = [_add_payloads(group, parts, work[start], sums)], start + 1
+        writer.append(groups, threads)
+        start = stop
+    return writer
 
 
-def _tally_group(parts: _Partition, plan: _Plan, first_bucket: int, sizes: Array) -> _Group:
-    capacity = int(sizes.sum())
-    if plan.dense:
-        capacity = min(capacity, sizes.size << plan.shift)
-    key, count = np.empty(capacity + 1, plan.key_type), np.empty(capacity + 1, np.int64)
+def _tally_group(
+    parts: _Partition, plan: _Plan, first_bucket: int, sizes: Array, key: Array, count: Array
+) -> _Group:
     pair_start = np.empty(sizes.size + 1, np.int64)
-    tally = counting.tally_dense if plan.dense else counting.tally_sorted
-    n_pairs = tally(
-        parts.keys, parts.offsets, _CHUNK, first_bucket, sizes, plan.shift, key, count, pair_start, parts.slot
-    )
-    key, count = key[:n_pairs], count[:n_pairs]
-    if 2 * n_pairs < capacity:  # do not keep what was reserved for more
-        key, count = key.copy(), count.copy()
-    return _Group(first_bucket, pair_start, key, count, None, None)
+    where = (parts.keys, parts.offsets, _CHUNK, first_bucket, sizes, plan.shift)
+    if plan.dense:
+        n_pairs = counting.tally_dense(*where, key, count, pair_start, parts.slot)
+    else:
+        local = np.empty((2, int(sizes.max())), plan.key_type)
+        if parts.slot.size:
+            order = np.empty(local.shape, np.int32)
+            n_pairs = counting.tally_sorted_slots(*where, local, order, key, count, pair_start, parts.slot)
+        else:
+            n_pairs = counting.tally_sorted(*where, local, key, count, pair_start)
+    return _Group(first_bucket, pair_start, key[:n_pairs], count[:n_pairs], None, None)
 
 
 def _stretches(parts: _Partition, size: int) -> list[tuple[int, int]]:
@@ -384,11 +426,12 @@ def _tally_large_table(parts: _Partition, plan: _Plan, bucket: int, size: int, t
     stretches = list(_ranges(parts.offsets.shape[0], max(1, _LARGE // _CHUNK)))
 
     def task(first_chunk: int, last_chunk: int) -> Array:
-        table = np.zeros(1 << plan.shift, np.int64)
+        table = np.zeros(_cells(1 << plan.shift), np.int64)
         counting.add_segments(parts.keys, parts.offsets, _CHUNK, bucket, first_chunk, last_chunk, table)
         return table
 
-    table = sum(run_all([partial(task, *stretch) for stretch in stretches], threads))
+    tables = run_all([partial(task, *stretch) for stretch in stretches], threads)
+    table = np.sum(tables, axis=0)
     group = _collect(bucket, table, plan.key_type)
     if parts.slot.size:
         look_up = partial(counting.look_up_slots, parts.keys, parts.offsets, _CHUNK, bucket)
@@ -416,69 +459,84 @@ def _tally_large_keys(parts: _Partition, plan: _Plan, bucket: int, size: int, th
     return _Group(bucket, counts.indptr, key, counts.count, None, None)
 
 
-def _add_payloads(group: _Group, parts: _Partition, size: int) -> _Group:
+def _add_payloads(group: _Group, parts: _Partition, size: int, sums: _Sums) -> _Group:
     """Sum weights and values over the transitions of a group's pairs, in the order given."""
-    if parts.weight is None and parts.value is None:
-        return group
+    n_pairs = group.key.size
     buckets = (group.first_bucket, group.first_bucket + group.pair_start.size - 1)
     stretches = _stretches(parts, size)
     if parts.weight is not None:
-        total = np.zeros(group.key.size, parts.weight.dtype)
+        total = sums.total[:n_pairs]
+        total[:] = 0
         for stretch in stretches:
             counting.add_weights(parts.slot, parts.weight, parts.offsets, _CHUNK, *buckets, *stretch, total)
-        group = group._replace(count=total)
+        group = group._replace(total=total)
     if parts.value is not None:
         weight = np.empty(0) if parts.weight is None else parts.weight
         inputs = (parts.slot, parts.value, weight, parts.offsets, _CHUNK, *buckets)
-        mean, rest, m2 = np.full(group.key.size, np.nan), np.zeros(group.key.size), np.zeros(group.key.size)
+        mean, m2, rest = sums.mean[:n_pairs], sums.m2[:n_pairs], sums.rest[:n_pairs]
+        mean[:], m2[:], rest[:] = np.nan, 0, 0
         for stretch in stretches:
             counting.add_values(*inputs, *stretch, mean, rest)
-        counting.shift_means(group.count, rest, mean)
+        counting.shift_means(group.total, rest, mean)
         for stretch in stretches:
             counting.add_deviations(*inputs, *stretch, mean, rest, m2)
-        counting.correct_moments(group.count, rest, mean, m2)
+        counting.correct_moments(group.total, rest, mean, m2)
         group = group._replace(mean=mean, m2=m2)
     return group
 
 
-def _emit(
-    groups: list[_Group], plan: _Plan, parts: _Partition | None, n: int, threads: int
-) -> PairCounts:
-    """Join groups into CSR arrays, and entries where ``parts`` is given."""
-    starts = np.zeros(len(groups) + 1, np.int64)
-    np.cumsum([group.key.size for group in groups], out=starts[1:])
-    n_pairs = int(starts[-1])
-    indptr = np.empty(plan.n_rows + 1, np.int64)
-    indptr[-1] = n_pairs
-    indices = np.empty(n_pairs, _index_type(plan.n_columns))
-    count = np.empty(n_pairs, groups[0].count.dtype)
-    mean = None if groups[0].mean is None else np.empty(n_pairs)
-    m2 = None if groups[0].m2 is None else np.empty(n_pairs)
+class _Writer:
+    """The growing result: groups are appended in the order of their buckets.
 
-    def task(group: _Group, start: int) -> None:
+    Room for a pair a transition is reserved at once, but memory is used only where pairs are written.
+    """
+
+    def __init__(self, plan: _Plan, capacity: int, total_type: DType, moments: bool = False) -> None:
+        self.plan = plan
+        self.n_pairs = 0
+        self.indptr = np.empty(plan.n_rows + 1, np.int64)
+        self.indices = np.empty(capacity, _index_type(plan.n_columns))
+        self.count = np.empty(capacity, total_type)
+        self.mean = np.empty(capacity) if moments else None
+        self.m2 = np.empty(capacity) if moments else None
+        self.bucket_offset = np.empty(plan.n_buckets, np.int64)
+
+    def append(self, groups: list[_Group], threads: int) -> None:
+        tasks = []
+        for group in groups:
+            last_bucket = group.first_bucket + group.pair_start.size - 1
+            self.bucket_offset[group.first_bucket : last_bucket] = self.n_pairs
+            tasks.append(partial(self._write, group, self.n_pairs))
+            self.n_pairs += group.key.size
+        run_all(tasks, threads)
+
+    def _write(self, group: _Group, start: int) -> None:
+        plan, stop = self.plan, start + group.key.size
         counting.emit_pairs(
             group.key, group.pair_start, group.first_bucket, plan.shift, plan.column_bits, plan.n_rows,
-            start, indices, indptr,
+            start, self.indices, self.indptr,
         )  # fmt: skip
-        stop = start + group.key.size
-        count[start:stop] = group.count
-        if mean is not None and m2 is not None:
-            mean[start:stop], m2[start:stop] = group.mean, group.m2
+        self.count[start:stop] = group.total
+        if self.mean is not None and self.m2 is not None:
+            self.mean[start:stop], self.m2[start:stop] = group.mean, group.m2
 
-    run_all([partial(task, group, int(start)) for group, start in zip(groups, starts, strict=False)], threads)
-    entry = None if parts is None else _emit_entries(groups, starts, parts, n, threads)
-    return PairCounts(indptr, indices, count, mean, m2, entry)
+    def finish(self) -> PairCounts:
+        self.indptr[-1] = self.n_pairs
+        for array in (self.indices, self.count, self.mean, self.m2):
+            if array is not None:
+                array.resize(self.n_pairs, refcheck=False)  # gives the rest back, without a copy
+        return PairCounts(self.indptr, self.indices, self.count, self.mean, self.m2, None)
 
 
-def _emit_entries(groups: list[_Group], starts: Array, parts: _Partition, n: int, threads: int) -> Array:
-    bucket_offset = np.repeat(starts[:-1], [group.pair_start.size - 1 for group in groups])
-    entry = np.empty(n, _index_type(int(starts[-1])))
+def _entries(parts: _Partition, writer: _Writer, threads: int) -> Array:
+    n = parts.keys.size
+    entry = np.empty(n, _index_type(writer.n_pairs))
 
     def task(first_chunk: int, last_chunk: int) -> None:
         for chunk in range(first_chunk, last_chunk):
             span = slice(chunk * _CHUNK, min((chunk + 1) * _CHUNK, n))
             counting.emit_entries(
-                parts.slot[span], parts.order[span], parts.offsets[chunk], bucket_offset, entry[span]
+                parts.slot[span], parts.order[span], parts.offsets[chunk], writer.bucket_offset, entry[span]
             )
 
     run_all([partial(task, *chunks) for chunks in _ranges(parts.offsets.shape[0], _CHUNKS_A_TASK)], threads)

@@ -23,6 +23,7 @@ import numpy as np
 from lingendice.kernels.jit import kernel
 
 _DIGIT_BITS = 11  # a radix table of 2**11 counters stays in the first-level cache
+_BLOCK = 8  # table cells skipped at a time where all are empty
 _TINY = 48  # below this, insertion beats the cost of clearing radix tables
 
 
@@ -33,35 +34,32 @@ def partition_chunk(row, column, n_rows, n_columns, column_bits, shift, keys, or
     ``keys`` takes local keys by bucket, ``order`` (if wanted) the position of each in the chunk, and
     ``offsets[b]:offsets[b + 1]`` becomes the segment of bucket b. Two passes over the chunk.
     """
-    local_mask = (np.int64(1) << shift) - 1
-    offsets[:] = 0
+    n_rows, n_columns = np.uint64(n_rows), np.uint64(n_columns)
+    column_bits, shift = np.uint64(column_bits), np.uint64(shift)
+    one = np.uint64(1)
+    for b in range(offsets.size):
+        offsets[b] = 0
     for i in range(row.size):
-        r = np.int64(row[i])
-        c = np.int64(column[i])
-        if r < 0 or r >= n_rows or c < 0 or c >= n_columns:
+        r, c = np.uint64(row[i]), np.uint64(column[i])
+        if (r >= n_rows) | (c >= n_columns):
             return i
-        offsets[(((r << column_bits) | c) >> shift) + 1] += 1
-    running = 0
+        offsets[(((r << column_bits) | c) >> shift) + one] += np.int32(1)
+    running = np.int32(0)
     for b in range(1, offsets.size):
         length = offsets[b]
         offsets[b] = running
         running += length
     # offsets[b + 1] is now the start of bucket b and becomes its end as the bucket fills.
-    if order.size == 0:
-        for i in range(row.size):
-            key = (np.int64(row[i]) << column_bits) | np.int64(column[i])
-            b = (key >> shift) + 1
-            position = offsets[b]
-            offsets[b] = position + 1
-            keys[position] = key & local_mask
-    else:
-        for i in range(row.size):
-            key = (np.int64(row[i]) << column_bits) | np.int64(column[i])
-            b = (key >> shift) + 1
-            position = offsets[b]
-            offsets[b] = position + 1
-            keys[position] = key & local_mask
-            order[position] = i
+    local_mask = (one << shift) - one
+    want_order = order.size != 0
+    for i in range(row.size):
+        key = (np.uint64(row[i]) << column_bits) | np.uint64(column[i])
+        b = (key >> shift) + one
+        position = offsets[b]
+        offsets[b] = position + np.int32(1)
+        keys[np.uint64(position)] = key & local_mask
+        if want_order:
+            order[np.uint64(position)] = i
     return -1
 
 
@@ -75,10 +73,10 @@ def gather_chunk(source, order, target):
 @kernel
 def histogram_chunk(row, column, n_rows, n_columns, column_bits, table):
     """Count keys straight into a table over all of them; return the first position out of range, or -1."""
+    n_rows, n_columns, column_bits = np.uint64(n_rows), np.uint64(n_columns), np.uint64(column_bits)
     for i in range(row.size):
-        r = np.int64(row[i])
-        c = np.int64(column[i])
-        if r < 0 or r >= n_rows or c < 0 or c >= n_columns:
+        r, c = np.uint64(row[i]), np.uint64(column[i])
+        if (r >= n_rows) | (c >= n_columns):
             return i
         table[(r << column_bits) | c] += 1
     return -1
@@ -90,19 +88,28 @@ def add_segments(keys, offsets, chunk_size, bucket, first_chunk, last_chunk, tab
     for chunk in range(first_chunk, last_chunk):
         base = chunk * chunk_size
         for i in range(base + offsets[chunk, bucket], base + offsets[chunk, bucket + 1]):
-            table[keys[i]] += 1
+            table[np.uint64(keys[i])] += 1
 
 
 @kernel
 def collect_table(table, n_pairs, pair_key, pair_count):
-    """Append the keys counted in a table, in order, and turn the table into their slots."""
-    for key in range(table.size):
-        count = table[key]
-        if count != 0:
-            pair_key[n_pairs] = key
-            pair_count[n_pairs] = count
+    """Append the keys counted in a table, in order, and turn their counts into their slots.
+
+    The table has a multiple of eight cells; the pair arrays need room for one pair more than there are.
+    """
+    for start in range(0, table.size, _BLOCK):
+        found = np.int64(0)
+        for key in range(start, start + _BLOCK):
+            found |= table[key]
+        if found == 0:
+            continue
+        for key in range(start, start + _BLOCK):
+            # Written at every step, kept where the key was met: no branch to mispredict.
+            count = table[key]
+            pair_key[np.uint64(n_pairs)] = key
+            pair_count[np.uint64(n_pairs)] = count
             table[key] = n_pairs
-            n_pairs += 1
+            n_pairs += np.int64(count != 0)
     return n_pairs
 
 
@@ -112,15 +119,20 @@ def look_up_slots(keys, offsets, chunk_size, bucket, first_chunk, last_chunk, ta
     for chunk in range(first_chunk, last_chunk):
         base = chunk * chunk_size
         for i in range(base + offsets[chunk, bucket], base + offsets[chunk, bucket + 1]):
-            slot[i] = table[keys[i]]
+            slot[i] = table[np.uint64(keys[i])]
 
 
 @kernel
-def tally_dense(keys, offsets, chunk_size, first_bucket, sizes, shift, pair_key, pair_count, pair_start, slot):
-    """Count buckets whose local keys are few: time O(transitions + 2**shift) a bucket."""
+def tally_dense(
+    keys, offsets, chunk_size, first_bucket, sizes, shift, pair_key, pair_count, pair_start, slot
+):
+    """Count buckets whose local keys are few: time O(transitions + 2**shift) a bucket.
+
+    These buckets together hold fewer than 2**31 transitions: half-width cells keep the table in cache.
+    """
     n_chunks = offsets.shape[0]
     n_pairs = 0
-    table = np.zeros(np.int64(1) << shift, np.int64)
+    table = np.zeros(max(np.int64(1) << shift, _BLOCK), np.int32)
     for b in range(sizes.size):
         pair_start[b] = n_pairs
         if sizes[b] == 0:
@@ -130,41 +142,29 @@ def tally_dense(keys, offsets, chunk_size, first_bucket, sizes, shift, pair_key,
         n_pairs = collect_table(table, n_pairs, pair_key, pair_count)
         if slot.size != 0:
             look_up_slots(keys, offsets, chunk_size, bucket, 0, n_chunks, table, slot)
-        table[:] = 0
+        for key in range(table.size):
+            table[key] = 0
     pair_start[sizes.size] = n_pairs
     return n_pairs
 
 
 @kernel
-def _radix_plan(local, size, shift, table):
-    """Count every digit of every key in one pass; return the number of digits and their width."""
-    n_digits = (shift + _DIGIT_BITS - 1) // _DIGIT_BITS
-    width = (shift + n_digits - 1) // n_digits
-    mask = (np.int64(1) << width) - 1
-    table[:n_digits, : mask + 1] = 0
-    for i in range(size):
-        key = np.int64(local[i])
-        for digit in range(n_digits):
-            table[digit, (key >> (digit * width)) & mask] += 1
-    return n_digits, width
-
-
-@kernel
 def _digit_starts(counts, n_values, size):
-    """Turn counts of one digit into first positions; False if all keys share the digit."""
-    running = 0
+    """Turn counts of one digit's values into first positions; False if all keys share one value."""
+    running = np.int32(0)
+    several = True
     for value in range(n_values):
         count = counts[value]
-        if count == size:
-            return False
+        several &= count != size
         counts[value] = running
         running += count
-    return True
+    return several
 
 
 @kernel
-def _sort_keys(local, scratch, size, shift, table):
+def _sort_keys(local, scratch, size, shift, starts):
     """Sort ``local[:size]`` by its low ``shift`` bits; True if the result is in ``scratch``."""
+    swapped = False
     if size <= _TINY:
         for i in range(1, size):
             key = local[i]
@@ -173,30 +173,33 @@ def _sort_keys(local, scratch, size, shift, table):
                 local[j] = local[j - 1]
                 j -= 1
             local[j] = key
-        return False
-    n_digits, width = _radix_plan(local, size, shift, table)
-    mask = (np.int64(1) << width) - 1
-    source = local
-    target = scratch
-    swapped = False
+        return swapped
+    n_digits = (shift + _DIGIT_BITS - 1) // _DIGIT_BITS
+    width = (shift + n_digits - 1) // max(n_digits, 1)
+    mask = np.uint64((np.int64(1) << width) - 1)
+    n_values = np.int64(1) << width
+    source, target = local, scratch
     for digit in range(n_digits):
-        starts = table[digit]
-        if not _digit_starts(starts, mask + 1, size):
-            continue
+        low = np.uint64(digit * width)
+        for value in range(n_values):
+            starts[value] = 0
         for i in range(size):
-            key = source[i]
-            value = (np.int64(key) >> (digit * width)) & mask
-            position = starts[value]
-            starts[value] = position + 1
-            target[position] = key
-        source, target = target, source
-        swapped = not swapped
+            starts[(np.uint64(source[i]) >> low) & mask] += np.int32(1)
+        if _digit_starts(starts, n_values, size):
+            for i in range(size):
+                value = (np.uint64(source[i]) >> low) & mask
+                position = starts[value]
+                starts[value] = position + np.int32(1)
+                target[np.uint64(position)] = source[i]
+            source, target = target, source
+            swapped = not swapped
     return swapped
 
 
 @kernel
-def _sort_order(local, order, scratch, size, shift, table):
+def _sort_order(local, order, scratch, size, shift, starts):
     """Sort the positions ``0 .. size - 1`` by their key; True if the result is in ``scratch``."""
+    swapped = False
     for i in range(size):
         order[i] = i
     if size <= _TINY:
@@ -207,24 +210,26 @@ def _sort_order(local, order, scratch, size, shift, table):
                 order[j] = order[j - 1]
                 j -= 1
             order[j] = i
-        return False
-    n_digits, width = _radix_plan(local, size, shift, table)
-    mask = (np.int64(1) << width) - 1
-    source = order
-    target = scratch
-    swapped = False
+        return swapped
+    n_digits = (shift + _DIGIT_BITS - 1) // _DIGIT_BITS
+    width = (shift + n_digits - 1) // max(n_digits, 1)
+    mask = np.uint64((np.int64(1) << width) - 1)
+    n_values = np.int64(1) << width
+    source, target = order, scratch
     for digit in range(n_digits):
-        starts = table[digit]
-        if not _digit_starts(starts, mask + 1, size):
-            continue
+        low = np.uint64(digit * width)
+        for value in range(n_values):
+            starts[value] = 0
         for i in range(size):
-            item = source[i]
-            value = (np.int64(local[item]) >> (digit * width)) & mask
-            position = starts[value]
-            starts[value] = position + 1
-            target[position] = item
-        source, target = target, source
-        swapped = not swapped
+            starts[(np.uint64(local[i]) >> low) & mask] += np.int32(1)
+        if _digit_starts(starts, n_values, size):
+            for i in range(size):
+                value = (np.uint64(local[np.uint64(source[i])]) >> low) & mask
+                position = starts[value]
+                starts[value] = position + np.int32(1)
+                target[np.uint64(position)] = source[i]
+            source, target = target, source
+            swapped = not swapped
     return swapped
 
 
@@ -232,10 +237,11 @@ def _sort_order(local, order, scratch, size, shift, table):
 def gather_bucket(keys, offsets, chunk_size, bucket, first_chunk, last_chunk, start, local):
     """Join the segments which one bucket has in some chunks, from ``local[start]`` on; return the end."""
     for chunk in range(first_chunk, last_chunk):
-        base = chunk * chunk_size
-        for i in range(base + offsets[chunk, bucket], base + offsets[chunk, bucket + 1]):
-            local[start] = keys[i]
-            start += 1
+        base = chunk * chunk_size + offsets[chunk, bucket]
+        length = offsets[chunk, bucket + 1] - offsets[chunk, bucket]
+        for i in range(length):
+            local[start + i] = keys[base + i]
+        start += length
     return start
 
 
@@ -257,11 +263,10 @@ def _append_runs(local, size, n_pairs, pair_key, pair_count):
         return n_pairs
     run_start = 0
     for i in range(1, size):
-        # Written at every step, kept where a run ends: no branch to mispredict.
         pair_key[n_pairs] = local[i - 1]
         pair_count[n_pairs] = i - run_start
         ends = local[i] != local[i - 1]
-        n_pairs += ends
+        n_pairs += np.int64(ends)
         run_start = i if ends else run_start
     pair_key[n_pairs] = local[size - 1]
     pair_count[n_pairs] = size - run_start
@@ -283,16 +288,46 @@ def _append_groups(local, by_key, size, n_pairs, pair_key, pair_count, local_slo
 
 
 @kernel
-def tally_sorted(keys, offsets, chunk_size, first_bucket, sizes, shift, pair_key, pair_count, pair_start, slot):
-    """Count buckets by a radix sort in cache: time O(transitions * shift / 11) a bucket."""
+def tally_sorted(
+    keys, offsets, chunk_size, first_bucket, sizes, shift, local, pair_key, pair_count, pair_start
+):
+    """Count buckets by a radix sort in cache: time O(transitions * shift / 11) a bucket.
+
+    ``local`` has two rows of room for the largest of these buckets.
+    """
     n_chunks = offsets.shape[0]
-    largest = sizes.max()
-    local = np.empty(largest, keys.dtype)
-    scratch = np.empty(largest, keys.dtype)
-    table = np.empty((max((shift + _DIGIT_BITS - 1) // _DIGIT_BITS, 1), 1 << _DIGIT_BITS), np.int32)
-    want_slots = slot.size != 0
-    order = np.empty(largest if want_slots else 0, np.int32)
-    order_scratch = np.empty(order.size, np.int32)
+    starts = np.empty(1 << _DIGIT_BITS, np.int32)
+    n_pairs = 0
+    for b in range(sizes.size):
+        pair_start[b] = n_pairs
+        size = sizes[b]
+        if size == 0:
+            continue
+        gather_bucket(keys, offsets, chunk_size, first_bucket + b, 0, n_chunks, 0, local[0])
+        in_second = _sort_keys(local[0], local[1], size, shift, starts)
+        n_pairs = _append_runs(local[1 if in_second else 0], size, n_pairs, pair_key, pair_count)
+    pair_start[sizes.size] = n_pairs
+    return n_pairs
+
+
+@kernel
+def tally_sorted_slots(
+    keys,
+    offsets,
+    chunk_size,
+    first_bucket,
+    sizes,
+    shift,
+    local,
+    order,
+    pair_key,
+    pair_count,
+    pair_start,
+    slot,
+):
+    """As ``tally_sorted``, with a slot for every transition; ``order`` has the shape of ``local``."""
+    n_chunks = offsets.shape[0]
+    starts = np.empty(1 << _DIGIT_BITS, np.int32)
     n_pairs = 0
     for b in range(sizes.size):
         pair_start[b] = n_pairs
@@ -300,17 +335,11 @@ def tally_sorted(keys, offsets, chunk_size, first_bucket, sizes, shift, pair_key
         if size == 0:
             continue
         bucket = first_bucket + b
-        gather_bucket(keys, offsets, chunk_size, bucket, 0, n_chunks, 0, local)
-        if want_slots:
-            by_key, spare = order, order_scratch
-            if _sort_order(local, order, order_scratch, size, shift, table):
-                by_key, spare = order_scratch, order
-            n_pairs = _append_groups(local, by_key, size, n_pairs, pair_key, pair_count, spare)
-            scatter_bucket(spare, offsets, chunk_size, bucket, 0, n_chunks, 0, slot)
-        elif _sort_keys(local, scratch, size, shift, table):
-            n_pairs = _append_runs(scratch, size, n_pairs, pair_key, pair_count)
-        else:
-            n_pairs = _append_runs(local, size, n_pairs, pair_key, pair_count)
+        gather_bucket(keys, offsets, chunk_size, bucket, 0, n_chunks, 0, local[0])
+        in_second = _sort_order(local[0], order[0], order[1], size, shift, starts)
+        by_key, spare = order[1 if in_second else 0], order[0 if in_second else 1]
+        n_pairs = _append_groups(local[0], by_key, size, n_pairs, pair_key, pair_count, spare)
+        scatter_bucket(spare, offsets, chunk_size, bucket, 0, n_chunks, 0, slot)
     pair_start[sizes.size] = n_pairs
     return n_pairs
 
@@ -327,7 +356,17 @@ def add_weights(slot, weight, offsets, chunk_size, first_bucket, last_bucket, fi
 
 @kernel
 def add_values(
-    slot, value, weight, offsets, chunk_size, first_bucket, last_bucket, first_chunk, last_chunk, origin, excess
+    slot,
+    value,
+    weight,
+    offsets,
+    chunk_size,
+    first_bucket,
+    last_bucket,
+    first_chunk,
+    last_chunk,
+    origin,
+    excess,
 ):
     """Add weighted values, measured from the first value of each pair (its origin, nan until met).
 
@@ -346,7 +385,18 @@ def add_values(
 
 @kernel
 def add_deviations(
-    slot, value, weight, offsets, chunk_size, first_bucket, last_bucket, first_chunk, last_chunk, mean, drift, m2
+    slot,
+    value,
+    weight,
+    offsets,
+    chunk_size,
+    first_bucket,
+    last_bucket,
+    first_chunk,
+    last_chunk,
+    mean,
+    drift,
+    m2,
 ):
     """Add weighted deviations from the mean (``drift``, zero but for rounding) and their squares."""
     for bucket in range(first_bucket, last_bucket):

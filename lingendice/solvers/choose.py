@@ -1,28 +1,216 @@
-"""Pick the solver for an irreducible chain, and say why."""
+"""Pick the solver for an irreducible chain, run it, and say why it was picked."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lingendice.checks import Floats
+from lingendice.classes import add_hub
 from lingendice.operator import FlowChain
-from lingendice.solvers.iterate import Controls, Outcome
+from lingendice.solvers.iterate import Controls, Monitor, Outcome, watch
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-DENSE_NODES = 400
+    from lingendice.solvers.aggregation import Plan
+    from lingendice.solvers.discounted import LeakyChain
+    from lingendice.solvers.elimination import Elimination
+
+DENSE_NODES = 300
+"""Nodes up to which dense elimination is as fast as anything."""
+FEW_NODES = 3000
+"""Nodes up to which elimination is tried before anything is iterated: it is exact entry by entry."""
+QUICK_FLOPS, MODERATE_FLOPS, PATIENT_FLOPS = 5e8, 5e10, 1e12
+"""Cost of an elimination that is accepted at once, for slow chains, and where iterations have failed."""
+SWEEPS_TRIED, SWEEPS_AT_MOST = 3000, 100_000
+"""Sweeps made at gamma < 1 before elimination is tried, and where nothing else is allowed."""
+LARGEST_FACTOR = 2**31
+"""Bytes of a factor that are taken without being asked to."""
 
 
-def solve_irreducible(rates: csr_array, n_hubs: int, method: str, controls: Controls) -> Outcome:
+def solve_irreducible(
+    rates: csr_array, n_hubs: int, method: str, controls: Controls, *, sweeps_failed: bool = False
+) -> Outcome:
+    """Stationary law (up to scale) of an irreducible chain over nodes; its last ``n_hubs`` are hubs."""
+    n = rates.shape[0]
+    if n == 1:
+        return Outcome(np.ones(1), "gth", "a single state", converged=True)
+    with watch(controls) as monitor:
+        try:
+            outcome = _run(rates, n_hubs, method, controls, monitor, sweeps_failed)
+        except InterruptedError:
+            # An elimination has nothing to show before its end.
+            outcome = Outcome(np.full(n, 1.0 / n), "elimination", "ended early", converged=False)
+    if not outcome.converged:
+        outcome.stopped = monitor.stopped
+    return outcome
+
+
+def _run(
+    rates: csr_array, n_hubs: int, method: str, controls: Controls, monitor: Monitor, sweeps_failed: bool
+) -> Outcome:
+    n = rates.shape[0]
+    if method == "gth" and 8 * n * n > LARGEST_FACTOR:
+        raise ValueError(
+            f'method="gth" would need {8e-9 * n * n:,.0f} GB for {n:,} states; use method="auto"'
+        )
+    if method == "gth" or (method == "auto" and n <= DENSE_NODES):
+        return _dense(rates, monitor)
+    if method == "elimination":
+        factor = _analyse(rates, n_hubs, np.inf, monitor)
+        return _eliminate(rates, factor, controls, monitor, "as asked")
+    if method in ("gauss-seidel", "aggregation"):
+        return _iterate(rates, controls, monitor, "as asked")
+    return _automatic(rates, n_hubs, controls, monitor, sweeps_failed)
+
+
+def _automatic(
+    rates: csr_array, n_hubs: int, controls: Controls, monitor: Monitor, sweeps_failed: bool
+) -> Outcome:
+    """Elimination where it is cheap, sweeps where the chain mixes, blocks where it nearly falls apart."""
+    n = rates.shape[0]
+    if n <= FEW_NODES or sweeps_failed:
+        factor = _analyse(rates, n_hubs, MODERATE_FLOPS if sweeps_failed else QUICK_FLOPS, monitor)
+        if _fits(factor):
+            why = "sweeps were too slow" if sweeps_failed else f"{n:,} nodes, little fill"
+            return _eliminate(rates, factor, controls, monitor, why)
+    from lingendice.solvers.aggregation import plan
+
+    found = plan(
+        *csr_arrays(rates),
+        tol=controls.tol,
+        threads=controls.threads,
+        should_stop=monitor,
+        on_step=monitor.note,
+    )
+    if found.method == "direct" and not sweeps_failed:
+        factor = _analyse(rates, n_hubs, MODERATE_FLOPS, monitor)
+        if _fits(factor):
+            return _eliminate(rates, factor, controls, monitor, "slow mixing and moderate fill")
+    why = {
+        "sweeps": f"mixes well: about {found.predicted_sweeps:.0f} further sweeps foreseen",
+        "aggregation": f"falls apart into {found.blocks:,} nearly separate blocks",
+        "direct": "slow mixing and much fill",
+    }[found.method]
+    outcome = _iterate(rates, controls, monitor, why, found)
+    if outcome.converged or monitor.stopped is not None:
+        return outcome
+    factor = _analyse(rates, n_hubs, PATIENT_FLOPS, monitor)
+    if not _fits(factor):
+        return outcome
+    return _eliminate(rates, factor, controls, monitor, "the iterations did not settle")
+
+
+def _dense(rates: csr_array, monitor: Monitor) -> Outcome:
     from lingendice.kernels.gth_dense import gth_dense
 
-    x, ok = gth_dense(rates.toarray())
-    assert ok
-    return Outcome(x, "gth", "small", True)
+    law, regular = gth_dense(rates.toarray(), monitor)
+    return Outcome(law, "gth", f"{rates.shape[0]:,} nodes", converged=regular)
 
 
-def solve_discounted_directly(
+def csr_arrays(rates: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row pointers, columns and entries in the types that kernels take."""
+    return (
+        rates.indptr.astype(np.int64, copy=False),
+        rates.indices.astype(np.int32, copy=False),
+        rates.data.astype(np.float64, copy=False),
+    )
+
+
+def _analyse(rates: csr_array, n_hubs: int, max_flops: float, monitor: Monitor) -> Elimination:
+    from lingendice.solvers.elimination import Elimination
+
+    indptr, indices, data = csr_arrays(rates)
+    return Elimination.analyse(
+        indptr, indices, rates.shape[0], n_hubs, data=data, max_flops=max_flops, should_stop=monitor
+    )
+
+
+def _fits(factor: Elimination) -> bool:
+    return factor.complete and 8 * factor.fill <= LARGEST_FACTOR
+
+
+def _eliminate(
+    rates: csr_array, factor: Elimination, controls: Controls, monitor: Monitor, reason: str
+) -> Outcome:
+    factor.factorise(rates.data, keep_rows=False, threads=controls.threads, should_stop=monitor)
+    return Outcome(factor.stationary(), "elimination", reason, converged=True)
+
+
+def _iterate(
+    rates: csr_array, controls: Controls, monitor: Monitor, reason: str, found: Plan | None = None
+) -> Outcome:
+    from lingendice.solvers.aggregation import solve_stationary
+
+    result = solve_stationary(
+        *csr_arrays(rates),
+        tol=controls.tol,
+        threads=controls.threads,
+        should_stop=monitor,
+        on_step=monitor.note,
+        plan=found,
+    )
+    return Outcome(
+        law=result.x,
+        method="gauss-seidel" if result.method == "sweeps" else "aggregation",
+        reason=reason,
+        converged=result.converged,
+        n_iter=result.sweeps,
+        error=result.error,
+        error_kind="estimate",
+        condition=result.condition,
+        history=tuple(result.changes),
+    )
+
+
+def solve_discounted(
     chain: FlowChain, gamma: float, initial: Floats, method: str, controls: Controls
 ) -> Outcome | None:
-    return None
+    """Law for gamma < 1 by sweeps; None where elimination of the restarting chain is better."""
+    if method in ("gth", "elimination", "aggregation") or (method == "auto" and chain.n <= DENSE_NODES):
+        return None
+    from lingendice.solvers.discounted import discounted_law
+
+    limit = controls.max_iter or (SWEEPS_TRIED if method == "auto" else SWEEPS_AT_MOST)
+    with watch(controls) as monitor:
+        result = discounted_law(
+            leaky_chain(chain, initial),
+            gamma,
+            initial,
+            tol=controls.tol,
+            threads=controls.threads,
+            max_sweeps=limit,
+            should_stop=monitor,
+            on_step=monitor.note,
+        )
+    if not result.converged and monitor.stopped is None and method == "auto" and controls.max_iter is None:
+        return None
+    absorbed = chain.absorbed()
+    law = result.solution
+    outcome = Outcome(
+        law=law,
+        method="gauss-seidel",
+        reason="as asked" if method != "auto" else f"{chain.n:,} states and gamma < 1",
+        converged=result.converged,
+        n_iter=result.sweeps,
+        residual=result.residual,
+        stopped=None if result.converged else monitor.stopped,
+        history=tuple(result.history.tolist()),
+    )
+    if absorbed.any():
+        # Absorbed mass restarted from the initial law: the shape is right, the scale is set here.
+        outcome.law = (1.0 - gamma) * law / float(law @ (1.0 - gamma * (1.0 - absorbed)))
+        outcome.residual = None
+    return outcome
+
+
+def leaky_chain(chain: FlowChain, absorbed_law: Floats) -> LeakyChain:
+    """The chain as the discounted solver takes it; absorbed mass goes to ``absorbed_law``."""
+    from lingendice.solvers.discounted import LeakyChain
+
+    out, law, absorbed = chain.out, chain.law, chain.absorbed()
+    if absorbed.any() or not law.shape[0]:
+        out, law = add_hub(out, law, absorbed, absorbed_law)
+    return LeakyChain(chain.indptr, chain.indices, chain.weight, chain.keep, out, law)

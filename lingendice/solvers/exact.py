@@ -69,13 +69,17 @@ def stationary_laws(
 def _discounted(
     chain: FlowChain, gamma: float, initial: Floats, method: str, controls: Controls
 ) -> tuple[Floats, Outcome]:
-    outcome = choose.solve_discounted_directly(chain, gamma, initial, method, controls)
+    outcome = choose.solve_discounted(chain, gamma, initial, method, controls)
     if outcome is not None:
         return outcome.law, outcome
     rates, feeds = extend(chain, gamma, initial)
     (nodes,) = find_classes(rates).recurrent
     outcome = choose.solve_irreducible(
-        submatrix(rates, nodes), n_hubs=int((nodes >= chain.n).sum()), method=method, controls=controls
+        submatrix(rates, nodes),
+        n_hubs=int((nodes >= chain.n).sum()),
+        method=method,
+        controls=controls,
+        sweeps_failed=nodes.size > choose.DENSE_NODES,
     )
     visits = np.zeros(rates.shape[0])
     visits[nodes] = outcome.law

@@ -1,7 +1,8 @@
-"""The one outer loop: step and time limits, non-finite iterates, Ctrl-C and progress.
+"""The one place that ends work early: step and time limits, non-finite iterates, Ctrl-C; and progress.
 
-A solver is a generator. It yields a :class:`Step` at least every 0.2 seconds of work and is sent back
-None ("go on") or a :class:`Stop` ("finish with the best you have"); it returns its :class:`Outcome`.
+A solver asks its :class:`Monitor` between kernel calls. The simplest way is to be a generator that
+yields a :class:`Step` at least every 0.2 seconds and is driven by :func:`run`: it is sent None ("go on")
+or a :class:`Stop` ("finish with the best you have") and returns its :class:`Outcome`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -26,6 +28,10 @@ class Stop(Enum):
     TIME = "time"
     INTERRUPT = "interrupt"
     NOT_FINITE = "not finite"
+
+
+class Stopped(InterruptedError):
+    """Raised inside a solver that was told to stop; it never leaves the solvers."""
 
 
 class Step(NamedTuple):
@@ -73,35 +79,60 @@ class Controls:
         return time.perf_counter() - self.started
 
 
-def run(solver: Solver, controls: Controls) -> Outcome:
-    """Drive a solver to its end, or to a limit."""
+class Monitor:
+    """Decides whether work goes on. Solvers call it between kernel calls, at least every 0.2 seconds.
+
+    ``monitor()`` is True once the work must end; ``stopped`` then says why. ``note`` tells it how far
+    the work has come.
+    """
+
+    def __init__(self, controls: Controls, interrupted: _InterruptFlag, progress: _Progress) -> None:
+        self._controls, self._interrupted, self._progress = controls, interrupted, progress
+        self.stopped: Stop | None = None
+
+    def __call__(self) -> bool:
+        if self.stopped is None:
+            self.stopped = self._limit()
+        return self.stopped is not None
+
+    def note(self, n_iter: int, error: float = math.inf) -> bool:
+        """Record progress; True once the work must end."""
+        self._progress.show(n_iter, error)
+        if self.stopped is None and math.isnan(error):
+            self.stopped = Stop.NOT_FINITE
+        if self.stopped is None and self._controls.max_iter is not None and n_iter >= self._controls.max_iter:
+            self.stopped = Stop.ITERATIONS
+        return self()
+
+    def _limit(self) -> Stop | None:
+        if self._interrupted.raised:
+            return Stop.INTERRUPT
+        limit = self._controls.time_limit
+        return Stop.TIME if limit is not None and self._controls.elapsed() >= limit else None
+
+
+@contextmanager
+def watch(controls: Controls) -> Iterator[Monitor]:
+    """A monitor for one piece of work; Ctrl-C is held back while it lasts."""
     with _InterruptFlag() as interrupted, _Progress(controls) as progress:
-        command: Stop | None = None
+        yield Monitor(controls, interrupted, progress)
+
+
+def run(solver: Solver, controls: Controls) -> Outcome:
+    """Drive a solver that is a generator of steps to its end, or to a limit."""
+    with watch(controls) as monitor:
         try:
             step = next(solver)
-            while True:
-                command = _decide(step, controls, interrupted)
-                progress.show(step)
-                step = solver.send(command)
-                if command is not None:
-                    raise RuntimeError("a solver went on after it was told to stop")
+            while not monitor.note(*step):
+                step = solver.send(None)
+            solver.send(monitor.stopped)
         except StopIteration as end:
             outcome: Outcome = end.value
-    if command is not None and not outcome.converged:
-        outcome.stopped = command
+        else:
+            raise RuntimeError("a solver went on after it was told to stop")
+    if not outcome.converged:
+        outcome.stopped = monitor.stopped
     return outcome
-
-
-def _decide(step: Step, controls: Controls, interrupted: _InterruptFlag) -> Stop | None:
-    if interrupted.raised:
-        return Stop.INTERRUPT
-    if math.isnan(step.error):
-        return Stop.NOT_FINITE
-    if controls.max_iter is not None and step.n_iter >= controls.max_iter:
-        return Stop.ITERATIONS
-    if controls.time_limit is not None and controls.elapsed() >= controls.time_limit:
-        return Stop.TIME
-    return None
 
 
 class _InterruptFlag:
@@ -141,13 +172,13 @@ class _Progress:
     def __enter__(self) -> _Progress:
         return self
 
-    def show(self, step: Step) -> None:
+    def show(self, n_iter: int, error: float) -> None:
         now = self.controls.elapsed()
         if not self.controls.progress or now - self.last < 0.1:
             return
         self.last = now
-        error = f"error {step.error:.1e}" if math.isfinite(step.error) else "error unknown"
-        line = f"lingendice: step {step.n_iter:,}, {error} (goal {self.controls.tol:.0e}), {now:.1f} s"
+        reached = f"error {error:.1e}" if math.isfinite(error) else "error unknown"
+        line = f"lingendice: step {n_iter:,}, {reached} (goal {self.controls.tol:.0e}), {now:.1f} s"
         sys.stderr.write("\r" + line.ljust(self.shown))
         sys.stderr.flush()
         self.shown = len(line)

@@ -13,7 +13,7 @@ from lingendice.checks import require_gamma
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
 from lingendice.operator import EmpiricalOperator
-from lingendice.solution import Solution, Status
+from lingendice.solution import Solution, Status, error_bound
 
 LARGEST = 1000
 """States up to which dense elimination of a full matrix is the fastest exact method."""
@@ -46,7 +46,7 @@ def solve_small(matrix: NDArray[Any], gamma: Any, tol: float, started: float) ->
         state_law=law,
         state_laws=(law,),
         residual=residual,
-        error=None if gamma == 1.0 else residual / (1.0 - gamma),
+        error=None if gamma == 1.0 else error_bound(residual, gamma),
         error_kind="direct" if gamma == 1.0 else "bound",
         condition=None,
         n_iter=0,

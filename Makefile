@@ -1,0 +1,53 @@
+# Needs python3 (3.10 or later), make and PyPI; everything else goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST_ARGS ?=
+
+.PHONY: help demo test bench lint docs clean
+
+help:
+	@echo "make demo    simulate taxi logs, estimate a policy's value from them, draw a picture"
+	@echo "make test    run the test suite"
+	@echo "make bench   run the benchmarks"
+	@echo "make lint    check style, types and the direction of imports"
+	@echo "make docs    build the documentation into site/"
+	@echo "make clean   remove the virtual environment and everything built"
+	@echo "PYTHON=python3.12 make ... picks the interpreter of the virtual environment"
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or later is needed; set PYTHON=..." if sys.version_info < (3, 10) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/.made
+	$(PIP) --editable ".[cli,plots]"
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.made
+	$(PIP) --editable ".[dev]"
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	$(BIN)/lingendice demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+clean:
+	rm -rf $(VENV) build dist site demo_output .pytest_cache .mypy_cache .ruff_cache \
+	    .import_linter_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,66 @@
+"""``lg.solve(P)`` without a hint on three kinds of chain, against peers that reach 1e-10 there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import lingendice as lg
+
+sys.path.insert(0, str(Path(__file__).parent))
+import chains
+import peers
+
+
+def entrywise(law, exact):
+    return float(np.max(np.abs(law / exact - 1)))
+
+
+def compare(record, name, matrix, exact, rivals):
+    """Time those rivals that reach 1e-10 entrywise; all others are named in the note."""
+    mine = lg.solve(matrix)
+    error = entrywise(mine.stationary, exact)
+    assert error < 1e-10
+    missed, able = [], {}
+    for rival, law in rivals.items():
+        off = entrywise(law(matrix), exact)
+        if off < 1e-10:
+            able[rival] = lambda law=law: law(matrix)
+        else:
+            missed.append(f"{rival} is off by {off:.0e}")
+    note = "; ".join([f"by {mine.method}, off by {error:.0e} entrywise", *missed])
+    if able:
+        record.ratio(f"stationary law, {name}", lambda: lg.solve(matrix), able, 1.0, 9, note)
+    else:
+        record.fact(f"stationary law, {name}", lambda: lg.solve(matrix), note)
+
+
+def test_scale_free(record):
+    matrix = chains.scale_free()
+    exact = peers.iterated(matrix, None)
+    rivals = {"power iteration": peers.power, "scipy eigs": peers.arnoldi}
+    compare(record, "scale-free 20k", matrix, exact, rivals)
+
+
+def test_grid(record):
+    matrix = chains.grid()
+    exact = peers.refined(matrix)
+    rivals = {
+        "scipy spsolve": peers.sparse_lu,
+        "scipy spsolve (COLAMD)": lambda p: peers.sparse_lu(p, "COLAMD"),
+        "power iteration": peers.power,
+    }
+    compare(record, "grid 40k", matrix, exact, rivals)
+
+
+@pytest.mark.parametrize("coupling", [1e-3, 1e-6, 1e-9])
+def test_nearly_decomposable(record, coupling):
+    matrix = chains.nearly_decomposable(coupling=coupling)
+    strong = matrix.multiply(matrix > 2.5 * coupling)
+    exact = peers.iterated(matrix, sp.csgraph.connected_components(strong, directed=False)[1])
+    rivals = {"scipy eigs": peers.arnoldi, "power iteration": peers.power}
+    compare(record, f"nearly decomposable 20k, coupling {coupling:.0e}", matrix, exact, rivals)

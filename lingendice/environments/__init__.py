@@ -1,0 +1,1 @@
+"""Environments whose exact answers are known, for tests, benchmarks and demonstrations."""

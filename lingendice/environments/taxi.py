@@ -1,0 +1,295 @@
+"""Taxi: a 5 x 5 town with 2,000 states, 6 actions and every exact answer at hand.
+
+Rules. Passengers wait at the corners (0,0), (0,4), (4,0), (4,4). A state is
+``taxi + 5 * (waiting + 16 * (5 * x + y))``, where ``waiting`` is a bit mask over corners and
+``taxi`` is the destination corner of the passenger carried, or 4 when empty. Actions 0 to 3
+move x+1, y+1, x-1, y-1, stopped by the walls. Action 4 picks up: at a corner where someone
+waits, that passenger boards (replacing whoever was carried) and names one of the other three
+corners, each as likely. Action 5 drops off: +20 at the destination, and the taxi is empty
+wherever it is done. Every other step costs 1. After the action, independently at each
+corner, a passenger appears where none waits (chances .3 .05 .1 .2) or leaves where one waits
+(chances .05 .1 .1 .05). An episode starts at a uniform place with uniform passengers and an
+empty taxi, and never ends by itself.
+
+The environment is that of Liu, Li, Tang and Zhou, "Breaking the Curse of Horizon" (2018).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.sparse.linalg import spsolve
+
+from lingendice.kernels import taxi as kernels
+from lingendice.kernels import xoshiro
+from lingendice.parallel import resolve_threads, run_all
+
+N_STATES = 2000
+N_ACTIONS = 6
+CORNERS = ((0, 0), (0, 4), (4, 0), (4, 4))
+APPEAR = (0.3, 0.05, 0.1, 0.2)
+LEAVE = (0.05, 0.1, 0.1, 0.05)
+EMPTY = kernels.EMPTY
+
+# Below a fifth of a second a call on any machine of this decade, so that Ctrl-C is prompt.
+_STEPS_A_CALL = 1_000_000
+
+
+class TaxiLog(NamedTuple):
+    """Logged transitions, one entry a step, episodes one after the other."""
+
+    state: NDArray[np.int32]
+    action: NDArray[np.int32]
+    reward: NDArray[np.float64]
+    next_state: NDArray[np.int32]
+    episode: NDArray[np.int32]
+
+
+class TrainedPolicies(NamedTuple):
+    """Two policies of one training run, each of shape (2000, 6)."""
+
+    target: NDArray[np.float64]
+    base: NDArray[np.float64]
+
+
+def initial_law() -> NDArray[np.float64]:
+    """Law of the first state: 1/400 on every state with an empty taxi."""
+    law = np.zeros(N_STATES)
+    law[EMPTY::5] = 1 / 400
+    return law
+
+
+def _passenger_matrix() -> NDArray[np.float64]:
+    """Chance of each mask of waiting passengers after one of coming and going (16 x 16)."""
+    mask = np.arange(16)
+    matrix = np.ones((16, 16))
+    for corner in range(4):
+        before, after = (mask >> corner) & 1, (mask >> corner) & 1
+        appear, leave = APPEAR[corner], LEAVE[corner]
+        one_corner = np.array([[1 - appear, appear], [leave, 1 - leave]])
+        matrix *= one_corner[before[:, None], after[None, :]]
+    return matrix
+
+
+def _action_outcomes(state: int, action: int) -> tuple[list[tuple[float, int, int, int]], float]:
+    """What an action does before passengers come and go: (chance, place, waiting, taxi), and reward."""
+    taxi, waiting, place = state % 5, (state // 5) % 16, state // 80
+    x, y = divmod(place, 5)
+    if action < 4:
+        dx, dy = ((1, 0), (0, 1), (-1, 0), (0, -1))[action]
+        x, y = min(max(x + dx, 0), 4), min(max(y + dy, 0), 4)
+        return [(1.0, 5 * x + y, waiting, taxi)], -1.0
+    corner = CORNERS.index((x, y)) if (x, y) in CORNERS else None
+    if action == 5:
+        return [(1.0, place, waiting, EMPTY)], 20.0 if corner == taxi else -1.0
+    if corner is None or not waiting >> corner & 1:
+        return [(1.0, place, waiting, taxi)], -1.0
+    others = [destination for destination in range(4) if destination != corner]
+    return [(1 / 3, place, waiting ^ (1 << corner), destination) for destination in others], -1.0
+
+
+@lru_cache(maxsize=1)
+def _exact() -> tuple[sparse.csr_matrix, NDArray[np.float64]]:
+    passengers = _passenger_matrix()
+    reward = np.empty(N_STATES * N_ACTIONS)
+    rows, chances, first_columns, masks = [], [], [], []
+    for cell in range(N_STATES * N_ACTIONS):
+        outcomes, reward[cell] = _action_outcomes(*divmod(cell, N_ACTIONS))
+        for chance, place, waiting, taxi in outcomes:
+            rows.append(cell)
+            chances.append(chance)
+            first_columns.append(taxi + 80 * place)
+            masks.append(waiting)
+    columns = np.asarray(first_columns)[:, None] + 5 * np.arange(16)
+    data = np.asarray(chances)[:, None] * passengers[np.asarray(masks)]
+    matrix = sparse.csr_matrix(
+        (data.ravel(), (np.repeat(rows, 16), columns.ravel())), shape=(N_STATES * N_ACTIONS, N_STATES)
+    )
+    return matrix, reward.reshape(N_STATES, N_ACTIONS)
+
+
+def transition_matrix() -> sparse.csr_matrix:
+    """Exact chances: row ``s * 6 + a``, column ``s'`` (12,000 x 2,000, about 195,000 entries)."""
+    return _exact()[0].copy()
+
+
+def expected_reward() -> NDArray[np.float64]:
+    """Expected reward of every state and action, shape (2000, 6). It does not depend on chance."""
+    reward: NDArray[np.float64] = _exact()[1].copy()
+    return reward
+
+
+def check_policy(policy: ArrayLike) -> NDArray[np.float64]:
+    """Return the policy as a (2000, 6) array of doubles, or raise naming the row that is wrong."""
+    array = np.ascontiguousarray(policy, dtype=np.float64)
+    if array.shape != (N_STATES, N_ACTIONS):
+        raise ValueError(f"a Taxi policy has shape ({N_STATES}, {N_ACTIONS}), got {array.shape}")
+    wrong = ~((array >= 0).all(axis=1) & (np.abs(array.sum(axis=1) - 1) < 1e-9))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise ValueError(f"policy row {row} is not a law: {array[row]}; make it nonnegative with sum 1")
+    return array
+
+
+def mix_policies(target: ArrayLike, base: ArrayLike, alpha: float) -> NDArray[np.float64]:
+    """Behaviour ``alpha * target + (1 - alpha) * base``: larger alpha is closer to the target."""
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
+    return alpha * check_policy(target) + (1 - alpha) * check_policy(base)
+
+
+def policy_chain(policy: ArrayLike) -> tuple[sparse.csr_matrix, NDArray[np.float64]]:
+    """State chain and expected reward a state under a policy: ``P(s'|s)``, ``r(s)``."""
+    matrix, reward = _exact()
+    chances = check_policy(policy)
+    average = sparse.csr_matrix(
+        (chances.ravel(), np.arange(N_STATES * N_ACTIONS), np.arange(0, N_STATES * N_ACTIONS + 1, N_ACTIONS)),
+        shape=(N_STATES, N_STATES * N_ACTIONS),
+    )
+    return (average @ matrix).tocsr(), (chances * reward).sum(axis=1)
+
+
+def stationary_law(policy: ArrayLike, gamma: float = 1.0) -> NDArray[np.float64]:
+    """Exact law over states: ``mu = (1 - gamma) mu0 + gamma P' mu``, ``sum mu = 1``.
+
+    One sparse LU factorisation of a 2,000 x 2,000 matrix (a fraction of a second). At gamma = 1 one
+    equation, which the others imply, gives way to ``sum mu = 1``; the policy must then leave
+    one recurrent class, as any policy with all chances positive does. Multiply row by row
+    with the policy for the law over state-action cells.
+    """
+    if not 0 < gamma <= 1:
+        raise ValueError(f"gamma must lie in (0, 1], got {gamma!r}")
+    chain, _ = policy_chain(policy)
+    system = (sparse.identity(N_STATES) - gamma * chain.T).tocsr()
+    right_side = (1 - gamma) * initial_law()
+    if gamma == 1:
+        system = sparse.vstack([np.ones((1, N_STATES)), system[1:]])
+        right_side[0] = 1.0
+    law: NDArray[np.float64] = spsolve(system.tocsc(), right_side, permc_spec="MMD_AT_PLUS_A")
+    law /= law.sum()
+    return law
+
+
+def policy_value(policy: ArrayLike, gamma: float = 1.0) -> float:
+    """Exact reward per step: the average (gamma = 1), or ``(1 - gamma) sum gamma^t E r_t``."""
+    chances = check_policy(policy)
+    reward = (chances * _exact()[1]).sum(axis=1)
+    return float(stationary_law(chances, gamma) @ reward)
+
+
+def simulate(
+    policy: ArrayLike, n_episodes: int, n_steps: int, *, seed: int = 0, threads: int | None = None
+) -> TaxiLog:
+    """Log ``n_episodes`` episodes of ``n_steps`` steps each under a policy.
+
+    Each episode draws from its own random stream, so the log depends on the seed alone: not
+    on the number of threads, and its first episodes not on how many follow.
+
+    Parameters
+    ----------
+    policy : array of shape (2000, 6)
+        Chances of actions, rows sum to 1.
+    n_episodes, n_steps : int
+        Positive whole numbers; ``n_episodes * n_steps`` entries are returned.
+    seed : int
+        Any whole number from 0 to 2**63 - 1.
+    threads : int or None
+        Threads to use; None takes every core.
+
+    Returns
+    -------
+    TaxiLog
+        ``state, action, reward, next_state, episode``.
+
+    Examples
+    --------
+    >>> from lingendice.environments import taxi
+    >>> policy = np.full((2000, 6), 1 / 6)
+    >>> log = taxi.simulate(policy, n_episodes=2, n_steps=3, seed=1)
+    >>> log.episode.tolist()
+    [0, 0, 0, 1, 1, 1]
+    """
+    for name, number in (("n_episodes", n_episodes), ("n_steps", n_steps)):
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number!r}")
+    cumulative = np.cumsum(check_policy(policy), axis=1)
+    appear, leave = np.array(APPEAR), np.array(LEAVE)
+    streams = _streams(seed, n_episodes)
+    states = np.empty(n_episodes, dtype=np.int64)
+    kernels.draw_initial_all(streams, states)
+    shape = (n_episodes, n_steps)
+    state, action, following = (np.empty(shape, dtype=np.int32) for _ in range(3))
+    reward = np.empty(shape)
+
+    steps_a_call = min(n_steps, _STEPS_A_CALL)
+    episodes_a_call = max(1, _STEPS_A_CALL // steps_a_call)
+
+    def walk(first: int) -> None:
+        some = slice(first, min(first + episodes_a_call, n_episodes))
+        for begin in range(0, n_steps, steps_a_call):
+            part = (some, slice(begin, min(begin + steps_a_call, n_steps)))
+            kernels.simulate(
+                cumulative, appear, leave, streams[some], states[some],
+                state[part], action[part], reward[part], following[part],
+            )  # fmt: skip
+
+    tasks = [lambda first=first: walk(first) for first in range(0, n_episodes, episodes_a_call)]
+    run_all(tasks, resolve_threads(threads))
+    episode = np.repeat(np.arange(n_episodes, dtype=np.int32), n_steps)
+    return TaxiLog(state.ravel(), action.ravel(), reward.ravel(), following.ravel(), episode)
+
+
+def _streams(seed: int, count: int) -> NDArray[np.uint64]:
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed must lie between 0 and 2**63 - 1, got {seed!r}")
+    streams = np.empty((count, 4), dtype=np.uint64)
+    xoshiro.fill_streams(seed, 0, streams)
+    return streams
+
+
+def train_policies(
+    *,
+    seed: int = 0,
+    target_iterations: int = 1000,
+    base_iterations: int = 950,
+    steps_per_iteration: int = 5000,
+    gamma: float = 0.99,
+    rate: float = 0.005,
+    temperature: float = 1.0,
+) -> TrainedPolicies:
+    """Train a target and a base policy by tabular Q-learning, as soft-max policies over Q.
+
+    One run, one endless episode: act by ``softmax(Q / temperature)``, and after each step
+    ``Q(s,a) += rate * (r + gamma max Q(s', .) - Q(s,a))`` from ``Q = 0``. The base policy is the
+    soft-max after ``base_iterations``, the target after ``target_iterations``, as in the
+    protocol of Liu et al. (2018), which leaves rate, temperature and length of an iteration
+    open; the defaults here are ours. The same seed gives the same bits.
+    """
+    if not 0 < base_iterations <= target_iterations:
+        raise ValueError(
+            f"base_iterations must lie between 1 and target_iterations ({target_iterations}), "
+            f"got {base_iterations}"
+        )
+    stream = _streams(seed, 1)[0]
+    appear, leave = np.array(APPEAR), np.array(LEAVE)
+    q = np.zeros((N_STATES, N_ACTIONS))
+    state = kernels.draw_initial(stream)
+    for iteration in range(1, target_iterations + 1):
+        state = kernels.q_learning(
+            q, state, steps_per_iteration, gamma, rate, temperature, appear, leave, stream
+        )
+        if iteration == base_iterations:
+            base = soft_policy(q, temperature)
+    return TrainedPolicies(target=soft_policy(q, temperature), base=base)
+
+
+def soft_policy(q: ArrayLike, temperature: float) -> NDArray[np.float64]:
+    """``softmax(q / temperature)`` row by row."""
+    scaled = np.asarray(q, dtype=np.float64) / temperature
+    weight = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    law: NDArray[np.float64] = weight / weight.sum(axis=1, keepdims=True)
+    return law

@@ -1,0 +1,1 @@
+"""The kernels on CuPy arrays. Their CUDA sources lie in ``cuda/`` and travel in the wheel."""

@@ -1,0 +1,157 @@
+"""Compressed-row helpers: transpose, row sums, uniform rows, degree order, block splitting.
+
+All arrays are raw: ``indptr`` int64, ``indices`` int32 (int64 beyond 2**31 columns), ``data``
+float64 or empty. An empty ``data`` means that every stored entry has weight one, which halves
+the memory traffic of every loop. Kernels work on ranges, so that callers decide how long one
+call lasts and which thread runs it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lingendice.kernels.jit import fused_kernel, kernel
+
+
+@fused_kernel
+def row_sums(indptr, data, first, last, sums):
+    """Sum of the entries of each row of a range."""
+    for row in range(first, last):
+        total = 0.0
+        for entry in range(indptr[row], indptr[row + 1]):
+            total += data[entry]
+        sums[row] = total
+
+
+@kernel
+def rows_are_uniform(indptr, data, first, last):
+    """Whether in each row of a range all entries are equal and positive."""
+    for row in range(first, last):
+        begin = indptr[row]
+        end = indptr[row + 1]
+        if begin < end:
+            weight = data[begin]
+            if not weight > 0.0:
+                return False
+            for entry in range(begin + 1, end):
+                if data[entry] != weight:
+                    return False
+    return True
+
+
+@kernel
+def count_columns(indptr, indices, data, first, last, counts, loops):
+    """Count the entries of each column in a range of rows; self-loops go to ``loops`` instead."""
+    weighted = data.size > 0
+    for row in range(first, last):
+        for entry in range(indptr[row], indptr[row + 1]):
+            column = indices[entry]
+            if column == row:
+                loops[row] += data[entry] if weighted else 1.0
+            else:
+                counts[column] += 1
+
+
+@kernel
+def order_by_count(counts, order):
+    """Stable counting sort of nodes by falling count; counts of 4095 or more share a bucket."""
+    top = 4096
+    start = np.zeros(top + 1, np.int64)
+    for node in range(counts.size):
+        start[top - min(counts[node], top - 1)] += 1
+    for bucket in range(top):
+        start[bucket + 1] += start[bucket]
+    for node in range(counts.size):
+        bucket = top - 1 - min(counts[node], top - 1)
+        order[start[bucket]] = node
+        start[bucket] += 1
+
+
+@kernel
+def scatter_transpose(indptr, indices, data, label, first, last, slot, sources, weights):
+    """Write one range of rows into a transposed matrix, leaving out self-loops.
+
+    ``slot[column]`` is the next free place for that column and is advanced; a row is written
+    under its new number ``label[row]``.
+    """
+    weighted = data.size > 0
+    for row in range(first, last):
+        new = label[row]
+        for entry in range(indptr[row], indptr[row + 1]):
+            column = indices[entry]
+            if column != row:
+                place = slot[column]
+                slot[column] = place + 1
+                sources[place] = new
+                if weighted:
+                    weights[place] = data[entry]
+
+
+@kernel
+def count_rows(indptr, indices, data, first, last, counts, loops):
+    """Count the entries of each row of a range; self-loops go to ``loops`` instead."""
+    weighted = data.size > 0
+    for row in range(first, last):
+        count = indptr[row + 1] - indptr[row]
+        for entry in range(indptr[row], indptr[row + 1]):
+            if indices[entry] == row:
+                loops[row] += data[entry] if weighted else 1.0
+                count -= 1
+        counts[row] = count
+
+
+@kernel
+def scatter_rows(indptr, indices, data, label, first, last, out_indptr, sources, weights):
+    """Write a range of rows to their new places under new column numbers, leaving out self-loops."""
+    weighted = data.size > 0
+    for row in range(first, last):
+        place = out_indptr[label[row]]
+        for entry in range(indptr[row], indptr[row + 1]):
+            column = indices[entry]
+            if column != row:
+                sources[place] = label[column]
+                if weighted:
+                    weights[place] = data[entry]
+                place += 1
+
+
+@kernel
+def split_blocks(indptr, sources, weights, block_of, first, last, split, inside):
+    """Put the entries that come from the row's own block last, and weigh them.
+
+    ``split[row]`` becomes the place of the first of them; ``inside[source]`` gains their weight.
+    """
+    weighted = weights.size > 0
+    for row in range(first, last):
+        block = block_of[row]
+        place = indptr[row + 1]
+        entry = indptr[row]
+        while entry < place:
+            source = sources[entry]
+            if block_of[source] == block:
+                place -= 1
+                sources[entry] = sources[place]
+                sources[place] = source
+                weight = 1.0
+                if weighted:
+                    weight = weights[entry]
+                    weights[entry] = weights[place]
+                    weights[place] = weight
+                inside[source] += weight
+            else:
+                entry += 1
+        split[row] = place
+
+
+@kernel
+def edge_directions(indptr, indices, label):
+    """Whether any entry leads to a larger label, and whether any leads to a smaller one."""
+    rising = False
+    falling = False
+    for row in range(indptr.size - 1):
+        own = label[row]
+        for entry in range(indptr[row], indptr[row + 1]):
+            other = label[indices[entry]]
+            rising |= other > own
+            falling |= other < own
+    return rising, falling

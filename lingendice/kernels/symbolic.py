@@ -1,0 +1,282 @@
+"""What an elimination will cost and where its entries will lie, before any number is touched.
+
+All functions work on the graph of the symmetrised pattern under an elimination order. The elimination tree
+gives each state the first later state that its elimination touches; states that share a pattern are
+gathered into supernodes, whose fronts are dense.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lingendice.kernels.jit import kernel
+
+
+@kernel
+def elimination_tree(graph_start, graph, order):  # type: ignore[no-untyped-def]
+    """The order, renumbered so that every subtree is contiguous and ends with its root; and the tree.
+
+    Returns (order, parent of each step, -1 at a root). The fill is that of the given order. Cost nearly
+    linear in the edges.
+    """
+    n = order.size
+    step = np.empty(n, np.int32)
+    parent = np.empty(n, np.int32)
+    ancestor = np.empty(n, np.int32)
+    for k in range(n):
+        step[order[k]] = k
+        parent[k] = -1
+        ancestor[k] = -1
+    for k in range(n):
+        v = order[k]
+        for q in range(graph_start[v], graph_start[v + 1]):
+            i = step[graph[q]]
+            while i >= 0 and i < k:
+                above = ancestor[i]
+                ancestor[i] = k
+                if above < 0:
+                    parent[i] = k
+                i = above
+    child = ancestor
+    sibling = step
+    for k in range(n):
+        child[k] = -1
+    for k in range(n - 1, -1, -1):
+        if parent[k] >= 0:
+            sibling[k] = child[parent[k]]
+            child[parent[k]] = k
+    place = np.empty(n, np.int32)
+    stack = np.empty(n, np.int32)
+    filled = 0
+    for root in range(n):
+        if parent[root] >= 0:
+            continue
+        stack[0] = root
+        depth = 1
+        while depth > 0:
+            v = stack[depth - 1]
+            c = child[v]
+            if c < 0:
+                place[v] = filled
+                filled += 1
+                depth -= 1
+            else:
+                child[v] = sibling[c]
+                stack[depth] = c
+                depth += 1
+    new_order = np.empty(n, np.int32)
+    new_parent = np.empty(n, np.int32)
+    for k in range(n):
+        new_order[place[k]] = order[k]
+        new_parent[place[k]] = place[parent[k]] if parent[k] >= 0 else -1
+    return new_order, new_parent
+
+
+@kernel
+def column_counts(graph_start, graph, order, parent):  # type: ignore[no-untyped-def]
+    """Later states touched by each step's elimination, plus one, for a postordered tree.
+
+    Counts the leaves of row subtrees with a disjoint-set forest (Gilbert, Ng and Peyton): nearly linear in
+    the edges, however large the fill.
+    """
+    n = order.size
+    step = np.empty(n, np.int32)
+    first = np.empty(n, np.int32)
+    count = np.zeros(n, np.int64)
+    for k in range(n):
+        step[order[k]] = k
+        first[k] = k
+    for k in range(n):
+        if first[k] == k:
+            count[k] = 1
+        if parent[k] >= 0:
+            first[parent[k]] = min(first[parent[k]], first[k])
+    latest = np.empty(n, np.int32)
+    last_leaf = np.empty(n, np.int32)
+    ancestor = np.empty(n, np.int32)
+    for k in range(n):
+        latest[k] = -1
+        last_leaf[k] = -1
+        ancestor[k] = k
+    for k in range(n):
+        if parent[k] >= 0:
+            count[parent[k]] -= 1
+        v = order[k]
+        for q in range(graph_start[v], graph_start[v + 1]):
+            i = step[graph[q]]
+            if i > k and first[k] > latest[i]:
+                latest[i] = first[k]
+                count[k] += 1
+                leaf = last_leaf[i]
+                last_leaf[i] = k
+                if leaf >= 0:
+                    meet = leaf
+                    while ancestor[meet] != meet:
+                        meet = ancestor[meet]
+                    while leaf != meet:
+                        above = ancestor[leaf]
+                        ancestor[leaf] = meet
+                        leaf = above
+                    count[meet] -= 1
+        if parent[k] >= 0:
+            ancestor[k] = parent[k]
+    for k in range(n):
+        if parent[k] >= 0:
+            count[parent[k]] += count[k]
+    return count
+
+
+@kernel
+def group_steps(parent, count):  # type: ignore[no-untyped-def]
+    """Cut the postordered steps into supernodes.
+
+    Returns (first step of each and n, front sizes, supernode of each step, parent of each supernode).
+
+    A supernode is a path of the tree whose patterns nest. It absorbs its last child where the zeros this
+    stores are few: small fronts cost more in overhead than in arithmetic.
+    """
+    n = parent.size
+    begin = np.empty(n + 1, np.int32)
+    size = np.empty(n, np.int64)
+    zeros = np.empty(n, np.int64)
+    groups = 0
+    for k in range(n):
+        begin[groups] = k
+        size[groups] = count[k]
+        zeros[groups] = 0
+        groups += 1
+        # The group on top of the stack ends at step k; try to take in the one that ends at k - 1.
+        while groups > 1:
+            top = groups - 1
+            below = groups - 2
+            if parent[begin[top] - 1] != begin[top]:
+                break
+            wide = begin[top] - begin[below]
+            tall = k + 1 - begin[top]
+            # A merged front holds the child's pivots and all of the parent's front.
+            merged = wide + size[top]
+            extra = wide * (merged - size[below])
+            total = zeros[top] + zeros[below] + extra
+            width = wide + tall
+            stored = width * merged
+            if extra > 0 and not (
+                width <= 4
+                or (width <= 16 and total * 10 < stored * 6)
+                or (width <= 48 and total * 10 < stored * 2)
+                or total * 20 < stored
+            ):
+                break
+            size[below] = merged
+            zeros[below] = total
+            groups -= 1
+    begin[groups] = n
+    owner = np.empty(n, np.int32)
+    above = np.empty(groups, np.int32)
+    for s in range(groups):
+        for k in range(begin[s], begin[s + 1]):
+            owner[k] = s
+    for s in range(groups):
+        p = parent[begin[s + 1] - 1]
+        above[s] = owner[p] if p >= 0 else -1
+    return begin[: groups + 1], size[:groups], owner, above
+
+
+@kernel
+def front_states(graph_start, graph, order, begin, size, above):  # type: ignore[no-untyped-def]
+    """Steps that border each supernode, ascending: (start of each list, steps)."""
+    n = order.size
+    groups = size.size
+    step = np.empty(n, np.int32)
+    for k in range(n):
+        step[order[k]] = k
+    start = np.zeros(groups + 1, np.int64)
+    for s in range(groups):
+        start[s + 1] = start[s] + size[s] - (begin[s + 1] - begin[s])
+    border = np.empty(start[groups], np.int32)
+    filled = np.empty(groups, np.int64)
+    seen = np.empty(n, np.int32)
+    child = np.empty(groups, np.int32)
+    sibling = np.empty(groups, np.int32)
+    for k in range(n):
+        seen[k] = -1
+    for s in range(groups):
+        filled[s] = start[s]
+        child[s] = -1
+    for s in range(groups):
+        last = begin[s + 1]
+        for k in range(begin[s], last):
+            v = order[k]
+            for q in range(graph_start[v], graph_start[v + 1]):
+                i = step[graph[q]]
+                if i >= last and seen[i] != s:
+                    seen[i] = s
+                    border[filled[s]] = i
+                    filled[s] += 1
+        c = child[s]
+        while c >= 0:
+            for q in range(start[c], start[c + 1]):
+                i = border[q]
+                if i >= last and seen[i] != s:
+                    seen[i] = s
+                    border[filled[s]] = i
+                    filled[s] += 1
+            c = sibling[c]
+        if above[s] >= 0:
+            sibling[s] = child[above[s]]
+            child[above[s]] = s
+    # Two transpositions by counting leave every list sorted.
+    by_step = np.zeros(n + 1, np.int64)
+    for q in range(border.size):
+        by_step[border[q] + 1] += 1
+    for k in range(n):
+        by_step[k + 1] += by_step[k]
+    holder = np.empty(border.size, np.int32)
+    for s in range(groups):
+        for q in range(start[s], start[s + 1]):
+            holder[by_step[border[q]]] = s
+            by_step[border[q]] += 1
+    q = 0
+    for s in range(groups):
+        filled[s] = start[s]
+    for k in range(n):
+        while q < by_step[k]:
+            s = holder[q]
+            border[filled[s]] = k
+            filled[s] += 1
+            q += 1
+    return start, border
+
+
+@kernel
+def sort_entries(indptr, indices, place, order, owner):  # type: ignore[no-untyped-def]
+    """File every matrix entry under the supernode that eliminates it.
+
+    Returns (start, row step, column step, place in the data) with the entries of supernode s at
+    ``start[s]:start[s + 1]``.
+    """
+    n = order.size
+    step = np.empty(n, np.int32)
+    for k in range(n):
+        step[order[k]] = k
+    start = np.zeros(owner[n - 1] + 2, np.int64)
+    for v in range(n):
+        for q in range(indptr[v], indptr[v + 1]):
+            start[owner[min(step[v], step[indices[q]])] + 1] += 1
+    for s in range(start.size - 1):
+        start[s + 1] += start[s]
+    at = np.empty(start.size, np.int64)
+    for s in range(start.size):
+        at[s] = start[s]
+    row = np.empty(indptr[n], np.int32)
+    column = np.empty(indptr[n], np.int32)
+    where = np.empty(indptr[n], np.int64)
+    for k in range(n):
+        v = order[k]
+        for q in range(indptr[v], indptr[v + 1]):
+            i = step[indices[q]]
+            s = owner[min(k, i)]
+            row[at[s]] = k
+            column[at[s]] = i
+            where[at[s]] = place[q]
+            at[s] += 1
+    return start, row, column, where

@@ -1,0 +1,435 @@
+"""Stationary law of a large sparse irreducible chain by sweeps and aggregation.
+
+Solves ``x = P'x``, ``sum x = 1`` for ``P`` = weights divided by their row sums. Three things are combined:
+
+* Gauss-Seidel sweeps, ``O(nnz)`` each, enough by themselves where the chain mixes well;
+* blocks found at gaps in the weights, with the chain between blocks solved exactly
+  (Koury-McAllister-Stewart): a nearly decomposable chain then takes as many sweeps as its blocks;
+* blocks of strongly linked neighbours, level upon level, for chains that are slow without a gap.
+
+Convergence is declared only after a coarse correction over clusters of states has been seen to change
+nothing: small changes from sweep to sweep would also be seen on a chain that hardly moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.kernels import aggregation as blocks_kernels
+from lingendice.kernels.gth_dense import gth_dense
+from lingendice.parallel import resolve_threads
+from lingendice.solvers.iterate import Stopped
+from lingendice.solvers.levels import (
+    DENSE_LIMIT,
+    ROUNDING,
+    Effort,
+    FloatArray,
+    Indices,
+    IntArray,
+    Level,
+    cluster_correct,
+    cycle,
+    gap_blocks,
+    jump_chain,
+)
+
+SAFETY = 0.1  # share of the tolerance the estimated error of a slow run may take
+PROBE = 12  # sweeps before their rate is believed
+PATIENCE = 150  # sweeps worth making before blocks are tried
+SWEEP_LAGS = (2, 4, 6)
+CYCLE_LAGS = (1, 2, 3)
+CAUTION = 4.0  # by which the rate of cycles, seen over few of them, may flatter the error
+WORTH_MIXING = 0.4  # rate of plain cycles above which acceleration pays
+
+BEHIND_GAP = Effort(before=4, after=0, visits=2)
+GENERAL = Effort(before=2, after=2, visits=2)
+
+
+@dataclass(frozen=True)
+class AggregationResult:
+    """What the solver found, and how far it can be trusted.
+
+    Attributes
+    ----------
+    x : the law, positive, sum 1.
+    converged : whether ``error`` is within the tolerance and a coarse correction confirmed it.
+    stopped : whether ``should_stop`` ended the run; ``x`` is then the best so far.
+    error : estimate of the largest entrywise relative error (``inf`` when nothing can be said).
+    condition : ``1 / (1 - contraction)``, the factor from last change to error; an estimate too.
+    residual : ``||x - P'x||_1``, weighted by exit probabilities, of the returned ``x``.
+    sweeps, cycles : work done on the chain itself.
+    method : "dense", "sweeps", "blocks" or "multilevel".
+    changes : largest relative change of an entry in every sweep or cycle.
+    """
+
+    x: FloatArray
+    converged: bool
+    stopped: bool
+    error: float
+    condition: float
+    residual: float
+    sweeps: int
+    cycles: int
+    method: str
+    changes: list[float]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the weights and some sweeps say about a chain.
+
+    ``method`` is "sweeps" (mixes well), "aggregation" (blocks at a gap of the weights) or "direct" (slow and
+    without a gap: compare the work of an elimination with ``predicted_sweeps``). ``contraction`` is the rate
+    of the sweeps made, 1 if none were. ``run`` lets ``solve_stationary`` go on instead of starting again.
+    """
+
+    method: str
+    contraction: float
+    predicted_sweeps: float
+    blocks: int
+    run: Run
+
+
+class Clock:
+    """Asks ``should_stop`` between kernel calls, and tells ``on_step`` how far the work has come."""
+
+    def __init__(
+        self, should_stop: Callable[[], bool] | None, on_step: Callable[[int, float], object] | None = None
+    ) -> None:
+        self.should_stop = should_stop
+        self.on_step = on_step
+
+    def __call__(self) -> None:
+        if self.should_stop is not None and self.should_stop():
+            raise Stopped
+
+    def report(self, sweeps: int, error: float) -> None:
+        """Pass on how far the work has come."""
+        if self.on_step is not None:
+            self.on_step(sweeps, error)
+
+
+def contraction(changes: list[float], lags: tuple[int, ...]) -> float | None:
+    """A cautious rate from the last changes: the slowest mean over several lags, None if unknown."""
+    trusted = [change for change in changes[-2 * lags[-1] :] if change > ROUNDING]
+    if len(trusted) <= lags[-1]:
+        return None
+    slowest = max((trusted[-1] / trusted[-1 - lag]) ** (1.0 / lag) for lag in lags)
+    slowest = min(max(slowest, 0.05), 1.0)
+    return slowest + 0.1 * (1.0 - slowest)
+
+
+class Mixer:
+    """Anderson acceleration: the affine combination of the last images whose residual is least.
+
+    With ``positive`` residuals count relative to the entries, and a combination is refused when an entry
+    would fall below a tenth of the plain image.
+    """
+
+    def __init__(self, depth: int = 6, positive: bool = True) -> None:
+        self.depth = depth
+        self.positive = positive
+        self.images: list[FloatArray] = []
+        self.residuals: list[FloatArray] = []
+
+    def mix(self, old: FloatArray, image: FloatArray) -> FloatArray:
+        """The next iterate, given the last one and its image under the map."""
+        self.images = [*self.images[-self.depth :], image]
+        self.residuals = [*self.residuals[-self.depth :], image - old]
+        if len(self.images) < 2:
+            return image
+        scale = image if self.positive else np.ones(1)
+        last = self.residuals[-1] / scale
+        steps = np.stack([last - r / scale for r in self.residuals[:-1]])
+        shares = np.linalg.lstsq(steps @ steps.T, steps @ last, rcond=1e-13)[0]
+        mixed = image.copy()
+        for share, other in zip(shares, self.images[:-1], strict=True):
+            mixed -= share * (image - other)
+        if not self.positive:
+            return mixed
+        if not np.all(mixed > 0.1 * image):
+            self.images, self.residuals = [], []
+            return image
+        return mixed / mixed.sum()
+
+
+@dataclass
+class Run:
+    """A solve under way: the chain, the present ``y`` and everything seen so far."""
+
+    level: Level
+    stay: FloatArray
+    y: FloatArray
+    clock: Clock
+    tol: float
+    changes: list[float] = field(default_factory=list)
+    sweeps: int = 0
+    cycles: int = 0
+    rate: float = 1.0
+    error: float = np.inf
+    method: str = "sweeps"
+    settled: bool = False
+    blocks: tuple[Indices | None, int] | None = None
+
+    @property
+    def condition(self) -> float:
+        return 1.0 / (1.0 - self.rate) if self.rate < 1.0 else np.inf
+
+    @property
+    def allowed(self) -> float:
+        """Error that may be left: fast rates are seen clearly, slow ones may still be creeping up."""
+        return (0.5 if self.rate < 0.6 else SAFETY) * self.tol
+
+    def judge(self, changes: list[float], lags: tuple[int, ...]) -> bool:
+        """Estimate rate and error from these changes; true when the error is safely within ``tol``."""
+        rate = contraction(changes, lags)
+        if rate is not None:
+            self.rate = rate
+        elif len(changes) > 2 and max(changes[-3:]) < ROUNDING:
+            # at rest before a rate could be seen: the check over clusters has the last word
+            self.rate = min(self.rate, 0.5)
+        self.error = max(changes[-1], ROUNDING / 10) * self.rate * self.condition
+        return self.error <= self.allowed
+
+    def foreseen(self) -> float:
+        """Sweeps still needed at the present rate."""
+        if self.rate >= 1.0:
+            return np.inf
+        return float(max(0.0, np.log(self.allowed / self.error) / np.log(self.rate)))
+
+    def sweep_until(self, limit: int, patience: float) -> bool:
+        """Sweep until settled (true), or until more than ``patience`` further sweeps are foreseen (false).
+
+        Once the rate ``r`` of plain sweeps is seen, they are over-relaxed by ``2 / (1 + sqrt(1 - r))``, which
+        is best for chains that look alike in both directions of time, and undone where it does not help. The
+        last sweep is plain, and its change must agree.
+        """
+        recent: list[float] = []
+        relaxation, plain_rate, tried = 1.0, 1.0, False
+        for _ in range(limit):
+            recent.append(self.level.sweep(self.y, True, relaxation))
+            self.changes.append(recent[-1])
+            self.sweeps += 1
+            self.clock.report(self.sweeps, self.error)
+            if not np.isfinite(recent[-1]):
+                self.error = np.inf
+                return False
+            if self.judge(recent, SWEEP_LAGS):
+                if relaxation > 1.0:
+                    last = self.level.sweep(self.y, True)
+                    self.rate = max(self.rate, plain_rate)
+                    self.error = last * self.rate * self.condition
+                    self.changes.append(last)
+                    self.sweeps += 1
+                    relaxation, recent = 1.0, []
+                if self.error <= self.allowed:
+                    return True
+            elif len(recent) == SWEEP_LAGS[-1] + 1:
+                seen = (recent[-1] / recent[-3]) ** 0.5
+                if not tried and 0.3 < seen < 0.95:
+                    relaxation, plain_rate, tried = (
+                        2.0 / (1.0 + (1.0 - seen) ** 0.5),
+                        max(seen, self.rate),
+                        True,
+                    )
+                    recent = []
+                elif relaxation > 1.0 and seen > plain_rate:
+                    relaxation, recent = 1.0, []
+            if len(recent) >= PROBE and self.foreseen() > patience:
+                return False
+        return False
+
+    def cycle_until(self, effort: Effort, limit: int, give_up: float) -> bool:
+        """Cycle until settled (true), or until the plain rate is above ``give_up`` or ``limit`` met (false).
+
+        Acceleration hides the rate of the plain map, which the error estimate needs. It is therefore
+        switched on only after that rate was seen, and off again before the verdict.
+        """
+        plain: list[float] = []
+        mixer: Mixer | None = None
+        for _ in range(limit):
+            if not self.level.gap:
+                self.level.label = None
+            old = self.y.copy()
+            largest = cycle(self.level, self.y, effort)
+            self.y /= self.y.sum()
+            change = float(np.max(np.abs(self.y / old - 1.0))) if np.isfinite(largest) else np.inf
+            self.changes.append(change)
+            self.cycles += 1
+            self.sweeps += effort.before + effort.after
+            self.clock.report(self.sweeps, self.error)
+            if not np.isfinite(change):
+                self.y, self.error = old, np.inf
+                return False
+            # the rate seen while mixing began may be too bleak: look again once it could be over
+            if mixer is not None and change * min(self.condition, 20.0) > SAFETY * self.tol:
+                self.y = mixer.mix(old, self.y)
+                continue
+            mixer = None
+            plain.append(change)
+            before = self.rate
+            if self.judge(plain, CYCLE_LAGS):
+                if before < 1.0:
+                    self.rate = max(self.rate, before)
+                self.error = max(self.error, CAUTION * change * self.condition)
+                if self.error <= self.tol:
+                    return True
+            if len(plain) > CYCLE_LAGS[-1]:
+                if self.rate > give_up:
+                    return False
+                if self.rate > WORTH_MIXING:
+                    mixer, plain = Mixer(), []
+        return False
+
+    def use_gap(self) -> bool:
+        """Use the blocks found at a gap of the weights, if there is one."""
+        if self.blocks is None:
+            self.blocks = gap_blocks(self.level)
+        label, count = self.blocks
+        if label is None:
+            return False
+        self.level.use_blocks(label, count, gap=True)
+        return True
+
+    def verify(self) -> bool:
+        """Correct over clusters; true when that changes nothing that ``tol`` would notice."""
+        self.error += 2.0 * cluster_correct(self.level, self.y)
+        return self.error <= self.tol
+
+    def advance(self, max_cycles: int) -> bool:
+        """From sweeps or blocks at a gap to blocks of neighbours, until one of them settles."""
+        if self.level.size <= DENSE_LIMIT:
+            self.solve_densely()
+            return True
+        if self.use_gap():
+            self.method = "blocks"
+            settled = self.cycle_until(BEHIND_GAP, max_cycles, give_up=0.7)
+        else:
+            settled = self.settled or self.sweep_until(10 * PATIENCE, PATIENCE)
+        if settled and self.verify():
+            return True
+        self.method, self.level.gap = "multilevel", False
+        return self.cycle_until(GENERAL, max_cycles, give_up=1.0)
+
+    def solve_densely(self) -> None:
+        """Eliminate the few states there are: no iteration, and an error of rounding only."""
+        level = self.level
+        self.method = "dense"
+        if level.size > 1:
+            dense = np.zeros((level.size, level.size))
+            blocks_kernels.scatter_dense(level.start, level.source, level.weight, dense)
+            self.y, _ = gth_dense(dense)
+        self.rate, self.error = 0.0, ROUNDING
+
+    def result(self, converged: bool, stopped: bool) -> AggregationResult:
+        self.clock.should_stop = None
+        x = self.y * self.stay
+        total = x.sum()
+        return AggregationResult(
+            x=x / total,
+            converged=converged and bool(np.all(x > 0.0)) and bool(np.isfinite(total)),
+            stopped=stopped,
+            error=float(self.error),
+            condition=float(self.condition),
+            residual=float(self.level.residual(self.y) / total),
+            sweeps=self.sweeps,
+            cycles=self.cycles,
+            method=self.method,
+            changes=self.changes,
+        )
+
+
+def _begin(
+    indptr: IntArray,
+    indices: NDArray[np.int32],
+    data: FloatArray,
+    tol: float,
+    threads: int | None,
+    should_stop: Callable[[], bool] | None,
+    on_step: Callable[[int, float], object] | None,
+) -> Run:
+    clock = Clock(should_stop, on_step)
+    level, stay = jump_chain(indptr, indices, data, clock, resolve_threads(threads))
+    return Run(level, stay, np.full(level.size, 1.0 / level.size), clock, tol)
+
+
+def plan(
+    indptr: IntArray,
+    indices: NDArray[np.int32],
+    data: FloatArray,
+    *,
+    tol: float = 1e-10,
+    threads: int | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    on_step: Callable[[int, float], object] | None = None,
+) -> Plan:
+    """Say which method suits an irreducible chain, from the gaps of its weights and some sweeps.
+
+    ``O(nnz)``: a few passes over the weights, then at most four dozen sweeps, fewer where they are seen to
+    be slow. The work is not lost: hand the plan to ``solve_stationary``. Raises ``Stopped`` if told to stop.
+    """
+    run = _begin(indptr, indices, data, tol, threads, should_stop, on_step)
+    if run.use_gap():
+        return Plan("aggregation", run.rate, np.inf, run.blocks[1] if run.blocks else 1, run)
+    run.settled = run.sweep_until(4 * PROBE, PATIENCE)
+    predicted = 0.0 if run.settled else run.foreseen()
+    return Plan("sweeps" if predicted <= PATIENCE else "direct", run.rate, predicted, 1, run)
+
+
+def solve_stationary(
+    indptr: IntArray,
+    indices: NDArray[np.int32],
+    data: FloatArray,
+    *,
+    tol: float = 1e-10,
+    max_cycles: int = 100,
+    threads: int | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    on_step: Callable[[int, float], object] | None = None,
+    plan: Plan | None = None,
+) -> AggregationResult:
+    """Stationary law of an irreducible sparse chain, to entrywise relative error ``tol``.
+
+    Parameters
+    ----------
+    indptr, indices, data
+        CSR weights, rows are sources (int64, int32, float64). Rows may have any positive scale. The caller
+        answers for irreducibility.
+    tol
+        Entrywise relative error aimed at.
+    max_cycles
+        Limit on aggregation cycles of each kind.
+    threads
+        From two on, sweeps over large chains run as two halves side by side.
+    should_stop
+        Called between kernel calls, several times a second; when true the best law so far is returned.
+    on_step
+        Called with the number of sweeps and the error as estimated, after every sweep or cycle.
+    plan
+        Result of ``plan`` for the same chain, to go on from; its ``tol`` and ``threads`` stand.
+
+    Returns
+    -------
+    AggregationResult
+        ``converged`` is true only when the estimated error is within ``tol`` and was confirmed by a
+        correction over clusters of states.
+
+    Notes
+    -----
+    Memory: one transposed copy of the weights, the chains between blocks, and up to 14 vectors.
+    """
+    stopped = converged = False
+    if plan is None:
+        run = _begin(indptr, indices, data, tol, threads, should_stop, on_step)
+    else:
+        run = plan.run
+        run.clock.should_stop, run.clock.on_step = should_stop, on_step
+    try:
+        converged = run.advance(max_cycles)
+    except Stopped:
+        stopped = True
+    return run.result(converged, stopped)

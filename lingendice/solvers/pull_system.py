@@ -1,0 +1,227 @@
+"""Sparse systems ``x = g + F A diag(c) x`` in pull form: how they are built, swept and checked.
+
+A row of A lists the sources that the row draws from. For a stationary law that is the transpose
+of the transition matrix, for values it is the matrix itself. Unit weights need no weight array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.kernels import gauss_seidel, sparse
+from lingendice.parallel import run_all
+from lingendice.solvers.iterate import Stopped
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+# One kernel call covers at most this many entries and rows, so that it ends within 0.1 s.
+CALL_WORK = 2_000_000
+# Below this many entries a second thread costs more than it saves.
+THREAD_WORK = 200_000
+
+_NO_WEIGHTS = np.empty(0)
+
+
+def never() -> bool:
+    """Default for ``should_stop``."""
+    return False
+
+
+def row_ranges(indptr: IntArray, first: int, last: int, work: int = CALL_WORK) -> list[tuple[int, int]]:
+    """Cut rows into consecutive ranges of about equal work (entries plus rows), at most ``work`` each."""
+    cost = indptr[first : last + 1] + np.arange(last - first + 1)
+    total = int(cost[-1] - cost[0])
+    pieces = max(-(-total // work), 8 if total > THREAD_WORK else 1)
+    marks = cost[0] + np.arange(1, pieces) * (total / pieces)
+    cuts = np.unique(np.concatenate([[0], np.searchsorted(cost, marks), [last - first]])) + first
+    return list(pairwise(cuts.tolist()))
+
+
+def _rounds(ranges: list[tuple[int, int]], threads: int) -> Iterator[list[tuple[int, int]]]:
+    for start in range(0, len(ranges), 4 * threads):
+        yield ranges[start : start + 4 * threads]
+
+
+@dataclass
+class PullSystem:
+    """The structure shared by every solve: who draws from whom, in sweep order."""
+
+    indptr: IntArray
+    sources: NDArray[np.signedinteger]
+    weights: FloatArray
+    loops: FloatArray  # self-loop weight of each node; self-loops are not among the entries
+    order: IntArray | None  # node number of each row; None is the natural order
+    threads: int
+    should_stop: Callable[[], bool]
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return self.indptr.size - 1
+
+    def sorted(self, values: FloatArray) -> FloatArray:
+        """Values by node number, rearranged to rows."""
+        return values if self.order is None else values[self.order]
+
+    def unsorted(self, values: FloatArray) -> FloatArray:
+        """Values by row, rearranged to node numbers."""
+        if self.order is None:
+            return values
+        result = np.empty_like(values)
+        result[self.order] = values
+        return result
+
+    def run(self, ranges: list[tuple[int, int]], task: Callable[[int, int], object]) -> list:
+        """Run a kernel over ranges, in order on one thread, side by side on several."""
+        results: list = []
+        for batch in _rounds(ranges, self.threads):
+            if self.should_stop():
+                raise Stopped
+            results += run_all([partial(task, a, b) for a, b in batch], self.threads)
+        return results
+
+    def residual(
+        self, x: FloatArray, y: FloatArray, base: FloatArray, row_factor: FloatArray, image: FloatArray
+    ) -> tuple[float, float, float]:
+        """L1 norm, smallest and largest entry of ``image - x``, image = base + row_factor (A + loops) y."""
+
+        def task(first: int, last: int) -> tuple[float, float, float]:
+            return gauss_seidel.residual(
+                self.indptr,
+                self.sources,
+                self.weights,
+                row_factor,
+                base,
+                self.loops,
+                x,
+                y,
+                first,
+                last,
+                image,
+            )
+
+        size, low, high = zip(*self.run(row_ranges(self.indptr, 0, self.size), task), strict=True)
+        return float(sum(size)), min(low), max(high)
+
+
+def _lanes(indptr: IntArray, threads: int) -> list[list[tuple[int, int]]]:
+    """One list of consecutive ranges for each thread."""
+    ranges = row_ranges(indptr, 0, indptr.size - 1)
+    cut = np.linspace(0, len(ranges), threads + 1).astype(int)
+    return [ranges[a:b] for a, b in pairwise(cut.tolist())]
+
+
+def _run_lanes(
+    lanes: list[list[tuple[int, int]]],
+    task: Callable[[int, int, int], object],
+    should_stop: Callable[[], bool],
+) -> None:
+    """Run ``task(lane, first, last)``: lanes side by side, the ranges of a lane one after another."""
+    for step in range(max(len(lane) for lane in lanes)):
+        if should_stop():
+            raise Stopped
+        work = [(k, *lane[step]) for k, lane in enumerate(lanes) if step < len(lane)]
+        run_all([partial(task, *item) for item in work], len(lanes))
+
+
+def transposed_system(
+    indptr: IntArray,
+    indices: NDArray[np.signedinteger],
+    data: FloatArray,
+    *,
+    order: IntArray | None = None,
+    by_degree: bool = False,
+    threads: int = 1,
+    should_stop: Callable[[], bool] = never,
+) -> PullSystem:
+    """Transpose a matrix for pulling, in O(entries); the result does not depend on ``threads``.
+
+    Each thread counts and scatters its own rows; its slots start where those of the threads
+    before it end, so rows come out sorted by source for any number of threads. ``by_degree``
+    sorts rows by falling in-degree: rows of equal length cost no mispredicted branches, which
+    pays where node numbers carry no locality anyway.
+    """
+    size = indptr.size - 1
+    lanes = _lanes(indptr, threads if indices.size > THREAD_WORK else 1)
+    place_type = np.int64 if indices.size > np.iinfo(np.int32).max else np.int32
+    slots = np.zeros((len(lanes), size), place_type)
+    loops = np.zeros(size)
+
+    def count(lane: int, first: int, last: int) -> None:
+        sparse.count_columns(indptr, indices, data, first, last, slots[lane], loops)
+
+    _run_lanes(lanes, count, should_stop)
+    degree = slots.sum(axis=0, dtype=place_type)
+    if order is None and by_degree:
+        order = np.empty(size, np.int64)
+        sparse.order_by_count(degree, order)
+    out_indptr = np.zeros(size + 1, np.int64)
+    np.cumsum(degree if order is None else degree[order], out=out_indptr[1:])
+    label, start = _labels(order, out_indptr, indices.dtype)
+    for lane in slots:
+        lane_count = lane.copy()
+        lane[:] = start
+        start += lane_count
+    sources = np.empty(int(out_indptr[-1]), indices.dtype)
+    weights = np.empty(sources.size) if data.size else _NO_WEIGHTS
+
+    def scatter(lane: int, first: int, last: int) -> None:
+        sparse.scatter_transpose(indptr, indices, data, label, first, last, slots[lane], sources, weights)
+
+    _run_lanes(lanes, scatter, should_stop)
+    loops = loops if order is None else loops[order]
+    return PullSystem(out_indptr, sources, weights, loops, order, threads, should_stop)
+
+
+def row_system(
+    indptr: IntArray,
+    indices: NDArray[np.signedinteger],
+    data: FloatArray,
+    *,
+    order: IntArray | None = None,
+    threads: int = 1,
+    should_stop: Callable[[], bool] = never,
+) -> PullSystem:
+    """The matrix itself for pulling, self-loops taken out, rows in the given order; O(entries)."""
+    size = indptr.size - 1
+    lanes = _lanes(indptr, threads if indices.size > THREAD_WORK else 1)
+    loops = np.zeros(size)
+    degree = np.zeros(size, np.int64)
+
+    def count(lane: int, first: int, last: int) -> None:
+        sparse.count_rows(indptr, indices, data, first, last, degree, loops)
+
+    _run_lanes(lanes, count, should_stop)
+    out_indptr = np.zeros(size + 1, np.int64)
+    np.cumsum(degree if order is None else degree[order], out=out_indptr[1:])
+    if order is None and out_indptr[-1] == indices.size:
+        return PullSystem(indptr, indices, data, loops, order, threads, should_stop)
+    label, _ = _labels(order, out_indptr, indices.dtype)
+    sources = np.empty(int(out_indptr[-1]), indices.dtype)
+    weights = np.empty(sources.size) if data.size else _NO_WEIGHTS
+
+    def scatter(lane: int, first: int, last: int) -> None:
+        sparse.scatter_rows(indptr, indices, data, label, first, last, out_indptr, sources, weights)
+
+    _run_lanes(lanes, scatter, should_stop)
+    loops = loops if order is None else loops[order]
+    return PullSystem(out_indptr, sources, weights, loops, order, threads, should_stop)
+
+
+def _labels(order: IntArray | None, out_indptr: IntArray, index_type: np.dtype) -> tuple[NDArray, NDArray]:
+    """New number of each node, and where its row starts, by old number."""
+    size = out_indptr.size - 1
+    place_type = np.int64 if out_indptr[-1] > np.iinfo(np.int32).max else np.int32
+    start = out_indptr[:-1].astype(place_type)
+    if order is None:
+        return np.arange(size, dtype=index_type), start
+    label = np.empty(size, index_type)
+    label[order] = np.arange(size, dtype=index_type)
+    return label, start[label]

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from problems import long_double_law
+from reference_chains import arrays, birth_death, blocks_of_digraphs
+
+from lingendice.solvers import aggregation_adjoint, levels
+from lingendice.solvers.aggregation_adjoint import solve_adjoint
+
+
+def dense_answer(weights, x, reward):
+    p = weights / weights.sum(axis=1, keepdims=True)
+    n = len(p)
+    h = np.linalg.solve(np.eye(n) - p + np.outer(np.ones(n), x), reward - x @ reward)
+    return h - x @ h
+
+
+@pytest.mark.parametrize("limit", [256, 30])
+@pytest.mark.parametrize(("blocks", "coupling"), [(1, 0.0), (6, 1e-2), (6, 1e-4)])
+def test_matches_the_dense_fundamental_matrix(blocks, coupling, limit, monkeypatch):
+    monkeypatch.setattr(levels, "DENSE_LIMIT", limit)
+    monkeypatch.setattr(aggregation_adjoint, "DENSE_LIMIT", limit)
+    weights = blocks_of_digraphs(300, blocks, coupling, 3)
+    x = long_double_law(weights).astype(float)
+    reward = np.random.default_rng(0).standard_normal(300)
+    result = solve_adjoint(*arrays(weights), x, reward)
+    assert result.converged
+    expected = dense_answer(weights, x, reward)
+    np.testing.assert_allclose(result.h, expected, atol=1e-9 * np.abs(expected).max())
+    assert abs(x @ result.h) < 1e-10 * np.abs(result.h).max()
+
+
+def test_slow_chain_and_its_certificate():
+    matrix, exact = birth_death(600, 0.3, 0.3)
+    x = exact.astype(float)
+    reward = np.linspace(-1, 1, 600)
+    result = solve_adjoint(*arrays(matrix), x, reward)
+    assert result.converged
+    left = reward - result.gain - (result.h - matrix @ result.h)
+    assert np.max(np.abs(left)) < 1e-9
+
+
+def test_residual_of_tiny_couplings_is_explained_by_rounding():
+    weights = blocks_of_digraphs(400, 5, 1e-9, 2)
+    x = long_double_law(weights).astype(float)
+    reward = np.random.default_rng(1).standard_normal(400)
+    result = solve_adjoint(*arrays(weights), x, reward)
+    assert result.converged
+    assert result.residual <= max(1e-10, result.floor)
+    p = weights / weights.sum(axis=1, keepdims=True)
+    shift = np.max(np.abs(reward - result.gain - (result.h - p @ result.h)))
+    assert shift < 1e-14 * 100 * np.abs(result.h).max()
+
+
+def test_constant_reward_has_no_relative_value():
+    weights = blocks_of_digraphs(300, 2, 1e-2, 2)
+    result = solve_adjoint(*arrays(weights), np.full(300, 1 / 300), np.zeros(300))
+    assert result.converged
+    assert not result.h.any()
+
+
+def test_stops_when_told():
+    weights = blocks_of_digraphs(400, 1, 0.0, 2)
+    x = long_double_law(weights).astype(float)
+    calls = []
+
+    def should_stop() -> bool:
+        calls.append(None)
+        return len(calls) > 12
+
+    result = solve_adjoint(*arrays(weights), x, np.arange(400.0), should_stop=should_stop)
+    assert result.stopped
+    assert not result.converged
+
+
+def test_a_law_with_zeros_is_refused():
+    weights = blocks_of_digraphs(300, 1, 0.0, 2)
+    x = np.full(300, 1 / 299)
+    x[7] = 0.0
+    with pytest.raises(ValueError, match=r"x\[7\]"):
+        solve_adjoint(*arrays(weights), x, np.arange(300.0))

@@ -1,0 +1,258 @@
+"""Discounted laws and values against dense solves, NetworkX, igraph and sparse LU."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse.linalg import splu
+
+from lingendice.solvers import discounted
+from lingendice.solvers.discounted import LeakyChain, discounted_law, discounted_values
+
+WEB_GRAPH = Path(__file__).parents[3] / "shared" / "data" / "graphs" / "cnr-2000.npz"
+
+
+def random_chain(size: int, seed: int, laws: int = 0, weighted: bool = True, density: float = 0.15):
+    """A chain with dangling nodes, self-loops and nodes nobody leads to; its dense operator; a law."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.random((size, size)) * (rng.random((size, size)) < density)
+    matrix[rng.random(size) < 0.2] = 0.0
+    matrix[:, rng.random(size) < 0.2] = 0.0
+    matrix[np.arange(size), np.arange(size)] *= rng.random(size) < 0.5
+    if not weighted:
+        matrix = (matrix > 0.0) * 1.0
+    csr = sp.csr_matrix(matrix)
+    total = matrix.sum(axis=1)
+    probabilities = matrix / np.where(total > 0.0, total, 1.0)[:, None]
+    initial = rng.dirichlet(np.ones(size))
+    if not laws:
+        operator = probabilities + (total == 0.0)[:, None] * initial
+        return LeakyChain(csr.indptr, csr.indices, csr.data), operator, initial
+    keep = np.where(total > 0.0, rng.random(size), 0.0)
+    leak = (1.0 - keep)[:, None] * rng.dirichlet(np.ones(laws), size)
+    law = rng.dirichlet(np.full(size, 0.3), laws)
+    if laws > 1:
+        law[0] = initial
+    chain = LeakyChain(csr.indptr, csr.indices, csr.data, keep, leak, law)
+    return chain, keep[:, None] * probabilities + leak @ law, initial
+
+
+def dense_law(operator: np.ndarray, initial: np.ndarray, gamma: float) -> np.ndarray:
+    """The law by a dense solve with one step of refinement in extended precision."""
+    system = np.eye(initial.size) - gamma * operator.T
+    law = np.linalg.solve(system, (1.0 - gamma) * initial)
+    exact = np.eye(initial.size, dtype=np.longdouble) - np.longdouble(gamma) * operator.T.astype(
+        np.longdouble
+    )
+    rest = (1 - np.longdouble(gamma)) * initial - exact @ law
+    return law + np.linalg.solve(system, rest.astype(np.float64))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(1, 40),
+    seed=st.integers(0, 10_000),
+    laws=st.integers(0, 3),
+    weighted=st.booleans(),
+    density=st.sampled_from([0.05, 0.15, 0.6]),
+    gamma=st.sampled_from([0.0, 1e-6, 0.5, 0.85, 0.99, 0.9999]),
+)
+def test_law_matches_dense_solve(size, seed, laws, weighted, density, gamma):
+    chain, operator, initial = random_chain(size, seed, laws, weighted, density)
+    result = discounted_law(chain, gamma, initial, tol=1e-9)
+    assert result.converged
+    assert result.error_bound <= 1e-9
+    assert np.abs(result.solution - dense_law(operator, initial, gamma)).sum() <= 1e-9
+    assert abs(result.solution.sum() - 1.0) < 1e-14 * size + 1e-14
+    assert (result.solution >= 0.0).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(1, 40),
+    seed=st.integers(0, 10_000),
+    laws=st.integers(1, 3),
+    weighted=st.booleans(),
+    gamma=st.sampled_from([0.0, 1e-6, 0.5, 0.85, 0.99, 0.999]),
+)
+def test_values_match_dense_solve(size, seed, laws, weighted, gamma):
+    chain, operator, _ = random_chain(size, seed, laws, weighted)
+    reward = np.random.default_rng(seed).normal(size=size)
+    result = discounted_values(chain, reward, gamma, tol=1e-8)
+    assert result.converged
+    exact = np.linalg.solve(np.eye(size) - gamma * operator, reward)
+    assert np.abs(result.solution - exact).max() <= 1e-8
+
+
+@settings(max_examples=25, deadline=None)
+@given(size=st.integers(2, 40), seed=st.integers(0, 10_000), gamma=st.sampled_from([0.5, 0.9, 0.99]))
+def test_law_and_values_are_adjoint(size, seed, gamma):
+    chain, _, initial = random_chain(size, seed, laws=2)
+    reward = np.random.default_rng(seed).random(size)
+    law = discounted_law(chain, gamma, initial, tol=1e-11).solution
+    values = discounted_values(chain, reward, gamma, tol=1e-10).solution
+    assert law @ reward == pytest.approx((1.0 - gamma) * (initial @ values), abs=1e-10)
+
+
+@pytest.mark.parametrize("gamma", [0.85, 0.999])
+def test_components_in_turn_match_dense_solve(gamma, monkeypatch):
+    """Blocks of several sizes, one way links between them; small limits force every path."""
+    rng = np.random.default_rng(8)
+    size = 300
+    matrix = np.zeros((size, size))
+    bounds = [0, 1, 2, 40, 160, 161, 220, 300]
+    for first, last in pairwise(bounds):
+        ring = np.roll(np.arange(first, last), -1)
+        matrix[np.arange(first, last), ring] = 1.0
+        matrix[first, last:] = (rng.random(size - last) < 0.05) * rng.random()
+    shuffle = rng.permutation(size)
+    matrix = matrix[np.ix_(shuffle, shuffle)]
+    csr = sp.csr_matrix(matrix)
+    initial = rng.dirichlet(np.ones(size))
+    total = matrix.sum(axis=1)
+    exact = dense_law(matrix / total[:, None], initial, gamma)
+    from lingendice.solvers import relaxation
+
+    for big in (10, 10**9):
+        monkeypatch.setattr(relaxation, "BIG_BLOCK", big)
+        monkeypatch.setattr(relaxation, "CALL_WORK", 500)
+        seen = []
+        real = relaxation.Blocks.solve
+        monkeypatch.setattr(
+            discounted.Blocks, "solve", lambda *args, real=real, seen=seen: seen.append(1) or real(*args)
+        )
+        result = discounted_law(LeakyChain(csr.indptr, csr.indices, csr.data), gamma, initial, tol=1e-10)
+        monkeypatch.setattr(discounted.Blocks, "solve", real)
+        assert seen, "the ring of rings is slow enough to be split"
+        assert result.converged
+        assert np.abs(result.solution - exact).sum() < 1e-10
+
+
+def test_networkx_agrees():
+    networkx = pytest.importorskip("networkx")
+    graph = networkx.gnp_random_graph(300, 0.01, seed=3, directed=True)
+    matrix = networkx.to_scipy_sparse_array(graph, format="csr")
+    expected = networkx.pagerank(graph, alpha=0.85, tol=1e-16, max_iter=2000)
+    law = discounted_law(LeakyChain(matrix.indptr, matrix.indices), 0.85).solution
+    np.testing.assert_allclose(law, [expected[node] for node in range(300)], atol=1e-12, rtol=0)
+
+
+def test_igraph_agrees_on_a_scale_free_graph_for_every_number_of_threads():
+    igraph = pytest.importorskip("igraph")
+    graph = igraph.Graph.Barabasi(30_000, m=8, directed=True)
+    matrix = sp.csr_matrix(graph.get_adjacency_sparse())
+    expected = np.array(graph.pagerank(damping=0.85, implementation="prpack"))
+    for threads in (1, 2, 3):
+        result = discounted_law(LeakyChain(matrix.indptr, matrix.indices, matrix.data), 0.85, threads=threads)
+        assert result.converged
+        assert np.abs(result.solution - expected).sum() < 2e-10
+
+
+def test_entries_are_relatively_accurate():
+    rng = np.random.default_rng(0)
+    size = 1_000
+    matrix = sp.random(size, size, 0.006, format="csr", random_state=rng)
+    total = np.asarray(matrix.sum(axis=1)).ravel()
+    kept = sp.diags(0.9 / np.where(total > 0.0, total, 1.0)) @ matrix
+    exact = splu(sp.csc_matrix(sp.eye(size) - kept.T)).solve(np.full(size, 1.0 / size))
+    exact /= exact.sum()
+    law = discounted_law(LeakyChain(matrix.indptr, matrix.indices, matrix.data), 0.9, tol=1e-13).solution
+    assert np.max(np.abs(law / exact - 1.0)) < 1e-11
+
+
+def test_one_thread_gives_the_same_bits_and_inputs_stay(monkeypatch):
+    chain, _, initial = random_chain(200, 1, laws=2)
+    before = [np.array(value) for value in (chain.indptr, chain.indices, chain.data, chain.leak, initial)]
+    reward = np.arange(200.0)
+    runs = [discounted_law(chain, 0.95, initial, threads=1).solution for _ in range(2)]
+    np.testing.assert_array_equal(*runs)
+    runs = [discounted_values(chain, reward, 0.95, threads=1).solution for _ in range(2)]
+    np.testing.assert_array_equal(*runs)
+    after = (chain.indptr, chain.indices, chain.data, chain.leak, initial)
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old, new)
+    np.testing.assert_array_equal(reward, np.arange(200.0))
+
+
+@pytest.mark.parametrize("calls", [0, 1, 5, 12])
+def test_an_early_stop_returns_a_law_with_its_true_residual(calls):
+    chain, operator, initial = random_chain(200, 4)
+    left = iter(range(calls))
+    result = discounted_law(chain, 0.999, initial, tol=1e-12, should_stop=lambda: next(left, None) is None)
+    assert not result.converged
+    assert abs(result.solution.sum() - 1.0) < 1e-12
+    rest = 0.001 * initial + 0.999 * operator.T @ result.solution - result.solution
+    assert np.abs(rest).sum() <= result.residual + 1e-13
+    left = iter(range(calls))
+    reward = np.ones(200)
+    values = discounted_values(chain, reward, 0.999, tol=1e-12, should_stop=lambda: next(left, None) is None)
+    assert values.solution.shape == (200,)
+
+
+def test_too_few_sweeps_or_an_impossible_tolerance_is_said():
+    chain, _, initial = random_chain(100, 5)
+    few = discounted_law(chain, 0.99, initial, max_sweeps=3)
+    assert not few.converged
+    assert few.sweeps <= 4
+    assert few.error_bound > 1e-10
+    assert not discounted_law(chain, 0.9999, initial, tol=1e-18).converged
+    assert not discounted_values(chain, initial, 0.9999, tol=1e-25).converged
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gamma": 1.0}, "gamma"),
+        ({"initial": np.array([0.5, 0.6])}, "sum to 1"),
+        ({"initial": np.ones(3) / 3}, "shape"),
+        ({"tol": 0.0}, "tol"),
+        ({"max_sweeps": 0}, "max_sweeps"),
+        ({"keep": np.array([1.0, 0.5])}, "row 1 is empty"),
+        ({"indices": [7]}, "indices"),
+        ({"indptr": [0, 1, 5]}, "indptr"),
+        ({"data": [-1.0]}, "data"),
+        ({"leak": np.ones((2, 1)), "laws": np.ones((1, 2)) / 2}, "keep"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    arguments = {"gamma": 0.9, "initial": None, "tol": 1e-10, "max_sweeps": 10}
+    fields = {"indptr": [0, 1, 1], "indices": [1], "data": [1.0]}
+    for name, value in change.items():
+        (arguments if name in arguments else fields)[name] = value
+    gamma = arguments.pop("gamma")
+    with pytest.raises(ValueError, match=message):
+        discounted_law(LeakyChain(**fields), gamma, **arguments)
+
+
+def test_should_stop_is_asked_often_on_a_large_graph():
+    rng = np.random.default_rng(6)
+    indptr = np.arange(0, 3_000_001, 10)
+    indices = rng.integers(0, 300_000, 3_000_000).astype(np.int32)
+    discounted_law(LeakyChain(indptr[:11], indices[:100] % 10), 0.85)
+    asked = []
+    discounted_law(
+        LeakyChain(indptr, indices), 0.85, should_stop=lambda: asked.append(time.thread_time()) or False
+    )
+    assert np.median(np.diff(asked)) < 0.2
+
+
+@pytest.mark.skipif(not WEB_GRAPH.exists(), reason="the web graph is not here")
+def test_web_graph_meets_its_certificate():
+    stored = np.load(WEB_GRAPH)
+    size = stored["indptr"].size - 1
+    result = discounted_law(LeakyChain(stored["indptr"], stored["indices"]), 0.85)
+    graph = sp.csr_matrix(
+        (np.ones(stored["indices"].size), stored["indices"], stored["indptr"]), (size, size)
+    )
+    degree = np.diff(graph.indptr)
+    moved = 0.85 * (graph.T @ (result.solution / np.maximum(degree, 1)))
+    rest = moved + (1.0 - moved.sum()) / size - result.solution
+    assert result.converged
+    assert np.abs(rest).sum() / 0.15 < 1.1e-10

@@ -1,0 +1,55 @@
+"""The audit names what the data can and cannot identify."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from problems import logged_mdp
+
+import lingendice as lg
+
+
+def test_two_classes_and_a_transient_state():
+    report = lg.audit([[1, 0, 0], [0, 1, 0], [1, 1, 0]])
+    assert [nodes.tolist() for nodes in report.recurrent_classes] == [[0], [1]]
+    assert report.transient_states.tolist() == [2]
+    assert any("several recurrent classes" in note for note in report.remedies())
+
+
+def test_periods():
+    cycle = np.roll(np.eye(5, dtype=int), 1, axis=1)
+    assert lg.audit(cycle).periods == (5,)
+    assert "5" in str(lg.audit(cycle))
+
+
+def test_dangling_states_and_leak():
+    counts = lg.Counts.from_transitions([0, 0, 0, 1], [1, 0, 2, 0], n_states=3)
+    report = lg.audit(counts)
+    assert report.dangling.tolist() == [2]
+    assert report.leak.tolist() == pytest.approx([1 / 3, 0, 0.75 / 3 * 0])
+    assert report.total_leak == pytest.approx(0.75 / 3)
+
+
+def test_coverage_of_the_policy():
+    counts = lg.Counts.from_transitions([0, 0, 1], [1, 1, 0], action=[0, 0, 1], n_actions=2)
+    report = lg.audit(counts, policy=[[0.5, 0.5], [0.25, 0.75]])
+    assert report.coverage == pytest.approx((2 * 0.5 + 0.75) / 3)
+    assert report.least_covered == (0, 0.5)
+    assert "policy coverage" in str(report)
+
+
+def test_audit_of_a_solution_adds_the_effective_sample_size():
+    mdp = logged_mdp(2)
+    solution = lg.solve(mdp.counts, 0.9, policy=mdp.policy)
+    report = lg.audit(solution)
+    tau, p = solution.tau, solution.data_law
+    expected = mdp.counts.total * (p @ tau) ** 2 / (p @ tau**2)
+    assert report.effective_sample_size == pytest.approx(expected)
+    json.dumps(report.to_dict(), allow_nan=False)
+
+
+def test_absorbing_leak_is_audited():
+    mdp = logged_mdp(1, n_episodes=2, length=5)
+    assert lg.audit(mdp.counts, 0.9, policy=mdp.policy, leak="absorb").total_leak > 0

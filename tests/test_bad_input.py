@@ -1,0 +1,211 @@
+"""Bad input: a ValueError that names the entry and the next step, whatever is thrown at it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from problems import logged_mdp
+from scipy import sparse
+
+import lingendice as lg
+
+CHAIN = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
+
+
+def with_entry(value):
+    matrix = CHAIN.copy()
+    matrix[1, 2] = value
+    return matrix
+
+
+@pytest.mark.parametrize(
+    "form", [np.asarray, np.ndarray.tolist, sparse.csr_array, sparse.coo_matrix, sparse.csc_array]
+)
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(np.nan, "not a finite"), (np.inf, "not a finite"), (-1.0, "negative"), (-np.inf, "not a finite")],
+)
+def test_bad_entries_are_named(form, value, kind):
+    with pytest.raises(ValueError, match=rf"counts\[1, 2\] is .*{kind}"):
+        lg.solve(form(with_entry(value)))
+    with pytest.raises(ValueError, match=r"counts\[1, 2\]"):
+        lg.Counts.from_matrix(form(with_entry(value)))
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (np.ones((2, 3)), "square"),
+        (np.ones(3), "square"),
+        (np.ones((2, 2, 2)), "square"),
+        (sparse.csr_array(np.ones((2, 3))), "square"),
+        ([[1, 2], [3]], "ragged"),
+        (np.array([["a", "b"], ["c", "d"]]), "dtype"),
+        (np.array([[1, None], [2, 3]], dtype=object), r"counts\[0, 1\] is None"),
+        (np.array([[1, 2], [3, 4]], dtype=object), "object array|64 bits"),
+        (np.array([[1, 2j], [3, 4]]), "dtype"),
+        ([[0, 2**70], [1, 0]], "64 bits"),
+        (np.full((2, 2), 1e308), "overflow"),
+        ("nonsense", "dtype|square"),
+        (None, "object|number|square"),
+    ],
+)
+def test_bad_matrices(matrix, message):
+    with pytest.raises(ValueError, match=message):
+        lg.solve(matrix)
+
+
+@pytest.mark.parametrize("gamma", [0, -0.1, 1.0000001, 2, np.nan, np.inf, "x", None])
+def test_bad_gamma(gamma):
+    for data in (CHAIN, CHAIN.tolist(), sparse.csr_array(CHAIN)):
+        with pytest.raises(ValueError, match="gamma must"):
+            lg.solve(data, gamma)
+
+
+@pytest.mark.parametrize("name", ["initial", "restart"])
+@pytest.mark.parametrize(
+    ("law", "message"),
+    [
+        ([1, 2], r"shape \(3,\)"),
+        ([1, -1, 1], r"{name}\[1\] is -1.* negative"),
+        ([1, np.nan, 1], r"{name}\[1\] is nan"),
+        ([0, 0, 0], "cannot be normalised"),
+        ([[1, 1, 1]], "shape"),
+        (["a", "b", "c"], "dtype"),
+    ],
+)
+def test_bad_laws(name, law, message):
+    matrix = CHAIN.copy()
+    matrix[2] = 0  # so that the restart law is needed
+    with pytest.raises(ValueError, match=message.format(name=name)):
+        lg.solve(matrix, 0.9, **{name: law})
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (np.ones((6, 3)) / 3, r"shape \(n_states, n_actions\) = \(6, 2\)"),
+        (np.full((6, 2), 0.4), r"policy\[0\] sums to 0.8, not 1"),
+        (np.tile([1.5, -0.5], (6, 1)), r"policy\[0, 1\] is -0.5"),
+        (np.full((6, 2), np.nan), r"policy\[0, 0\] is nan"),
+        (np.array([0, 1, 2, 0, 1, 0]), r"policy\[2\] is action 2, outside 0..1"),
+    ],
+)
+def test_bad_policies(policy, message):
+    mdp = logged_mdp(0, n_episodes=2, length=5)
+    with pytest.raises(ValueError, match=message):
+        lg.solve(mdp.counts, 0.9, policy=policy)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "magic"}, "method must be one of"),
+        ({"ratio": "odds"}, "ratio must be one of"),
+        ({"leak": "drip"}, "leak must be one of"),
+        ({"unseen": "guess"}, "unseen must be one of"),
+        ({"terminal": "x"}, "terminal must be one of"),
+        ({"leak": "absorb"}, "loses all mass at gamma=1"),
+        ({"tol": 0}, "tol must be positive"),
+        ({"tol": -1}, "tol must be"),
+        ({"max_iter": 0}, "max_iter must be positive"),
+        ({"time_limit": np.nan}, "time_limit must be"),
+        ({"threads": 0}, "threads must be"),
+        ({"policy": [[1]]}, "the counts have no actions"),
+        ({"ratio": "state_action"}, "needs actions"),
+        ({"options": {"momentum": 1}}, "no entry 'momentum'"),
+        ({"reward": [1, 2]}, "reward has shape"),
+        ({"reward": [1, np.nan, 2]}, r"reward\[1\] is nan"),
+        ({"smoothing": -1}, "smoothing must be"),
+        ({"smoothing": [1, 2]}, "smoothing must be a weight or a pair"),
+        ({"reward_range": (2, 1)}, "lowest, highest"),
+    ],
+)
+def test_bad_options(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        lg.solve(CHAIN.tolist(), **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"ridge": 0.1},
+        {"ridge": "auto"},
+        {"clone": "auto", "ratio": "state"},
+        {"smoothing": "auto"},
+        {"features": np.eye(3)},
+        {"dual_features": np.eye(3)},
+        {"divergence": "kl"},
+        {"penalty": 2.0},
+        {"normalise": "self"},
+        {"bound": 3.0},
+        {"device": "cuda"},
+        {"warm_start": np.ones(3)},
+    ],
+)
+def test_what_is_not_served_yet_says_so(arguments):
+    data = logged_mdp(0, n_episodes=2, length=5)
+    with pytest.raises(lg.NotAvailableYet, match="not available yet"):
+        lg.solve(data.counts, policy=data.policy, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"state": [0, -1], "next_state": [1, 0]}, "state id -1 in row 1 is negative"),
+        ({"state": [0, 5], "next_state": [1, 0], "n_states": 3}, r"state id 5 in row 1 is outside 0\.\.2"),
+        ({"state": [0, 1], "next_state": [1]}, "next_state has 1 entries but state has 2"),
+        ({"state": [0.5, 1], "next_state": [1, 0]}, r"state\[0\] is 0.5"),
+        ({"state": [0.0, 1.0], "next_state": [1, 0]}, r"state.astype\(int\)"),
+        ({"state": [[0], [1]], "next_state": [1, 0]}, "one-dimensional"),
+        ({"state": ["a", None], "next_state": ["b", "c"]}, r"state\[1\] is None, a missing value"),
+        ({"state": [{}, {}], "next_state": [{}, {}]}, "cannot be a label"),
+        ({"state": [0, 1], "next_state": [1, 0], "reward": [1, np.inf]}, r"reward\[1\] is inf"),
+        ({"state": [0, 1], "next_state": [1, 0], "reward": [1]}, "reward has 1 entries"),
+        ({"state": [0, 1], "next_state": [1, 0], "weight": [1, -1]}, r"weight\[1\] is -1"),
+        ({"state": [0, 1], "next_state": [1, 0], "terminal": [0, 2]}, r"terminal\[1\] is 2"),
+        ({"state": [0, 1], "next_state": [1, 0], "action": [0, 9], "n_actions": 2}, "action id 9 in row 1"),
+        ({"state": [0, 1], "next_state": [1, 0], "n_actions": 2}, "pass action="),
+        ({"state": [0, 1], "next_state": [1, 0], "n_states": -1}, "n_states must be"),
+        ({"state": ["a", "b"], "next_state": ["b", "a"], "n_states": 1}, "2 distinct labels"),
+        ({"state": [0, 1], "next_state": [1, 0], "keep_episodes": True}, "keep_episodes needs episode="),
+        ({"state": [0, 2**62], "next_state": [1, 0]}, "pass them as labels"),
+    ],
+)
+def test_bad_logs(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        lg.Counts.from_transitions(**arguments)
+
+
+def test_missing_categories_are_named():
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(ValueError, match=r"state\[1\] is missing"):
+        lg.Counts.from_transitions(
+            pd.Series(["a", None], dtype="category"), pd.Series(["b", "a"], dtype="category")
+        )
+
+
+anything = hnp.arrays(
+    dtype=st.sampled_from([np.float64, np.float32, np.int64, np.int8, np.uint16, bool]),
+    shape=hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+)
+
+
+@pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+@settings(max_examples=300, deadline=None)
+@given(anything, st.sampled_from([1.0, 0.5]), st.booleans())
+def test_any_array_is_solved_or_refused_with_a_reason(matrix, gamma, as_list):
+    before = matrix.copy()
+    try:
+        solution = lg.solve(matrix.tolist() if as_list else matrix, gamma)
+    except ValueError as error:
+        assert len(str(error)) > 15  # noqa: PT017
+    else:
+        for law in solution.laws:
+            assert np.all(law >= 0)
+            assert law.sum() == pytest.approx(1.0)
+        assert solution.residual < 1e-12
+    assert np.array_equal(matrix, before, equal_nan=matrix.dtype.kind == "f")

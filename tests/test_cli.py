@@ -1,0 +1,279 @@
+"""The command line: exit codes, what goes to which stream, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lingendice as lg
+from lingendice.cli import app
+
+
+class FakeSolution:
+    """Stands for a solution where the test is about the command line alone."""
+
+    def __init__(self, n, status=lg.Status.SOLVED):
+        self.status = status
+        self.converged = status in (lg.Status.SOLVED, lg.Status.SEVERAL_LAWS)
+        self.value, self.leak, self.residual, self.gap = 0.5, 0.0, 1e-12, None
+        self.laws = tuple(np.eye(n))
+        self._law = np.full(n, 1 / n)
+
+    @property
+    def stationary(self):
+        if self.status is lg.Status.SEVERAL_LAWS:
+            raise lg.SeveralLaws("several laws")
+        return self._law
+
+    @property
+    def tau(self):
+        return np.ones_like(self.stationary)
+
+    def to_dict(self):
+        return {"value": self.value, "converged": self.converged}
+
+    def __str__(self):
+        return "a short table"
+
+
+@pytest.fixture
+def run():
+    runner = CliRunner()
+
+    def _run(*arguments):
+        return runner.invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+    return _run
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Replace the core; what it was called with is collected."""
+    seen = SimpleNamespace(counts=None, solve=None, solution=FakeSolution(2), warning=None)
+
+    class FakeCounts:
+        state_labels = action_labels = None
+
+        @classmethod
+        def from_transitions(cls, state, next_state, **rest):
+            seen.counts = {"state": state, "next_state": next_state, **rest}
+            counts = cls()
+            if state.dtype.kind == "U":
+                counts.state_labels = tuple(np.unique([state, next_state]).tolist())
+            return counts
+
+        @classmethod
+        def from_matrix(cls, matrix):
+            seen.counts = {"matrix": matrix}
+            return cls()
+
+    def solve(counts, **options):
+        seen.solve = options
+        if seen.warning:
+            warnings.warn(seen.warning, UserWarning, stacklevel=1)
+        if isinstance(seen.solution, Exception):
+            raise seen.solution
+        return seen.solution
+
+    class Report:
+        def to_dict(self):
+            return {"leak": 0.0}
+
+        def __str__(self):
+            return "what the data can tell"
+
+    monkeypatch.setattr(lg, "Counts", FakeCounts)
+    monkeypatch.setattr(lg, "solve", solve)
+    monkeypatch.setattr(lg, "audit", lambda counts, **options: Report())
+    return seen
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("s,a,r,s2,e\n0,0,1,1,0\n1,1,0,0,0\n")
+    return path
+
+
+NAMED = ("--state", "s", "--action", "a", "--reward", "r", "--next-state", "s2", "--episode", "e")
+
+
+def test_solve_hands_columns_policy_and_gamma_on(run, calls, log, tmp_path):
+    np.save(tmp_path / "pi.npy", np.full((4, 3), 1 / 3))
+    result = run("solve", log, "--gamma", "0.9", "--policy", tmp_path / "pi.npy", *NAMED)
+    assert result.exit_code == 0
+    assert "a short table" in result.stdout
+    assert calls.solve["gamma"] == 0.9
+    assert calls.solve["policy"].shape == (4, 3)
+    assert calls.counts["action"].tolist() == [0, 1]
+    assert calls.counts["episode"].size == 2
+    assert (calls.counts["n_states"], calls.counts["n_actions"]) == (4, 3)
+
+
+def test_json_is_alone_on_stdout_and_warnings_go_to_stderr(run, calls, log):
+    calls.warning = "3 % of the mass leaks"
+    result = run("solve", log, "--json", *NAMED)
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"value": 0.5, "converged": True}
+    assert result.stderr == "warning: 3 % of the mass leaks\n"
+
+
+def test_labels_are_shown(run, calls, tmp_path):
+    path = tmp_path / "walk.csv"
+    path.write_text("state,next_state\nhome,work\nwork,home\n")
+    shown = run("solve", path)
+    assert "home" in shown.stdout
+    assert "work" in shown.stdout
+    assert json.loads(run("solve", path, "--json").stdout)["state_labels"] == ["home", "work"]
+
+
+@pytest.mark.parametrize("name", ["result.npz", "result.json"])
+def test_out_writes_by_suffix(run, calls, log, tmp_path, name):
+    assert run("solve", log, "--out", tmp_path / name, *NAMED).exit_code == 0
+    if name.endswith("npz"):
+        with np.load(tmp_path / name) as archive:
+            assert archive["tau"].tolist() == [1.0, 1.0]
+            assert archive["stationary"].tolist() == [0.5, 0.5]
+            assert float(archive["value"]) == 0.5
+    else:
+        assert json.loads((tmp_path / name).read_text())["value"] == 0.5
+
+
+def test_out_of_unknown_kind_is_refused_before_solving(run, calls, log, tmp_path):
+    result = run("solve", log, "--out", tmp_path / "result.txt", *NAMED)
+    assert result.exit_code == 2
+    assert calls.solve is None
+    assert ".npz or .json" in result.stderr
+
+
+def test_exit_code_1_without_convergence(run, calls, log):
+    calls.solution = FakeSolution(2, lg.Status.ITERATION_LIMIT)
+    result = run("solve", log, *NAMED)
+    assert result.exit_code == 1
+    assert "no convergence (iteration limit)" in result.stderr
+    assert "Next step: max_iter" in result.stderr
+
+
+def test_exit_code_1_without_a_unique_law(run, calls, log, tmp_path):
+    calls.solution = FakeSolution(2, lg.Status.SEVERAL_LAWS)
+    result = run("solve", log, "--json", "--out", tmp_path / "laws.npz", *NAMED)
+    assert result.exit_code == 1
+    assert "several recurrent classes" in result.stderr
+    assert "--initial" in result.stderr
+    json.loads(result.stdout)
+    with np.load(tmp_path / "laws.npz") as archive:
+        np.testing.assert_array_equal(archive["laws"], np.eye(2))
+
+
+def test_errors_of_the_solver_are_told_in_a_line(run, calls, log):
+    calls.solution = ValueError("policy row 3 sums to 0.9; make it 1")
+    result = run("solve", log, *NAMED)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == "error: policy row 3 sums to 0.9; make it 1\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["solve", "none.csv"], "none.csv: no such file"),
+        (["solve"], "Missing argument"),
+        (["solve", "x.csv", "--gamma", "much"], "--gamma"),
+        (["sovle", "x.csv"], "No such command"),
+        (["demo", "--episodes", "0"], "--episodes"),
+    ],
+)
+def test_wrong_usage_exits_with_2(run, arguments, says):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_matrix_files_are_counted_as_matrices(run, calls, tmp_path):
+    np.save(tmp_path / "m.npy", np.array([[1, 2], [3, 4]]))
+    assert run("solve", tmp_path / "m.npy").exit_code == 0
+    assert calls.counts["matrix"].tolist() == [[1, 2], [3, 4]]
+
+
+def test_audit(run, calls, log):
+    assert "what the data can tell" in run("audit", log, *NAMED).stdout
+    assert json.loads(run("audit", log, "--json", *NAMED).stdout) == {"leak": 0.0}
+    assert run("audit", "none.csv").exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["solve", "audit", "demo"])
+def test_help_has_examples(run, command):
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"lingendice {command}" in result.stdout
+    assert "Examples" in result.stdout
+
+
+def test_without_typer_the_extra_is_named():
+    """The console script in a core install: two lines, no traceback."""
+    code = "import sys; sys.modules['typer'] = None; from lingendice.__main__ import main; main()"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "lingendice[cli]" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_help_starts_without_the_compiler():
+    code = (
+        "import sys; import lingendice.cli as cli; from typer.testing import CliRunner;"
+        "CliRunner().invoke(cli.app, ['solve', '--help']);"
+        "print('numba' in sys.modules, 'scipy' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["False", "False"]
+
+
+class TestWithTheCore:
+    """The same, with nothing replaced."""
+
+    def test_two_states_by_hand(self, run, tmp_path):
+        """Counts 0->1 twice, 0->0 twice, 1->0 once: law (2/3, 1/3), p (4/5, 1/5)."""
+        path = tmp_path / "walk.csv"
+        path.write_text("state,next_state\n" + "0,1\n" * 2 + "0,0\n" * 2 + "1,0\n")
+        out = tmp_path / "result.npz"
+        result = run("solve", path, "--gamma", "1", "--out", out, "--json")
+        assert result.exit_code == 0, result.stderr
+        json.loads(result.stdout)
+        with np.load(out) as archive:
+            np.testing.assert_allclose(archive["stationary"], [2 / 3, 1 / 3], rtol=1e-12)
+            np.testing.assert_allclose(archive["tau"], [5 / 6, 5 / 3], rtol=1e-12)
+
+    def test_two_classes_have_no_unique_law(self, run, tmp_path):
+        path = tmp_path / "walk.csv"
+        path.write_text("state,next_state\na,a\nb,b\n")
+        result = run("solve", path, "--json")
+        assert result.exit_code == 1
+        json.loads(result.stdout)
+        assert "Traceback" not in result.stderr
+
+    def test_bad_input_names_the_entry(self, run, tmp_path):
+        np.save(tmp_path / "m.npy", np.array([[1.0, -2.0], [3.0, 4.0]]))
+        result = run("solve", tmp_path / "m.npy")
+        assert result.exit_code == 2
+        assert "-2" in result.stderr
+
+    def test_audit(self, run, tmp_path):
+        path = tmp_path / "walk.csv"
+        path.write_text("state,next_state\n0,1\n1,2\n")
+        assert run("audit", path).exit_code == 0
+        json.loads(run("audit", path, "--json").stdout)
+
+    def test_demo(self, run, tmp_path):
+        pytest.importorskip("matplotlib")
+        result = run("demo", "--episodes", "50", "--steps", "100", "--out", tmp_path)
+        assert result.exit_code == 0, result.stderr
+        assert (tmp_path / "taxi.png").stat().st_size > 10_000
+        assert "truth" in result.stdout

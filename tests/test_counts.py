@@ -1,0 +1,247 @@
+"""Counts: from any log or matrix, exactly, and with laws of merging."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter, defaultdict
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+import lingendice as lg
+
+SPARSE_KINDS = ("csr", "csc", "coo", "bsr", "dia", "dok", "lil")
+
+
+def as_counter(counts):
+    matrix = counts.matrix.tocoo()
+    return Counter({(int(i), int(j)): int(v) for i, j, v in zip(*matrix.coords, matrix.data, strict=True)})
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
+def test_any_integer_dtype_counts_the_same(dtype):
+    state = np.array([0, 1, 2, 1, 0, 1], dtype=dtype)
+    following = np.array([1, 2, 1, 0, 1, 2], dtype=dtype)
+    counts = lg.Counts.from_transitions(state, following)
+    assert as_counter(counts) == Counter(zip(state.tolist(), following.tolist(), strict=True))
+    assert counts.n_states == 3
+    assert counts.total == 6
+
+
+def test_reward_statistics_per_pair_match_numpy():
+    rng = np.random.default_rng(0)
+    state, following = rng.integers(4, size=(2, 500))
+    action = rng.integers(3, size=500)
+    reward = rng.normal(size=500) + 1e6  # a large offset breaks sums of squares
+    counts = lg.Counts.from_transitions(state, following, action, reward, n_states=4, n_actions=3)
+    groups = defaultdict(list)
+    for s, a, t, r in zip(state, action, following, reward, strict=True):
+        groups[s * 3 + a, t].append(r)
+    for cell in range(12):
+        for entry in range(counts.indptr[cell], counts.indptr[cell + 1]):
+            rewards = np.array(groups[cell, counts.indices[entry]])
+            assert counts.count[entry] == counts.reward_count[entry] == rewards.size
+            assert counts.reward_mean[entry] == pytest.approx(rewards.mean(), rel=1e-14)
+            assert counts.reward_m2[entry] == pytest.approx(rewards.var() * rewards.size, rel=1e-6, abs=1e-9)
+    first = np.array([r for (cell, _), rs in groups.items() if cell == 0 for r in rs])
+    assert counts.reward[0] == pytest.approx(first.mean(), rel=1e-14)
+
+
+def test_labels_of_every_kind_are_mapped_and_kept():
+    strings = lg.Counts.from_transitions(["b", "a", "b"], ["a", "b", "c"])
+    assert strings.state_labels == ("a", "b", "c")
+    tuples = lg.Counts.from_transitions([(1, 2), (3, 4)], [(3, 4), (1, 2)], action=["go", "stop"])
+    assert tuples.state_labels == ((1, 2), (3, 4))
+    assert tuples.action_labels == ("go", "stop")
+    frame = pd.DataFrame(
+        {"s": pd.Categorical(["x", "y"], ["y", "x", "z"]), "t": pd.Categorical(["y", "x"], ["y", "x", "z"])}
+    )
+    categories = lg.Counts.from_transitions(frame["s"], frame["t"])
+    assert categories.state_labels == ("y", "x", "z")
+    assert as_counter(categories) == Counter({(1, 0): 1, (0, 1): 1})
+
+
+def test_ragged_episodes_give_first_states():
+    counts = lg.Counts.from_transitions([0, 1, 2, 0, 2], [1, 2, 0, 1, 2], episode=["a", "a", "a", "b", "c"])
+    assert counts.initial_count.tolist() == [2, 0, 1]
+
+
+def test_interleaved_episodes_begin_once():
+    counts = lg.Counts.from_transitions([0, 2, 1, 1], [1, 1, 0, 0], episode=[7, 8, 7, 8], keep_episodes=True)
+    assert counts.initial_count.tolist() == [1, 0, 1]
+    assert counts.episodes.episode.tolist() == [0, 1, 0, 1]
+    assert counts.episodes.first_state.tolist() == [0, 2]
+
+
+def test_terminal_ends_and_truncated_goes_on():
+    counts = lg.Counts.from_transitions(
+        [0, 1, 0, 1], [1, 2, 1, 2], terminal=[False, True, False, False], truncated=[0, 0, 0, 1]
+    )
+    assert counts.terminal_count.tolist() == [0, 1, 0]
+    assert as_counter(counts) == Counter({(0, 1): 2, (1, 2): 1})
+    assert counts.initial_count.tolist() == [2, 0, 0]
+    assert counts.cell_count.tolist() == [2, 2, 0]
+
+
+def test_episodes_point_at_their_pairs():
+    rng = np.random.default_rng(1)
+    state, following, action = rng.integers(5, size=(3, 60))
+    counts = lg.Counts.from_transitions(
+        state, following, action, reward=np.ones(60), episode=np.repeat(np.arange(6), 10), keep_episodes=True
+    )
+    rebuilt = np.bincount(counts.episodes.entry, minlength=counts.count.size)
+    assert rebuilt.tolist() == counts.count.tolist()
+    cells = np.repeat(np.arange(counts.n_cells), np.diff(counts.indptr))[counts.episodes.entry]
+    assert cells.tolist() == (state * counts.n_actions + action).tolist()
+    assert counts.indices[counts.episodes.entry].tolist() == following.tolist()
+
+
+def test_weights_are_frequencies():
+    weighted = lg.Counts.from_transitions([0, 1, 1], [1, 0, 1], reward=[1.0, 2.0, 5.0], weight=[3, 1, 0])
+    repeated = lg.Counts.from_transitions([0, 0, 0, 1], [1, 1, 1, 0], reward=[1.0, 1.0, 1.0, 2.0])
+    assert as_counter(weighted) == as_counter(repeated)
+    assert weighted == repeated
+
+
+def test_counts_beyond_int32_are_exact():
+    big = 3_000_000_000
+    counts = lg.Counts.from_transitions([0, 0, 1], [1, 1, 0], weight=[big, big, 1])
+    assert counts.total == 2 * big + 1
+    assert counts.count.dtype == np.int64
+
+
+@pytest.mark.parametrize("kind", SPARSE_KINDS)
+def test_every_sparse_form_reads_the_same(kind):
+    dense = np.array([[0, 2, 1], [4, 0, 0], [0, 3, 5]])
+    expected = lg.Counts.from_matrix(dense)
+    for made in (sparse.coo_array(dense).asformat(kind), sparse.coo_matrix(dense).asformat(kind)):
+        assert lg.Counts.from_matrix(made) == expected
+    assert lg.Counts.from_matrix(dense.tolist()) == expected
+
+
+def test_sparse_duplicates_are_summed_and_zeros_dropped():
+    made = sparse.coo_array(([1, 2, 0, 3], ([0, 0, 1, 1], [1, 1, 1, 0])), shape=(2, 2))
+    before = made.data.copy()
+    counts = lg.Counts.from_matrix(made)
+    assert as_counter(counts) == Counter({(0, 1): 3, (1, 0): 3})
+    assert made.data.tolist() == before.tolist()
+
+
+def test_largest_exact_counts():
+    top = 2**53
+    assert lg.Counts.from_matrix([[0, top], [1, 0]]).count.max() == top
+    assert lg.Counts.from_matrix([[0.0, float(top)], [1.0, 0.0]]).count.max() == top
+    with pytest.raises(ValueError, match=r"counts\[0, 1\].*2\*\*53"):
+        lg.Counts.from_matrix([[0, top + 1], [1, 0]])
+
+
+def test_row_stochastic_floats_carry_no_sample_size():
+    assert not lg.Counts.from_matrix([[0.5, 0.5], [1.0, 0.0]]).has_sample_size
+    assert lg.Counts.from_matrix([[5, 5], [1, 0]]).has_sample_size
+    assert lg.Counts.from_matrix([[0.5, 1.5], [1.0, 0.0]]).has_sample_size
+
+
+@pytest.mark.parametrize("make", [nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph])
+def test_graphs_agree_with_networkx(make):
+    graph = make()
+    graph.add_nodes_from("dcba")
+    graph.add_weighted_edges_from([("a", "b", 2.5), ("b", "c", 1.0), ("c", "c", 4.0), ("a", "b", 0.5)])
+    counts = lg.Counts.from_matrix(graph)
+    assert counts.state_labels == tuple("dcba")
+    assert np.allclose(counts.matrix.toarray(), nx.to_numpy_array(graph, weight="weight"))
+    plain = lg.Counts.from_matrix(graph, weight=None)
+    assert np.allclose(plain.matrix.toarray(), nx.to_numpy_array(graph, weight=None))
+
+
+def test_inputs_stay_untouched_and_counts_are_frozen():
+    state, following, reward = np.array([0, 1, 0]), np.array([1, 0, 0]), np.array([1.0, 2.0, 3.0])
+    copies = state.copy(), following.copy(), reward.copy()
+    counts = lg.Counts.from_transitions(state, following, reward=reward)
+    assert all(np.array_equal(a, b) for a, b in zip((state, following, reward), copies, strict=True))
+    assert state.flags.writeable
+    with pytest.raises(ValueError, match="read-only"):
+        counts.count[0] = 7
+    with pytest.raises(AttributeError):
+        counts.n_states = 3
+    matrix = sparse.csr_array(np.array([[1, 2], [3, 0]]))
+    shared = lg.Counts.from_matrix(matrix)
+    matrix.data[0] = 99
+    assert shared.count[0] == 1
+
+
+def test_counts_pickle_and_show_themselves():
+    counts = lg.Counts.from_transitions([0, 1], [1, 0], action=[0, 1], episode=[0, 0])
+    assert pickle.loads(pickle.dumps(counts)) == counts
+    assert repr(counts) == "Counts(2 states x 2 actions, 2 transitions, 2 distinct, 1 episodes)"
+
+
+# -- merging --------------------------------------------------------------------------------------
+
+logs = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 4), st.integers(-5, 5)), max_size=12
+)
+
+
+def build(rows, labelled):
+    state, action, following, reward = (
+        (list(column) for column in zip(*rows, strict=True)) if rows else ([],) * 4
+    )
+    if not rows:
+        return lg.Counts.empty()
+    if labelled:
+        state, following = [f"s{i}" for i in state], [f"s{i}" for i in following]
+        action = [f"a{i}" for i in action]
+    return lg.Counts.from_transitions(
+        state, following, action, np.array(reward, float), episode=[0] * len(state)
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(logs, logs, logs, st.booleans())
+def test_merge_is_associative_with_an_identity(first, second, third, labelled):
+    a, b, c = (build(rows, labelled) for rows in (first, second, third))
+    left, right = (a + b) + c, a + (b + c)
+    assert left.state_labels == right.state_labels
+    assert left.count.tolist() == right.count.tolist()
+    assert left.indices.tolist() == right.indices.tolist()
+    assert left.indptr.tolist() == right.indptr.tolist()
+    if left.reward_mean is not None:
+        assert np.allclose(left.reward_mean, right.reward_mean, rtol=1e-12, atol=1e-12)
+        assert np.allclose(left.reward_m2, right.reward_m2, rtol=1e-10, atol=1e-10)
+    assert a + lg.Counts.empty() == a
+    assert lg.Counts.empty() + a == a
+
+
+@settings(max_examples=60, deadline=None)
+@given(logs.filter(bool), logs.filter(bool))
+def test_merge_is_the_concatenated_log(first, second):
+    whole = build(first + second, labelled=False)
+    parts = build(first, labelled=False) + build(second, labelled=False)
+    assert as_counter(parts) == as_counter(whole)
+    assert parts.n_states == whole.n_states
+    assert np.allclose(parts.reward_m2, whole.reward_m2, atol=1e-10)
+    assert np.allclose(parts.reward_mean, whole.reward_mean, atol=1e-12)
+
+
+def test_merge_keeps_terminals_and_episodes_apart():
+    a = lg.Counts.from_transitions([0, 1], [1, 0], terminal=[0, 1], episode=[0, 0], keep_episodes=True)
+    b = lg.Counts.from_transitions([2, 0], [0, 1], terminal=[0, 1], episode=[0, 0], keep_episodes=True)
+    merged = a + b
+    assert merged.n_states == 3
+    assert merged.terminal_count.tolist() == [1, 1, 0]
+    assert merged.episodes.episode.tolist() == [0, 0, 1, 1]
+    assert np.bincount(merged.episodes.entry).tolist() == merged.count.tolist()
+
+
+def test_merge_refuses_to_mix_chains_and_mdps():
+    chain = lg.Counts.from_transitions([0], [1])
+    mdp = lg.Counts.from_transitions([0], [1], action=[0])
+    with pytest.raises(ValueError, match="one log has actions"):
+        chain + mdp
+    with pytest.raises(ValueError, match="label both or neither"):
+        chain + lg.Counts.from_transitions(["a"], ["b"])
