@@ -53,9 +53,7 @@ _ADVICE = {
         "the chain mixes too slowly for the iterations and its elimination would not fit in memory; "
         "the best law so far is returned; raise max_iter, merge states, or take a smaller gamma"
     ),
-    Status.BOUND_TOO_SMALL: (
-        "no w with 0 <= w <= bound gives tau a mean of 1; raise bound, or leave it out"
-    ),
+    Status.BOUND_TOO_SMALL: ("no w with 0 <= w <= bound gives tau a mean of 1; raise bound, or leave it out"),
     Status.UNBOUNDED: (
         "mass arrives where the features give tau no weight, so the divergence is infinite; pass bound=, "
         "or features that are positive on every cell with data"

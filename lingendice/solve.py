@@ -198,10 +198,7 @@ def solve(
     )
     operator = compose(counts, choices)
     if linear.is_asked:
-        from lingendice.solvers.linear import solve_linear
-
-        solution: Solution = solve_linear(operator, linear, controls, _reward_range(reward_range))
-        _mind_the_leak(solution)
+        solution = _run_linear(operator, linear, controls, _reward_range(reward_range))
     else:
         solution = _run(operator, initial is not None, method, controls, _reward_range(reward_range))
     if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
@@ -248,6 +245,19 @@ def _run(
         history=outcome.history,
         threads=controls.threads,
     )
+    _mind_the_leak(solution)
+    return solution
+
+
+def _run_linear(
+    operator: EmpiricalOperator,
+    choices: LinearChoices,
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+) -> Solution:
+    from lingendice.solvers.linear import solve_linear
+
+    solution = solve_linear(operator, choices, controls, reward_range)
     _mind_the_leak(solution)
     return solution
 

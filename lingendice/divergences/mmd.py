@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,9 @@ class MMD(IntegralMetric):
     """
 
     name = "mmd"
+    kernel: Floats
+    """K over the cells, once fitted."""
+    width: float
 
     def __init__(self, points: Any = None, bandwidth: float | str = "median") -> None:
         self.points = points
@@ -76,12 +80,12 @@ class MMD(IntegralMetric):
 
     def distance(self, residual: Floats) -> float:
         """The metric sqrt((q - m)' K (q - m))."""
-        return float(np.sqrt(max(residual @ self.kernel @ residual, 0.0)))
+        return math.sqrt(max(float(residual @ self.kernel @ residual), 0.0))
 
     def project(self, f: Floats) -> Floats:
         """f scaled into the unit ball of H."""
         inside = np.linalg.lstsq(self.kernel, f, rcond=None)[0]
-        return f / max(1.0, float(np.sqrt(max(f @ inside, 0.0))))
+        return f / max(1.0, math.sqrt(max(float(f @ inside), 0.0)))
 
 
 def _square_distances(points: Any, n: int) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from lingendice.checks import Floats, require_number
@@ -31,6 +32,10 @@ class Wasserstein(PolyhedralMetric):
 
     name = "wasserstein"
     default_bound = 10.0
+    first: NDArray[np.int64]
+    """One end of every edge, once fitted."""
+    second: NDArray[np.int64]
+    length: Floats
 
     def __init__(self, metric: Any = None, graph: Any = None, gradient_penalty: float | None = None) -> None:
         self.metric, self.graph = metric, graph
@@ -69,5 +74,7 @@ class Wasserstein(PolyhedralMetric):
         over = np.maximum(np.abs(rise) - 1.0, 0.0)
         weight = (self.gradient_penalty or 0.0) / max(rise.size, 1)
         push = 2.0 * weight * over * np.sign(rise) / self.length
-        gradient = np.bincount(self.first, push, f.size) - np.bincount(self.second, push, f.size)
+        gradient = np.zeros(f.size)
+        np.add.at(gradient, self.first, push)
+        np.subtract.at(gradient, self.second, push)
         return weight * float(over @ over), gradient

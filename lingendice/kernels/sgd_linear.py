@@ -12,22 +12,6 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @fused_kernel
-def dot(row, weights):  # type: ignore[no-untyped-def]
-    """Inner product of two rows."""
-    total = 0.0
-    for j in range(row.size):
-        total += row[j] * weights[j]
-    return total
-
-
-@fused_kernel
-def axpy(scale, row, out):  # type: ignore[no-untyped-def]
-    """out += scale row."""
-    for j in range(row.size):
-        out[j] += scale * row[j]
-
-
-@fused_kernel
 def project_step(w, step, gradient, low, high, sums):  # type: ignore[no-untyped-def]
     """sums += w, w <- clip(w + step gradient), gradient <- 0."""
     for j in range(w.size):
@@ -36,7 +20,7 @@ def project_step(w, step, gradient, low, high, sums):  # type: ignore[no-untyped
         gradient[j] = 0.0
 
 
-@kernel
+@fused_kernel
 def sgd_dense(counter, first, last, batch, events, tables, redirects, starts, scalars, code, by_ratio,
               actions, psi, phi, w, v, u, w_sum, v_sum, u_sum, w_step, v_step, mass_weight, w_top,
               v_box):  # type: ignore[no-untyped-def]  # fmt: skip
@@ -45,37 +29,55 @@ def sgd_dense(counter, first, last, batch, events, tables, redirects, starts, sc
     start_t, start_a, start_mass = starts
     gamma, penalty, offset, ridge, centre, u_step, u_top = scalars
     n_events = event_t.size
-    to_w = np.zeros(w.size)
-    to_v = np.zeros(v.size)
-    zero = np.zeros(w.size)
+    plain = actions == 1 and redirects[0].size == 0
+    n_w, n_v = w.size, v.size
+    to_w = np.zeros(n_w)
+    to_v = np.zeros(n_v)
+    zero = np.zeros(n_w)
     low = -v_box
     share = 1.0 / batch
+    # Drawn before they are used: the tables' cache misses then overlap instead of adding up.
+    xs, ys, zs = np.empty(batch, np.int64), np.empty(batch, np.int64), np.empty(batch, np.int64)
+    weights = np.empty(batch)
+    start = share * start_mass
     for _ in range(first, last):
         to_u = 0.0
-        for _ in range(batch):
+        for b in range(batch):
             e = draw(mix(counter), event_t, event_a, 0, n_events)
             counter += _GOLDEN
             x = np.int64(event_x[e])
-            y, factor, counter = draw_next(counter, event_next[e], actions, tables, redirects)
-            tau_x = dot(psi[x], w)
-            f_x = dot(phi[x], v)
+            y, factor = np.int64(event_next[e]), 1.0
+            if not plain or y < 0:
+                y, factor, counter = draw_next(counter, y, actions, tables, redirects)
+            if y < 0:
+                # Nothing follows: x stands in with weight zero, so that the loops stay free of branches.
+                y, factor = x, 0.0
+            xs[b], ys[b], zs[b], weights[b] = x, y, x, gamma * factor
+            if start_mass > 0.0:
+                zs[b] = draw(mix(counter), start_t, start_a, 0, start_t.size)
+                counter += _GOLDEN
+        for b in range(batch):
+            x, y, z, weight = xs[b], ys[b], zs[b], weights[b]
+            tau_x = 0.0
+            for j in range(n_w):
+                tau_x += psi[x, j] * w[j]
+            f_x = 0.0
+            f_y = 0.0
+            for j in range(n_v):
+                f_x += phi[x, j] * v[j]
+                f_y += phi[y, j] * v[j]
             nu = mass_weight[x]
             excess, slope = excess_and_slope(code, f_x)
-            to_tau = penalty * u * nu - f_x + ridge * (tau_x - centre)
+            to_tau = penalty * u * nu - f_x + ridge * (tau_x - centre) + weight * f_y
             if by_ratio:
                 to_tau -= excess
                 slope *= tau_x
             to_u += nu * tau_x + offset - 1.0 - u
-            if y >= 0:
-                weight = gamma * factor
-                to_tau += weight * dot(phi[y], v)
-                axpy(share * weight * tau_x, phi[y], to_v)
-            axpy(-share * (tau_x + slope), phi[x], to_v)
-            axpy(-share * to_tau, psi[x], to_w)
-            if start_mass > 0.0:
-                z = draw(mix(counter), start_t, start_a, 0, start_t.size)
-                counter += _GOLDEN
-                axpy(share * start_mass, phi[z], to_v)
+            down, out, here = -share * to_tau, share * weight * tau_x, -share * (tau_x + slope)
+            for j in range(n_w):
+                to_w[j] += down * psi[x, j]
+            for j in range(n_v):
+                to_v[j] += here * phi[x, j] + out * phi[y, j] + start * phi[z, j]
         project_step(w, w_step, to_w, zero, w_top, w_sum)
         project_step(v, v_step, to_v, low, v_box, v_sum)
         u_sum += u
@@ -121,13 +123,16 @@ def sgd_sparse(counter, first, last, events, tables, redirects, starts, scalars,
     psi_p, psi_i, psi_d = psi
     phi_p, phi_i, phi_d = phi
     n_events = event_t.size
+    plain = actions == 1 and redirects[0].size == 0
     zero = np.zeros(w.size)
     low = -v_box
     for t in range(first, last):
         e = draw(mix(counter), event_t, event_a, 0, n_events)
         counter += _GOLDEN
         x = np.int64(event_x[e])
-        y, factor, counter = draw_next(counter, event_next[e], actions, tables, redirects)
+        y, factor = np.int64(event_next[e]), 1.0
+        if not plain or y < 0:
+            y, factor, counter = draw_next(counter, y, actions, tables, redirects)
         tau_x = sparse_dot(psi_p, psi_i, psi_d, x, w)
         f_x = sparse_dot(phi_p, phi_i, phi_d, x, v)
         nu = mass_weight[x]

