@@ -74,9 +74,9 @@ def build_alias_rows(weight, threshold, alias):  # type: ignore[no-untyped-def]
 def draw(bits, threshold, alias, first, size):  # type: ignore[no-untyped-def]
     """An entry of the alias table at ``first : first + size``, from 64 random bits (size < 2**32)."""
     i = first + np.int64(((bits >> _32) * np.uint64(size)) >> _32)
-    if np.float64(bits & _LOW) * _SCALE < threshold[i]:
-        return i
-    return first + np.int64(alias[i])
+    other = first + np.int64(alias[i])
+    # Both are read before the choice: a branch here would be guessed wrong every other time.
+    return i if np.float64(bits & _LOW) * _SCALE < threshold[i] else other
 
 
 @kernel

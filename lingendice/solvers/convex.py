@@ -118,8 +118,8 @@ def _by_newton(problem: RatioProblem, tol: float) -> SaddleSolver:
     state = _Newton(parts)
     best, history = None, []
     for n_iter in range(MOST_STEPS):
-        hopeful = state.slack() * state.usable.sum() + state.off() <= max(30.0 * tol, 1e-13)
-        if hopeful or n_iter % 10 == 9:
+        hopeful = state.slack() * state.usable.sum() + state.off() <= max(10.0 * tol, 1e-13)
+        if hopeful or n_iter % 20 == 19:
             point = state.point
             outcome = certified(problem, point.w, point.v, point.u, tol, "convex", n_iter)
             history.append(outcome.gap.value)

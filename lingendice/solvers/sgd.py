@@ -205,22 +205,8 @@ class _Runner:
         source = (sampler.events, sampler.tables, sampler.redirects, sampler.starts)
         kind = (self.scalars(n_steps), self.code, self.by_ratio, sampler.actions)
         weight = problem.flow.mass_weight
-        if self.tabular and problem.self_normalised:
-            from lingendice.kernels.sgd_tabular import sgd_tabular_self
-
-            state.counter, self.mass = sgd_tabular_self(
-                np.uint64(state.counter), first, last, *source, *kind, state.w, state.v, self.mass,
-                state.w_sum, state.v_sum, state.w_last, state.v_last, w_step, v_step,
-                problem.mass_row, self.top, -float(self.box[0]), float(problem.dual_top[0]),
-            )  # fmt: skip
-        elif self.tabular:
-            from lingendice.kernels.sgd_tabular import sgd_tabular
-
-            state.counter, state.u, state.u_sum = sgd_tabular(
-                np.uint64(state.counter), first, last, *source, *kind, state.w, state.v, state.u,
-                state.w_sum, state.v_sum, state.w_last, state.v_last, state.u_sum,
-                w_step, v_step, weight, self.top, -float(self.box[0]), float(problem.dual_top[0]),
-            )  # fmt: skip
+        if self.tabular:
+            self._run_tabular(state, first, last, source, kind, w_step, v_step)
         elif self.dense:
             from lingendice.kernels.sgd_linear import sgd_dense
 
@@ -238,8 +224,34 @@ class _Runner:
                 w_step, v_step, weight, self.top, self.box,
             )  # fmt: skip
 
+    def _run_tabular(
+        self, state: _State, first: int, last: int, source: Any, kind: Any, w_step: Floats, v_step: Floats
+    ) -> None:
+        from lingendice.kernels.sgd_tabular import VALUE, pack, sgd_tabular, sgd_tabular_self
+
+        problem = self.problem
+        own = problem.self_normalised
+        if first == 0:
+            self.packed_w, self.packed_v = np.empty((state.w.size, 8)), np.empty((state.v.size, 4))
+            weight = problem.mass_row if own else problem.flow.mass_weight
+            pack(state.w, w_step, self.top, weight, self.packed_w)
+            pack(state.v, v_step, self.top, weight, self.packed_v)
+        common = (np.uint64(state.counter), first, last, *source, *kind, self.packed_w, self.packed_v)
+        low, high = -float(self.box[0]), float(problem.dual_top[0])
+        if own:
+            state.counter, self.mass = sgd_tabular_self(*common, self.mass, low, high)
+        else:
+            state.counter, state.u, state.u_sum = sgd_tabular(*common, state.u, state.u_sum, low, high)
+        state.w, state.v = self.packed_w[:, VALUE].copy(), self.packed_v[:, VALUE].copy()
+
     def averages(self, state: _State, n_steps: int) -> tuple[Floats, Floats, float]:
         """The average point of the first ``n_steps`` steps of the epoch."""
+        if self.tabular:
+            sums = [
+                packed[:, 1] + packed[:, 0] * (n_steps - packed[:, 2])
+                for packed in (self.packed_w, self.packed_v)
+            ]
+            return sums[0] / n_steps, sums[1] / n_steps, state.u_sum / n_steps
         if not self.dense:
             from lingendice.kernels.sgd_tabular import finish_averages
 
