@@ -15,7 +15,7 @@ import lingendice as lg
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-from graphs import scale_free_digraph
+from graphs import scale_free_digraph  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 
@@ -47,7 +47,7 @@ import json, resource, sys, time, warnings
 sys.path.insert(0, {here!r})
 warnings.simplefilter("ignore")
 import lingendice as lg
-from graphs import scale_free_digraph
+from graphs import scale_free_digraph  # noqa: E402
 lg.solve(scale_free_digraph(2000), 0.85)
 graph = scale_free_digraph({nodes})
 with open("/proc/self/clear_refs", "w") as reset:

@@ -6,17 +6,23 @@ Importing this package loads NumPy alone: Numba, SciPy and all optional packages
 from lingendice.audit import Audit, audit
 from lingendice.checks import NotAvailableYet
 from lingendice.counts import Counts
+from lingendice.diagnostics import Check, diagnose
+from lingendice.many import Comparison
 from lingendice.operator import EmpiricalOperator
 from lingendice.solution import Interrupted, SeveralLaws, Solution, Status
 from lingendice.solve import LeakWarning, solve
+from lingendice.uncertainty import Interval
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Audit",
+    "Check",
+    "Comparison",
     "Counts",
     "EmpiricalOperator",
     "Interrupted",
+    "Interval",
     "LeakWarning",
     "NotAvailableYet",
     "SeveralLaws",
@@ -24,5 +30,6 @@ __all__ = [
     "Status",
     "__version__",
     "audit",
+    "diagnose",
     "solve",
 ]

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from lingendice.checks import Floats
 from lingendice.operator import FlowChain
-from lingendice.rows import row_of_entry
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 class Classes(NamedTuple):
     """Strongly connected components of a chain over ``n`` nodes."""
 
-    component: NDArray[np.int32]
+    component: NDArray[np.int64]
     """The component of every node."""
     recurrent: tuple[NDArray[np.int64], ...]
     """Nodes of each closed component, in order of their first node."""
@@ -70,15 +69,13 @@ def add_hub(out: Floats, law: Floats, share: Floats, target: Floats) -> tuple[Fl
 
 def find_classes(rates: csr_array) -> Classes:
     """Strongly connected components, and which of them no edge leaves. O(nnz)."""
-    from scipy.sparse.csgraph import connected_components
+    from lingendice.kernels.graph import closed_components, strong_components
 
-    n_components, component = connected_components(rates, directed=True, connection="strong")
+    indptr, indices = _pattern(rates)
+    n_components, component = strong_components(indptr, indices)
     if n_components == 1:
         return Classes(component, (np.arange(rates.shape[0]),))
-    source = component[row_of_entry(rates.indptr)]
-    leaves = source[source != component[rates.indices]]
-    closed = np.ones(n_components, dtype=bool)
-    closed[leaves] = False
+    closed = closed_components(indptr, indices, component, n_components)
     order = np.argsort(component, kind="stable")
     first = np.searchsorted(component[order], np.arange(n_components + 1))
     groups = [order[first[c] : first[c + 1]] for c in np.flatnonzero(closed)]
@@ -90,7 +87,12 @@ def period(rates: csr_array) -> int:
     """Period of an irreducible chain: the common divisor of its cycle lengths. O(nnz)."""
     from lingendice.kernels.graph import cycle_divisor
 
-    return int(cycle_divisor(rates.indptr.astype(np.int64), rates.indices.astype(np.int32)))
+    return int(cycle_divisor(*_pattern(rates)))
+
+
+def _pattern(rates: csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Row pointers and columns in the types that kernels take."""
+    return rates.indptr.astype(np.int64, copy=False), rates.indices.astype(np.int32, copy=False)
 
 
 def submatrix(rates: csr_array, nodes: NDArray[Any]) -> csr_array:

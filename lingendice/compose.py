@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from lingendice.checks import (
     Floats,
-    NotAvailableYet,
     first_bad,
     numeric_array,
     require_choice,
@@ -39,6 +38,8 @@ class Choices(NamedTuple):
     terminal: str = "auto"
     clone: Any = None
     smoothing: Any = None
+    row_freedom: float = 0.0
+    """How far rows of automatically cloned weights may differ from 1 in total; chosen, never given."""
 
 
 def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
@@ -51,7 +52,7 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
     initial = _initial_law(counts, choices)
     policy, ratio = effective_policy(counts, choices)
-    smoothing = _smoothing_weight(choices)
+    smoothing = _smoothing_weight(counts, choices)
     n = counts.cell_count.astype(float)
     observed = n / np.where(n + smoothing > 0, n + smoothing, 1.0)
     ends = _terminal_action(counts, choices, gamma)
@@ -67,7 +68,11 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     elif leak != "absorb":
         unseen = (n == 0).astype(float)
         if unseen.any():
-            hubs.add(unseen, _restart_law(counts, choices, initial))
+            hubs.add(unseen, restart_law(counts, choices, initial))
+    if choices.row_freedom > 0.0 and policy is not None:
+        # A state whose weights total r sends on r: the rest, of either sign, goes to the restart law.
+        row_total = np.repeat(policy.sum(axis=1), policy.shape[1])
+        hubs.add(1.0 / row_total - 1.0, restart_law(counts, choices, initial))
     if ends == "restart":
         if initial is None:
             raise ValueError(
@@ -92,6 +97,7 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         ended=ended if ends == "absorb" else np.zeros(counts.n_cells),
         reward=_cell_reward(counts, choices.reward),
         leak_policy=leak,
+        choices=choices,
     )
 
 
@@ -135,7 +141,8 @@ def _initial_law(counts: Counts, choices: Choices) -> Floats | None:
     )
 
 
-def _restart_law(counts: Counts, choices: Choices, initial: Floats | None) -> Floats:
+def restart_law(counts: Counts, choices: Choices, initial: Floats | None) -> Floats:
+    """Where mass goes that the data do not place: the user's law, the initial law, or the data law."""
     if choices.restart is not None:
         return require_law("restart", choices.restart, counts.n_states)
     if choices.gamma < 1.0 and initial is not None:
@@ -143,13 +150,16 @@ def _restart_law(counts: Counts, choices: Choices, initial: Floats | None) -> Fl
     return counts.data_law.reshape(counts.n_states, -1).sum(axis=1)
 
 
-def _smoothing_weight(choices: Choices) -> float:
+def _smoothing_weight(counts: Counts, choices: Choices) -> float:
     """Total weight of the Dirichlet prior on every row."""
     smoothing = choices.smoothing
     if smoothing is None:
         return 0.0
     if isinstance(smoothing, str):
-        raise NotAvailableYet(f"smoothing={smoothing!r}", "give the total weight of the prior as a number")
+        from lingendice.smoothing import marginal_likelihood_weight
+
+        require_choice("smoothing", smoothing, ("auto",))
+        return marginal_likelihood_weight(counts)
     if isinstance(smoothing, tuple):
         if len(smoothing) != 2:
             raise ValueError(
@@ -227,13 +237,17 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
             raise ValueError('ratio="state_action" needs actions; pass action= to Counts.from_transitions')
         return None, "state"
     seen = counts.cell_count.reshape(counts.n_states, counts.n_actions).astype(float)
+    if choices.policy is None and choices.clone:
+        raise ValueError("clone= is about following another policy than the logged one; pass policy=")
     if choices.policy is None:
         # Without a target the question is about the chain that was logged: the cloned behaviour.
         return _rows_or_uniform(seen), "state" if ratio == "auto" else ratio
     target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
     if ratio == "auto":
-        ratio = "state_action"
+        ratio = "state" if choices.clone == "auto" else "state_action"
     shrink = _clone_strength(choices, ratio)
+    if choices.clone == "auto" and ratio == "state":
+        return _cloned_automatically(target, seen, choices), ratio
     if choices.behaviour is not None:
         return _weighted_by_behaviour(target, seen, counts, choices, ratio), ratio
     if shrink > 0.0:
@@ -254,10 +268,45 @@ def _clone_strength(choices: Choices, ratio: str) -> float:
     if choices.clone is None:
         return 0.0
     if isinstance(choices.clone, str):
-        raise NotAvailableYet(f"clone={choices.clone!r}", "give the strength of the shrinkage as a number")
-    if ratio != "state":
-        raise ValueError('clone= shrinks the cloned behaviour of ratio="state"; set that, or leave clone out')
-    return require_number("clone", choices.clone)
+        require_choice("clone", choices.clone, ("auto",))
+        strength = 0.0
+    else:
+        strength = require_number("clone", choices.clone)
+    if ratio != "state" and (strength > 0.0 or choices.clone == "auto"):
+        raise ValueError(
+            'clone= is about the cloned behaviour of ratio="state"; set that, or leave clone out'
+        )
+    return strength
+
+
+def with_fitted_behaviour(counts: Counts, choices: Choices) -> Choices:
+    """Fit the behaviour once for all operators that are composed from these choices."""
+    from lingendice.cloning import fit_behaviour
+
+    if choices.clone != "auto" or choices.behaviour is not None or choices.policy is None:
+        return choices
+    if counts.n_actions is None or counts.count.size == 0:
+        return choices
+    target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
+    seen = counts.cell_count.reshape(target.shape).astype(float)
+    return choices._replace(behaviour=fit_behaviour(seen, target))
+
+
+def _cloned_automatically(target: Floats, seen: Floats, choices: Choices) -> Floats:
+    """The target over its seen actions, each divided by its chance of having been seen."""
+    from lingendice.cloning import fit_behaviour, free_rows, weights_of_seen
+
+    if choices.behaviour is None:
+        behaviour = fit_behaviour(seen, target)
+    else:
+        behaviour = _checked_behaviour(target, seen, choices)
+    weights = weights_of_seen(seen, target, behaviour)
+    policy = _fall_back(weights, target)
+    if choices.row_freedom > 0.0:
+        weighted = weights.sum(axis=1, keepdims=True) > 0
+        free = np.where(weighted, free_rows(weights, seen.sum(axis=1)), policy)
+        policy = policy + choices.row_freedom * (free - policy)
+    return policy
 
 
 def _weighted_by_behaviour(
@@ -265,6 +314,12 @@ def _weighted_by_behaviour(
 ) -> Floats:
     if ratio != "state":
         raise ValueError('behaviour= is used by ratio="state" alone; state-action ratios need no behaviour')
+    behaviour = _checked_behaviour(target, seen, choices)
+    weighted = np.divide(seen * target, behaviour, out=np.zeros_like(seen), where=behaviour > 0)
+    return _fall_back(weighted, target)
+
+
+def _checked_behaviour(target: Floats, seen: Floats, choices: Choices) -> Floats:
     behaviour = require_policy("behaviour", choices.behaviour, *target.shape)
     impossible = (seen > 0) & (behaviour == 0)
     if impossible.any():
@@ -273,8 +328,7 @@ def _weighted_by_behaviour(
             f"behaviour[{state}, {action}] is 0 but that action was logged {seen[state, action]:g} times; "
             "leave behaviour out to clone it from the log"
         )
-    weighted = np.divide(seen * target, behaviour, out=np.zeros_like(seen), where=behaviour > 0)
-    return _fall_back(weighted, target)
+    return behaviour
 
 
 def _fall_back(weights: Floats, target: Floats) -> Floats:

@@ -106,6 +106,8 @@ class EmpiricalOperator:
     """Share of each cell's transitions that ended in a terminal state and were absorbed."""
     reward: Floats | None
     leak_policy: str
+    choices: Any = None
+    """The :class:`lingendice.compose.Choices` it was built from: what to repeat on resampled counts."""
 
     @property
     def n_states(self) -> int:
@@ -189,7 +191,9 @@ class EmpiricalOperator:
         )
         choose.eliminate_zeros()
         mixed = choose @ self._weights
-        keep = np.minimum(self.gather(self.keep), 1.0)  # an average of shares, rounded
+        keep = self.gather(self.keep)
+        # An average of shares, rounded; automatically cloned weights may truly total more than 1.
+        keep = np.where(keep < 1.0 + 1e-12, np.minimum(keep, 1.0), keep)
         out = (
             np.stack([self.gather(column) for column in self.out.T], axis=1)
             if self.out.size

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.checks import Floats, NotAvailableYet
+from lingendice.checks import Floats
 from lingendice.operator import EmpiricalOperator
+
+if TYPE_CHECKING:
+    from lingendice.uncertainty import Interval
 
 
 class Status(Enum):
@@ -65,6 +68,10 @@ _ADVICE = {
 }
 
 
+LEAK_WORTH_BOUNDS = 1e-3
+"""Leak above which bounds on the value are given."""
+
+
 class SeveralLaws(ValueError):
     """The stationary law was read although the chain has several."""
 
@@ -109,6 +116,10 @@ class Solution:
     reward_range: tuple[float, float] | None = None
     history: tuple[float, ...] = ()
     threads: int = field(default=1)
+    ridge: float = 0.0
+    """Weight of the ridge; 0 for the exact equation."""
+    cell_ridge_law: Floats | None = None
+    """mu over cells where a ridge was used: it need not split over actions as the policy does."""
 
     # -- laws ---------------------------------------------------------------------------------
 
@@ -152,6 +163,8 @@ class Solution:
     @cached_property
     def cell_law(self) -> Floats:
         """mu over cells, whatever ``ratio`` is shown."""
+        if self.cell_ridge_law is not None:
+            return self.cell_ridge_law
         return self.operator.spread(self._single())
 
     @property
@@ -159,6 +172,8 @@ class Solution:
         return self.operator.policy is None or self.operator.ratio == "state_action"
 
     def _show(self, state_law: Floats) -> Floats:
+        if self._over_cells and self.cell_ridge_law is not None:
+            return self.cell_ridge_law
         return self.operator.spread(state_law) if self._over_cells else state_law
 
     def _single(self) -> Floats:
@@ -211,14 +226,31 @@ class Solution:
         if self.operator.reward is None or self.state_law is None:
             return None
         reward = np.where(self._known_reward, self.operator.reward, 0.0)
-        identified = 1.0 - float(self.cell_law @ self._unknown_weight)
-        return float(self.cell_law @ reward) / identified if identified > 0 else math.nan
+        # Not a BLAS product: its bits, and its time among threads, depend on the number of cores.
+        earned = float(np.einsum("x,x->", self.cell_law, reward))
+        return earned / self._identified if self._identified > 0 else math.nan
+
+    @cached_property
+    def _identified(self) -> float:
+        """The mass whose rewards are known: what the value divides by."""
+        identified = 1.0 - float(np.einsum("x,x->", self.cell_law, self._unknown_weight))
+        if self.cell_ridge_law is not None and self.state_law is not None:
+            # Weights of logged actions need not average to 1 under the law: the value is their mean.
+            identified += float(self.cell_law.sum() - self.state_law.sum())
+        return identified
 
     @cached_property
     def value_bounds(self) -> tuple[float, float] | None:
-        """Hard bounds on the value whatever happens past the data (``leak="absorb"`` and gamma < 1)."""
-        if self.operator.reward is None or self.operator.leak_policy != "absorb":
+        """Hard bounds on the value whatever happens past the data, for gamma < 1; None without leak.
+
+        With m the mass absorbed where the data end, sum p tau r + m [r_min, r_max] over ``reward_range``.
+        Under ``leak="restart"`` they come from one more solve with the leaks absorbed, made when first
+        read, where the leak exceeds 1e-3.
+        """
+        if self.operator.reward is None or self.gamma == 1.0 or self.state_law is None:
             return None
+        if self.operator.leak_policy != "absorb":
+            return self._absorbed.value_bounds if self.leak > LEAK_WORTH_BOUNDS else None
         known = self._known_reward
         reward = self.operator.reward[known]
         low, high = self.reward_range or (float(reward.min()), float(reward.max()))
@@ -226,15 +258,49 @@ class Solution:
         return identified + self.leak * low, identified + self.leak * high
 
     @cached_property
+    def _absorbed(self) -> Solution:
+        """The same problem with all mass absorbed that goes where there is no data."""
+        from lingendice.compose import compose
+        from lingendice.solvers.exact import stationary_laws
+        from lingendice.solvers.iterate import Controls
+
+        choices = self.operator.choices._replace(leak="absorb", smoothing=None, row_freedom=0.0)
+        operator = compose(self.operator.counts, choices)
+        controls = Controls(tol=self.tol, threads=self.threads)
+        laws = stationary_laws(operator.chain, self.gamma, operator.initial, False, "auto", controls)
+        return replace(
+            self,
+            state_law=laws.single,
+            state_laws=laws.every,
+            source=operator,
+            ridge=0.0,
+            cell_ridge_law=None,
+        )
+
+    @cached_property
     def state_values(self) -> Floats:
         """V over states: discounted values (1 / (1 - gamma) scale), or the bias function at gamma = 1."""
         from lingendice.solvers.adjoint import solve_adjoint
 
+        if self.ridge > 0.0:
+            return self._ridge_values()
         if len(self.state_laws) > 1:
             raise SeveralLaws("the bias function is not unique: the chain has several recurrent classes")
         return solve_adjoint(
             self.operator.chain, self.gamma, self._mean_reward, self._single(), self.tol, self.threads
         )
+
+    def _ridge_values(self) -> Floats:
+        """The adjoint of the regularised system, on the scale of the exact one."""
+        from lingendice.solvers.ridge import RidgeSystem
+
+        system = RidgeSystem(self.operator, self.ridge)
+        value = float(self.value or 0.0)
+        surplus = np.where(self._known_reward, self._filled_reward - value, 0.0)
+        by_row = surplus if system.over_cells else self.operator.gather(surplus)
+        values = system.adjoint(by_row, self.tau[system.seen] > 0, self.tol).values
+        # These are worth relative to the value: its own discounted sum is put back.
+        return values if self.gamma == 1.0 else values + value / (1.0 - self.gamma)
 
     @cached_property
     def q_values(self) -> Floats:
@@ -245,12 +311,12 @@ class Solution:
 
     @cached_property
     def gap(self) -> float | None:
-        """Primal-dual gap of the value: 0 up to rounding proves it; None where no reward is known.
+        """Primal-dual gap of the value: 0 up to rounding proves it; None without rewards or with a ridge.
 
         The value is the optimum of a linear program over laws; V, raised until it is feasible, bounds
         it from above: gap = (1 - gamma) mu0 V + max(r + gamma P V - V) - value.
         """
-        if self.value is None or self.state_law is None or len(self.state_laws) > 1:
+        if self.value is None or self.state_law is None or len(self.state_laws) > 1 or self.ridge > 0.0:
             return None
         v = self.state_values
         excess = self._mean_reward + self.gamma * self.operator.chain.pull(v) - v
@@ -281,11 +347,35 @@ class Solution:
     def _mean_reward(self) -> Floats:
         return self.operator.gather(self._filled_reward)
 
-    def interval(self, level: float = 0.95, of: Any = "value", method: str = "influence") -> Any:
-        """Confidence interval of the value, the law, or any function on cells."""
-        raise NotAvailableYet(
-            "solution.interval", "see sol.effective_sample_size and sol.leak for how far to trust it"
-        )
+    def interval(
+        self, level: float = 0.95, of: Any = "value", method: str = "influence", **options: Any
+    ) -> Interval:
+        """Confidence interval of the value, the law, or the mean of any function on cells.
+
+        Parameters
+        ----------
+        level
+            Confidence level.
+        of
+            ``"value"``; ``"stationary"``, entry by entry (``entries=`` picks some of them); or numbers on
+            cells or states, whose mean under the law is meant.
+        method
+            ``"influence"``: closed form, one adjoint solve (for the law one an entry, up to 2,000 states
+            all from one dense factorisation). ``"bootstrap"``: resample episodes and solve again.
+        **options
+            ``entries``; for the bootstrap ``replicates`` (1000), ``kind`` ("t", "percentile" or "basic"),
+            ``seed`` and ``threads``. The numbers do not depend on ``threads``.
+
+        Notes
+        -----
+        Clustered by episode where ``Counts.from_transitions(..., keep_episodes=True)`` kept them; a
+        single kept path is cut into blocks; else each transition stands for itself, which is right for
+        Markov data and said in the interval's ``note``. The interval covers the noise of the data, not
+        the bias of unseen cells: see ``leak`` and ``value_bounds``.
+        """
+        from lingendice.uncertainty import interval
+
+        return interval(self, level, of, method, **options)
 
     # -- for people and machines -----------------------------------------------------------------
 
@@ -300,11 +390,13 @@ class Solution:
             "gamma": self.gamma,
             "method": self.method,
             "reason": self.reason,
+            "ridge": self.ridge,
             "ratio": self.operator.ratio,
             "n_states": counts.n_states,
             "n_actions": counts.n_actions,
             "transitions": counts.total if counts.has_sample_size else None,
             "value": _json_number(self.value if single else None),
+            "value_bounds": None if not single or self.value_bounds is None else list(self.value_bounds),
             "gap": _json_number(self.gap if single else None),
             "residual": _json_number(self.residual),
             "error": _json_number(self.error),
@@ -336,16 +428,14 @@ class Solution:
             ("data", repr(counts)),
         ]
         rows.append(("gamma", f"{self.gamma:g}"))
+        if self.ridge > 0.0:
+            rows.append(("ridge", f"{self.ridge:.1e}"))
         if self.state_law is None:
             rows.append(("laws", f"{len(self.state_laws)}, one for each recurrent class (sol.laws)"))
         else:
             if self.value is not None:
                 rows.append(("value per step", f"{self.value:.6g}"))
-            rows.append(("leak", f"{self.leak:.2%} of the stationary mass lies where there is no data"))
-            if self.effective_sample_size is not None:
-                rows.append(
-                    ("effective sample size", f"{self.effective_sample_size:,.0f} of {counts.total:,.6g}")
-                )
+            rows += self._checks_table()
         rows.append(("residual", f"{self.residual:.1e}"))
         if self.error is not None:
             rows.append((f"error ({self.error_kind})", f"{self.error:.1e}"))
@@ -355,6 +445,13 @@ class Solution:
         if self.status.advice:
             rows.append(("next step", self.status.advice))
         return rows
+
+    def _checks_table(self) -> list[tuple[str, str]]:
+        from lingendice.diagnostics import diagnose
+
+        checks = diagnose(self)
+        rows = [(check.name, f"{'ok' if check.ok else '!!'}  {check.sentence}") for check in checks]
+        return rows + [(f"  {check.name}", check.remedy) for check in checks if not check.ok]
 
     def __getstate__(self) -> dict[str, Any]:
         state = {entry.name: getattr(self, entry.name) for entry in fields(self)}

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from lingendice.checks import NotAvailableYet, require_choice, require_gamma, require_number
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
+from lingendice.many import is_many, solve_many
 from lingendice.operator import EmpiricalOperator
 from lingendice.parallel import resolve_threads
 from lingendice.solution import Interrupted, Solution, Status, error_bound
@@ -77,6 +78,8 @@ def solve(
         In (0, 1]; 1 is the average-reward (undiscounted) law.
     policy
         Target policy, (n_states, n_actions), or one action a state. Without it the logged chain.
+        Several at once, as a mapping or a list of tables: a :class:`Comparison` is returned, with
+        ranking and simultaneous intervals.
     behaviour
         Logged action probabilities for ``ratio="state"``; cloned from the counts when left out.
     reward
@@ -85,7 +88,8 @@ def solve(
         Law of the first state. Default: the logged first states where episodes are known; else uniform
         for a chain at gamma < 1. At gamma = 1 it matters only to chains with several recurrent classes.
     ratio
-        ``"state_action"`` (default with a policy) or ``"state"``.
+        ``"state_action"`` or ``"state"``. Default: ``"state"`` where the behaviour is cloned automatically
+        (see ``clone``), else ``"state_action"``.
     leak
         What happens past a cell that was reached but never seen leaving: ``"restart"`` from the law
         ``restart``, ``"absorb"`` (gamma < 1; gives ``value_bounds``), or ``"error"``.
@@ -99,10 +103,19 @@ def solve(
     terminal
         Terminal transitions are ``"absorb"``-ed at zero reward (default for gamma < 1) or
         ``"restart"`` from the initial law (default for gamma = 1).
+    ridge
+        Weight eps of ``E_p (tau - 1)^2`` beside the squared residual; 0 solves the equation exactly.
+        ``"auto"``: 1 / N, lowered while it is seen to bias the value. Default: 0 without a policy or with
+        a ``method``, ``leak`` or divergence that asks for the exact equation, else ``"auto"``. A number is
+        also the weight of 1/2 E_p (tau - 1)^2 in GenDICE's objective.
     clone
-        Strength c of shrinking the cloned behaviour toward the target, for ``ratio="state"``.
+        How the behaviour is cloned for ``ratio="state"``: ``"auto"`` divides the target by each action's
+        chance of having been seen; a number c shrinks the clone toward the target. Default: ``"auto"``
+        where ``ratio`` is not ``"state_action"`` and ``unseen`` and ``behaviour`` are left to the library,
+        under the same terms as ``ridge``.
     smoothing
-        Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, law).
+        Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, law), or ``"auto"``
+        for the weight of highest marginal likelihood. Default: none.
     reward_range
         (lowest, highest) possible reward, for ``value_bounds``; default the range seen.
     features, dual_features
@@ -114,8 +127,6 @@ def solve(
         penalty on E_p tau - 1, or ``normalise="self"`` to impose it. The tabular answer depends on none.
     bound
         The paper's C: 0 <= w <= C and |w_f| <= C.
-    ridge
-        Weight of 1/2 E_p (tau - 1)^2 in the objective.
     method
         ``"auto"``, or ``"gth"`` (dense elimination), ``"elimination"`` (sparse), ``"gauss-seidel"``,
         ``"aggregation"`` for the exact equation; ``"convex"``, ``"extragradient"``, ``"svrg"``, ``"sgd"`` for
@@ -140,6 +151,9 @@ def solve(
     >>> lg.solve([[90, 10], [30, 70]]).stationary
     array([0.75, 0.25])
     """
+    if policy is not None and is_many(policy):
+        arguments = dict(locals())
+        return solve_many(arguments.pop("data"), arguments.pop("policy"), **arguments)  # type: ignore[return-value]
     started = time.perf_counter()
     if type(data) is np.ndarray and data.ndim == 2:
         from lingendice.solvers.small import solve_small
@@ -169,7 +183,7 @@ def solve(
         options,
     )
     if not linear.is_asked:
-        _refuse_unavailable(ridge, divergence, penalty, normalise, warm_start)
+        _refuse_unavailable(divergence, penalty, normalise, warm_start)
     if device != "cpu":
         raise NotAvailableYet(f"device={device!r}", 'use device="cpu"')
     on_interrupt = _read_options(options, linear.is_asked)
@@ -182,6 +196,10 @@ def solve(
         started=started,
     )
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+    exact = policy is None or leak != "restart" or method != "auto" or linear.is_asked or linear.is_special
+    strength = _ridge_strength(ridge, exact)
+    if clone is None and not exact and behaviour is None and unseen == "auto" and ratio != "state_action":
+        clone = "auto"
     choices = Choices(
         gamma=require_gamma(gamma),
         policy=policy,
@@ -196,11 +214,13 @@ def solve(
         clone=clone,
         smoothing=smoothing,
     )
-    operator = compose(counts, choices)
+    bounds = _reward_range(reward_range)
     if linear.is_asked:
-        solution = _run_linear(operator, linear, controls, _reward_range(reward_range))
+        solution = _run_linear(compose(counts, choices), linear, controls, bounds)
+    elif strength == 0.0:
+        solution = _run(compose(counts, choices), initial is not None, method, controls, bounds)
     else:
-        solution = _run(operator, initial is not None, method, controls, _reward_range(reward_range))
+        solution = _run_ridge(counts, choices, strength, controls, bounds)
     if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
         raise Interrupted(solution)
     return solution
@@ -260,6 +280,53 @@ def _run_linear(
     solution = solve_linear(operator, choices, controls, reward_range)
     _mind_the_leak(solution)
     return solution
+
+
+def _run_ridge(
+    counts: Counts,
+    choices: Choices,
+    strength: float | None,
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+) -> Solution:
+    from lingendice.auto import fit_automatically
+
+    operator, fit = fit_automatically(counts, choices, strength, 1.0, controls)
+    law, outcome = fit.row_law, fit.outcome
+    cell_law = law if fit.system.over_cells else operator.spread(law)
+    state_law = law.reshape(operator.n_states, -1).sum(axis=1)
+    solution = Solution(
+        status=_status(outcome, several=False),
+        gamma=operator.gamma,
+        method=outcome.method,
+        reason=outcome.reason,
+        state_law=state_law,
+        state_laws=(state_law,),
+        residual=float(np.abs(operator.residual(cell_law)).sum()),
+        error=outcome.error,
+        error_kind=outcome.error_kind,
+        condition=None,
+        n_iter=outcome.n_iter,
+        seconds=controls.elapsed(),
+        tol=controls.tol,
+        source=operator,
+        reward_range=reward_range,
+        threads=controls.threads,
+        ridge=fit.system.ridge,
+        cell_ridge_law=cell_law,
+    )
+    _mind_the_leak(solution)
+    return solution
+
+
+def _ridge_strength(ridge: float | str | None, exact: bool) -> float | None:
+    """The weight of the ridge; None where it is to be chosen from the data."""
+    if ridge is None:
+        return 0.0 if exact else None
+    if isinstance(ridge, str):
+        require_choice("ridge", ridge, ("auto",))
+        return None
+    return require_number("ridge", ridge)
 
 
 def _status(outcome: Outcome, several: bool) -> Status:
@@ -333,10 +400,8 @@ def _read_options(options: dict[str, Any] | None, others_allowed: bool) -> str:
     return require_choice("options['on_interrupt']", known["on_interrupt"], ("raise", "return"))
 
 
-def _refuse_unavailable(ridge: Any, divergence: Any, penalty: float, normalise: str, warm_start: Any) -> None:
-    """Check what the exact tabular answer does not depend on, and refuse what it cannot give."""
-    if ridge is not None and ridge != 0:
-        raise NotAvailableYet("ridge", 'leave it out for the exact (ridge 0) answer, or use method="convex"')
+def _refuse_unavailable(divergence: Any, penalty: float, normalise: str, warm_start: Any) -> None:
+    """Check what the exact tabular answer does not depend on, and refuse what it cannot use."""
     if isinstance(divergence, str):
         require_choice("divergence", divergence, DIVERGENCE_NAMES)
     if require_number("penalty", penalty) == 0.0:

@@ -122,6 +122,9 @@ def test_bad_policies(policy, message):
         ({"smoothing": -1}, "smoothing must be"),
         ({"smoothing": [1, 2]}, "smoothing must be a weight or a pair"),
         ({"reward_range": (2, 1)}, "lowest, highest"),
+        ({"smoothing": "much"}, "smoothing must be one of"),
+        ({"ridge": "much"}, "ridge must be one of"),
+        ({"ridge": -1.0}, "ridge must be"),
     ],
 )
 def test_bad_options(arguments, message):
@@ -130,12 +133,29 @@ def test_bad_options(arguments, message):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"clone": "much"}, "clone must be one of"),
+        ({"clone": 2.0}, 'ratio="state"; set that'),
+        ({"clone": "auto", "ratio": "state_action"}, 'ratio="state"; set that'),
+        ({"clone": "auto", "policy": None}, "pass policy="),
+    ],
+)
+def test_bad_clones(arguments, message):
+    data = logged_mdp(0, n_episodes=2, length=5)
+    with pytest.raises(ValueError, match=message):
+        lg.solve(data.counts, **({"policy": data.policy} | arguments))
+
+
+@pytest.mark.parametrize("option", ["ridge", "smoothing"])
+def test_automatic_choices_need_a_sample_size(option):
+    with pytest.raises(ValueError, match="a row-stochastic matrix"):
+        lg.solve(np.array([[0.5, 0.5], [0.2, 0.8]]), **{option: "auto"})
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
-        {"ridge": 0.1},
-        {"ridge": "auto"},
-        {"clone": "auto", "ratio": "state"},
-        {"smoothing": "auto"},
         {"device": "cuda"},
         {"warm_start": np.ones(3)},
     ],

@@ -186,7 +186,9 @@ def brute_force(operator):
 @pytest.mark.parametrize("smoothing", [None, 1.5])
 def test_policies_match_brute_force_over_cells(gamma, ratio, smoothing):
     mdp = logged_mdp(4)
-    solution = lg.solve(mdp.counts, gamma, policy=mdp.policy, ratio=ratio, smoothing=smoothing)
+    solution = lg.solve(
+        mdp.counts, gamma, policy=mdp.policy, ratio=ratio, smoothing=smoothing, ridge=0, clone=0
+    )
     expected = brute_force(solution.operator)
     assert np.allclose(solution.cell_law, expected, atol=1e-12)
     p = mdp.counts.data_law
@@ -237,7 +239,7 @@ def test_terminals_absorb_at_zero_reward_when_discounted():
 def test_q_and_gap_certify_the_value():
     mdp = logged_mdp(6)
     for gamma in (0.9, 1.0):
-        solution = lg.solve(mdp.counts, gamma, policy=mdp.policy)
+        solution = lg.solve(mdp.counts, gamma, policy=mdp.policy, ridge=0, clone=0)
         T = dense_operator(solution.operator)
         r = mdp.counts.reward
         target = r - (solution.value if gamma == 1.0 else 0.0)
@@ -252,14 +254,14 @@ def test_gap_sees_a_wrong_law():
     from dataclasses import replace
 
     mdp = logged_mdp(6)
-    right = lg.solve(mdp.counts, 0.9, policy=mdp.policy)
+    right = lg.solve(mdp.counts, 0.9, policy=mdp.policy, ridge=0, clone=0)
     wrong = replace(right, state_law=np.roll(right.state_law, 1))
     assert abs(wrong.gap) > 1e-3
 
 
 def test_value_is_a_weighted_average_of_the_log():
     mdp = logged_mdp(8)
-    solution = lg.solve(mdp.counts, 0.95, policy=mdp.policy)
+    solution = lg.solve(mdp.counts, 0.95, policy=mdp.policy, ridge=0, clone=0)
     weights = solution.tau[mdp.state * 2 + mdp.action]
     assert np.mean(weights * mdp.rewards) == pytest.approx(solution.value, rel=1e-10)
 

@@ -10,6 +10,8 @@ The inner loops are written out where they are used: a call a row doubles the ti
 
 from __future__ import annotations
 
+import numpy as np
+
 from lingendice.kernels.jit import fused_kernel
 
 
@@ -89,20 +91,25 @@ def residual(indptr, sources, weights, row_factor, base, loops, x, y, first, las
     return size, low, high
 
 
+# A block whose least change over this many passes is hardly below that of as many before has stalled.
+WINDOW = 200
+STALLED = 0.998
+
+
 @fused_kernel
 def solve_blocks(
     indptr, split, sources, weights, f, g, c, loss, inflow, x, y, block_start, block, last_block,
-    flow, tolerance, work, state,
+    tolerance, work, state,
 ):  # fmt: skip
     """Solve strongly connected blocks one after another, upstream first.
 
-    Entries before ``split`` come from blocks already solved. With ``flow`` a block is done once the
-    L1 norm of its residual is at most ``tolerance`` a row, and the outside inflow of the block is
-    rescaled after every pass so that the block's total balance holds (``loss`` is the share of x
-    that leaves the block): this removes the slow mode that a nearly closed block has. Without
-    ``flow`` the largest residual counts. The call ends after about ``work`` entries and returns the
-    next block to do; an unfinished block goes on from its present x.
-    ``state`` is [scale of the unfinished block or 0, entries handled so far].
+    Entries before ``split`` come from blocks already solved. A block is done once the L1 norm of its
+    residual is at most ``tolerance`` a row, or no longer falls: rounding, magnified by a small
+    ``loss`` (the share of x that leaves the block), may keep it above. The outside inflow of the block
+    is rescaled after every pass so that the block's total balance holds: this removes the slow mode
+    that a nearly closed block has. The call ends after about ``work`` entries and returns the next
+    block to do; an unfinished block goes on from its present x. ``state`` is [scale of the unfinished
+    block or 0, entries handled so far, least change in this window of passes, in the last one, passes].
     """
     epsilon = 2.220446049250313e-16
     row_end = indptr[1:]
@@ -118,20 +125,28 @@ def solve_blocks(
             y[first] = c[first] * x[first]
             block += 1
             continue
-        scale = state[0] if state[0] > 0.0 else 1.0
+        scale = state[0]
+        if scale == 0.0:
+            scale = 1.0
+            state[2] = state[3] = np.inf
+            state[4] = 0.0
         finished = False
         while not finished and done < work:
-            change, largest, lost, mass = sweep(
+            change, _, lost, mass = sweep(
                 split, row_end, sources, weights, f, inflow, scale, c, loss, x, y, first, last
             )
             done += passing
-            if flow:
-                if supply > 0.0 and lost > 0.0:
-                    change += abs(lost / supply - scale) * supply
-                    scale = lost / supply
-                finished = change <= max(tolerance * (last - first) * scale, 2.0 * epsilon * mass)
-            else:
-                finished = largest <= max(tolerance, 2.0 * epsilon * mass / (last - first))
+            if supply > 0.0 and lost > 0.0:
+                change += abs(lost / supply - scale) * supply
+                scale = lost / supply
+            finished = change <= max(tolerance * (last - first) * scale, 2.0 * epsilon * mass)
+            state[2] = min(state[2], change)
+            state[4] += 1.0
+            if state[4] == WINDOW:
+                finished = finished or state[2] > STALLED * state[3]
+                state[3] = state[2]
+                state[2] = np.inf
+                state[4] = 0.0
         if finished:
             for row in range(first, last):
                 x[row] /= scale

@@ -35,3 +35,71 @@ def cycle_divisor(indptr, indices):
             else:
                 divisor = gcd(divisor, abs(depth[node] + 1 - depth[neighbour]))
     return divisor
+
+
+@kernel
+def strong_components(indptr, indices):  # type: ignore[no-untyped-def]
+    """Strongly connected components: their number, and the component of every node. O(n + nnz).
+
+    Pearce's one-array form of Tarjan's search, without recursion. Components are numbered in the order
+    in which they are completed: an edge never leads to a component of a higher number.
+    """
+    n = indptr.size - 1
+    rank = np.zeros(n, dtype=np.int64)  # 0: not seen; 1 .. n: being searched; beyond n: done
+    edge = indptr[:-1].copy()
+    path = np.empty(n, dtype=np.int64)
+    waiting = np.empty(n, dtype=np.int64)
+    is_root = np.ones(n, dtype=np.bool_)
+    n_waiting = 0
+    next_rank = 1
+    count = 0
+    for start in range(n):
+        if rank[start] != 0:
+            continue
+        path[0] = start
+        depth = 1
+        rank[start] = next_rank
+        next_rank += 1
+        while depth > 0:
+            node = path[depth - 1]
+            if edge[node] < indptr[node + 1]:
+                neighbour = indices[edge[node]]
+                if rank[neighbour] == 0:
+                    # The edge is looked at again on the way back.
+                    path[depth] = neighbour
+                    depth += 1
+                    rank[neighbour] = next_rank
+                    next_rank += 1
+                    continue
+                edge[node] += 1
+                if rank[neighbour] < rank[node]:
+                    rank[node] = rank[neighbour]
+                    is_root[node] = False
+                continue
+            depth -= 1
+            if not is_root[node]:
+                waiting[n_waiting] = node
+                n_waiting += 1
+                continue
+            next_rank -= 1
+            done = 2 * n - count  # above every rank in use
+            while n_waiting > 0 and rank[node] <= rank[waiting[n_waiting - 1]]:
+                n_waiting -= 1
+                rank[waiting[n_waiting]] = done
+                next_rank -= 1
+            rank[node] = done
+            count += 1
+    return count, 2 * n - rank
+
+
+@kernel
+def closed_components(indptr, indices, component, count):  # type: ignore[no-untyped-def]
+    """For every component, whether no edge leaves it."""
+    closed = np.ones(count, dtype=np.bool_)
+    for i in range(indptr.size - 1):
+        own = component[i]
+        for entry in range(indptr[i], indptr[i + 1]):
+            if component[indices[entry]] != own:
+                closed[own] = False
+                break
+    return closed

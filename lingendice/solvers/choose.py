@@ -40,6 +40,8 @@ def solve_irreducible(
     with watch(controls) as monitor:
         try:
             outcome = _run(rates, n_hubs, method, controls, monitor, sweeps_failed)
+            if n_hubs:
+                outcome.residual = None  # of the nodes, hubs included: not that of the states
         except InterruptedError:
             # An elimination has nothing to show before its end.
             outcome = Outcome(np.full(n, 1.0 / n), "elimination", "ended early", converged=False)
@@ -107,7 +109,7 @@ def _dense(rates: csr_array, monitor: Monitor) -> Outcome:
     from lingendice.kernels.gth_dense import gth_dense
 
     law, regular = gth_dense(rates.toarray(), monitor)
-    return Outcome(law, "gth", f"{rates.shape[0]:,} nodes", converged=regular)
+    return Outcome(law, "gth", f"small: {rates.shape[0]:,} nodes", converged=regular)
 
 
 def csr_arrays(rates: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -161,6 +163,7 @@ def _iterate(
         error=result.error,
         error_kind="estimate",
         condition=result.condition,
+        residual=result.residual,
         history=tuple(result.changes),
     )
 

@@ -34,4 +34,11 @@ class LinearChoices(NamedTuple):
             or self.dual_features is not None
             or self.bound is not None
             or self.method in METHODS
+            or (self.is_special and self.ridge is not None and self.ridge != 0)
         )
+
+    @property
+    def is_special(self) -> bool:
+        """Whether the objective is not the default one (its tabular optimum without a ridge is the same)."""
+        plain = isinstance(self.divergence, str) and self.divergence in ("chi2", "weighted_l2")
+        return not plain or self.penalty != 1.0 or self.normalise != "penalty"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +90,8 @@ class Relaxation:
         rows = slice(self.first, self.last)
         if self.extrapolation is None:
             self.extrapolation = Extrapolation(self.x[rows])
+            # Extrapolation needs every pass to be the same map: threads that race would make each its own.
+            self.system = replace(self.system, threads=1)
         elif self.extrapolation.observe(self.x[rows]):
             np.multiply(self.c[rows], self.x[rows], out=self.y[rows])
 
@@ -140,7 +142,7 @@ class Blocks:
         inflow = np.empty_like(x)
         entries = np.diff(system.indptr[self.start])
         big = np.flatnonzero(entries > BIG_BLOCK).tolist()
-        state = np.zeros(2)
+        state = np.zeros(5)
         whole = max(1, int(system.indptr[-1]) + system.size)
         block = 0
         for stop in [*big, self.start.size - 1]:
@@ -149,7 +151,7 @@ class Blocks:
                     raise Stopped
                 block = gauss_seidel.solve_blocks(
                     system.indptr, self.split, system.sources, system.weights, f, g, c, loss, inflow, x, y,
-                    self.start, block, stop, True, tolerance, CALL_WORK, state,
+                    self.start, block, stop, tolerance, CALL_WORK, state,
                 )  # fmt: skip
             left = max_passes * whole - state[1]
             if left <= 0.0:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import COURTOIS
 
 from lingendice.kernels.gth_dense import dense_bias, dense_factor, gth_dense, is_irreducible_dense
 
@@ -69,20 +70,6 @@ def nearly_decomposable(seed: int, blocks: int, size: int, coupling: float) -> n
 
 def relative_error(x: np.ndarray, law: np.ndarray) -> float:
     return float(np.abs(x / law - 1).max())
-
-
-COURTOIS = np.array(
-    [
-        [0.85, 0, 0.149, 0.0009, 0, 0.00005, 0, 0.00005],
-        [0.1, 0.65, 0.249, 0, 0.0009, 0.00005, 0, 0.00005],
-        [0.1, 0.8, 0.0996, 0.0003, 0, 0, 0.0001, 0],
-        [0, 0.0004, 0, 0.7, 0.2995, 0, 0.0001, 0],
-        [0.0005, 0, 0.0004, 0.399, 0.6, 0.0001, 0, 0],
-        [0, 0.00005, 0, 0, 0.00005, 0.6, 0.2499, 0.15],
-        [0.00003, 0, 0.00003, 0.00004, 0, 0.1, 0.8, 0.0999],
-        [0, 0.00005, 0, 0, 0.00005, 0.1999, 0.25, 0.55],
-    ]
-)
 
 
 def test_courtois_published_law():

@@ -1,0 +1,27 @@
+"""Rivals as peers of ``solve``: one function each, on the same counts, with the same kind of answer."""
+
+from lingendice.baselines.behaviour_cloning import clone_behaviour
+from lingendice.baselines.best_dice import best_dice
+from lingendice.baselines.doubly_robust import doubly_robust
+from lingendice.baselines.dual_dice import dual_dice
+from lingendice.baselines.estimate import Estimate
+from lingendice.baselines.gradient_dice import gradient_dice
+from lingendice.baselines.importance_sampling import per_decision, step_wise, trajectory_wise
+from lingendice.baselines.ips import ips
+from lingendice.baselines.model_based import model_based
+from lingendice.baselines.naive import naive_average
+
+__all__ = [
+    "Estimate",
+    "best_dice",
+    "clone_behaviour",
+    "doubly_robust",
+    "dual_dice",
+    "gradient_dice",
+    "ips",
+    "model_based",
+    "naive_average",
+    "per_decision",
+    "step_wise",
+    "trajectory_wise",
+]

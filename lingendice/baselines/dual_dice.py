@@ -1,0 +1,36 @@
+"""DualDICE with a table for every function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lingendice.baselines.estimate import Estimate
+from lingendice.baselines.saddle import stationarity
+from lingendice.checks import require_gamma
+from lingendice.counts import Counts
+
+
+def dual_dice(counts: Counts, policy: Any, gamma: float, *, initial: Any = None) -> Estimate:
+    """min over nu of E_p[(nu - gamma T nu)^2] / 2 - (1 - gamma) E_mu0[nu]; tau = nu - gamma T nu.
+
+    The optimum satisfies M tau = (1 - gamma) mu0 over the cells with data, solved here by one sparse
+    factorisation: with a table and nu held at 0 where there is no data, the mass that leaves the data is
+    absorbed, E_p tau = 1 - leak, and the value E_p[tau r] is not rescaled, as in the original.
+
+    gamma = 1 is not supported: the objective loses its linear term and tau = 0 is optimal.
+    """
+    from scipy.sparse.linalg import spsolve
+
+    if require_gamma(gamma) == 1.0:
+        raise ValueError("dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)")
+    system = stationarity(counts, policy, gamma, initial)
+    tau = spsolve(system.matrix, system.right)
+    missing = 1.0 - float(system.p @ tau)
+    return Estimate(
+        float(system.p @ (tau * system.reward)),
+        gamma,
+        "DualDICE",
+        f"E_p tau = {1.0 - missing:.4f}, not rescaled",
+        tau=system.spread(tau),
+        effective_sample_size=float(counts.total) * (1.0 - missing) ** 2 / float(system.p @ tau**2),
+    )

@@ -1,0 +1,52 @@
+"""The answer of a baseline that yields a value, perhaps a ratio, but no law."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lingendice.checks import Floats
+from lingendice.uncertainty import Interval, student
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A value per step, with what the method knows of its noise. Reads like a Solution where it can."""
+
+    value: float
+    gamma: float
+    method: str
+    note: str
+    standard_error: float | None = None
+    degrees: float = math.inf
+    """Degrees of freedom of the standard error."""
+    tau: Floats | None = None
+    """Ratio over cells, nan where there is no data; None for methods without one."""
+    effective_sample_size: float | None = None
+    """Of the weights: episodes or transitions, as the method weighs."""
+    converged: bool = True
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Student interval of the value, clustered by episode."""
+        if self.standard_error is None:
+            raise ValueError(f"{self.method} gives no standard error; use solve(...).interval instead")
+        low, high = student(np.array([self.value]), np.array([self.standard_error]), level, self.degrees)
+        return Interval(
+            float(low[0]), float(high[0]), self.value, self.standard_error, level, self.method, self.note
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types."""
+        return {
+            "value": self.value if math.isfinite(self.value) else None,
+            "gamma": self.gamma,
+            "method": self.method,
+            "note": self.note,
+            "standard_error": self.standard_error,
+            "effective_sample_size": self.effective_sample_size,
+            "tau": None if self.tau is None else [x if math.isfinite(x) else None for x in self.tau.tolist()],
+            "converged": self.converged,
+        }

@@ -1,0 +1,39 @@
+"""Stationary state ratios with importance-weighted actions (Liu, Li, Tang and Zhou, 2018)."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from lingendice.counts import Counts
+from lingendice.solution import Solution
+from lingendice.solve import LeakWarning, solve
+
+
+def ips(
+    counts: Counts, policy: Any, gamma: float = 1.0, *, behaviour: Any = None, **arguments: Any
+) -> Solution:
+    """Exact tabular solution of the state-ratio equation of Liu et al. (2018).
+
+    Solves sum_s w(s) A(s, s') = w(s') n(s') (gamma = 1; with the initial law's share for gamma < 1), where
+    A(s, s') adds up target / behaviour over the transitions s -> s', each row scaled to the visits n(s)
+    (self-normalised weights), and reports sum w rho r. ``behaviour=None`` clones it from the counts, which
+    leaves the target restricted to the actions logged in each state. The published code minimises the
+    squared residual of the unscaled equation with a ridge of 1e-3 by a dense quadratic program; scaled
+    rows make an exact solution exist. Cost: one exact solve over states.
+
+    gamma = 1 is supported.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeakWarning)
+        return solve(
+            counts,
+            gamma,
+            policy=policy,
+            behaviour=behaviour,
+            ratio="state",
+            clone=0.0,
+            ridge=0.0,
+            smoothing=0.0,
+            **arguments,
+        )

@@ -1,0 +1,90 @@
+"""Episodes in time order, for the estimators that need whole trajectories."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.baselines.behaviour_cloning import clone_behaviour
+from lingendice.checks import Floats, require_policy
+from lingendice.counts import Counts
+from lingendice.rows import row_of_entry
+
+
+class Paths(NamedTuple):
+    """Transitions sorted by episode, then time."""
+
+    state: NDArray[np.int64]
+    action: NDArray[np.int64]
+    next_state: NDArray[np.int64]
+    terminal: NDArray[np.bool_]
+    reward: Floats
+    episode: NDArray[np.int64]
+    step: NDArray[np.int64]
+    """Time since the start of the episode, from 0."""
+    n_episodes: int
+
+    @property
+    def cell(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Index into tables of states by actions."""
+        return self.state, self.action
+
+
+def read_paths(counts: Counts, method: str) -> Paths:
+    """The kept episodes of a log, or an error that says what is missing."""
+    episodes = counts.episodes
+    if episodes is None:
+        raise ValueError(f"{method} needs whole episodes; build the counts with keep_episodes=True")
+    if counts.n_actions is None:
+        raise ValueError(f"{method} needs actions; pass action= to Counts.from_transitions")
+    if episodes.reward is None:
+        raise ValueError(f"{method} needs logged rewards; pass reward= to Counts.from_transitions")
+    if episodes.weight is not None:
+        raise ValueError(f"{method} takes each transition once; leave weight= out")
+    order = np.argsort(episodes.episode, kind="stable")
+    entry, episode = episodes.entry[order], episodes.episode[order]
+    cell = row_of_entry(counts.indptr)[entry]
+    following = counts.indices[entry].astype(np.int64)
+    first = np.searchsorted(episode, np.arange(episodes.first_state.size))
+    return Paths(
+        state=cell // counts.n_actions,
+        action=cell % counts.n_actions,
+        next_state=following,
+        terminal=following == counts.n_states,
+        reward=episodes.reward[order],
+        episode=episode,
+        step=np.arange(episode.size) - first[episode],
+        n_episodes=episodes.first_state.size,
+    )
+
+
+def step_ratios(counts: Counts, paths: Paths, policy: Any, behaviour: Any) -> Floats:
+    """target / behaviour of every logged action; the behaviour is cloned where it is not given."""
+    shape = (counts.n_states, counts.n_actions or 1)
+    target = require_policy("policy", policy, *shape)
+    logged = clone_behaviour(counts) if behaviour is None else require_policy("behaviour", behaviour, *shape)
+    chance = logged[paths.cell]
+    if not (chance > 0).all():
+        row = int(np.argmin(chance))
+        raise ValueError(
+            f"behaviour[{paths.state[row]}, {paths.action[row]}] is 0 but that action was logged; "
+            "leave behaviour out to clone it from the log"
+        )
+    return target[paths.cell] / chance
+
+
+def running_products(paths: Paths, ratio: Floats) -> Floats:
+    """Product of the ratios of an episode up to and including each step."""
+    products = np.empty_like(ratio)
+    begin = np.flatnonzero(paths.step == 0)
+    for first, last in zip(begin, np.append(begin[1:], ratio.size), strict=True):
+        products[first:last] = np.cumprod(ratio[first:last])
+    return products
+
+
+def effective_size(weights: Floats) -> float:
+    """(sum w)^2 / sum w^2."""
+    square = float(weights @ weights)
+    return float(weights.sum()) ** 2 / square if square > 0 else 0.0

@@ -1,0 +1,182 @@
+"""Can this estimate be trusted? Each check has a number, a threshold, a sentence and a remedy."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from lingendice.checks import Floats, require_policy
+from lingendice.operator import EmpiricalOperator
+
+if TYPE_CHECKING:
+    from lingendice.solution import Solution
+
+LEAST_COVERAGE = 0.95
+LARGEST_LEAK = 0.01
+LEAST_SAMPLE = 200.0
+LEAST_WAY = 0.5
+LARGEST_SHARE = 0.5
+LEAST_LOOKS = 100.0
+FEW_CELLS = 0.01
+"""The share of cells that counts as few."""
+STEPS = 200
+"""Steps of the chain from which its mixing time is extrapolated."""
+
+
+class Check(NamedTuple):
+    """One diagnostic."""
+
+    name: str
+    number: float
+    threshold: float
+    ok: bool
+    sentence: str
+    remedy: str
+    """What to do where it is not ok; empty where it is."""
+
+
+def diagnose(solution: Solution) -> tuple[Check, ...]:
+    """Check a solution: leak, coverage, effective sample size, distance travelled, concentration, mixing.
+
+    Costs O(nnz), and at most 200 steps of the chain for the mixing time. Nothing is checked where there
+    are several laws, and the leak alone for a matrix without a sample size.
+    """
+    if solution.state_law is None:
+        return ()
+    if not solution.operator.counts.has_sample_size:
+        return (_leak(solution),)
+    checks = [_leak(solution), _coverage(solution), _sample(solution)]
+    if solution.operator.choices is not None and solution.operator.choices.policy is not None:
+        checks.append(_way(solution))
+    if solution.value is not None:
+        checks.append(_concentration(solution))
+    checks.append(_mixing(solution))
+    return tuple(checks)
+
+
+def _check(name: str, number: float, threshold: float, at_least: bool, sentence: str, remedy: str) -> Check:
+    ok = bool(number >= threshold if at_least else number <= threshold)
+    return Check(name, float(number), threshold, ok, sentence, "" if ok else remedy)
+
+
+def _leak(solution: Solution) -> Check:
+    sentence = f"{solution.leak:.2%} of the stationary mass lies where there is no data"
+    if solution.value_bounds is not None:
+        low, high = solution.value_bounds
+        sentence += f"; the value lies in [{low:.4g}, {high:.4g}] whatever happens there"
+    remedy = "collect data there, or take ratio='state' or a target closer to the behaviour"
+    return _check("leak", solution.leak, LARGEST_LEAK, False, sentence, remedy)
+
+
+def _coverage(solution: Solution) -> Check:
+    """Share of the target's actions, at the states of the law, that the log contains."""
+    operator = solution.operator
+    wanted = _target(operator)
+    if wanted is None:
+        number = float(solution.cell_law[operator.seen].sum() / max(solution.cell_law.sum(), 1e-300))
+        sentence = f"{number:.2%} of the law lies in states that were seen leaving"
+    else:
+        seen = operator.seen.reshape(wanted.shape)
+        visited = solution.state_law * (seen.any(axis=1)) if solution.state_law is not None else seen[:, 0]
+        covered = np.einsum("sa,sa->s", wanted, seen.astype(float))
+        number = float(visited @ covered / max(visited.sum(), 1e-300))
+        sentence = f"{number:.2%} of the target's actions, at the states it visits, are in the log"
+    remedy = (
+        "log the missing actions; until then the estimate rests on how unseen ones are filled in (unseen=)"
+    )
+    return _check("coverage", number, LEAST_COVERAGE, True, sentence, remedy)
+
+
+def _sample(solution: Solution) -> Check:
+    size = solution.effective_sample_size or 0.0
+    total = float(solution.operator.counts.total)
+    sentence = f"{size:,.0f} of {total:,.6g} transitions count after weighting"
+    remedy = "collect more data, or take a target closer to the behaviour"
+    return _check("effective sample size", size, LEAST_SAMPLE, True, sentence, remedy)
+
+
+def _way(solution: Solution) -> Check:
+    """How far the effective policy goes from the logged behaviour to the target asked for.
+
+    Total variation of policies, averaged over the log's states: |W - clone| / |target - clone|.
+    """
+    operator = solution.operator
+    wanted = _target(operator)
+    assert wanted is not None
+    assert operator.policy is not None
+    seen = operator.counts.cell_count.reshape(wanted.shape).astype(float)
+    visits = seen.sum(axis=1)
+    clone = seen / np.where(visits > 0, visits, 1.0)[:, None]
+    whole = float(visits @ np.abs(wanted - clone).sum(axis=1))
+    gone = float(visits @ np.abs(operator.policy - clone).sum(axis=1))
+    number = gone / whole if whole > 0 else 1.0
+    sentence = f"the estimate goes {number:.0%} of the way from the behaviour's policy to the target"
+    if solution.value is not None and operator.reward is not None:
+        earned = float(np.nansum(operator.counts.data_law * operator.reward))
+        sentence += f" (value {solution.value:.4g}, behaviour's {earned:.4g})"
+    remedy = "the estimate is stuck near the behaviour: lower clone= or ridge=, or collect more data"
+    return _check("from the behaviour", number, LEAST_WAY, True, sentence, remedy)
+
+
+def _concentration(solution: Solution) -> Check:
+    """Share of all reward, in absolute terms, that the top one per cent of cells earns."""
+    operator = solution.operator
+    assert operator.reward is not None
+    earned = np.abs(np.where(operator.seen, solution.cell_law * np.nan_to_num(operator.reward), 0.0))
+    held = int((solution.cell_law > 0).sum())
+    few = max(1, math.ceil(FEW_CELLS * held))
+    whole = float(earned.sum())
+    number = float(np.partition(earned, -few)[-few:].sum() / whole) if whole > 0 else 0.0
+    sentence = f"{number:.0%} of the reward, in absolute terms, comes from {few:,} of {held:,} cells"
+    remedy = "look at these cells' counts (sol.cell_law, counts.cell_count): the value is theirs"
+    # In a handful of cells a single one is bound to earn much.
+    threshold = LARGEST_SHARE if held >= 100 else 1.0
+    return _check("concentration", number, threshold, False, sentence, remedy)
+
+
+def _mixing(solution: Solution) -> Check:
+    steps = mixing_time(solution)
+    reach = steps if solution.gamma == 1.0 else min(steps, 1.0 / (1.0 - solution.gamma))
+    looks = float(solution.operator.counts.total) / max(reach, 1.0)
+    span = "longer than can be seen" if math.isinf(steps) else f"about {max(steps, 1.0):,.0f} steps"
+    sentence = f"the chain forgets where it was in {span}; the log is {looks:,.0f} times that"
+    if reach != steps:
+        sentence = (
+            f"what counts is forgotten in {reach:,.0f} steps (gamma); the log is {looks:,.0f} times that"
+        )
+    remedy = "the log is short for so slow a chain: collect longer data, add smoothing=, or take gamma < 1"
+    return _check("mixing", looks, LEAST_LOOKS, True, sentence, remedy)
+
+
+def mixing_time(solution: Solution) -> float:
+    """Relaxation time 1 / (1 - |lambda|) of the chain under the policy, in steps: an estimate.
+
+    A law off the stationary one is stepped up to 200 times; the decay of its distance over the last half
+    gives |lambda|. Rounding bounds it from below, periodic chains never settle (infinity).
+    """
+    chain, law = solution.operator.chain, solution._single()
+    states = solution.operator.counts.data_law.reshape(chain.n, -1).sum(axis=1)
+    off = states * np.linspace(0.5, 1.5, chain.n)
+    off = off / off.sum() - law / law.sum()
+    start = float(np.abs(off).sum())
+    sizes = [start]
+    for _ in range(STEPS if chain.indices.size < 10**6 else STEPS // 10):
+        off = chain.push(off)
+        off -= law * (off.sum() / law.sum())
+        sizes.append(float(np.abs(off).sum()))
+        if sizes[-1] < 1e-12 * max(start, 1e-300):
+            break
+    middle = len(sizes) // 2
+    if sizes[-1] <= 0.0 or start == 0.0:
+        return 1.0
+    decay = (sizes[-1] / sizes[middle]) ** (1.0 / max(len(sizes) - 1 - middle, 1))
+    return math.inf if decay >= 1.0 - 1e-9 else 1.0 / (1.0 - decay)
+
+
+def _target(operator: EmpiricalOperator) -> Floats | None:
+    """The policy asked for, before any transform."""
+    if operator.policy is None or operator.choices is None or operator.choices.policy is None:
+        return operator.policy
+    return require_policy("policy", operator.choices.policy, *operator.policy.shape)

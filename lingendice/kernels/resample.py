@@ -1,0 +1,178 @@
+"""Solve a chain again after its weights moved, starting from the law before."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lingendice.kernels.jit import fused_kernel, kernel
+
+
+@kernel
+def reweigh(entry, cluster, weight, reward, factor, count, reward_sum):
+    """Add up transitions by (cell, next state), each counted ``weight * factor[cluster]`` times."""
+    for i in range(entry.size):
+        w = factor[cluster[i]] * weight[i]
+        count[entry[i]] += w
+        reward_sum[entry[i]] += w * reward[i]
+
+
+@kernel
+def pull_coefficients(order, cell, n_actions, weight, scale, policy, source, coefficient):
+    """Rates into each state: ``coefficient[k] = W(a|s) K(s'|x)`` for the entries in column order."""
+    for k in range(order.size):
+        entry = order[k]
+        x = cell[entry]
+        source[k] = x // n_actions
+        coefficient[k] = policy[x] * scale[x] * weight[entry]
+
+
+@fused_kernel
+def sweep_once(mu, mass, stay, column, source, coefficient, gamma, initial, out, hub_law):
+    """One forward Gauss-Seidel sweep in place, hubs kept up to date; returns the L1 change."""
+    n = mu.size
+    hubs = hub_law.shape[0]
+    change = 0.0
+    for j in range(n):
+        total = 0.0
+        for k in range(column[j], column[j + 1]):
+            total += mu[source[k]] * coefficient[k]
+        for h in range(hubs):
+            total += mass[h] * hub_law[h, j]
+        old = mu[j]
+        leaves = 1.0 - gamma * stay[j]
+        if leaves > 1e-14:
+            new = ((1.0 - gamma) * initial[j] + gamma * (total - stay[j] * old)) / leaves
+            if new != old:
+                change += abs(new - old)
+                mu[j] = new
+                for h in range(hubs):
+                    mass[h] += (new - old) * out[j, h]
+    return change
+
+
+@fused_kernel
+def refresh(mu, mass, out, gamma):
+    """Scale a law to sum one (gamma = 1) and add up what falls back to each hub."""
+    if gamma == 1.0:
+        whole = 0.0
+        for j in range(mu.size):
+            whole += mu[j]
+        for j in range(mu.size):
+            mu[j] /= whole
+    for h in range(mass.size):
+        mass[h] = 0.0
+        for j in range(mu.size):
+            mass[h] += mu[j] * out[j, h]
+
+
+@fused_kernel
+def extrapolate(past, mu):
+    """Reduced rank extrapolation: the affine mix of iterates whose mixed change is least.
+
+    ``past`` holds m + 2 iterates in rows; the mix of the first m + 1, weights of sum one, is written
+    to ``mu``. The weights solve (D D') w = 1, scaled, with D the changes; a tiny ridge keeps the
+    solve alive where changes are nearly parallel. Cost m^2 n / 2.
+    """
+    m = past.shape[0] - 1
+    n = mu.size
+    gram = np.empty((m, m))
+    for i in range(m):
+        for k in range(i + 1):
+            total = 0.0
+            for j in range(n):
+                total += (past[i + 1, j] - past[i, j]) * (past[k + 1, j] - past[k, j])
+            gram[i, k] = total
+            gram[k, i] = total
+    size = np.sqrt(np.diag(gram))
+    if not size.min() > 0.0:
+        return False
+    weight = np.empty(m)
+    for i in range(m):
+        for k in range(m):
+            if i != k:
+                gram[i, k] /= size[i] * size[k]
+        weight[i] = 1.0 / size[i]
+    for i in range(m):
+        gram[i, i] = 1.0 + 1e-13
+    # Cholesky without a library call: m is below ten.
+    for i in range(m):
+        for k in range(i):
+            total = gram[i, k]
+            for q in range(k):
+                total -= gram[i, q] * gram[k, q]
+            gram[i, k] = total / gram[k, k]
+        total = gram[i, i]
+        for q in range(i):
+            total -= gram[i, q] ** 2
+        if not total > 1e-15:
+            return False
+        gram[i, i] = np.sqrt(total)
+    for i in range(m):
+        for k in range(i):
+            weight[i] -= gram[i, k] * weight[k]
+        weight[i] /= gram[i, i]
+    for i in range(m - 1, -1, -1):
+        for k in range(i + 1, m):
+            weight[i] -= gram[k, i] * weight[k]
+        weight[i] /= gram[i, i]
+    whole = 0.0
+    for i in range(m):
+        weight[i] /= size[i]
+        whole += weight[i]
+    if not abs(whole) > 0.0:
+        return False
+    for j in range(n):
+        total = 0.0
+        for i in range(m):
+            total += weight[i] * past[i + 1, j]
+        mu[j] = total / whole
+    return True
+
+
+@kernel
+def warm_law(start, column, source, coefficient, gamma, initial, out, hub_law, tol, max_sweeps):
+    """mu = (1 - gamma) mu0 + gamma P' mu by Gauss-Seidel sweeps, extrapolated after every eight.
+
+    ``coefficient[column[j]:column[j + 1]]`` are the rates into j from the states in ``source``; ``out``
+    (states x hubs) is what falls back to each row of ``hub_law``. Stops once the L1 error, the last
+    change times rho / (1 - rho) for the contraction rho seen between extrapolations, is below ``tol``.
+    Returns the law, the number of sweeps, and that error.
+    """
+    n = start.size
+    depth = 8
+    mu = start.copy()
+    mass = np.empty(hub_law.shape[0])
+    past = np.empty((depth + 1, n))
+    stay = np.zeros(n)
+    for j in range(n):
+        for k in range(column[j], column[j + 1]):
+            if source[k] == j:
+                stay[j] += coefficient[k]
+        for h in range(hub_law.shape[0]):
+            stay[j] += out[j, h] * hub_law[h, j]
+    refresh(mu, mass, out, gamma)
+    slowest = 0.5
+    error = np.inf
+    sweep = 0
+    while sweep < max_sweeps:
+        sweep_once(mu, mass, stay, column, source, coefficient, gamma, initial, out, hub_law)
+        refresh(mu, mass, out, gamma)
+        past[0] = mu
+        before = np.inf
+        for step in range(depth):
+            change = sweep_once(mu, mass, stay, column, source, coefficient, gamma, initial, out, hub_law)
+            refresh(mu, mass, out, gamma)
+            past[step + 1] = mu
+            # A change that grows in one sweep is the extrapolation's dust settling, not the chain.
+            if change < before < np.inf:
+                slowest = max(slowest, change / before)
+            before = change
+        sweep += depth + 1
+        error = before * slowest / (1.0 - slowest)
+        if before == 0.0 or error <= tol:
+            break
+        if extrapolate(past, mu):
+            refresh(mu, mass, out, gamma)
+        else:
+            mu[:] = past[depth]
+    return mu, sweep, error

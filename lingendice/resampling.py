@@ -1,0 +1,246 @@
+"""Bootstrap: weigh the log anew, solve again, and see how far the answer moves.
+
+For exact solutions the weights are those of the Bayesian bootstrap: every episode (block, or transition)
+gets a standard exponential weight. No episode vanishes, so that no cell does: each replicate has the
+support and the recurrent classes of the log itself, while a resample with replacement would drop a third
+of all cells seen once and invent leaks and traps. Regularised solutions mend both, and their cloned
+weights reckon with the chance of an action not being seen, which takes whole counts: there episodes are
+drawn with replacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.checks import Floats, require_choice
+from lingendice.compose import compose
+from lingendice.counts import Counts
+from lingendice.operator import EmpiricalOperator
+from lingendice.parallel import resolve_threads, run_all
+from lingendice.rows import row_of_entry
+from lingendice.uncertainty import Interval, Sample, Target, group_sample
+
+if TYPE_CHECKING:
+    from lingendice.solution import Solution
+
+REPLICATES_A_TASK = 8
+"""Fixed, whatever the number of threads, and small enough for Ctrl-C."""
+MOST_SWEEPS = 4000
+WARM_TOL = 1e-7
+RIDGE_TOL = 1e-6
+
+
+def bootstrap_interval(
+    solution: Solution,
+    level: float,
+    wanted: Target,
+    replicates: int,
+    kind: str,
+    seed: int,
+    threads: int | None,
+) -> Interval:
+    """Interval from replicates: see :meth:`lingendice.Solution.interval`.
+
+    ``kind``: "t" takes the standard deviation of the replicates and Student's quantile, "percentile" the
+    quantiles of the replicates, "basic" those reflected at the estimate.
+    """
+    require_choice("kind", kind, ("t", "percentile", "basic"))
+    if replicates < 20:
+        raise ValueError(f"replicates must be at least 20, got {replicates}")
+    estimate = wanted.read(solution)
+    drawn = bootstrap(solution, wanted.read, replicates, seed=seed, threads=threads)
+    sample = group_sample(solution.operator.counts)
+    error = drawn.std(axis=0, ddof=1)
+    low, high = np.quantile(drawn, [0.5 - level / 2.0, 0.5 + level / 2.0], axis=0)
+    if kind == "basic":
+        low, high = 2.0 * estimate - high, 2.0 * estimate - low
+    elif kind == "t":
+        low, high = wanted.limits(solution, estimate, error, level, sample.degrees)
+    if wanted.name == "stationary":
+        low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+    drawing = "replicates with replacement" if solution.ridge > 0.0 else "Bayesian replicates"
+    note = f"{replicates:,} {drawing}, {kind}; {sample.note}"
+    low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
+    return Interval(low, high, estimate, error, level, "bootstrap", note)
+
+
+def bootstrap(
+    solution: Solution,
+    statistic: Callable[[Solution], Floats],
+    replicates: int = 1000,
+    *,
+    seed: int = 0,
+    threads: int | None = None,
+) -> Floats:
+    """``statistic`` of the solution of each replicate, one row a replicate.
+
+    Every replicate composes the operator from the reweighted counts and solves it again, by sweeps that
+    start from the law of the data; where these do not settle, by the exact solver. The rows depend on
+    the seed alone, not on ``threads``.
+    """
+    draws = _Draws(solution.operator.counts, whole=solution.ridge > 0.0)
+    again = _Again(solution)
+    seeds = np.random.SeedSequence(seed).spawn(-(-replicates // REPLICATES_A_TASK))
+
+    def task(number: int) -> list[Floats]:
+        rng = np.random.Generator(np.random.SFC64(seeds[number]))
+        some = min(REPLICATES_A_TASK, replicates - number * REPLICATES_A_TASK)
+        return [statistic(again.solve(draws.counts(rng))) for _ in range(some)]
+
+    tasks = [partial(task, number) for number in range(len(seeds))]
+    return np.stack([row for rows in run_all(tasks, resolve_threads(threads)) for row in rows])
+
+
+class _Draws:
+    """Reweighted copies of counts."""
+
+    def __init__(self, base: Counts, whole: bool = False) -> None:
+        self.base = base
+        self.whole = whole
+        self.sample: Sample = group_sample(base)
+        episodes = base.episodes
+        if episodes is None or self.sample.cluster is None:
+            return
+        size = episodes.entry.size
+        self.entry = episodes.entry.astype(np.int64)
+        self.cluster = self.sample.cluster.astype(np.int64)
+        self.weight = np.ones(size) if episodes.weight is None else episodes.weight.astype(float)
+        self.reward = np.zeros(size) if episodes.reward is None else episodes.reward
+        _, first_row = np.unique(episodes.episode, return_index=True)
+        self.first_weight = self.weight[first_row]
+
+    def counts(self, rng: np.random.Generator) -> Counts:
+        """One replicate."""
+        count, mean, initial = self._clusters(rng) if self.sample.cluster is not None else self._rows(rng)
+        reward_count = None if mean is None else count
+        return replace(
+            self.base,
+            count=count,
+            reward_count=reward_count,
+            reward_mean=mean,
+            reward_m2=None,
+            initial_count=initial,
+            episodes=None,
+        )
+
+    def _clusters(self, rng: np.random.Generator) -> tuple[Floats, Floats | None, Floats | None]:
+        from lingendice.kernels.resample import reweigh
+
+        base, episodes = self.base, self.base.episodes
+        n = self.sample.n_clusters
+        factor = rng.standard_exponential(n)
+        if self.whole:
+            factor = np.bincount(rng.integers(n, size=n), minlength=n).astype(float)
+        count, reward_sum = np.zeros(base.count.size), np.zeros(base.count.size)
+        reweigh(self.entry, self.cluster, self.weight, self.reward, factor, count, reward_sum)
+        mean = reward_sum / np.where(count > 0, count, 1.0) if base.reward_mean is not None else None
+        initial = base.initial_count
+        if episodes is not None and self.sample.first_state is not None:
+            initial = np.bincount(
+                episodes.first_state, weights=factor * self.first_weight, minlength=base.n_states
+            )
+        return count, mean, initial
+
+    def _rows(self, rng: np.random.Generator) -> tuple[Floats, Floats | None, Floats | None]:
+        base = self.base
+        drawn: Any = rng.poisson(base.count) if self.whole else rng.standard_gamma(base.count)
+        count: Floats = drawn.astype(np.float64)
+        mean = base.reward_mean
+        if mean is not None and base.reward_count is not None and base.reward_m2 is not None:
+            n = np.maximum(base.reward_count.astype(float), 1.0)
+            mean = mean + np.sqrt(base.reward_m2) / n * rng.standard_normal(mean.size)
+        initial = base.initial_count
+        if initial is not None:
+            initial = rng.standard_gamma(initial.astype(float))
+        return count, mean, initial
+
+
+class _Pattern(NamedTuple):
+    """Entries of the counts in the order of their next state; the same for every replicate."""
+
+    order: NDArray[np.int64]
+    column: NDArray[np.int64]
+    cell: NDArray[np.int64]
+
+
+class _Again:
+    """Solves operators that differ from the first in their numbers alone."""
+
+    def __init__(self, solution: Solution) -> None:
+        self.first = solution
+        self.choices = solution.operator.choices
+        self.start = solution._single()
+        self.ratio = np.nan_to_num(solution.tau, nan=1.0)
+        operator = solution.operator
+        order = np.argsort(operator.indices, kind="stable")
+        column = np.searchsorted(operator.indices[order], np.arange(operator.n_states + 1))
+        self.pattern = _Pattern(order, column.astype(np.int64), row_of_entry(operator.indptr))
+
+    def solve(self, counts: Counts) -> Solution:
+        """The solution of a replicate."""
+        operator = compose(counts, self.choices)
+        if self.first.ridge > 0.0:
+            return self._ridge(operator)
+        law, error = self._warm(operator)
+        if not error <= WARM_TOL:
+            law = self._exact(operator)
+        return replace(self.first, state_law=law, state_laws=(law,), source=operator)
+
+    def _ridge(self, operator: EmpiricalOperator) -> Solution:
+        """The ridge and the fitted behaviour stay those of the data; the ratio is solved for again."""
+        from lingendice.solvers.iterate import Controls
+        from lingendice.solvers.ridge import RidgeSystem
+
+        system = RidgeSystem(operator, self.first.ridge)
+        start = system.q * self.ratio[system.seen]
+        law = system.solve(Controls(tol=RIDGE_TOL), start).row_law
+        cell_law = law if system.over_cells else operator.spread(law)
+        state_law = law.reshape(operator.n_states, -1).sum(axis=1)
+        return replace(
+            self.first,
+            state_law=state_law,
+            state_laws=(state_law,),
+            source=operator,
+            cell_ridge_law=cell_law,
+        )
+
+    def _warm(self, operator: EmpiricalOperator) -> tuple[Floats, float]:
+        from lingendice.kernels.resample import pull_coefficients, warm_law
+
+        if len(self.first.state_laws) > 1 or operator.indices.size != self.pattern.order.size:
+            return self.start, np.inf
+        n_actions = operator.n_cells // operator.n_states
+        policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
+        source = np.empty(self.pattern.order.size, np.int64)
+        coefficient = np.empty(self.pattern.order.size)
+        pull_coefficients(
+            self.pattern.order, self.pattern.cell, n_actions, operator.weight.astype(float), operator._scale,
+            policy, source, coefficient,
+        )  # fmt: skip
+        out = np.zeros((operator.n_states, operator.out.shape[1]))
+        for hub in range(out.shape[1]):
+            out[:, hub] = operator.gather(operator.out[:, hub])
+        initial = np.zeros(operator.n_states) if operator.initial is None else operator.initial
+        law, _, error = warm_law(
+            self.start, self.pattern.column, source, coefficient, operator.gamma, initial, out, operator.law,
+            WARM_TOL, MOST_SWEEPS,
+        )  # fmt: skip
+        return law, error
+
+    def _exact(self, operator: EmpiricalOperator) -> Floats:
+        from lingendice.solvers.exact import stationary_laws
+        from lingendice.solvers.iterate import Controls
+
+        follow = self.choices.initial is not None
+        laws: Any = stationary_laws(
+            operator.chain, operator.gamma, operator.initial, follow, "auto", Controls(tol=self.first.tol)
+        )
+        if laws.single is None:
+            raise ValueError("a replicate has several stationary laws although the data have one")
+        return laws.single

@@ -1,0 +1,329 @@
+"""The ridge problem: a stationary ratio drawn gently toward 1, by conjugate gradients.
+
+    min over tau >= 0 of  1/2 sum_x ((A tau - b)(x))^2 / p(x) + lambda/2 (p'tau - 1)^2
+                          + eps/2 sum_x p(x) (tau(x) - 1)^2
+    A = diag(p) - gamma T_p',   b = (1 - gamma) mu0
+
+over the cells x that were seen leaving (states with ``ratio="state"``); cells never seen leaving pass their
+mass on as the operator says. At eps = 0 this is the stationary equation. Spurious traps of small samples
+(states whose only seen exit is themselves) make it nearly singular at gamma = 1; a small eps takes their
+mass away.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.checks import Floats
+from lingendice.operator import EmpiricalOperator
+from lingendice.solvers.iterate import Controls, Outcome, Solver, Step, run
+
+ENTRIES_A_CALL = 5_000_000
+"""Entries that one kernel call may visit: a few hundredths of a second."""
+PATIENCE = 3
+"""Exchanges of many constraints at once that may fail to help before single ones are exchanged."""
+
+
+class RidgeSystem:
+    """The ridge problem of one operator, scaled so that the unknown is sqrt(p) tau.
+
+    Set-up is O(nnz); nothing of the size cells x cells is formed.
+    """
+
+    def __init__(self, operator: EmpiricalOperator, ridge: float, penalty: float = 1.0) -> None:
+        self.operator = operator
+        self.ridge = float(ridge)
+        self.gamma = operator.gamma
+        rows = _Rows.of(operator)
+        self.over_cells = rows.over_cells
+        self.seen = np.flatnonzero(rows.visits > 0)
+        self._rows = rows
+        n_hubs = rows.law.shape[0]
+        # Cells never seen leaving take one step to their hubs: fold that step into the hubs.
+        unseen_out = np.where(rows.visits > 0, 0.0, rows.spread)[:, None] * rows.out
+        onward = unseen_out.reshape(operator.n_states, rows.visits.size // operator.n_states, n_hubs).sum(
+            axis=1
+        )
+        self._unseen_onward = onward
+        self._hub_inverse = np.linalg.inv(np.eye(n_hubs) - self.gamma * (rows.law @ onward))
+        kept = rows.kernel[self.seen]
+        self.q = np.sqrt(rows.visits[self.seen] / rows.visits.sum())
+        out = (rows.out[self.seen] + self.gamma * (kept @ onward)) @ self._hub_inverse
+        self._spread = rows.spread[self.seen]
+        self._group = rows.group[self.seen]
+        self._hub_out = np.ascontiguousarray((out * self.q[:, None]).T)
+        self._hub_law = np.ascontiguousarray(rows.law[:, self._group] * (self._spread / self.q))
+        wide = np.int32 if operator.n_states < 2**31 - 1 else np.int64
+        kept.data = kept.data * np.repeat(self.q, np.diff(kept.indptr))
+        self._arrays = (
+            kept.indptr.astype(np.int64),
+            kept.indices.astype(wide),
+            kept.data,
+            self._group.astype(wide),
+            self._spread / self.q,
+            self._hub_out,
+            self._hub_law,
+            self.gamma,
+            np.empty(operator.n_states),
+        )
+        self.loses_mass = bool(rows.loses_mass)
+        # Where mass is absorbed the total is not 1, and gamma < 1 pins the law without it.
+        self.penalty = 0.0 if self.loses_mass else float(penalty)
+        initial = np.zeros(operator.n_states) if operator.initial is None else operator.initial
+        arrivals = (1.0 - self.gamma) * (
+            initial + self.gamma * (initial @ onward) @ self._hub_inverse @ rows.law
+        )
+        self._target = arrivals[self._group] * self._spread / self.q
+
+    @cached_property
+    def _diagonal(self) -> Floats:
+        from lingendice.kernels.ridge import normal_diagonal
+
+        return normal_diagonal(*self._arrays, self.q, self.penalty, self.ridge)  # type: ignore[no-any-return]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Seen cells, twice."""
+        return self.q.size, self.q.size
+
+    def scaled(self, y: Floats) -> Floats:
+        """M y."""
+        from lingendice.kernels.ridge import apply_scaled
+
+        z = np.empty_like(y)
+        apply_scaled(*self._arrays, y, z)
+        return z
+
+    def scaled_transpose(self, z: Floats) -> Floats:
+        """M' z."""
+        from lingendice.kernels.ridge import apply_scaled_transpose
+
+        y = np.empty_like(z)
+        apply_scaled_transpose(*self._arrays, z, y)
+        return y
+
+    def normal(self, y: Floats) -> Floats:
+        """H y = (M'M + penalty q q' + ridge) y, the Hessian of the problem."""
+        from lingendice.kernels.ridge import apply_normal
+
+        work, image = np.empty_like(y), np.empty_like(y)
+        apply_normal(*self._arrays, self.q, self.penalty, self.ridge, y, work, image)
+        return image
+
+    def objective(self, y: Floats) -> float:
+        """The ridge problem's objective at y = sqrt(p) tau."""
+        misfit = self.scaled(y) - self._target
+        return (
+            float(
+                misfit @ misfit
+                + self.penalty * (self.q @ y - 1.0) ** 2
+                + self.ridge * ((y - self.q) ** 2).sum()
+            )
+            / 2.0
+        )
+
+    # -- solving ----------------------------------------------------------------------------------
+
+    def solve(self, controls: Controls, start: Floats | None = None) -> RidgeFit:
+        """Minimise over tau >= 0; ``start`` (over seen cells, scaled) shortens the way.
+
+        Conjugate gradients over the entries that are free to move, about 2 nnz operations a step and at
+        most about 1 / sqrt(ridge) steps; entries that would turn negative are held at 0 by block
+        exchanges of the active set, which end because a round that does not help exchanges one entry.
+        """
+        outcome = run(self._descend(controls, start), controls)
+        return RidgeFit(self, outcome.law, outcome.law > 0, outcome)
+
+    @cached_property
+    def _right_side(self) -> Floats:
+        return self.scaled_transpose(self._target) + (self.penalty + self.ridge) * self.q
+
+    def _descend(self, controls: Controls, start: Floats | None) -> Solver:
+        y = self.q.copy() if start is None else np.maximum(start, 0.0)
+        free = np.ones(y.size, dtype=bool)
+        right = self._right_side
+        goal = (max(controls.tol, 1e-13) ** 2) * float(right @ (right / self._diagonal))
+        fewest, patience, steps = y.size + 1, PATIENCE, 0
+        squared, stop = -1.0, None
+        while True:
+            y[~free] = 0.0
+            residual = right - self.normal(y)
+            direction = np.empty_like(y)
+            squared = -1.0
+            while stop is None and (squared < 0.0 or squared > goal):
+                squared, done = self._some_steps(
+                    free, y, residual, direction, squared, goal, controls.max_iter, steps
+                )
+                steps += done
+                stop = yield Step(steps, float(np.sqrt(max(squared, 0.0))) if squared == squared else np.nan)
+                if done == 0:
+                    break
+            wrong = np.where(free, y < -1e-14, residual > np.sqrt(goal * self._diagonal) + 1e-14)
+            count = int(wrong.sum())
+            if count == 0 or stop is not None:
+                break
+            if count < fewest:
+                fewest, patience = count, PATIENCE
+            elif patience > 0:
+                patience -= 1
+            else:
+                wrong[: np.flatnonzero(wrong)[-1]] = False
+            free ^= wrong
+        law = np.maximum(y, 0.0)
+        gradient = right - self.normal(law)
+        error = float(np.linalg.norm(np.where(law > 0, gradient, np.maximum(gradient, 0.0)))) / self.ridge
+        return Outcome(
+            law=law,
+            method="ridge",
+            reason="conjugate gradients on the ridge problem",
+            converged=stop is None and bool(np.isfinite(law).all()),
+            n_iter=steps,
+            error=error,
+            error_kind="bound",
+        )
+
+    def _some_steps(
+        self,
+        free: NDArray[np.bool_],
+        y: Floats,
+        residual: Floats,
+        direction: Floats,
+        squared: float,
+        goal: float,
+        max_iter: int | None = None,
+        done: int = 0,
+    ) -> tuple[float, int]:
+        from lingendice.kernels.ridge import descend
+
+        budget = max(1, ENTRIES_A_CALL // (2 * (self._arrays[1].size + self.q.size)))
+        if max_iter is not None:
+            budget = max(1, min(budget, max_iter - done))
+        found: tuple[float, int] = descend(
+            *self._arrays, self.q, self.penalty, self.ridge,
+            self._diagonal, free, y, residual, direction, squared, goal, budget,
+        )  # fmt: skip
+        return found
+
+    # -- adjoint ----------------------------------------------------------------------------------
+
+    def adjoint(self, sensitivity: Floats, free: NDArray[np.bool_], tol: float) -> RidgeAdjoint:
+        """What mass is worth to a functional of the law, by one more linear solve.
+
+        ``sensitivity`` is the functional's derivative by mass on each row (states, or cells). Solves
+        H u = q s over the free entries. V = M u / q is to the ridge solution what the value function is to
+        the stationary law: a change dT of the operator changes the functional by gamma mu' dT V, up to
+        terms in the residual.
+        """
+        right = np.where(free, self.q * sensitivity[self.seen], 0.0)
+        u = np.zeros_like(self.q)
+        goal = (max(tol, 1e-13) ** 2) * float(right @ (right / self._diagonal))
+        residual, direction, squared = right.copy(), np.empty_like(u), -1.0
+        while squared < 0.0 or squared > goal:
+            squared, done = self._some_steps(free, u, residual, direction, squared, goal)
+            if done == 0 or math.isnan(squared):
+                break
+        z = self.scaled(u)
+        rows = self._rows
+        values = np.zeros(rows.visits.size)
+        values[self.seen] = z / self.q
+        unseen = rows.visits == 0
+        values[unseen] = self.gamma * (rows.out[unseen] @ (self._hub_inverse @ (self._hub_law @ z)))
+        return RidgeAdjoint(z, self.operator.gather(values) if self.over_cells else values)
+
+
+class RidgeAdjoint(NamedTuple):
+    """The adjoint of the ridge problem."""
+
+    scaled: Floats
+    """sqrt(p) V over seen rows."""
+    values: Floats
+    """V over states."""
+
+
+class RidgeFit(NamedTuple):
+    """A solution of the ridge problem."""
+
+    system: RidgeSystem
+    y: Floats
+    """sqrt(p) tau over seen rows."""
+    free: NDArray[np.bool_]
+    """Rows not held at 0."""
+    outcome: Outcome
+
+    @property
+    def tau(self) -> Floats:
+        """The minimiser over all rows (states, or cells), not normalised; nan where nothing was seen."""
+        tau = np.full(self.system._rows.visits.size, np.nan)
+        tau[self.system.seen] = self.y / self.system.q
+        return tau
+
+    @property
+    def row_law(self) -> Floats:
+        """p tau on seen rows and what arrives on the others, in total 1 unless mass is absorbed."""
+        system = self.system
+        rows, gamma = system._rows, system.gamma
+        law = np.zeros(rows.visits.size)
+        law[system.seen] = self.y * system.q
+        unseen = np.flatnonzero((rows.visits == 0) & (rows.spread > 0))
+        if unseen.size:
+            to_hubs = system._hub_out @ self.y
+            initial = 0.0 if system.operator.initial is None else (1.0 - gamma) * system.operator.initial
+            arriving = gamma * (rows.kernel.T @ law + to_hubs @ rows.law) + initial
+            law[unseen] = rows.spread[unseen] * arriving[rows.group[unseen]]
+        return law if system.loses_mass else law / law.sum()
+
+    @property
+    def misfit(self) -> Floats:
+        """The scaled stationarity residual M y - c."""
+        return self.system.scaled(self.y) - self.system._target
+
+
+class _Rows(NamedTuple):
+    """The operator by the rows of its unknown: states, or cells."""
+
+    over_cells: bool
+    visits: Floats
+    kernel: Any
+    out: Floats
+    law: Floats
+    group: NDArray[np.int64]
+    """The state that each row belongs to."""
+    spread: Floats
+    """Share of the mass arriving in that state that the row receives."""
+    loses_mass: bool
+
+    @classmethod
+    def of(cls, operator: EmpiricalOperator) -> _Rows:
+        n_states = operator.n_states
+        visits = operator.counts.cell_count.astype(float)
+        chain = operator.chain
+        loses_mass = bool(chain.absorbed().any())
+        if operator.policy is None or operator.ratio == "state":
+            return cls(
+                False,
+                visits.reshape(n_states, -1).sum(axis=1),
+                chain.kernel(),
+                chain.out,
+                chain.law,
+                np.arange(n_states),
+                np.ones(n_states),
+                loses_mass,
+            )
+        group = np.repeat(np.arange(n_states), operator.policy.shape[1])
+        spread = operator.policy.ravel()
+        return cls(
+            True, visits, _cell_kernel(operator), operator.out, operator.law, group, spread, loses_mass
+        )
+
+
+def _cell_kernel(operator: EmpiricalOperator) -> Any:
+    from scipy.sparse import csr_array
+
+    scale = np.divide(operator.keep, operator.total, out=np.zeros(operator.n_cells), where=operator.total > 0)
+    data = operator.weight * np.repeat(scale, np.diff(operator.indptr))
+    return csr_array((data, operator.indices, operator.indptr), shape=(operator.n_cells, operator.n_states))
