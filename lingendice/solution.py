@@ -29,6 +29,9 @@ class Status(Enum):
     INTERRUPTED = "interrupted"
     NOT_FINITE = "not finite"
     STALLED = "stalled"
+    BOUND_TOO_SMALL = "bound too small"
+    UNBOUNDED = "unbounded dual"
+    GAP_ABOVE_TOL = "gap above tol"
 
     @property
     def advice(self) -> str:
@@ -45,10 +48,22 @@ _ADVICE = {
     Status.ITERATION_LIMIT: "max_iter was reached before tol; raise max_iter or tol",
     Status.TIME_LIMIT: "time_limit was reached before tol; this is the best law so far; raise either",
     Status.INTERRUPTED: "interrupted by the user; the best law so far is returned",
-    Status.NOT_FINITE: "an iterate became NaN or infinite, probably by counts of extreme range; rescale them",
+    Status.NOT_FINITE: (
+        "an iterate became NaN or infinite, probably by counts or features of extreme range, or by a large "
+        "options['step_scale']; rescale them"
+    ),
     Status.STALLED: (
         "the chain mixes too slowly for the iterations and its elimination would not fit in memory; "
         "the best law so far is returned; raise max_iter, merge states, or take a smaller gamma"
+    ),
+    Status.BOUND_TOO_SMALL: ("no w with 0 <= w <= bound gives tau a mean of 1; raise bound, or leave it out"),
+    Status.UNBOUNDED: (
+        "mass arrives where the features give tau no weight, so the divergence is infinite; pass bound=, "
+        "or features that are positive on every cell with data"
+    ),
+    Status.GAP_ABOVE_TOL: (
+        "rounding keeps the gap above tol, as with nearly collinear features or tiny data laws; "
+        "raise tol, drop features, or pass bound="
     ),
 }
 

@@ -17,8 +17,11 @@ from lingendice.operator import EmpiricalOperator
 from lingendice.parallel import resolve_threads
 from lingendice.solution import Interrupted, Solution, Status, error_bound
 from lingendice.solvers.iterate import Controls, Outcome, Stop
+from lingendice.solvers.linear_choices import DIVERGENCE_NAMES, LinearChoices
 
-METHODS = ("auto", "gth", "elimination", "gauss-seidel", "aggregation")
+METHODS = (
+    "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "svrg", "sgd",
+)  # fmt: skip
 LEAK_WARNING = 0.01
 
 
@@ -44,7 +47,7 @@ def solve(
     smoothing: float | tuple[float, ArrayLike] | str | None = None,
     features: Any = None,
     dual_features: Any = None,
-    divergence: str = "chi2",
+    divergence: Any = "chi2",
     penalty: float = 1.0,
     normalise: str = "penalty",
     bound: float | None = None,
@@ -103,7 +106,8 @@ def solve(
     ridge
         Weight eps of ``E_p (tau - 1)^2`` beside the squared residual; 0 solves the equation exactly.
         ``"auto"``: 1 / N, lowered while it is seen to bias the value. Default: 0 without a policy or with
-        a ``method`` or ``leak`` that asks for the exact equation, else ``"auto"``.
+        a ``method``, ``leak`` or divergence that asks for the exact equation, else ``"auto"``. A number is
+        also the weight of 1/2 E_p (tau - 1)^2 in GenDICE's objective.
     clone
         How the behaviour is cloned for ``ratio="state"``: ``"auto"`` divides the target by each action's
         chance of having been seen; a number c shrinks the clone toward the target. Default: ``"auto"``
@@ -114,9 +118,19 @@ def solve(
         for the weight of highest marginal likelihood. Default: none.
     reward_range
         (lowest, highest) possible reward, for ``value_bounds``; default the range seen.
+    features, dual_features
+        Features of tau (nonnegative) and f, one row a cell: an array, a sparse matrix, or what a builder of
+        :mod:`lingendice.features` returns. ``dual_features`` defaults to ``features``. tau = features @ w,
+        w >= 0, then minimises GenDICE's objective instead of solving the equation exactly.
+    divergence, penalty, normalise
+        The objective's divergence (a name or an object of :mod:`lingendice.divergences`), the weight of its
+        penalty on E_p tau - 1, or ``normalise="self"`` to impose it. The tabular answer depends on none.
+    bound
+        The paper's C: 0 <= w <= C and |w_f| <= C.
     method
         ``"auto"``, or ``"gth"`` (dense elimination), ``"elimination"`` (sparse), ``"gauss-seidel"``,
-        ``"aggregation"``.
+        ``"aggregation"`` for the exact equation; ``"convex"``, ``"extragradient"``, ``"svrg"``, ``"sgd"`` for
+        GenDICE's saddle point, which stop at a primal-dual gap of ``tol`` (``sol.gap``).
     tol
         L1 error of the law for gamma < 1; entrywise relative error for iterations at gamma = 1.
     max_iter, time_limit
@@ -124,7 +138,8 @@ def solve(
     progress
         Show a line on standard error during long work.
     options
-        ``{"on_interrupt": "return"}`` returns the best so far on Ctrl-C instead of raising.
+        ``{"on_interrupt": "return"}`` returns the best so far on Ctrl-C instead of raising. For
+        ``method="sgd"``: ``batch``, ``step_scale``, ``first_epoch``, ``average``.
 
     Returns
     -------
@@ -152,10 +167,26 @@ def solve(
             solution = solve_small(data, gamma, tol, started)
             if solution is not None:
                 return solution
-    _refuse_unavailable(features, dual_features, divergence, penalty, normalise, bound, device, warm_start)
     require_choice("method", method, METHODS)
     require_number("seed", seed)
-    on_interrupt = _read_options(options)
+    linear = LinearChoices(
+        features,
+        dual_features,
+        divergence,
+        penalty,
+        normalise,
+        bound,
+        ridge,
+        method,
+        seed,
+        warm_start,
+        options,
+    )
+    if not linear.is_asked:
+        _refuse_unavailable(divergence, penalty, normalise, warm_start)
+    if device != "cpu":
+        raise NotAvailableYet(f"device={device!r}", 'use device="cpu"')
+    on_interrupt = _read_options(options, linear.is_asked)
     controls = Controls(
         tol=_positive("tol", tol),
         max_iter=None if max_iter is None else int(_positive("max_iter", max_iter)),
@@ -165,7 +196,7 @@ def solve(
         started=started,
     )
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
-    exact = policy is None or leak != "restart" or method != "auto"
+    exact = policy is None or leak != "restart" or method != "auto" or linear.is_asked or linear.is_special
     strength = _ridge_strength(ridge, exact)
     if clone is None and not exact and behaviour is None and unseen == "auto" and ratio != "state_action":
         clone = "auto"
@@ -184,7 +215,9 @@ def solve(
         smoothing=smoothing,
     )
     bounds = _reward_range(reward_range)
-    if strength == 0.0:
+    if linear.is_asked:
+        solution = _run_linear(compose(counts, choices), linear, controls, bounds)
+    elif strength == 0.0:
         solution = _run(compose(counts, choices), initial is not None, method, controls, bounds)
     else:
         solution = _run_ridge(counts, choices, strength, controls, bounds)
@@ -232,6 +265,19 @@ def _run(
         history=outcome.history,
         threads=controls.threads,
     )
+    _mind_the_leak(solution)
+    return solution
+
+
+def _run_linear(
+    operator: EmpiricalOperator,
+    choices: LinearChoices,
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+) -> Solution:
+    from lingendice.solvers.linear import solve_linear
+
+    solution = solve_linear(operator, choices, controls, reward_range)
     _mind_the_leak(solution)
     return solution
 
@@ -346,36 +392,20 @@ def _reward_range(given: tuple[float, float] | None) -> tuple[float, float] | No
     return low, high
 
 
-def _read_options(options: dict[str, Any] | None) -> str:
+def _read_options(options: dict[str, Any] | None, others_allowed: bool) -> str:
     known = {"on_interrupt": "raise"} | (options or {})
     unknown = sorted(set(known) - {"on_interrupt"})
-    if unknown:
+    if unknown and not others_allowed:
         raise ValueError(f"options has no entry {unknown[0]!r} for this method; known: 'on_interrupt'")
     return require_choice("options['on_interrupt']", known["on_interrupt"], ("raise", "return"))
 
 
-def _refuse_unavailable(
-    features: Any,
-    dual_features: Any,
-    divergence: str,
-    penalty: float,
-    normalise: str,
-    bound: float | None,
-    device: str,
-    warm_start: Any,
-) -> None:
-    exact = "leave it out: the exact tabular answer does not depend on it"
-    if features is not None or dual_features is not None:
-        raise NotAvailableYet("features / dual_features", "leave them out for the tabular answer")
-    if divergence != "chi2":
-        raise NotAvailableYet(f"divergence={divergence!r}", exact)
-    if require_number("penalty", penalty) != 1.0:
-        raise NotAvailableYet("penalty", exact)
-    if normalise != "penalty":
-        raise NotAvailableYet(f"normalise={normalise!r}", exact)
-    if bound is not None:
-        raise NotAvailableYet("bound", exact)
+def _refuse_unavailable(divergence: Any, penalty: float, normalise: str, warm_start: Any) -> None:
+    """Check what the exact tabular answer does not depend on, and refuse what it cannot use."""
+    if isinstance(divergence, str):
+        require_choice("divergence", divergence, DIVERGENCE_NAMES)
+    if require_number("penalty", penalty) == 0.0:
+        raise ValueError("penalty must be positive: without it tau = 0 is a solution at gamma=1")
+    require_choice("normalise", normalise, ("penalty", "self"))
     if warm_start is not None:
         raise NotAvailableYet("warm_start", "leave it out: exact solvers need no start")
-    if device != "cpu":
-        raise NotAvailableYet(f"device={device!r}", 'use device="cpu"')

@@ -156,12 +156,6 @@ def test_automatic_choices_need_a_sample_size(option):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"features": np.eye(3)},
-        {"dual_features": np.eye(3)},
-        {"divergence": "kl"},
-        {"penalty": 2.0},
-        {"normalise": "self"},
-        {"bound": 3.0},
         {"device": "cuda"},
         {"warm_start": np.ones(3)},
     ],

@@ -1,0 +1,379 @@
+"""Speed of the saddle-point solvers against JAX, PyTorch and cvxpy with Clarabel: ratios from one run.
+
+    python benchmarks/bench_linear.py [--write]
+
+Each pair is timed in turn, in many short rounds; the median and the least disturbed round are kept.
+``--write`` puts the figures into
+``benchmarks/results/linear.json``. Needs ``jax``, ``torch``, ``cvxpy`` and ``clarabel``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+
+import numpy as np
+from scipy import sparse
+from scipy.spatial import cKDTree
+
+from lingendice.compose import Choices, compose
+from lingendice.counts import Counts
+from lingendice.features import MatrixFeatures, orthonormalised, rbf
+from lingendice.flow import Flow
+from lingendice.problem import RatioProblem
+from lingendice.solvers.convex import solve_convex
+from lingendice.solvers.iterate import Controls, run
+from lingendice.solvers.sgd import _Runner, _State, bounded_for_sgd, step_sizes
+
+RESULTS = Path(__file__).parent / "results" / "linear.json"
+CELLS, GAMMA = 12_000, 0.95
+
+
+def random_walk(n_cells: int, seed: int = 0) -> tuple[Flow, np.ndarray]:
+    """Points in a square, each stepping to eight cells near where a drift would take it."""
+    rng = np.random.default_rng(seed)
+    points = rng.uniform(-1, 1, (n_cells, 2))
+    target = np.clip(0.9 * points + np.array([0.03, -0.02]), -1, 1)
+    _, near = cKDTree(points).query(target, k=8)
+    counts = rng.poisson(3, near.shape) + (np.arange(8) == 0)
+    indptr = np.arange(0, near.size + 1, 8)
+    matrix = sparse.csr_array((counts.ravel(), near.ravel(), indptr), shape=(n_cells, n_cells))
+    operator = compose(Counts.from_matrix(matrix), Choices(gamma=GAMMA))
+    return Flow.of(operator, redirect=False), points
+
+
+def sampled(flow: Flow, n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(x, x', x0) drawn beforehand: the peers are spared the sampling that our steps include."""
+    rng = np.random.default_rng(seed)
+    rows = flow.rows
+    source = np.repeat(np.arange(flow.n_cells), np.diff(rows.indptr))
+    entry = rng.choice(source.size, n, p=rows.weight / rows.weight.sum())
+    return source[entry], rows.indices[entry].astype(np.int64), rng.integers(0, flow.n_cells, n)
+
+
+def in_turn(tasks: dict, rounds: int) -> dict[str, dict[str, float]]:
+    """Median and least seconds of each task, all of them timed in every round."""
+    times: dict[str, list[float]] = {name: [] for name in tasks}
+    for _ in range(rounds):
+        for name, task in tasks.items():
+            began = time.perf_counter()
+            task()
+            times[name].append(time.perf_counter() - began)
+    return {
+        "median": {name: statistics.median(values) for name, values in times.items()},
+        "least": {name: min(values) for name, values in times.items()},
+    }
+
+
+def ratios(seconds: dict[str, dict[str, float]], steps: dict[str, int]) -> dict[str, dict[str, float]]:
+    """Seconds a step, and how many times as long as ours each peer takes."""
+    found: dict[str, dict[str, float]] = {}
+    for kind, times in seconds.items():
+        each = {name: value / steps[name] for name, value in times.items()}
+        found[f"seconds_per_step_{kind}"] = each
+        found[f"ratio_{kind}"] = {
+            name: value / each["lingendice"] for name, value in each.items() if name != "lingendice"
+        }
+    return found
+
+
+def our_sgd(problem: RatioProblem, batch: int, n: int):
+    problem = bounded_for_sgd(problem)
+    runner = _Runner(problem, step_sizes(problem), batch, 1.0)
+    state = _State(problem, 0, None)
+    runner.run(state, 0, 10, n)
+
+    def task() -> None:
+        state.reset()
+        runner.run(state, 0, n, n)
+
+    return task
+
+
+def jax_tabular(flow: Flow, n: int):
+    """One gather and one scatter a step, so that XLA updates in place; no averages and no projection."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    samples = tuple(map(jnp.asarray, sampled(flow, n, 1)))
+
+    def step(state, sample):
+        x, y, z = sample
+        at = jnp.stack([x, CELLS + x, CELLS + y, CELLS + z, jnp.full_like(x, 2 * CELLS)])
+        tau, f, f_next, _, u = state[at]
+        change = jnp.stack(
+            [
+                -(GAMMA * f_next - f - 0.25 * f * f + u),
+                -tau * (1 + 0.5 * f),
+                GAMMA * tau,
+                jnp.full_like(tau, 1 - GAMMA),
+                tau - 1.0 - u,
+            ]
+        )
+        return state.at[at].add(1e-3 * change), None
+
+    start = jnp.concatenate([jnp.ones(CELLS), jnp.zeros(CELLS + 1)])
+    scan = jax.jit(lambda state, samples: jax.lax.scan(step, state, samples)[0])
+    jax.block_until_ready(scan(start, samples))
+    return lambda: jax.block_until_ready(scan(start, samples))
+
+
+def jax_tabular_averaged(flow: Flow, n: int):
+    """With the projection and the lazy averages that our steps include, still one gather and one scatter."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    samples = tuple(map(jnp.asarray, sampled(flow, n, 1)))
+    block = 2 * CELLS + 1
+    low = jnp.array([0.0, -2.0, -2.0, -2.0, -10.0])
+    high = jnp.array([10.0, 2.0, 2.0, 2.0, 10.0])
+
+    def step(carry, sample):
+        state, t = carry
+        x, y, z = sample
+        at = jnp.stack([x, CELLS + x, CELLS + y, CELLS + z, jnp.full_like(x, 2 * CELLS)])
+        everything = jnp.concatenate([at, block + at, 2 * block + at])
+        held = state[everything]
+        value, last = held[:5], held[10:]
+        tau, f, f_next, _, u = value
+        change = jnp.stack(
+            [
+                -(GAMMA * f_next - f - 0.25 * f * f + u),
+                -tau * (1 + 0.5 * f),
+                GAMMA * tau,
+                jnp.full_like(tau, 1 - GAMMA),
+                tau - 1.0 - u,
+            ]
+        )
+        moved = jnp.clip(value + 1e-3 * change, low, high) - value
+        added = jnp.concatenate([moved, value * (t - last), t - last])
+        return (state.at[everything].add(added), t + 1.0), None
+
+    start = (jnp.concatenate([jnp.ones(CELLS), jnp.zeros(3 * block - CELLS)]), jnp.array(0.0))
+    scan = jax.jit(lambda carry, samples: jax.lax.scan(step, carry, samples)[0])
+    jax.block_until_ready(scan(start, samples))
+    return lambda: jax.block_until_ready(scan(start, samples))
+
+
+def torch_tabular(flow: Flow, n: int):
+    import torch
+
+    torch.set_num_threads(1)
+    xs, ys, zs = (column.tolist() for column in sampled(flow, n, 1))
+
+    def task() -> None:
+        tau = torch.ones(CELLS, dtype=torch.float64, requires_grad=True)
+        f = torch.zeros(CELLS, dtype=torch.float64, requires_grad=True)
+        u = torch.zeros((), dtype=torch.float64, requires_grad=True)
+        down, up = torch.optim.SGD([tau], lr=1e-3), torch.optim.SGD([f, u], lr=1e-3, maximize=True)
+        for x, y, z in zip(xs, ys, zs, strict=True):
+            down.zero_grad()
+            up.zero_grad()
+            value = (1 - GAMMA) * f[z] + GAMMA * tau[x] * f[y] - tau[x] * (f[x] + 0.25 * f[x] ** 2)
+            (value + u * (tau[x] - 1) - 0.5 * u**2).backward()
+            down.step()
+            up.step()
+            with torch.no_grad():
+                tau.clamp_(0.0, 10.0)
+                f.clamp_(-2.0, 2.0)
+
+    return task
+
+
+def torch_tabular_by_hand(flow: Flow, n: int):
+    """Without autograd: in-place updates of single entries, the least that PyTorch can do."""
+    import torch
+
+    torch.set_num_threads(1)
+    xs, ys, zs = (column.tolist() for column in sampled(flow, n, 1))
+
+    def task() -> None:
+        tau, f, u = torch.ones(CELLS, dtype=torch.float64), torch.zeros(CELLS, dtype=torch.float64), 0.0
+        for x, y, z in zip(xs, ys, zs, strict=True):
+            a, b = tau[x].item(), f[x].item()
+            to_tau = GAMMA * f[y].item() - b - 0.25 * b * b + u
+            f[x] -= 1e-3 * a * (1 + 0.5 * b)
+            f[y] += 1e-3 * GAMMA * a
+            f[z] += 1e-3 * (1 - GAMMA)
+            tau[x] = min(max(a - 1e-3 * to_tau, 0.0), 10.0)
+            u += 1e-3 * (a - 1.0 - u)
+
+    return task
+
+
+def jax_minibatch(flow: Flow, psi: np.ndarray, phi: np.ndarray, batch: int, n: int):
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    samples = tuple(jnp.asarray(column.reshape(n, batch)) for column in sampled(flow, n * batch, 1))
+    psi, phi = jnp.asarray(psi), jnp.asarray(phi)
+
+    def step(carry, sample):
+        w, v, u, w_sum, v_sum = carry
+        x, y, z = sample
+        rows, here, there, first = psi[x], phi[x], phi[y], phi[z]
+        tau, f, f_next = rows @ w, here @ v, there @ v
+        to_tau = GAMMA * f_next - f - 0.25 * f * f + u
+        to_w = to_tau @ rows / batch
+        to_v = (GAMMA * tau @ there - (tau * (1 + 0.5 * f)) @ here) / batch + (1 - GAMMA) * first.mean(0)
+        w_new = jnp.clip(w - 1e-4 * to_w, 0.0, 10.0)
+        v_new = jnp.clip(v + 1e-4 * to_v, -2.0, 2.0)
+        u_new = u + 1e-4 * (tau.mean() - 1.0 - u)
+        return (w_new, v_new, u_new, w_sum + w, v_sum + v), None
+
+    zeros = jnp.zeros(psi.shape[1])
+    start = (zeros + 0.1, jnp.zeros(phi.shape[1]), jnp.array(0.0), zeros, jnp.zeros(phi.shape[1]))
+    scan = jax.jit(lambda carry, samples: jax.lax.scan(step, carry, samples)[0])
+    jax.block_until_ready(scan(start, samples))
+    return lambda: jax.block_until_ready(scan(start, samples))
+
+
+def cvxpy_cones(problem: RatioProblem):
+    """The same problem as cones: min sum zeta^2 / m with Phi' zeta = Phi' (q - m), one cone a cell."""
+    import cvxpy as cp
+
+    mass = problem.features.scaled(problem.flow.p)
+    phi = problem.dual_features.matrix
+    on_w = phi.T @ (problem.flow.push(mass) - mass)
+    w, zeta, cost = (
+        cp.Variable(mass.shape[1], nonneg=True),
+        cp.Variable(mass.shape[0]),
+        cp.Variable(mass.shape[0]),
+    )
+    m = mass @ w
+    # zeta^2 <= cost m, one cone a cell.
+    cone = cp.SOC(cost + m, cp.vstack([2 * zeta, cost - m]), axis=0)
+    goal = cp.sum(cost) + 0.5 * problem.penalty * cp.square(problem.mass_row @ w - 1)
+    program = cp.Problem(cp.Minimize(goal), [cone, phi.T @ zeta == phi.T @ problem.flow.start + on_w @ w])
+
+    def task() -> float:
+        program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-6, tol_gap_rel=1e-6, tol_feas=1e-6)
+        return float(program.value)
+
+    return task
+
+
+def cvxpy_matrix(problem: RatioProblem):
+    """The same problem with the inner maximum in closed form: matrix_frac, one semidefinite cone."""
+    import cvxpy as cp
+
+    def task() -> float:
+        program = _matrix_program(problem)
+        program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-6, tol_gap_rel=1e-6, tol_feas=1e-6)
+        return float(program.value)
+
+    return task
+
+
+def _matrix_program(problem: RatioProblem):
+    import cvxpy as cp
+
+    mass = problem.features.scaled(problem.flow.p)
+    phi = problem.dual_features.matrix
+    d = phi.shape[1]
+    on_w = phi.T @ (problem.flow.push(mass) - mass)
+    pieces = np.stack([(phi.T * mass[:, j]) @ phi for j in range(mass.shape[1])], axis=-1).reshape(d * d, -1)
+    w = cp.Variable(mass.shape[1], nonneg=True)
+    h = cp.reshape(pieces @ w, (d, d), order="C")
+    goal = cp.matrix_frac(phi.T @ problem.flow.start + on_w @ w, (h + h.T) / 2)
+    goal = goal + 0.5 * problem.penalty * cp.square(problem.mass_row @ w - 1)
+    return cp.Problem(cp.Minimize(goal))
+
+
+def bandwidth() -> float:
+    """Bytes a second of a plain sum over an array far larger than any cache."""
+    data = np.ones(30_000_000)
+    data.sum()
+    return data.nbytes / in_turn({"sum": data.sum}, 5)["least"]["sum"]
+
+
+def tabular_updates() -> dict:
+    flow, _ = random_walk(CELLS)
+    problem = RatioProblem.build(flow, bound=10.0)
+    steps = {
+        "lingendice": 300_000,
+        "jax": 20_000,
+        "jax_averaged": 20_000,
+        "torch": 100,
+        "torch_by_hand": 1000,
+    }
+    tasks = {
+        "lingendice": our_sgd(problem, 1, steps["lingendice"]),
+        "jax": jax_tabular(flow, steps["jax"]),
+        "jax_averaged": jax_tabular_averaged(flow, steps["jax_averaged"]),
+        "torch": torch_tabular(flow, steps["torch"]),
+        "torch_by_hand": torch_tabular_by_hand(flow, steps["torch_by_hand"]),
+    }
+    found = ratios(in_turn(tasks, 15), steps)
+    # One cache line for each random place a step touches: two tables, cell, next, tau and three of f.
+    touched = 64 * 10
+    return {
+        **found,
+        "updates_per_second": 1.0 / found["seconds_per_step_least"]["lingendice"],
+        "updates_per_second_at_memory_bandwidth": bandwidth() / touched,
+        "cache_lines_per_update": touched // 64,
+    }
+
+
+def minibatch_updates(d: int = 64, batch: int = 256) -> dict:
+    flow, points = random_walk(CELLS)
+    psi, phi = rbf(points, d, seed=1).matrix, rbf(points, d, seed=2).matrix
+    problem = RatioProblem.build(flow, MatrixFeatures(psi), MatrixFeatures(phi), bound=10.0)
+    steps = {"lingendice": 100, "jax": 100}
+    tasks = {"lingendice": our_sgd(problem, batch, 100), "jax": jax_minibatch(flow, psi, phi, batch, 100)}
+    return ratios(in_turn(tasks, 40), steps)
+
+
+def time_to_gap(d: int, rounds: int, matrix: bool) -> dict:
+    flow, points = random_walk(10_000)
+    psi, phi = rbf(points, d, seed=1).matrix, rbf(points, d, seed=2).matrix
+    gap = {}
+
+    def ours() -> None:
+        dual, _ = orthonormalised(MatrixFeatures(phi), flow.p)
+        outcome = run(
+            solve_convex(RatioProblem.build(flow, MatrixFeatures(psi), dual), 1e-6), Controls(tol=1e-6)
+        )
+        gap["gap"], gap["objective"] = outcome.gap.value, outcome.gap.primal
+
+    dual, _ = orthonormalised(MatrixFeatures(phi), flow.p)
+    problem = RatioProblem.build(flow, MatrixFeatures(psi), dual)
+    ours()
+    found = {}
+    if matrix:
+        frac = cvxpy_matrix(problem)
+        tasks = {"lingendice": ours, "cvxpy": lambda: gap.update(cvxpy_matrix_frac=frac())}
+        found["against_matrix_frac"] = ratios(in_turn(tasks, rounds), dict.fromkeys(tasks, 1))
+    cones = cvxpy_cones(problem)
+    tasks = {"lingendice": ours, "cvxpy": lambda: gap.update(cvxpy_cones=cones())}
+    found["against_cones"] = ratios(in_turn(tasks, 1), dict.fromkeys(tasks, 1))
+    return {"found": gap, **found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    found = {"tabular_single_sample": tabular_updates(), "minibatch_d64_b256": minibatch_updates()}
+    found["chi2_10k_cells_d50"] = time_to_gap(50, 7, matrix=True)
+    found["chi2_10k_cells_d200"] = time_to_gap(200, 1, matrix=False)
+    text = json.dumps(found, indent=1)
+    print(text)
+    if arguments.write:
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Divergences between inflow and mass, one short file each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lingendice.divergences.base import Divergence, FDivergence, IntegralMetric
+from lingendice.divergences.chi2 import Chi2
+from lingendice.divergences.dudley import Dudley
+from lingendice.divergences.equality import Equality
+from lingendice.divergences.hellinger import Hellinger
+from lingendice.divergences.jensen_shannon import JensenShannon
+from lingendice.divergences.kl import KL
+from lingendice.divergences.mmd import MMD
+from lingendice.divergences.polyhedral import PolyhedralMetric
+from lingendice.divergences.reverse_kl import ReverseKL
+from lingendice.divergences.total_variation import TotalVariation
+from lingendice.divergences.wasserstein import Wasserstein
+from lingendice.divergences.weighted_l2 import WeightedL2
+from lingendice.flow import Flow
+
+DIVERGENCES: dict[str, type[Divergence]] = {
+    "chi2": Chi2,
+    "kl": KL,
+    "reverse_kl": ReverseKL,
+    "jensen_shannon": JensenShannon,
+    "hellinger": Hellinger,
+    "total_variation": TotalVariation,
+    "weighted_l2": WeightedL2,
+    "equality": Equality,
+    "wasserstein": Wasserstein,
+    "mmd": MMD,
+    "dudley": Dudley,
+}
+
+__all__ = [
+    "DIVERGENCES",
+    "KL",
+    "MMD",
+    "Chi2",
+    "Divergence",
+    "Dudley",
+    "Equality",
+    "FDivergence",
+    "Hellinger",
+    "IntegralMetric",
+    "JensenShannon",
+    "PolyhedralMetric",
+    "ReverseKL",
+    "TotalVariation",
+    "Wasserstein",
+    "WeightedL2",
+    "read_divergence",
+]
+
+
+def read_divergence(divergence: Any, flow: Flow) -> Divergence:
+    """A divergence from its name or object, fitted to the cells of a problem where it needs to be."""
+    if isinstance(divergence, str):
+        if divergence not in DIVERGENCES:
+            raise ValueError(f"divergence must be one of {', '.join(DIVERGENCES)}, got {divergence!r}")
+        divergence = DIVERGENCES[divergence]()
+    if not isinstance(divergence, Divergence):
+        raise ValueError(f"divergence must be a name or a Divergence, got {type(divergence).__name__}")
+    return divergence.fit(flow) if isinstance(divergence, (Wasserstein, MMD)) else divergence

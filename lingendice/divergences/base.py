@@ -1,0 +1,114 @@
+"""What every divergence offers, and the algebra the members share.
+
+All of them enter the saddle point in one form. With q the inflow, m = p tau the mass and f the dual,
+
+    D(q || m) = max_f  (q - m)' f - sum_x c(x) excess(f(x)) ,      excess(y) = phi*(y) - y >= 0 ,
+
+since phi(1) = phi'(1) = 0 makes phi*(0) = 0 and (phi*)'(0) = 1. For f-divergences c = m; for the weighted
+L2 distance of GradientDICE c = p; integral probability metrics have no excess but a set that f must stay in.
+Writing the excess instead of phi* keeps full precision where f is small, which is where solutions lie.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from lingendice.checks import Floats
+
+
+class Divergence(ABC):  # noqa: B024 - the two families below add what is abstract
+    """A way to measure how far the inflow q is from the mass m."""
+
+    name: str = ""
+    dual_limit: float = math.inf
+    """phi*(y) is finite for y below this."""
+    default_bound: float = math.inf
+    """Bound on |f| where the user gives none; inf where the maximum over f needs none."""
+
+
+class FDivergence(Divergence):
+    """sum_x m phi(q / m) for a convex phi with phi(1) = phi'(1) = 0."""
+
+    code: int = -1
+    """Number of the conjugate in ``kernels/conjugates.py``."""
+    weighs_by_ratio: bool = True
+    """Whether the excess is weighted by m = p tau (an f-divergence) or by p."""
+    quadratic: bool = False
+    """Whether the excess is a square, so that the best linear f is one linear solve."""
+
+    @abstractmethod
+    def phi(self, t: Floats) -> Floats:
+        """The divergence generator at t >= 0."""
+
+    @abstractmethod
+    def slope(self, t: Floats) -> Floats:
+        """phi'(t): the f that attains the maximum where q / m = t."""
+
+    @abstractmethod
+    def excess(self, y: Floats) -> Floats:
+        """phi*(y) - y, accurate for small y; inf outside the domain."""
+
+    @abstractmethod
+    def excess_slope(self, y: Floats) -> Floats:
+        """Derivative of the excess."""
+
+    @abstractmethod
+    def excess_curvature(self, y: Floats) -> Floats:
+        """Second derivative of the excess."""
+
+    def conjugate(self, y: Floats) -> Floats:
+        """phi*(y) = max over t of t y - phi(t)."""
+        return y + self.excess(y)
+
+    def conjugate_slope(self, y: Floats) -> Floats:
+        """(phi*)'(y): the t that attains the maximum."""
+        return 1.0 + self.excess_slope(y)
+
+    def best_dual(self, inflow: Floats, mass: Floats, weight: Floats, low: Floats, high: Floats) -> Floats:
+        """The f in [low, high] that maximises (q - m) f - c excess(f), cell by cell."""
+        residual = inflow - mass
+        counts = weight > 0
+        t = np.divide(residual, weight, out=np.zeros_like(weight), where=counts) + 1.0
+        inside = self.slope(np.maximum(t, 0.0) if self.weighs_by_ratio else t)
+        outside = np.where(residual > 0, np.inf, np.where(residual < 0, -np.inf, 0.0))
+        return np.clip(np.where(counts, inside, outside), low, high)
+
+    def value(self, inflow: Floats, mass: Floats, weight: Floats, low: Floats, high: Floats) -> float:
+        """D(q || m) with f bounded to [low, high]; the divergence itself where the bounds are infinite."""
+        f = self.best_dual(inflow, mass, weight, low, high)
+        residual = inflow - mass
+        if np.any(~np.isfinite(f) & (residual != 0)):
+            return math.inf if not self._finite_at_infinity else self._unbounded_value(inflow, mass)
+        used = np.isfinite(f)
+        weighed = used & (weight > 0)
+        return float(residual[used] @ f[used] - weight[weighed] @ self.excess(f[weighed]))
+
+    _finite_at_infinity = False
+    """Whether phi(t) stays finite as f -> -inf (t -> 0)."""
+
+    def _unbounded_value(self, inflow: Floats, mass: Floats) -> float:
+        empty = mass <= 0
+        if np.any(inflow[empty] > 0) and math.isinf(self.dual_limit):
+            return math.inf
+        t = np.divide(inflow, mass, out=np.ones_like(mass), where=~empty)
+        return float(mass @ self.phi(t) + self.dual_limit_slope * inflow[empty].sum())
+
+    @property
+    def dual_limit_slope(self) -> float:
+        """Growth of phi at infinity, lim phi(t) / t: what inflow costs where there is no mass."""
+        return self.dual_limit if math.isfinite(self.dual_limit) else 0.0
+
+
+class IntegralMetric(Divergence):
+    """max over f in a set of (q - m)' f: metrics between measures."""
+
+    @abstractmethod
+    def distance(self, residual: Floats) -> float:
+        """The exact metric for q - m = residual."""
+
+    @abstractmethod
+    def project(self, f: Floats) -> Floats:
+        """The closest (or scaled) f inside the set."""

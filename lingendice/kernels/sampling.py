@@ -1,0 +1,110 @@
+"""Random draws in O(1): a counter-based generator and alias tables (Walker, Vose)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lingendice.kernels.jit import kernel
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_LOW = np.uint64(0xFFFFFFFF)
+_30, _27, _31, _32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+_SCALE = 2.0**-32
+
+
+@kernel
+def mix(state):  # type: ignore[no-untyped-def]
+    """64 random bits from a counter (SplitMix64); the next counter is ``state + GOLDEN``."""
+    bits = (state ^ (state >> _30)) * _MIX_1
+    bits = (bits ^ (bits >> _27)) * _MIX_2
+    return bits ^ (bits >> _31)
+
+
+@kernel
+def build_alias(weight, threshold, alias):  # type: ignore[no-untyped-def]
+    """Fill an alias table for nonnegative weights: entry i is kept if a uniform is below threshold[i]."""
+    n = weight.size
+    total = 0.0
+    for i in range(n):
+        total += weight[i]
+    small = np.empty(n, np.int64)
+    large = np.empty(n, np.int64)
+    n_small = 0
+    n_large = 0
+    for i in range(n):
+        threshold[i] = weight[i] * n / total
+        alias[i] = i
+        if threshold[i] < 1.0:
+            small[n_small] = i
+            n_small += 1
+        else:
+            large[n_large] = i
+            n_large += 1
+    while n_small > 0 and n_large > 0:
+        n_small -= 1
+        i = small[n_small]
+        j = large[n_large - 1]
+        alias[i] = j
+        threshold[j] -= 1.0 - threshold[i]
+        if threshold[j] < 1.0:
+            n_large -= 1
+            small[n_small] = j
+            n_small += 1
+    while n_large > 0:
+        n_large -= 1
+        threshold[large[n_large]] = 1.0
+    while n_small > 0:
+        # Left over by rounding alone; one without weight must still never be drawn.
+        n_small -= 1
+        i = small[n_small]
+        if weight[i] > 0.0:
+            threshold[i] = 1.0
+
+
+@kernel
+def build_alias_rows(weight, threshold, alias):  # type: ignore[no-untyped-def]
+    """One alias table for each row."""
+    for i in range(weight.shape[0]):
+        build_alias(weight[i], threshold[i], alias[i])
+
+
+@kernel
+def draw(bits, threshold, alias, first, size):  # type: ignore[no-untyped-def]
+    """An entry of the alias table at ``first : first + size``, from 64 random bits (size < 2**32)."""
+    i = first + np.int64(((bits >> _32) * np.uint64(size)) >> _32)
+    other = first + np.int64(alias[i])
+    # Both are read before the choice: a branch here would be guessed wrong every other time.
+    return i if np.float64(bits & _LOW) * _SCALE < threshold[i] else other
+
+
+@kernel
+def draw_next(counter, code, actions, tables, redirects):  # type: ignore[no-untyped-def]
+    """The cell that an event leads to: (cell, factor on gamma, next counter); cell -1 where it is absorbed.
+
+    ``code`` >= 0 is a next state, -1 the end, -2 - k a draw from law k. ``tables`` holds alias tables
+    (threshold, alias) of the laws, the policy rows, and the restart law past unseen cells;
+    ``redirects`` = (seen, factor) where mass that enters an unseen cell goes on from the restart law.
+    """
+    law_t, law_a, policy_t, policy_a, restart_t, restart_a = tables
+    seen, factor = redirects
+    if code == -1:
+        return -1, 0.0, counter
+    state = np.int64(code)
+    if code < -1:
+        n_states = law_t.shape[1]
+        k = -2 - code
+        state = draw(mix(counter), law_t[k], law_a[k], 0, n_states)
+        counter += _GOLDEN
+    cell = state
+    if actions > 1:
+        cell = draw(mix(counter), policy_t, policy_a, state * actions, actions)
+        counter += _GOLDEN
+    if seen.size > 0 and not seen[cell]:
+        if factor == 0.0:
+            return -1, 0.0, counter
+        cell = draw(mix(counter), restart_t, restart_a, 0, restart_t.size)
+        counter += _GOLDEN
+        return cell, factor, counter
+    return cell, 1.0, counter

@@ -1,0 +1,151 @@
+"""Single-sample primal-dual SGD over one tau and one f for each cell: O(1) a step, averages included."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lingendice.kernels.conjugates import excess_and_slope
+from lingendice.kernels.jit import kernel
+from lingendice.kernels.sampling import draw, draw_next, mix
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+# Columns of the packed arrays: what a step needs of a cell lies in one cache line.
+VALUE, SUM, LAST, STEP, TOP, WEIGHT = 0, 1, 2, 3, 4, 5
+
+
+@kernel
+def pack(value, step, top, weight, packed):  # type: ignore[no-untyped-def]
+    """Lay out one block for an epoch: value, lazy sum, the step it was last met, step length, top, weight."""
+    for j in range(value.size):
+        packed[j, VALUE] = value[j]
+        packed[j, SUM] = 0.0
+        packed[j, LAST] = 0.0
+        packed[j, STEP] = step[j]
+        if packed.shape[1] > TOP:
+            packed[j, TOP] = top[j]
+            packed[j, WEIGHT] = weight[j]
+
+
+@kernel
+def note(packed, j, t):  # type: ignore[no-untyped-def]
+    """Bring the lazy sum of coordinate j up to step t, before it moves."""
+    packed[j, SUM] += packed[j, VALUE] * (t + 1.0 - packed[j, LAST])
+    packed[j, LAST] = t + 1.0
+
+
+@kernel
+def sgd_tabular(counter, first, last, events, tables, redirects, starts, scalars, code, by_ratio, actions,
+                tau, f, u, u_sum, f_low, f_high):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Take steps ``first : last`` of an epoch from sampled (x, x', x0); returns (counter, u, sum of u).
+
+    J's terms at a sample: gamma tau(x) f(x') - tau(x) f(x) - c(x) excess(f(x)) + (1 - gamma) f(x0)
+    + penalty (u (nu(x) tau(x) + offset - 1) - u^2/2) + ridge/2 (tau(x) - centre)^2.
+    ``tau`` and ``f`` are packed; a coordinate enters its sum with the number of steps it stayed unchanged.
+    """
+    event_t, event_a, event_x, event_next = events
+    start_t, start_a, start_mass = starts
+    gamma, penalty, offset, ridge, centre, u_step, u_top = scalars
+    n_events = event_t.size
+    plain = actions == 1 and redirects[0].size == 0
+    for step in range(first, last):
+        t = float(step)
+        e = draw(mix(counter), event_t, event_a, 0, n_events)
+        counter += _GOLDEN
+        x = np.int64(event_x[e])
+        y, factor = np.int64(event_next[e]), 1.0
+        if not plain or y < 0:
+            y, factor, counter = draw_next(counter, y, actions, tables, redirects)
+        tau_x, f_x, nu = tau[x, VALUE], f[x, VALUE], tau[x, WEIGHT]
+        excess, slope = excess_and_slope(code, f_x)
+        to_tau = penalty * u * nu - f_x + ridge * (tau_x - centre)
+        if by_ratio:
+            to_tau -= excess
+            slope *= tau_x
+        to_u = penalty * (nu * tau_x + offset - 1.0 - u)
+        note(f, x, t)
+        if y >= 0:
+            weight = gamma * factor
+            to_tau += weight * f[y, VALUE]
+            note(f, y, t)
+            f[y, VALUE] += f[y, STEP] * weight * tau_x
+        f[x, VALUE] -= f[x, STEP] * (tau_x + slope)
+        if start_mass > 0.0:
+            z = draw(mix(counter), start_t, start_a, 0, start_t.size)
+            counter += _GOLDEN
+            note(f, z, t)
+            f[z, VALUE] = min(f[z, VALUE] + f[z, STEP] * start_mass, f_high)
+        if y >= 0:
+            f[y, VALUE] = min(max(f[y, VALUE], f_low), f_high)
+        f[x, VALUE] = min(max(f[x, VALUE], f_low), f_high)
+        note(tau, x, t)
+        tau[x, VALUE] = min(max(tau_x - tau[x, STEP] * to_tau, 0.0), tau[x, TOP])
+        u_sum += u
+        u = min(max(u + u_step * to_u, -u_top), u_top)
+    return counter, u, u_sum
+
+
+@kernel
+def sgd_tabular_self(counter, first, last, events, tables, redirects, starts, scalars, code, by_ratio,
+                     actions, tau, f, mass, f_low, f_high):  # type: ignore[no-untyped-def]  # fmt: skip
+    """The same for tau / N: N is kept exactly, its gradient needs a second, independent sample a step.
+
+    The weight of a cell is here its share of N, p(x) nu(x).
+    """
+    event_t, event_a, event_x, event_next = events
+    start_t, start_a, start_mass = starts
+    gamma = scalars[0]
+    n_events = event_t.size
+    plain = actions == 1 and redirects[0].size == 0
+    for step in range(first, last):
+        t = float(step)
+        e = draw(mix(counter), event_t, event_a, 0, n_events)
+        counter += _GOLDEN
+        x = np.int64(event_x[e])
+        y, factor = np.int64(event_next[e]), 1.0
+        if not plain or y < 0:
+            y, factor, counter = draw_next(counter, y, actions, tables, redirects)
+        e = draw(mix(counter), event_t, event_a, 0, n_events)
+        counter += _GOLDEN
+        other = np.int64(event_x[e])
+        beyond, factor_2 = np.int64(event_next[e]), 1.0
+        if not plain or beyond < 0:
+            beyond, factor_2, counter = draw_next(counter, beyond, actions, tables, redirects)
+        excess, slope = excess_and_slope(code, f[other, VALUE])
+        level = -f[other, VALUE] - (excess if by_ratio else 0.0)
+        if beyond >= 0:
+            level += gamma * factor_2 * f[beyond, VALUE]
+        level *= tau[other, VALUE] / mass
+        tau_x, f_x = tau[x, VALUE], f[x, VALUE]
+        excess, slope = excess_and_slope(code, f_x)
+        to_tau = -f_x - (excess if by_ratio else 0.0)
+        slope *= tau_x / mass if by_ratio else 1.0
+        note(f, x, t)
+        if y >= 0:
+            weight = gamma * factor
+            to_tau += weight * f[y, VALUE]
+            note(f, y, t)
+            f[y, VALUE] += f[y, STEP] * weight * tau_x / mass
+        f[x, VALUE] -= f[x, STEP] * (tau_x / mass + slope)
+        if start_mass > 0.0:
+            z = draw(mix(counter), start_t, start_a, 0, start_t.size)
+            counter += _GOLDEN
+            note(f, z, t)
+            f[z, VALUE] = min(f[z, VALUE] + f[z, STEP] * start_mass, f_high)
+        if y >= 0:
+            f[y, VALUE] = min(max(f[y, VALUE], f_low), f_high)
+        f[x, VALUE] = min(max(f[x, VALUE], f_low), f_high)
+        note(tau, x, t)
+        moved = min(max(tau_x - tau[x, STEP] * (to_tau - level) / mass, 0.0), tau[x, TOP])
+        tau[x, VALUE] = moved
+        mass = max(mass + tau[x, WEIGHT] * (moved - tau_x), 1e-3)
+    return counter, mass
+
+
+@kernel
+def finish_averages(t, values, sums, last):  # type: ignore[no-untyped-def]
+    """Bring all lazy sums up to step ``t``."""
+    for j in range(values.size):
+        sums[j] += values[j] * (t - last[j])
+        last[j] = t

@@ -1,0 +1,92 @@
+"""Tables from which the stochastic solvers draw (x, x', x0) in O(1), built once from the flow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.checks import Floats
+from lingendice.flow import Flow
+from lingendice.rows import row_of_entry
+
+Alias = tuple[Floats, NDArray[np.int32]]
+
+
+@dataclass(frozen=True, eq=False)
+class Sampler:
+    """Alias tables in the layout that the kernels read."""
+
+    events: tuple[Any, ...]
+    """(threshold, alias, cell, next): one event for each observed pair, each draw from a law, each end."""
+    tables: tuple[Any, ...]
+    redirects: tuple[Any, ...]
+    starts: tuple[Any, ...]
+    """(threshold, alias, total mass) of (1 - gamma) mu0."""
+    actions: int
+    probability: Floats
+    """Of every event."""
+
+
+def build_sampler(flow: Flow) -> Sampler:
+    """O(nnz) time and memory; nothing of the data is copied per sample."""
+    rows, p = flow.rows, flow.p
+    n_cells, n_states = p.size, flow.n_cells if flow.policy is None else flow.policy.shape[0]
+    counted = rows.weight * (p * rows.scale())[row_of_entry(rows.indptr)]
+    cells = [row_of_entry(rows.indptr)]
+    following = [np.asarray(rows.indices, dtype=np.int64)]
+    chance = [np.asarray(counted, dtype=float)]
+    ends = p.copy()
+    ends -= np.bincount(cells[0], counted, n_cells)
+    for k in range(rows.n_hubs):
+        share = p * rows.out[:, k]
+        ends -= share
+        some = np.flatnonzero(share > 0)
+        cells.append(some)
+        following.append(np.full(some.size, -2 - k))
+        chance.append(share[some])
+    some = np.flatnonzero(ends > 1e-12 * p)
+    cells.append(some)
+    following.append(np.full(some.size, -1))
+    chance.append(ends[some])
+    probability = np.concatenate(chance)
+    keep = probability > 0
+    events = (
+        *alias_table(probability[keep]),
+        np.concatenate(cells)[keep].astype(np.int32),
+        np.concatenate(following)[keep].astype(np.int32),
+    )
+    closes = flow._closes
+    seen = flow.seen if closes else np.zeros(0, dtype=np.bool_)
+    factor, restart = 0.0, np.ones(1)
+    if closes and not flow.absorb:
+        factor = flow._stay * float(flow._restart.sum())
+        restart = flow._restart
+    start_mass = float(flow.start.sum())
+    starts = (*alias_table(flow.start if start_mass > 0 else np.ones(1)), start_mass)
+    actions = 1 if flow.policy is None else flow.policy.shape[1]
+    policy = np.ones((n_states if actions > 1 else 1, actions)) if flow.policy is None else flow.policy
+    policy_t, policy_a = alias_rows(policy)
+    law_t, law_a = alias_rows(rows.law) if rows.n_hubs else (np.ones((1, 1)), np.zeros((1, 1), np.int32))
+    tables = (law_t, law_a, policy_t.ravel(), policy_a.ravel(), *alias_table(restart))
+    return Sampler(events, tables, (seen, factor), starts, actions, probability[keep])
+
+
+def alias_table(weight: Floats) -> Alias:
+    """Thresholds and aliases of one law."""
+    from lingendice.kernels.sampling import build_alias
+
+    threshold, alias = np.empty(weight.size), np.empty(weight.size, dtype=np.int32)
+    build_alias(np.ascontiguousarray(weight, dtype=float), threshold, alias)
+    return threshold, alias
+
+
+def alias_rows(table: Floats) -> Alias:
+    """One alias table a row, aliases counted from the start of the row."""
+    from lingendice.kernels.sampling import build_alias_rows
+
+    threshold, alias = np.empty(table.shape), np.empty(table.shape, dtype=np.int32)
+    build_alias_rows(np.ascontiguousarray(table, dtype=float), threshold, alias)
+    return threshold, alias

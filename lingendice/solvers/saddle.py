@@ -1,0 +1,56 @@
+"""What the solvers of the saddle point share: their outcome, with its certificate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lingendice.checks import Floats
+from lingendice.problem import Gap, RatioProblem
+from lingendice.solvers.iterate import Outcome, Step, Stop
+
+
+@dataclass
+class SaddleOutcome(Outcome):
+    """A point of the saddle problem and its primal-dual gap; ``law`` is the mass p tau over cells."""
+
+    w: Floats = field(default_factory=lambda: np.empty(0))
+    v: Floats = field(default_factory=lambda: np.empty(0))
+    u: float = 0.0
+    gap: Gap = field(default_factory=lambda: Gap(math.inf, -math.inf, "bound"))
+    trace: tuple[tuple[int, float], ...] = ()
+    """(steps, gap) at every checkpoint."""
+
+
+SaddleSolver = Generator[Step, "Stop | None", SaddleOutcome]
+
+
+def certified(
+    problem: RatioProblem, w: Floats, v: Floats, u: float, tol: float, method: str, n_iter: int
+) -> SaddleOutcome:
+    """Clean a point (w >= 0, N = 1 where self-normalised) and evaluate its gap."""
+    w = np.maximum(w, 0.0) if problem.bound is None else np.clip(w, 0.0, problem.bound)
+    if problem.self_normalised:
+        w = problem.rescaled(w)
+    if np.isfinite(w).all() and np.isfinite(v).all() and math.isfinite(u):
+        gap, v, u = problem.best_gap(w, v, u)
+    else:
+        gap = Gap(math.nan, math.nan, "bound")
+    mass = problem.mass(w)
+    return SaddleOutcome(
+        law=mass,
+        method=method,
+        reason="",
+        converged=gap.value <= tol,
+        n_iter=n_iter,
+        error=gap.value,
+        error_kind="bound",
+        residual=float(np.abs(problem.residual(w)).sum()),
+        w=w,
+        v=v,
+        u=u,
+        gap=gap,
+    )

@@ -1,0 +1,332 @@
+"""Primal-dual stochastic gradient: the paper's algorithm, with the step sizes of its analysis.
+
+Robust mirror-descent stochastic approximation (Nemirovski, Juditsky, Lan and Shapiro, 2009) in epochs of
+doubling length. Each block b of variables (tau, f, u) has a diagonal metric omega and, over its box, the
+squared radius R_b = max 1/2 |z - z'|^2. In the metric omega / (3 R_b) the whole set has radius 1, a
+stochastic gradient G satisfies E |G|^2 <= M^2 with M computed from the boxes and the data, and N steps of
+length sqrt(4/5) / (M sqrt(N)) from any start give, for the average point,
+
+    E gap <= 2 sqrt(5) M / sqrt(N) .
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lingendice.checks import Floats
+from lingendice.divergences import FDivergence, TotalVariation
+from lingendice.features import FeatureMap, MatrixFeatures, Tabular
+from lingendice.problem import RatioProblem
+from lingendice.sampler import Sampler, build_sampler
+from lingendice.solvers.iterate import Step
+from lingendice.solvers.saddle import SaddleOutcome, SaddleSolver, certified
+
+CHUNK_SECONDS = 0.1
+DEFAULT_DUAL_BOUND = 2.0
+"""|f| where the user gives no bound: inflow within a factor of two of the mass, for chi-square."""
+OPTIONS = {"batch": 1, "step_scale": 1.0, "first_epoch": 1024, "average": True}
+
+
+def bounded_for_sgd(problem: RatioProblem) -> RatioProblem:
+    """The problem with a bounded dual, well inside the domain of phi*."""
+    divergence = problem.divergence
+    if not isinstance(divergence, FDivergence) or divergence.name == "equality":
+        raise ValueError(
+            f'method="sgd" serves f-divergences, not {divergence.name}; use "convex" or "extragradient"'
+        )
+    limit = divergence.dual_limit
+    if isinstance(divergence, TotalVariation):
+        return problem
+    given = problem.dual_bound if problem.dual_bound is not None else problem.bound
+    bound = DEFAULT_DUAL_BOUND if given is None else given
+    if math.isfinite(limit):
+        bound = min(bound, 0.5 * limit)
+        if isinstance(problem.dual_features, MatrixFeatures):
+            bound = min(bound, 0.5 * limit / _largest_row(problem.dual_features))
+    return replace(problem, dual_bound=bound)
+
+
+def _largest_row(features: MatrixFeatures) -> float:
+    return float(np.asarray(abs(features.matrix).sum(axis=1)).max())
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Step lengths a unit of gradient (before division by sqrt(N)), and the constant of the bound."""
+
+    w: Floats
+    v: Floats
+    u: float
+    moment: float
+    """M: the gap after N steps is at most 2 sqrt(5) M / sqrt(N) in expectation."""
+    u_top: float
+
+    def bound(self, n_steps: int) -> float:
+        """The guarantee on the mean gap of the average of ``n_steps`` steps."""
+        return 2.0 * math.sqrt(5.0) * self.moment / math.sqrt(n_steps)
+
+
+def step_sizes(problem: RatioProblem) -> Steps:
+    """Constants of the analysis from the boxes, the features and the data. O(nnz + features)."""
+    flow, divergence = problem.flow, problem.divergence
+    assert isinstance(divergence, FDivergence)
+    p, gamma = flow.p, flow.gamma
+    arriving, starting = flow.push(p), flow.start
+    start_mass = float(starting.sum())
+    top, box = problem.upper, problem.dual_box
+    if not (np.isfinite(top).all() and np.isfinite(box).all()):
+        raise ValueError(
+            "the ratio is unbounded here; pass bound= (and check that the features reach all cells)"
+        )
+    u_top = max(1.0, problem.largest_mass - 1.0)
+    most_tau = problem.features.apply(top)
+    most_f = _most(problem.dual_features, box)
+    edge = np.minimum(most_f, 0.999 * divergence.dual_limit)
+    excess = np.maximum(divergence.excess(edge), divergence.excess(-most_f))
+    slope = np.maximum(np.abs(divergence.excess_slope(edge)), np.abs(divergence.excess_slope(-most_f)))
+    beyond = float(most_f.max()) * gamma
+    on_tau = most_f + beyond + problem.penalty * u_top * flow.mass_weight
+    if divergence.weighs_by_ratio:
+        on_tau = on_tau + excess
+        slope = slope * most_tau
+    if problem.ridge > 0:
+        on_tau = on_tau + problem.ridge * np.maximum(most_tau, problem.ridge_centre)
+    # Second moments of each coordinate; three parts of the gradient of f may meet in one of them.
+    square_w = _square(problem.features, p * on_tau**2)
+    carried = gamma * flow.push(p * most_tau**2)
+    square_v = 3.0 * (
+        _square(problem.dual_features, p * (most_tau + slope) ** 2)
+        + _square(problem.dual_features, carried)
+        + _square(problem.dual_features, start_mass * starting)
+    )
+    square_u = (problem.penalty * (float((flow.mass_weight * most_tau).max()) + 1.0 + u_top)) ** 2
+    usual_w = _metric(problem.features, p)
+    usual_v = _metric(problem.dual_features, p + arriving + starting)
+    radius_w = 0.5 * float(usual_w @ top**2)
+    radius_v = 0.5 * float(usual_v @ (2.0 * box) ** 2)
+    radius_u = 2.0 * u_top**2
+    moment = math.sqrt(
+        3.0 * radius_w * float((square_w / usual_w).sum())
+        + 3.0 * radius_v * float((square_v / usual_v).sum())
+        + 3.0 * radius_u * square_u
+    )
+    pace = math.sqrt(0.8) / moment
+    return Steps(
+        pace * 3.0 * radius_w / usual_w, pace * 3.0 * radius_v / usual_v, pace * 3.0 * radius_u, moment, u_top
+    )
+
+
+def _most(features: FeatureMap, box: Floats) -> Floats:
+    if isinstance(features, Tabular):
+        return box
+    return np.asarray(abs(features.matrix) @ box)  # type: ignore[attr-defined]
+
+
+def _square(features: FeatureMap, weight: Floats) -> Floats:
+    """sum_x weight(x) psi_j(x)^2."""
+    if isinstance(features, Tabular):
+        return weight
+    matrix = features.matrix  # type: ignore[attr-defined]
+    squared = matrix**2 if isinstance(matrix, np.ndarray) else matrix.multiply(matrix)
+    return np.asarray(squared.T @ weight).ravel()
+
+
+def _metric(features: FeatureMap, law: Floats) -> Floats:
+    """omega: the root of how often a coordinate is met, which makes M smallest among powers of it."""
+    met = _square(features, law)
+    return np.sqrt(np.maximum(met, 1e-12 * met.max()))
+
+
+# -- the solver ----------------------------------------------------------------------------------------
+
+
+class _State:
+    """Iterates and lazy sums of one run."""
+
+    def __init__(self, problem: RatioProblem, seed: int, start: tuple[Floats, Floats, float] | None) -> None:
+        w, v, u = start or (problem.start(), np.zeros(problem.dual_features.n_features), 0.0)
+        self.w = np.clip(w, 0.0, problem.upper)
+        self.v = np.clip(v, -problem.dual_box, problem.dual_top)
+        self.u = float(u)
+        self.counter = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
+        self.reset()
+
+    def reset(self) -> None:
+        self.w_sum, self.v_sum, self.u_sum = np.zeros_like(self.w), np.zeros_like(self.v), 0.0
+        self.w_last = np.zeros(self.w.size, dtype=np.int64)
+        self.v_last = np.zeros(self.v.size, dtype=np.int64)
+
+
+class _Runner:
+    """Calls the kernel that fits the features."""
+
+    def __init__(self, problem: RatioProblem, steps: Steps, batch: int, scale: float) -> None:
+        divergence = problem.divergence
+        assert isinstance(divergence, FDivergence)
+        self.problem, self.steps, self.scale, self.batch = problem, steps, scale, batch
+        self.sampler: Sampler = build_sampler(problem.flow)
+        self.code, self.by_ratio = divergence.code, divergence.weighs_by_ratio
+        self.top, self.box = problem.upper, problem.dual_box
+        kinds = {type(problem.features), type(problem.dual_features)}
+        self.tabular = kinds == {Tabular}
+        self.dense = kinds == {MatrixFeatures} and not (
+            problem.features.is_sparse or problem.dual_features.is_sparse  # type: ignore[attr-defined]
+        )
+        if batch > 1 and not self.dense:
+            raise ValueError(
+                "options['batch'] is served for dense features; tabular and sparse ones step singly"
+            )
+        if problem.self_normalised and not self.tabular:
+            raise ValueError(
+                'normalise="self" with method="sgd" is tabular; with features use "convex" or "extragradient"'
+            )
+        if not (self.tabular or self.dense):
+            self.psi, self.phi = _compressed(problem.features), _compressed(problem.dual_features)
+        self.mass = 1.0
+
+    def scalars(self, n_steps: int) -> tuple[float, ...]:
+        problem = self.problem
+        pace = self.scale / math.sqrt(n_steps)
+        return (
+            problem.flow.gamma, problem.penalty, problem.flow.mass_offset, problem.ridge,
+            problem.ridge_centre, self.steps.u * pace, self.steps.u_top,
+        )  # fmt: skip
+
+    def run(self, state: _State, first: int, last: int, n_steps: int) -> None:
+        """Steps ``first : last`` of an epoch of ``n_steps``."""
+        problem, sampler = self.problem, self.sampler
+        pace = self.scale / math.sqrt(n_steps)
+        w_step, v_step = self.steps.w * pace, self.steps.v * pace
+        source = (sampler.events, sampler.tables, sampler.redirects, sampler.starts)
+        kind = (self.scalars(n_steps), self.code, self.by_ratio, sampler.actions)
+        weight = problem.flow.mass_weight
+        if self.tabular:
+            self._run_tabular(state, first, last, source, kind, w_step, v_step)
+        elif self.dense:
+            from lingendice.kernels.sgd_linear import sgd_dense
+
+            state.counter, state.u, state.u_sum = sgd_dense(
+                np.uint64(state.counter), first, last, self.batch, *source, *kind,
+                problem.features.matrix, problem.dual_features.matrix, state.w, state.v, state.u,  # type: ignore[attr-defined]
+                state.w_sum, state.v_sum, state.u_sum, w_step, v_step, weight, self.top, self.box,
+            )  # fmt: skip
+        else:
+            from lingendice.kernels.sgd_linear import sgd_sparse
+
+            state.counter, state.u, state.u_sum = sgd_sparse(
+                np.uint64(state.counter), first, last, *source, *kind, self.psi, self.phi,
+                state.w, state.v, state.u, state.w_sum, state.v_sum, state.u_sum, state.w_last, state.v_last,
+                w_step, v_step, weight, self.top, self.box,
+            )  # fmt: skip
+
+    def _run_tabular(
+        self, state: _State, first: int, last: int, source: Any, kind: Any, w_step: Floats, v_step: Floats
+    ) -> None:
+        from lingendice.kernels.sgd_tabular import VALUE, pack, sgd_tabular, sgd_tabular_self
+
+        problem = self.problem
+        own = problem.self_normalised
+        if first == 0:
+            self.packed_w, self.packed_v = np.empty((state.w.size, 8)), np.empty((state.v.size, 4))
+            weight = problem.mass_row if own else problem.flow.mass_weight
+            pack(state.w, w_step, self.top, weight, self.packed_w)
+            pack(state.v, v_step, self.top, weight, self.packed_v)
+        common = (np.uint64(state.counter), first, last, *source, *kind, self.packed_w, self.packed_v)
+        low, high = -float(self.box[0]), float(problem.dual_top[0])
+        if own:
+            state.counter, self.mass = sgd_tabular_self(*common, self.mass, low, high)
+        else:
+            state.counter, state.u, state.u_sum = sgd_tabular(*common, state.u, state.u_sum, low, high)
+        state.w, state.v = self.packed_w[:, VALUE].copy(), self.packed_v[:, VALUE].copy()
+
+    def averages(self, state: _State, n_steps: int) -> tuple[Floats, Floats, float]:
+        """The average point of the first ``n_steps`` steps of the epoch."""
+        if self.tabular:
+            sums = [
+                packed[:, 1] + packed[:, 0] * (n_steps - packed[:, 2])
+                for packed in (self.packed_w, self.packed_v)
+            ]
+            return sums[0] / n_steps, sums[1] / n_steps, state.u_sum / n_steps
+        if not self.dense:
+            from lingendice.kernels.sgd_tabular import finish_averages
+
+            finish_averages(n_steps, state.w, state.w_sum, state.w_last)
+            finish_averages(n_steps, state.v, state.v_sum, state.v_last)
+        return state.w_sum / n_steps, state.v_sum / n_steps, state.u_sum / n_steps
+
+
+def _compressed(features: FeatureMap) -> tuple[Any, Any, Any]:
+    from scipy.sparse import csr_array
+
+    if isinstance(features, Tabular):
+        n = features.n_cells
+        return np.arange(n + 1, dtype=np.int64), np.arange(n, dtype=np.int32), np.ones(n)
+    matrix = csr_array(features.matrix)  # type: ignore[attr-defined]
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float64)
+
+
+def solve_sgd(
+    problem: RatioProblem,
+    tol: float,
+    seed: int,
+    options: dict[str, Any],
+    max_iter: int | None = None,
+    start: Any = None,
+) -> SaddleSolver:
+    """SGD in epochs of doubling length; the gap of each epoch's average is a checkpoint.
+
+    A tabular step costs O(1), about 30 ns; E gap falls as 1 / sqrt(steps). Use it for streams and for
+    problems that nothing else can hold; where a few thousand features fit, ``convex`` is far more exact.
+    """
+    steps = step_sizes(problem)
+    runner = _Runner(problem, steps, int(options["batch"]), float(options["step_scale"]))
+    state = _State(problem, seed, start)
+    if problem.self_normalised:
+        state.w = problem.rescaled(state.w)
+        runner.mass = float(problem.mass_row @ state.w)
+    best: SaddleOutcome | None = None
+    trace: list[tuple[int, float]] = []
+    n_iter, n_steps, chunk = 0, int(options["first_epoch"]), 1000
+    stopped = False
+    while not stopped:
+        if max_iter is not None and max_iter - n_iter < 3 * n_steps:
+            # The last epoch takes all that is left, so that a given max_iter always ends at the same point.
+            n_steps = max(1, max_iter - n_iter)
+        state.reset()
+        done = 0
+        while done < n_steps:
+            size = min(chunk, n_steps - done)
+            began = time.perf_counter()
+            runner.run(state, done, done + size, n_steps)
+            spent = time.perf_counter() - began
+            chunk = max(1000, min(int(size * CHUNK_SECONDS / max(spent, 1e-6)), 20 * size))
+            done += size
+            n_iter += size
+            if (yield Step(n_iter, _watched(state, best))) is not None:
+                stopped = True
+                break
+        point = runner.averages(state, done) if options["average"] else (state.w, state.v, state.u)
+        found = certified(problem, *point, tol, "sgd", n_iter)
+        trace.append((n_iter, found.gap.value))
+        # A stopped epoch is used only if it got somewhere; NaN never is.
+        if best is None or found.gap.value < best.gap.value:
+            best = found
+        if best.gap.value <= tol:
+            break
+        n_steps *= 2
+    assert best is not None
+    best.n_iter, best.trace = n_iter, tuple(trace)
+    best.history = tuple(gap for _, gap in trace)
+    return best
+
+
+def _watched(state: _State, best: SaddleOutcome | None) -> float:
+    """The error shown to the outer loop: NaN where an iterate is not finite."""
+    if not math.isfinite(float(state.w.sum()) + float(state.v.sum()) + state.u):
+        return math.nan
+    return math.inf if best is None else best.gap.value

@@ -1,0 +1,207 @@
+"""phi, phi*, their domains and gradients, and the metrics, against brute force and linear programs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from saddle_problems import F_DIVERGENCES, SMOOTH, chain_flow
+from scipy.optimize import linprog, minimize_scalar
+
+from lingendice.divergences import DIVERGENCES, MMD, Dudley, FDivergence, Wasserstein, read_divergence
+from lingendice.kernels.conjugates import excess_and_slope
+
+settings.register_profile("lingendice", deadline=None)
+settings.load_profile("lingendice")
+ratios = st.floats(1e-6, 1e3)
+duals = st.floats(-5.0, 5.0)
+
+
+def one(value):
+    return np.array([float(value)])
+
+
+def read(name) -> FDivergence:
+    return DIVERGENCES[name]()
+
+
+@pytest.mark.parametrize("name", F_DIVERGENCES)
+def test_normalised_at_one(name):
+    divergence = read(name)
+    assert divergence.phi(one(1.0))[0] == 0.0
+    assert divergence.slope(one(1.0))[0] == pytest.approx(0.0, abs=1e-15)
+    assert divergence.conjugate(one(0.0))[0] == 0.0
+    assert divergence.conjugate_slope(one(0.0))[0] == 1.0
+
+
+@pytest.mark.parametrize("name", F_DIVERGENCES)
+@given(t=ratios, y=duals)
+def test_fenchel_young(name, t, y):
+    divergence = read(name)
+    total = divergence.phi(one(t))[0] + divergence.conjugate(one(y))[0]
+    assert total >= t * y - 1e-9 * (1.0 + abs(t * y) + t)
+
+
+@pytest.mark.parametrize("name", F_DIVERGENCES)
+@given(t=st.floats(1e-3, 50.0))
+def test_fenchel_young_is_tight_at_the_slope(name, t):
+    divergence = read(name)
+    y = divergence.slope(one(t))
+    total = divergence.phi(one(t))[0] + divergence.conjugate(y)[0]
+    assert total == pytest.approx(t * y[0], abs=1e-10 * (1.0 + t + abs(t * y[0])))
+
+
+@pytest.mark.parametrize("name", F_DIVERGENCES)
+@settings(max_examples=25)
+@given(y=duals)
+def test_conjugate_is_the_maximum(name, y):
+    divergence = read(name)
+    if y > 0.9 * divergence.dual_limit:
+        assert y <= divergence.dual_limit or divergence.conjugate(one(y))[0] == np.inf
+        return
+    low = -10.0 if name in ("chi2", "weighted_l2") else 1e-12
+    found = minimize_scalar(
+        lambda t: divergence.phi(one(t))[0] - t * y,
+        bounds=(low, 3e3),
+        method="bounded",
+        options={"xatol": 1e-10},
+    )
+    # The maximum may sit at the lower end (total variation); compare values, with the ends looked at too.
+    ends = [divergence.phi(one(t))[0] - t * y for t in (low, 1.0)]
+    assert divergence.conjugate(one(y))[0] == pytest.approx(-min(found.fun, *ends), rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@given(y=st.floats(-3.0, 3.0))
+def test_gradients_of_the_excess(name, y):
+    divergence = read(name)
+    y = min(y, 0.6 * divergence.dual_limit)
+    h = 1e-5
+    slope = (divergence.excess(one(y + h)) - divergence.excess(one(y - h)))[0] / (2 * h)
+    bend = (divergence.excess_slope(one(y + h)) - divergence.excess_slope(one(y - h)))[0] / (2 * h)
+    assert divergence.excess_slope(one(y))[0] == pytest.approx(slope, rel=1e-6, abs=1e-8)
+    assert divergence.excess_curvature(one(y))[0] == pytest.approx(bend, rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@given(y=st.floats(-1e-3, 1e-3).filter(lambda y: abs(y) > 1e-9))
+def test_excess_keeps_its_digits_near_zero(name, y):
+    import mpmath
+
+    with mpmath.workdps(50):
+        m = mpmath.mpf(y)
+        exact = {
+            "chi2": m**2 / 4,
+            "weighted_l2": m**2 / 2,
+            "kl": mpmath.exp(m) - 1 - m,
+            "reverse_kl": -mpmath.log(1 - m) - m,
+            "jensen_shannon": -mpmath.log(2 - mpmath.exp(m)) - m,
+            "hellinger": m / (1 - m) - m,
+        }[name]
+        assert read(name).excess(one(y))[0] == pytest.approx(float(exact), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", F_DIVERGENCES)
+@given(y=st.floats(-3.0, 3.0))
+def test_kernel_agrees(name, y):
+    divergence = read(name)
+    y = min(y, 0.6 * divergence.dual_limit)
+    value, slope = excess_and_slope(divergence.code, y)
+    assert value == pytest.approx(divergence.excess(one(y))[0], rel=1e-9, abs=1e-15)
+    assert slope == pytest.approx(divergence.excess_slope(one(y))[0], rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("name", F_DIVERGENCES)
+@given(seed=st.integers(0, 10**6))
+def test_value_is_the_divergence(name, seed):
+    rng = np.random.default_rng(seed)
+    inflow, mass = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(6))
+    divergence = read(name)
+    free = np.full(6, np.inf)
+    weight = mass if divergence.weighs_by_ratio else np.full(6, 1 / 6)
+    direct = (
+        float(mass @ divergence.phi(inflow / mass))
+        if divergence.weighs_by_ratio
+        else float(0.5 * 6 * ((inflow - mass) ** 2).sum())
+    )
+    top = np.minimum(free, divergence.dual_limit)
+    assert divergence.value(inflow, mass, weight, -free, top) == pytest.approx(direct, rel=1e-9, abs=1e-12)
+
+
+# -- metrics --------------------------------------------------------------------------------------------
+
+
+def transport(residual, cost):
+    """W1 of the two parts of a balanced residual, as a transport program."""
+    n = residual.size
+    from_, to = np.maximum(residual, 0), np.maximum(-residual, 0)
+    rows = np.vstack([np.kron(np.eye(n), np.ones(n)), np.kron(np.ones(n), np.eye(n))])
+    return linprog(cost.ravel(), A_eq=rows, b_eq=np.concatenate([from_, to]), bounds=(0, None)).fun
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=15, deadline=None)
+def test_wasserstein_is_optimal_transport(seed):
+    rng = np.random.default_rng(seed)
+    flow = chain_flow(6)
+    at = rng.uniform(size=(6, 2))
+    cost = np.linalg.norm(at[:, None] - at[None], axis=2)
+    residual = rng.dirichlet(np.ones(6)) - rng.dirichlet(np.ones(6))
+    fitted = read_divergence(Wasserstein(metric=cost), flow)
+    assert fitted.distance(residual) == pytest.approx(transport(residual, cost), abs=1e-9)
+
+
+def test_wasserstein_on_a_path_graph_is_the_sum_of_flows():
+    flow = chain_flow(5)
+    path = np.diag(np.arange(1.0, 5.0), 1)
+    residual = np.array([0.3, -0.1, 0.2, -0.5, 0.1])
+    fitted = read_divergence(Wasserstein(graph=path), flow)
+    expected = (np.abs(np.cumsum(residual))[:-1] * np.arange(1.0, 5.0)).sum()
+    assert fitted.distance(residual) == pytest.approx(expected, abs=1e-9)
+
+
+@given(seed=st.integers(0, 10**6), name=st.sampled_from(["wasserstein", "dudley", "mmd"]))
+@settings(max_examples=20, deadline=None)
+def test_projected_duals_stay_below_the_metric(seed, name):
+    rng = np.random.default_rng(seed)
+    fitted = read_divergence(name, chain_flow(6))
+    residual = rng.dirichlet(np.ones(6)) - rng.dirichlet(np.ones(6))
+    f = fitted.project(10.0 * rng.standard_normal(6))
+    assert residual @ f <= fitted.distance(residual) + 1e-7
+
+
+def test_dudley_lies_between_nothing_and_its_two_parts():
+    flow = chain_flow(8)
+    rng = np.random.default_rng(3)
+    residual = rng.dirichlet(np.ones(8)) - rng.dirichlet(np.ones(8))
+    dudley = read_divergence(Dudley(), flow).distance(residual)
+    assert 0 < dudley <= min(np.abs(residual).sum(), read_divergence("wasserstein", flow).distance(residual))
+
+
+def test_mmd_witness_attains_the_distance():
+    flow = chain_flow(7)
+    rng = np.random.default_rng(1)
+    residual = rng.dirichlet(np.ones(7)) - rng.dirichlet(np.ones(7))
+    for bandwidth in ("median", "learned", 0.7):
+        fitted = read_divergence(MMD(points=rng.uniform(size=(7, 2)), bandwidth=bandwidth), flow)
+        witness = fitted.witness(residual) / fitted.distance(residual)
+        assert residual @ witness == pytest.approx(fitted.distance(residual))
+        assert np.allclose(fitted.root() @ fitted.root().T, fitted.kernel, atol=1e-10)
+
+
+def test_gradient_penalty_has_its_gradient():
+    flow = chain_flow(6)
+    fitted = read_divergence(Wasserstein(gradient_penalty=3.0), flow)
+    rng = np.random.default_rng(0)
+    f, direction = 4.0 * rng.standard_normal(6), rng.standard_normal(6)
+    h = 1e-6
+    slope = (fitted.penalty(f + h * direction)[0] - fitted.penalty(f - h * direction)[0]) / (2 * h)
+    assert fitted.penalty(f)[1] @ direction == pytest.approx(slope, rel=1e-6)
+
+
+def test_names_are_checked():
+    with pytest.raises(ValueError, match="one of chi2"):
+        read_divergence("tv", chain_flow(4))
+    with pytest.raises(ValueError, match="bandwidth"):
+        MMD(bandwidth="best")

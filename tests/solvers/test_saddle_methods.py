@@ -1,0 +1,201 @@
+"""Every method of the saddle point against the exact answer, and its own promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from saddle_problems import SMOOTH, chain_counts, chain_flow, exact_ratio, some_features
+
+from lingendice.divergences import Wasserstein
+from lingendice.problem import RatioProblem
+from lingendice.solvers.convex import solve_convex
+from lingendice.solvers.extragradient import solve_extragradient
+from lingendice.solvers.iterate import Controls, run
+from lingendice.solvers.sgd import OPTIONS, bounded_for_sgd, solve_sgd, step_sizes
+from lingendice.solvers.variance_reduced import solve_svrg
+
+TIGHT = 1e-10
+
+
+def solve(solver, **limits):
+    return run(solver, Controls(tol=TIGHT, **limits))
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+@pytest.mark.parametrize("normalise", ["penalty", "self"])
+@pytest.mark.parametrize("name", [*SMOOTH, "total_variation", "mmd"])
+def test_extragradient_reaches_the_exact_ratio(name, normalise, gamma):
+    problem = RatioProblem.build(chain_flow(12, gamma), divergence=name, normalise=normalise)
+    outcome = solve(solve_extragradient(problem, TIGHT), max_iter=40_000)
+    assert outcome.converged
+    assert np.abs(outcome.w - exact_ratio(chain_counts(12), gamma)).max() < 1e-6
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_svrg_reaches_the_exact_ratio(name, gamma):
+    problem = RatioProblem.build(chain_flow(12, gamma), divergence=name)
+    outcome = solve(solve_svrg(problem, TIGHT, seed=1), max_iter=2_000_000)
+    assert outcome.converged
+    assert np.abs(outcome.w - exact_ratio(chain_counts(12), gamma)).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    "method",
+    [lambda problem: solve_extragradient(problem, 1e-12), lambda problem: solve_svrg(problem, 1e-12, 0)],
+)
+def test_linear_convergence(method):
+    """log gap falls in proportion to the steps: the last four decades cost no more than thrice the share
+    of those before."""
+    problem = RatioProblem.build(chain_flow(20, 1.0, seed=2))
+    trace = run(method(problem), Controls(tol=1e-12, max_iter=10**6)).trace
+    steps = {level: next(n for n, gap in trace if gap <= level) for level in (1e-4, 1e-8, 1e-12)}
+    assert steps[1e-12] - steps[1e-8] <= 3 * max(steps[1e-8] - steps[1e-4], steps[1e-4])
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_methods_agree_on_linear_features(name):
+    flow = chain_flow(15, 0.95, seed=4)
+    problem = RatioProblem.build(flow, some_features(15, 4), some_features(15, 5, seed=9), name)
+    newton = solve(solve_convex(problem, TIGHT))
+    first_order = run(solve_extragradient(problem, 1e-4), Controls(tol=1e-4, max_iter=3000))
+    assert newton.converged
+    assert newton.gap.primal - 1e-9 <= first_order.gap.primal
+    assert first_order.gap.dual <= newton.gap.dual + 1e-9
+    assert first_order.gap.value < 3e-3
+
+
+def test_gradient_penalty_stands_in_for_the_metric():
+    """The tabular optimum is the same; with features a weight of 1 relaxes the constraint, from above."""
+    soft = Wasserstein(gradient_penalty=1.0)
+    tabular = RatioProblem.build(chain_flow(12), divergence=soft)
+    outcome = run(solve_extragradient(tabular, 1e-6), Controls(tol=1e-6, max_iter=3000))
+    assert np.abs(outcome.w - exact_ratio(chain_counts(12), 1.0)).max() < 1e-5
+    features = some_features(12, 3)
+    hard = solve(solve_convex(RatioProblem.build(chain_flow(12), features, None, "wasserstein"), TIGHT))
+    relaxed = RatioProblem.build(chain_flow(12), features, None, soft)
+    outcome = run(solve_extragradient(relaxed, 1e-5), Controls(tol=1e-5, max_iter=3000))
+    assert outcome.converged
+    assert hard.gap.primal <= outcome.gap.primal <= 1.3 * hard.gap.primal
+
+
+@pytest.mark.parametrize("bound", [1.0, 3.0])
+def test_a_bound_is_kept_and_the_gap_still_closes(bound):
+    problem = RatioProblem.build(chain_flow(12, 0.9), some_features(12, 4), None, "chi2", bound=bound)
+    outcome = solve(solve_convex(problem, TIGHT))
+    assert outcome.converged
+    assert outcome.w.max() <= bound
+    assert outcome.w.min() >= 0
+
+
+# -- stochastic gradient ---------------------------------------------------------------------------------
+
+
+def sgd(problem, seed=0, max_iter=20_000, **options):
+    problem = bounded_for_sgd(problem)
+    return problem, run(
+        solve_sgd(problem, TIGHT, seed, {**OPTIONS, **options}, max_iter),
+        Controls(tol=TIGHT, max_iter=max_iter),
+    )
+
+
+def some_problem(kind, normalise="penalty"):
+    flow = chain_flow(12, 0.9)
+    if kind == "tabular":
+        return RatioProblem.build(flow, normalise=normalise, bound=4.0, dual_bound=2.0)
+    features, dual = some_features(12, 3), some_features(12, 4, seed=5)
+    if kind == "sparse":
+        from scipy.sparse import csr_array
+
+        from lingendice.features import MatrixFeatures
+
+        features, dual = MatrixFeatures(csr_array(features.matrix)), MatrixFeatures(csr_array(dual.matrix))
+    return RatioProblem.build(flow, features, dual, bound=4.0, dual_bound=2.0)
+
+
+@pytest.mark.parametrize("kind", ["tabular", "dense", "sparse"])
+def test_sgd_is_reproducible_and_ends_at_max_iter(kind):
+    first, again, other = (sgd(some_problem(kind), seed)[1] for seed in (3, 3, 4))
+    assert first.n_iter == 20_000
+    assert np.array_equal(first.w, again.w)
+    assert np.array_equal(first.v, again.v)
+    assert not np.array_equal(first.w, other.w)
+
+
+def test_sparse_and_dense_features_take_the_same_steps():
+    dense, sparse = (sgd(some_problem(kind), average=False)[1] for kind in ("dense", "sparse"))
+    assert np.allclose(dense.w, sparse.w, rtol=1e-9)
+    assert np.allclose(dense.v, sparse.v, rtol=1e-7, atol=1e-12)
+
+
+def test_lazy_averages_equal_plain_ones():
+    """The sparse kernel sums lazily, the dense one each step: the averages must agree."""
+    dense, sparse = (sgd(some_problem(kind), max_iter=3000)[1] for kind in ("dense", "sparse"))
+    assert np.allclose(dense.w, sparse.w, rtol=1e-9)
+    assert np.allclose(dense.v, sparse.v, rtol=1e-7, atol=1e-10)
+
+
+def test_tabular_steps_equal_sparse_steps_over_the_identity():
+    from scipy.sparse import eye_array
+
+    from lingendice.features import MatrixFeatures
+
+    flow = chain_flow(12, 0.9)
+    one_hot = MatrixFeatures(eye_array(12, format="csr"))
+    tabular = RatioProblem.build(flow, bound=4.0, dual_bound=2.0)
+    sparse = RatioProblem.build(flow, one_hot, one_hot, bound=4.0, dual_bound=2.0)
+    first, second = (sgd(problem, max_iter=5000)[1] for problem in (tabular, sparse))
+    assert np.allclose(first.w, second.w, rtol=1e-9)
+    assert np.allclose(first.v, second.v, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["tabular", "dense"])
+def test_mean_gap_stays_below_the_bound(kind):
+    gaps = []
+    for seed in range(8):
+        problem, outcome = sgd(some_problem(kind), seed, max_iter=30_000)
+        gaps.append([gap for _, gap in outcome.trace])
+    steps = step_sizes(problem)
+    lengths = np.diff([0, *(n for n, _ in outcome.trace)])
+    assert (np.mean(gaps, axis=0) <= [steps.bound(int(n)) for n in lengths]).all()
+
+
+@pytest.mark.slow
+def test_slope_over_four_decades():
+    problem, _ = sgd(some_problem("tabular"), max_iter=1000)
+    lengths = 10 ** np.arange(3, 8)
+    mean = []
+    for length in lengths:
+        gaps = [
+            sgd(some_problem("tabular"), seed, int(length), first_epoch=int(length))[1].gap.value
+            for seed in range(5)
+        ]
+        mean.append(np.mean(gaps))
+        assert mean[-1] <= step_sizes(problem).bound(int(length))
+    assert np.polyfit(np.log10(lengths), np.log10(mean), 1)[0] <= -0.4
+
+
+def test_minibatches_lower_the_noise():
+    spread = {}
+    for batch in (1, 64):
+        last = [sgd(some_problem("dense"), seed, 2000, batch=batch, average=False)[1].w for seed in range(6)]
+        spread[batch] = np.std(last, axis=0).mean()
+    assert spread[64] < 0.5 * spread[1]
+
+
+def test_self_normalised_sgd_nears_the_ratio():
+    _, outcome = sgd(some_problem("tabular", "self"), max_iter=400_000)
+    assert np.abs(outcome.w - exact_ratio(chain_counts(12), 0.9)).max() < 0.15
+    assert outcome.gap.value < 0.1
+
+
+def test_methods_refuse_what_they_do_not_serve():
+    flow = chain_flow(6)
+    with pytest.raises(ValueError, match="constrained dual"):
+        next(solve_extragradient(RatioProblem.build(flow, divergence="dudley"), TIGHT))
+    with pytest.raises(ValueError, match="smooth excess"):
+        next(solve_svrg(RatioProblem.build(flow, divergence="total_variation"), TIGHT, 0))
+    with pytest.raises(ValueError, match="f-divergences"):
+        bounded_for_sgd(RatioProblem.build(flow, divergence="mmd"))
+    with pytest.raises(ValueError, match="batch"):
+        sgd(some_problem("tabular"), batch=4)
