@@ -91,9 +91,9 @@ def residual(indptr, sources, weights, row_factor, base, loops, x, y, first, las
     return size, low, high
 
 
-# A block whose least change over this many passes is hardly below that of as many before has stalled.
+# A block whose largest change over this many passes is hardly below that of as many before has stalled.
 WINDOW = 200
-STALLED = 0.998
+STALLED = 0.9999
 
 
 @fused_kernel
@@ -109,7 +109,7 @@ def solve_blocks(
     is rescaled after every pass so that the block's total balance holds: this removes the slow mode
     that a nearly closed block has. The call ends after about ``work`` entries and returns the next
     block to do; an unfinished block goes on from its present x. ``state`` is [scale of the unfinished
-    block or 0, entries handled so far, least change in this window of passes, in the last one, passes].
+    block or 0, entries handled so far, largest change in this window of passes, in the last one, passes].
     """
     epsilon = 2.220446049250313e-16
     row_end = indptr[1:]
@@ -128,24 +128,35 @@ def solve_blocks(
         scale = state[0]
         if scale == 0.0:
             scale = 1.0
-            state[2] = state[3] = np.inf
+            state[2] = 0.0
+            state[3] = np.inf
             state[4] = 0.0
         finished = False
+        before = np.empty(last - first)
         while not finished and done < work:
+            # A block that is slow may be going round in circles: every other pass then meets it halfway.
+            halfway = state[3] < np.inf and state[4] % 2.0 == 1.0
+            if halfway:
+                before[:] = x[first:last]
             change, _, lost, mass = sweep(
                 split, row_end, sources, weights, f, inflow, scale, c, loss, x, y, first, last
             )
             done += passing
+            if halfway:
+                for row in range(first, last):
+                    x[row] = 0.5 * (x[row] + before[row - first])
+                    y[row] = c[row] * x[row]
+                lost = 0.5 * (lost + scale * supply) if supply > 0.0 else lost
             if supply > 0.0 and lost > 0.0:
                 change += abs(lost / supply - scale) * supply
                 scale = lost / supply
             finished = change <= max(tolerance * (last - first) * scale, 2.0 * epsilon * mass)
-            state[2] = min(state[2], change)
+            state[2] = max(state[2], change)
             state[4] += 1.0
             if state[4] == WINDOW:
                 finished = finished or state[2] > STALLED * state[3]
                 state[3] = state[2]
-                state[2] = np.inf
+                state[2] = 0.0
                 state[4] = 0.0
         if finished:
             for row in range(first, last):

@@ -116,10 +116,11 @@ def scatter_rows(indptr, indices, data, label, first, last, out_indptr, sources,
 
 
 @kernel
-def split_blocks(indptr, sources, weights, block_of, first, last, split, inside):
-    """Put the entries that come from the row's own block last, and weigh them.
+def split_blocks(indptr, sources, weights, block_of, first, last, split, outside):
+    """Put the entries that come from the row's own block last, and weigh the others.
 
-    ``split[row]`` becomes the place of the first of them; ``inside[source]`` gains their weight.
+    ``split[row]`` becomes the place of the first of them; ``outside[source]`` gains the weight that its
+    source sends to other blocks.
     """
     weighted = weights.size > 0
     for row in range(first, last):
@@ -132,13 +133,12 @@ def split_blocks(indptr, sources, weights, block_of, first, last, split, inside)
                 place -= 1
                 sources[entry] = sources[place]
                 sources[place] = source
-                weight = 1.0
                 if weighted:
                     weight = weights[entry]
                     weights[entry] = weights[place]
                     weights[place] = weight
-                inside[source] += weight
             else:
+                outside[source] += weights[entry] if weighted else 1.0
                 entry += 1
         split[row] = place
 

@@ -268,7 +268,7 @@ class _LawSolver:
         self.system = system
         self.c = system.sorted(self.gamma * self.arrays.share)
         self.f = 1.0 / (1.0 - self.c * system.loops)
-        self.loss = system.sorted(1.0 - self.gamma * self.arrays.keep)
+        self.loss = system.sorted((1.0 - self.gamma) + self.gamma * (1.0 - self.arrays.keep))
         self.inflows = [system.sorted(law) for law in self.laws]
 
     def run(self, target: float) -> DiscountedResult:
@@ -331,7 +331,7 @@ class _LawSolver:
             x = self.parts[part]
             g = self.f * self.inflows[part]
             self.sweeps += self.blocks.solve(
-                self.f, g, self.c, x, goal * x.sum() / x.size, self.max_sweeps - self.sweeps
+                self.f, g, self.c, self.loss, x, goal * x.sum() / x.size, self.max_sweeps - self.sweeps
             )
 
     def _solve_whole(self, part: int, goal: float) -> None:

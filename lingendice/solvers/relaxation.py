@@ -112,32 +112,34 @@ class Blocks:
     system: PullSystem
     start: IntArray  # first row of each component, and the number of rows
     split: IntArray  # in each row, where the entries from its own component begin
-    inside: FloatArray  # weight that each source sends within its component, self-loops left out
+    outside: FloatArray  # weight that each source sends to other components
 
     @classmethod
     def of(cls, system: PullSystem, start: IntArray) -> Blocks:
         """Sort the entries of each row of ``system`` in place: other components first."""
         block_of = np.repeat(np.arange(start.size - 1), np.diff(start))
         split = np.empty(system.size, np.int64)
-        inside = np.zeros(system.size)
+        outside = np.zeros(system.size)
         for first, last in row_ranges(system.indptr, 0, system.size):
             if system.should_stop():
                 raise Stopped
             sparse.split_blocks(
-                system.indptr, system.sources, system.weights, block_of, first, last, split, inside
+                system.indptr, system.sources, system.weights, block_of, first, last, split, outside
             )
-        return cls(system, start, split, inside)
+        return cls(system, start, split, outside)
 
     def solve(
-        self, f: FloatArray, g: FloatArray, c: FloatArray, x: FloatArray, tolerance: float, max_passes: float
-    ) -> float:
+        self, f: FloatArray, g: FloatArray, c: FloatArray, loss: FloatArray, x: FloatArray,
+        tolerance: float, max_passes: float,
+    ) -> float:  # fmt: skip
         """Solve to an L1 residual of ``tolerance * rows`` in each component; returns passes done.
 
-        ``x`` is the starting point and is overwritten. Passes count all entries; beyond
-        ``max_passes`` of them the solve ends where it is.
+        ``loss`` is what leaves each row along no edge. ``x`` is the starting point and is overwritten.
+        Passes count all entries; beyond ``max_passes`` of them the solve ends where it is.
         """
         system = self.system
-        loss = 1.0 - c * (self.inside + system.loops)
+        # What leaves a component, as a sum: a difference from 1 would lose it where next to nothing leaves.
+        loss = loss + c * self.outside
         y = c * x
         inflow = np.empty_like(x)
         entries = np.diff(system.indptr[self.start])
