@@ -52,7 +52,7 @@ class Record:
         self.rows[name] = {
             "goal": f">= {goal:g} x {fastest}",
             "measured": f"{ratio:.2f} x",
-            "met": ratio >= goal,
+            "met": bool(ratio >= goal),
             "seconds": {"lingendice": mine, **medians},
             "note": note,
         }
@@ -74,7 +74,7 @@ class Record:
         self.rows[name] = {
             "goal": f"<= {at_most:g} {unit}",
             "measured": f"{value:.3g} {unit}",
-            "met": value <= at_most,
+            "met": bool(value <= at_most),
             "seconds": {},
             "note": note,
         }

@@ -69,8 +69,11 @@ FIRST_SOLVES = {
         "lg.solve(c, policy=[[1, 0], [0, 1]])"
     ),
     "sparse graph of 5,000": (
-        "from scipy import sparse; P = sparse.random(5000, 5000, 0.002, 'csr', random_state=0); "
-        "P = sparse.csr_array(P + sparse.eye(5000)); lg.solve(P, 0.85); lg.solve(P)"
+        "from scipy import sparse; rng = np.random.default_rng(0); "
+        "i, j = rng.integers(5000, size=(2, 50_000)); "
+        "P = sparse.csr_array((rng.random(50_000), (i, j)), shape=(5000, 5000)); "
+        "P = P + sparse.eye_array(5000, k=1); "
+        "lg.solve(sparse.csr_array(P), 0.85); lg.solve(sparse.csr_array(P), leak='restart')"
     ),
 }
 
