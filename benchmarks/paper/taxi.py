@@ -50,8 +50,10 @@ METHODS = (
     "DualDICE",
     "GradientDICE",
 )
-NOT_DRAWN = {"IPS, behaviour known", "IPS, cloned"}
-"""Without a ridge they fall into spurious traps at gamma = 1, and would stretch the axis."""
+DRAWN = [
+    method for method in METHODS if method not in {"IPS, behaviour known", "IPS, cloned", "GradientDICE"}
+]
+"""IPS without a ridge falls into spurious traps at gamma = 1; GradientDICE is run on the smallest logs alone."""
 Setting = tuple[int, int, float, float]
 
 
@@ -183,9 +185,9 @@ def draw(done: list[dict[str, Any]], name: str) -> None:
         fixed = {key: value for key, value in {**centre, **other}.items() if key != axis}
         rows = [row for row in done if all(row[key] == value for key, value in fixed.items())]
         places = {value: place for place, value in enumerate(sorted({row[axis] for row in rows}))}
-        for place, method in enumerate(METHODS):
+        for place, method in enumerate(DRAWN):
             seen = [row for row in rows if "ln_mse" in row["methods"].get(method, {})]
-            if seen and method not in NOT_DRAWN:
+            if seen:
                 x = [places[row[axis]] for row in seen]
                 cells = [row["methods"][method] for row in seen]
                 y, spread = [cell["ln_mse"] for cell in cells], [cell["ln_mse_se"] for cell in cells]
