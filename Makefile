@@ -43,6 +43,8 @@ bench: $(VENV)/.dev
 paper: $(VENV)/.dev
 	$(BIN)/python benchmarks/paper/taxi.py
 	$(BIN)/python benchmarks/paper/pagerank.py
+	$(BIN)/python benchmarks/paper/taxi_default.py
+	$(BIN)/python benchmarks/paper/pagerank_smoothing.py
 
 paper-quick: $(VENV)/.dev
 	$(BIN)/python benchmarks/paper/taxi.py --quick

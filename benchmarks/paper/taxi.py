@@ -53,7 +53,7 @@ METHODS = (
 DRAWN = [
     method for method in METHODS if method not in {"IPS, behaviour known", "IPS, cloned", "GradientDICE"}
 ]
-"""IPS without a ridge falls into spurious traps at gamma = 1; GradientDICE is run on the smallest logs alone."""
+"""IPS without a ridge falls into spurious traps at gamma = 1; GradientDICE runs on the smallest logs only."""
 Setting = tuple[int, int, float, float]
 
 
