@@ -61,7 +61,7 @@ def load_citations(
         Where ``cora.cites`` or ``citeseer.cites`` lies.
     direction
         ``"cited_to_citing"`` walks from a paper to those that cite it, ``"citing_to_cited"`` along
-        its references. Either way over a thousand papers are dangling: give ``solve`` a ``restart``.
+        its references. Either way hundreds of papers are dangling: give ``solve`` a ``restart``.
 
     Examples
     --------
