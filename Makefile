@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
 
-.PHONY: help demo test bench lint docs clean
+.PHONY: help demo test bench paper paper-quick lint docs clean
 
 help:
 	@echo "make demo    simulate taxi logs, estimate a policy's value from them, draw a picture"
 	@echo "make test    run the test suite"
 	@echo "make bench   run the benchmarks"
+	@echo "make paper   run the paper's tabular experiments in full; make paper-quick: a part, in minutes"
 	@echo "make lint    check style, types and the direction of imports"
 	@echo "make docs    build the documentation into site/"
 	@echo "make clean   remove the virtual environment and everything built"
@@ -37,6 +38,17 @@ test: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest benchmarks --benchmark-enable $(PYTEST_ARGS)
+
+# Citation graphs come from LINGENDICE_DATA or ../shared where present, else by download.
+paper: $(VENV)/.dev
+	$(BIN)/python benchmarks/paper/taxi.py
+	$(BIN)/python benchmarks/paper/pagerank.py
+	$(BIN)/python benchmarks/paper/taxi_default.py
+	$(BIN)/python benchmarks/paper/pagerank_smoothing.py
+
+paper-quick: $(VENV)/.dev
+	$(BIN)/python benchmarks/paper/taxi.py --quick
+	$(BIN)/python benchmarks/paper/pagerank.py --quick
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

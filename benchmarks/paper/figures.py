@@ -1,0 +1,58 @@
+"""One style for the figures of the paper scripts: colours that colour-blind readers can tell apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from reporting import HERE
+
+FIGURES = HERE / "figures"
+
+# Okabe and Ito's palette, told apart by markers too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#A6761D")
+MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">", "*")
+
+
+def new_figure(n_panels: int, width: float = 4.0, height: float = 3.9) -> tuple[Figure, list[Any]]:
+    """A row of panels and their axes."""
+    figure = Figure(figsize=(width * n_panels, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = list(figure.subplots(1, n_panels, squeeze=False)[0])
+    for one in axes:
+        one.grid(alpha=0.25, linewidth=0.6)
+        one.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def draw_line(axes: Any, place: int, label: str, x: Any, y: Any, spread: Any = None) -> None:
+    """One method's curve, its look decided by its place in the list of methods."""
+    look = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+    axes.errorbar(x, y, yerr=spread, label=label, markersize=4.5, linewidth=1.4, capsize=2, **look)
+
+
+def draw_bound(axes: Any, x: Any, y: Any, label: str = "efficiency bound") -> None:
+    """The bound no regular estimator beats for long logs."""
+    axes.plot(x, y, color="black", linestyle="--", linewidth=1.2, label=label)
+
+
+def finish(figure: Figure, axes: list[Any], name: str) -> list[Path]:
+    """Put one legend below the panels and write NAME.png and NAME.svg."""
+    shown: dict[str, Any] = {}
+    for one in axes:
+        handles, labels = one.get_legend_handles_labels()
+        for handle, label in zip(handles, labels, strict=True):
+            shown.setdefault(label, handle)
+    figure.legend(
+        shown.values(), shown.keys(), loc="outside lower center", ncols=6, frameon=False, fontsize=9
+    )
+    FIGURES.mkdir(exist_ok=True)
+    paths = [FIGURES / f"{name}.{kind}" for kind in ("png", "svg")]
+    # Fixed salt and no date: the same results give the same file.
+    with rc_context({"svg.hashsalt": name}):
+        figure.savefig(paths[0], dpi=110)
+        figure.savefig(paths[1], metadata={"Date": None})
+    return paths
