@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Classes(NamedTuple):
     """Strongly connected components of a chain over ``n`` nodes."""
 
-    component: NDArray[np.int64]
+    component: NDArray[Any]
     """The component of every node."""
     recurrent: tuple[NDArray[np.int64], ...]
     """Nodes of each closed component, in order of their first node."""
@@ -72,7 +72,8 @@ def find_classes(rates: csr_array) -> Classes:
     from lingendice.kernels.graph import closed_components, strong_components
 
     indptr, indices = _pattern(rates)
-    n_components, component = strong_components(indptr, indices)
+    component = np.zeros(rates.shape[0], dtype=np.int32 if rates.shape[0] < 2**30 else np.int64)
+    n_components = strong_components(indptr, indices, component)
     if n_components == 1:
         return Classes(component, (np.arange(rates.shape[0]),))
     closed = closed_components(indptr, indices, component, n_components)

@@ -168,7 +168,7 @@ class Counts:
         from lingendice.matrices import read_matrix
 
         read = read_matrix(matrix, weight=weight, copy=copy)
-        return cls(
+        counts = cls(
             n_states=read.indptr.size - 1,
             n_actions=None,
             indptr=read.indptr,
@@ -177,6 +177,8 @@ class Counts:
             state_labels=read.labels,
             has_sample_size=read.has_sample_size,
         )
+        counts.__dict__["cell_count"] = read_only(read.totals)  # known already: spare a pass
+        return counts
 
     # -- sizes and sums -----------------------------------------------------------------------
 

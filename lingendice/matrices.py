@@ -20,6 +20,8 @@ class ReadMatrix(NamedTuple):
     indices: NDArray[Any]
     data: NDArray[Any]
     labels: Labels | None
+    totals: NDArray[Any]
+    """Sum of each row."""
     has_sample_size: bool
 
 
@@ -80,7 +82,8 @@ def _finish(compressed: Any, labels: Labels | None, copy: bool) -> ReadMatrix:
     small = compressed.shape[0] < 2**31 - 1
     indices = indices.astype(np.int32 if small else np.int64, copy=copy)
     indptr = compressed.indptr.astype(np.int64, copy=copy)
-    return ReadMatrix(indptr, indices, data, labels, not is_row_stochastic(data, row_sums(indptr, data)))
+    totals = row_sums(indptr, data)
+    return ReadMatrix(indptr, indices, data, labels, totals, not is_row_stochastic(data, totals))
 
 
 def _require_square(shape: tuple[int, ...]) -> None:

@@ -63,7 +63,9 @@ class FlowChain(NamedTuple):
         """The counted part of P as a SciPy sparse array."""
         from scipy.sparse import csr_array
 
-        data = self.weight * np.repeat(self.scale(), np.diff(self.indptr))
+        scale = self.scale()
+        # Rows that are probabilities already are kept as they are, to the bit.
+        data = self.weight if np.all(scale == 1.0) else self.weight * np.repeat(scale, np.diff(self.indptr))
         return csr_array((data, self.indices, self.indptr), shape=(self.n, self.n))
 
     def push(self, law: Floats) -> Floats:

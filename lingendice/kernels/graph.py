@@ -38,17 +38,18 @@ def cycle_divisor(indptr, indices):
 
 
 @kernel
-def strong_components(indptr, indices):  # type: ignore[no-untyped-def]
-    """Strongly connected components: their number, and the component of every node. O(n + nnz).
+def strong_components(indptr, indices, rank):  # type: ignore[no-untyped-def]
+    """Strongly connected components: their number; ``rank`` becomes the component of every node. O(n + nnz).
 
     Pearce's one-array form of Tarjan's search, without recursion. Components are numbered in the order
-    in which they are completed: an edge never leads to a component of a higher number.
+    in which they are completed: an edge never leads to a component of a higher number. ``rank`` holds
+    zeros at first, of an integer type that can hold twice the number of nodes.
     """
     n = indptr.size - 1
-    rank = np.zeros(n, dtype=np.int64)  # 0: not seen; 1 .. n: being searched; beyond n: done
+    # In rank, 0: not seen; 1 .. n: being searched; beyond n: done.
     edge = indptr[:-1].copy()
-    path = np.empty(n, dtype=np.int64)
-    waiting = np.empty(n, dtype=np.int64)
+    path = np.empty(n, dtype=rank.dtype)
+    waiting = np.empty(n, dtype=rank.dtype)
     is_root = np.ones(n, dtype=np.bool_)
     n_waiting = 0
     next_rank = 1
@@ -89,7 +90,9 @@ def strong_components(indptr, indices):  # type: ignore[no-untyped-def]
                 next_rank -= 1
             rank[node] = done
             count += 1
-    return count, 2 * n - rank
+    for node in range(n):
+        rank[node] = 2 * n - rank[node]
+    return count
 
 
 @kernel

@@ -15,9 +15,9 @@ from lingendice.kernels.jit import fused_kernel, kernel
 
 @fused_kernel
 def row_sums(indptr, data, first, last, sums):
-    """Sum of the entries of each row of a range."""
+    """Sum of the entries of each row of a range, whole numbers exactly."""
     for row in range(first, last):
-        total = 0.0
+        total = data.dtype.type(0)
         for entry in range(indptr[row], indptr[row + 1]):
             total += data[entry]
         sums[row] = total

@@ -293,6 +293,9 @@ class Run:
         if label is None:
             return False
         self.level.use_blocks(label, count, gap=True)
+        # The rate of sweeps says nothing of that of cycles, nor does the law they left off at help.
+        self.rate, self.error = 1.0, np.inf
+        self.y[:] = 1.0 / self.level.size
         return True
 
     def verify(self) -> bool:
@@ -305,11 +308,14 @@ class Run:
         if self.level.size <= DENSE_LIMIT:
             self.solve_densely()
             return True
+        # Sweeps first: where they settle and the check over clusters agrees, blocks need not be looked for.
+        if self.settled or (self.blocks is None and self.sweep_until(4 * PROBE, PATIENCE) and self.verify()):
+            return True
         if self.use_gap():
             self.method = "blocks"
             settled = self.cycle_until(BEHIND_GAP, max_cycles, give_up=0.7)
         else:
-            settled = self.settled or self.sweep_until(10 * PATIENCE, PATIENCE)
+            settled = self.sweep_until(10 * PATIENCE, PATIENCE)
         if settled and self.verify():
             return True
         self.method, self.level.gap = "multilevel", False
@@ -373,9 +379,9 @@ def plan(
     be slow. The work is not lost: hand the plan to ``solve_stationary``. Raises ``Stopped`` if told to stop.
     """
     run = _begin(indptr, indices, data, tol, threads, should_stop, on_step)
-    if run.use_gap():
+    run.settled = run.sweep_until(4 * PROBE, PATIENCE) and run.verify()
+    if not run.settled and run.use_gap():
         return Plan("aggregation", run.rate, np.inf, run.blocks[1] if run.blocks else 1, run)
-    run.settled = run.sweep_until(4 * PROBE, PATIENCE)
     predicted = 0.0 if run.settled else run.foreseen()
     return Plan("sweeps" if predicted <= PATIENCE else "direct", run.rate, predicted, 1, run)
 
