@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from lingendice.checks import Floats
 from lingendice.counts import Counts
+from lingendice.rows import scale_rows
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -63,9 +64,7 @@ class FlowChain(NamedTuple):
         """The counted part of P as a SciPy sparse array."""
         from scipy.sparse import csr_array
 
-        scale = self.scale()
-        # Rows that are probabilities already are kept as they are, to the bit.
-        data = self.weight if np.all(scale == 1.0) else self.weight * np.repeat(scale, np.diff(self.indptr))
+        data = scale_rows(self.indptr, self.weight, self.scale())
         return csr_array((data, self.indices, self.indptr), shape=(self.n, self.n))
 
     def push(self, law: Floats) -> Floats:

@@ -25,6 +25,17 @@ def row_sums(indptr: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
     return sums
 
 
+def scale_rows(indptr: NDArray[np.int64], values: NDArray[Any], scale: NDArray[np.float64]) -> Any:
+    """Each entry times the scale of its row."""
+    if values.size > FEW_ENTRIES and values.dtype in (np.int64, np.float64):
+        from lingendice.kernels import sparse
+
+        scaled = np.empty(values.size)
+        sparse.scale_rows(indptr, np.ascontiguousarray(values), scale, scaled)
+        return scaled
+    return values * np.repeat(scale, np.diff(indptr))
+
+
 def row_of_entry(indptr: NDArray[np.int64]) -> NDArray[np.int64]:
     """The row that each entry belongs to."""
     return np.repeat(np.arange(indptr.size - 1), np.diff(indptr))

@@ -24,6 +24,15 @@ def row_sums(indptr, data, first, last, sums):
 
 
 @kernel
+def scale_rows(indptr, data, scale, scaled):
+    """Each entry times the scale of its row."""
+    for row in range(indptr.size - 1):
+        factor = scale[row]
+        for entry in range(indptr[row], indptr[row + 1]):
+            scaled[entry] = data[entry] * factor
+
+
+@kernel
 def rows_are_uniform(indptr, data, first, last):
     """Whether in each row of a range all entries are equal and positive."""
     for row in range(first, last):
