@@ -167,26 +167,16 @@ def solve(
             solution = solve_small(data, gamma, tol, started)
             if solution is not None:
                 return solution
-    require_choice("method", method, METHODS)
-    require_number("seed", seed)
-    linear = LinearChoices(
-        features,
-        dual_features,
-        divergence,
-        penalty,
-        normalise,
-        bound,
-        ridge,
-        method,
-        seed,
-        warm_start,
-        options,
-    )
-    if not linear.is_asked:
-        _refuse_unavailable(divergence, penalty, normalise, warm_start)
     if device != "cpu":
         raise NotAvailableYet(f"device={device!r}", 'use device="cpu"')
-    on_interrupt = _read_options(options, linear.is_asked)
+    linear = LinearChoices(
+        features, dual_features, divergence, penalty, normalise, bound, ridge, method, seed, warm_start,
+        options,
+    )  # fmt: skip
+    choices = Choices(
+        require_gamma(gamma), policy, behaviour, reward, initial, ratio, leak, restart, unseen, terminal,
+        clone, smoothing,
+    )  # fmt: skip
     controls = Controls(
         tol=_positive("tol", tol),
         max_iter=None if max_iter is None else int(_positive("max_iter", max_iter)),
@@ -195,32 +185,38 @@ def solve(
         progress=progress,
         started=started,
     )
+    return _dispatch(data, choices, linear, controls, _reward_range(reward_range))
+
+
+def _dispatch(
+    data: Any,
+    choices: Choices,
+    linear: LinearChoices,
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+) -> Solution:
+    """Send checked arguments to the exact, the regularised or the saddle-point solvers."""
+    method = require_choice("method", linear.method, METHODS)
+    require_number("seed", linear.seed)
+    if not linear.is_asked:
+        _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
+    on_interrupt = _read_options(linear.options, linear.is_asked)
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
-    exact = policy is None or leak != "restart" or method != "auto" or linear.is_asked or linear.is_special
-    strength = _ridge_strength(ridge, exact)
-    if clone is None and not exact and behaviour is None and unseen == "auto" and ratio != "state_action":
-        clone = "auto"
-    choices = Choices(
-        gamma=require_gamma(gamma),
-        policy=policy,
-        behaviour=behaviour,
-        reward=reward,
-        initial=initial,
-        ratio=ratio,
-        leak=leak,
-        restart=restart,
-        unseen=unseen,
-        terminal=terminal,
-        clone=clone,
-        smoothing=smoothing,
+    plain_leak = choices.leak == "restart"
+    exact = (
+        choices.policy is None or not plain_leak or method != "auto" or linear.is_asked or linear.is_special
     )
-    bounds = _reward_range(reward_range)
+    strength = _ridge_strength(linear.ridge, exact)
+    left_to_us = choices.clone is None and choices.behaviour is None and choices.unseen == "auto"
+    if left_to_us and not exact and choices.ratio != "state_action":
+        choices = choices._replace(clone="auto")
     if linear.is_asked:
-        solution = _run_linear(compose(counts, choices), linear, controls, bounds)
+        solution = _run_linear(compose(counts, choices), linear, controls, reward_range)
     elif strength == 0.0:
-        solution = _run(compose(counts, choices), initial is not None, method, controls, bounds)
+        follow_initial = choices.initial is not None
+        solution = _run(compose(counts, choices), follow_initial, method, controls, reward_range)
     else:
-        solution = _run_ridge(counts, choices, strength, controls, bounds)
+        solution = _run_ridge(counts, choices, strength, controls, reward_range)
     if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
         raise Interrupted(solution)
     return solution
@@ -363,7 +359,7 @@ def _mind_the_leak(solution: Solution) -> None:
             f"{solution.leak:.1%} of the stationary mass lies where there is no data, first of all "
             f"{_cell_name(operator, int(mass.argmax()))}; the value leaves it out. See lingendice.audit",
             LeakWarning,
-            stacklevel=4,
+            stacklevel=5,  # the caller of solve
         )
 
 
