@@ -34,6 +34,10 @@ def test_recurrent_classes_are_the_attracting_components(case):
     found = find_classes(graph_of(n, edges))
     assert {frozenset(nodes.tolist()) for nodes in found.recurrent} == expected
     assert set(found.transient.tolist()) == set(range(n)) - set().union(*expected)
+    # Solvers go through components upstream first, by this numbering.
+    assert all(found.component[i] >= found.component[j] for i, j in edges)
+    components = {frozenset(c) for c in nx.strongly_connected_components(graph)}
+    assert {frozenset(np.flatnonzero(found.component == k).tolist()) for k in found.component} == components
 
 
 @settings(max_examples=60, deadline=None)

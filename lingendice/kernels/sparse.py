@@ -150,17 +150,3 @@ def split_blocks(indptr, sources, weights, block_of, first, last, split, outside
                 outside[source] += weights[entry] if weighted else 1.0
                 entry += 1
         split[row] = place
-
-
-@kernel
-def edge_directions(indptr, indices, label):
-    """Whether any entry leads to a larger label, and whether any leads to a smaller one."""
-    rising = False
-    falling = False
-    for row in range(indptr.size - 1):
-        own = label[row]
-        for entry in range(indptr[row], indptr[row + 1]):
-            other = label[indices[entry]]
-            rising |= other > own
-            falling |= other < own
-    return rising, falling

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
 
 from lingendice.kernels import gauss_seidel, sparse
+from lingendice.kernels.graph import strong_components
 from lingendice.solvers.extrapolation import Extrapolation
 from lingendice.solvers.iterate import Stopped
 from lingendice.solvers.pull_system import CALL_WORK, FloatArray, IntArray, PullSystem, row_ranges
@@ -199,18 +198,11 @@ def component_order(indptr: IntArray, indices: NDArray[np.signedinteger]) -> tup
     None where there is nothing to gain: one component holds nearly all nodes.
     """
     size = indptr.size - 1
-    place_type = np.int32 if indices.size <= np.iinfo(np.int32).max else np.int64
-    ones = np.ones(indices.size, np.int8)
-    graph = csr_matrix((ones, indices, indptr.astype(place_type)), shape=(size, size))
-    count, component = connected_components(graph, directed=True, connection="strong")
+    component = np.zeros(size, np.int32 if size < 2**30 else np.int64)
+    count = strong_components(indptr, indices, component)
     members = np.bincount(component, minlength=count)
     if members.max() > NEARLY_ALL * size:
         return None
-    rising, falling = sparse.edge_directions(indptr, indices, component)
-    if rising and falling:
-        return None
-    if falling:
-        component = count - 1 - component
-        members = members[::-1]
-    start = np.concatenate([[0], np.cumsum(members)])
-    return np.argsort(component, kind="stable"), start
+    # Edges never lead to a component of a higher number, so upstream first is the last one first.
+    start = np.concatenate([[0], np.cumsum(members[::-1])])
+    return np.argsort(count - 1 - component, kind="stable"), start

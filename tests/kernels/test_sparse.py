@@ -90,10 +90,3 @@ def test_row_ranges_cover_everything_once_and_are_bounded():
     assert all(a[1] == b[0] for a, b in pairwise(ranges))
     assert max(indptr[b] - indptr[a] + b - a for a, b in ranges) < 1_100
     assert row_ranges(np.zeros(2, np.int64), 0, 1) == [(0, 1)]
-
-
-def test_edge_directions():
-    indptr = np.array([0, 1, 2, 2])
-    label = np.array([0, 1, 2], np.int32)
-    assert sparse.edge_directions(indptr, np.array([1, 2], np.int32), label) == (True, False)
-    assert sparse.edge_directions(indptr, np.array([1, 0], np.int32), label) == (True, True)
