@@ -1,8 +1,8 @@
 """Taxi, followed as it drives: where it spends its time and what it earns, by two ways of embedding.
 
 The first counts pairs of states into a table of fixed size inside the compiled simulator and solves there
-(2,000 states, compressed rows). The second hands portions of the log to ``lg.OnlineRatio``, which goes on from
-its last answer.
+(2,000 states, compressed rows). The second hands portions of the log to ``lg.OnlineRatio``, which goes on
+from its last answer.
 
     python examples/taxi_online.py
 """

@@ -6,8 +6,8 @@ and return a status instead of raising: ``SOLVED`` (0) or one of the codes below
 words.
 
 The equation, its defaults and its treatment of leaks are those of :func:`lingendice.solve` for a chain; a
-chain with several recurrent classes at gamma = 1 gives ``SEVERAL_LAWS`` and a law of nan, whatever ``initial``
-says.
+chain with several recurrent classes at gamma = 1 gives ``SEVERAL_LAWS`` and a law of nan, whatever
+``initial`` says.
 Importing this module loads Numba.
 
 Examples

@@ -1,12 +1,12 @@
 """Counting a stream in place, and following its stationary ratio with a factor that has grown old.
 
-In units of counts the ratio y = mu / n solves y M = 0, M = D - W over nodes (see `nodes`). A transition i -> j
-changes M in two or three entries, so that with the factor of an older M_0 and E = M - (1 + g) M_0 sparse,
+In units of counts the ratio y = mu / n solves y M = 0, M = D - W over nodes (see `nodes`). A transition
+i -> j changes M in two or three entries. With the factor of an older M_0 a step
 
     dy = -(r M_0^-1) / (1 + g) ,   y <- y + dy ,   r = y M  becomes  r g / (1 + g) + dy (M - M_0)
 
 costs one pair of triangular solves a step, and the changes of y, not the residual alone, tell the error. The
-growth g of the data since the factor was made takes the uniform part out of E.
+growth g of the data since the factor was made takes the uniform part out of M - M_0.
 """
 
 from __future__ import annotations
