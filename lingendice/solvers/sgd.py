@@ -185,7 +185,13 @@ class _Runner:
             raise ValueError(
                 'normalise="self" with method="sgd" is tabular; with features use "convex" or "extragradient"'
             )
-        if not (self.tabular or self.dense):
+        if self.dense:
+            self.psi, self.phi = (
+                np.ascontiguousarray(features.matrix, dtype=float)  # type: ignore[attr-defined]
+                for features in (problem.features, problem.dual_features)
+            )
+            self.start = self.phi.T @ problem.flow.start
+        elif not self.tabular:
             self.psi, self.phi = _compressed(problem.features), _compressed(problem.dual_features)
         self.mass = 1.0
 
@@ -211,8 +217,8 @@ class _Runner:
             from lingendice.kernels.sgd_linear import sgd_dense
 
             state.counter, state.u, state.u_sum = sgd_dense(
-                np.uint64(state.counter), first, last, self.batch, *source, *kind,
-                problem.features.matrix, problem.dual_features.matrix, state.w, state.v, state.u,  # type: ignore[attr-defined]
+                np.uint64(state.counter), first, last, self.batch, *source[:3], *kind, self.start,
+                self.psi, self.phi, state.w, state.v, state.u,
                 state.w_sum, state.v_sum, state.u_sum, w_step, v_step, weight, self.top, self.box,
             )  # fmt: skip
         else:
