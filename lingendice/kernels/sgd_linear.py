@@ -64,11 +64,12 @@ def pull(tau, f_x, f_y, nu, weight, u, scalars, code, by_ratio):  # type: ignore
 
 @fused_kernel
 def sgd_dense(counter, first, last, batch, events, tables, redirects, scalars, code, by_ratio, actions,
-              start, psi, phi, w, v, u, w_sum, v_sum, u_sum, w_step, v_step, mass_weight, w_top,
+              start, own, psi, phi, w, v, u, w_sum, v_sum, u_sum, w_step, v_step, mass_weight, w_top,
               v_box):  # type: ignore[no-untyped-def]  # fmt: skip
     """Steps ``first : last``, each the mean gradient of ``batch`` samples; returns (counter, u, sum of u).
 
     ``start`` is the gradient of (1 - gamma) E_mu0 f, which is linear and known: nothing is drawn for it.
+    ``own`` is empty, or the row a of the mass a'w to which tau is normalised: it then stands for the penalty.
     Samples go in pairs, so that weights and gradients are loaded half as often.
     """
     gamma, penalty, u_step, u_top = scalars[0], scalars[1], scalars[5], scalars[6]
@@ -78,6 +79,8 @@ def sgd_dense(counter, first, last, batch, events, tables, redirects, scalars, c
     zero = np.zeros(n_w)
     low = -v_box
     share = 1.0 / batch
+    offset = scalars[2]
+    point = np.empty(n_w)
     # Drawn before they are used; an odd batch is filled up by a sample without weight.
     size = batch + batch % 2
     xs, ys, weights = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size)
@@ -89,6 +92,15 @@ def sgd_dense(counter, first, last, batch, events, tables, redirects, scalars, c
             prefetch_sample(psi, phi, xs[b], ys[b])
         for j in range(n_v):
             to_v[j] = start[j]
+        held, scale = 1.0, 1.0
+        if own.size:
+            held = 0.0
+            for j in range(n_w):
+                held += own[j] * w[j]
+            held = max(held, 1e-3)
+            scale = (1.0 - offset) / held
+        for j in range(n_w):
+            point[j] = scale * w[j]
         to_u = 0.0
         upcoming = counter
         for b in range(0, batch, 2):
@@ -98,19 +110,19 @@ def sgd_dense(counter, first, last, batch, events, tables, redirects, scalars, c
             prefetch(events, place_event(mix(upcoming), events), 0)
             prefetch(events, place_event(mix(upcoming + _GOLDEN), events), 0)
             upcoming += _GOLDEN + _GOLDEN
-            x_0, x_1 = xs[b], xs[b + 1]
-            psi_0, psi_1 = psi[x_0], psi[x_1]
-            here_0, here_1, next_0, next_1 = phi[x_0], phi[x_1], phi[ys[b]], phi[ys[b + 1]]
+            # Unsigned: Numba then leaves out the test for negative indices.
+            x_0, x_1 = np.uint64(xs[b]), np.uint64(xs[b + 1])
+            y_0, y_1 = np.uint64(ys[b]), np.uint64(ys[b + 1])
             tau_0, tau_1 = 0.0, 0.0
             for j in range(n_w):
-                tau_0 += psi_0[j] * w[j]
-                tau_1 += psi_1[j] * w[j]
+                tau_0 += psi[x_0, j] * point[j]
+                tau_1 += psi[x_1, j] * point[j]
             f_0, f_1, ahead_0, ahead_1 = 0.0, 0.0, 0.0, 0.0
             for j in range(n_v):
-                f_0 += here_0[j] * v[j]
-                f_1 += here_1[j] * v[j]
-                ahead_0 += next_0[j] * v[j]
-                ahead_1 += next_1[j] * v[j]
+                f_0 += phi[x_0, j] * v[j]
+                f_1 += phi[x_1, j] * v[j]
+                ahead_0 += phi[y_0, j] * v[j]
+                ahead_1 += phi[y_1, j] * v[j]
             down_0, on_0, out_0, more_0 = pull(
                 tau_0, f_0, ahead_0, mass_weight[x_0], weights[b], u, scalars, code, by_ratio
             )
@@ -122,9 +134,16 @@ def sgd_dense(counter, first, last, batch, events, tables, redirects, scalars, c
             down_1, on_1, out_1 = -share_1 * down_1, share_1 * on_1, share_1 * out_1
             to_u += share * more_0 + share_1 * more_1
             for j in range(n_w):
-                to_w[j] += down_0 * psi_0[j] + down_1 * psi_1[j]
+                to_w[j] += down_0 * psi[x_0, j] + down_1 * psi[x_1, j]
             for j in range(n_v):
-                to_v[j] += on_0 * here_0[j] + out_0 * next_0[j] + on_1 * here_1[j] + out_1 * next_1[j]
+                to_v[j] += on_0 * phi[x_0, j] + out_0 * phi[y_0, j] + on_1 * phi[x_1, j] + out_1 * phi[y_1, j]
+        if own.size:
+            # Of w / a'w: what would only change the scale is taken out of the gradient.
+            along = 0.0
+            for j in range(n_w):
+                along += to_w[j] * w[j]
+            for j in range(n_w):
+                to_w[j] = scale * (to_w[j] - own[j] * along / held)
         project_step(w, w_step, to_w, zero, w_top, w_sum)
         project_step(v, v_step, to_v, low, v_box, v_sum)
         u_sum += u

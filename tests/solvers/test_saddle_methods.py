@@ -110,7 +110,7 @@ def some_problem(kind, normalise="penalty", gamma=0.9):
         from lingendice.features import MatrixFeatures
 
         features, dual = MatrixFeatures(csr_array(features.matrix)), MatrixFeatures(csr_array(dual.matrix))
-    return RatioProblem.build(flow, features, dual, bound=4.0, dual_bound=2.0)
+    return RatioProblem.build(flow, features, dual, normalise=normalise, bound=4.0, dual_bound=2.0)
 
 
 @pytest.mark.parametrize("kind", ["tabular", "dense", "sparse"])
@@ -208,6 +208,34 @@ def test_self_normalised_sgd_nears_the_ratio():
     assert outcome.gap.value < 0.1
 
 
+def test_self_normalised_sgd_with_features_nears_the_optimum():
+    problem, outcome = sgd(some_problem("dense", "self"), max_iter=400_000)
+    best = solve(solve_convex(problem, 1e-8))
+    assert outcome.gap.value < 0.02
+    assert best.gap.dual - 1e-8 <= outcome.gap.primal <= best.gap.primal + outcome.gap.value
+    assert problem.total(outcome.w) == pytest.approx(1.0, rel=1e-12)
+
+
+def test_self_normalised_steps_follow_the_gradient_of_the_normalised_objective():
+    """The mean step over seeds against finite differences of J(w / a'w, v), at a w of another scale."""
+    problem = bounded_for_sgd(some_problem("dense", "self"))
+    steps = step_sizes(problem)
+    runner = _Runner(problem, steps, 4, 1.0)
+    w, v = 1.3 * problem.start() * np.array([0.5, 1.0, 1.4]), np.full(4, 0.1)
+    moved = []
+    for seed in range(3000):
+        state = _State(problem, seed, (w, v, 0.0))
+        runner.run(state, 0, 1, 1_000_000)
+        moved.append(state.w - w)
+
+    def objective(at):
+        return problem.objective(problem.rescaled(at), v, 0.0)
+
+    slope = [(objective(w + h) - objective(w - h)) / 2e-6 for h in 1e-6 * np.eye(3)]
+    error = np.std(moved, axis=0) / np.sqrt(len(moved))
+    assert (np.abs(np.mean(moved, axis=0) + steps.w * slope / 1000.0) < 4.0 * error + 1e-13).all()
+
+
 def test_methods_refuse_what_they_do_not_serve():
     flow = chain_flow(6)
     with pytest.raises(ValueError, match="constrained dual"):
@@ -216,5 +244,7 @@ def test_methods_refuse_what_they_do_not_serve():
         next(solve_svrg(RatioProblem.build(flow, divergence="total_variation"), TIGHT, 0))
     with pytest.raises(ValueError, match="f-divergences"):
         bounded_for_sgd(RatioProblem.build(flow, divergence="mmd"))
+    with pytest.raises(ValueError, match="dense features"):
+        sgd(some_problem("sparse", "self"))
     with pytest.raises(ValueError, match="batch"):
         sgd(some_problem("tabular"), batch=4)
