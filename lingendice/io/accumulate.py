@@ -120,13 +120,14 @@ class IdMap:
         return column
 
     def _checked_size(self, column: Array, batch: Batch, role: str) -> int:
-        if column.min() < 0:
+        low, high = streaming.extent(_kernel_array(column, column.dtype))
+        if low < 0:
             row = int((column < 0).argmax())
             raise FileError(
                 f"{batch.where(row)}: {role} is {column[row]}, but ids run from 0; mend it, or pass "
                 "labels=True to read ids as names"
             )
-        return int(column.max()) + 1
+        return int(high) + 1
 
 
 class Accumulator:
