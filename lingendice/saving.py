@@ -66,7 +66,7 @@ def write_archive(path: Path, arrays: Mapping[str, NDArray[Any]], record: Mappin
 def read_archive(path: Path, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Arrays and record of a file of the given kind, checked."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             held = {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise StoredFileError(f"{path}: no such file") from None

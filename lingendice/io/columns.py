@@ -186,6 +186,10 @@ class _Entry:
             ):
                 raise self._wrong(column.type, wanted)
             column = column.to_numpy(zero_copy_only=False)
+        if column.dtype.kind == "O":
+            missing = [row for row, entry in enumerate(column.tolist()) if entry is None]
+            if missing:
+                self._null(missing[0])
         if column.dtype.kind not in "biuf":
             raise self._wrong(column.dtype, wanted)
         whole = role == "weight" and column.dtype.kind in "biu"

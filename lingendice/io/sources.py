@@ -219,10 +219,12 @@ def _read_csv(file: Path, number: int, part: int, names: Names, threads: int) ->
         )
     except (pa.ArrowException, OSError) as error:
         raise FileError(f"{file}: not a readable csv file ({' '.join(str(error).split())[:300]})") from None
-    yield from read_stream(reader, str(file), number, part, names)
+    yield from read_stream(reader, str(file), number, part, names, header)
 
 
-def read_stream(reader: Any, what: str, number: int, part: int, names: Names) -> Iterator[Batch]:
+def read_stream(
+    reader: Any, what: str, number: int, part: int, names: Names, header: list[str] | None = None
+) -> Iterator[Batch]:
     """Batches of an Arrow stream; parts that were read before are passed over."""
     pa = arrow()
     found = names.find([name.strip() for name in reader.schema.names], what)
@@ -234,6 +236,8 @@ def read_stream(reader: Any, what: str, number: int, part: int, names: Names) ->
             return
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             message = " ".join(str(error).split())[:300]
+            for column, name in enumerate(header or ()):
+                message = message.replace(f"CSV column #{column}:", f"column {name!r}:")
             raise FileError(
                 f"{what}, batch {index} (from row {first}): cannot be read ({message}); mend the file, or give "
                 "the column one type throughout"
@@ -281,7 +285,7 @@ class DuckTable:
                 raise FileError(f"{what}: {str(error).splitlines()[0]}; name a table that is there") from None
             wanted = ", ".join('"' + name + '"' for name in names.find(present, what).values())
             try:
-                relation = connection.execute(f"SELECT {wanted} FROM {quoted}")
+                relation = connection.sql(f"SELECT {wanted} FROM {quoted}")
                 yield from read_stream(_duck_reader(relation), what, 0, start[1], names)
             except duckdb.Error as error:
                 raise _unreadable(what, error) from None
