@@ -209,9 +209,17 @@ def solve(
         counts = count(data, client, **columns)
     else:
         counts = Counts.from_matrix(data)
-    controls = Controls(tol=require_number("tol", tol), max_iter=max_iter, time_limit=time_limit, progress=progress)
+    controls = Controls(
+        tol=require_number("tol", tol), max_iter=max_iter, time_limit=time_limit, progress=progress
+    )
     choices = Choices(
-        require_gamma(gamma), policy, reward=reward, initial=initial, leak=leak, restart=restart, terminal=terminal
+        require_gamma(gamma),
+        policy,
+        reward=reward,
+        initial=initial,
+        leak=leak,
+        restart=restart,
+        terminal=terminal,
     )
     operator = compose(counts, choices)
     system = _Spread(operator, client, blocks, max(1, int(sweeps)))
@@ -274,7 +282,16 @@ class _Block:
         ones, image, unused = np.ones(own.size), np.empty(own.size), np.zeros(own.size)
         for rows in ranges:
             residual += gauss_seidel.residual(
-                system.indptr, system.sources, system.weights, ones, outside, system.loops, own, y, *rows, image
+                system.indptr,
+                system.sources,
+                system.weights,
+                ones,
+                outside,
+                system.loops,
+                own,
+                y,
+                *rows,
+                image,
             )[0]
         stays = self.c[: own.size] * system.loops
         f = np.where(active[first:last], 1.0 / np.where(stays < 1.0, 1.0 - stays, 1.0), 0.0)
@@ -374,7 +391,8 @@ class _Spread:
         law, members = self.client.scatter([x, active], broadcast=True, hash=False)
         inflow = x @ self.out
         tasks = [
-            self.client.submit(_sweep, block, law, inflow, members, self.sweeps, pure=False) for block in self.kept
+            self.client.submit(_sweep, block, law, inflow, members, self.sweeps, pure=False)
+            for block in self.kept
         ]
         slices, residuals = zip(*self.client.gather(tasks), strict=True)
         return np.concatenate(slices), float(sum(residuals))

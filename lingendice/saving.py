@@ -29,6 +29,11 @@ from lingendice.labels import Labels
 FORMAT = 1
 _RECORD, _DIGEST = "record", "sha256"
 _PARQUET_KEY = b"lingendice"
+# What zipfile and NumPy raise for a damaged archive; a flipped bit may ask for anything, a password included.
+_UNREADABLE = (
+    ValueError, EOFError, OSError, AttributeError, TypeError, KeyError, SyntaxError, RuntimeError,
+    NotImplementedError, OverflowError, MemoryError, zipfile.BadZipFile,
+)  # fmt: skip
 _COLUMNS = ("count", "reward_count", "reward_mean", "reward_m2")
 
 
@@ -70,7 +75,7 @@ def read_archive(path: Path, kind: str) -> tuple[dict[str, NDArray[Any]], dict[s
             held = {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise StoredFileError(f"{path}: no such file") from None
-    except (ValueError, EOFError, OSError, AttributeError, TypeError, KeyError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise StoredFileError(
             f"{path}: not a readable npz file ({error}); it is damaged: make it again"
         ) from None

@@ -15,13 +15,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from distributed import Client, LocalCluster
-from problems import random_chain
 from test_reading import assert_same, cut, make_log
 
 import lingendice as lg
 from lingendice import distributed
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask's own warnings are not ours
+
+
+def random_chain(n, degree, seed):
+    """Counts of a random graph made irreducible by a ring."""
+    rng = np.random.default_rng(seed)
+    matrix = np.zeros((n, n))
+    np.add.at(matrix, (np.repeat(np.arange(n), degree), rng.integers(0, n, n * degree)), 1)
+    return matrix + np.roll(np.eye(n), 1, axis=1)
 
 
 @pytest.fixture(scope="module")

@@ -223,7 +223,9 @@ def test_ids_too_large_to_count_are_refused_and_readable_as_labels():
 
 
 def test_labels_are_sorted_whatever_the_order_of_the_batches():
-    counts = lg.read_transitions([{"state": ["b"], "next_state": ["c"]}, {"state": ["a"], "next_state": ["b"]}])
+    counts = lg.read_transitions(
+        [{"state": ["b"], "next_state": ["c"]}, {"state": ["a"], "next_state": ["b"]}]
+    )
     assert counts.state_labels == ("a", "b", "c")
     assert counts.matrix.toarray().tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
 
@@ -277,14 +279,18 @@ def test_bad_entries(tmp_path, column, value, says):
 
 def test_wrong_columns(tmp_path):
     write_parquet(tmp_path / "log.parquet", make_log())
-    with pytest.raises(ValueError, match=r"log\.parquet: no column 's' for the state; found 'episode', .*state="):
+    with pytest.raises(
+        ValueError, match=r"log\.parquet: no column 's' for the state; found 'episode', .*state="
+    ):
         lg.read_transitions(tmp_path / "log.parquet", state="s")
     with pytest.raises(ValueError, match=r"column 'state' holds double; ids are integers or strings"):
         lg.read_transitions({"state": pa.array([0.5, 1.0]), "next_state": [1, 2]})
     with pytest.raises(ValueError, match=r"column 'terminal' is 2; flags are"):
         lg.read_transitions({"state": [0, 1], "next_state": [1, 0], "terminal": [0, 2]})
     with pytest.raises(ValueError, match="columns for"):
-        lg.read_transitions([{"state": [0, 1], "next_state": [1, 0]}, {"state": [0], "next_state": [1], "reward": [1.0]}])
+        lg.read_transitions(
+            [{"state": [0, 1], "next_state": [1, 0]}, {"state": [0], "next_state": [1], "reward": [1.0]}]
+        )
 
 
 def test_mixed_types(tmp_path):
@@ -301,7 +307,9 @@ def test_mixed_types(tmp_path):
 
 def test_truncated_and_corrupt_files(tmp_path):
     path = tmp_path / "log.parquet"
-    pq.write_table(pa.table(make_log()), path, row_group_size=100, compression="zstd", write_page_checksum=True)
+    pq.write_table(
+        pa.table(make_log()), path, row_group_size=100, compression="zstd", write_page_checksum=True
+    )
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"log\.parquet: cannot be read .* fetch it again"):

@@ -175,9 +175,7 @@ class Accumulator:
         for role in ("action", "episode"):
             if role in self.roles:
                 ids[role] = self.maps[role].read(batch, role)
-        narrow = not self.derive and all(
-            ids[role].dtype == np.int32 for role in ids if role != "episode"
-        )
+        narrow = not self.derive and all(ids[role].dtype == np.int32 for role in ids if role != "episode")
         kind = np.int32 if narrow else np.int64
         columns: dict[str, Array] = {"next_state": _NO_INTS, "action": np.empty(0, kind)}
         for role, column in ids.items():

@@ -219,9 +219,7 @@ class _Entry:
         other = (column != 0) & (column != 1)
         if other.any():
             row = int(other.argmax())
-            raise FileError(
-                f"{self.where(row)}: {self.name} is {column[row]}; flags are true/false or 1/0"
-            )
+            raise FileError(f"{self.where(row)}: {self.name} is {column[row]}; flags are true/false or 1/0")
         return column.astype(bool)
 
 

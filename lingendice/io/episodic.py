@@ -25,7 +25,9 @@ def open_minari(name: str) -> Any:
     try:
         return minari.load_dataset(name)
     except (FileNotFoundError, ValueError, KeyError) as error:
-        raise FileError(f"{MINARI}{name}: no such local dataset ({error}); minari.list_local_datasets()") from None
+        raise FileError(
+            f"{MINARI}{name}: no such local dataset ({error}); minari.list_local_datasets()"
+        ) from None
 
 
 class MinariLog:
@@ -65,7 +67,9 @@ class MinariLog:
                     )
                 del rows["action"]
             if states.shape[0] != steps + 1:
-                raise FileError(f"{what}: {states.shape[0]} observations for {steps} steps; expected one more")
+                raise FileError(
+                    f"{what}: {states.shape[0]} observations for {steps} steps; expected one more"
+                )
             found = {role: role for role in rows if names.given.get(role) is not False}
             yield read_batch(
                 rows, found, steps, _step(what), names.labels, (0, index + 1), (index + 1) / total

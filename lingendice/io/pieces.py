@@ -117,7 +117,9 @@ def _joined(first: EpisodeRecords, second: EpisodeRecords) -> EpisodeRecords:
             continue
         right = second.arrays()[name]
         merged = np.empty(ids.size, np.result_type(left, right))
-        order = [(theirs, right), (ours, left)] if name.startswith("first") else [(ours, left), (theirs, right)]
+        order = (
+            [(theirs, right), (ours, left)] if name.startswith("first") else [(ours, left), (theirs, right)]
+        )
         for place, values in order:
             merged[place] = values
         joined[name] = merged

@@ -16,7 +16,7 @@ import numpy as np
 from lingendice.counts import Counts
 from lingendice.io import checkpoints
 from lingendice.io.accumulate import Accumulator
-from lingendice.io.columns import Batch, Names
+from lingendice.io.columns import ROLES, Batch, Names
 from lingendice.io.episodic import MINARI, MinariLog, VectorLog, open_minari
 from lingendice.io.files import ColumnNames, FileError, TransitionTable, read_data
 from lingendice.io.pieces import Piece
@@ -149,6 +149,10 @@ def count_piece(
     **columns: Any,
 ) -> Piece:
     """As :func:`read_transitions`, for a part of a log: ``keep_ends`` keeps what its neighbours need."""
+    unknown = sorted(set(columns) - set(ROLES))
+    if unknown:
+        raise ValueError(f"no option {unknown[0]!r}; columns are named by {', '.join(ROLES)}")
+    columns = {role: columns.get(role) for role in ROLES if role != "state"}
     matrix = _read_matrix(source, columns)
     if matrix is not None:
         return Piece(matrix)
@@ -199,7 +203,9 @@ def _read_matrix(source: Any, columns: Mapping[str, Any]) -> Counts | None:
     if hasattr(source, "tocsr") or hasattr(source, "adjacency"):
         return Counts.from_matrix(source)
     if isinstance(source, (str, os.PathLike)) and Path(source).suffix.lower() in _MATRICES:
-        given = {role: name for role, name in columns.items() if isinstance(name, str) and role != "reward_m2"}
+        given = {
+            role: name for role, name in columns.items() if isinstance(name, str) and role != "reward_m2"
+        }
         data = read_data(source, ColumnNames(**given, required=frozenset(given)))
         if isinstance(data, TransitionTable):
             return Counts.from_transitions(**data.as_dict())

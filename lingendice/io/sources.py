@@ -211,11 +211,16 @@ def _read_csv(file: Path, number: int, part: int, names: Names, threads: int) ->
     if names.labels:
         kinds = {found[role]: pa.string() for role in ("state", "next_state", "action") if role in found}
     # Empty fields are missing, in columns of strings too.
-    options = csv.ConvertOptions(include_columns=list(found.values()), column_types=kinds, strings_can_be_null=True)
+    options = csv.ConvertOptions(
+        include_columns=list(found.values()), column_types=kinds, strings_can_be_null=True
+    )
     reading = csv.ReadOptions(use_threads=threads > 1, block_size=1 << 23)
     try:
         reader = csv.open_csv(
-            file, read_options=reading, parse_options=csv.ParseOptions(delimiter=delimiter), convert_options=options
+            file,
+            read_options=reading,
+            parse_options=csv.ParseOptions(delimiter=delimiter),
+            convert_options=options,
         )
     except (pa.ArrowException, OSError) as error:
         raise FileError(f"{file}: not a readable csv file ({' '.join(str(error).split())[:300]})") from None
@@ -245,7 +250,12 @@ def read_stream(
         index += 1
         if index > part:
             yield read_batch(
-                rows, found, len(rows), _place(f"{what}, batch {index - 1}", first), names.labels, (number, index)
+                rows,
+                found,
+                len(rows),
+                _place(f"{what}, batch {index - 1}", first),
+                names.labels,
+                (number, index),
             )
         first += len(rows)
 
@@ -376,6 +386,8 @@ def _table_of(rows: Any) -> Any:
 
 def is_frame(source: Any) -> bool:
     """Whether the object is a table that Arrow can read."""
-    return hasattr(source, "__arrow_c_stream__") or hasattr(source, "read_next_batch") or (
-        hasattr(source, "__arrow_c_array__") or type(source).__module__.startswith("pandas")
+    return (
+        hasattr(source, "__arrow_c_stream__")
+        or hasattr(source, "read_next_batch")
+        or (hasattr(source, "__arrow_c_array__") or type(source).__module__.startswith("pandas"))
     )
