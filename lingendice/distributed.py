@@ -20,7 +20,6 @@ from lingendice.checks import Floats, require_gamma, require_number
 from lingendice.classes import extend, find_classes
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
-from lingendice.io.columns import Names
 from lingendice.io.pieces import Piece, join
 from lingendice.io.reading import count_piece
 from lingendice.io.sources import PARQUET, find_files
@@ -42,17 +41,17 @@ _DAMPING = 0.7  # share of a round's step that is taken at gamma = 1: blocks of 
 
 def _client(client: Any) -> Any:
     try:
-        from distributed import default_client
+        from distributed import default_client  # type: ignore[attr-defined]
     except ImportError as error:
         raise ImportError("lingendice.distributed needs Dask: pip install 'lingendice[dask]'") from error
     if client is not None:
         return client
     try:
-        return default_client()
+        return default_client()  # type: ignore[no-untyped-call]
     except ValueError:
         raise ValueError(
-            "no Dask client; start one first (from dask.distributed import Client; client = Client()) and pass "
-            "client="
+            "no Dask client; start one first (from dask.distributed import Client; client = Client()) and "
+            "pass client="
         ) from None
 
 
@@ -298,8 +297,8 @@ class _Block:
         for _ in range(sweeps):
             for rows in ranges:
                 gauss_seidel.sweep(
-                    system.indptr[:-1], system.indptr[1:], system.sources, system.weights, f, f * outside, 1.0,
-                    self.c, unused, own, y, *rows,
+                    system.indptr[:-1], system.indptr[1:], system.sources, system.weights, f, f * outside,
+                    1.0, self.c, unused, own, y, *rows,
                 )  # fmt: skip
         return own, residual
 
@@ -373,8 +372,8 @@ class _Spread:
                 self.n_lost += 1
                 if attempt == _FAILURES - 1:
                     raise RuntimeError(
-                        f"the cluster lost {_FAILURES} rounds in a row (last: {error}); see the workers' logs for "
-                        "why they end, first of all their memory"
+                        f"the cluster lost {_FAILURES} rounds in a row (last: {error}); see their logs "
+                        "for why they end, first of all their memory"
                     ) from error
                 self.client.wait_for_workers(1, timeout=60)
         raise AssertionError("unreachable")
@@ -401,7 +400,7 @@ class _Spread:
 def _lost_worker() -> tuple[type[BaseException], ...]:
     """What Dask raises when data or a task went down with a worker."""
     from distributed import KilledWorker
-    from distributed.comm import CommClosedError
+    from distributed.comm import CommClosedError  # type: ignore[attr-defined]
 
     return CancelledError, KilledWorker, CommClosedError, TimeoutError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -58,7 +59,7 @@ def assert_same(found, expected):
 def cut(log, places):
     """The log as mappings of arrays, cut at some rows."""
     edges = [0, *sorted(places), len(log["state"])]
-    return [{k: v[a:b] for k, v in log.items()} for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [{k: v[a:b] for k, v in log.items()} for a, b in pairwise(edges)]
 
 
 def write_parquet(path, log):

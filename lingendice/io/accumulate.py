@@ -88,7 +88,7 @@ class Table:
 
 @dataclass
 class IdMap:
-    """Ids of one kind (states, actions or episodes): integers as they are, or labels numbered as they come."""
+    """Ids of states, actions or episodes: integers as they are, or labels numbered as they come."""
 
     what: str
     coded: bool | None = None
@@ -170,8 +170,8 @@ class Accumulator:
 
     def _columns(self, batch: Batch) -> dict[str, Array]:
         """Columns by role as the kernels take them; absent ones are empty."""
-        states = [role for role in ("state", "next_state") if role in self.roles]
-        ids = {role: self.maps["state"].read(batch, role) for role in states}
+        states: list[str] = [role for role in ("state", "next_state") if role in self.roles]
+        ids: dict[str, Array] = {role: self.maps["state"].read(batch, role) for role in states}
         for role in ("action", "episode"):
             if role in self.roles:
                 ids[role] = self.maps[role].read(batch, role)
@@ -273,7 +273,8 @@ class Accumulator:
             done = streaming.follow_episodes(
                 block["episode"], state, block["action"], block["reward"], block["weight"],
                 block["terminal"], block["truncated"], done, n, table.shift, self.first_at, self.last_at,
-                bool(self.fractional), table.words, table.reals, table.held, table.room, begins, *out.values(),
+                bool(self.fractional), table.words, table.reals, table.held, table.room, begins,
+                *out.values(),
             )  # fmt: skip
             if done < n:
                 table.grow()

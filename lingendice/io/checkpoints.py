@@ -40,10 +40,11 @@ def load(path: Path, identity: dict[str, Any]) -> tuple[Accumulator, tuple[int, 
     arrays, record = read_archive(path, "checkpoint")
     if record["identity"] != json.loads(json.dumps(identity)):
         raise StoredFileError(
-            f"{path}: this checkpoint belongs to another log (or other columns, or files have changed since); "
+            f"{path}: this checkpoint belongs to another log (or other columns, or files have changed); "
             "delete it to begin anew"
         )
-    counted = Accumulator(frozenset(record["roles"]), *record["sizes"], record["keep_first"])
+    n_states, n_actions = record["sizes"]
+    counted = Accumulator(frozenset(record["roles"]), n_states, n_actions, record["keep_first"])
     counted.fractional = record["fractional"]
     counted.bits = record["bits"]
     counted.n_rows = record["n_rows"]

@@ -61,10 +61,8 @@ class MinariLog:
             }
             if rows["action"].ndim != 1 or rows["action"].dtype.kind not in "iu":
                 if names.given.get("action") is not False:
-                    raise FileError(
-                        f"{what}: actions of shape {rows['action'].shape[1:]} and dtype {rows['action'].dtype} "
-                        "are no ids; leave them out with action=False"
-                    )
+                    kind = f"shape {rows['action'].shape[1:]}, dtype {rows['action'].dtype}"
+                    raise FileError(f"{what}: actions ({kind}) are no ids; leave them out with action=False")
                 del rows["action"]
             if states.shape[0] != steps + 1:
                 raise FileError(
@@ -135,15 +133,15 @@ class VectorLog:
         for role, values in arrays.items():
             if values.ndim != 2:
                 raise FileError(
-                    f"the vector log: {role} has shape {values.shape}; give arrays of shape (time, environments)"
+                    f"the vector log: {role} has shape {values.shape}; give arrays (time, environments)"
                 )
         rows, environments = arrays["state"].shape
         steps = rows if "next_state" in arrays else rows - 1
         for role, values in arrays.items():
             if role != "state" and values.shape != (steps, environments):
                 raise FileError(
-                    f"the vector log: {role} has shape {values.shape}, expected {(steps, environments)}: state "
-                    "holds one row more than the others, unless next_state is there"
+                    f"the vector log: {role} has shape {values.shape}, expected {(steps, environments)}: "
+                    "state holds one row more than the others, unless next_state is there"
                 )
         return steps, environments
 
@@ -173,8 +171,8 @@ class VectorLog:
             return following
         if "final_state" not in self.log:
             raise FileError(
-                f"the vector log, environment {environment}, step {int(ended.argmax())}: truncated, and its last "
-                'observation was replaced by a reset; record it as "final_state" (info["final_obs"])'
+                f"the vector log, environment {environment}, step {int(ended.argmax())}: truncated, and its "
+                'last observation was replaced by a reset; record it as "final_state" (info["final_obs"])'
             )
         final = np.asarray(self.log["final_state"])[:, environment]
         return np.where(done, final.astype(following.dtype), following)

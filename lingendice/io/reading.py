@@ -20,12 +20,25 @@ from lingendice.io.columns import ROLES, Batch, Names
 from lingendice.io.episodic import MINARI, MinariLog, VectorLog, open_minari
 from lingendice.io.files import ColumnNames, FileError, TransitionTable, read_data
 from lingendice.io.pieces import Piece
-from lingendice.io.sources import DUCKDB, DuckTable, Files, Frame, Source, Stream, find_files, is_frame
+from lingendice.io.sources import (
+    DUCKDB,
+    IPC,
+    PARQUET,
+    DuckTable,
+    Files,
+    Frame,
+    Source,
+    Stream,
+    find_files,
+    is_frame,
+)
 from lingendice.parallel import resolve_threads
 
 T = TypeVar("T")
 Progress = bool | Callable[[int, "float | None"], object]
 _MATRICES = (".npz", ".npy", ".mtx")
+STREAMED_BY_ARROW = (*PARQUET, *IPC)
+"""Suffixes of files that only PyArrow reads."""
 
 
 def read_transitions(
@@ -185,9 +198,27 @@ def open_source(source: Any, state: Any, table: str | None, autoreset: str) -> S
     if isinstance(source, Iterable):
         return Stream(source)
     raise ValueError(
-        f"cannot read transitions from a {type(source).__name__}; give paths, a frame, an iterable of batches, "
-        "a Minari dataset, a vector log or a graph"
+        f"cannot read transitions from a {type(source).__name__}; give paths, a frame, an iterable of "
+        "batches, a Minari dataset, a vector log or a graph"
     )
+
+
+def counts_of_table(path: Path, names: ColumnNames, policy_shape: tuple[int, ...] | None) -> Counts:
+    """Counts of a Parquet or Arrow file with the column names of the command line.
+
+    A policy tells of states and actions that ids counting from 0 may happen not to contain.
+    """
+    given = {
+        role: name if role in names.required else None
+        for role, name in names.by_role().items()
+        if role != "state"
+    }
+    counts = read_transitions(path, state=names.state, **given)  # type: ignore[arg-type]
+    if policy_shape is None or len(policy_shape) != 2 or counts.n_actions is None:
+        return counts
+    n_states = counts.n_states if counts.state_labels else max(counts.n_states, policy_shape[0])
+    n_actions = counts.n_actions if counts.action_labels else max(counts.n_actions, policy_shape[1])
+    return counts.with_states(n_states, n_actions)
 
 
 def _are_paths(source: Any) -> bool:
@@ -206,9 +237,10 @@ def _read_matrix(source: Any, columns: Mapping[str, Any]) -> Counts | None:
         given = {
             role: name for role, name in columns.items() if isinstance(name, str) and role != "reward_m2"
         }
-        data = read_data(source, ColumnNames(**given, required=frozenset(given)))
+        data = read_data(Path(source), ColumnNames(**given, required=frozenset(given)))
         if isinstance(data, TransitionTable):
-            return Counts.from_transitions(**data.as_dict())
+            arrays: dict[str, Any] = {**data.as_dict()}
+            return Counts.from_transitions(**arrays)
         return Counts.from_matrix(data)
     return None
 

@@ -244,8 +244,8 @@ def read_stream(
             for column, name in enumerate(header or ()):
                 message = message.replace(f"CSV column #{column}:", f"column {name!r}:")
             raise FileError(
-                f"{what}, batch {index} (from row {first}): cannot be read ({message}); mend the file, or give "
-                "the column one type throughout"
+                f"{what}, batch {index} (from row {first}): cannot be read ({message}); mend the file, or "
+                "give the column one type throughout"
             ) from None
         index += 1
         if index > part:
@@ -380,7 +380,7 @@ def _table_of(rows: Any) -> Any:
     if hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
         return pa.table(rows)
     raise ValueError(
-        f"a stream of batches holds a {type(rows).__name__}; give mappings of arrays, record batches or frames"
+        f"a stream of batches holds a {type(rows).__name__}; give mappings of arrays, batches or frames"
     )
 
 
