@@ -344,8 +344,9 @@ class Accumulator:
         )
         if "reward" not in self.roles:
             return counts
-        m2 = np.maximum(reals[:, 4], 0.0)
-        return replace(counts, reward_count=count, reward_mean=reals[:, 2] + reals[:, 3], reward_m2=m2)
+        shift = reals[:, 3] / count
+        m2 = np.maximum(reals[:, 4] - reals[:, 3] * shift, 0.0)
+        return replace(counts, reward_count=count, reward_mean=reals[:, 2] + shift, reward_m2=m2)
 
     def _size(self, what: str) -> int:
         given = self.given[what]

@@ -7,7 +7,8 @@ A kernel returns the row at which it stopped for want of room, or ``stop``. Sums
 order given, so results do not depend on how the rows were cut into calls. An array of length zero stands
 for "not there".
 
-Records of pairs: 0 key, 1 weight, then with rewards 2 first reward, 3 mean - first reward, 4 M2.
+Records of pairs: 0 key, 1 weight, then with rewards 2 an origin near their mean, 3 the sum and
+4 the sum of squares of what they differ from it.
 Records of episodes: 0 id, 1 status, then at ``first_at`` the first row's state and weight, and at
 ``last_at`` the last row's state, action, reward and weight, which wait for the row that follows.
 """
@@ -113,13 +114,20 @@ def add_pairs(
                 table[slot, 1] += np.int64(w)
                 total = np.float64(table[slot, 1])
             if reward.size != 0:
-                # Welford's update, measured from the first reward: a common offset costs no accuracy.
                 shifted = reward[i] - reals[slot, 2]
-                before = shifted - reals[slot, 3]
-                reals[slot, 3] += before * w / total
-                reals[slot, 4] += w * before * (shifted - reals[slot, 3])
+                excess = reals[slot, 3] + w * shifted
+                square = reals[slot, 4] + w * shifted * shifted
                 if extra_m2.size != 0:
-                    reals[slot, 4] += extra_m2[i]
+                    square += extra_m2[i]
+                if 4.0 * excess * excess > total * square:
+                    # The origin is far from the mean: move it there, so that no difference ever cancels.
+                    origin = reals[slot, 2] + excess / total
+                    moved = origin - reals[slot, 2]
+                    square += moved * (total * moved - 2.0 * excess)
+                    excess -= total * moved
+                    reals[slot, 2] = origin
+                reals[slot, 3] = excess
+                reals[slot, 4] = square
     return stop
 
 
