@@ -246,10 +246,12 @@ def _load(file: Path, names: ColumnNames, policy: Any) -> tuple[Counts, dict[str
     """Read and count a file, and tell the labels that it uses for states and actions."""
     import lingendice as lg
     from lingendice.io.files import TransitionTable, read_data
-    from lingendice.io.reading import STREAMED_BY_ARROW, counts_of_table
+    from lingendice.io.sources import IPC, PARQUET
 
-    if file.suffix.lower() in STREAMED_BY_ARROW:
-        data = counts_of_table(file, names, None if policy is None else policy.shape)
+    if file.suffix.lower() in (*PARQUET, *IPC):
+        from lingendice.io.reading import counts_of_table
+
+        data: Any = counts_of_table(file, names, None if policy is None else policy.shape)
     else:
         data = read_data(file, names)
     if isinstance(data, lg.Counts):
