@@ -9,8 +9,8 @@ import sys
 import lingendice as lg
 
 HEAVY = (
-    "numba", "llvmlite", "scipy", "networkx", "pandas", "matplotlib", "typer", "rich", "pooch", "cupy", "pyarrow",
-    "duckdb", "minari", "dask", "distributed",
+    "numba", "llvmlite", "scipy", "networkx", "pandas", "matplotlib", "typer", "rich", "pooch", "cupy",
+    "pyarrow", "duckdb", "minari", "dask", "distributed",
 )  # fmt: skip
 
 

@@ -22,8 +22,6 @@ from lingendice.io.files import ColumnNames, FileError, TransitionTable, read_da
 from lingendice.io.pieces import Piece
 from lingendice.io.sources import (
     DUCKDB,
-    IPC,
-    PARQUET,
     DuckTable,
     Files,
     Frame,
@@ -37,8 +35,6 @@ from lingendice.parallel import resolve_threads
 T = TypeVar("T")
 Progress = bool | Callable[[int, "float | None"], object]
 _MATRICES = (".npz", ".npy", ".mtx")
-STREAMED_BY_ARROW = (*PARQUET, *IPC)
-"""Suffixes of files that only PyArrow reads."""
 
 
 def read_transitions(
