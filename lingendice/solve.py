@@ -233,7 +233,16 @@ def _solve_transitions(given: dict[str, Any], started: float) -> ContinuousSolut
     from lingendice.neural.front import ContinuousChoices, solve_continuous
 
     given = {name: value for name, value in given.items() if name not in ("started", "device")}
-    for name in ("behaviour", "reward", "initial", "restart", "clone", "smoothing", "reward_range", "warm_start"):
+    for name in (
+        "behaviour",
+        "reward",
+        "initial",
+        "restart",
+        "clone",
+        "smoothing",
+        "reward_range",
+        "warm_start",
+    ):
         if given.pop(name) is not None:
             raise ValueError(f"{name} does not apply to Transitions; leave it out ({_INSTEAD[name]})")
     for name, plain in (("ratio", "auto"), ("leak", "restart"), ("unseen", "auto"), ("normalise", "penalty")):

@@ -32,8 +32,8 @@ def clone_log_density(
 ) -> Floats:
     """Log density of every logged action under the cloned behaviour.
 
-    Discrete actions: a softmax over the outputs of networks, by cross entropy. Continuous ones: a Gaussian whose
-    means and log standard deviations are networks of the state, by likelihood; ``low`` and ``high`` are the
+    Discrete actions: a softmax over the outputs of networks, by cross entropy. Continuous ones: a Gaussian
+    whose means and log standard deviations are networks of the state, by likelihood; ``low`` and ``high`` are the
     bounds that actions were clipped to.
     """
     inputs = prepare(_without_actions(transitions), None, 1.0).logged
@@ -42,7 +42,9 @@ def clone_log_density(
     if action is None:
         raise ValueError("importance sampling needs actions; pass action= to Transitions")
     if transitions.n_actions is not None:
-        return _clone_softmax(network, inputs, action, transitions.n_actions, steps, batch, learning_rate, seed)
+        return _clone_softmax(
+            network, inputs, action, transitions.n_actions, steps, batch, learning_rate, seed
+        )
     centre, scale = action.mean(axis=0), np.maximum(action.std(axis=0), SMALLEST_STD)
     standard = (action - centre) / scale
     k = standard.shape[1]
@@ -61,7 +63,14 @@ def clone_log_density(
 
 
 def _clone_softmax(
-    network: Network, inputs: Any, action: NDArray[Any], n_actions: int, steps: int, batch: int, rate: float, seed: int
+    network: Network,
+    inputs: Any,
+    action: NDArray[Any],
+    n_actions: int,
+    steps: int,
+    batch: int,
+    rate: float,
+    seed: int,
 ) -> Floats:
     clone = Regression(network, n_actions, seed)
     taken = np.eye(n_actions)[action]
@@ -82,7 +91,9 @@ def _target_log_density(transitions: Transitions, policy: Any) -> Floats:
     target = transitions.read_policy(policy)
     if isinstance(target, DiscretePolicy):
         with np.errstate(divide="ignore"):
-            return np.log(target.probabilities(transitions.state)[np.arange(len(transitions)), transitions.action])
+            return np.log(
+                target.probabilities(transitions.state)[np.arange(len(transitions)), transitions.action]
+            )
     if not isinstance(target, ContinuousPolicy) or transitions.action is None:
         raise ValueError("importance sampling needs actions and a policy")
     return target.log_density(transitions.state, transitions.action)
@@ -100,8 +111,8 @@ def neural_importance_sampling(
 ) -> Estimate:
     """Weigh rewards by target / behaviour along each episode, the behaviour cloned where it is not given.
 
-    ``weighting="step"``: each reward by the product of ratios up to its step, normalised over the episodes that
-    reach the step; ``"trajectory"``: each whole episode by the product over all its steps. Both weighted.
+    ``weighting="step"``: each reward by the product of ratios up to its step, normalised over the episodes
+    that reach the step; ``"trajectory"``: each whole episode by the product over all its steps. Both weighted.
     The value is sum gamma^t mean_t / sum gamma^t over the logged horizon: at gamma = 1 the average over it.
     """
     gamma = require_gamma(gamma)
@@ -115,7 +126,9 @@ def neural_importance_sampling(
         target = transitions.read_policy(policy)
         if isinstance(target, GaussianPolicy):
             bounds = {"low": target.low, "high": target.high}
-        behaviour_log_density = clone_log_density(transitions, seed=seed, **{**bounds, **(clone_options or {})})
+        behaviour_log_density = clone_log_density(
+            transitions, seed=seed, **{**bounds, **(clone_options or {})}
+        )
     log_ratio = _target_log_density(transitions, policy) - np.asarray(behaviour_log_density, dtype=np.float64)
     order = np.argsort(transitions.episode, kind="stable")
     episode, reward = transitions.episode[order], transitions.reward[order]

@@ -1,7 +1,7 @@
 """``solve(transitions, method="linear")``: tau and f linear in features of (s, a), by the convex solver.
 
-Every logged row, every arrival and every initial state is a cell of its own. Mass lies on logged rows only; it
-flows from row i to arrival i, whose dual features are the expectation over the policy's action there. The
+Every logged row, every arrival and every initial state is a cell of its own. Mass lies on logged rows only;
+it flows from row i to arrival i, whose dual features are the expectation over the policy's action there. The
 saddle point over those cells is the empirical one, convex in the coefficients of tau.
 """
 
@@ -25,7 +25,12 @@ from lingendice.solution import Status
 from lingendice.solvers import convex
 from lingendice.solvers.iterate import Controls, Stop, run
 
-OPTIONS: dict[str, Any] = {"n_features": 100, "action_samples": 4, "standardise": True, "on_interrupt": "raise"}
+OPTIONS: dict[str, Any] = {
+    "n_features": 100,
+    "action_samples": 4,
+    "standardise": True,
+    "on_interrupt": "raise",
+}
 FIT_ROWS = 4000
 """Rows that features are fitted on."""
 _BUILDERS: dict[str, Callable[..., Any]] = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from neural_problems import batch_objective, drawn, gradients, make_learner, net, ratio
 from scipy import stats
 
 from lingendice.kernels.noise import fill_normals, stream_key
 from lingendice.neural.network import Network
-from neural.reference import batch_objective, drawn, gradients, make_learner, net, ratio
 
 CASES = [
     {},

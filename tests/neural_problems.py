@@ -38,8 +38,8 @@ def drawn(learner: Learner):
     samples, batch = learner.batches.samples, learner.options.batch
     rows, firsts, restarts = np.empty((3, batch), dtype=np.int64)
     ratio_step.draw_rows(
-        learner.seed, learner.step, batch, len(samples.logged), learner.batches.n_firsts, learner.batches.flags,
-        rows, firsts, restarts,
+        learner.seed, learner.step, batch, len(samples.logged), learner.batches.n_firsts,
+        learner.batches.flags, rows, firsts, restarts,
     )  # fmt: skip
     return rows, firsts, restarts
 
@@ -82,12 +82,27 @@ def gradients(learner: Learner):
     draws = (learner.seed, learner.step)
     for group in range(len(grads[0])):
         ratio_step.group_gradient(
-            group, draws, settings, shape, objective, learner.u, data, mass, nets, grads, given, 0, work, engine
+            group,
+            draws,
+            settings,
+            shape,
+            objective,
+            learner.u,
+            data,
+            mass,
+            nets,
+            grads,
+            given,
+            0,
+            work,
+            engine,
         )
     return [learner.network.layers(part.astype(np.float64).sum(axis=0)) for part in grads]
 
 
-def random_transitions(kind: str, rng: np.random.Generator, n: int = 300, n_states: int = 3) -> lg.Transitions:
+def random_transitions(
+    kind: str, rng: np.random.Generator, n: int = 300, n_states: int = 3
+) -> lg.Transitions:
     state, following = rng.normal(size=(2, n, n_states))
     action = {"none": None, "discrete": rng.integers(0, 3, n), "gaussian": rng.normal(size=(n, 2))}[kind]
     return lg.Transitions(
