@@ -35,7 +35,8 @@ def neural_model_based(
 
     Next state: s + a network of (s, a), with Gaussian noise of the residuals' size; rewards and ends by
     networks of their own. The value is the mean of ``rollouts`` paths of ``horizon`` steps, discounted, or at
-    gamma = 1 averaged after the first quarter. Model errors add up along a path: states are kept within the range seen.
+    gamma = 1 averaged after the first quarter. Model errors add up along a path: states are kept within the
+    range seen.
 
     gamma = 1 is supported: ended paths restart from the initial law.
     """

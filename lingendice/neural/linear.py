@@ -94,7 +94,8 @@ def solve_features(
     tau_features = MatrixFeatures(np.vstack([logged, np.zeros((n + firsts, logged.shape[1]))]))
     dual, _ = orthonormalised(MatrixFeatures(np.vstack(blocks)), flow.p)
     problem = RatioProblem.build(flow, tau_features, dual, **problem_choices)
-    outcome = run(convex.solve_convex(problem, controls.tol), controls)
+    # A solver of saddle points returns more than the outer loop knows of.
+    outcome: Any = run(convex.solve_convex(problem, controls.tol), controls)
     tau = logged @ outcome.w
     return ContinuousSolution(
         status=_status(outcome),

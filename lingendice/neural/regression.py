@@ -82,7 +82,7 @@ class Regression:
                 gradient[:] = 0.0
                 transpose_weights(p, network.layout, turned)
                 backward(
-                    p, turned, gradient, network.layout, scratch, 0, hidden_at + k * per_net, rows, rows, factor,
-                    0, network.code, code, spare,
+                    p, turned, gradient, network.layout, scratch, 0, hidden_at + k * per_net, rows, rows,
+                    factor, 0, network.code, code, spare,
                 )  # fmt: skip
                 adam(p, gradient, moments[k], one, signed, late)
