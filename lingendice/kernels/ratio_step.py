@@ -240,8 +240,10 @@ def group_gradient(group, draws, settings, shape, objective, u, data, mass, nets
             activation,
             engine,
         )
-        total += _saddle_gradient(n, branches, starts, 1.0 / batch, objective, u, out[0], out[1],
-                                  weights[group], mass, data[5], tile_indices[0], factor[0], factor[1])  # fmt: skip
+        total += _saddle_gradient(
+            n, branches, starts, 1.0 / batch, objective, u, out[0], out[1], weights[group], mass, data[5],
+            tile_indices[0], factor[0], factor[1],
+        )  # fmt: skip
         for r in range(n * sets, rows):
             factor[0, r] = np.float32(0)
         for r in range(n, rows_tau):
@@ -268,9 +270,9 @@ def _reduced_norm(gradients):
 
 
 @fused_kernel
-def adam(parameters, gradient, moments, scale, rate, late):
+def adam(parameters, gradient, moments, scale, rate, late, momentum):
     """One step of Adam along ``scale * gradient``; ``rate`` is the signed step over its bias correction."""
-    one, first_decay, second_decay = np.float32(1), np.float32(0.9), np.float32(0.999)
+    one, first_decay, second_decay = np.float32(1), np.float32(momentum), np.float32(0.999)
     tiny = np.float32(1e-8)
     first, second = moments[0], moments[1]
     for i in range(parameters.size):
@@ -291,21 +293,22 @@ def _average(mean, parameters, weight):
 @kernel
 def finish_step(total, batch, objective, rates, nets, gradients, moments, mean, state):
     """Clip, step both networks and u, and average tau; ``state`` is [u, -, -, steps, steps averaged]."""
-    learning, dual_learning, clip, planned, average_from, decay = rates
+    learning, dual_learning, clip, planned, average_from, decay, momentum = rates
     layout, tau, f, tau_turned, f_turned = nets
     steps = state[3] + 1.0
     state[3] = steps
     share = 1.0
     if decay != 0.0:
         share = 0.5 * (1.0 + math.cos(math.pi * min(1.0, (steps - 1.0) / planned)))
-    early, late = 1.0 - 0.9**steps, 1.0 / (1.0 - 0.999**steps)
+    early, late = 1.0 - momentum**steps, 1.0 / (1.0 - 0.999**steps)
     norm_tau, norm_f = _reduced_norm(gradients[0]), _reduced_norm(gradients[1])
     scale_tau, scale_f = (
         np.float32(min(1.0, clip / (norm_tau + 1e-30))),
         np.float32(min(1.0, clip / (norm_f + 1e-30))),
     )
-    adam(tau, gradients[0][0], moments[0], scale_tau, np.float32(-learning * share / early), np.float32(late))
-    adam(f, gradients[1][0], moments[1], scale_f, np.float32(dual_learning * share / early), np.float32(late))
+    rate_tau, rate_f = np.float32(-learning * share / early), np.float32(dual_learning * share / early)
+    adam(tau, gradients[0][0], moments[0], scale_tau, rate_tau, np.float32(late), momentum)
+    adam(f, gradients[1][0], moments[1], scale_f, rate_f, np.float32(late), momentum)
     # Plain ascent along d J / d u = penalty (E nu tau - 1 - u): u follows E nu tau - 1 closely.
     state[0] += _U_RATE * (total / batch - 1.0 - state[0])
     if steps > average_from:

@@ -151,7 +151,7 @@ class Training:
             **{
                 name: getattr(options, name)
                 for name in (
-                    "activation", "output", "batch", "learning_rate", "dual_learning_rate", "decay", "clip",
+                    "activation", "output", "batch", "learning_rate", "dual_learning_rate", "momentum", "decay", "clip",
                     "average", "holdout", "ensemble", "standardise",
                 )
             },

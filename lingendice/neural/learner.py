@@ -201,6 +201,7 @@ class Learner:
             float(self.planned),
             float(average_from),
             float(options.decay),
+            float(options.momentum),
         )
 
     @cached_property

@@ -132,16 +132,7 @@ def _features(name: str, given: Any, samples: Samples, options: dict[str, Any], 
     points = samples.logged[rows].astype(np.float64)
     if kind == "tile_coding":
         return tile_coding(points)
-    size = int(options["n_features"])
-    return _BUILDERS[kind](points, n_features=size, bandwidth=_bandwidth(points, size), seed=seed)
-
-
-def _bandwidth(points: Floats, n_features: int) -> float:
-    """As wide as bumps that cover the points lie apart, at most half the median distance between points."""
-    some = points[:500]
-    square = ((some[:, None, :] - some[None, :, :]) ** 2).sum(axis=2)
-    median = float(np.sqrt(np.median(square[square > 0]))) if np.any(square > 0) else 1.0
-    return median * min(0.5, 2.5 * n_features ** (-1.0 / points.shape[1]))
+    return _BUILDERS[kind](points, n_features=int(options["n_features"]), seed=seed)
 
 
 def _dense(matrix: Any) -> Floats:

@@ -85,4 +85,4 @@ class Regression:
                     p, turned, gradient, network.layout, scratch, 0, hidden_at + k * per_net, rows, rows,
                     factor, 0, network.code, code, spare,
                 )  # fmt: skip
-                adam(p, gradient, moments[k], one, signed, late)
+                adam(p, gradient, moments[k], one, signed, late, 0.9)
