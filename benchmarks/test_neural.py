@@ -1,6 +1,6 @@
 """One training step of GenDICE's networks against JAX and PyTorch, one core, fresh actions in every step.
 
-Peers and ours are pinned to one core by affinity, which every library's threads obey.
+Every thread of the process is pinned to one core, those that the libraries started before included.
 """
 
 from __future__ import annotations
@@ -27,13 +27,19 @@ SHAPES = {6: (4, 2), 13: (11, 2), 23: (17, 6)}
 STEPS = 20
 
 
+def pin(cores: set[int]) -> None:
+    """All threads of this process, and those they start."""
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), cores)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def one_core():
     """Everything on one core, whatever threads the libraries start."""
     held = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(held)})
+    pin({min(held)})
     yield
-    os.sched_setaffinity(0, held)
+    pin(held)
 
 
 def learner(data: Problem, engine: str) -> Learner:
@@ -109,14 +115,14 @@ def test_two_cores(record, one_core):
         pytest.skip("one core only")
     ours = learner(problem(*SHAPES[23]), "vector")
     held = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, os.sched_getaffinity(os.getppid()))
+    pin(os.sched_getaffinity(os.getppid()))
     try:
         record.ratio(
             "neural: step on two cores, d = 23", lambda: ours.advance(STEPS, threads=2),
             {"lingendice on one": lambda: ours.advance(STEPS)}, 1.4, repeats=9, note="same bits",
         )  # fmt: skip
     finally:
-        os.sched_setaffinity(0, held)
+        pin(held)
 
 
 _FIRST_CALL = """

@@ -113,8 +113,8 @@ def neural_importance_sampling(
 
     ``weighting="step"``: each reward by the product of ratios up to its step, normalised over the episodes
     that reach the step; ``"trajectory"``: each whole episode by the product over all its steps. An episode
-    that ended goes on with its last weight and reward 0. The value is sum gamma^t mean_t / sum gamma^t over the
-    logged horizon: at gamma = 1 the average over it, refused where episodes end in terminal states. Takes
+    that ended goes on with its last weight and reward 0. The value is sum gamma^t mean_t / sum gamma^t over
+    the logged horizon: at gamma = 1 the average over it, refused where episodes end in terminal states. Takes
     O(episodes x longest episode) memory; products are kept as logarithms.
     """
     gamma = require_gamma(gamma)

@@ -151,8 +151,8 @@ class Training:
             **{
                 name: getattr(options, name)
                 for name in (
-                    "activation", "output", "batch", "learning_rate", "dual_learning_rate", "momentum", "decay", "clip",
-                    "average", "holdout", "ensemble", "standardise",
+                    "activation", "output", "batch", "learning_rate", "dual_learning_rate", "momentum",
+                    "decay", "clip", "average", "holdout", "ensemble", "standardise",
                 )
             },
             "hidden": list(options.hidden),

@@ -30,7 +30,7 @@ class NeuralOptions:
     dual_learning_rate: float | None = None
     """Adam's, for f; default three times that of tau, so that f keeps up with it."""
     momentum: float = 0.0
-    """Adam's decay of first moments; momentum makes a saddle point's iterates rotate (0.9 is Adam's usual)."""
+    """Adam's decay of first moments; its usual 0.9 makes the iterates circle around a saddle point."""
     decay: bool = True
     """Lower the learning rates to zero along a half cosine over the planned steps."""
     clip: float = 1.0
