@@ -9,6 +9,7 @@ from lingendice.continuous_solution import ContinuousSolution
 from lingendice.counts import Counts
 from lingendice.diagnostics import Check, diagnose
 from lingendice.many import Comparison
+from lingendice.online import OnlineRatio
 from lingendice.operator import EmpiricalOperator
 from lingendice.solution import Interrupted, SeveralLaws, Solution, Status
 from lingendice.solve import LeakWarning, solve
@@ -28,6 +29,7 @@ __all__ = [
     "Interval",
     "LeakWarning",
     "NotAvailableYet",
+    "OnlineRatio",
     "SeveralLaws",
     "Solution",
     "Status",
