@@ -176,7 +176,7 @@ def tile_coding(points: ArrayLike, tiles: int = 8, tilings: int = 4) -> FittedFe
     return _fit("tile_coding", at, evaluate)
 
 
-def _spread_out(points: Floats, n: int, rng: np.random.Generator) -> Floats:
+def spread_out(points: Floats, n: int, rng: np.random.Generator) -> Floats:
     """Some of the points, each chosen far from those before it (k-means++ seeding)."""
     distinct = np.unique(points, axis=0)
     n = min(n, distinct.shape[0])
@@ -188,14 +188,14 @@ def _spread_out(points: Floats, n: int, rng: np.random.Generator) -> Floats:
     return distinct[chosen]
 
 
-def _median_distance(points: Floats, rng: np.random.Generator) -> float:
+def median_distance(points: Floats, rng: np.random.Generator) -> float:
     some = points[rng.permutation(points.shape[0])[:500]]
     square = ((some[:, None, :] - some[None, :, :]) ** 2).sum(axis=2)
     apart = square[square > 0]
     return float(np.sqrt(np.median(apart))) if apart.size else 1.0
 
 
-def _gauss(x: Floats, centres: Floats, width: float) -> Floats:
+def gauss(x: Floats, centres: Floats, width: float) -> Floats:
     square = (x * x).sum(1)[:, None] + (centres * centres).sum(1)[None, :] - 2.0 * x @ centres.T
     return np.exp(-np.maximum(square, 0.0) / (2.0 * width * width))
 
@@ -213,11 +213,11 @@ def rbf(
     """
     at = _points(points)
     rng = np.random.default_rng(seed)
-    centres = _spread_out(at, n_features - constant, rng)
-    width = 0.5 * _median_distance(at, rng) if bandwidth is None else float(bandwidth)
+    centres = spread_out(at, n_features - constant, rng)
+    width = 0.5 * median_distance(at, rng) if bandwidth is None else float(bandwidth)
 
     def evaluate(x: Floats) -> Floats:
-        bumps = _gauss(x, centres, width)
+        bumps = gauss(x, centres, width)
         return np.column_stack([np.ones(x.shape[0]), bumps]) if constant else bumps
 
     return _fit("rbf", at, evaluate)
@@ -229,7 +229,7 @@ def random_fourier(
     """Cosines of random frequencies, whose products approximate a Gaussian kernel: for f, not for tau."""
     at = _points(points)
     rng = np.random.default_rng(seed)
-    width = _median_distance(at, rng) if bandwidth is None else float(bandwidth)
+    width = median_distance(at, rng) if bandwidth is None else float(bandwidth)
     frequency = rng.standard_normal((at.shape[1], n_features)) / width
     phase = rng.uniform(0.0, 2.0 * np.pi, n_features)
     scale = np.sqrt(2.0 / n_features)
@@ -247,14 +247,14 @@ def nystroem(
     span of Gaussian kernels at the landmarks."""
     at = _points(points)
     rng = np.random.default_rng(seed)
-    landmarks = _spread_out(at, n_features, rng)
-    width = _median_distance(at, rng) if bandwidth is None else float(bandwidth)
+    landmarks = spread_out(at, n_features, rng)
+    width = median_distance(at, rng) if bandwidth is None else float(bandwidth)
     if not whiten:
-        return _fit("nystroem", at, lambda x: _gauss(x, landmarks, width))
-    values, vectors = np.linalg.eigh(_gauss(landmarks, landmarks, width))
+        return _fit("nystroem", at, lambda x: gauss(x, landmarks, width))
+    values, vectors = np.linalg.eigh(gauss(landmarks, landmarks, width))
     keep = values > values[-1] * 1e-12
     root = vectors[:, keep] / np.sqrt(values[keep])
-    return _fit("nystroem", at, lambda x: _gauss(x, landmarks, width) @ root)
+    return _fit("nystroem", at, lambda x: gauss(x, landmarks, width) @ root)
 
 
 def one_hot(groups: Any) -> FittedFeatures:

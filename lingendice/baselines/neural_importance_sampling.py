@@ -115,7 +115,8 @@ def neural_importance_sampling(
     that reach the step; ``"trajectory"``: each whole episode by the product over all its steps. An episode
     that ended goes on with its last weight and reward 0. The value is sum gamma^t mean_t / sum gamma^t over
     the logged horizon: at gamma = 1 the average over it, refused where episodes end in terminal states. Takes
-    O(episodes x longest episode) memory; products are kept as logarithms.
+    O(episodes x longest episode) memory; products are kept as logarithms. The standard error treats episodes
+    as independent and the weights as known: it is short where few episodes carry most of the weight.
     """
     gamma = require_gamma(gamma)
     require_choice("weighting", weighting, ("step", "trajectory"))
@@ -140,16 +141,22 @@ def neural_importance_sampling(
     if weighting == "trajectory":
         weight = np.where(reached, final[:, None], 0.0)
         value = float((weight * reward).sum(axis=0) @ share / (weight.sum(axis=0) @ share))
+        influence = (weight * (reward - value)) @ share / (weight.sum(axis=0) @ share)
     else:
         weight = np.exp(log_weight - log_weight.max(axis=0))
-        mean = (weight * reward).sum(axis=0) / weight.sum(axis=0)
+        weight /= weight.sum(axis=0)
+        mean = (weight * reward).sum(axis=0)
         value = float(share @ mean / share.sum())
+        influence = (weight * (reward - mean)) @ share / share.sum()
     effective = effective_size(final)
+    n = len(influence)
     return Estimate(
         value,
         gamma,
         f"{weighting}-wise weighted importance sampling",
         note,
+        standard_error=float(np.sqrt(n / (n - 1) * influence @ influence)) if n > 1 else None,
+        degrees=n - 1,
         effective_sample_size=effective,
     )
 

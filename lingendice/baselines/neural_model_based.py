@@ -65,8 +65,17 @@ def neural_model_based(
     noise = (model(samples.logged) - targets)[:, :-2].std(axis=0)
     scaled = (centre, spread, reward_centre, reward_spread, noise)
     horizon = horizon or (1000 if gamma == 1.0 else int(np.ceil(np.log(1e-3) / np.log(gamma))))
-    value = _roll_out(samples, model, scaled, bool(ends.any()), gamma, rollouts, horizon, seed)
-    return Estimate(value, gamma, "neural model-based", f"{rollouts} paths of {horizon} steps")
+    earned = _roll_out(samples, model, scaled, bool(ends.any()), gamma, rollouts, horizon, seed)
+    noise_of_paths = float(earned.std(ddof=1) / np.sqrt(rollouts)) if rollouts > 1 else None
+    note = f"{rollouts} paths of {horizon} steps; the standard error is that of the paths, not of the model"
+    return Estimate(
+        float(earned.mean()),
+        gamma,
+        "neural model-based",
+        note,
+        standard_error=noise_of_paths,
+        degrees=rollouts - 1,
+    )
 
 
 def _roll_out(
@@ -78,7 +87,8 @@ def _roll_out(
     rollouts: int,
     horizon: int,
     seed: int,
-) -> float:
+) -> Floats:
+    """Per-step value of every path."""
     centre, spread, reward_centre, reward_spread, noise = scaled
     assert samples.starting is not None
     rng = np.random.default_rng([seed, 9])
@@ -87,14 +97,14 @@ def _roll_out(
     low, high = seen.min(axis=0), seen.max(axis=0)
     raw = firsts[rng.integers(0, len(firsts), rollouts)]
     states = samples.state_scaling(raw)
-    alive, earned, weight = np.ones(rollouts), 0.0, 0.0
+    alive, earned, weight = np.ones(rollouts), np.zeros(rollouts), 0.0
     for step in range(horizon):
         inputs = _act(
             samples, samples.state_scaling.shift + states * samples.state_scaling.scale, states, rng
         )
         out = model(inputs)
         share = float(step >= horizon // 4) if gamma == 1.0 else gamma**step
-        earned += share * float(np.mean(alive * (reward_centre + reward_spread * out[:, -2])))
+        earned += share * alive * (reward_centre + reward_spread * out[:, -2])
         weight += share
         moved = out[:, :-2] + noise * rng.standard_normal((rollouts, noise.size))
         states = np.clip(states + centre + spread * moved, low, high)

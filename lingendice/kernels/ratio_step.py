@@ -24,7 +24,8 @@ GROUP = 512
 ACT_NONE, ACT_DISCRETE, ACT_GAUSSIAN, ACT_GIVEN = 0, 1, 2, 3
 FLOWS, ABSORBED, RESTARTED = 0, 1, 2
 _U_RATE = 0.1
-_ROWS, _FIRSTS, _RESTARTS, _NEXT_NOISE, _FIRST_NOISE = 0, 1, 2, 3, 4
+# Purposes of random numbers; the noise of first actions is one further than that of next actions.
+_ROWS, _FIRSTS, _RESTARTS, _NEXT_NOISE = 0, 1, 2, 3
 
 
 @kernel
@@ -36,8 +37,9 @@ def padded(rows):
 @kernel
 def draw_rows(seed, step, batch, n_rows, n_firsts, flags, rows, firsts, restarts):
     """What a step draws: for policies that only the interpreter can sample."""
-    key, key_first = stream_key(seed, step, _ROWS), stream_key(seed, step, _FIRSTS)
-    key_restart = stream_key(seed, step, _RESTARTS)
+    origin = batch - batch
+    key, key_first = stream_key(seed, step, origin + _ROWS), stream_key(seed, step, origin + _FIRSTS)
+    key_restart = stream_key(seed, step, origin + _RESTARTS)
     for r in range(batch):
         rows[r] = row_below(key, r, n_rows)
         firsts[r] = row_below(key_first, r, n_firsts) if n_firsts > 0 else 0
@@ -119,30 +121,28 @@ def _gather(low, n, draws, shape, starts, data, given, given_at, scratch, weight
     n_rows, n_firsts, stride, n_actions = shape[0], shape[1], shape[3], shape[5]
     kind, branches, restarts = shape[6], shape[7], shape[8]
     rows, first_rows = indices[0], indices[1]
-    key, key_first = stream_key(seed, step, _ROWS), stream_key(seed, step, _FIRSTS)
+    origin, one = low - low, n // n  # a literal would compile every callee once more
+    key, key_first = stream_key(seed, step, origin + _ROWS), stream_key(seed, step, origin + _FIRSTS)
     for r in range(n):
         rows[r] = row_below(key, low + r, n_rows)
     next_noise, first_noise = noise[0], noise[1]
-    per_row, noise_at = n_actions, low - low
+    per_row, noise_at = n_actions, origin
     if kind == ACT_GAUSSIAN:
         per_row = n_actions + n_actions % 2
         count = n * per_row
-        fill_normals(
-            stream_key(seed, step, _NEXT_NOISE), low * per_row, count, integers[0], integers[1], next_noise
-        )
-        if starts:
-            key_noise = stream_key(seed, step, _FIRST_NOISE)
-            fill_normals(key_noise, low * per_row, count, integers[0], integers[1], first_noise)
+        for part in range(2 if starts else 1):
+            key_noise = stream_key(seed, step, part + _NEXT_NOISE)
+            fill_normals(key_noise, low * per_row, count, integers[0], integers[1], noise[part])
     elif kind == ACT_GIVEN:
         next_noise, first_noise = given
         noise_at = (given_at + low) * n_actions
-    at, spacing, origin, one = n * stride, n * stride, low - low, n // n
+    at = spacing = n * stride
     for r in range(n):
         copy_row(pairs, rows[r] * 2 * stride, scratch, r * stride, stride // 8)
     _arrive(n, at, spacing, rows, one + one, one, shape, pairs, next_action, next_noise, noise_at, limits,
             scratch, weights[0])  # fmt: skip
     if restarts > 0:
-        key_restart = stream_key(seed, step, _RESTARTS)
+        key_restart = stream_key(seed, step, origin + _RESTARTS)
         for r in range(n):
             if flags[rows[r]] == RESTARTED:
                 first_rows[0] = row_below(key_restart, low + r, n_firsts)
@@ -333,28 +333,23 @@ def train_steps(count, draws, settings, shape, objective, rates, data, mass, net
 
 
 @kernel
-def evaluate_rows(parameters, layout, inputs, scratch, out, activation, engine):
-    """Outputs at rows of padded inputs, tile by tile."""
+def evaluate_rows(parameters, layout, inputs, scratch, part, out, activation, engine):
+    """Outputs at rows of padded inputs, tile by tile; ``part`` is scratch of one tile.
+
+    Loops instead of slices assigned to slices, whose checks take seconds to compile.
+    """
     n, stride = inputs.shape
     origin = n - n
     capacity = padded(TILE)
     hidden_at = capacity * stride
-    flat = inputs.reshape(n * stride)
-    part = np.zeros(capacity, np.float32)
     for low in range(0, n, TILE):
         rows = min(TILE, n - low)
-        scratch[: rows * stride] = flat[low * stride : (low + rows) * stride]
+        for r in range(rows):
+            for j in range(stride):
+                scratch[r * stride + j] = inputs[low + r, j]
         forward(
-            parameters,
-            layout,
-            scratch,
-            origin,
-            hidden_at,
-            capacity,
-            padded(rows),
-            part,
-            origin,
-            activation,
+            parameters, layout, scratch, origin, hidden_at, capacity, padded(rows), part, origin, activation,
             engine,
-        )
-        out[low : low + rows] = part[:rows]
+        )  # fmt: skip
+        for r in range(rows):
+            out[low + r] = part[r]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import time
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,7 +70,7 @@ class Training:
         self.seed = seed
         self._pace = math.nan
         if options.resume and options.checkpoint is not None and os.path.exists(options.checkpoint):
-            self.histories = read_checkpoint(options.checkpoint, self.learners, self._identity())
+            self.histories = read_checkpoint(options.checkpoint, self.learners, self._identity)
 
     @property
     def done(self) -> int:
@@ -111,7 +113,7 @@ class Training:
             history.append(self._progress(learner))
         self.finite = [learner.snapshot() for learner in self.learners]
         if self.options.checkpoint is not None:
-            write_checkpoint(self.options.checkpoint, self.learners, self.histories, self._identity())
+            write_checkpoint(self.options.checkpoint, self.learners, self.histories, self._identity)
 
     def _progress(self, learner: Learner) -> Progress:
         tau, reward = learner.tau(self.samples.logged), self.samples.transitions.reward
@@ -134,15 +136,15 @@ class Training:
             text = f"of {self.steps:,}, value {value:.5g}, residual {residual:.2e}, {left:,.0f} s left"
         return monitor.note(self.done, math.inf, text)
 
+    @cached_property
     def _identity(self) -> dict[str, Any]:
         """What a checkpoint must agree with for training to go on to the bit."""
         options, objective = self.options, self.objective
-        first = self.samples.logged[0].astype(float)
         return {
             "seed": self.seed,
             "steps": self.steps,
             "transitions": len(self.samples.logged),
-            "first row": [round(entry, 5) for entry in first.tolist()],
+            "data": _digest(self.samples),
             "policy kind": self.samples.kind,
             "gamma": objective.gamma,
             "divergence": objective.divergence,
@@ -157,6 +159,18 @@ class Training:
             },
             "hidden": list(options.hidden),
         }  # fmt: skip
+
+
+def _digest(samples: Samples) -> str:
+    """A hash of every number that training or its reports read, the policy's actions at arrivals included."""
+    found = hashlib.sha256()
+    parts: list[Any] = [samples.logged, samples.transitions.reward, samples.absorbed, samples.restarted]
+    for arrivals in (samples.following, samples.starting):
+        parts += [] if arrivals is None else [arrivals.states, arrivals.action]
+    for part in (*parts, *samples.noise):
+        found.update(b"|" if part is None else np.ascontiguousarray(part).tobytes())
+        found.update(str(np.shape(part)).encode())
+    return found.hexdigest()
 
 
 def train(

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from lingendice.checks import require_number
 from lingendice.continuous_solution import ContinuousSolution
+from lingendice.neural.automatic import JUDGED_SHARE, at_all_rows, judge
 from lingendice.neural.estimate import train
+from lingendice.neural.linear import OPTIONS as LINEAR_OPTIONS
 from lingendice.neural.linear import read_linear_options, solve_features
 from lingendice.neural.objective import gendice
-from lingendice.neural.options import read_neural_options
-from lingendice.neural.samples import prepare
+from lingendice.neural.options import NeuralOptions, read_neural_options
+from lingendice.neural.residual import split_rows
+from lingendice.neural.samples import Samples, prepare
+from lingendice.solution import Status
 from lingendice.solvers.iterate import Controls
 from lingendice.transitions import Transitions
 
 FEW_DIMENSIONS = 3
-"""Inputs up to which bumps cover the data well."""
+"""Inputs up to which bumps may cover the data."""
 MOST_LINEAR_ROWS = 50_000
+FEWEST_JUDGED_ROWS = 500
+NEURAL_OPTIONS = tuple(entry.name for entry in fields(NeuralOptions))
 
 
 class ContinuousChoices(NamedTuple):
@@ -41,43 +48,14 @@ def solve_continuous(
 ) -> tuple[ContinuousSolution, str]:
     """The solution, and what to do where it was interrupted."""
     method, reason = choose(transitions, choices)
-    ridge = 0.0 if choices.ridge is None else require_number("ridge", choices.ridge)
-    if method == "linear":
-        given = read_linear_options(choices.options)
-        samples = prepare(transitions, choices.policy, choices.gamma, choices.terminal, given["standardise"])
-        problem = {
-            "divergence": choices.divergence,
-            "penalty": require_number("penalty", choices.penalty),
-            "ridge": ridge,
-            "normalise": "penalty",
-            "bound": choices.bound,
-        }
-        solution = solve_features(
-            samples,
-            choices.features,
-            choices.dual_features,
-            problem,
-            given,
-            controls,
-            int(choices.seed),
-            reason,
-        )
-        return solution, given["on_interrupt"]
-    for name in ("features", "dual_features"):
-        if getattr(choices, name) is not None:
-            raise ValueError(f"{name} belongs to method='linear'; leave it out for networks")
-    options = read_neural_options(choices.options)
-    objective = gendice(
-        choices.gamma, choices.divergence, options.output, choices.penalty, ridge, choices.bound
-    )
-    samples = prepare(transitions, choices.policy, choices.gamma, choices.terminal, options.standardise)
-    return train(
-        samples, objective, options, controls, int(choices.seed), reason=reason
-    ), options.on_interrupt
+    if method == "try linear":
+        return _linear_if_it_holds(transitions, choices, controls, reason)
+    run = _run_linear if method == "linear" else _run_neural
+    return run(transitions, choices, controls, reason)
 
 
 def choose(transitions: Transitions, choices: ContinuousChoices) -> tuple[str, str]:
-    """ "linear" or "neural", and why."""
+    """ "linear", "neural" or "try linear", and why."""
     if choices.method != "auto":
         return choices.method, "chosen by the caller"
     if choices.features is not None or choices.dual_features is not None:
@@ -87,8 +65,89 @@ def choose(transitions: Transitions, choices: ContinuousChoices) -> tuple[str, s
     if transitions.action is not None:
         actions = transitions.n_actions or transitions.action.shape[1]
     inputs = states + actions
-    if inputs <= FEW_DIMENSIONS and len(transitions) <= MOST_LINEAR_ROWS:
-        return "linear", f"{inputs} inputs: bumps cover them, and the problem is convex"
-    if inputs <= FEW_DIMENSIONS:
-        return "neural", f"{len(transitions):,} rows are too many to hold features of"
-    return "neural", f"{inputs} inputs: too many for bumps to cover"
+    rows = len(transitions)
+    if inputs > FEW_DIMENSIONS:
+        return "neural", f"{inputs} inputs: too many for bumps to cover"
+    if rows > MOST_LINEAR_ROWS:
+        return "neural", f"{rows:,} rows are too many to hold features of"
+    if rows < FEWEST_JUDGED_ROWS:
+        return "neural", f"{rows:,} rows are too few to judge linear features by"
+    return "try linear", f"{inputs} inputs"
+
+
+def _linear_if_it_holds(
+    transitions: Transitions, choices: ContinuousChoices, controls: Controls, reason: str
+) -> tuple[ContinuousSolution, str]:
+    """Fit linear features to a part of the log; take them if the rest of it agrees, else networks."""
+    for name in choices.options or {}:
+        if name not in LINEAR_OPTIONS and name not in NEURAL_OPTIONS:
+            raise ValueError(f"options has no entry {name!r}, neither for method='linear' nor for 'neural'")
+    given = read_linear_options(_known(choices.options, LINEAR_OPTIONS))
+    neural = choices._replace(options=_known(choices.options, NEURAL_OPTIONS))
+    read_neural_options(neural.options)
+    samples = prepare(transitions, choices.policy, choices.gamma, choices.terminal, given["standardise"])
+    trained, held = split_rows(samples, JUDGED_SHARE, int(choices.seed))
+    limits = replace(controls, max_iter=None)
+    part = _fit(samples.subset(trained), choices, given, limits, reason)
+    if part.status in (Status.INTERRUPTED, Status.TIME_LIMIT):
+        return at_all_rows(part, samples), given["on_interrupt"]
+    verdict = judge(samples, part, trained, held, int(choices.seed))
+    if part.converged and verdict.accepted:
+        return _fit(samples, choices, given, limits, f"{reason}, and features hold: {verdict}"), given[
+            "on_interrupt"
+        ]
+    return _run_neural(transitions, neural, controls, f"linear features do not hold: {verdict}")
+
+
+def _known(options: dict[str, Any] | None, names: Any) -> dict[str, Any]:
+    return {name: value for name, value in (options or {}).items() if name in names}
+
+
+def _run_linear(
+    transitions: Transitions, choices: ContinuousChoices, controls: Controls, reason: str
+) -> tuple[ContinuousSolution, str]:
+    given = read_linear_options(choices.options)
+    samples = prepare(transitions, choices.policy, choices.gamma, choices.terminal, given["standardise"])
+    return _fit(samples, choices, given, controls, reason), given["on_interrupt"]
+
+
+def _fit(
+    samples: Samples, choices: ContinuousChoices, given: dict[str, Any], controls: Controls, reason: str
+) -> ContinuousSolution:
+    problem = {
+        "divergence": choices.divergence,
+        "penalty": require_number("penalty", choices.penalty),
+        "ridge": _ridge(choices),
+        "normalise": "penalty",
+        "bound": choices.bound,
+    }
+    return solve_features(
+        samples,
+        choices.features,
+        choices.dual_features,
+        problem,
+        given,
+        controls,
+        int(choices.seed),
+        reason,
+    )
+
+
+def _run_neural(
+    transitions: Transitions, choices: ContinuousChoices, controls: Controls, reason: str
+) -> tuple[ContinuousSolution, str]:
+    for name in ("features", "dual_features"):
+        if getattr(choices, name) is not None:
+            raise ValueError(f"{name} belongs to method='linear'; leave it out for networks")
+    options = read_neural_options(choices.options)
+    objective = gendice(
+        choices.gamma, choices.divergence, options.output, choices.penalty, _ridge(choices), choices.bound
+    )
+    samples = prepare(transitions, choices.policy, choices.gamma, choices.terminal, options.standardise)
+    return train(
+        samples, objective, options, controls, int(choices.seed), reason=reason
+    ), options.on_interrupt
+
+
+def _ridge(choices: ContinuousChoices) -> float:
+    return 0.0 if choices.ridge is None else require_number("ridge", choices.ridge)

@@ -15,9 +15,17 @@ import numpy as np
 
 from lingendice.checks import Floats, require_choice, require_number
 from lingendice.continuous_solution import ContinuousSolution
-from lingendice.features import MatrixFeatures, orthonormalised, random_fourier, rbf, tile_coding
+from lingendice.features import (
+    MatrixFeatures,
+    gauss,
+    median_distance,
+    orthonormalised,
+    random_fourier,
+    spread_out,
+    tile_coding,
+)
 from lingendice.flow import Flow
-from lingendice.neural.residual import expected_inputs
+from lingendice.neural.residual import expected_inputs, sampled_inputs
 from lingendice.neural.samples import Arrivals, Samples
 from lingendice.operator import FlowChain
 from lingendice.problem import RatioProblem
@@ -26,19 +34,48 @@ from lingendice.solvers import convex
 from lingendice.solvers.iterate import Controls, Stop, run
 
 OPTIONS: dict[str, Any] = {
-    "n_features": 100,
+    "n_features": 300,
+    "n_dual_features": 50,
     "action_samples": 4,
     "standardise": True,
     "on_interrupt": "raise",
 }
 FIT_ROWS = 4000
 """Rows that features are fitted on."""
-_BUILDERS: dict[str, Callable[..., Any]] = {
-    "rbf": rbf,
-    "tile_coding": tile_coding,
-    "random_fourier": random_fourier,
-}
+_BUILDERS = ("rbf", "tile_coding", "random_fourier")
+RATIO_WIDTHS = ((0.3, 0.4), (0.1, 0.6))
+"""Bumps of tau: (width over the median distance between points, share of the features)."""
+DUAL_WIDTHS = ((0.5, 1.0),)
+DUAL_CUTOFF = 1e-4
+"""Directions of f with a smaller share of its variance are dropped: they see only the noise of few rows."""
 Features = Callable[[Any], Any]
+
+
+class Bumps:
+    """A constant and Gaussian bumps of one or more widths around points that are spread out."""
+
+    def __init__(
+        self, points: Floats, n: int, scale: float, widths: tuple[tuple[float, float], ...], seed: int
+    ) -> None:
+        rng = np.random.default_rng([seed, 6])
+        self.parts = []
+        for width, share in widths:
+            centres = spread_out(points, max(1, round(share * (n - 1))), rng)
+            # Few bumps must be wide, or they leave gaps between them.
+            self.parts.append((centres, max(width * scale, 0.5 * _spacing(centres))))
+
+    def __call__(self, inputs: Any) -> Floats:
+        x = np.asarray(inputs, dtype=np.float64)
+        return np.column_stack(
+            [np.ones(len(x)), *(gauss(x, centres, width) for centres, width in self.parts)]
+        )
+
+
+def _spacing(points: Floats) -> float:
+    """Median distance of a point to the nearest other one."""
+    from scipy.spatial import cKDTree
+
+    return float(np.median(cKDTree(points).query(points, k=2)[0][:, 1])) if len(points) > 1 else 1.0
 
 
 class LinearRatio:
@@ -48,7 +85,11 @@ class LinearRatio:
         self._samples, self._features, self._weights = samples, features, weights
 
     def __call__(self, state: Any, action: Any) -> Floats:
-        return np.asarray(self._features(self._samples.inputs(state, action)) @ self._weights)
+        return self.at(self._samples.inputs(state, action))
+
+    def at(self, inputs: Any) -> Floats:
+        """tau at standardised inputs."""
+        return np.asarray(self._features(inputs) @ self._weights)
 
 
 def read_linear_options(given: dict[str, Any] | None) -> dict[str, Any]:
@@ -60,7 +101,7 @@ def read_linear_options(given: dict[str, Any] | None) -> dict[str, Any]:
             )
     options = {**OPTIONS, **(given or {})}
     require_choice("options['on_interrupt']", options["on_interrupt"], ("raise", "return"))
-    for name in ("n_features", "action_samples"):
+    for name in ("n_features", "n_dual_features", "action_samples"):
         if require_number(f"options[{name!r}]", options[name], at_least=1) != int(options[name]):
             raise ValueError(f"options[{name!r}] must be a whole number, got {options[name]!r}")
     return options
@@ -82,7 +123,10 @@ def solve_features(
     or tiles cover the data; networks where they cannot.
     """
     psi = _features("features", features or "rbf", samples, options, seed)
-    phi = psi if dual_features is None else _features("dual_features", dual_features, samples, options, seed)
+    if dual_features is None and not isinstance(psi, Bumps):
+        phi = psi
+    else:
+        phi = _features("dual_features", dual_features or "rbf", samples, options, seed)
     n = len(samples.logged)
     rng = np.random.default_rng([seed, 5])
     logged = np.asarray(_dense(psi(samples.logged)))
@@ -92,7 +136,8 @@ def solve_features(
         blocks.append(_expected(phi, samples, samples.starting, options, rng))
     flow = _flow(samples, n, firsts)
     tau_features = MatrixFeatures(np.vstack([logged, np.zeros((n + firsts, logged.shape[1]))]))
-    dual, _ = orthonormalised(MatrixFeatures(np.vstack(blocks)), flow.p)
+    cutoff = DUAL_CUTOFF if isinstance(phi, Bumps) else 1e-10
+    dual, _ = orthonormalised(MatrixFeatures(np.vstack(blocks)), flow.p, cutoff)
     problem = RatioProblem.build(flow, tau_features, dual, **problem_choices)
     # A solver of saddle points returns more than the outer loop knows of.
     outcome: Any = run(convex.solve_convex(problem, controls.tol), controls)
@@ -125,14 +170,37 @@ def _features(name: str, given: Any, samples: Samples, options: dict[str, Any], 
             f"{name} must be the name of a builder ({', '.join(_BUILDERS)}) or a function of standardised "
             f"(state, action) rows, got {type(given).__name__}"
         )
-    kind = require_choice(name, given, tuple(_BUILDERS))
+    kind = require_choice(name, given, _BUILDERS)
     if name == "features" and kind == "random_fourier":
         raise ValueError("features='random_fourier' may be negative: use it for dual_features")
-    rows = np.random.default_rng([seed, 6]).permutation(len(samples.logged))[:FIT_ROWS]
+    rng = np.random.default_rng([seed, 6])
+    rows = rng.permutation(len(samples.logged))[:FIT_ROWS]
     points = samples.logged[rows].astype(np.float64)
     if kind == "tile_coding":
         return tile_coding(points)
-    return _BUILDERS[kind](points, n_features=int(options["n_features"]), seed=seed)
+    n, n_dual = int(options["n_features"]), int(options["n_dual_features"])
+    if kind == "random_fourier":
+        return random_fourier(points, n_features=n_dual, seed=seed)
+    scale = median_distance(points, rng)
+    if name == "dual_features":
+        return Bumps(points, min(n, n_dual), scale, DUAL_WIDTHS, seed)
+    return Bumps(_visited(samples, points, rows, rng), n, scale, RATIO_WIDTHS, seed)
+
+
+def _visited(samples: Samples, points: Floats, rows: Any, rng: np.random.Generator) -> Floats:
+    """Those of the logged points that lie next to where the policy arrives or starts.
+
+    tau is large there, and under a sharp policy that is a thin part of the log: bumps spread over all of it
+    would be too wide to follow.
+    """
+    from scipy.spatial import cKDTree
+
+    reached = [sampled_inputs(samples, samples.following, rows, rng)]
+    if samples.starting is not None:
+        firsts = rng.integers(0, len(samples.starting.states), max(1, len(rows) // 4))
+        reached.append(sampled_inputs(samples, samples.starting, firsts, rng))
+    _, nearest = cKDTree(points).query(np.vstack(reached))
+    return points[np.unique(nearest)]
 
 
 def _dense(matrix: Any) -> Floats:

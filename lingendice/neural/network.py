@@ -113,5 +113,6 @@ class Network:
         rows = aligned_rows(inputs, self.stride).reshape(len(inputs), self.stride)
         scratch = aligned(padded(TILE) * (self.stride + int(self.layout[:-1, 2].sum())))
         out = np.empty(len(inputs), dtype=np.float32)
-        evaluate_rows(parameters, self.layout, rows, scratch, out, self.code, engine_code(engine))
+        part = aligned(padded(TILE))
+        evaluate_rows(parameters, self.layout, rows, scratch, part, out, self.code, engine_code(engine))
         return out.astype(np.float64)

@@ -34,10 +34,12 @@ def split_rows(samples: Samples, share: float, seed: int) -> tuple[NDArray[np.in
 class HeldOut:
     """Inputs at held-out transitions, with actions drawn once."""
 
-    def __init__(self, samples: Samples, rows: NDArray[np.int64], seed: int) -> None:
+    def __init__(
+        self, samples: Samples, rows: NDArray[np.int64], seed: int, most_rows: int = MOST_ROWS
+    ) -> None:
         rng = np.random.default_rng([seed, 4])
-        if rows.size > MOST_ROWS:
-            rows = rng.permutation(rows)[:MOST_ROWS]
+        if rows.size > most_rows:
+            rows = rng.permutation(rows)[:most_rows]
         self.gamma = samples.gamma
         self.logged = samples.logged[rows]
         inputs, weights = expected_inputs(samples, samples.following, rows, rng)
@@ -60,10 +62,10 @@ class HeldOut:
         """
         tau = np.maximum(learner.tau(self.logged), 0.0)
         phi = self._features(learner, self.logged)
-        arrived = _mean_features(lambda x: self._features(learner, x), *self.following)
+        arrived = mean_features(lambda x: self._features(learner, x), *self.following)
         g = (tau[:, None] * (self.gamma * arrived - phi)).mean(axis=0)
         if self.gamma < 1.0 and self.starting is not None:
-            first = _mean_features(lambda x: self._features(learner, x), *self.starting)
+            first = mean_features(lambda x: self._features(learner, x), *self.starting)
             g += (1.0 - self.gamma) * first.mean(axis=0)
         gram = (phi * tau[:, None]).T @ phi / len(phi)
         scale = float(np.trace(gram)) / len(gram)
@@ -106,7 +108,16 @@ def expected_inputs(
     return np.concatenate([repeated, actions], axis=2), weights
 
 
-def _mean_features(features, inputs: Singles, weights: Singles) -> Floats:  # type: ignore[no-untyped-def]
+def sampled_inputs(
+    samples: Samples, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator
+) -> Floats:
+    """Inputs at some arrivals with one action of the policy each."""
+    inputs, weights = expected_inputs(samples, arrivals, rows, rng)
+    taken = (rng.random((len(rows), 1)) > np.cumsum(weights, axis=1)[:, :-1]).sum(axis=1)
+    return inputs[np.arange(len(rows)), taken].astype(np.float64)
+
+
+def mean_features(features, inputs: Singles, weights: Singles) -> Floats:  # type: ignore[no-untyped-def]
     n, branches, d = inputs.shape
     values = features(inputs.reshape(n * branches, d)).reshape(n, branches, -1)
     return (values * weights[:, :, None]).sum(axis=1)

@@ -1,0 +1,101 @@
+"""The neural rivals where episodes end, against sums over paths and closed forms; standard errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lingendice as lg
+from lingendice.baselines import neural_importance_sampling, neural_model_based
+
+TARGET = np.array([0.3, 0.7])
+
+
+def two_steps(rng, n):
+    """At most two steps: action 1 ends the episode. Reward 1 + 2 a at the first step, 5 at the second."""
+    state, action, reward, following, episode, terminal = [], [], [], [], [], []
+    for e in range(n):
+        for t in range(2):
+            a = int(rng.random() < 0.5)
+            state.append([float(t)])
+            action.append(a)
+            reward.append(1.0 + 2.0 * a if t == 0 else 5.0)
+            following.append([float(t + 1)])
+            episode.append(e)
+            terminal.append(a == 1 or t == 1)
+            if terminal[-1]:
+                break
+    return lg.Transitions(state, action, reward, following, episode=episode, terminal=terminal)
+
+
+def by_hand(transitions, gamma):
+    """Weigh every episode step by step in plain loops, reward 0 and the last weight after its end."""
+    episodes = {}
+    for e, a, r in zip(transitions.episode, transitions.action, transitions.reward, strict=True):
+        episodes.setdefault(int(e), []).append((TARGET[a] / 0.5, r))
+    total = 0.0
+    for t in range(2):
+        above = below = 0.0
+        for steps in episodes.values():
+            weight = np.prod([ratio for ratio, _ in steps[: t + 1]])
+            above += weight * (steps[t][1] if t < len(steps) else 0.0)
+            below += weight
+        total += gamma**t * above / below
+    return total / (1.0 + gamma)
+
+
+def test_importance_sampling_where_episodes_end():
+    gamma, values, errors = 0.8, [], []
+    # First reward 1 + 2 * .7; the second step is reached by action 0 and pays 5.
+    truth = (2.4 + gamma * 0.3 * 5.0) / (1.0 + gamma)
+    for seed in range(60):
+        transitions = two_steps(np.random.default_rng([70, seed]), 150)
+        behaviour = np.full(len(transitions), np.log(0.5))
+        found = neural_importance_sampling(transitions, TARGET, gamma, behaviour_log_density=behaviour)
+        assert found.value == pytest.approx(by_hand(transitions, gamma), rel=1e-10)
+        values.append(found.value)
+        errors.append(found.standard_error)
+    spread = np.std(values, ddof=1)
+    assert np.mean(values) == pytest.approx(truth, abs=4 * spread / np.sqrt(60))
+    assert np.mean(errors) == pytest.approx(spread, rel=0.3)
+    with pytest.raises(ValueError, match="terminal"):
+        neural_importance_sampling(transitions, TARGET, 1.0, behaviour_log_density=behaviour)
+
+
+def test_standard_error_of_whole_trajectories():
+    values, errors = [], []
+    for seed in range(60):
+        rng = np.random.default_rng([71, seed])
+        action = rng.integers(0, 2, 300)
+        episode = np.repeat(np.arange(100), 3)
+        transitions = lg.Transitions(
+            np.zeros((300, 1)), action, action + 1.0, np.zeros((300, 1)), episode=episode
+        )
+        behaviour = np.full(300, np.log(0.5))
+        found = neural_importance_sampling(
+            transitions, TARGET, 1.0, weighting="trajectory", behaviour_log_density=behaviour
+        )
+        values.append(found.value)
+        errors.append(found.standard_error)
+    assert np.mean(values) == pytest.approx(1.7, abs=0.03)
+    assert np.mean(errors) == pytest.approx(np.std(values, ddof=1), rel=0.3)
+
+
+@pytest.mark.parametrize(("gamma", "terminal"), [(0.9, "absorb"), (0.9, "restart"), (1.0, "restart")])
+def test_model_rollouts_where_episodes_end(gamma, terminal):
+    rng = np.random.default_rng(72)
+    n = 3000
+    ends = rng.random(n) < 0.25
+    state = rng.normal(size=(n, 1))
+    transitions = lg.Transitions(
+        state, None, np.ones(n), 0.5 * state, initial_state=np.zeros((5, 1)), terminal=ends
+    )
+    # Reward 1 until the end: absorbed, (1 - g) sum g^t .75^t; restarted, 1 at every step.
+    stays = np.mean(~ends)
+    truth = 1.0 if terminal == "restart" else (1 - gamma) / (1 - gamma * stays)
+    found = neural_model_based(
+        transitions, None, gamma, steps=300, batch=256, hidden=(16,), rollouts=400, horizon=80,
+        terminal=terminal,
+    )  # fmt: skip
+    assert found.value == pytest.approx(truth, abs=max(4.0 * found.standard_error, 0.02) + 0.02 * truth)
+    assert (found.standard_error > 1e-3) == (terminal == "absorb")
