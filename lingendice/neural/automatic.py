@@ -66,12 +66,12 @@ def judge(
     rng = np.random.default_rng([seed, 10])
     return Verdict(
         fitted.mean_ratio,
-        _imbalance(samples, tau, held, seed),
+        imbalance(samples, tau, held, seed),
         _off_data(samples, tau, trained, held, rng),
     )
 
 
-def _imbalance(samples: Samples, tau: Floats, held: NDArray[Any], seed: int) -> float:
+def imbalance(samples: Samples, tau: Floats, held: NDArray[Any], seed: int) -> float:
     """n m' S^-1 m / dim for the mean m and covariance S of the moments of n rows.
 
     Moments: tau (gamma phi(x') - phi(x)) + (1 - gamma) E phi(x0), whose mean vanishes for the true ratio;

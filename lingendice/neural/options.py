@@ -12,6 +12,8 @@ ACTIVATIONS = ("tanh", "relu")
 OUTPUTS = ("square", "softplus", "exp", "identity")
 ENGINES = ("auto", "vector", "blas")
 DEFAULT_STEPS = 10_000
+SEARCHED_RATES = (1e-4, 3e-4, 1e-3, 3e-3)
+"""The paper's grid."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class NeuralOptions:
     output: str = "square"
     """What keeps tau nonnegative: "square", "softplus" or "exp"."""
     batch: int = 2048
-    learning_rate: float = 1e-3
-    """Adam's, for tau."""
+    learning_rate: float | str = 1e-3
+    """Adam's, for tau; "search" trains with each of SEARCHED_RATES and keeps the most balanced ratio."""
     dual_learning_rate: float | None = None
     """Adam's, for f; default three times that of tau, so that f keeps up with it."""
     momentum: float = 0.0
@@ -76,13 +78,18 @@ def read_neural_options(given: dict[str, Any] | None) -> NeuralOptions:
     for name in ("batch", "ensemble", "report_every"):
         if getattr(options, name) is not None:
             _whole(name, getattr(options, name))
-    for name in ("learning_rate", "dual_learning_rate", "clip"):
+    searching = options.learning_rate == "search"
+    for name in (
+        ("dual_learning_rate", "clip") if searching else ("learning_rate", "dual_learning_rate", "clip")
+    ):
         number = getattr(options, name)
         if number is not None and (number == 0 or require_number(f"options[{name!r}]", number) <= 0):
             raise ValueError(f"options[{name!r}] must be positive, got {number!r}")
     for name in ("average", "holdout", "momentum"):
         if not 0.0 <= getattr(options, name) < 1.0:
             raise ValueError(f"options[{name!r}] must lie in [0, 1), got {getattr(options, name)!r}")
+    if searching and (options.holdout == 0.0 or options.checkpoint is not None):
+        raise ValueError("options['learning_rate']='search' needs holdout > 0 and takes no checkpoint")
     if options.resume and options.checkpoint is None:
         raise ValueError("options['resume'] needs options['checkpoint'], the file to go on from")
     return options

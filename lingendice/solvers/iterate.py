@@ -162,7 +162,7 @@ class _InterruptFlag:
 
 
 class _Progress:
-    """One line on standard error that is rewritten in place, and removed at the end."""
+    """One line on a terminal's standard error, rewritten in place, removed at the end; nothing in a pipe."""
 
     def __init__(self, controls: Controls) -> None:
         self.controls = controls
@@ -174,7 +174,7 @@ class _Progress:
 
     def show(self, n_iter: int, error: float, text: str = "") -> None:
         now = self.controls.elapsed()
-        if not self.controls.progress or now - self.last < 0.1:
+        if not self.controls.progress or now - self.last < 0.1 or not sys.stderr.isatty():
             return
         self.last = now
         reached = f"error {error:.1e}" if math.isfinite(error) else "error unknown"

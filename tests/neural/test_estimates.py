@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import signal
+import sys
 import threading
 import time
 
@@ -134,6 +136,12 @@ def test_checkpoint_resumes_to_the_bit(tmp_path):
     assert [len(history) for history in rest.history] == [3, 3]
     with pytest.raises(ValueError, match="seed"):
         lg.solve(transitions, 1.0, method="neural", max_iter=60, seed=1, options={**partial, "resume": True})
+    # One number in the middle of the data differs.
+    reward = transitions.reward.copy()
+    reward[300] += 1e-9
+    other = lg.Transitions(transitions.state, None, reward, transitions.next_state)
+    with pytest.raises(ValueError, match="data"):
+        lg.solve(other, 1.0, method="neural", max_iter=60, options={**partial, "resume": True})
     with np.load(path, allow_pickle=False) as held:
         assert json.loads(str(held["identity"]))["seed"] == 0
 
@@ -241,3 +249,32 @@ def test_gaussian_clone_and_model():
     policy = GaussianPolicy(lambda s: 0.2 + 0.0 * s, 0.1)
     estimate = neural_model_based(transitions, policy, 1.0, steps=800, batch=512, horizon=200)
     assert estimate.value == pytest.approx(0.4, abs=0.05)
+
+
+def test_progress_shows_value_residual_and_time_left(capsys, monkeypatch):
+    transitions, _ = gaussian_chain(500, np.random.default_rng(11))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    options = {**SMALL, "report_every": 20, "holdout": 0.2}
+    solution = lg.solve(transitions, 1.0, method="neural", max_iter=3000, progress=True, options=options)
+    shown = [line for line in capsys.readouterr().err.split("\r") if "value" in line]
+    found = re.search(r"step ([\d,]+), of 3,000, value (\S+), residual (\S+), (\d+) s left", shown[-1])
+    step = int(found[1].replace(",", ""))
+    # The line shows the report before it, or that of its own step.
+    reports = [entry for entry in solution.history[0] if entry.step <= step]
+    assert float(found[2]) == pytest.approx(reports[-1].value, rel=1e-3)
+    assert float(found[3]) == pytest.approx(reports[-1].residual, rel=1e-2)
+
+
+def test_learning_rates_are_searched():
+    transitions, _ = gaussian_chain(4000, np.random.default_rng(41))
+    options = {**SMALL, "holdout": 0.2, "learning_rate": "search"}
+    solution = lg.solve(transitions, 1.0, method="neural", max_iter=300, options=options)
+    table = solution.details["search"]
+    assert [row["learning_rate"] for row in table] == [1e-4, 3e-4, 1e-3, 3e-3]
+    chosen = min(table, key=lambda row: row["imbalance"])
+    assert solution.value == chosen["value"]
+    assert f"learning rate {chosen['learning_rate']:g}" in solution.reason
+    # 300 steps at the smallest rate leave the ratio near 1 everywhere.
+    assert chosen["learning_rate"] > 1e-4
+    with pytest.raises(ValueError, match="holdout"):
+        lg.solve(transitions, 1.0, method="neural", options={"learning_rate": "search", "holdout": 0.0})

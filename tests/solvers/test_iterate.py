@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -90,13 +91,20 @@ def test_an_embedding_program_keeps_its_own_handler():
     assert seen == [signal.SIGINT]
 
 
-def test_progress_goes_to_stderr_and_is_wiped(capfd):
+def test_progress_goes_to_stderr_and_is_wiped(capfd, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with watch(Controls(progress=True, started=-1e9)) as monitor:
         monitor.note(12, 1e-3)
     out, err = capfd.readouterr()
     assert out == ""
     assert "step 12, error 1.0e-03" in err
     assert err.endswith("\r")
+
+
+def test_progress_vanishes_in_a_pipe(capfd):
+    with watch(Controls(progress=True, started=-1e9)) as monitor:
+        monitor.note(12, 1e-3)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_monitor_says_why():
