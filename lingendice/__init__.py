@@ -5,12 +5,14 @@ Importing this package loads NumPy alone: Numba, SciPy and all optional packages
 
 from lingendice.audit import Audit, audit
 from lingendice.checks import NotAvailableYet
+from lingendice.continuous_solution import ContinuousSolution
 from lingendice.counts import Counts
 from lingendice.diagnostics import Check, diagnose
 from lingendice.many import Comparison
 from lingendice.operator import EmpiricalOperator
 from lingendice.solution import Interrupted, SeveralLaws, Solution, Status
 from lingendice.solve import LeakWarning, solve
+from lingendice.transitions import Transitions
 from lingendice.uncertainty import Interval
 
 __version__ = "0.1.0.dev0"
@@ -19,6 +21,7 @@ __all__ = [
     "Audit",
     "Check",
     "Comparison",
+    "ContinuousSolution",
     "Counts",
     "EmpiricalOperator",
     "Interrupted",
@@ -28,6 +31,7 @@ __all__ = [
     "SeveralLaws",
     "Solution",
     "Status",
+    "Transitions",
     "__version__",
     "audit",
     "diagnose",
