@@ -150,7 +150,8 @@ def test_on_policy_values_against_direct_sums():
     policy = control.policy("cartpole", 0.0)
     found = control.on_policy_value("cartpole", policy, [0.9, 1.0], 60, 300, warm_up=100, seed=3, block=25)
     reward = control.collect("cartpole", policy, 60, 300, seed=3).reward.reshape(60, 300)
-    by_hand = np.array([sum((1 - 0.9) * 0.9**t * r for t, r in enumerate(row)) for row in reward])
+    weight = [0.9**t for t in range(300)]
+    by_hand = np.array([sum(w * r for w, r in zip(weight, row, strict=True)) for row in reward]) / sum(weight)
     assert found[0].value == pytest.approx(by_hand.mean(), abs=1e-12)
     assert found[0].standard_error == pytest.approx(by_hand.std(ddof=1) / np.sqrt(60), rel=1e-9)
     assert found[1].value == pytest.approx(reward[:, 100:].mean(), abs=1e-12)

@@ -137,8 +137,8 @@ def on_policy_value(
 ) -> list[OnPolicyValue]:
     """Reward per step of a policy by simulating it, for several discounts from the same trajectories.
 
-    For gamma = 1 the mean reward after ``warm_up`` steps; for gamma < 1, ``(1 - gamma) sum_t gamma^t r_t`` over
-    all steps, which leaves out ``gamma ** n_steps`` of the weight: a gamma for which that is above 1e-4 is
+    For gamma = 1 the mean reward after ``warm_up`` steps; for gamma < 1, ``sum_t gamma^t r_t / sum_t gamma^t``
+    over all steps. What is beyond them has weight ``gamma ** n_steps``: a gamma for which that is above 1e-4 is
     refused. Standard errors are over trajectories, which are independent. ``block`` trajectories are in memory
     at a time.
     """
@@ -157,7 +157,7 @@ def on_policy_value(
         values = [
             reward[:, warm_up:].mean(axis=1)
             if gamma == 1
-            else (1 - gamma) * reward @ gamma ** np.arange(n_steps)
+            else (1 - gamma) / (1 - gamma**n_steps) * reward @ gamma ** np.arange(n_steps)
             for gamma in gammas
         ]
         each.append(np.array(values))
