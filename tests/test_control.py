@@ -77,7 +77,7 @@ def test_reacher_restarts_with_probability_three_hundredths():
 
 
 def test_samples_of_a_clipped_policy_agree_with_its_density(name):
-    """Atoms at the bounds have the probability the density states there, and the rest integrates to the rest."""
+    """Atoms at the bounds have the probability the density states; in all it integrates to 1."""
     policy = control.policy(name, 0.0)
     n_observations, n_coordinates = SIZES[name]
     state = 3.0 * np.random.default_rng(0).standard_normal((1, n_observations))
@@ -87,7 +87,8 @@ def test_samples_of_a_clipped_policy_agree_with_its_density(name):
         for bound, tail in ((-1.0, stats.norm.cdf(-1.0, mean, std)), (1.0, stats.norm.sf(1.0, mean, std))):
             hits = int((actions[:, k] == bound).sum())
             assert stats.binomtest(hits, len(actions), min(max(tail, 1e-300), 1.0)).pvalue > 1e-4
-    # The log density of a product law is a sum: every coordinate at the low bound, the high bound, and between.
+    # The log density of a product law is a sum: every coordinate at the low bound, the high bound, and
+    # between.
     grid = np.linspace(-1, 1, 2001)[1:-1]
     base = np.zeros((1, n_coordinates))
     reference = policy.log_density(state, base)[0]
@@ -119,21 +120,29 @@ def test_trained_policies_are_trained(name, steps, least):
 
 def test_early_policies_are_worse_and_noise_costs():
     pytest.importorskip("mujoco")
-    means = {
-        (stage, alpha): control.collect("reacher", control.policy("reacher", alpha, stage=stage), 20, 100, seed=1)
-        .reward.mean()
-        for stage, alpha in (("trained", 1.0), ("trained", 0.0), ("early", 1.0))
-    }  # fmt: skip
+    means = {}
+    for stage, alpha in (("trained", 1.0), ("trained", 0.0), ("early", 1.0)):
+        policy = control.policy("reacher", alpha, stage=stage)
+        means[stage, alpha] = control.collect("reacher", policy, 20, 100, seed=1).reward.mean()
     assert means["trained", 1.0] > means["trained", 0.0]
     assert means["trained", 1.0] > means["early", 1.0]
 
 
-def test_the_squashed_mean_of_products_by_hand():
-    stored = trained.squashed_mean("reacher", "trained")
-    state = np.random.default_rng(2).standard_normal(10)
-    products = [state[i] * state[j] for i in range(10) for j in range(i, 10)]
-    by_hand = np.tanh(stored.weights @ (np.concatenate([state, products]) - stored.centre))
-    np.testing.assert_allclose(stored(state[None])[0], by_hand, atol=1e-12)
+def test_lever_arms_are_those_of_the_simulated_arm():
+    """Cross products with the places of joints and fingertip that MuJoCo reports."""
+    pytest.importorskip("mujoco")
+    environment = mujoco.make("reacher")
+    observation, _ = environment.reset(seed=3)
+    for action in np.random.default_rng(2).uniform(-1, 1, (10, 2)):
+        observation, *_ = environment.step(action)
+        tip, goal = (environment.get_body_com(part)[:2] for part in ("fingertip", "target"))
+        elbow = environment.get_body_com("body1")[:2]
+        arms = [tip, tip - elbow]
+        turns = [np.cross([*arm, 0.0], [*(goal - tip), 0.0])[2] for arm in arms]
+        folds = [arm @ (goal - tip) for arm in arms]
+        found = trained.with_lever_arms(observation[None])[0]
+        np.testing.assert_array_equal(found[:10], observation)
+        np.testing.assert_allclose(found[10:], turns + folds, atol=1e-6)
 
 
 def test_behaviours_move_from_far_to_the_target():
@@ -169,7 +178,10 @@ def test_on_policy_values_against_direct_sums():
             lambda: control.on_policy_value("cartpole", control.policy("cartpole"), [0.99], 2, 100),
             "give at least 917",
         ),
-        (lambda: control.on_policy_value("cartpole", control.policy("cartpole"), [1.5], 2, 100), "gamma must"),
+        (
+            lambda: control.on_policy_value("cartpole", control.policy("cartpole"), [1.5], 2, 100),
+            "gamma must",
+        ),
         (
             lambda: control.on_policy_value("cartpole", control.policy("cartpole"), [1.0], 2, 5, warm_up=5),
             "warm_up must",

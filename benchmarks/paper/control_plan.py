@@ -1,14 +1,15 @@
 """What the control experiments run: settings, methods, seeds and tuning, all fixed beforehand.
 
-A unit of work is one fresh log (a setting and a seed) given to some methods. Reported seeds begin at ``FIRST_SEED``;
-tuning uses other logs, from ``FIRST_TUNING_SEED``. Every method that has something to choose gets the same budget:
-four candidates, compared by mean squared error on the tuning logs of the central setting of each environment and
-gamma, and then frozen.
+A unit of work is one fresh log (a setting and a seed) given to some methods. Reported seeds begin at
+``FIRST_SEED``; tuning uses other logs, from ``FIRST_TUNING_SEED``. Every method that has something to
+choose gets the same budget: four candidates, compared by mean squared error on the tuning logs of the
+central setting of each environment and gamma, and then frozen.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 FIRST_SEED = 5_000_000
 FIRST_TUNING_SEED = 9_000_000
@@ -46,7 +47,8 @@ CANDIDATES = {
     "GenDICE, ridge": RIDGES,
     "linear": RIDGES,
 }
-"""What is chosen on the tuning logs: a learning rate, or the weight of the ridge (then the learning rate is that of
+"""What is chosen on the tuning logs: a learning rate, or the weight of the ridge (then the learning rate is
+that of
 "GenDICE, averaged", which the ensemble takes too)."""
 
 
@@ -56,13 +58,14 @@ class Setting:
 
     environment: str
     gamma: float
-    trajectories: int = 100
-    steps: int = 200
+    trajectories: int
+    steps: int
     behaviour: str = "0"
 
     @property
     def key(self) -> str:
-        return f"{self.environment}, gamma {self.gamma:g}, {self.trajectories} x {self.steps}, alpha {self.behaviour}"
+        log = f"{self.trajectories} x {self.steps}, alpha {self.behaviour}"
+        return f"{self.environment}, gamma {self.gamma:g}, {log}"
 
 
 @dataclass(frozen=True)
@@ -74,26 +77,36 @@ class Job:
     methods: tuple[str, ...]
 
 
+AVERAGED = ("GenDICE, averaged", "GenDICE, ridge", "GenDICE, ensemble")
+"""Ours: learning rates that fall to zero, and tau's parameters averaged over the second half of training."""
+
+
 @dataclass(frozen=True)
 class Mode:
     """How much is run."""
 
     name: str
     training_steps: int
+    trajectories: int
+    steps: int
     tuning_logs: int
     seeds: int
     ablation_seeds: int
     members: int
     """Of the ensemble."""
+    gammas: tuple[float, ...]
+    """Discounts whose true values are needed."""
 
 
-QUICK = Mode("quick", training_steps=2000, tuning_logs=1, seeds=2, ablation_seeds=0, members=2)
-FULL = Mode("full", training_steps=10_000, tuning_logs=2, seeds=20, ablation_seeds=5, members=4)
+QUICK = Mode("quick", 2_000, 50, 100, tuning_logs=1, seeds=3, ablation_seeds=0, members=2, gammas=GAMMAS)
+FULL = Mode(
+    "full", 10_000, 100, 200, tuning_logs=2, seeds=20, ablation_seeds=5, members=4, gammas=ABLATION_GAMMAS
+)
 
 
-def centre(environment: str, gamma: float) -> Setting:
+def centre(environment: str, gamma: float, mode: Mode) -> Setting:
     """The setting the axes cross in, and the one tuning looks at."""
-    return Setting(environment, gamma)
+    return Setting(environment, gamma, mode.trajectories, mode.steps)
 
 
 def applicable(methods: tuple[str, ...], gamma: float) -> tuple[str, ...]:
@@ -101,45 +114,44 @@ def applicable(methods: tuple[str, ...], gamma: float) -> tuple[str, ...]:
     return tuple(method for method in methods if gamma < 1 or not method.startswith("DualDICE"))
 
 
-def axis(environment: str, gamma: float, name: str) -> list[Setting]:
+def axis(environment: str, gamma: float, name: str, mode: Mode) -> list[Setting]:
     """The settings of one panel."""
-    middle = centre(environment, gamma)
-    values = {"trajectories": TRAJECTORIES, "steps": LENGTHS, "behaviour": tuple(MIXTURES)}[name]
-    return [replace(middle, **{name: value}) for value in values]
+    values: dict[str, tuple[Any, ...]] = {
+        "trajectories": TRAJECTORIES,
+        "steps": LENGTHS,
+        "behaviour": tuple(MIXTURES),
+    }
+    return [replace(centre(environment, gamma, mode), **{name: value}) for value in values[name]]
 
 
 def jobs(mode: Mode) -> list[Job]:
-    """Everything the mode runs, in the order it is run: headline panels first."""
+    """Everything the mode runs, in the order it is run: headline panels first, then ablations."""
     found: dict[Setting, Job] = {}
-    if mode.name == "quick":
+    panels = ("behaviour",) if mode is QUICK else ("behaviour", "trajectories", "steps")
+    for name in panels:
         for environment in ENVIRONMENTS:
             for gamma in GAMMAS:
-                for behaviour in ("0", "0.66"):
-                    setting = Setting(environment, gamma, trajectories=50, steps=100, behaviour=behaviour)
-                    found[setting] = Job(setting, mode.seeds, applicable(HEADLINE, gamma))
-        return list(found.values())
-    for name in ("behaviour", "trajectories", "steps"):
-        for gamma in GAMMAS:
-            for environment in ENVIRONMENTS:
-                for setting in axis(environment, gamma, name):
-                    found.setdefault(setting, Job(setting, mode.seeds, applicable(HEADLINE, gamma)))
-    return list(found.values()) + ablations(mode)
+                for setting in axis(environment, gamma, name, mode):
+                    if mode is not QUICK or setting.behaviour in ("0", "0.66"):
+                        found.setdefault(setting, Job(setting, mode.seeds, applicable(HEADLINE, gamma)))
+    return list(found.values()) + (ablations(mode) if mode.ablation_seeds else [])
 
 
 def ablations(mode: Mode) -> list[Job]:
     """Discount, learning rate, output, constraint."""
     found = []
+
+    def add(environment: str, gamma: float, behaviour: str, methods: tuple[str, ...]) -> None:
+        setting = replace(centre(environment, gamma, mode), behaviour=behaviour)
+        found.append(Job(setting, mode.ablation_seeds, applicable(methods, gamma)))
+
     for environment in ENVIRONMENTS:
         for gamma in ABLATION_GAMMAS:
-            methods = applicable(("DualDICE", "GenDICE", "GenDICE, averaged"), gamma)
-            found.append(Job(Setting(environment, gamma), mode.ablation_seeds, methods))
+            add(environment, gamma, "0", ("DualDICE", "GenDICE", "GenDICE, averaged"))
         for behaviour in ("0", "0.33"):
-            rates = tuple(f"GenDICE, rate {rate:g}" for rate in RATES)
-            found.append(Job(Setting(environment, 1.0, behaviour=behaviour), mode.ablation_seeds, rates))
+            add(environment, 1.0, behaviour, tuple(f"GenDICE, rate {rate:g}" for rate in RATES))
         for behaviour in ("0", "0.33", "0.66"):
-            outputs = tuple(f"GenDICE, output {output}" for output in OUTPUTS)
-            found.append(Job(Setting(environment, 1.0, behaviour=behaviour), mode.ablation_seeds, outputs))
+            add(environment, 1.0, behaviour, tuple(f"GenDICE, output {output}" for output in OUTPUTS))
         for gamma in GAMMAS:
-            penalties = tuple(f"GenDICE, penalty {penalty:g}" for penalty in PENALTIES)
-            found.append(Job(Setting(environment, gamma), mode.ablation_seeds, penalties))
+            add(environment, gamma, "0", tuple(f"GenDICE, penalty {penalty:g}" for penalty in PENALTIES))
     return found

@@ -1,9 +1,11 @@
-"""True values of the control experiments: long rollouts of the target policy, kept in results/control_truth.json.
+"""True values of the control experiments: long rollouts of the target policy, kept in
+results/control_truth.json.
 
     python benchmarks/paper/control_truth.py [--environment NAME] [--steps 1000000]
 
-For gamma < 1 each trajectory is as long as its weight ``gamma^t`` needs to fall to 1e-4; for gamma = 1 trajectories
-have 10,000 steps, the first 1,000 left out. A value that is in the file already is not computed again.
+For gamma < 1 each trajectory is as long as its weight ``gamma^t`` needs to fall to 1e-4; for gamma = 1
+trajectories have 10,000 steps, the first 1,000 left out. A value that is in the file already is not
+computed again.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ import argparse
 import json
 import math
 import time
+from collections.abc import Iterable
 
-from control_plan import ABLATION_GAMMAS, ENVIRONMENTS
+from control_plan import ABLATION_GAMMAS, ENVIRONMENTS, GAMMAS
 from reporting import RESULTS
 
 from lingendice.environments import control
@@ -46,6 +49,21 @@ def compute(environment: str, gamma: float, total_steps: int) -> dict[str, float
     return {**found._asdict(), "seconds": round(time.perf_counter() - begun, 1)}
 
 
+def complete(environments: Iterable[str], gammas: Iterable[float], total_steps: int | None = None) -> None:
+    """Compute what is not in the file."""
+    environments = tuple(environments)
+    # Those of the headline panels first.
+    for gamma in sorted(gammas, key=lambda one: one not in GAMMAS):
+        for environment in environments:
+            if f"{gamma:g}" in read().get(environment, {}):
+                continue
+            found = compute(environment, gamma, total_steps or DEFAULT_STEPS[environment])
+            known = read()
+            known.setdefault(environment, {})[f"{gamma:g}"] = found
+            FILE.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+            print(environment, gamma, found, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -53,16 +71,9 @@ def main() -> None:
     parser.add_argument("--environment", choices=ENVIRONMENTS)
     parser.add_argument("--steps", type=int)
     given = parser.parse_args()
-    # Those of the headline panels first.
-    for gamma in sorted(ABLATION_GAMMAS, key=lambda one: one not in (0.99, 1.0)):
-        for environment in ENVIRONMENTS if given.environment is None else (given.environment,):
-            if f"{gamma:g}" in read().get(environment, {}):
-                continue
-            found = compute(environment, gamma, given.steps or DEFAULT_STEPS[environment])
-            known = read()
-            known.setdefault(environment, {})[f"{gamma:g}"] = found
-            FILE.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
-            print(environment, gamma, found, flush=True)
+    complete(
+        ENVIRONMENTS if given.environment is None else (given.environment,), ABLATION_GAMMAS, given.steps
+    )
 
 
 if __name__ == "__main__":

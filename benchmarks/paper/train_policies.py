@@ -1,12 +1,13 @@
 """Train the policies that ``lingendice/environments/trained_policies`` holds, by augmented random search.
 
-    python benchmarks/paper/train_policies.py cartpole|reacher|halfcheetah [--minutes M] [--seed 0] [--out DIR]
+    python benchmarks/paper/train_policies.py cartpole|reacher|halfcheetah [--minutes M] [--seed 0] [--out
+    DIR]
 
-Augmented random search (Mania, Guy and Recht, 2018, version V2-t): the weights of one linear map of normalised
-features move along the differences of returns between mirrored random nudges, best directions only, divided by
-the spread of those returns. Needs NumPy and the ``control`` extra. The best evaluation so far is written whenever
-it improves, and training stops once it is good enough; the weights after a few iterations are kept as ``early``.
-The same seed gives the same file, unless ``--minutes`` ends the run.
+Augmented random search (Mania, Guy and Recht, 2018, version V2-t): the weights of one linear map of
+normalised features move along the differences of returns between mirrored random nudges, best directions
+only, divided by the spread of those returns. Needs NumPy and the ``control`` extra. The best evaluation so
+far is written whenever it improves, and training stops once it is good enough; the weights after a few
+iterations are kept as ``early``. The same seed gives the same file, unless ``--minutes`` ends the run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 from lingendice.environments import mujoco
 from lingendice.environments.cartpole import CartpolePolicy, simulate
-from lingendice.environments.trained import SquashedMean, with_products
+from lingendice.environments.trained import SquashedMean, with_lever_arms
 
 HERE = Path(__file__).resolve().parent
 STORE = HERE.parents[1] / "lingendice" / "environments" / "trained_policies"
@@ -36,8 +37,8 @@ class Task:
     steps: int
     """Steps of an episode in training."""
     evaluation_steps: int
-    products: bool
-    """Whether products of two observations are features too."""
+    lever_arms: bool
+    """Whether Reacher's lever arms are features too."""
     early: int
     """Iterations after which the weights are kept as less trained."""
     enough: float
@@ -52,7 +53,7 @@ class Task:
 
 
 TASKS = {
-    "reacher": Task(50, 50, True, early=20, enough=-5.0, episodes=8, best=16),
+    "reacher": Task(50, 50, True, early=4, enough=-4.8, episodes=8, best=16, rate=0.05, nudge=0.05),
     "halfcheetah": Task(1000, 1000, False, early=4, enough=4000.0, episodes=1, best=16, rate=0.02),
 }
 
@@ -68,7 +69,9 @@ class Moments:
         total = self.count + len(samples)
         change = samples.mean(axis=0) - self.mean
         self.squares = (
-            self.squares + samples.var(axis=0) * len(samples) + change**2 * (self.count * len(samples) / total)
+            self.squares
+            + samples.var(axis=0) * len(samples)
+            + change**2 * (self.count * len(samples) / total)
         )
         self.mean = self.mean + change * (len(samples) / total)
         self.count = total
@@ -112,7 +115,7 @@ def episode(environment: Any, mean: SquashedMean, steps: int, noise: float, seed
 def train_mujoco(name: str, minutes: float, seed: int, out: Path) -> None:
     """Reacher or HalfCheetah."""
     task, environment = TASKS[name], mujoco.make(name)
-    expand = with_products if task.products else np.asarray
+    expand = with_lever_arms if task.lever_arms else np.asarray
     rng, started, best = np.random.default_rng(seed), time.time(), -np.inf
     size = expand(environment.reset(seed=0)[0][None]).shape[1]
     weights, moments = np.zeros((environment.action_space.shape[0], size)), Moments(size)
@@ -138,7 +141,9 @@ def train_mujoco(name: str, minutes: float, seed: int, out: Path) -> None:
             episode(environment, found, task.evaluation_steps, task.noise, 10_000 + k)[0]
             for k in range(8 * task.episodes)
         ]
-        print(f"{iteration}: {np.mean(tries):.2f} ({min(tries):.2f}), {time.time() - started:.0f} s", flush=True)
+        print(
+            f"{iteration}: {np.mean(tries):.2f} ({min(tries):.2f}), {time.time() - started:.0f} s", flush=True
+        )
         if np.mean(tries) > best:
             best = float(np.mean(tries))
             np.savez(

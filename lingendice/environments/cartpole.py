@@ -1,9 +1,10 @@
 """Cartpole made endless: a fall pays -1 and the next state is a fresh start; any other step pays +1.
 
-The dynamics are Gymnasium's ``CartPole-v1`` (Euler steps of 0.02 s), compiled. There an episode ends when the cart is
-beyond 2.4 or the pole beyond 12 degrees. Here such a step pays -1 and ``next_state`` is a new draw of the initial law
-(every coordinate uniform on [-0.05, 0.05)), so that the chain is ergodic and never ends. Without the restart the
-average reward at gamma = 1 would drift to -1 under every policy. Reward is a function of (state, action) alone.
+The dynamics are Gymnasium's ``CartPole-v1`` (Euler steps of 0.02 s), compiled. There an episode ends when
+the cart is beyond 2.4 or the pole beyond 12 degrees. Here such a step pays -1 and ``next_state`` is a new
+draw of the initial law (every coordinate uniform on [-0.05, 0.05)), so that the chain is ergodic and never
+ends. Without the restart the average reward at gamma = 1 would drift to -1 under every policy. Reward is a
+function of (state, action) alone.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _STEPS_A_CALL = 500_000
 
 @dataclass(frozen=True, eq=False)
 class CartpolePolicy(DiscretePolicy):
-    """``share`` of a logistic policy, the rest uniform: P(right | s) = share sigma(w's + bias) + (1 - share)/2."""
+    """P(right | s) = share sigma(weights . s + bias) + (1 - share) / 2: the rest of the share is uniform."""
 
     weights: Floats
     bias: float
@@ -56,8 +57,8 @@ def simulate(
 ) -> ControlLog:
     """Log one trajectory of ``n_steps`` steps a policy in the list; all share one logistic part.
 
-    Trajectory i draws from stream ``first + i`` of the seed, so the log depends neither on threads nor on how many
-    trajectories or steps follow.
+    Trajectory i draws from stream ``first + i`` of the seed, so the log depends neither on threads nor on
+    how many trajectories or steps follow.
 
     Examples
     --------
@@ -71,9 +72,13 @@ def simulate(
     check_sizes(n, n_steps, seed)
     for place, policy in enumerate(policies):
         if not isinstance(policy, CartpolePolicy):
-            raise ValueError(f"policy {place} is a {type(policy).__name__}; Cartpole needs CartpolePolicy objects")
+            raise ValueError(
+                f"policy {place} is a {type(policy).__name__}; Cartpole needs CartpolePolicy objects"
+            )
         if policy.bias != policies[0].bias or not np.array_equal(policy.weights, policies[0].weights):
-            raise ValueError(f"policy {place} has other weights than policy 0; simulate them in separate calls")
+            raise ValueError(
+                f"policy {place} has other weights than policy 0; simulate them in separate calls"
+            )
     shares = np.array([policy.share for policy in policies])
     weights = np.ascontiguousarray(policies[0].weights, dtype=np.float64)
     bias = float(policies[0].bias)

@@ -11,8 +11,9 @@ environment    behaviour at alpha                                  target
 =============  ==================================================  ==============
 
 So alpha = 1 is the target itself, and alpha = 0 the behaviour farthest from it. Normal actions are clipped to
-[-1, 1] and have an atom at each bound, which their densities know. What follows a fall or a restart is told in
-:mod:`lingendice.environments.cartpole` and :mod:`lingendice.environments.mujoco`: all three are endless chains.
+[-1, 1] and have an atom at each bound, which their densities know. What follows a fall or a restart is told
+in :mod:`lingendice.environments.cartpole` and :mod:`lingendice.environments.mujoco`: all three are endless
+chains.
 """
 
 from __future__ import annotations
@@ -86,9 +87,9 @@ def collect(
 ) -> ControlLog:
     """Log trajectories of one behaviour policy, or of several in turn.
 
-    Trajectory i follows ``policies[i % len(policies)]``: each of the policies gets the same number of trajectories,
-    give or take one. Nothing in the log tells which policy acted. The log depends on the seed alone, and its
-    first trajectories and steps not on how many follow.
+    Trajectory i follows ``policies[i % len(policies)]``: each of the policies gets the same number of
+    trajectories, give or take one. Nothing in the log tells which policy acted. The log depends on the seed
+    alone, and its first trajectories and steps not on how many follow.
 
     Parameters
     ----------
@@ -98,8 +99,8 @@ def collect(
     n_trajectories, n_steps : int
         Each trajectory begins with a draw of the initial law; ``n_trajectories * n_steps`` rows are returned.
     seed, first : int
-        Trajectory i draws from random stream ``first + i`` of the seed: logs with the same seed whose ranges of
-        streams do not meet are independent.
+        Trajectory i draws from random stream ``first + i`` of the seed: logs with the same seed whose
+        ranges of streams do not meet are independent.
 
     Returns
     -------
@@ -137,10 +138,10 @@ def on_policy_value(
 ) -> list[OnPolicyValue]:
     """Reward per step of a policy by simulating it, for several discounts from the same trajectories.
 
-    For gamma = 1 the mean reward after ``warm_up`` steps; for gamma < 1, ``sum_t gamma^t r_t / sum_t gamma^t``
-    over all steps. What is beyond them has weight ``gamma ** n_steps``: a gamma for which that is above 1e-4 is
-    refused. Standard errors are over trajectories, which are independent. ``block`` trajectories are in memory
-    at a time.
+    For gamma = 1 the mean reward after ``warm_up`` steps; for gamma < 1, ``sum_t gamma^t r_t / sum_t
+    gamma^t`` over all steps. What is beyond them has weight ``gamma ** n_steps``: a gamma for which that is
+    above 1e-4 is refused. Standard errors are over trajectories, which are independent. ``block``
+    trajectories are in memory at a time.
     """
     for gamma in gammas:
         if not 0 < gamma <= 1:
@@ -162,7 +163,11 @@ def on_policy_value(
         ]
         each.append(np.array(values))
     found = np.concatenate(each, axis=1)
-    errors = found.std(axis=1, ddof=1) / np.sqrt(n_trajectories) if n_trajectories > 1 else np.full(len(found), np.nan)
+    errors = (
+        found.std(axis=1, ddof=1) / np.sqrt(n_trajectories)
+        if n_trajectories > 1
+        else np.full(len(found), np.nan)
+    )
     return [
         OnPolicyValue(float(value), float(error), n_trajectories, n_steps)
         for value, error in zip(found.mean(axis=1), errors, strict=True)

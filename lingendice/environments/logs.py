@@ -1,4 +1,4 @@
-"""Logs of the control environments: the fields of :class:`lingendice.Transitions`, trajectory after trajectory."""
+"""Logs of the control environments: the fields of :class:`lingendice.Transitions`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Reacher and HalfCheetah by Gymnasium and MuJoCo, as endless chains (``pip install 'lingendice[control]'``).
 
-Reacher (``Reacher-v5``: 10 observations; v4 had an eleventh, which is always zero): Gymnasium stops an episode after
-50 steps, at whatever place. Here, after every step, the arm and the goal are drawn afresh with probability 0.03, and
-``next_state`` is then that fresh start: the chain is ergodic and its law does not depend on a hidden clock.
-HalfCheetah (``HalfCheetah-v5``, 17 observations): never ends, and is not restarted.
-Actions are clipped to [-1, 1] by the policy itself, so that what is logged is what was done and what its density
-speaks of.
+Reacher (``Reacher-v5``: 10 observations; v4 had an eleventh, which is always zero): Gymnasium stops an
+episode after 50 steps, at whatever place. Here, after every step, the arm and the goal are drawn afresh
+with probability 0.03, and ``next_state`` is then that fresh start: the chain is ergodic and its law does
+not depend on a hidden clock. HalfCheetah (``HalfCheetah-v5``, 17 observations): never ends, and is not
+restarted. Actions are clipped to [-1, 1] by the policy itself, so that what is logged is what was done and
+what its density speaks of.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def make(name: str) -> Any:
         import gymnasium
         import mujoco
     except ImportError as problem:
-        raise ImportError(f"{name} needs Gymnasium and MuJoCo: pip install 'lingendice[control]'") from problem
+        raise ImportError(
+            f"{name} needs Gymnasium and MuJoCo: pip install 'lingendice[control]'"
+        ) from problem
     # MuJoCo prints what it thinks of Gymnasium's model files; users can do nothing about it.
     mujoco.set_mju_user_warning(lambda message: None)
     try:
@@ -44,8 +46,8 @@ def simulate(
 ) -> ControlLog:
     """Log one trajectory of ``n_steps`` steps a policy in the list.
 
-    Trajectory i has the random stream ``(seed, first + i)``, so the log does not depend on how many trajectories or
-    steps follow. Costs about 0.1 ms a step.
+    Trajectory i has the random stream ``(seed, first + i)``, so the log does not depend on how many
+    trajectories or steps follow. Costs about 0.1 ms a step.
     """
     check_sizes(len(policies), n_steps, seed)
     environment = make(name)

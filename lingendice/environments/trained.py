@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 
 from lingendice.checks import Floats
 
+UPPER_ARM = 0.1
+"""Length of Reacher's first link."""
+
 
 @dataclass(frozen=True, eq=False)
 class SquashedMean:
-    """Mean action tanh(W (phi(s) - c)), phi the observation or, where W is wider, also all products of two."""
+    """Mean action tanh(W (phi(s) - c)); phi(s) is s itself or, for Reacher, ``with_lever_arms(s)``."""
 
     weights: Floats
     centre: Floats
@@ -23,20 +26,30 @@ class SquashedMean:
     def __call__(self, states: Floats) -> Floats:
         features = np.asarray(states, dtype=np.float64)
         if features.shape[1] != self.centre.size:
-            features = with_products(features)
+            features = with_lever_arms(features)
         return np.tanh((features - self.centre) @ self.weights.T)
 
 
-def with_products(states: Floats) -> Floats:
-    """Each observation followed by the products of every two of its coordinates, squares among them."""
-    rows, columns = np.triu_indices(states.shape[1])
-    return np.concatenate([states, states[:, rows] * states[:, columns]], axis=1)
+def with_lever_arms(states: Floats) -> Floats:
+    """Reacher's observation, and how the way to the goal lies to the lever arms of both joints.
+
+    With e the way from the fingertip to the goal and l the arm from a joint to the fingertip: the cross
+    product l x e is the torque about that joint of a spring along e, and l . e tells how far the arm must
+    fold. Without these a linear policy cannot reach in all directions.
+    """
+    cosine, sine, goal, way = states[:, 0], states[:, 2], states[:, 4:6], -states[:, 8:10]
+    tip = goal - way
+    elbow = UPPER_ARM * np.stack([cosine, sine], axis=1)
+    arms = [tip, tip - elbow]
+    turns = [arm[:, 0] * way[:, 1] - arm[:, 1] * way[:, 0] for arm in arms]
+    folds = [(arm * way).sum(axis=1) for arm in arms]
+    return np.concatenate([states, np.stack([*turns, *folds], axis=1)], axis=1)
 
 
-@lru_cache(maxsize=None)
+@cache
 def arrays(name: str) -> dict[str, NDArray[Any]]:
     """What is stored about one environment's policies."""
-    path = files("lingendice.environments").joinpath("trained_policies", f"{name}.npz")
+    path = files("lingendice.environments").joinpath("trained_policies").joinpath(f"{name}.npz")
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
         return {key: stored[key] for key in stored.files}
 

@@ -1,7 +1,7 @@
 """Cart and pole on raw arrays: one step of the dynamics, and a sampler of endless trajectories.
 
-A state is (x, x', theta, theta'): place and speed of the cart, angle and turning speed of the pole. The rules are
-told in :mod:`lingendice.environments.cartpole`.
+A state is (x, x', theta, theta'): place and speed of the cart, angle and turning speed of the pole. The
+rules are told in :mod:`lingendice.environments.cartpole`.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def probability_right(state, weights, bias, share):
 def simulate(weights, bias, shares, streams, states, log_state, log_action, log_reward, log_next):
     """Walk every trajectory (row of the log arrays) forward; a fall pays -1 and restarts.
 
-    ``shares[i]`` is the weight of the trained policy in trajectory i; ``streams`` and ``states`` are carried on,
-    so a later call resumes where this ended.
+    ``shares[i]`` is the weight of the trained policy in trajectory i; ``streams`` and ``states`` are
+    carried on, so a later call resumes where this ended.
     """
     for i in range(log_state.shape[0]):
         for t in range(log_state.shape[1]):
