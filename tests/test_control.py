@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from lingendice.environments import control, mujoco, trained
+from lingendice.policies import SampledPolicy
 
 SIZES = {"reacher": (10, 2), "halfcheetah": (17, 6)}
 
@@ -47,14 +48,23 @@ def test_a_log_depends_on_the_seed_alone(name):
     assert not np.array_equal(control.collect(name, policy, 3, 20, seed=6).state, whole.state)
 
 
+def test_any_continuous_policy_acts_as_its_own_sample_does(name):
+    """The short cut for normal policies draws what ``GaussianPolicy.sample`` draws."""
+    normal = control.policy(name, 0.0)
+    direct = control.collect(name, SampledPolicy(normal.sample), 2, 25, seed=8)
+    short = control.collect(name, normal, 2, 25, seed=8)
+    for one, other in zip(direct, short, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-9)
+
+
 def test_rewards_follow_from_the_log():
-    """Reacher: minus the distance after the step and a tenth of |a|^2; HalfCheetah: speed, less that."""
+    """Reacher: minus the distance after the step and |a|^2; HalfCheetah: speed less |a|^2 / 10."""
     pytest.importorskip("mujoco")
     log = control.collect("reacher", control.policy("reacher", 0.0), 3, 60, seed=4)
     stayed = np.flatnonzero(np.linalg.norm(log.state[:, 4:6] - log.next_state[:, 4:6], axis=1) == 0)
     assert 100 < len(stayed) < 180, "some steps restart with a new goal"
     distance = np.linalg.norm(log.next_state[stayed, 8:10], axis=1)
-    effort = 0.1 * (log.action[stayed] ** 2).sum(axis=1)
+    effort = (log.action[stayed] ** 2).sum(axis=1)
     np.testing.assert_allclose(log.reward[stayed], -distance - effort, atol=1e-6)
 
     log = control.collect("halfcheetah", control.policy("halfcheetah"), 1, 200, seed=4)

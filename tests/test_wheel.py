@@ -31,7 +31,9 @@ def test_the_wheel_carries_all_it_needs_and_no_more(wheel):
     sources = {f"lingendice/_cuda/{path.name}" for path in (ROOT / "cuda").glob("*.cu")}
     assert modules
     assert sources
-    assert modules | sources | {"lingendice/py.typed"} <= names
+    policies = {path.relative_to(ROOT).as_posix() for path in (ROOT / "lingendice").rglob("*.npz")}
+    assert len(policies) == 3
+    assert modules | sources | policies | {"lingendice/py.typed"} <= names
     top = {name.split("/")[0] for name in names}
     assert top == {"lingendice", next(name for name in top if name.endswith(".dist-info"))}
     metadata = next(name for name in names if name.endswith(".dist-info/entry_points.txt"))

@@ -48,12 +48,17 @@ class Task:
     best: int = 8
     rate: float = 0.03
     nudge: float = 0.03
+    halving: float = float("inf")
+    """Iterations in which rate and nudge fall to half."""
+    iterations: int = 100_000
     noise: float = 0.1
     """Standard deviation of the noise of actions, the target policy's."""
 
 
 TASKS = {
-    "reacher": Task(50, 50, True, early=4, enough=-4.8, episodes=8, best=16, rate=0.05, nudge=0.05),
+    "reacher": Task(
+        50, 50, True, early=4, enough=-5.6, episodes=8, best=16, rate=0.05, nudge=0.05, halving=20, iterations=80
+    ),
     "halfcheetah": Task(1000, 1000, False, early=4, enough=4000.0, episodes=1, best=16, rate=0.02),
 }
 
@@ -83,20 +88,24 @@ class Moments:
 
 
 def search_step(
-    weights: Array, score: Callable[[Array, int], float], rng: np.random.Generator, task: Task
+    weights: Array,
+    score: Callable[[Array, int], float],
+    rng: np.random.Generator,
+    task: Task,
+    shrink: float = 1.0,
 ) -> Array:
     """One iteration; ``score(weights, seed)`` is called with the same seed for a nudge and its mirror."""
     nudges = rng.standard_normal((task.directions, *weights.shape))
     seeds = rng.integers(2**31, size=task.directions)
     scores = np.array(
         [
-            [score(weights + sign * task.nudge * nudge, int(seed)) for sign in (1.0, -1.0)]
+            [score(weights + sign * shrink * task.nudge * nudge, int(seed)) for sign in (1.0, -1.0)]
             for nudge, seed in zip(nudges, seeds, strict=True)
         ]
     )
     top = np.argsort(-scores.max(axis=1))[: task.best]
     gain = np.tensordot(scores[top, 0] - scores[top, 1], nudges[top], axes=1)
-    return weights + task.rate / (task.best * (scores[top].std() + 1e-8)) * gain
+    return weights + shrink * task.rate / (task.best * (scores[top].std() + 1e-8)) * gain
 
 
 def episode(environment: Any, mean: SquashedMean, steps: int, noise: float, seed: int) -> tuple[float, Array]:
@@ -120,7 +129,7 @@ def train_mujoco(name: str, minutes: float, seed: int, out: Path) -> None:
     size = expand(environment.reset(seed=0)[0][None]).shape[1]
     weights, moments = np.zeros((environment.action_space.shape[0], size)), Moments(size)
     early = None
-    for iteration in range(1, 100_000):
+    for iteration in range(1, task.iterations + 1):
         centre, scale = moments.mean.copy(), moments.scale()
 
         def score(moved: Array, start: int, centre: Array = centre, scale: Array = scale) -> float:
@@ -131,7 +140,7 @@ def train_mujoco(name: str, minutes: float, seed: int, out: Path) -> None:
                 total += gained
             return total / task.episodes
 
-        weights = search_step(weights, score, rng, task)
+        weights = search_step(weights, score, rng, task, 0.5 ** (iteration / task.halving))
         found = SquashedMean(weights / moments.scale(), moments.mean.copy())
         if iteration == task.early:
             early = found
