@@ -1,186 +1,226 @@
-"""One pair of networks in training: plain NumPy."""
+"""One pair of networks in training: their parameters, and the steps that change them."""
 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lingendice.kernels.conjugates import excess_and_slope
+from lingendice.checks import Floats
+from lingendice.kernels import ratio_step
+from lingendice.kernels.mlp import transpose_weights
+from lingendice.neural.network import Network, Singles, aligned, aligned_rows, engine_code
 from lingendice.neural.objective import Objective
 from lingendice.neural.options import NeuralOptions
-from lingendice.neural.samples import Samples
+from lingendice.neural.samples import Arrivals, Samples
+from lingendice.parallel import run_all
+
+_KINDS = {
+    "none": ratio_step.ACT_NONE,
+    "discrete": ratio_step.ACT_DISCRETE,
+    "gaussian": ratio_step.ACT_GAUSSIAN,
+    "sampled": ratio_step.ACT_GIVEN,
+}
+_START = {"square": 1.0, "softplus": math.log(math.e - 1.0), "exp": 0.0, "identity": 1.0}
+"""Output of the network at which tau is 1."""
 
 
-def init_layers(sizes, rng, bias):
-    layers = []
-    for rows, columns in zip(sizes[:-1], sizes[1:], strict=True):
-        limit = math.sqrt(6.0 / (rows + columns))
-        layers.append([rng.uniform(-limit, limit, (rows, columns)).astype(np.float32), np.zeros(columns, np.float32)])
-    layers[-1][1][:] = bias
-    return layers
+class Batches:
+    """Samples in the layout that the kernels gather from; shared by all members of an ensemble."""
 
-
-def forward(layers, x):
-    hs = [x]
-    for w, b in layers[:-1]:
-        hs.append(np.tanh(hs[-1] @ w + b))
-    return hs, (hs[-1] @ layers[-1][0] + layers[-1][1])[:, 0]
-
-
-def backward(layers, hs, g):
-    g = g[:, None].astype(np.float32)
-    grads = []
-    for k in range(len(layers) - 1, -1, -1):
-        grads.append([hs[k].T @ g, g.sum(axis=0)])
-        if k:
-            g = (g @ layers[k][0].T) * (1 - hs[k] ** 2)
-    return grads[::-1]
+    def __init__(self, samples: Samples, network: Network) -> None:
+        self.samples = samples
+        n, stride = len(samples.logged), network.stride
+        pairs = np.zeros((n, 2 * stride), dtype=np.float32)
+        pairs[:, : samples.n_inputs] = samples.logged
+        pairs[:, stride : stride + samples.n_states_in] = samples.following.states
+        starting = samples.starting or Arrivals(
+            np.empty(0), np.zeros((1, samples.n_states_in), np.float32), samples.following.action[:1]
+        )
+        self.n_firsts = 0 if samples.starting is None else len(starting.states)
+        flags = np.full(n, ratio_step.FLOWS, dtype=np.int8)
+        flags[samples.absorbed] = ratio_step.ABSORBED
+        flags[samples.restarted] = ratio_step.RESTARTED
+        self.flags = flags
+        self.data = (
+            aligned_rows(pairs, 2 * stride),
+            aligned_rows(starting.states, stride),
+            np.ascontiguousarray(samples.following.action).ravel(),
+            np.ascontiguousarray(starting.action).ravel(),
+            samples.noise,
+            flags,
+        )
+        self.mass = samples.mass_weight.astype(np.float32)
+        self.shape = np.array(
+            [
+                n, self.n_firsts, samples.n_inputs, stride, samples.n_states_in, samples.n_actions_in,
+                _KINDS[samples.kind], samples.n_branches, samples.restarted.sum(),
+            ],
+            dtype=np.int64,
+        )  # fmt: skip
 
 
 class Learner:
-    """Parameters of tau, f and u, and the steps that train them."""
+    """tau, f and u, the moments of Adam, and the average of tau; bits depend on the seed alone."""
 
-    def __init__(self, samples: Samples, objective: Objective, options: NeuralOptions, steps: int, seed: int):
-        self.samples, self.objective, self.options, self.steps = samples, objective, options, steps
-        self.rng = np.random.default_rng(seed)
-        sizes = (samples.n_inputs, *options.hidden, 1)
-        start = {"square": 1.0, "softplus": 0.5413, "exp": 0.0, "identity": 1.0}[options.output]
-        self.tau_net = init_layers(sizes, self.rng, start)
-        self.f_net = init_layers(sizes, self.rng, 0.0)
-        self.u = 0.0
-        self.step = 0
-        self.flat = [a for layer in self.tau_net + self.f_net for a in layer]
-        self.m = [np.zeros_like(a) for a in self.flat]
-        self.v = [np.zeros_like(a) for a in self.flat]
-        self.mu = self.vu = 0.0
-        self.mean_tau = [[a.copy() for a in layer] for layer in self.tau_net]
-        self.averaged = 0
+    def __init__(
+        self, batches: Batches, network: Network, objective: Objective, options: NeuralOptions, steps: int,
+        seed: int,
+    ) -> None:  # fmt: skip
+        self.batches, self.network, self.objective, self.options = batches, network, objective, options
+        self.planned, self.seed = steps, seed
+        rng = np.random.default_rng([seed, 1])
+        self.tau_parameters = network.start(rng, _START[objective.output])
+        self.f_parameters = network.start(rng, 0.0)
+        self.mean = self.tau_parameters.copy()
+        self.moments = (aligned(2, network.size), aligned(2, network.size))
+        self.state = np.zeros(5)
+        self._turned = (aligned(network.turned_size), aligned(network.turned_size))
+        self._turn()
 
-    def _arrive(self, arrivals, rows):
-        """(rows * branches, d) inputs and (rows, branches) weights."""
-        s = self.samples
-        states = arrivals.states[rows]
-        if s.kind == "none":
-            return states, None
-        if s.kind == "discrete":
-            a = s.n_actions_in
-            x = np.hstack([np.repeat(states, a, axis=0), np.tile(np.eye(a, dtype=np.float32), (len(rows), 1))])
-            return x, arrivals.action[rows]
-        if s.kind == "gaussian":
-            std, low, high = s.noise
-            mean = arrivals.action[rows]
-            act = np.clip(mean + std * self.rng.standard_normal(mean.shape, dtype=np.float32), low, high)
-        else:
-            act = s.draw(arrivals, rows, self.rng)
-        return np.hstack([states, act]), None
+    @property
+    def step(self) -> int:
+        """Steps taken."""
+        return int(self.state[3])
 
-    def _sum(self, f, w):
-        return f if w is None else (f.reshape(w.shape) * w).sum(axis=1)
+    @property
+    def u(self) -> float:
+        """Multiplier of the normalisation."""
+        return float(self.state[0])
 
-    def _spread(self, g, w):
-        return g if w is None else (g[:, None] * w).ravel()
+    def _turn(self) -> None:
+        for parameters, turned in zip((self.tau_parameters, self.f_parameters), self._turned, strict=True):
+            transpose_weights(parameters, self.network.layout, turned)
 
-    def _dual(self, y):
-        o = self.objective
-        if math.isfinite(o.limit):
-            a = math.log(math.expm1(o.limit))
-            return o.limit - np.logaddexp(0, a - y), 1 / (1 + np.exp(y - a))
-        if math.isfinite(o.bound):
-            t = np.tanh(y / o.bound)
-            return o.bound * t, 1 - t * t
-        return y, np.ones_like(y)
+    # -- training ------------------------------------------------------------------------------------
 
-    def _out(self, z):
-        kind = self.objective.output
-        if kind == "square":
-            return z * z, 2 * z
-        if kind == "softplus":
-            return np.logaddexp(0, z), 1 / (1 + np.exp(-z))
-        if kind == "exp":
-            e = np.exp(np.minimum(z, 20))
-            return e, e
-        return z, np.ones_like(z)
+    def advance(self, steps: int, threads: int = 1) -> None:
+        """Take some steps; with threads, the groups of each step run side by side."""
+        for count, given in self._chunks(steps):
+            if threads == 1:
+                ratio_step.train_steps(count, (self.seed, self.step), *self._step_arguments(given))
+            else:
+                for k in range(count):
+                    self._threaded_step(k, given, threads)
 
-    def advance(self, n: int) -> None:
-        for _ in range(n):
-            self._one()
+    def _chunks(self, steps: int) -> Any:
+        """(steps, actions drawn for them); one chunk where the kernel draws the actions itself."""
+        if self.batches.samples.kind != "sampled":
+            nothing = np.zeros(1, dtype=np.float32)
+            yield steps, (nothing, nothing)
+            return
+        for first in range(0, steps, 8):
+            count = min(8, steps - first)
+            yield count, self._draw_actions(count)
 
-    def _one(self) -> None:
-        s, o, opt = self.samples, self.objective, self.options
-        b = opt.batch
-        rows = self.rng.integers(0, len(s.logged), b)
-        x = s.logged[rows]
-        xn, wn = self._arrive(s.following, rows)
-        nb = s.n_branches
-        x0 = w0 = None
-        if s.starting is not None:
-            rows0 = self.rng.integers(0, len(s.starting.states), b)
-            x0, w0 = self._arrive(s.starting, rows0)
-            back = s.restarted[rows]
-            if back.any():
-                r0 = self.rng.integers(0, len(s.starting.states), int(back.sum()))
-                xr, wr = self._arrive(s.starting, r0)
-                xn.reshape(b, nb, -1)[back] = xr.reshape(len(r0), nb, -1)
-                if wn is not None:
-                    wn[back] = wr
-        hs, z = forward(self.tau_net, x)
-        tau, dtau = self._out(z.astype(float))
-        nu = s.mass_weight[rows]
-        f_hs, y = forward(self.f_net, x)
-        n_hs, yn = forward(self.f_net, xn)
-        f, df = self._dual(y.astype(float))
-        fn, dfn = self._dual(yn.astype(float))
-        keep = ~s.absorbed[rows]
-        fnext = self._sum(fn, wn) * keep
-        pairs = [excess_and_slope(o.code, float(v)) for v in f]
-        exc, slope = (np.array(c) for c in zip(*pairs, strict=True))
-        c = tau if o.by_ratio else np.ones(b)
-        gz = dtau * (o.gamma * fnext - f - exc * o.by_ratio + o.penalty * self.u * nu + o.ridge * (tau - o.centre)) / b
-        grads_f = backward(self.f_net, f_hs, -(tau + c * slope) * df / b)
-        add = backward(self.f_net, n_hs, self._spread(o.gamma * tau * keep / b, wn) * dfn)
-        grads_f = [[p + q for p, q in zip(l1, l2, strict=True)] for l1, l2 in zip(grads_f, add, strict=True)]
-        if o.gamma < 1:
-            hs0, y0 = forward(self.f_net, x0)
-            _, df0 = self._dual(y0.astype(float))
-            add = backward(self.f_net, hs0, self._spread(np.full(b, (1 - o.gamma) / b), w0) * df0)
-            grads_f = [[p + q for p, q in zip(l1, l2, strict=True)] for l1, l2 in zip(grads_f, add, strict=True)]
-        grads_t = backward(self.tau_net, hs, gz)
-        self._adam(grads_t, grads_f, float(np.mean(nu * tau)))
+    def _draw_actions(self, count: int) -> tuple[Singles, Singles]:
+        """Actions of a policy that only the interpreter can sample, at the rows that the steps will draw."""
+        samples, batch = self.batches.samples, self.options.batch
+        rng = np.random.default_rng([self.seed, 2, self.step])
+        drawn = np.empty((3, count, batch), dtype=np.int64)
+        for k in range(count):
+            ratio_step.draw_rows(
+                self.seed, self.step + k, batch, len(samples.logged), self.batches.n_firsts,
+                self.batches.flags, *drawn[:, k],
+            )  # fmt: skip
+        rows, firsts, restarts = drawn.reshape(3, -1)
+        following = samples.draw(samples.following, rows, rng)
+        again = np.flatnonzero(restarts >= 0)
+        if samples.starting is None:
+            return following.ravel(), np.zeros(1, dtype=np.float32)
+        if again.size:
+            following[again] = samples.draw(samples.starting, restarts[again], rng)
+        starting = samples.draw(samples.starting, firsts, rng) if self.objective.gamma < 1.0 else following[:1]
+        return following.ravel(), starting.ravel()
 
-    def _adam(self, grads_t, grads_f, mean):
-        opt, o = self.options, self.objective
-        self.step += 1
-        t = self.step
-        rate = 0.5 * (1 + math.cos(math.pi * min(1, (t - 1) / self.steps))) if opt.decay else 1.0
-        lr_t = opt.learning_rate * rate
-        lr_f = (opt.dual_learning_rate or opt.learning_rate) * rate
-        c1, c2 = 1 - 0.9**t, 1 - 0.999**t
-        k = 0
-        for grads, lr in ((grads_t, -lr_t), (grads_f, lr_f)):
-            norm = math.sqrt(sum(float((a.astype(float) ** 2).sum()) for layer in grads for a in layer))
-            scale = min(1.0, opt.clip / max(norm, 1e-30))
-            for layer in grads:
-                for g in layer:
-                    g = g * np.float32(scale)
-                    self.m[k] += 0.1 * (g - self.m[k])
-                    self.v[k] += 0.001 * (g * g - self.v[k])
-                    self.flat[k] += np.float32(lr / c1) * self.m[k] / (np.sqrt(self.v[k] / c2) + 1e-8)
-                    k += 1
-        gu = o.penalty * (mean - 1 - self.u)
-        self.mu += 0.1 * (gu - self.mu)
-        self.vu += 0.001 * (gu * gu - self.vu)
-        self.u += lr_f * (self.mu / c1) / (math.sqrt(self.vu / c2) + 1e-8)
-        if t > self.steps * (1 - opt.average) and opt.average > 0:
-            self.averaged += 1
-            for layer, mean_layer in zip(self.tau_net, self.mean_tau, strict=True):
-                for a, b in zip(layer, mean_layer, strict=True):
-                    b += (a - b) / np.float32(self.averaged)
+    def _threaded_step(self, k: int, given: tuple[Singles, Singles], threads: int) -> None:
+        settings, shape, objective, rates, data, mass, nets, gradients, given, moments, mean, state, work, engine = (
+            self._step_arguments(given)
+        )
+        batch = self.options.batch
+        draws = (self.seed, self.step)
+        u = self.u
 
-    def tau(self, inputs) -> Any:
-        net = self.mean_tau if self.averaged else self.tau_net
-        return self._out(forward(net, inputs)[1].astype(float))[0]
+        def one(group: int) -> float:
+            return ratio_step.group_gradient(
+                group, draws, settings, shape, objective, u, data, mass, nets, gradients, given, k * batch, work,
+                engine,
+            )
 
-    def residual(self, held: Samples) -> float:
-        return math.nan
+        totals = run_all([lambda group=group: one(group) for group in range(len(gradients[0]))], threads)  # type: ignore[misc]
+        total = 0.0
+        for part in totals:
+            total += part
+        ratio_step.finish_step(total, batch, objective, rates, nets, gradients, moments, mean, state)
+
+    def _step_arguments(self, given: tuple[Singles, Singles]) -> tuple[Any, ...]:
+        options = self.options
+        settings = (options.batch, ratio_step.GROUP, ratio_step.TILE, self.network.code)
+        nets = (self.network.layout, self.tau_parameters, self.f_parameters, *self._turned)
+        batches = self.batches
+        return (
+            settings, batches.shape, self.objective.numbers(), self._rates, batches.data, batches.mass, nets,
+            self._gradients, given, self.moments, self.mean, self.state, self._work, engine_code(options.engine),
+        )  # fmt: skip
+
+    @cached_property
+    def _rates(self) -> tuple[float, ...]:
+        options = self.options
+        average_from = self.planned * (1.0 - options.average) if options.average > 0 else math.inf
+        return (
+            float(options.learning_rate),
+            float(options.dual_learning_rate or options.learning_rate),
+            float(options.clip),
+            float(self.planned),
+            float(average_from),
+            float(options.decay),
+        )
+
+    @cached_property
+    def _gradients(self) -> tuple[Singles, Singles]:
+        groups = -(-self.options.batch // ratio_step.GROUP)
+        return aligned(groups, self.network.size), aligned(groups, self.network.size)
+
+    @cached_property
+    def _work(self) -> tuple[NDArray[Any], ...]:
+        """Scratch of every group."""
+        groups = -(-self.options.batch // ratio_step.GROUP)
+        tile, samples = ratio_step.TILE, self.batches.samples
+        sets = 1 + 2 * samples.n_branches
+        rows, rows_tau = ratio_step.padded(tile * sets), ratio_step.padded(tile)
+        widths = int(self.network.layout[:-1, 2].sum())
+        normals = tile * (samples.n_actions_in + 1)
+        return (
+            aligned(groups, rows * (self.network.stride + widths) + rows_tau * widths),
+            aligned(groups, 2, rows),
+            aligned(groups, 2, rows),
+            aligned(groups, 2, tile * samples.n_branches),
+            aligned(groups, 2, normals),
+            np.zeros((groups, 2, normals), dtype=np.int32),
+            np.zeros((groups, 2, tile), dtype=np.int64),
+            aligned(groups, rows * int(self.network.layout[:, 1].max())),
+        )
+
+    # -- what was learnt -----------------------------------------------------------------------------
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all parameters are numbers."""
+        return bool(np.isfinite(self.tau_parameters.sum() + self.f_parameters.sum() + self.state.sum()))
+
+    def tau(self, inputs: Singles) -> Floats:
+        """The ratio at given inputs, by the averaged parameters once there are any."""
+        parameters = self.mean if self.state[4] > 0 else self.tau_parameters
+        return ratio_of(self.objective.output, self.network.outputs(parameters, inputs))
+
+
+def ratio_of(output: str, z: Floats) -> Floats:
+    """tau from the network's outputs."""
+    if output == "square":
+        return z * z
+    if output == "softplus":
+        return np.logaddexp(0.0, z)
+    return np.exp(np.minimum(z, 20.0)) if output == "exp" else z
