@@ -23,6 +23,7 @@ GROUP = 512
 """Rows of the batch that share one gradient."""
 ACT_NONE, ACT_DISCRETE, ACT_GAUSSIAN, ACT_GIVEN = 0, 1, 2, 3
 FLOWS, ABSORBED, RESTARTED = 0, 1, 2
+_U_RATE = 0.1
 _ROWS, _FIRSTS, _RESTARTS, _NEXT_NOISE, _FIRST_NOISE = 0, 1, 2, 3, 4
 
 
@@ -279,10 +280,8 @@ def finish_step(total, batch, objective, rates, nets, gradients, moments, mean, 
     scale_tau, scale_f = np.float32(min(1.0, clip / (norm_tau + 1e-30))), np.float32(min(1.0, clip / (norm_f + 1e-30)))
     adam(tau, gradients[0][0], moments[0], scale_tau, np.float32(-learning * share / early), np.float32(late))
     adam(f, gradients[1][0], moments[1], scale_f, np.float32(dual_learning * share / early), np.float32(late))
-    upward = objective[4] * (total / batch - 1.0 - state[0])
-    state[1] = 0.9 * state[1] + 0.1 * upward
-    state[2] = 0.999 * state[2] + 0.001 * upward * upward
-    state[0] += dual_learning * share * (state[1] / early) / (math.sqrt(state[2] * late) + 1e-8)
+    # Plain ascent, d J / d u = penalty (E nu tau - 1 - u), at a rate of its own: u follows E nu tau - 1 closely.
+    state[0] += _U_RATE * (total / batch - 1.0 - state[0])
     if steps > average_from:
         state[4] += 1.0
         _average(mean, tau, np.float32(1.0 / state[4]))

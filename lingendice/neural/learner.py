@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -106,34 +107,31 @@ class Learner:
                 for k in range(count):
                     self._threaded_step(k, given, threads)
 
-    def _chunks(self, steps: int) -> Any:
-        """(steps, actions drawn for them); one chunk where the kernel draws the actions itself."""
-        if self.batches.samples.kind != "sampled":
+    def _chunks(self, steps: int) -> Iterator[tuple[int, tuple[Singles, Singles]]]:
+        """(steps, actions drawn for them): all at once where the kernel draws the actions itself."""
+        if self.batches.samples.kind == "sampled":
+            for _ in range(steps):
+                yield 1, self._draw_actions()
+        else:
             nothing = np.zeros(1, dtype=np.float32)
             yield steps, (nothing, nothing)
-            return
-        for first in range(0, steps, 8):
-            count = min(8, steps - first)
-            yield count, self._draw_actions(count)
 
-    def _draw_actions(self, count: int) -> tuple[Singles, Singles]:
-        """Actions of a policy that only the interpreter can sample, at the rows that the steps will draw."""
+    def _draw_actions(self) -> tuple[Singles, Singles]:
+        """Actions of a policy that only the interpreter can sample, at the rows that the next step draws."""
         samples, batch = self.batches.samples, self.options.batch
         rng = np.random.default_rng([self.seed, 2, self.step])
-        drawn = np.empty((3, count, batch), dtype=np.int64)
-        for k in range(count):
-            ratio_step.draw_rows(
-                self.seed, self.step + k, batch, len(samples.logged), self.batches.n_firsts,
-                self.batches.flags, *drawn[:, k],
-            )  # fmt: skip
-        rows, firsts, restarts = drawn.reshape(3, -1)
+        rows, firsts, restarts = np.empty((3, batch), dtype=np.int64)
+        ratio_step.draw_rows(
+            self.seed, self.step, batch, len(samples.logged), self.batches.n_firsts, self.batches.flags, rows,
+            firsts, restarts,
+        )  # fmt: skip
         following = samples.draw(samples.following, rows, rng)
-        again = np.flatnonzero(restarts >= 0)
         if samples.starting is None:
-            return following.ravel(), np.zeros(1, dtype=np.float32)
+            return following.ravel(), following[0]
+        again = np.flatnonzero(restarts >= 0)
         if again.size:
             following[again] = samples.draw(samples.starting, restarts[again], rng)
-        starting = samples.draw(samples.starting, firsts, rng) if self.objective.gamma < 1.0 else following[:1]
+        starting = samples.draw(samples.starting, firsts, rng) if self.objective.gamma < 1.0 else following[0]
         return following.ravel(), starting.ravel()
 
     def _threaded_step(self, k: int, given: tuple[Singles, Singles], threads: int) -> None:
@@ -211,10 +209,36 @@ class Learner:
         """Whether all parameters are numbers."""
         return bool(np.isfinite(self.tau_parameters.sum() + self.f_parameters.sum() + self.state.sum()))
 
+    @property
+    def best_parameters(self) -> Singles:
+        """Of tau: the averaged ones once there are any."""
+        return self.mean if self.state[4] > 0 else self.tau_parameters
+
     def tau(self, inputs: Singles) -> Floats:
-        """The ratio at given inputs, by the averaged parameters once there are any."""
-        parameters = self.mean if self.state[4] > 0 else self.tau_parameters
-        return ratio_of(self.objective.output, self.network.outputs(parameters, inputs))
+        """The ratio at given inputs."""
+        return ratio_of(self.objective.output, self.network.outputs(self.best_parameters, inputs))
+
+    # -- to and from a file --------------------------------------------------------------------------
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {
+            "tau": self.tau_parameters,
+            "f": self.f_parameters,
+            "mean": self.mean,
+            "tau_moments": self.moments[0],
+            "f_moments": self.moments[1],
+            "state": self.state,
+        }
+
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """Copies of all that training changes."""
+        return {name: values.copy() for name, values in self._arrays().items()}
+
+    def restore(self, held: dict[str, NDArray[Any]]) -> None:
+        """Go back to a snapshot; training goes on from it to the bit."""
+        for name, values in self._arrays().items():
+            values[...] = held[name]
+        self._turn()
 
 
 def ratio_of(output: str, z: Floats) -> Floats:
