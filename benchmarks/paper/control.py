@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import time
 from collections.abc import Iterator
@@ -78,6 +79,9 @@ def chosen(store: Store, mode: plan.Mode, setting: plan.Setting, method: str) ->
     """
     if method not in plan.CANDIDATES:
         return None
+    ridge = plan.CANDIDATES[method] is plan.RIDGES
+    if mode.tuning_logs == 0:
+        return plan.UNTUNED_RIDGE if ridge else plan.UNTUNED[setting.environment]
     gamma = 1.0 if setting.gamma == 1 else plan.GAMMAS[0]
     place = plan.centre(setting.environment, gamma, mode)
     truth = control_truth.read()[setting.environment][f"{gamma:g}"]["value"]
@@ -88,27 +92,31 @@ def chosen(store: Store, mode: plan.Mode, setting: plan.Setting, method: str) ->
             for log in range(mode.tuning_logs)
         ]
         if all(run is not None for run in runs):
-            errors[choice] = sum((run["value"] - truth) ** 2 for run in runs)
+            squares = [(run["value"] - truth) ** 2 for run in runs]
+            errors[choice] = sum(squares) if math.isfinite(sum(squares)) else math.inf
     return min(errors, key=errors.__getitem__) if errors else None
 
 
 def rate_of(store: Store, mode: plan.Mode, setting: plan.Setting, method: str) -> float:
     """The learning rate of a variant: that of the method it varies."""
     base = "GenDICE, averaged" if method in plan.AVERAGED else "GenDICE"
-    return chosen(store, mode, setting, base) or plan.RATES[2]
+    return chosen(store, mode, setting, base) or plan.UNTUNED[setting.environment]
 
 
 def units(mode: plan.Mode, store: Store) -> Iterator[list[Work]]:
-    """Reported runs: one list a log, seed by seed within a job so that every setting has some early."""
-    for job in plan.jobs(mode):
-        for number in range(job.seeds):
-            yield [
-                Work(
-                    job.setting, plan.FIRST_SEED + number, method, chosen(store, mode, job.setting, method),
-                    rate_of(store, mode, job.setting, method), mode, method,
-                )
-                for method in job.methods
-            ]  # fmt: skip
+    """Reported runs: one list a log, seed by seed, so that every setting has some early."""
+    everything = plan.jobs(mode)
+    for number in range(max(job.seeds for job in everything)):
+        for job in everything:
+            if number < job.seeds:
+                yield [
+                    Work(
+                        job.setting, plan.FIRST_SEED + number, method,
+                        chosen(store, mode, job.setting, method),
+                        rate_of(store, mode, job.setting, method), mode, method,
+                    )
+                    for method in job.methods
+                ]  # fmt: skip
 
 
 def execute(work: Iterator[list[Work]], store: Store, given: argparse.Namespace, deadline: float) -> bool:

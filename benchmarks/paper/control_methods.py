@@ -45,70 +45,127 @@ def naive(log: lg.Transitions, setting: Setting) -> dict[str, Any]:
     return {"value": float((reward @ weight).mean() / weight.sum())}
 
 
-def from_solution(solution: Any) -> dict[str, Any]:
-    """Value, the value before self-normalisation, and the curve over training steps."""
+def from_member(solution: Any, member: int | None = None) -> dict[str, Any]:
+    """Value and its curve over training steps, of one member of an ensemble or of their mean ratio."""
+    histories = solution.history if member is None else solution.history[member : member + 1]
     found = {
-        "value": float(solution.value),
-        "plain": float(solution.value_plain),
-        "residual": float(solution.residual),
+        "value": float(solution.value if member is None else solution.member_values[member]),
+        "mean_ratio": float(np.mean([history[-1].mean_ratio for history in histories])),
+        "curve": [
+            [points[0].step, float(np.mean([one.value for one in points]))]
+            for points in zip(*histories, strict=True)
+        ],
     }
-    if solution.history:
-        points = list(zip(*solution.history, strict=True))
-        found["curve"] = [
-            [member[0].step, float(np.mean([one.value for one in member]))] for member in points
-        ]
-    if solution.spread is not None:
+    if member is None and len(histories) > 1:
         found["spread"] = float(solution.spread)
     return found
 
 
-def gendice(work: Work, log: lg.Transitions, **other: Any) -> dict[str, Any]:
-    """``solve(method="neural")`` with a learning rate; ``other`` overrides arguments and options."""
-    paper = {"decay": False, "average": 0.0, "learning_rate": work.rate}
-    options = {**paper, "report_every": work.mode.training_steps // CURVE_POINTS, **other.pop("options", {})}
-    solution = lg.solve(
+def options(work: Work, **other: Any) -> dict[str, Any]:
+    """The paper's training: a constant learning rate, and the last iterate."""
+    return {
+        "decay": False,
+        "average": 0.0,
+        "learning_rate": work.rate if work.choice is None else work.choice,
+        "batch": work.mode.batch,
+        "holdout": 0.0,
+        "report_every": work.mode.training_steps // CURVE_POINTS,
+        **other,
+    }
+
+
+OURS = {"decay": True, "average": 0.5}
+
+
+def gendice(work: Work, log: lg.Transitions, chosen: dict[str, Any], **other: Any) -> Any:
+    """``solve(method="neural")`` on one core."""
+    return lg.solve(
         log,
         work.setting.gamma,
         policy=control.policy(work.setting.environment),
         method="neural",
         max_iter=work.mode.training_steps,
-        seed=work.seed,
+        seed=10 * work.seed,
         threads=1,
-        options=options,
+        options=chosen,
         **other,
     )
-    return from_solution(solution)
 
 
 def variant(work: Work, log: lg.Transitions) -> dict[str, Any]:
-    """GenDICE as its name says: the paper's, ours, or one ablated entry."""
+    """GenDICE as its name says: the paper's, ours, or with one entry ablated."""
     what = work.method.removeprefix("GenDICE").removeprefix(", ")
-    ours = {"decay": True, "average": 0.5}
-    if what in ("", "averaged"):
-        rate = work.rate if work.choice is None else work.choice
-        return gendice(work, log, options={"learning_rate": rate, **(ours if what else {})})
+    if what == "":
+        return from_member(gendice(work, log, options(work)))
+    if what == "averaged":
+        return from_member(gendice(work, log, options(work, **OURS)))
     if what == "ridge":
-        return gendice(work, log, ridge=work.choice, options=ours)
-    if what == "ensemble":
-        return gendice(work, log, options={**ours, "ensemble": work.mode.members})
+        return from_member(gendice(work, log, options(work, learning_rate=work.rate, **OURS), ridge=work.choice))
     entry, value = what.split(" ")
     if entry == "penalty":
-        return gendice(work, log, penalty=float(value))
-    names: dict[str, Any] = (
-        {"rate": {"learning_rate": float(value)}} if entry == "rate" else {"output": {"output": value}}
+        return from_member(gendice(work, log, options(work), penalty=float(value)))
+    changed: dict[str, Any] = {"learning_rate": float(value)} if entry == "rate" else {"output": value}
+    return from_member(gendice(work, log, options(work, **changed)))
+
+
+def dual_dice(work: Work, log: lg.Transitions) -> dict[str, Any]:
+    """Neural DualDICE with squares, on the same networks."""
+    from lingendice.neural.estimate import train
+    from lingendice.neural.objective import dual_dice as objective
+    from lingendice.neural.options import read_neural_options
+    from lingendice.neural.samples import prepare
+    from lingendice.solvers.iterate import Controls
+
+    gamma = work.setting.gamma
+    samples = prepare(log, control.policy(work.setting.environment), gamma)
+    controls = Controls(max_iter=work.mode.training_steps, threads=1)
+    return from_member(
+        train(samples, objective(gamma), read_neural_options(options(work)), controls, 10 * work.seed)
     )
-    return gendice(work, log, options=names[entry])
+
+
+def estimate(work: Work, log: lg.Transitions) -> dict[str, Any]:
+    """Any method but the ensemble."""
+    if work.method == "naive":
+        return naive(log, work.setting)
+    if work.method.startswith("DualDICE"):
+        return dual_dice(work, log)
+    return variant(work, log)
+
+
+def with_companions(work: Work, log: lg.Transitions) -> dict[str, dict[str, Any]]:
+    """Estimates by name: a run of one method may answer for another one too."""
+    begun = time.perf_counter()
+    if work.method == "GenDICE, ensemble":
+        solution = gendice(work, log, options(work, ensemble=work.mode.members, **OURS))
+        seconds = time.perf_counter() - begun
+        # The first member has the seed, and so the answer, of the averaged method alone.
+        first = {**from_member(solution, 0), "seconds": seconds / work.mode.members}
+        return {work.name: {**from_member(solution), "seconds": seconds}, "GenDICE, averaged": first}
+    found = {**estimate(work, log), "seconds": time.perf_counter() - begun}
+    if work.name == "DualDICE":
+        # Its own value, E[zeta r], beside the self-normalised one that all methods are given.
+        plain = {**found, "value": found["value"] * found["mean_ratio"]}
+        plain.pop("curve")
+        return {work.name: found, "DualDICE, plain": plain}
+    return {work.name: found}
 
 
 def run_all_methods(units: list[Work]) -> list[dict[str, Any]]:
     """Every method on one log, as lines of the file of runs."""
     log = make_log(units[0].setting, units[0].seed)
-    entries = []
-    for work in units:
-        begun = time.perf_counter()
-        found = estimate(work, log)
-        entries.append(
-            {"setting": work.setting.key, "seed": work.seed, "method": work.name, **found,
-             "choice": work.choice, "seconds": round(time.perf_counter() - begun, 2)}
-        )  # fmt: skip
-    return entries
+    found: dict[str, dict[str, Any]] = {}
+    # The ensemble first: it answers for one of the others.
+    for work in sorted(units, key=lambda one: one.method != "GenDICE, ensemble"):
+        if work.name not in found:
+            found.update(with_companions(work, log))
+    return [
+        {"setting": work.setting.key, "seed": work.seed, "method": work.name, "choice": work.choice,
+         **{key: _rounded(value) for key, value in found[work.name].items()}}
+        for work in units
+    ]  # fmt: skip
+
+
+def _rounded(value: Any) -> Any:
+    """Seven digits are more than the estimates are worth."""
+    return [_rounded(one) for one in value] if isinstance(value, list) else float(f"{value:.7g}")
