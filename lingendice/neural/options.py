@@ -26,9 +26,9 @@ class NeuralOptions:
     """What keeps tau nonnegative: "square", "softplus" or "exp"."""
     batch: int = 2048
     learning_rate: float = 1e-3
-    """Adam's, for tau, f and u alike."""
+    """Adam's, for tau."""
     dual_learning_rate: float | None = None
-    """For f and u, where it is to differ."""
+    """Adam's, for f; default three times that of tau, so that f keeps up with it."""
     decay: bool = True
     """Lower the learning rates to zero along a half cosine over the planned steps."""
     clip: float = 1.0
