@@ -81,7 +81,7 @@ def chosen(store: Store, mode: plan.Mode, setting: plan.Setting, method: str) ->
         return None
     ridge = plan.CANDIDATES[method] is plan.RIDGES
     if mode.tuning_logs == 0:
-        return plan.UNTUNED_RIDGE if ridge else plan.UNTUNED[setting.environment]
+        return plan.UNTUNED_RIDGE if ridge else plan.UNTUNED_RATE
     gamma = 1.0 if setting.gamma == 1 else plan.GAMMAS[0]
     place = plan.centre(setting.environment, gamma, mode)
     truth = control_truth.read()[setting.environment][f"{gamma:g}"]["value"]
@@ -99,8 +99,8 @@ def chosen(store: Store, mode: plan.Mode, setting: plan.Setting, method: str) ->
 
 def rate_of(store: Store, mode: plan.Mode, setting: plan.Setting, method: str) -> float:
     """The learning rate of a variant: that of the method it varies."""
-    base = "GenDICE, averaged" if method in plan.AVERAGED else "GenDICE"
-    return chosen(store, mode, setting, base) or plan.UNTUNED[setting.environment]
+    base = "ours" if method in plan.OURS_FAMILY else "GenDICE"
+    return chosen(store, mode, setting, base) or plan.UNTUNED_RATE
 
 
 def units(mode: plan.Mode, store: Store) -> Iterator[list[Work]]:

@@ -10,6 +10,7 @@ import numpy as np
 from control_plan import MIXTURES, Mode, Setting
 
 import lingendice as lg
+from lingendice import baselines
 from lingendice.environments import control
 
 CURVE_POINTS = 20
@@ -61,12 +62,15 @@ def from_member(solution: Any, member: int | None = None) -> dict[str, Any]:
     return found
 
 
-def options(work: Work, **other: Any) -> dict[str, Any]:
-    """The paper's training: a constant learning rate, and the last iterate."""
+def options(work: Work, rate: float | None = None, **other: Any) -> dict[str, Any]:
+    """The paper's training: one constant learning rate, and the last iterate."""
+    if rate is None:
+        rate = work.rate if work.choice is None else work.choice
     return {
         "decay": False,
         "average": 0.0,
-        "learning_rate": work.rate if work.choice is None else work.choice,
+        "learning_rate": rate,
+        "dual_learning_rate": rate,
         "batch": work.mode.batch,
         "holdout": 0.0,
         "report_every": work.mode.training_steps // CURVE_POINTS,
@@ -74,7 +78,8 @@ def options(work: Work, **other: Any) -> dict[str, Any]:
     }
 
 
-OURS = {"decay": True, "average": 0.5}
+OURS = {"decay": True, "average": 0.5, "dual_learning_rate": None}
+OUR_PENALTY = 10.0
 
 
 def gendice(work: Work, log: lg.Transitions, chosen: dict[str, Any], **other: Any) -> Any:
@@ -93,55 +98,67 @@ def gendice(work: Work, log: lg.Transitions, chosen: dict[str, Any], **other: An
 
 
 def variant(work: Work, log: lg.Transitions) -> dict[str, Any]:
-    """GenDICE as its name says: the paper's, ours, or with one entry ablated."""
-    what = work.method.removeprefix("GenDICE").removeprefix(", ")
-    if what == "":
-        return from_member(gendice(work, log, options(work)))
-    if what == "averaged":
-        return from_member(gendice(work, log, options(work, **OURS)))
-    if what == "ridge":
-        return from_member(gendice(work, log, options(work, learning_rate=work.rate, **OURS), ridge=work.choice))
-    entry, value = what.split(" ")
+    """The paper's GenDICE, or with one entry ablated."""
+    entry, _, value = work.method.removeprefix("GenDICE").removeprefix(", ").partition(" ")
     if entry == "penalty":
         return from_member(gendice(work, log, options(work), penalty=float(value)))
-    changed: dict[str, Any] = {"learning_rate": float(value)} if entry == "rate" else {"output": value}
-    return from_member(gendice(work, log, options(work, **changed)))
+    if entry == "rate":
+        return from_member(gendice(work, log, options(work, float(value))))
+    output = {"output": value} if entry == "output" else {}
+    return from_member(gendice(work, log, options(work, **output)))
 
 
-def dual_dice(work: Work, log: lg.Transitions) -> dict[str, Any]:
-    """Neural DualDICE with squares, on the same networks."""
-    from lingendice.neural.estimate import train
-    from lingendice.neural.objective import dual_dice as objective
-    from lingendice.neural.options import read_neural_options
-    from lingendice.neural.samples import prepare
-    from lingendice.solvers.iterate import Controls
+def ours(work: Work, log: lg.Transitions) -> dict[str, Any]:
+    """Alone, or with a ridge."""
+    ridge = {"ridge": work.choice} if work.method == "ours, ridge" else {}
+    rate = work.rate if ridge or work.choice is None else work.choice
+    return from_member(gendice(work, log, options(work, rate, **OURS), penalty=OUR_PENALTY, **ridge))
 
-    gamma = work.setting.gamma
-    samples = prepare(log, control.policy(work.setting.environment), gamma)
-    controls = Controls(max_iter=work.mode.training_steps, threads=1)
-    return from_member(
-        train(samples, objective(gamma), read_neural_options(options(work)), controls, 10 * work.seed)
-    )
+
+def rival(work: Work, log: lg.Transitions) -> dict[str, Any]:
+    """DualDICE, importance sampling with a cloned behaviour, a model, linear features."""
+    gamma, target = work.setting.gamma, control.policy(work.setting.environment)
+    seed, mode = 10 * work.seed, work.mode
+    if work.method.startswith("DualDICE"):
+        return from_member(
+            baselines.neural_dual_dice(
+                log, target, gamma, max_iter=mode.training_steps, seed=seed, threads=1, options=options(work)
+            )
+        )
+    if work.method == "linear":
+        solution = lg.solve(
+            log, gamma, policy=target, method="linear", ridge=work.choice, seed=seed, threads=1, time_limit=60
+        )
+        return {"value": float(solution.value), "mean_ratio": float(solution.mean_ratio)}
+    training = {"batch": mode.batch, "learning_rate": work.choice}
+    if work.method == "IS, cloned":
+        clone = {"steps": mode.model_steps, **training}
+        found = baselines.neural_importance_sampling(log, target, gamma, clone_options=clone, seed=seed)
+    else:
+        found = baselines.neural_model_based(
+            log, target, gamma, steps=mode.model_steps, seed=seed, **training
+        )
+    return {"value": float(found.value)}
 
 
 def estimate(work: Work, log: lg.Transitions) -> dict[str, Any]:
     """Any method but the ensemble."""
     if work.method == "naive":
         return naive(log, work.setting)
-    if work.method.startswith("DualDICE"):
-        return dual_dice(work, log)
-    return variant(work, log)
+    if work.method.startswith("ours"):
+        return ours(work, log)
+    return variant(work, log) if work.method.startswith("GenDICE") else rival(work, log)
 
 
 def with_companions(work: Work, log: lg.Transitions) -> dict[str, dict[str, Any]]:
     """Estimates by name: a run of one method may answer for another one too."""
     begun = time.perf_counter()
-    if work.method == "GenDICE, ensemble":
-        solution = gendice(work, log, options(work, ensemble=work.mode.members, **OURS))
+    if work.method == "ours, ensemble":
+        solution = gendice(work, log, options(work, ensemble=work.mode.members, **OURS), penalty=OUR_PENALTY)
         seconds = time.perf_counter() - begun
-        # The first member has the seed, and so the answer, of the averaged method alone.
+        # The first member has the seed, and so the answer, of "ours" alone.
         first = {**from_member(solution, 0), "seconds": seconds / work.mode.members}
-        return {work.name: {**from_member(solution), "seconds": seconds}, "GenDICE, averaged": first}
+        return {work.name: {**from_member(solution), "seconds": seconds}, "ours": first}
     found = {**estimate(work, log), "seconds": time.perf_counter() - begun}
     if work.name == "DualDICE":
         # Its own value, E[zeta r], beside the self-normalised one that all methods are given.
@@ -156,7 +173,7 @@ def run_all_methods(units: list[Work]) -> list[dict[str, Any]]:
     log = make_log(units[0].setting, units[0].seed)
     found: dict[str, dict[str, Any]] = {}
     # The ensemble first: it answers for one of the others.
-    for work in sorted(units, key=lambda one: one.method != "GenDICE, ensemble"):
+    for work in sorted(units, key=lambda one: one.method != "ours, ensemble"):
         if work.name not in found:
             found.update(with_companions(work, log))
     return [

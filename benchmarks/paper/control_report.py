@@ -13,7 +13,7 @@ from reporting import errors, table, write
 
 Runs = dict[tuple[str, int, str], dict[str, Any]]
 Truth = dict[str, dict[str, dict[str, float]]]
-TRAINED = ("DualDICE", "GenDICE", "GenDICE, averaged")
+TRAINED = ("DualDICE", "GenDICE", "ours")
 """Methods whose estimate is shown over training steps."""
 GAMMA_LABEL = {0.99: "gamma 0.99", 1.0: "average reward"}
 
@@ -219,10 +219,10 @@ def report(mode: plan.Mode, runs: Runs, choices: dict[str, dict[str, float | Non
     text = (
         f"# Control experiments ({mode.name} run)\n\n"
         f"{done:,} of the {len(planned):,} estimates of this mode are there. "
-        f"{mode.training_steps:,} training steps, batches of 2048, two hidden layers of 64 (tanh). "
+        f"{mode.training_steps:,} training steps, batches of {mode.batch}, two hidden layers of 64 (tanh). "
         f"Reported logs have seeds from {plan.FIRST_SEED}; tuning logs ({mode.tuning_logs} for each "
-        f"environment and gamma) from {plan.FIRST_TUNING_SEED}. In each cell: natural log of the mean squared "
-        "error over logs ± its standard error; the least of a row in bold. Cells of fewer than two logs are "
+        f"environment and gamma) from {plan.FIRST_TUNING_SEED}. In each cell: natural log of the mean "
+        "squared error over logs ± its standard error; the least of a row in bold. Cells of fewer than two logs are "
         "left empty.\n\n"
         f"{headline_table(summary)}\n\n## Ablations\n\n{ablation_table(summary)}\n\n"
         f"## True values\n\n{table(['environment', 'gamma', 'value', 's.e.', 'rollouts'], truths)}\n\n"

@@ -57,9 +57,21 @@ class Task:
 
 TASKS = {
     "reacher": Task(
-        50, 50, True, early=4, enough=-5.6, episodes=8, best=16, rate=0.05, nudge=0.05, halving=20, iterations=32
+        50,
+        50,
+        True,
+        early=4,
+        enough=-5.6,
+        episodes=8,
+        best=16,
+        rate=0.05,
+        nudge=0.05,
+        halving=20,
+        iterations=32,
     ),
-    "halfcheetah": Task(1000, 1000, False, early=4, enough=4000.0, episodes=1, best=16, rate=0.02, iterations=68),
+    "halfcheetah": Task(
+        1000, 1000, False, early=4, enough=4000.0, episodes=1, best=16, rate=0.02, iterations=68
+    ),
 }
 
 

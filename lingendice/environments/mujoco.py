@@ -97,7 +97,7 @@ def _walk(
 def _actor(
     policy: ContinuousPolicy, n_coordinates: int, rng: np.random.Generator
 ) -> Callable[[Floats], Floats]:
-    """``policy.sample`` for one state at a time; the checks of a normal policy are made once, not every step."""
+    """``policy.sample`` for one state at a time, with the checks of a normal policy made once."""
     if not isinstance(policy, GaussianPolicy):
         return lambda state: policy.sample(state, rng)[0]
     mean, (deviation, low, high) = policy.mean, policy.scales(n_coordinates)
