@@ -22,7 +22,7 @@ from typing import Any
 
 import control_plan as plan
 import control_truth
-from control_methods import Work, run_all_methods
+from control_methods import Work, grouped, run_methods
 from control_report import report
 from reporting import RESULTS
 
@@ -131,13 +131,12 @@ def execute(work: Iterator[list[Work]], store: Store, given: argparse.Namespace,
                 if (one.setting.key, one.seed, one.name) not in store.runs
                 and (not given.only or one.setting.environment in given.only)
             ]
-            if not missing:
-                continue
-            if time.time() > deadline:
-                break
-            waiting.add(pool.submit(run_all_methods, missing))
-            if len(waiting) > given.jobs:
-                waiting = gather(waiting, store)
+            for task in grouped(missing):
+                if time.time() > deadline:
+                    break
+                waiting.add(pool.submit(run_methods, task))
+                if len(waiting) > given.jobs:
+                    waiting = gather(waiting, store)
         while waiting:
             waiting = gather(waiting, store)
     return time.time() <= deadline
@@ -149,8 +148,8 @@ def gather(waiting: set[Future[list[dict[str, Any]]]], store: Store) -> set[Futu
     for one in done:
         entries = one.result()
         store.add(entries)
-        first = entries[0]
-        print(first["setting"], first["seed"], f"{sum(e['seconds'] for e in entries):.0f} s", flush=True)
+        for entry in entries:
+            print(*(entry[key] for key in ("setting", "seed", "method", "value", "seconds")), flush=True)
     return rest
 
 

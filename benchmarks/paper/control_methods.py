@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from lingendice import baselines
 from lingendice.environments import control
 
 CURVE_POINTS = 20
+COMPANIONS = {"ours": "ours, ensemble", "DualDICE, plain": "DualDICE"}
+"""Methods that another one answers for."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Work:
     """How the run is called in the file: the method, or a candidate of it."""
 
 
+@lru_cache(maxsize=2)
 def make_log(setting: Setting, seed: int) -> lg.Transitions:
     """A fresh log; nothing in it tells the behaviour."""
     behaviours = [control.policy(setting.environment, alpha) for alpha in MIXTURES[setting.behaviour]]
@@ -168,18 +172,24 @@ def with_companions(work: Work, log: lg.Transitions) -> dict[str, dict[str, Any]
     return {work.name: found}
 
 
-def run_all_methods(units: list[Work]) -> list[dict[str, Any]]:
-    """Every method on one log, as lines of the file of runs."""
-    log = make_log(units[0].setting, units[0].seed)
-    found: dict[str, dict[str, Any]] = {}
-    # The ensemble first: it answers for one of the others.
-    for work in sorted(units, key=lambda one: one.method != "ours, ensemble"):
-        if work.name not in found:
-            found.update(with_companions(work, log))
+def grouped(units: list[Work]) -> list[list[Work]]:
+    """Methods of one log in groups that one training answers for; such a group has its trained method first."""
+    names = {work.name for work in units}
+    leaders = {name: leader for name, leader in COMPANIONS.items() if leader in names}
+    return [
+        [work, *(one for one in units if leaders.get(one.name) == work.name)]
+        for work in units
+        if work.name not in leaders
+    ]
+
+
+def run_methods(group: list[Work]) -> list[dict[str, Any]]:
+    """One group, as lines of the file of runs."""
+    found = with_companions(group[0], make_log(group[0].setting, group[0].seed))
     return [
         {"setting": work.setting.key, "seed": work.seed, "method": work.name, "choice": work.choice,
          **{key: _rounded(value) for key, value in found[work.name].items()}}
-        for work in units
+        for work in group
     ]  # fmt: skip
 
 

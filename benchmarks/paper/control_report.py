@@ -32,14 +32,20 @@ class Summary:
         return self.truth[setting.environment][f"{setting.gamma:g}"]["value"]
 
     def cell(self, setting: plan.Setting, method: str) -> dict[str, Any] | None:
-        """Errors of one method in one setting; None below two seeds."""
+        """Errors of one method in one setting; None where nothing was run, no standard error from one log."""
         entries = self.entries.get((setting.key, method), [])
         given = np.array([entry["value"] for entry in entries])
         given = given[np.isfinite(given)]
-        if given.size < 2:
+        if given.size == 0:
             return None
+        truth = self.true_value(setting)
+        if given.size == 1:
+            error = float(given[0] - truth)
+            found = {"ln_mse": math.log(error**2), "ln_mse_se": None, "bias": error, "sd": None, "n": 1}
+        else:
+            found = dict(errors(given, truth))
         return {
-            **errors(given, self.true_value(setting)),
+            **found,
             "refused": len(entries) - int(given.size),
             "seconds": float(np.mean([entry["seconds"] for entry in entries])),
         }
@@ -47,7 +53,7 @@ class Summary:
     def curve(self, setting: plan.Setting, method: str) -> tuple[list[int], Any] | None:
         """Training steps, and estimates of shape (seeds, steps)."""
         curves = [e["curve"] for e in self.entries.get((setting.key, method), []) if "curve" in e]
-        if len(curves) < 2:
+        if not curves:
             return None
         return [step for step, _ in curves[0]], np.array([[value for _, value in curve] for curve in curves])
 
@@ -87,7 +93,7 @@ def draw_cells(axes: Any, place: int, label: str, cells: list[dict[str, Any] | N
     """One method's points where there are any."""
     x = [k for k, cell in enumerate(cells) if cell]
     if x:
-        y, spread = ([cell[key] for cell in cells if cell] for key in ("ln_mse", "ln_mse_se"))
+        y, spread = ([cell[key] or 0.0 for cell in cells if cell] for key in ("ln_mse", "ln_mse_se"))
         draw_line(axes, place, label, x, y, spread)
 
 
@@ -113,7 +119,7 @@ def draw_training(summary: Summary, environment: str) -> None:
                 if what == "error":
                     draw_line(one, place, method, steps, np.log(((values - truth) ** 2).mean(axis=0)))
                 else:
-                    draw_line(one, place, method, steps, values.mean(axis=0), values.std(axis=0, ddof=1))
+                    draw_line(one, place, method, steps, values.mean(axis=0), values.std(axis=0))
             if what == "estimate":
                 one.axhline(truth, color="black", linestyle="--", linewidth=1.2, label="truth")
             one.set_title(f"{GAMMA_LABEL[setting.gamma]}, alpha {setting.behaviour}", fontsize=9)
@@ -160,7 +166,8 @@ def show(cell: dict[str, Any] | None, best: float) -> str:
     if cell is None:
         return ""
     bold = "**" if cell["ln_mse"] == best else ""
-    return f"{bold}{cell['ln_mse']:.2f}{bold} ± {cell['ln_mse_se']:.1f}"
+    spread = "" if cell["ln_mse_se"] is None else f" ± {cell['ln_mse_se']:.1f}"
+    return f"{bold}{cell['ln_mse']:.2f}{bold}{spread}"
 
 
 def headline_table(summary: Summary) -> str:
@@ -185,9 +192,10 @@ def ablation_table(summary: Summary) -> str:
         for method in job.methods:
             cell = summary.cell(job.setting, method)
             if cell and method not in plan.HEADLINE:
-                rows.append([job.setting.key, method, f"{cell['ln_mse']:.2f} ± {cell['ln_mse_se']:.1f}",
-                             f"{cell['bias']:.4g}", f"{cell['sd']:.4g}", str(cell["n"])])  # fmt: skip
-    return table(["setting", "method", "ln MSE", "bias", "sd", "logs"], rows) if rows else "None run yet."
+                rows.append(
+                    [job.setting.key, method, show(cell, math.nan), f"{cell['bias']:.4g}", str(cell["n"])]
+                )
+    return table(["setting", "method", "ln MSE", "bias", "logs"], rows) if rows else "None run yet."
 
 
 def report(mode: plan.Mode, runs: Runs, choices: dict[str, dict[str, float | None]], truth: Truth) -> None:
@@ -222,8 +230,8 @@ def report(mode: plan.Mode, runs: Runs, choices: dict[str, dict[str, float | Non
         f"{mode.training_steps:,} training steps, batches of {mode.batch}, two hidden layers of 64 (tanh). "
         f"Reported logs have seeds from {plan.FIRST_SEED}; tuning logs ({mode.tuning_logs} for each "
         f"environment and gamma) from {plan.FIRST_TUNING_SEED}. In each cell: natural log of the mean "
-        "squared error over logs ± its standard error; the least of a row in bold. Cells of fewer than two logs are "
-        "left empty.\n\n"
+        "squared error over logs ± its standard error; the least of a row in bold. From a single log there is "
+        "no standard error, and little to conclude.\n\n"
         f"{headline_table(summary)}\n\n## Ablations\n\n{ablation_table(summary)}\n\n"
         f"## True values\n\n{table(['environment', 'gamma', 'value', 's.e.', 'rollouts'], truths)}\n\n"
         "## Chosen on the tuning logs\n\n"
