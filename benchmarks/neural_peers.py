@@ -1,7 +1,7 @@
 """GenDICE's training step as JAX and PyTorch users would write it: the same nets, batch, Adam and clipping.
 
-Each peer trains two networks of two 64-unit tanh layers on batches of 2048: gather, fresh Gaussian actions at s'
-and s0, forward and backward of tau and f (f on one stacked batch), clipping by norm, Adam, u.
+Each peer trains two networks of two 64-unit tanh layers on batches of 2048: gather, fresh Gaussian actions at
+s' and s0, forward and backward of tau and f (f on one stacked batch), clipping by norm, Adam, u.
 """
 
 from __future__ import annotations
@@ -96,22 +96,35 @@ class JaxTrainer:
             rows = jax.random.randint(rows_key, (BATCH,), 0, len(logged))
             firsts = jax.random.randint(first_key, (BATCH,), 0, len(starting))
             noise = jax.random.normal(noise_key, (2, BATCH, n_actions))
-            g = jax.grad(objective)(p, logged[rows], arrive(following[rows], noise[0]), arrive(starting[firsts], noise[1]))
+            g = jax.grad(objective)(
+                p, logged[rows], arrive(following[rows], noise[0]), arrive(starting[firsts], noise[1])
+            )
             g = {"tau": clipped(g["tau"]), "f": clipped(g["f"]), "u": g["u"]}
             t = t + 1.0
             m = tree(lambda a, b: 0.9 * a + 0.1 * b, m, g)
             v = tree(lambda a, b: 0.999 * a + 0.001 * b * b, v, g)
             early, late = 1 - 0.9**t, 1 - 0.999**t
-            p = {
-                k: tree(lambda w, a, b: w + sign[k] * RATE * (a / early) / (jnp.sqrt(b / late) + 1e-8), p[k], m[k], v[k])
-                for k in p
-            }
-            return (p, m, v, t, key), None
+            moved = {}
+            for k, up in sign.items():
+                scale = up * RATE
+                moved[k] = tree(
+                    lambda w, a, b, scale=scale: w + scale * (a / early) / (jnp.sqrt(b / late) + 1e-8),
+                    p[k],
+                    m[k],
+                    v[k],
+                )
+            return (moved, m, v, t, key), None
 
         tau, f = initial_networks(data.n_inputs)
         p = {"tau": [jnp.asarray(a) for a in tau], "f": [jnp.asarray(a) for a in f], "u": jnp.float32(0.0)}
         zero = tree(jnp.zeros_like, p)
-        self._state = (p, zero, tree(jnp.zeros_like, p), jnp.float32(0.0), jax.random.key(0, impl="unsafe_rbg"))
+        self._state = (
+            p,
+            zero,
+            tree(jnp.zeros_like, p),
+            jnp.float32(0.0),
+            jax.random.key(0, impl="unsafe_rbg"),
+        )
         self._run = jax.jit(lambda state, n: jax.lax.scan(step, state, None, length=n)[0], static_argnums=1)
         self._wait = jax.block_until_ready
 
@@ -129,7 +142,9 @@ class TorchTrainer:
         self._logged, self._following, self._starting = (torch.from_numpy(part) for part in data[:3])
         self._n_states, self._std = data.n_states, data.std
         tau, f = initial_networks(data.n_inputs)
-        self._tau, self._f = ([torch.nn.Parameter(torch.from_numpy(a.copy())) for a in net] for net in (tau, f))
+        self._tau, self._f = (
+            [torch.nn.Parameter(torch.from_numpy(a.copy())) for a in net] for net in (tau, f)
+        )
         self._u = torch.nn.Parameter(torch.zeros(()))
         groups = [
             {"params": self._tau, "maximize": False},

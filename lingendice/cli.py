@@ -41,7 +41,7 @@ app = typer.Typer(
 _SOLVE_HELP = """Solve for the stationary law, the ratio to the data and the value.
 
 FILE holds transitions or a matrix, rows are sources:
-.csv (transitions, a table with a header),
+.csv, .parquet, .feather or .arrow (transitions, a table with a header),
 .npz (a matrix saved by scipy.sparse.save_npz, or arrays named like the columns of a table),
 .npy (a dense matrix), .mtx (Matrix Market).
 Columns named state, next_state, action, reward, episode, terminal and truncated are used where present.
@@ -246,9 +246,17 @@ def _load(file: Path, names: ColumnNames, policy: Any) -> tuple[Counts, dict[str
     """Read and count a file, and tell the labels that it uses for states and actions."""
     import lingendice as lg
     from lingendice.io.files import TransitionTable, read_data
+    from lingendice.io.sources import IPC, PARQUET
 
-    data = read_data(file, names)
-    if isinstance(data, TransitionTable):
+    if file.suffix.lower() in (*PARQUET, *IPC):
+        from lingendice.io.reading import counts_of_table
+
+        data: Any = counts_of_table(file, names, None if policy is None else policy.shape)
+    else:
+        data = read_data(file, names)
+    if isinstance(data, lg.Counts):
+        counts = data
+    elif isinstance(data, TransitionTable):
         columns: dict[str, Any] = {**data.as_dict(), **_sizes_of_policy(data, policy)}
         counts = lg.Counts.from_transitions(**columns)
     else:

@@ -81,7 +81,7 @@ class SeveralLaws(ValueError):
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C during ``solve``; ``solution`` holds the best solution so far."""
 
-    def __init__(self, solution: Solution) -> None:
+    def __init__(self, solution: Any) -> None:
         super().__init__("solve was interrupted; the best solution so far is in the exception's .solution")
         self.solution = solution
 

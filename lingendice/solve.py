@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,9 @@ from lingendice.solution import Interrupted, Solution, Status, error_bound
 from lingendice.solvers.iterate import Controls, Outcome, Stop
 from lingendice.solvers.linear_choices import DIVERGENCE_NAMES, LinearChoices
 from lingendice.transitions import Transitions
+
+if TYPE_CHECKING:
+    from lingendice.solvers.exact import Laws
 
 METHODS = (
     "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "svrg", "sgd",
@@ -233,7 +236,16 @@ def _solve_transitions(given: dict[str, Any], started: float) -> ContinuousSolut
     from lingendice.neural.front import ContinuousChoices, solve_continuous
 
     given = {name: value for name, value in given.items() if name not in ("started", "device")}
-    for name in ("behaviour", "reward", "initial", "restart", "clone", "smoothing", "reward_range", "warm_start"):
+    for name in (
+        "behaviour",
+        "reward",
+        "initial",
+        "restart",
+        "clone",
+        "smoothing",
+        "reward_range",
+        "warm_start",
+    ):
         if given.pop(name) is not None:
             raise ValueError(f"{name} does not apply to Transitions; leave it out ({_INSTEAD[name]})")
     for name, plain in (("ratio", "auto"), ("leak", "restart"), ("unseen", "auto"), ("normalise", "penalty")):
@@ -281,6 +293,15 @@ def _run(
     from lingendice.solvers.exact import stationary_laws
 
     laws = stationary_laws(operator.chain, operator.gamma, operator.initial, follow_initial, method, controls)
+    solution = exact_solution(operator, laws, controls, reward_range)
+    mind_the_leak(solution)
+    return solution
+
+
+def exact_solution(
+    operator: EmpiricalOperator, laws: Laws, controls: Controls, reward_range: tuple[float, float] | None
+) -> Solution:
+    """Certify stationary laws, whoever found them, and make the solution of them."""
     outcome = laws.outcome
     residual = outcome.residual if operator.policy is None and laws.single is not None else None
     if residual is None:
@@ -288,7 +309,7 @@ def _run(
     error, kind = outcome.error, outcome.error_kind
     if operator.gamma < 1.0:
         error, kind = error_bound(residual, operator.gamma), "bound"
-    solution = Solution(
+    return Solution(
         status=_status(outcome, laws.single is None),
         gamma=operator.gamma,
         method=outcome.method,
@@ -307,8 +328,6 @@ def _run(
         history=outcome.history,
         threads=controls.threads,
     )
-    _mind_the_leak(solution)
-    return solution
 
 
 def _run_linear(
@@ -320,7 +339,7 @@ def _run_linear(
     from lingendice.solvers.linear import solve_linear
 
     solution = solve_linear(operator, choices, controls, reward_range)
-    _mind_the_leak(solution)
+    mind_the_leak(solution)
     return solution
 
 
@@ -357,7 +376,7 @@ def _run_ridge(
         ridge=fit.system.ridge,
         cell_ridge_law=cell_law,
     )
-    _mind_the_leak(solution)
+    mind_the_leak(solution)
     return solution
 
 
@@ -387,8 +406,8 @@ _STOPPED = {
 }
 
 
-def _mind_the_leak(solution: Solution) -> None:
-    """Say, or refuse, what the data cannot tell."""
+def mind_the_leak(solution: Solution, stacklevel: int = 5) -> None:
+    """Say, or refuse, what the data cannot tell; a warning points ``stacklevel`` callers up."""
     operator = solution.operator
     if solution.state_law is None or operator.seen.all():
         return
@@ -405,7 +424,7 @@ def _mind_the_leak(solution: Solution) -> None:
             f"{solution.leak:.1%} of the stationary mass lies where there is no data, first of all "
             f"{_cell_name(operator, int(mass.argmax()))}; the value leaves it out. See lingendice.audit",
             LeakWarning,
-            stacklevel=5,  # the caller of solve
+            stacklevel=stacklevel,  # by default the caller of solve
         )
 
 

@@ -174,8 +174,8 @@ class Transitions:
             return None
         if policy is None:
             raise ValueError(
-                "policy is missing: tell which policy to evaluate, or leave action out of Transitions for the "
-                "law of the logged chain itself"
+                "policy is missing: tell which policy to evaluate, or leave action out of Transitions for "
+                "the law of the logged chain itself"
             )
         return read_policy(policy, discrete=self.n_actions is not None, n_states=self.n_states)
 

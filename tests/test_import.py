@@ -8,7 +8,10 @@ import sys
 
 import lingendice as lg
 
-HEAVY = ("numba", "llvmlite", "scipy", "networkx", "pandas", "matplotlib", "typer", "rich", "pooch", "cupy")
+HEAVY = (
+    "numba", "llvmlite", "scipy", "networkx", "pandas", "matplotlib", "typer", "rich", "pooch", "cupy",
+    "pyarrow", "duckdb", "minari", "dask", "distributed",
+)  # fmt: skip
 
 
 def test_import_loads_numpy_alone():

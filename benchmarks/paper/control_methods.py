@@ -73,6 +73,7 @@ def options(work: Work, rate: float | None = None, **other: Any) -> dict[str, An
     return {
         "decay": False,
         "average": 0.0,
+        "momentum": 0.9,
         "learning_rate": rate,
         "dual_learning_rate": rate,
         "batch": work.mode.batch,
@@ -82,7 +83,7 @@ def options(work: Work, rate: float | None = None, **other: Any) -> dict[str, An
     }
 
 
-OURS = {"decay": True, "average": 0.5, "dual_learning_rate": None}
+OURS = {"decay": True, "average": 0.5, "momentum": 0.0, "dual_learning_rate": None}
 OUR_PENALTY = 10.0
 
 
@@ -173,7 +174,7 @@ def with_companions(work: Work, log: lg.Transitions) -> dict[str, dict[str, Any]
 
 
 def grouped(units: list[Work]) -> list[list[Work]]:
-    """Methods of one log in groups that one training answers for; such a group has its trained method first."""
+    """Methods of one log in groups that one training answers for, the trained method first."""
     names = {work.name for work in units}
     leaders = {name: leader for name, leader in COMPANIONS.items() if leader in names}
     return [

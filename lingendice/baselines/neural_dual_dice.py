@@ -27,15 +27,17 @@ def neural_dual_dice(
     progress: bool = False,
     options: dict[str, Any] | None = None,
 ) -> ContinuousSolution:
-    """min over nu, max over zeta of E zeta (nu - gamma nu') - E zeta^2 / 2 - (1 - gamma) E nu(x0); tau = zeta.
+    """min over nu, max over zeta of E zeta (nu - gamma nu') - E zeta^2 / 2 - (1 - gamma) E nu(x0).
 
-    The same networks, batches and optimiser as ``solve(..., method="neural")``, and the same ``options``. tau may
-    be negative. Cost a step: as GenDICE.
+    tau = zeta, which may be negative. The same networks, batches, optimiser and ``options`` as
+    ``solve(..., method="neural")``, at the same cost a step.
 
     gamma = 1 is not supported: the objective loses its linear term and tau = 0 is optimal.
     """
     if require_gamma(gamma) == 1.0:
-        raise ValueError("neural_dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)")
+        raise ValueError(
+            "neural_dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)"
+        )
     chosen = read_neural_options({**(options or {}), "output": "identity"})
     samples = prepare(transitions, policy, gamma, terminal, chosen.standardise)
     controls = Controls(max_iter=max_iter, threads=resolve_threads(threads), progress=progress)

@@ -32,9 +32,9 @@ def clone_log_density(
 ) -> Floats:
     """Log density of every logged action under the cloned behaviour.
 
-    Discrete actions: a softmax over the outputs of networks, by cross entropy. Continuous ones: a Gaussian whose
-    means and log standard deviations are networks of the state, by likelihood; ``low`` and ``high`` are the
-    bounds that actions were clipped to.
+    Discrete actions: a softmax over the outputs of networks, by cross entropy. Continuous ones: a Gaussian
+    whose means and log standard deviations are networks of the state, by likelihood; ``low`` and ``high`` are
+    the bounds that actions were clipped to.
     """
     inputs = prepare(_without_actions(transitions), None, 1.0).logged
     network = Network(inputs.shape[1], hidden)
@@ -42,7 +42,9 @@ def clone_log_density(
     if action is None:
         raise ValueError("importance sampling needs actions; pass action= to Transitions")
     if transitions.n_actions is not None:
-        return _clone_softmax(network, inputs, action, transitions.n_actions, steps, batch, learning_rate, seed)
+        return _clone_softmax(
+            network, inputs, action, transitions.n_actions, steps, batch, learning_rate, seed
+        )
     centre, scale = action.mean(axis=0), np.maximum(action.std(axis=0), SMALLEST_STD)
     standard = (action - centre) / scale
     k = standard.shape[1]
@@ -61,7 +63,14 @@ def clone_log_density(
 
 
 def _clone_softmax(
-    network: Network, inputs: Any, action: NDArray[Any], n_actions: int, steps: int, batch: int, rate: float, seed: int
+    network: Network,
+    inputs: Any,
+    action: NDArray[Any],
+    n_actions: int,
+    steps: int,
+    batch: int,
+    rate: float,
+    seed: int,
 ) -> Floats:
     clone = Regression(network, n_actions, seed)
     taken = np.eye(n_actions)[action]
@@ -82,7 +91,9 @@ def _target_log_density(transitions: Transitions, policy: Any) -> Floats:
     target = transitions.read_policy(policy)
     if isinstance(target, DiscretePolicy):
         with np.errstate(divide="ignore"):
-            return np.log(target.probabilities(transitions.state)[np.arange(len(transitions)), transitions.action])
+            return np.log(
+                target.probabilities(transitions.state)[np.arange(len(transitions)), transitions.action]
+            )
     if not isinstance(target, ContinuousPolicy) or transitions.action is None:
         raise ValueError("importance sampling needs actions and a policy")
     return target.log_density(transitions.state, transitions.action)
@@ -100,9 +111,11 @@ def neural_importance_sampling(
 ) -> Estimate:
     """Weigh rewards by target / behaviour along each episode, the behaviour cloned where it is not given.
 
-    ``weighting="step"``: each reward by the product of ratios up to its step, normalised over the episodes that
-    reach the step; ``"trajectory"``: each whole episode by the product over all its steps. Both weighted.
-    The value is sum gamma^t mean_t / sum gamma^t over the logged horizon: at gamma = 1 the average over it.
+    ``weighting="step"``: each reward by the product of ratios up to its step, normalised over the episodes
+    that reach the step; ``"trajectory"``: each whole episode by the product over all its steps. An episode
+    that ended goes on with its last weight and reward 0. The value is sum gamma^t mean_t / sum gamma^t over
+    the logged horizon: at gamma = 1 the average over it, refused where episodes end in terminal states. Takes
+    O(episodes x longest episode) memory; products are kept as logarithms.
     """
     gamma = require_gamma(gamma)
     require_choice("weighting", weighting, ("step", "trajectory"))
@@ -115,32 +128,23 @@ def neural_importance_sampling(
         target = transitions.read_policy(policy)
         if isinstance(target, GaussianPolicy):
             bounds = {"low": target.low, "high": target.high}
-        behaviour_log_density = clone_log_density(transitions, seed=seed, **{**bounds, **(clone_options or {})})
+        behaviour_log_density = clone_log_density(
+            transitions, seed=seed, **{**bounds, **(clone_options or {})}
+        )
     log_ratio = _target_log_density(transitions, policy) - np.asarray(behaviour_log_density, dtype=np.float64)
-    order = np.argsort(transitions.episode, kind="stable")
-    episode, reward = transitions.episode[order], transitions.reward[order]
-    n = int(episode.max()) + 1
-    first = np.searchsorted(episode, np.arange(n))
-    step = np.arange(episode.size) - first[episode]
-    running = np.cumsum(log_ratio[order])
-    running -= (running[first] - log_ratio[order][first])[episode]
-    last = np.append(first[1:], episode.size) - 1
+    log_weight, reward = _by_step(transitions, log_ratio, gamma)
+    share = gamma ** np.arange(reward.shape[1])
+    reached = np.isfinite(log_weight)
+    last = log_weight[np.arange(len(reached)), reached.shape[1] - 1 - np.argmax(reached[:, ::-1], axis=1)]
+    final = np.exp(last - last.max())
     if weighting == "trajectory":
-        weight = np.exp(running[last] - running[last].max())
-        earned = np.bincount(episode, weights=gamma**step * reward, minlength=n)
-        span = np.bincount(episode, weights=gamma ** step.astype(float), minlength=n)
-        value = float(weight @ earned / (weight @ span))
-        effective = effective_size(weight)
+        weight = np.where(reached, final[:, None], 0.0)
+        value = float((weight * reward).sum(axis=0) @ share / (weight.sum(axis=0) @ share))
     else:
-        horizon = int(step.max()) + 1
-        top = np.full(horizon, -np.inf)
-        np.maximum.at(top, step, running)
-        weight = np.exp(running - top[step])
-        below = np.bincount(step, weights=weight, minlength=horizon)
-        mean = np.bincount(step, weights=weight * reward, minlength=horizon) / below
-        share = gamma ** np.arange(horizon)
+        weight = np.exp(log_weight - log_weight.max(axis=0))
+        mean = (weight * reward).sum(axis=0) / weight.sum(axis=0)
         value = float(share @ mean / share.sum())
-        effective = effective_size(np.exp(running[last] - running[last].max()))
+    effective = effective_size(final)
     return Estimate(
         value,
         gamma,
@@ -148,3 +152,25 @@ def neural_importance_sampling(
         note,
         effective_sample_size=effective,
     )
+
+
+def _by_step(transitions: Transitions, log_ratio: Floats, gamma: float) -> tuple[Floats, Floats]:
+    """(log of the running product, reward), episodes by steps; -inf and 0 where an episode was cut off."""
+    assert transitions.episode is not None
+    assert transitions.reward is not None
+    order = np.argsort(transitions.episode, kind="stable")
+    episode = transitions.episode[order]
+    n = int(episode.max()) + 1
+    step = np.arange(episode.size) - np.searchsorted(episode, np.arange(n))[episode]
+    shape = (n, int(step.max()) + 1)
+    ratios, reward, known = np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=bool)
+    ratios[episode, step], reward[episode, step] = log_ratio[order], transitions.reward[order]
+    known[episode, step] = True
+    if transitions.terminal is not None and transitions.terminal.any():
+        if gamma == 1.0:
+            raise ValueError(
+                "importance sampling at gamma=1 averages over the logged horizon, and here episodes end in "
+                "terminal states; take gamma < 1, or solve(...), which restarts them"
+            )
+        known[episode[transitions.terminal[order]]] = True
+    return np.where(known, np.cumsum(ratios, axis=1), -np.inf), reward

@@ -34,8 +34,9 @@ def neural_model_based(
     """Fit the change of state and its spread, the reward and the chance of ending; then roll the policy out.
 
     Next state: s + a network of (s, a), with Gaussian noise of the residuals' size; rewards and ends by
-    networks of their own. The value is the mean of ``rollouts`` paths of ``horizon`` steps, discounted, or at gamma = 1
-    averaged after the first quarter. Model errors add up along a path: states are kept within the range seen.
+    networks of their own. The value is the mean of ``rollouts`` paths of ``horizon`` steps, discounted, or at
+    gamma = 1 averaged after the first quarter. Model errors add up along a path: states are kept within the
+    range seen.
 
     gamma = 1 is supported: ended paths restart from the initial law.
     """
@@ -51,7 +52,9 @@ def neural_model_based(
     ends = (samples.absorbed | samples.restarted).astype(np.float64)
     centre, spread = change.mean(axis=0), np.maximum(change.std(axis=0), 1e-6)
     reward_centre, reward_spread = transitions.reward.mean(), max(float(transitions.reward.std()), 1e-6)
-    targets = np.column_stack([(change - centre) / spread, (transitions.reward - reward_centre) / reward_spread, ends])
+    targets = np.column_stack(
+        [(change - centre) / spread, (transitions.reward - reward_centre) / reward_spread, ends]
+    )
     network = Network(samples.n_inputs, hidden)
     model = Regression(network, targets.shape[1], seed)
 
@@ -67,7 +70,14 @@ def neural_model_based(
 
 
 def _roll_out(
-    samples: Samples, model: Regression, scaled: Any, ends: bool, gamma: float, rollouts: int, horizon: int, seed: int
+    samples: Samples,
+    model: Regression,
+    scaled: Any,
+    ends: bool,
+    gamma: float,
+    rollouts: int,
+    horizon: int,
+    seed: int,
 ) -> float:
     centre, spread, reward_centre, reward_spread, noise = scaled
     assert samples.starting is not None
@@ -79,7 +89,9 @@ def _roll_out(
     states = samples.state_scaling(raw)
     alive, earned, weight = np.ones(rollouts), 0.0, 0.0
     for step in range(horizon):
-        inputs = _act(samples, samples.state_scaling.shift + states * samples.state_scaling.scale, states, rng)
+        inputs = _act(
+            samples, samples.state_scaling.shift + states * samples.state_scaling.scale, states, rng
+        )
         out = model(inputs)
         share = float(step >= horizon // 4) if gamma == 1.0 else gamma**step
         earned += share * float(np.mean(alive * (reward_centre + reward_spread * out[:, -2])))

@@ -50,7 +50,9 @@ _ONE, _ZERO = np.float32(1), np.float32(0)
 
 
 @fused_kernel
-def forward(parameters, layout, scratch, inputs_at, hidden_at, capacity, rows, out, out_at, activation, engine):
+def forward(
+    parameters, layout, scratch, inputs_at, hidden_at, capacity, rows, out, out_at, activation, engine
+):
     """Outputs of the network into ``out``; the hidden layers' stay in ``scratch`` for the way back."""
     depth = layout.shape[0] - 1
     source, target = inputs_at, hidden_at
@@ -59,7 +61,17 @@ def forward(parameters, layout, scratch, inputs_at, hidden_at, capacity, rows, o
         weights_at, bias_at = layout[layer, 3], layout[layer, 4]
         if engine is None:
             _activate_rows(
-                parameters, scratch, source, stride, target, width, rows, inner, weights_at, bias_at, activation
+                parameters,
+                scratch,
+                source,
+                stride,
+                target,
+                width,
+                rows,
+                inner,
+                weights_at,
+                bias_at,
+                activation,
             )
         else:
             _affine(parameters, scratch, source, stride, target, width, rows, inner, weights_at)
@@ -78,8 +90,8 @@ def forward(parameters, layout, scratch, inputs_at, hidden_at, capacity, rows, o
 
 @fused_kernel
 def backward(
-    parameters, transposed, gradient, layout, scratch, inputs_at, hidden_at, capacity, rows, factor, factor_at,
-    activation, engine, spare,
+    parameters, transposed, gradient, layout, scratch, inputs_at, hidden_at, capacity, rows, factor,
+    factor_at, activation, engine, spare,
 ):  # fmt: skip
     """gradient += sum over rows of factor * d output / d parameters. The hidden layers are overwritten."""
     depth = layout.shape[0] - 1
@@ -115,13 +127,13 @@ def backward(
         to_bias = layout[layer - 1, 4]
         if engine is None:
             _backpropagate_rows(
-                transposed, gradient, scratch, at, width, below, stride, rows, outputs, layout[layer, 5], to_bias,
-                activation,
+                transposed, gradient, scratch, at, width, below, stride, rows, outputs, layout[layer, 5],
+                to_bias, activation,
             )  # fmt: skip
         else:
             _backpropagate(
-                parameters, gradient, scratch, at, width, below, stride, rows, weights_at, to_bias, activation,
-                spare,
+                parameters, gradient, scratch, at, width, below, stride, rows, weights_at, to_bias,
+                activation, spare,
             )  # fmt: skip
         at = below
 
@@ -160,14 +172,14 @@ def _add_outer_rows(gradient, scratch, below, stride, at, width, rows, weights_a
         for c in range(0, width, PANEL):
             for k in range(0, stride, GRADIENT_ROWS):
                 add_outer_block(
-                    scratch, below + first * stride + k, stride, scratch, at + first * width + c, width, inner,
-                    gradient, weights_at + k * width + c,
+                    scratch, below + first * stride + k, stride, scratch, at + first * width + c, width,
+                    inner, gradient, weights_at + k * width + c,
                 )  # fmt: skip
 
 
 @fused_kernel
-def _backpropagate_rows(transposed, gradient, scratch, at, width, below, stride, rows, outputs, turned, to_bias,
-                        activation):  # fmt: skip
+def _backpropagate_rows(transposed, gradient, scratch, at, width, below, stride, rows, outputs, turned,
+                        to_bias, activation):  # fmt: skip
     for r in range(0, rows, ROWS):
         for c in range(0, stride, PANEL):
             backpropagate_block(

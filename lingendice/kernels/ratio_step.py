@@ -74,7 +74,9 @@ def ratio_and_slope(z, output):
 
 
 @kernel
-def _arrive(n, at, spacing, index, step, shift, shape, source, action, noise, noise_at, limits, scratch, weights):
+def _arrive(
+    n, at, spacing, index, step, shift, shape, source, action, noise, noise_at, limits, scratch, weights
+):
     """Inputs at ``n`` arrivals, branches ``spacing`` apart, and the branches' weights.
 
     Arrival r is row ``step * index[r] + shift`` of ``source``, and row ``index[r]`` of ``action``.
@@ -111,7 +113,7 @@ def _arrive(n, at, spacing, index, step, shift, shape, source, action, noise, no
 
 @kernel
 def _gather(low, n, draws, shape, starts, data, given, given_at, scratch, weights, noise, integers, indices):
-    """Inputs of a tile: logged rows, then arrivals at s' and (where used) at initial states, branch by branch."""
+    """Inputs of a tile: logged rows, arrivals at s', and (where used) initial states, branch by branch."""
     seed, step = draws
     pairs, firsts, next_action, first_action, limits, flags = data
     n_rows, n_firsts, stride, n_actions = shape[0], shape[1], shape[3], shape[5]
@@ -125,7 +127,9 @@ def _gather(low, n, draws, shape, starts, data, given, given_at, scratch, weight
     if kind == ACT_GAUSSIAN:
         per_row = n_actions + n_actions % 2
         count = n * per_row
-        fill_normals(stream_key(seed, step, _NEXT_NOISE), low * per_row, count, integers[0], integers[1], next_noise)
+        fill_normals(
+            stream_key(seed, step, _NEXT_NOISE), low * per_row, count, integers[0], integers[1], next_noise
+        )
         if starts:
             key_noise = stream_key(seed, step, _FIRST_NOISE)
             fill_normals(key_noise, low * per_row, count, integers[0], integers[1], first_noise)
@@ -135,15 +139,16 @@ def _gather(low, n, draws, shape, starts, data, given, given_at, scratch, weight
     at, spacing, origin, one = n * stride, n * stride, low - low, n // n
     for r in range(n):
         copy_row(pairs, rows[r] * 2 * stride, scratch, r * stride, stride // 8)
-    _arrive(n, at, spacing, rows, one + one, one, shape, pairs, next_action, next_noise, noise_at, limits, scratch,
-            weights[0])  # fmt: skip
+    _arrive(n, at, spacing, rows, one + one, one, shape, pairs, next_action, next_noise, noise_at, limits,
+            scratch, weights[0])  # fmt: skip
     if restarts > 0:
         key_restart = stream_key(seed, step, _RESTARTS)
         for r in range(n):
             if flags[rows[r]] == RESTARTED:
                 first_rows[0] = row_below(key_restart, low + r, n_firsts)
                 _arrive(one, at + r * stride, spacing, first_rows, one, origin, shape, firsts, first_action,
-                        next_noise, noise_at + r * per_row, limits, scratch, weights[0][r * branches :])  # fmt: skip
+                        next_noise, noise_at + r * per_row, limits, scratch,
+                        weights[0][r * branches :])  # fmt: skip
     if starts:
         for r in range(n):
             first_rows[r] = row_below(key_first, low + r, n_firsts)
@@ -156,7 +161,13 @@ def _saddle_gradient(n, branches, starts, share, objective, u, out, out_tau, wei
                      factor, factor_tau):  # fmt: skip
     """d J / d y at every row of f and d J / d z at every row of tau; returns the sum of nu tau."""
     gamma, code, by_ratio, output = objective[0], int(objective[1]), objective[2], int(objective[3])
-    penalty, ridge, centre, bound, limit = objective[4], objective[5], objective[6], objective[7], objective[8]
+    penalty, ridge, centre, bound, limit = (
+        objective[4],
+        objective[5],
+        objective[6],
+        objective[7],
+        objective[8],
+    )
     total = 0.0
     for r in range(n):
         i = rows[r]
@@ -187,8 +198,8 @@ def _saddle_gradient(n, branches, starts, share, objective, u, out, out_tau, wei
 
 
 @kernel
-def group_gradient(group, draws, settings, shape, objective, u, data, mass, nets, gradients, given, given_at, work,
-                   engine):  # fmt: skip
+def group_gradient(group, draws, settings, shape, objective, u, data, mass, nets, gradients, given, given_at,
+                   work, engine):  # fmt: skip
     """Add up the gradients of one group of the batch; returns its sum of nu tau."""
     batch, group_rows, tile, activation = settings
     layout, tau, f, tau_turned, f_turned = nets
@@ -216,17 +227,31 @@ def group_gradient(group, draws, settings, shape, objective, u, data, mass, nets
         _gather(low, n, draws, shape, starts, data, given, given_at, scratch, weights[group], noises[group],
                 integers[group], tile_indices)  # fmt: skip
         forward(f, layout, scratch, origin, hidden_at, capacity, rows, out[0], origin, activation, engine)
-        forward(tau, layout, scratch, origin, hidden_tau, capacity_tau, rows_tau, out[1], origin, activation, engine)
-        total += _saddle_gradient(n, branches, starts, 1.0 / batch, objective, u, out[0], out[1], weights[group],
-                                  mass, data[5], tile_indices[0], factor[0], factor[1])  # fmt: skip
+        forward(
+            tau,
+            layout,
+            scratch,
+            origin,
+            hidden_tau,
+            capacity_tau,
+            rows_tau,
+            out[1],
+            origin,
+            activation,
+            engine,
+        )
+        total += _saddle_gradient(
+            n, branches, starts, 1.0 / batch, objective, u, out[0], out[1], weights[group], mass, data[5],
+            tile_indices[0], factor[0], factor[1],
+        )  # fmt: skip
         for r in range(n * sets, rows):
             factor[0, r] = np.float32(0)
         for r in range(n, rows_tau):
             factor[1, r] = np.float32(0)
         backward(f, f_turned, to_f, layout, scratch, origin, hidden_at, capacity, rows, factor[0], origin,
                  activation, engine, spare)  # fmt: skip
-        backward(tau, tau_turned, to_tau, layout, scratch, origin, hidden_tau, capacity_tau, rows_tau, factor[1],
-                 origin, activation, engine, spare)  # fmt: skip
+        backward(tau, tau_turned, to_tau, layout, scratch, origin, hidden_tau, capacity_tau, rows_tau,
+                 factor[1], origin, activation, engine, spare)  # fmt: skip
     return total
 
 
@@ -245,9 +270,9 @@ def _reduced_norm(gradients):
 
 
 @fused_kernel
-def adam(parameters, gradient, moments, scale, rate, late):
-    """One step of Adam along ``scale * gradient``; ``rate`` holds the signed step over its bias correction."""
-    one, first_decay, second_decay = np.float32(1), np.float32(0.9), np.float32(0.999)
+def adam(parameters, gradient, moments, scale, rate, late, momentum):
+    """One step of Adam along ``scale * gradient``; ``rate`` is the signed step over its bias correction."""
+    one, first_decay, second_decay = np.float32(1), np.float32(momentum), np.float32(0.999)
     tiny = np.float32(1e-8)
     first, second = moments[0], moments[1]
     for i in range(parameters.size):
@@ -267,20 +292,24 @@ def _average(mean, parameters, weight):
 
 @kernel
 def finish_step(total, batch, objective, rates, nets, gradients, moments, mean, state):
-    """Clip, take the step of both networks and of u, and average tau; ``state`` is [u, m, v, steps, averaged]."""
-    learning, dual_learning, clip, planned, average_from, decay = rates
+    """Clip, step both networks and u, and average tau; ``state`` is [u, -, -, steps, steps averaged]."""
+    learning, dual_learning, clip, planned, average_from, decay, momentum = rates
     layout, tau, f, tau_turned, f_turned = nets
     steps = state[3] + 1.0
     state[3] = steps
     share = 1.0
     if decay != 0.0:
         share = 0.5 * (1.0 + math.cos(math.pi * min(1.0, (steps - 1.0) / planned)))
-    early, late = 1.0 - 0.9**steps, 1.0 / (1.0 - 0.999**steps)
+    early, late = 1.0 - momentum**steps, 1.0 / (1.0 - 0.999**steps)
     norm_tau, norm_f = _reduced_norm(gradients[0]), _reduced_norm(gradients[1])
-    scale_tau, scale_f = np.float32(min(1.0, clip / (norm_tau + 1e-30))), np.float32(min(1.0, clip / (norm_f + 1e-30)))
-    adam(tau, gradients[0][0], moments[0], scale_tau, np.float32(-learning * share / early), np.float32(late))
-    adam(f, gradients[1][0], moments[1], scale_f, np.float32(dual_learning * share / early), np.float32(late))
-    # Plain ascent, d J / d u = penalty (E nu tau - 1 - u), at a rate of its own: u follows E nu tau - 1 closely.
+    scale_tau, scale_f = (
+        np.float32(min(1.0, clip / (norm_tau + 1e-30))),
+        np.float32(min(1.0, clip / (norm_f + 1e-30))),
+    )
+    rate_tau, rate_f = np.float32(-learning * share / early), np.float32(dual_learning * share / early)
+    adam(tau, gradients[0][0], moments[0], scale_tau, rate_tau, np.float32(late), momentum)
+    adam(f, gradients[1][0], moments[1], scale_f, rate_f, np.float32(late), momentum)
+    # Plain ascent along d J / d u = penalty (E nu tau - 1 - u): u follows E nu tau - 1 closely.
     state[0] += _U_RATE * (total / batch - 1.0 - state[0])
     if steps > average_from:
         state[4] += 1.0
@@ -290,16 +319,16 @@ def finish_step(total, batch, objective, rates, nets, gradients, moments, mean, 
 
 
 @kernel
-def train_steps(count, draws, settings, shape, objective, rates, data, mass, nets, gradients, given, moments, mean,
-                state, work, engine):  # fmt: skip
+def train_steps(count, draws, settings, shape, objective, rates, data, mass, nets, gradients, given, moments,
+                mean, state, work, engine):  # fmt: skip
     """``count`` steps on one thread."""
     seed, first = draws
     batch = settings[0]
     for step in range(first, first + count):
         total = 0.0
         for group in range(gradients[0].shape[0]):
-            total += group_gradient(group, (seed, step), settings, shape, objective, state[0], data, mass, nets,
-                                    gradients, given, (step - first) * batch, work, engine)  # fmt: skip
+            total += group_gradient(group, (seed, step), settings, shape, objective, state[0], data, mass,
+                                    nets, gradients, given, (step - first) * batch, work, engine)  # fmt: skip
         finish_step(total, batch, objective, rates, nets, gradients, moments, mean, state)
 
 
@@ -315,5 +344,17 @@ def evaluate_rows(parameters, layout, inputs, scratch, out, activation, engine):
     for low in range(0, n, TILE):
         rows = min(TILE, n - low)
         scratch[: rows * stride] = flat[low * stride : (low + rows) * stride]
-        forward(parameters, layout, scratch, origin, hidden_at, capacity, padded(rows), part, origin, activation, engine)
+        forward(
+            parameters,
+            layout,
+            scratch,
+            origin,
+            hidden_at,
+            capacity,
+            padded(rows),
+            part,
+            origin,
+            activation,
+            engine,
+        )
         out[low : low + rows] = part[:rows]

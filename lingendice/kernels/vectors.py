@@ -34,7 +34,8 @@ WIDE = LANES >= 8
 
 TANH, RELU = 0, 1
 TANH_CLAMP = 8.0
-# tanh(x) = x P(x^2) / Q(x^2) on [-8, 8] to 4e-7, fitted for the least maximal relative error; low order first.
+# tanh(x) = x P(x^2) / Q(x^2) on [-8, 8] to 4e-7, fitted for the least maximal relative error; low orders
+# first.
 TANH_P = (0.9999998544263417, 0.12925659843920906, 0.002951020444440388, 1.1428388851043236e-05)
 TANH_Q = (
     1.0, 0.4625887544825052, 0.023815540393841258, 0.0002386687050529389, 2.4592001316702766e-07,
@@ -60,9 +61,7 @@ class _Writer:
         """A scalar in every lane."""
         empty = ir.Constant(_vector, ir.Undefined)
         first = self.builder.insert_element(empty, scalar, _int(0))
-        return self.builder.shuffle_vector(
-            first, empty, ir.Constant(ir.VectorType(_int, LANES), [0] * LANES)
-        )
+        return self.builder.shuffle_vector(first, empty, ir.Constant(ir.VectorType(_int, LANES), [0] * LANES))
 
     def address(self, base, offset):
         return self.builder.gep(base, [offset])
@@ -137,7 +136,9 @@ class _Block:
             for k in range(_VECTORS):
                 self.builder.store(values[r][k], self.sums[r][k])
 
-    def accumulate(self, left, left_offset, row_stride, inner_stride, right, right_offset, right_stride, inner):
+    def accumulate(
+        self, left, left_offset, row_stride, inner_stride, right, right_offset, right_stride, inner
+    ):
         """sums[r] += sum over k of left[r, k] right[k, panel]."""
         builder, write = self.builder, self.write
         with cgutils.for_range(builder, inner) as loop:
@@ -273,7 +274,19 @@ def last_layer_block(
     to_weights += g h; h = g w activation'(h); sums += h.
     """
     signature = types.void(
-        hidden, _index, _index, _index, factor, _index, weights, _index, to_weights, _index, sums, _index, _index
+        hidden,
+        _index,
+        _index,
+        _index,
+        factor,
+        _index,
+        weights,
+        _index,
+        to_weights,
+        _index,
+        sums,
+        _index,
+        _index,
     )
 
     def generate(context, builder, signature, arguments):

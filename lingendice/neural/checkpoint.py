@@ -35,7 +35,9 @@ def write_checkpoint(
         raise
 
 
-def read_checkpoint(path: str | Path, learners: list[Learner], identity: dict[str, Any]) -> list[list[Progress]]:
+def read_checkpoint(
+    path: str | Path, learners: list[Learner], identity: dict[str, Any]
+) -> list[list[Progress]]:
     """Restore all members and return their histories; refuses a file of another problem."""
     with np.load(path, allow_pickle=False) as held:
         written = json.loads(str(held["identity"]))

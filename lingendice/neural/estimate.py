@@ -80,7 +80,9 @@ class Training:
         limits = replace(self.controls, max_iter=None)
         with watch(limits) as monitor:
             while self.done < self.steps and not self._note(monitor):
-                self._advance(min(self._kernel_steps(), self.every - self.done % self.every, self.steps - self.done))
+                self._advance(
+                    min(self._kernel_steps(), self.every - self.done % self.every, self.steps - self.done)
+                )
                 if self.done % self.every == 0 or self.done == self.steps:
                     self._report()
                 if not all(learner.is_finite for learner in self.learners):
@@ -149,8 +151,8 @@ class Training:
             **{
                 name: getattr(options, name)
                 for name in (
-                    "activation", "output", "batch", "learning_rate", "dual_learning_rate", "decay", "clip",
-                    "average", "holdout", "ensemble", "standardise",
+                    "activation", "output", "batch", "learning_rate", "dual_learning_rate", "momentum",
+                    "decay", "clip", "average", "holdout", "ensemble", "standardise",
                 )
             },
             "hidden": list(options.hidden),
@@ -192,7 +194,10 @@ def train(
         threads=controls.threads,
         history=tuple(tuple(history) for history in histories),
         evaluate=NetworkRatio(
-            samples, training.network, objective.output, [learner.best_parameters.copy() for learner in learners]
+            samples,
+            training.network,
+            objective.output,
+            [learner.best_parameters.copy() for learner in learners],
         ),
         details={"u": [learner.u for learner in learners], "penalty": objective.penalty},
     )

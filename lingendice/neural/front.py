@@ -53,7 +53,14 @@ def solve_continuous(
             "bound": choices.bound,
         }
         solution = solve_features(
-            samples, choices.features, choices.dual_features, problem, given, controls, int(choices.seed), reason
+            samples,
+            choices.features,
+            choices.dual_features,
+            problem,
+            given,
+            controls,
+            int(choices.seed),
+            reason,
         )
         return solution, given["on_interrupt"]
     for name in ("features", "dual_features"):
@@ -64,11 +71,13 @@ def solve_continuous(
         choices.gamma, choices.divergence, options.output, choices.penalty, ridge, choices.bound
     )
     samples = prepare(transitions, choices.policy, choices.gamma, choices.terminal, options.standardise)
-    return train(samples, objective, options, controls, int(choices.seed), reason=reason), options.on_interrupt
+    return train(
+        samples, objective, options, controls, int(choices.seed), reason=reason
+    ), options.on_interrupt
 
 
 def choose(transitions: Transitions, choices: ContinuousChoices) -> tuple[str, str]:
-    """"linear" or "neural", and why."""
+    """ "linear" or "neural", and why."""
     if choices.method != "auto":
         return choices.method, "chosen by the caller"
     if choices.features is not None or choices.dual_features is not None:

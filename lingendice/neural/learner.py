@@ -135,16 +135,41 @@ class Learner:
         return following.ravel(), starting.ravel()
 
     def _threaded_step(self, k: int, given: tuple[Singles, Singles], threads: int) -> None:
-        settings, shape, objective, rates, data, mass, nets, gradients, given, moments, mean, state, work, engine = (
-            self._step_arguments(given)
-        )
+        (
+            settings,
+            shape,
+            objective,
+            rates,
+            data,
+            mass,
+            nets,
+            gradients,
+            given,
+            moments,
+            mean,
+            state,
+            work,
+            engine,
+        ) = self._step_arguments(given)
         batch = self.options.batch
         draws = (self.seed, self.step)
         u = self.u
 
         def one(group: int) -> float:
             return ratio_step.group_gradient(
-                group, draws, settings, shape, objective, u, data, mass, nets, gradients, given, k * batch, work,
+                group,
+                draws,
+                settings,
+                shape,
+                objective,
+                u,
+                data,
+                mass,
+                nets,
+                gradients,
+                given,
+                k * batch,
+                work,
                 engine,
             )
 
@@ -161,7 +186,8 @@ class Learner:
         batches = self.batches
         return (
             settings, batches.shape, self.objective.numbers(), self._rates, batches.data, batches.mass, nets,
-            self._gradients, given, self.moments, self.mean, self.state, self._work, engine_code(options.engine),
+            self._gradients, given, self.moments, self.mean, self.state, self._work,
+            engine_code(options.engine),
         )  # fmt: skip
 
     @cached_property
@@ -175,6 +201,7 @@ class Learner:
             float(self.planned),
             float(average_from),
             float(options.decay),
+            float(options.momentum),
         )
 
     @cached_property

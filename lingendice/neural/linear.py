@@ -1,7 +1,7 @@
 """``solve(transitions, method="linear")``: tau and f linear in features of (s, a), by the convex solver.
 
-Every logged row, every arrival and every initial state is a cell of its own. Mass lies on logged rows only; it
-flows from row i to arrival i, whose dual features are the expectation over the policy's action there. The
+Every logged row, every arrival and every initial state is a cell of its own. Mass lies on logged rows only;
+it flows from row i to arrival i, whose dual features are the expectation over the policy's action there. The
 saddle point over those cells is the empirical one, convex in the coefficients of tau.
 """
 
@@ -25,7 +25,12 @@ from lingendice.solution import Status
 from lingendice.solvers import convex
 from lingendice.solvers.iterate import Controls, Stop, run
 
-OPTIONS: dict[str, Any] = {"n_features": 100, "action_samples": 4, "standardise": True, "on_interrupt": "raise"}
+OPTIONS: dict[str, Any] = {
+    "n_features": 100,
+    "action_samples": 4,
+    "standardise": True,
+    "on_interrupt": "raise",
+}
 FIT_ROWS = 4000
 """Rows that features are fitted on."""
 _BUILDERS: dict[str, Callable[..., Any]] = {
@@ -89,7 +94,8 @@ def solve_features(
     tau_features = MatrixFeatures(np.vstack([logged, np.zeros((n + firsts, logged.shape[1]))]))
     dual, _ = orthonormalised(MatrixFeatures(np.vstack(blocks)), flow.p)
     problem = RatioProblem.build(flow, tau_features, dual, **problem_choices)
-    outcome = run(convex.solve_convex(problem, controls.tol), controls)
+    # A solver of saddle points returns more than the outer loop knows of.
+    outcome: Any = run(convex.solve_convex(problem, controls.tol), controls)
     tau = logged @ outcome.w
     return ContinuousSolution(
         status=_status(outcome),
@@ -126,16 +132,7 @@ def _features(name: str, given: Any, samples: Samples, options: dict[str, Any], 
     points = samples.logged[rows].astype(np.float64)
     if kind == "tile_coding":
         return tile_coding(points)
-    size = int(options["n_features"])
-    return _BUILDERS[kind](points, n_features=size, bandwidth=_bandwidth(points, size), seed=seed)
-
-
-def _bandwidth(points: Floats, n_features: int) -> float:
-    """As wide as bumps that cover the points lie apart, at most half the median distance between points."""
-    some = points[:500]
-    square = ((some[:, None, :] - some[None, :, :]) ** 2).sum(axis=2)
-    median = float(np.sqrt(np.median(square[square > 0]))) if np.any(square > 0) else 1.0
-    return median * min(0.5, 2.5 * n_features ** (-1.0 / points.shape[1]))
+    return _BUILDERS[kind](points, n_features=int(options["n_features"]), seed=seed)
 
 
 def _dense(matrix: Any) -> Floats:

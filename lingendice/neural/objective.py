@@ -63,7 +63,8 @@ def gendice(
     if not isinstance(divergence, FDivergence) or divergence.name in ("total_variation", "equality"):
         known = "chi2, kl, reverse_kl, jensen_shannon, hellinger, weighted_l2"
         raise ValueError(
-            f"{divergence.name or divergence!r} needs a constrained f, which networks do not keep; use one of {known}"
+            f"{getattr(divergence, 'name', divergence)} needs a constrained f, which networks do not keep; "
+            f"use one of {known}"
         )
     if output == "identity" and divergence.weighs_by_ratio:
         raise ValueError(

@@ -29,6 +29,8 @@ class NeuralOptions:
     """Adam's, for tau."""
     dual_learning_rate: float | None = None
     """Adam's, for f; default three times that of tau, so that f keeps up with it."""
+    momentum: float = 0.0
+    """Adam's decay of first moments; its usual 0.9 makes the iterates circle around a saddle point."""
     decay: bool = True
     """Lower the learning rates to zero along a half cosine over the planned steps."""
     clip: float = 1.0
@@ -78,7 +80,7 @@ def read_neural_options(given: dict[str, Any] | None) -> NeuralOptions:
         number = getattr(options, name)
         if number is not None and (number == 0 or require_number(f"options[{name!r}]", number) <= 0):
             raise ValueError(f"options[{name!r}] must be positive, got {number!r}")
-    for name in ("average", "holdout"):
+    for name in ("average", "holdout", "momentum"):
         if not 0.0 <= getattr(options, name) < 1.0:
             raise ValueError(f"options[{name!r}] must lie in [0, 1), got {getattr(options, name)!r}")
     if options.resume and options.checkpoint is None:

@@ -34,7 +34,14 @@ class Regression:
         return np.stack([self.network.outputs(p, inputs) for p in self.parameters], axis=1)
 
     def fit(
-        self, inputs: Singles, slope: Slope, steps: int, batch: int, rate: float, seed: int, engine: str = "auto"
+        self,
+        inputs: Singles,
+        slope: Slope,
+        steps: int,
+        batch: int,
+        rate: float,
+        seed: int,
+        engine: str = "auto",
     ) -> None:
         """Adam with a half-cosine decay; every step draws a fresh batch of rows."""
         network, code = self.network, engine_code(engine)
@@ -54,7 +61,17 @@ class Regression:
             view[:batch, : network.n_inputs] = inputs[chosen]
             for k, p in enumerate(self.parameters):
                 forward(
-                    p, network.layout, scratch, 0, hidden_at + k * per_net, rows, rows, out[k], 0, network.code, code
+                    p,
+                    network.layout,
+                    scratch,
+                    0,
+                    hidden_at + k * per_net,
+                    rows,
+                    rows,
+                    out[k],
+                    0,
+                    network.code,
+                    code,
                 )
             slopes = slope(out[:, :batch].T.astype(np.float64), chosen) / batch
             decay = 0.5 * (1.0 + np.cos(np.pi * (step - 1) / steps))
@@ -65,7 +82,7 @@ class Regression:
                 gradient[:] = 0.0
                 transpose_weights(p, network.layout, turned)
                 backward(
-                    p, turned, gradient, network.layout, scratch, 0, hidden_at + k * per_net, rows, rows, factor, 0,
-                    network.code, code, spare,
+                    p, turned, gradient, network.layout, scratch, 0, hidden_at + k * per_net, rows, rows,
+                    factor, 0, network.code, code, spare,
                 )  # fmt: skip
-                adam(p, gradient, moments[k], one, signed, late)
+                adam(p, gradient, moments[k], one, signed, late, 0.9)

@@ -96,7 +96,7 @@ class Samples:
 
     @property
     def mass_weight(self) -> Floats:
-        """nu: sum mu = E_p[nu tau]; what a terminal state holds at gamma < 1 is counted where it came from."""
+        """nu: sum mu = E_p[nu tau]; what a terminal state holds at gamma < 1 counts where it came from."""
         weight = np.ones(len(self.logged))
         if self.absorbed.any():
             weight += self.gamma / (1.0 - self.gamma) * self.absorbed
@@ -234,8 +234,8 @@ def _arrivals(
         action = policy.probabilities(raw)
         if action.shape[1] != transitions.n_actions:
             raise ValueError(
-                f"the policy knows {action.shape[1]} actions, the log {transitions.n_actions}; pass n_actions= "
-                "to Transitions where some actions were never logged"
+                f"the policy knows {action.shape[1]} actions, the log {transitions.n_actions}; pass "
+                "n_actions= to Transitions where some actions were never logged"
             )
     elif isinstance(policy, GaussianPolicy):
         means = policy.means(raw)
