@@ -40,11 +40,10 @@ HEADLINE = (
     "ours, ensemble",
     "linear",
 )
-"""GenDICE is the paper's: penalty 1, one constant learning rate, last iterate. Ours is the same saddle point
-with penalty 10, no momentum, learning rates that fall to zero, thrice as large for f as for tau, and tau's
-parameters averaged over the second half of training; then with a ridge, and as the mean of several seeds.
-All neural values are
-self-normalised, but for "DualDICE, plain"."""
+"""GenDICE is the paper's: penalty 1, Adam with one constant learning rate, last iterate. Ours is the same saddle
+point with penalty 10, no momentum, learning rates that fall to zero and are thrice as large for f as for tau, and
+tau's parameters averaged over the second half of training; then with a ridge, and as the mean of several seeds.
+All neural values are self-normalised, but for "DualDICE, plain"."""
 CANDIDATES = {
     "IS, cloned": RATES,
     "model-based": RATES,
