@@ -58,7 +58,7 @@ def tuning_units(mode: plan.Mode, store: Store, ridge: bool) -> Iterator[list[Wo
     for environment in plan.ENVIRONMENTS:
         for gamma in plan.GAMMAS:
             setting = plan.centre(environment, gamma, mode)
-            methods = plan.applicable(tuple(plan.CANDIDATES), gamma)
+            methods = plan.applicable(tuple(plan.CANDIDATES), setting)
             for log in range(mode.tuning_logs):
                 seed = plan.FIRST_TUNING_SEED + log
                 yield [
@@ -179,7 +179,7 @@ def main() -> None:
     choices = {
         plan.centre(environment, gamma, mode).key: {
             method: chosen(store, mode, plan.centre(environment, gamma, mode), method)
-            for method in plan.applicable(tuple(plan.CANDIDATES), gamma)
+            for method in plan.applicable(tuple(plan.CANDIDATES), plan.centre(environment, gamma, mode))
         }
         for environment in plan.ENVIRONMENTS
         for gamma in plan.GAMMAS

@@ -13,6 +13,7 @@ from control_plan import MIXTURES, Mode, Setting
 import lingendice as lg
 from lingendice import baselines
 from lingendice.environments import control
+from lingendice.policies import SampledPolicy
 
 CURVE_POINTS = 20
 COMPANIONS = {"ours": "ours, ensemble", "DualDICE, plain": "DualDICE"}
@@ -87,12 +88,12 @@ OURS = {"decay": True, "average": 0.5, "momentum": 0.0, "dual_learning_rate": No
 OUR_PENALTY = 10.0
 
 
-def gendice(work: Work, log: lg.Transitions, chosen: dict[str, Any], **other: Any) -> Any:
+def gendice(work: Work, log: lg.Transitions, chosen: dict[str, Any], policy: Any = None, **other: Any) -> Any:
     """``solve(method="neural")`` on one core."""
     return lg.solve(
         log,
         work.setting.gamma,
-        policy=control.policy(work.setting.environment),
+        policy=policy or control.policy(work.setting.environment),
         method="neural",
         max_iter=work.mode.training_steps,
         seed=10 * work.seed,
@@ -114,10 +115,27 @@ def variant(work: Work, log: lg.Transitions) -> dict[str, Any]:
 
 
 def ours(work: Work, log: lg.Transitions) -> dict[str, Any]:
-    """Alone, or with a ridge."""
+    """Alone, with a ridge, or with centred actions."""
+    if work.method == "ours, centred":
+        return from_member(centred(work, log))
     ridge = {"ridge": work.choice} if work.method == "ours, ridge" else {}
     rate = work.rate if ridge or work.choice is None else work.choice
     return from_member(gendice(work, log, options(work, rate, **OURS), penalty=OUR_PENALTY, **ridge))
+
+
+def centred(work: Work, log: lg.Transitions) -> Any:
+    """The same problem in other coordinates: each action less the target's mean action in its state."""
+    target = control.policy(work.setting.environment)
+    moved = lg.Transitions(
+        log.state,
+        log.action - target.means(log.state),
+        log.reward,
+        log.next_state,
+        log.initial_state,
+        log.episode,
+    )
+    policy = SampledPolicy(lambda states, rng: target.sample(states, rng) - target.means(states))
+    return gendice(work, moved, options(work, work.rate, **OURS), policy, penalty=OUR_PENALTY)
 
 
 def rival(work: Work, log: lg.Transitions) -> dict[str, Any]:
