@@ -56,10 +56,10 @@ paper-quick: $(VENV)/.dev
 
 # Each estimate is kept as it is made: a run may be stopped and started again.
 paper-control: $(VENV)/.dev
-	$(BIN)/python benchmarks/paper/control.py
+	$(BIN)/python benchmarks/paper/control.py --minutes 1420
 
 paper-control-quick: $(VENV)/.dev
-	$(BIN)/python benchmarks/paper/control.py --quick
+	$(BIN)/python benchmarks/paper/control.py --quick --minutes 18
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -123,15 +123,15 @@ QUICK = Mode(
 )
 FULL = Mode(
     name="full",
-    training_steps=10_000,
+    training_steps=4_000,
     batch=2048,
-    model_steps=5_000,
+    model_steps=1_500,
     trajectories=100,
     steps=200,
     tuning_logs=2,
     seeds=20,
     ablation_seeds=5,
-    members=4,
+    members=3,
     gammas=ABLATION_GAMMAS,
 )
 UNTUNED_RATE = 1e-3
