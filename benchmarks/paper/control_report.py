@@ -204,7 +204,8 @@ def report(mode: plan.Mode, runs: Runs, choices: dict[str, dict[str, float | Non
     for environment in plan.ENVIRONMENTS:
         draw_panels(summary, environment)
         draw_training(summary, environment)
-        draw_ablations(summary, environment)
+        if mode.ablation_seeds:
+            draw_ablations(summary, environment)
     everything = plan.jobs(mode)
     planned = {
         (job.setting, method, k) for job in everything for method in job.methods for k in range(job.seeds)
