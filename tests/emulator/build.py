@@ -1,0 +1,83 @@
+"""Compile the CUDA sources: by g++ for the emulator, with or without sanitizers, and by nvcc for real cards."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from lingendice.gpu.catalogue import MODULES, expressions
+from lingendice.gpu.sources import cuda_source, module_source
+
+HERE = Path(__file__).resolve().parent
+GXX, NVCC = shutil.which("g++"), shutil.which("nvcc")
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
+SANITIZERS = {
+    "plain": ["-O1"],
+    "address": ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+    "thread": ["-O1", "-g1", "-fsanitize=thread"],
+}
+PRELOADS = {"address": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
+
+
+def emulator_text(sources: dict[str, str], modules: tuple[str, ...] = MODULES) -> str:
+    """One translation unit: the emulator, the kernels, and a register of them."""
+    body = "\n".join(sources[name] for name in ("prelude", *modules))
+    known = [name for module in modules for name in expressions(module)]
+    register = "\n".join(
+        f'static const emulator::Registered<{name}> registered_{number}("{name}");'
+        for number, name in enumerate(known)
+    )
+    return f'#include "emulator.h"\n{body}\n{register}\n'
+
+
+def all_sources() -> dict[str, str]:
+    """Text of every CUDA source."""
+    return {name: cuda_source(name) for name in ("prelude", *MODULES)}
+
+
+def build_emulator(
+    folder: Path, kind: str = "plain", sources: dict[str, str] | None = None, modules=MODULES
+) -> Path:
+    """Compile the emulator with the kernels in it; returns the shared library."""
+    text = folder / f"{kind}.cpp"
+    library = folder / f"{kind}.so"
+    text.write_text(emulator_text(sources or all_sources(), modules), encoding="utf-8")
+    flags = ["-std=c++17", "-fPIC", "-shared", "-fno-gnu-unique", "-fvisibility=hidden", "-ffp-contract=off"]
+    warnings = ["-Wall", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-function", "-Wno-unused-variable"]
+    command = [GXX, *flags, *warnings, *SANITIZERS[kind], "-I", str(HERE), str(text), "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-4000:])
+    return library
+
+
+def preload(kind: str) -> str:
+    """What LD_PRELOAD must hold for an interpreter that loads a sanitized library."""
+    found = [
+        subprocess.run(
+            [GXX, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in PRELOADS[kind]
+    ]
+    return " ".join(found)
+
+
+def compile_cubin(folder: Path, module: str, architecture: str) -> tuple[int, str]:
+    """Compile a module for one architecture, spills and warnings being errors; (entries, messages)."""
+    text = folder / f"{module}_{architecture}.cu"
+    # Host code that takes a kernel's address makes nvcc compile that instance of its template.
+    wanted = ",\n    ".join(f"reinterpret_cast<const void *>(&{name})" for name in expressions(module))
+    text.write_text(
+        module_source(module) + f"\nextern const void *const every_kernel[] = {{\n    {wanted}}};\n",
+        encoding="utf-8",
+    )
+    flags = ["-cubin", f"-arch={architecture}", "-std=c++17", "-Xptxas", "-v,--warn-on-spills", "--Werror",
+             "all-warnings"]  # fmt: skip
+    command = [NVCC, *flags, "-o", str(text.with_suffix(".cubin")), str(text)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    messages = done.stdout + done.stderr
+    if done.returncode:
+        raise RuntimeError(messages[-4000:])
+    return len(re.findall(r"Compiling entry function", messages)), messages
