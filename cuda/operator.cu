@@ -440,14 +440,13 @@ __global__ void lower_bounds(long long n_keys, const K *__restrict__ keys, const
 }
 
 // What a cell's law is worth: per-cell mass mu(x) = d(s) W(a|s), ratio mu / p, and the sums of a report:
-// value, identified mass, leak, ended mass and the second moment of the ratio.
+// what is earned, the mass of unknown reward, the leak, the ended mass, and moments of the ratio.
 enum { EARNED, UNKNOWN, LEAKED, ENDED, SQUARED, COVERED, REPORTED };
 template <typename T>
 __global__ void __launch_bounds__(256, 4)
 report_cells(int n_cells, int n_actions, const T *__restrict__ law, const double *__restrict__ policy,
              const double *__restrict__ p, const double *__restrict__ reward, const double *__restrict__ ended,
-             int over_states, double *__restrict__ mass, double *__restrict__ ratio,
-             double *__restrict__ partials, int n_parts)
+             double *__restrict__ mass, double *__restrict__ ratio, double *__restrict__ partials, int n_parts)
 {
     SHARED_MEMORY(double, scratch);
     double sums[REPORTED] = {};
@@ -456,10 +455,8 @@ report_cells(int n_cells, int n_actions, const T *__restrict__ law, const double
         const double here = double(law[x / n_actions]) * policy[x];
         const double nan = __longlong_as_double(0x7ff8000000000000ll);
         const double tau = p[x] > 0.0 ? here / p[x] : nan;
-        if (!over_states) {
-            mass[x] = here;
-            ratio[x] = tau;
-        }
+        mass[x] = here;
+        ratio[x] = tau;
         const bool known = p[x] > 0.0 && reward[x] == reward[x];
         sums[EARNED] += known ? here * reward[x] : 0.0;
         sums[UNKNOWN] += known ? 0.0 : here;

@@ -87,3 +87,17 @@ reweigh_entries(long long n_entries, const long long *__restrict__ entry_first,
         }
     }
 }
+
+// Means of rewards drawn anew: mean + sqrt(m2) / n times a standard normal.
+__global__ void draw_means(long long n, unsigned long long seed, const double *__restrict__ mean,
+                           const double *__restrict__ m2, const double *__restrict__ count,
+                           double *__restrict__ drawn)
+{
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (long long)gridDim.x * blockDim.x) {
+        const unsigned long long mine = stream(seed, (unsigned long long)i);
+        const double radius = sqrt(2.0 * exponential(mine));
+        const double normal = radius * cos(6.283185307179586 * uniform(mine + GOLDEN));
+        drawn[i] = mean[i] + sqrt(m2[i]) / (count[i] > 1.0 ? count[i] : 1.0) * normal;
+    }
+}

@@ -76,6 +76,7 @@ KERNELS = {
     "update_multiplier": Kernel("saddle"),
     "draw_factors": Kernel("resample"),
     "draw_counts": Kernel("resample"),
+    "draw_means": Kernel("resample"),
     "reweigh_entries": Kernel("resample", most_threads=256),
 }
 

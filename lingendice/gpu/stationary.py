@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,16 +32,9 @@ LAZY = 0.5
 """Damping at gamma = 1: periodic chains have eigenvalues -1, which it turns into 0."""
 
 
-class DeviceLaw(NamedTuple):
-    """A law on the device and how it was found (its ``law`` is left empty)."""
-
-    law: Any
-    outcome: Outcome
-
-
 def iterate_law(
-    equation: Equation, first: Any, poll_every: int | None = None
-) -> Generator[Step, "Stop | None", DeviceLaw]:
+    equation: Equation, first: Any, poll_every: int | None = None, max_iter: int | None = None
+) -> Generator[Step, "Stop | None", Outcome]:
     """Solve ``x = start + gamma T' x`` from ``first``; at gamma = 1 with total mass one.
 
     Parameters
@@ -53,6 +46,13 @@ def iterate_law(
         Where to begin, on the device.
     poll_every
         Cycles between two looks at the flag; None lets the time they take decide.
+    max_iter
+        Steps after which the caller will stop: no more than that are asked of the device at once.
+
+    Returns
+    -------
+    Outcome
+        Its ``law`` is a device array.
 
     Notes
     -----
@@ -71,6 +71,8 @@ def iterate_law(
     stop: Stop | None = None
     while True:
         began = time.perf_counter()
+        if max_iter is not None:
+            cycles = min(cycles, max(1, -(-(max_iter - read * DEPTH) // DEPTH)))
         for _ in range(cycles - made):
             repeat()
         made = 0
@@ -90,10 +92,10 @@ def iterate_law(
     if not done:
         # The last mix has not been checked yet.
         equation.step(rows[0], rows[1], cycle.damping, CHECKED)
-    return DeviceLaw(rows[0], _outcome(equation))
+    return _outcome(equation, rows[0].copy())
 
 
-def _outcome(equation: Equation) -> Outcome:
+def _outcome(equation: Equation, law: Any) -> Outcome:
     device, gamma = equation.device, equation.gamma
     scalars = device.download(equation.scalars)
     checks = int(scalars[CHECKS])
@@ -102,7 +104,7 @@ def _outcome(equation: Equation) -> Outcome:
     history = kept[:checks] if checks <= size else np.roll(kept, -(checks % size))
     error = float(scalars[ERROR])
     return Outcome(
-        law=np.empty(0),
+        law=law,
         method="power-extrapolated",
         reason=f"on {device.name}",
         converged=error <= equation.tol,
