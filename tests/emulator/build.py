@@ -21,10 +21,10 @@ SANITIZERS = {
 PRELOADS = {"address": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
 
 
-def emulator_text(sources: dict[str, str], modules: tuple[str, ...] = MODULES) -> str:
-    """One translation unit: the emulator, the kernels, and a register of them."""
+def emulator_text(sources: dict[str, str], modules: tuple[str, ...] = MODULES, quick: bool = False) -> str:
+    """One translation unit: the emulator, the kernels, and a register of them (in double alone if quick)."""
     body = "\n".join(sources[name] for name in ("prelude", *modules))
-    known = [name for module in modules for name in expressions(module)]
+    known = [name for module in modules for name in expressions(module) if not (quick and "float" in name)]
     register = "\n".join(
         f'static const emulator::Registered<{name}> registered_{number}("{name}");'
         for number, name in enumerate(known)
@@ -38,12 +38,17 @@ def all_sources() -> dict[str, str]:
 
 
 def build_emulator(
-    folder: Path, kind: str = "plain", sources: dict[str, str] | None = None, modules=MODULES
+    folder: Path,
+    kind: str = "plain",
+    sources: dict[str, str] | None = None,
+    modules: tuple[str, ...] = MODULES,
+    name: str | None = None,
+    quick: bool = False,
 ) -> Path:
     """Compile the emulator with the kernels in it; returns the shared library."""
-    text = folder / f"{kind}.cpp"
-    library = folder / f"{kind}.so"
-    text.write_text(emulator_text(sources or all_sources(), modules), encoding="utf-8")
+    text = folder / f"{name or kind}.cpp"
+    library = text.with_suffix(".so")
+    text.write_text(emulator_text(sources or all_sources(), modules, quick), encoding="utf-8")
     flags = ["-std=c++17", "-fPIC", "-shared", "-fno-gnu-unique", "-fvisibility=hidden", "-ffp-contract=off"]
     warnings = ["-Wall", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-function", "-Wno-unused-variable"]
     command = [GXX, *flags, *warnings, *SANITIZERS[kind], "-I", str(HERE), str(text), "-o", str(library)]
@@ -64,18 +69,23 @@ def preload(kind: str) -> str:
     return " ".join(found)
 
 
-def compile_cubin(folder: Path, module: str, architecture: str) -> tuple[int, str]:
-    """Compile a module for one architecture, spills and warnings being errors; (entries, messages)."""
-    text = folder / f"{module}_{architecture}.cu"
+def compile_cubins(folder: Path, module: str, native: str | None = None) -> tuple[int, str]:
+    """Machine code of a module for every architecture, spills and warnings being errors.
+
+    One intermediate code for the oldest architecture, assembled for each; or, for ``native``, code made for
+    that one alone. Returns how many kernels were assembled, and the assembler's messages.
+    """
+    text = folder / f"{module}_{native or 'all'}.cu"
     # Host code that takes a kernel's address makes nvcc compile that instance of its template.
     wanted = ",\n    ".join(f"reinterpret_cast<const void *>(&{name})" for name in expressions(module))
     text.write_text(
         module_source(module) + f"\nextern const void *const every_kernel[] = {{\n    {wanted}}};\n",
         encoding="utf-8",
     )
-    flags = ["-cubin", f"-arch={architecture}", "-std=c++17", "-Xptxas", "-v,--warn-on-spills", "--Werror",
-             "all-warnings"]  # fmt: skip
-    command = [NVCC, *flags, "-o", str(text.with_suffix(".cubin")), str(text)]
+    oldest = (native or ARCHITECTURES[0]).replace("sm_", "compute_")
+    targets = native or f"[{','.join(ARCHITECTURES)}]"
+    flags = ["-fatbin", "-gencode", f"arch={oldest},code={targets}", "-std=c++17", "--Werror", "all-warnings"]
+    command = [NVCC, *flags, "-Xptxas", "-v,--warn-on-spills", "-o", str(text.with_suffix(".fatbin")), str(text)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     messages = done.stdout + done.stderr
     if done.returncode:

@@ -189,7 +189,7 @@ def test_flags_are_read_seldom_and_little_else(emulator):
 def test_memory_is_estimated_before_it_is_taken(emulator):
     counts = random_counts(400)
     emulator.free = 60_000
-    with pytest.raises(DeviceMemoryError, match=r"GB of device memory are needed .* chunk_rows"):
+    with pytest.raises(DeviceMemoryError, match=r"GB of device memory are needed .*chunk_rows"):
         lg.solve(counts, 0.9, device="cuda")
     emulator.free = 1 << 30
     emulator.uploaded = 0
