@@ -116,8 +116,8 @@ class CupyDevice:
         return int(free) + int(self._cupy.get_default_memory_pool().free_bytes())
 
     def load(self, kernel: str, arguments: tuple[str, ...]) -> Callable[..., None]:
-        module = _compiled(self._cupy, KERNELS[kernel].module)
-        return module.get_function(expression(kernel, arguments))
+        wanted = expression(kernel, arguments)
+        return _compiled(self._cupy, KERNELS[kernel].module, _is_single(wanted)).get_function(wanted)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         """Capture a CUDA graph on a stream of its own; each repetition goes to the current stream.
@@ -137,12 +137,15 @@ class CupyDevice:
         return graph.launch
 
 
+def _is_single(wanted: str) -> bool:
+    return "float" in wanted
+
+
 @cache
-def _compiled(cupy: Any, module: str) -> Any:
-    """One RawModule a source, compiled by NVRTC once; CuPy keeps the result on disk."""
-    return cupy.RawModule(
-        code=module_source(module), options=COMPILER_OPTIONS, name_expressions=list(expressions(module))
-    )
+def _compiled(cupy: Any, module: str, single: bool) -> Any:
+    """One RawModule a source and precision, compiled by NVRTC once; CuPy keeps the result on disk."""
+    names = [name for name in expressions(module) if _is_single(name) == single]
+    return cupy.RawModule(code=module_source(module), options=COMPILER_OPTIONS, name_expressions=names)
 
 
 _chosen: ContextVar[Device | None] = ContextVar("device", default=None)

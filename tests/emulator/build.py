@@ -22,7 +22,7 @@ PRELOADS = {"address": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
 
 
 def emulator_text(sources: dict[str, str], modules: tuple[str, ...] = MODULES, quick: bool = False) -> str:
-    """One translation unit: the emulator, the kernels, and a register of them (in double alone if quick)."""
+    """One translation unit: the emulator, the kernels, and a register of them (quick: in double alone)."""
     body = "\n".join(sources[name] for name in ("prelude", *modules))
     known = [name for module in modules for name in expressions(module) if not (quick and "float" in name)]
     register = "\n".join(
@@ -50,8 +50,9 @@ def build_emulator(
     library = text.with_suffix(".so")
     text.write_text(emulator_text(sources or all_sources(), modules, quick), encoding="utf-8")
     flags = ["-std=c++17", "-fPIC", "-shared", "-fno-gnu-unique", "-fvisibility=hidden", "-ffp-contract=off"]
+    level = ["-O0"] if quick else []  # the last -O counts
     warnings = ["-Wall", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-function", "-Wno-unused-variable"]
-    command = [GXX, *flags, *warnings, *SANITIZERS[kind], "-I", str(HERE), str(text), "-o", str(library)]
+    command = [GXX, *flags, *warnings, *SANITIZERS[kind], *level, "-I", str(HERE), str(text), "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-4000:])
