@@ -214,7 +214,9 @@ def _dispatch_to_device(
     if linear.ridge not in (None, 0):
         raise ValueError('device="cuda" solves the exact equation: leave ridge out, or use device="cpu"')
     options = dict(linear.options or {})
-    on_interrupt = _read_options({name: options.pop(name) for name in ("on_interrupt",) if name in options}, False)
+    on_interrupt = _read_options(
+        {name: options.pop(name) for name in ("on_interrupt",) if name in options}, False
+    )
     if linear.is_asked:
         from lingendice.gpu.saddle import solve_saddle
 

@@ -23,7 +23,7 @@ def lies_on_device(value: Any) -> bool:
 
 
 def device_vector(device: Device, name: str, value: Any, size: int) -> Any:
-    """One number an entry, as float64 on the device; host arrays are refused, for nothing moves in silence."""
+    """One number an entry, as float64 on the device; host arrays are refused: nothing moves in silence."""
     import numpy as np
 
     if not lies_on_device(value):

@@ -14,7 +14,12 @@ from lingendice.gpu.counting import DeviceCounts
 from lingendice.gpu.device import Device, DeviceMemoryError
 from lingendice.gpu.equation import MOST_HUBS, Equation
 from lingendice.gpu.pull import (
-    PullMatrix, composed_rates, resident_matrix, row_totals, streamed_matrix, transposed,
+    PullMatrix,
+    composed_rates,
+    resident_matrix,
+    row_totals,
+    streamed_matrix,
+    transposed,
 )  # fmt: skip
 from lingendice.gpu.stationary import DEPTH
 from lingendice.operator import EmpiricalOperator
@@ -35,7 +40,9 @@ class Settings:
         """Check the entries of ``options`` that concern the device."""
         storage = options.get("storage", "float64")
         if storage not in VALUES:
-            raise ValueError(f"options['storage'] must be one of {', '.join(map(repr, VALUES))}, got {storage!r}")
+            raise ValueError(
+                f"options['storage'] must be one of {', '.join(map(repr, VALUES))}, got {storage!r}"
+            )
         numbers = {}
         for name in ("chunk_rows", "poll_every"):
             value = options.get(name)
@@ -59,7 +66,11 @@ class DeviceChain:
 
     def backward(self) -> Equation:
         """The transpose without start, to ask who reaches whom; the roles of shares and laws change."""
-        matrix = self.columns if isinstance(self.columns, PullMatrix) else resident_matrix(self.device, *self.columns)
+        matrix = (
+            self.columns
+            if isinstance(self.columns, PullMatrix)
+            else resident_matrix(self.device, *self.columns)
+        )
         zero = self.device.zeros(self.n_states, self.push.value_type)
         forward = self.push
         return Equation(
@@ -67,7 +78,9 @@ class DeviceChain:
         )
 
 
-def required_bytes(n_states: int, n_cells: int, n_entries: int, n_hubs: int, storage: str, chunked: int | None) -> int:
+def required_bytes(
+    n_states: int, n_cells: int, n_entries: int, n_hubs: int, storage: str, chunked: int | None
+) -> int:
     """Device memory of a solve at its peak, which is the sorting of the entries by column."""
     value = np.dtype(storage).itemsize
     offset = 8 if n_entries >= 2**31 else 4
@@ -145,12 +158,10 @@ def _resident_parts(device: Device, operator: EmpiricalOperator, settings: Setti
     columns = device.upload(operator.indices.astype(np.int32))
     n_actions = operator.n_cells // operator.n_states
     sources, rates = composed_rates(
-        device, indptr, device.upload(weight), device.upload(operator._scale), device.upload(policy), n_actions,
-        settings.storage,
+        device, indptr, device.upload(weight), device.upload(operator._scale), device.upload(policy),
+        n_actions, settings.storage,
     )  # fmt: skip
-    matrix = resident_matrix(
-        device, *transposed(device, columns, operator.n_states, sources, rates, offset)
-    )
+    matrix = resident_matrix(device, *transposed(device, columns, operator.n_states, sources, rates, offset))
     return matrix, (indptr[::n_actions].copy(), columns, rates)
 
 
@@ -223,7 +234,9 @@ def compose_on_device(
     columns = _rows_without_ends(device, counts, rates)
     chain = DeviceChain(device, counts.n_states, gamma, push, first, columns)
     leak = choices.leak
-    absorbed = ended if gamma < 1.0 and choices.terminal != "restart" else device.zeros(counts.n_cells, np.float64)
+    absorbed = (
+        ended if gamma < 1.0 and choices.terminal != "restart" else device.zeros(counts.n_cells, np.float64)
+    )
     ratio = "state" if choices.policy is None or choices.ratio == "state" else "state_action"
     return DeviceProblem(chain, counts, policy, p, _reward(counts, choices), absorbed, leak, ratio)
 
@@ -233,11 +246,15 @@ def _refuse(choices: Choices, counts: DeviceCounts) -> None:
         if getattr(choices, name) not in (plain, 0):
             raise ValueError(f"{name}= is served for counts on the host; pass counts.to_host()")
     if choices.unseen not in ("auto", "leak") or (choices.ratio == "state" and choices.policy is not None):
-        raise ValueError('counts on the device serve unseen="leak" and ratio="state_action"; pass counts.to_host()')
+        raise ValueError(
+            'counts on the device serve unseen="leak" and ratio="state_action"; pass counts.to_host()'
+        )
     if choices.leak == "absorb" and choices.gamma == 1.0:
         raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
     if choices.policy is not None and counts.n_actions is None:
-        raise ValueError("a policy is given but the counts have no actions; pass action= to count_transitions")
+        raise ValueError(
+            "a policy is given but the counts have no actions; pass action= to count_transitions"
+        )
 
 
 def _ended_share(counts: DeviceCounts, total: Any, seen: Any) -> Any:
@@ -273,7 +290,9 @@ def _initial(counts: DeviceCounts, choices: Choices, has_ends: bool) -> Any:
     if choices.gamma < 1.0 and counts.n_actions is None:
         return device.zeros(n, np.float64) + 1.0 / n
     if choices.gamma < 1.0 or (has_ends and choices.terminal != "absorb"):
-        raise ValueError("the law of the first state is needed; pass initial=, or first_state= to count_transitions")
+        raise ValueError(
+            "the law of the first state is needed; pass initial=, or first_state= to count_transitions"
+        )
     return None
 
 
@@ -289,7 +308,9 @@ def _policy(counts: DeviceCounts, choices: Choices, total: Any) -> Any:
         off = abs(sums - 1.0)
         if float(device.download(given.min())) < 0.0 or float(device.download(off.max())) > 1e-6:
             state = int(device.download(off.argmax()))
-            raise ValueError(f"policy[{state}] sums to {float(device.download(sums[state])):.6g}, not 1; normalise it")
+            raise ValueError(
+                f"policy[{state}] sums to {float(device.download(sums[state])):.6g}, not 1; normalise it"
+            )
     table = given.reshape(shape)
     sums = table.sum(axis=1).reshape((counts.n_states, 1))
     rows = device.where(sums > 0.0, table / device.where(sums > 0.0, sums, 1.0), 1.0 / n_actions)
@@ -333,7 +354,9 @@ def _reward(counts: DeviceCounts, choices: Choices) -> Any:
         n_actions = counts.n_actions or 1
         if size == counts.n_states and n_actions > 1:
             by_state = device_vector(device, "reward", choices.reward, counts.n_states)
-            return (device.zeros((counts.n_states, n_actions), np.float64) + by_state.reshape((-1, 1))).reshape(-1)
+            return (
+                device.zeros((counts.n_states, n_actions), np.float64) + by_state.reshape((-1, 1))
+            ).reshape(-1)
         return device_vector(device, "reward", choices.reward, counts.n_cells)
     if counts.reward_mean is None:
         return None

@@ -64,7 +64,8 @@ class DeviceCounts:
 
     def __repr__(self) -> str:
         actions = "" if self.n_actions is None else f" x {self.n_actions:,} actions"
-        return f"DeviceCounts({self.n_states:,} states{actions}, {self.count.size:,} distinct, on {self.device.name})"
+        size = f"{self.n_states:,} states{actions}, {self.count.size:,} distinct"
+        return f"DeviceCounts({size}, on {self.device.name})"
 
 
 def count_transitions(
@@ -102,7 +103,8 @@ def count_transitions(
     Examples
     --------
     >>> import cupy, lingendice as lg                                           # doctest: +SKIP
-    >>> counts = lg.gpu.count_transitions(cupy.array([0, 1]), cupy.array([1, 0]), n_states=2)  # doctest: +SKIP
+    >>> state, following = cupy.array([0, 1]), cupy.array([1, 0])               # doctest: +SKIP
+    >>> counts = lg.gpu.count_transitions(state, following, n_states=2)         # doctest: +SKIP
     >>> lg.solve(counts, device="cuda").stationary                              # doctest: +SKIP
     array([0.5, 0.5])
     """
@@ -144,7 +146,13 @@ def _column(device: Device, name: str, value: Any, n: int | None) -> Any:
 
 
 def _keys(
-    device: Device, state: Any, action: Any, next_state: Any, terminal: Any, n_states: int, n_actions: int | None
+    device: Device,
+    state: Any,
+    action: Any,
+    next_state: Any,
+    terminal: Any,
+    n_states: int,
+    n_actions: int | None,
 ) -> Any:
     n = int(state.size)
     ended = device.zeros(1, np.uint8)

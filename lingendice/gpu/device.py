@@ -212,7 +212,13 @@ def launch(
 
 
 def for_each(
-    device: Device, kernel: str, templates: tuple[str, ...], size: int, arguments: tuple[Any, ...], *, a_thread: int = 1
+    device: Device,
+    kernel: str,
+    templates: tuple[str, ...],
+    size: int,
+    arguments: tuple[Any, ...],
+    *,
+    a_thread: int = 1,
 ) -> None:
     """Launch a kernel over ``size`` pieces, ``a_thread`` threads working on each."""
     launch(device, kernel, templates, n_blocks(device, size, device.block // a_thread), arguments)

@@ -120,7 +120,14 @@ class Equation:
                 first_part += blocks[-1]
 
     def _pull_long(
-        self, chunk: Chunk, sources: Any, rates: Any, x: Any, around: tuple[Any, ...], grid: int, first_part: int
+        self,
+        chunk: Chunk,
+        sources: Any,
+        rates: Any,
+        x: Any,
+        around: tuple[Any, ...],
+        grid: int,
+        first_part: int,
     ) -> None:
         long = chunk.long
         assert long is not None
@@ -128,7 +135,8 @@ class Equation:
         launch(
             self.device, "pull_segments", self.matrix.templates,
             min(long.n_segments, self.device.most_blocks),
-            (np.int32(long.n_segments), long.segment_first, long.segment_last, sources, rates, x, self.done, sums),
+            (np.int32(long.n_segments), long.segment_first, long.segment_last, sources, rates, x, self.done,
+             sums),
             shared_bytes=SCRATCH,
         )  # fmt: skip
         launch(

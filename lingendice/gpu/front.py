@@ -37,7 +37,8 @@ def require_one_side(data: Any, choices: Choices, device: str) -> None:
     for name in ("policy", "behaviour", "reward", "initial", "restart"):
         if lies_on_device(getattr(choices, name)):
             raise ValueError(
-                f"{name} lies on the device and the data on the host; copy one of them, for nothing moves in silence"
+                f"{name} lies on the device and the data on the host; "
+                "copy one of them: nothing moves in silence"
             )
 
 
@@ -51,7 +52,9 @@ def solve_resident(
 ) -> DeviceSolution:
     """Solve for data that lie on the device; the arrays of the solution stay there."""
     if method not in EXACT_METHODS:
-        raise ValueError(f"method={method!r} takes counts from the host: pass data.to_host(), or method='auto'")
+        raise ValueError(
+            f"method={method!r} takes counts from the host: pass data.to_host(), or method='auto'"
+        )
     device = current_device()
     settings = Settings.read(options)
     counts = data if isinstance(data, DeviceCounts) else read_matrix(device, data)
@@ -110,7 +113,8 @@ def _mind_the_leak(solution: DeviceSolution) -> None:
         )
     if policy == "restart" and solution.leak > LEAK_WARNING and solution._parts.counts.has_sample_size:
         warnings.warn(
-            f"{solution.leak:.1%} of the stationary mass lies where there is no data; the value leaves it out",
+            f"{solution.leak:.1%} of the stationary mass lies where there is no data; "
+            "the value leaves it out",
             LeakWarning,
             stacklevel=5,  # the caller of solve
         )

@@ -1,4 +1,4 @@
-"""Every stationary law of a chain on the device, as :mod:`lingendice.solvers.exact` finds them on the host."""
+"""Every stationary law of a chain on the device, as ``lingendice.solvers.exact`` finds them on the host."""
 
 from __future__ import annotations
 

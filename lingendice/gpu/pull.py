@@ -138,9 +138,7 @@ def _by_degree(
     bounds = device.download(starts)
     rows = (order + np.int64(first)).astype(np.int32)
     lists = tuple(
-        (lanes, rows[bounds[k] : bounds[k + 1]])
-        for k, lanes in enumerate(LANES)
-        if bounds[k + 1] > bounds[k]
+        (lanes, rows[bounds[k] : bounds[k + 1]]) for k, lanes in enumerate(LANES) if bounds[k + 1] > bounds[k]
     )
     if bounds[4] == bounds[3]:
         return lists, None

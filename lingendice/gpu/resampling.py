@@ -58,7 +58,8 @@ def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
         "no rewards": operator.reward is None,
         "smoothing": bool(choices.smoothing),
         "transitions into terminal states": counts.has_terminals,
-        "a cloned behaviour": counts.n_actions is not None and (choices.policy is None or operator.ratio == "state"),
+        "a cloned behaviour": counts.n_actions is not None
+        and (choices.policy is None or operator.ratio == "state"),
         "an initial law taken from the log": choices.initial is None
         and counts.initial_count is not None
         and operator.gamma < 1.0,
@@ -170,4 +171,3 @@ class _Replicator:
         parts = DeviceProblem(None, held, self.policy, total, reward, none, "restart", "state")  # type: ignore[arg-type]
         sums = report(parts, law)[2]
         return float(sums[EARNED]) / (1.0 - float(sums[UNKNOWN]))
-

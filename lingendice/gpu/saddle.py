@@ -133,8 +133,8 @@ class DeviceFlow:
         self.pull.product(self.gathered, self.pulled)
         launch(
             device, "saddle_field", (), self.n_parts,
-            (np.int32(n), np.int32(self.n_actions), self.only_seen, point, self.pushed, self.pulled, self.policy,
-             self.p, self.start, self.weight, *self.kind, self.price, np.float64(problem.ridge),
+            (np.int32(n), np.int32(self.n_actions), self.only_seen, point, self.pushed, self.pulled,
+             self.policy, self.p, self.start, self.weight, *self.kind, self.price, np.float64(problem.ridge),
              np.float64(problem.ridge_centre), field, self.partials),
             shared_bytes=SCRATCH,
         )  # fmt: skip

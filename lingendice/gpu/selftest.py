@@ -110,7 +110,9 @@ def _resident(device: Device, n_states: int) -> tuple[float, float]:
     counts = count_transitions(
         up(state), up(following), up(action), n_states=n_states, n_actions=2, reward=up(reward)
     )
-    host = Counts.from_transitions(state, following, action=action, reward=reward, n_states=n_states, n_actions=2)
+    host = Counts.from_transitions(
+        state, following, action=action, reward=reward, n_states=n_states, n_actions=2
+    )
     uniform = np.full(n_states, 1.0 / n_states)
     table = np.full((n_states, 2), 0.5)
     there = solve(counts, 0.9, policy=up(table), initial=up(uniform), leak="absorb", device="cuda")

@@ -50,8 +50,8 @@ class DeviceSolution(Solution):
         if "policy" in moved:
             moved["policy"] = moved["policy"].reshape(counts.n_states, -1)
         operator = compose(counts, choices._replace(**moved))
-        names = ("status", "gamma", "method", "reason", "residual", "error", "error_kind", "condition", "n_iter",
-                 "seconds", "tol", "reward_range", "history", "threads")  # fmt: skip
+        names = ("status", "gamma", "method", "reason", "residual", "error", "error_kind", "condition",
+                 "n_iter", "seconds", "tol", "reward_range", "history", "threads")  # fmt: skip
         laws = tuple(device.download(law).astype(np.float64) for law in self.state_laws)
         single = None if self.state_law is None else device.download(self.state_law).astype(np.float64)
         held = {name: getattr(self, name) for name in names}
@@ -158,7 +158,7 @@ class DeviceSolution(Solution):
         return None
 
     def interval(self, *_: Any, **__: Any) -> Any:
-        """Needs the data on the host: ``sol.to_host().interval(...)``, or :func:`lingendice.gpu.bootstrap`."""
+        """Needs the data on the host: ``sol.to_host().interval(...)``, or ``lingendice.gpu.bootstrap``."""
         raise ValueError("intervals need the data on the host: sol.to_host().interval(...)")
 
     def to_dict(self) -> dict[str, Any]:

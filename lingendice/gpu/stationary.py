@@ -18,7 +18,17 @@ import numpy as np
 from lingendice.gpu.catalogue import DEPTHS
 from lingendice.gpu.device import Device, for_each, launch, n_blocks
 from lingendice.gpu.equation import (
-    CHECKED, CHECKS, ERROR, RESCALED, RESIDUAL, SCALARS, SCRATCH, SLOTS, SLOWEST, STEPPED, STEPS, WEIGHED,
+    CHECKED,
+    CHECKS,
+    ERROR,
+    RESCALED,
+    RESIDUAL,
+    SCRATCH,
+    SLOTS,
+    SLOWEST,
+    STEPPED,
+    STEPS,
+    WEIGHED,
     Equation,
 )  # fmt: skip
 from lingendice.solvers.iterate import Outcome, Step, Stop
@@ -34,7 +44,7 @@ LAZY = 0.5
 
 def iterate_law(
     equation: Equation, first: Any, poll_every: int | None = None, max_iter: int | None = None
-) -> Generator[Step, "Stop | None", Outcome]:
+) -> Generator[Step, Stop | None, Outcome]:
     """Solve ``x = start + gamma T' x`` from ``first``; at gamma = 1 with total mass one.
 
     Parameters
@@ -191,7 +201,7 @@ class Reach:
         n = self.forward.n_in
         left = self.device.zeros(n, self.forward.value_type)
         left[:] = 1
-        classes = []
+        classes: list[Any] = []
         while True:
             place = self._first(left)
             if place is None:

@@ -1,4 +1,4 @@
-"""Minibatch primal-dual SGD on the device: samples drawn and sorted ahead, coordinates moved without conflict.
+"""Minibatch primal-dual SGD on the device: samples sorted ahead, coordinates moved without conflict.
 
 Samples do not depend on the iterates, so those of many steps are drawn at once and sorted by (step,
 coordinate). A step then computes the gradient of every sample at the old point, and one thread for each
@@ -128,9 +128,10 @@ class _Run:
         launch(
             device, "sample_gradients", (), self.n_parts,
             (np.int64(step * batch), np.int32(batch), np.int64(flow.n_cells), samples.from_, samples.to,
-             samples.discount, np.float64(samples.start_mass), self.tau.value, self.f.value, self.u, self.weight,
-             *self.kind, np.float64(problem.penalty), np.float64(flow.mass_offset), np.float64(problem.ridge),
-             np.float64(problem.ridge_centre), self.on_tau, self.on_f, self.u_parts),
+             samples.discount, np.float64(samples.start_mass), self.tau.value, self.f.value, self.u,
+             self.weight, *self.kind, np.float64(problem.penalty), np.float64(flow.mass_offset),
+             np.float64(problem.ridge), np.float64(problem.ridge_centre), self.on_tau, self.on_f,
+             self.u_parts),
             shared_bytes=SCRATCH,
         )  # fmt: skip
         moves = (

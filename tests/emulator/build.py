@@ -1,4 +1,4 @@
-"""Compile the CUDA sources: by g++ for the emulator, with or without sanitizers, and by nvcc for real cards."""
+"""Compile the CUDA sources: by g++ for the emulator, with or without sanitizers, and by nvcc for cards."""
 
 from __future__ import annotations
 
@@ -52,7 +52,18 @@ def build_emulator(
     flags = ["-std=c++17", "-fPIC", "-shared", "-fno-gnu-unique", "-fvisibility=hidden", "-ffp-contract=off"]
     level = ["-O0"] if quick else []  # the last -O counts
     warnings = ["-Wall", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-function", "-Wno-unused-variable"]
-    command = [GXX, *flags, *warnings, *SANITIZERS[kind], *level, "-I", str(HERE), str(text), "-o", str(library)]
+    command = [
+        GXX,
+        *flags,
+        *warnings,
+        *SANITIZERS[kind],
+        *level,
+        "-I",
+        str(HERE),
+        str(text),
+        "-o",
+        str(library),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-4000:])
@@ -86,7 +97,15 @@ def compile_cubins(folder: Path, module: str, native: str | None = None) -> tupl
     oldest = (native or ARCHITECTURES[0]).replace("sm_", "compute_")
     targets = native or f"[{','.join(ARCHITECTURES)}]"
     flags = ["-fatbin", "-gencode", f"arch={oldest},code={targets}", "-std=c++17", "--Werror", "all-warnings"]
-    command = [NVCC, *flags, "-Xptxas", "-v,--warn-on-spills", "-o", str(text.with_suffix(".fatbin")), str(text)]
+    command = [
+        NVCC,
+        *flags,
+        "-Xptxas",
+        "-v,--warn-on-spills",
+        "-o",
+        str(text.with_suffix(".fatbin")),
+        str(text),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     messages = done.stdout + done.stderr
     if done.returncode:

@@ -1,4 +1,4 @@
-"""Devices that test bodies run over: the emulator where g++ is present, and a real card where there is one."""
+"""Devices that test bodies run over: the emulator where g++ is present, a real card where there is one."""
 
 from __future__ import annotations
 

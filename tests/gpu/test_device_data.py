@@ -6,9 +6,9 @@ import pickle
 
 import numpy as np
 import pytest
-from gpu.test_device_solve import random_counts, random_log
 
 import lingendice as lg
+from gpu.test_device_solve import random_counts, random_log
 from lingendice.gpu import DeviceCounts, DeviceSolution, count_transitions
 from lingendice.gpu.arrays import lies_on_device
 from lingendice.solution import Status
@@ -102,7 +102,13 @@ def test_counting_agrees_with_the_host(device, n_states, columns):
         terminal=up(terminal), **{name: up(value) for name, value in extra.items()},
     ).to_host()  # fmt: skip
     here = lg.Counts.from_transitions(
-        log["state"], log["next_state"], log["action"], n_states=n_states, n_actions=3, terminal=terminal, **extra
+        log["state"],
+        log["next_state"],
+        log["action"],
+        n_states=n_states,
+        n_actions=3,
+        terminal=terminal,
+        **extra,
     )
     for name in ("indptr", "indices", "count"):
         np.testing.assert_array_equal(getattr(there, name), getattr(here, name))

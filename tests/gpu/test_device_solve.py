@@ -15,7 +15,7 @@ from lingendice.solution import Status
 
 
 def assert_same_law(there, here):
-    """Within twice the promise: L1 for gamma < 1, entry by entry at gamma = 1 (an estimate: with a margin)."""
+    """Within twice the promise: L1 for gamma < 1, entry by entry at gamma = 1 (an estimate)."""
     if here.gamma < 1.0:
         assert np.abs(there.stationary - here.stationary).sum() <= 2e-10
     else:

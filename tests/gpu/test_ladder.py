@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pytest
 from emulator import build, drill
-from gpu.conftest import require
 
+from gpu.conftest import require
 from lingendice.gpu.catalogue import KERNELS, MODULES, expressions
 from lingendice.gpu.device import COMPILER_OPTIONS
 from lingendice.gpu.sources import cuda_source, module_source
@@ -41,7 +41,9 @@ def test_sources_have_no_includes_and_no_float_atomics(name):
 
 def test_every_kernel_is_listed_and_every_listed_one_exists():
     for module in MODULES:
-        defined = set(re.findall(r"__global__ void (?:__launch_bounds__\([\d, ]+\)\s*)?(\w+)\(", cuda_source(module)))
+        defined = set(
+            re.findall(r"__global__ void (?:__launch_bounds__\([\d, ]+\)\s*)?(\w+)\(", cuda_source(module))
+        )
         assert defined == {name for name, kernel in KERNELS.items() if kernel.module == module}
 
 
@@ -59,8 +61,7 @@ def cubins(tmp_path_factory):
     require(build.NVCC, "nvcc")
     folder = tmp_path_factory.mktemp("cubins")
     with ThreadPoolExecutor(2) as pool:
-        futures = {module: pool.submit(build.compile_cubins, folder, module) for module in MODULES}
-    return futures
+        return {module: pool.submit(build.compile_cubins, folder, module) for module in MODULES}
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -137,41 +138,81 @@ class Mutant(NamedTuple):
 
 MUTANTS = {
     "barrier of block_sums removed": Mutant(
-        "prelude", "    __syncthreads();  // warp sums are written\n", "", "plain", "saddle", True),
+        "prelude", "    __syncthreads();  // warp sums are written\n", "", "plain", "saddle", True
+    ),
     "second barrier of block_sums removed": Mutant(
-        "prelude", "    __syncthreads();  // scratch may be used again\n", "", "thread", "saddle", True),
-    "half of the shuffles": Mutant("prelude", "offset = 16; offset > 0; offset >>= 1", "offset = 8; offset > 0; offset >>= 1",
-                                   "plain", "saddle"),
+        "prelude", "    __syncthreads();  // scratch may be used again\n", "", "thread", "saddle", True
+    ),
+    "half of the shuffles": Mutant(
+        "prelude",
+        "offset = 16; offset > 0; offset >>= 1",
+        "offset = 8; offset > 0; offset >>= 1",
+        "plain",
+        "saddle",
+    ),
     "mask of one lane": Mutant("prelude", "0xffffffffu", "0x1u", "plain", "resample", True),
-    "row bound off by one": Mutant("operator", "place < n_listed", "place <= n_listed", "address", quick=True),
+    "row bound off by one": Mutant(
+        "operator", "place < n_listed", "place <= n_listed", "address", quick=True
+    ),
     "return before a shuffle": Mutant(
-        "operator", "        const int row = present ? rows[place] : 0;\n",
-        "        if (!present)\n            return;\n        const int row = rows[place];\n", "plain"),
+        "operator",
+        "        const int row = present ? rows[place] : 0;\n",
+        "        if (!present)\n            return;\n        const int row = rows[place];\n",
+        "plain",
+    ),
     "row end off by one": Mutant("operator", "k < indptr[row + 1]", "k <= indptr[row + 1]", "plain"),
-    "stride of one block": Mutant("operator", "base += (long long)gridDim.x * rows_a_block", "base += rows_a_block", "plain"),
+    "stride of one block": Mutant(
+        "operator", "base += (long long)gridDim.x * rows_a_block", "base += rows_a_block", "plain"
+    ),
     "minimum without atomic": Mutant(
-        "operator", "atomicMin(first_bad, (unsigned long long)k)",
-        "*first_bad = (unsigned long long)k < *first_bad ? k : *first_bad", "thread"),
+        "operator",
+        "atomicMin(first_bad, (unsigned long long)k)",
+        "*first_bad = (unsigned long long)k < *first_bad ? k : *first_bad",
+        "thread",
+    ),
     "growth without atomic": Mutant("operator", "atomicAdd(grown, 1)", "*grown += 1", "thread"),
-    "segments counted twice": Mutant("operator", "k += blockDim.x)\n            sum +=", "k += 32)\n            sum +=", "plain"),
-    "barrier of mix_weights removed": Mutant("operator", "    __syncthreads();  // all products are there\n", "", "plain"),
-    "blocks share a partial": Mutant("operator", "first_part + blockIdx.x, n_parts", "first_part, n_parts", "plain"),
-    "bins used before they are empty": Mutant("counting", "    __syncthreads();  // all bins are empty\n", "", "thread"),
-    "bins read before all are counted": Mutant("counting", "    __syncthreads();  // all are counted\n", "", "thread"),
+    "segments counted twice": Mutant(
+        "operator", "k += blockDim.x)\n            sum +=", "k += 32)\n            sum +=", "plain"
+    ),
+    "barrier of mix_weights removed": Mutant(
+        "operator", "    __syncthreads();  // all products are there\n", "", "plain"
+    ),
+    "blocks share a partial": Mutant(
+        "operator", "first_part + blockIdx.x, n_parts", "first_part, n_parts", "plain"
+    ),
+    "bins used before they are empty": Mutant(
+        "counting", "    __syncthreads();  // all bins are empty\n", "", "thread"
+    ),
+    "bins read before all are counted": Mutant(
+        "counting", "    __syncthreads();  // all are counted\n", "", "thread"
+    ),
     "shared count without atomic": Mutant(
-        "counting", "atomicAdd(&mine[keys[i]], 1u)", "mine[keys[i]] += 1u", "thread", quick=True),
-    "global count without atomic": Mutant("counting", "atomicAdd(&bins[keys[i]], 1ull)", "bins[keys[i]] += 1ull", "thread"),
+        "counting", "atomicAdd(&mine[keys[i]], 1u)", "mine[keys[i]] += 1u", "thread", quick=True
+    ),
+    "global count without atomic": Mutant(
+        "counting", "atomicAdd(&bins[keys[i]], 1ull)", "bins[keys[i]] += 1ull", "thread"
+    ),
     "negative keys unchecked": Mutant(
-        "counting", "if (keys[i] >= 0 && keys[i] < n_bins)\n            atomicAdd(&mine", "if (keys[i] < n_bins)\n            atomicAdd(&mine",
-        "address"),
+        "counting",
+        "if (keys[i] >= 0 && keys[i] < n_bins)\n            atomicAdd(&mine",
+        "if (keys[i] < n_bins)\n            atomicAdd(&mine",
+        "address",
+    ),
     "bins not emptied": Mutant("counting", "mine[b] = 0u;", ";", "plain", quick=True),
     "last run without an end": Mutant("counting", "if (i == n - 1)", "if (i == n)", "plain"),
     "every entry moves its coordinate": Mutant(
-        "saddle", " || (e > 0 && keys[order[first + e - 1]] == key)", "", "plain", quick=True),
-    "runs followed past the end": Mutant("saddle", "k < n_entries && keys[order", "keys[order", "address", quick=True),
-    "two sums in one place": Mutant("saddle", "partials[n_parts + blockIdx.x] = changed", "partials[blockIdx.x] = changed", "plain"),
-    "entry bound off by one": Mutant("resample", "if (entry < n_entries)\n", "if (entry <= n_entries)\n", "address"),
-}  # fmt: skip
+        "saddle", " || (e > 0 && keys[order[first + e - 1]] == key)", "", "plain", quick=True
+    ),
+    "runs followed past the end": Mutant(
+        "saddle", "k < n_entries && keys[order", "keys[order", "address", quick=True
+    ),
+    "two sums in one place": Mutant(
+        "saddle", "partials[n_parts + blockIdx.x] = changed", "partials[blockIdx.x] = changed", "plain"
+    ),
+    "entry bound off by one": Mutant(
+        "resample", "if (entry < n_entries)\n", "if (entry <= n_entries)\n", "address"
+    ),
+}
 
 
 def broken(mutant):
@@ -185,7 +226,9 @@ def verdicts(tmp_path_factory, request):
     """Run the mutants that were selected, two at a time."""
     require(build.GXX, "g++")
     folder = tmp_path_factory.mktemp("mutants")
-    chosen = {item.callspec.params["name"] for item in request.session.items if "verdicts" in item.fixturenames}
+    chosen = {
+        item.callspec.params["name"] for item in request.session.items if "verdicts" in item.fixturenames
+    }
 
     def judge(number_and_name):
         number, name = number_and_name
