@@ -216,8 +216,8 @@ def compose_on_device(
     initial = _initial(counts, choices, has_ends)
     policy = _policy(counts, choices, total)
     hubs = _hubs(device, counts, choices, seen, p, ended if has_ends else None, initial)
-    keep = device.where(seen, 1.0 - ended, 0.0)
-    scale = keep / device.where(total > 0.0, total, 1.0)
+    # Ends are counted in the total and have no column: what goes on keeps its share of all transitions.
+    scale = device.where(seen, 1.0 / device.where(seen, total, 1.0), 0.0)
     dtype, n_actions = np.dtype(settings.storage), counts.n_actions or 1
     offset = np.dtype(counts.indptr.dtype)
     sources, rates = composed_rates(device, counts.indptr, counts.count, scale, policy, n_actions, dtype)

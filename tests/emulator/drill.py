@@ -17,7 +17,7 @@ from lingendice.gpu.catalogue import DEPTHS
 from lingendice.gpu.device import for_each, launch
 from lingendice.gpu.equation import CHECKED, HUBS, SCRATCH, SLOTS, STEPPED, Equation
 
-pull.FEW, pull.SOME, pull.MANY = 2, 10, 24  # small matrices then meet every kind of row
+pull.FEW, pull.SOME, pull.MANY = 2, 10, 100  # small matrices then meet every kind of row
 RNG = np.random.default_rng(0)
 
 
@@ -41,7 +41,7 @@ def compressed(n, longest):
 def operator(device):
     """One damped step with hubs, its residual and masses; then a product."""
     n, gamma = 70, 0.8
-    dense, indptr, indices, data = compressed(n, 100)
+    dense, indptr, indices, data = compressed(n, 330)
     matrix = pull.resident_matrix(device, *map(device.upload, (indptr, indices, data)))
     shares, laws, start, x = RNG.random((2, n)), RNG.random((2, n)), RNG.random(n), RNG.random(n)
     up = device.upload
@@ -96,7 +96,7 @@ def extrapolation(device):
 def building(device):
     """Transposition, totals and composition."""
     n = 40
-    dense, indptr, indices, data = compressed(n, 60)
+    dense, indptr, indices, data = compressed(n, 130)
     up = device.upload
     starts, sources, rates = pull.transposed(
         device,
@@ -217,7 +217,8 @@ def saddle(device):
     close(device.download(there), expected)
     close(device.download(total), 0.3 * middle if taken else 0 * middle)
     _field(device)
-    _coordinates(device)
+    _coordinates(device, absent=1)
+    _coordinates(device, absent=0)
 
 
 def _field(device):
@@ -248,11 +249,11 @@ def _field(device):
     close(device.download(mass), p * tau)
 
 
-def _coordinates(device):
-    """Second step of a chunk: many samples meet few coordinates; n_cells itself stands for none."""
+def _coordinates(device, absent):
+    """Second step of a chunk: many samples meet few coordinates; n_cells itself stands for an absent one."""
     n, batch, step = 9, 200, 1
     up = device.upload
-    coordinate = RNG.integers(n + 1, size=2 * batch)
+    coordinate = RNG.integers(n + absent, size=2 * batch)
     keys = np.repeat([0, 1], batch) * (n + 1) + coordinate
     gradient, lengths, value, last = RNG.standard_normal(batch), RNG.random(n), RNG.random(n), RNG.random(n)
     low, high = np.full(n, 0.2), np.full(n, 0.9)
