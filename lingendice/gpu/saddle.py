@@ -119,7 +119,7 @@ class DeviceFlow:
         )
         flat = [device.upload(np.concatenate(part) if n_hubs else np.zeros(1)) for part in (shares, laws)]
         zero = device.zeros(matrix.shape[0], np.float64)
-        return Equation(device, on_device, *flat, n_hubs, zero, gamma, n_in)
+        return Equation(device, on_device, flat[0], flat[1], n_hubs, zero, gamma, n_in)
 
     def field(self, point: Any, field: Any) -> None:
         """field = (dJ/dtau, -dJ/df, -dJ/du) at the point; nothing comes to the host."""

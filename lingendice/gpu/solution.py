@@ -41,7 +41,7 @@ class DeviceSolution(Solution):
         parts, choices = self._parts, self.choices
         assert choices is not None
         device = parts.counts.device
-        moved = {
+        moved: dict[str, Any] = {
             name: device.download(device.adopt(getattr(choices, name)))
             for name in ("policy", "reward", "initial", "restart")
             if getattr(choices, name) is not None
