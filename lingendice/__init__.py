@@ -8,6 +8,7 @@ from lingendice.checks import NotAvailableYet
 from lingendice.counts import Counts
 from lingendice.diagnostics import Check, diagnose
 from lingendice.many import Comparison
+from lingendice.online import OnlineRatio
 from lingendice.operator import EmpiricalOperator
 from lingendice.solution import Interrupted, SeveralLaws, Solution, Status
 from lingendice.solve import LeakWarning, solve
@@ -25,6 +26,7 @@ __all__ = [
     "Interval",
     "LeakWarning",
     "NotAvailableYet",
+    "OnlineRatio",
     "SeveralLaws",
     "Solution",
     "Status",

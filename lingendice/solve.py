@@ -307,23 +307,15 @@ def _run(
         if there is not None:
             outcome.converged = outcome.converged and error <= controls.tol
     solution = Solution(
-        status=_status(outcome, laws.single is None),
+        **outcome_fields(outcome, laws.single is None, controls),
         gamma=operator.gamma,
-        method=outcome.method,
-        reason=outcome.reason,
         state_law=laws.single,
         state_laws=laws.every,
         residual=residual,
         error=error,
         error_kind=kind,
-        condition=outcome.condition,
-        n_iter=outcome.n_iter,
-        seconds=controls.elapsed(),
-        tol=controls.tol,
         source=operator,
         reward_range=reward_range,
-        history=outcome.history,
-        threads=controls.threads,
     )
     _mind_the_leak(solution)
     return solution
@@ -387,6 +379,21 @@ def _ridge_strength(ridge: float | str | None, exact: bool) -> float | None:
         require_choice("ridge", ridge, ("auto",))
         return None
     return require_number("ridge", ridge)
+
+
+def outcome_fields(outcome: Outcome, several: bool, controls: Controls) -> dict[str, Any]:
+    """What a solution says of how it was found."""
+    return {
+        "status": _status(outcome, several),
+        "method": outcome.method,
+        "reason": outcome.reason,
+        "condition": outcome.condition,
+        "n_iter": outcome.n_iter,
+        "seconds": controls.elapsed(),
+        "tol": controls.tol,
+        "history": outcome.history,
+        "threads": controls.threads,
+    }
 
 
 def _status(outcome: Outcome, several: bool) -> Status:

@@ -13,7 +13,7 @@ from lingendice.gpu.saddle import DeviceFlow
 from lingendice.problem import RatioProblem
 from lingendice.solvers.extragradient import FIRST_CHECK, SAFETY, WORTH_RESTARTING, _Geometry, _order
 from lingendice.solvers.iterate import Step
-from lingendice.solvers.saddle import SaddleOutcome, SaddleSolver, certified
+from lingendice.solvers.saddle import Checkpoints, SaddleSolver, certified
 
 # Places in the array of the pace: see cuda/saddle.cu.
 LENGTH, ACCEPTED, USED, TOTAL_LENGTH, ATTEMPTS, TAKEN, BROKEN, PACE = range(8)
@@ -81,8 +81,7 @@ def device_extragradient(device: Device, problem: RatioProblem, tol: float) -> S
     iteration = _Iteration(device, problem)
     repeat = device.record(iteration)
     n = iteration.n
-    best: SaddleOutcome | None = None
-    trace: list[tuple[int, float]] = []
+    checkpoints = Checkpoints()
     n_iter, since, check, restart_gap = 0, 0, FIRST_CHECK, math.inf
     while True:
         for _ in range(check - since):
@@ -98,10 +97,8 @@ def device_extragradient(device: Device, problem: RatioProblem, tol: float) -> S
             for point in (points if pace[TOTAL_LENGTH] > 0 else points[:1])
         ]
         found = min(candidates, key=lambda outcome: _order(outcome.gap.value))
-        trace.append((n_iter, found.gap.value))
-        if best is None or _order(found.gap.value) < _order(best.gap.value):
-            best = found
-        if best.gap.value <= tol or broken:
+        checkpoints.note(found)
+        if checkpoints.gap <= tol or broken:
             break
         if found.gap.value <= WORTH_RESTARTING * restart_gap or since >= 64 * FIRST_CHECK:
             restart_gap = found.gap.value
@@ -109,9 +106,6 @@ def device_extragradient(device: Device, problem: RatioProblem, tol: float) -> S
             since, check = 0, FIRST_CHECK
         else:
             check = since + max(FIRST_CHECK, since // 2)
-        if (yield Step(n_iter, best.gap.value)) is not None:
+        if (yield Step(n_iter, checkpoints.gap)) is not None:
             break
-    assert best is not None
-    best.n_iter, best.trace = n_iter, tuple(trace)
-    best.history = tuple(gap for _, gap in trace)
-    return best
+    return checkpoints.finish(n_iter)

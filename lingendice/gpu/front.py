@@ -16,7 +16,7 @@ from lingendice.gpu.device import Device, current_device
 from lingendice.gpu.laws import solve_chain
 from lingendice.gpu.pull import row_totals
 from lingendice.gpu.solution import DeviceSolution
-from lingendice.solution import Status, error_bound
+from lingendice.solution import error_bound
 from lingendice.solvers.iterate import Controls
 
 OPTIONS = ("chunk_rows", "storage", "poll_every")
@@ -55,6 +55,8 @@ def solve_resident(
         raise ValueError(
             f"method={method!r} takes counts from the host: pass data.to_host(), or method='auto'"
         )
+    from lingendice.solve import outcome_fields
+
     device = current_device()
     settings = Settings.read(options)
     counts = data if isinstance(data, DeviceCounts) else read_matrix(device, data)
@@ -66,34 +68,20 @@ def solve_resident(
     if choices.gamma < 1.0 and settings.storage == "float64":
         error, kind = error_bound(residual, choices.gamma), "bound"
     solution = DeviceSolution(
-        status=status_of(outcome, found.single is None),
+        **outcome_fields(outcome, found.single is None, controls),
         gamma=choices.gamma,
-        method=outcome.method,
-        reason=outcome.reason,
         state_law=found.single,
         state_laws=found.every,
         residual=residual,
         error=error,
         error_kind=kind,
-        condition=outcome.condition,
-        n_iter=outcome.n_iter,
-        seconds=controls.elapsed(),
-        tol=controls.tol,
         source=_no_operator,
         reward_range=reward_range,
-        history=outcome.history,
         problem=problem,
         choices=choices,
     )
     _mind_the_leak(solution)
     return solution
-
-
-def status_of(outcome: Any, several: bool) -> Status:
-    """The status that the host path gives to the same outcome."""
-    from lingendice.solve import _status
-
-    return _status(outcome, several)
 
 
 def _no_operator() -> Any:

@@ -6,12 +6,12 @@ import json
 import platform
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import lingendice
 from lingendice.counts import Counts
 from lingendice.gpu.counting import count_transitions
 from lingendice.gpu.device import Device, DeviceUnavailable, current_device, load_everything
@@ -22,7 +22,7 @@ from lingendice.solve import solve
 def selftest(output: str, n_states: int) -> int:
     """Run all checks, write the record, say what happened; 0 if all agreed, 2 without a device."""
     record: dict[str, Any] = {
-        "lingendice": lingendice.__version__,
+        "lingendice": version("lingendice"),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "device": None,

@@ -18,7 +18,7 @@ from lingendice.gpu.equation import SCRATCH
 from lingendice.problem import RatioProblem
 from lingendice.sampler import build_sampler
 from lingendice.solvers.iterate import Step
-from lingendice.solvers.saddle import SaddleOutcome, SaddleSolver, certified
+from lingendice.solvers.saddle import Checkpoints, SaddleSolver, certified
 from lingendice.solvers.sgd import step_sizes
 
 STEPS_AT_ONCE = 32
@@ -170,8 +170,7 @@ def device_sgd(
     batch, average = int(options["batch"]), bool(options["average"])
     run = _Run(device, problem, batch, float(options["step_scale"]))
     counter = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
-    best: SaddleOutcome | None = None
-    trace: list[tuple[int, float]] = []
+    checkpoints = Checkpoints()
     n_iter, n_steps, stopped = 0, int(options["first_epoch"]), False
     while not stopped:
         if max_iter is not None and max_iter - n_iter < 3 * n_steps:
@@ -186,21 +185,15 @@ def device_sgd(
             n_iter += size
             # A total of the values costs one number, and shows any that is not finite.
             total = float(device.download(run.tau.value.sum())) + float(device.download(run.f.value.sum()))
-            known = math.inf if best is None else best.gap.value
-            stopped = (yield Step(n_iter, known if math.isfinite(total) else math.nan)) is not None
+            error = checkpoints.gap if math.isfinite(total) else math.nan
+            stopped = (yield Step(n_iter, error)) is not None
         u = device.download(run.u)
         if average:
             point = run.tau.average(done), run.f.average(done), float(u[1]) / done
         else:
             point = device.download(run.tau.value), device.download(run.f.value), float(u[0])
-        found = certified(problem, *point, tol, "sgd", n_iter)
-        trace.append((n_iter, found.gap.value))
-        if best is None or found.gap.value < best.gap.value:
-            best = found
-        if best.gap.value <= tol:
+        checkpoints.note(certified(problem, *point, tol, "sgd", n_iter))
+        if checkpoints.gap <= tol:
             break
         n_steps *= 2
-    assert best is not None
-    best.n_iter, best.trace = n_iter, tuple(trace)
-    best.history = tuple(gap for _, gap in trace)
-    return best
+    return checkpoints.finish(n_iter)
