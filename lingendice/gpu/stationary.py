@@ -36,8 +36,8 @@ from lingendice.solvers.iterate import Outcome, Step, Stop
 DEPTH = DEPTHS[0]
 POLL_SECONDS = 0.1
 CYCLES_AT_MOST = 20_000
-STALLED = 25
-"""Cycles without a new least error after which rounding or slow mixing has the last word."""
+STALLED, AT_ROUNDING = 200, 25
+"""Cycles without a new least error after which slow mixing, or rounding, has the last word."""
 LAZY = 0.5
 """Damping at gamma = 1: periodic chains have eigenvalues -1, which it turns into 0."""
 
@@ -91,7 +91,8 @@ def iterate_law(
         checks = int(scalars[CHECKS])
         since = 0 if error < 0.99 * best else since + checks - read
         best, read = min(best, error), checks
-        if done or since > STALLED or checks >= CYCLES_AT_MOST:
+        patience = AT_ROUNDING if scalars[RESIDUAL] < 1e3 * equation.rounding else STALLED
+        if done or since > patience or checks >= CYCLES_AT_MOST:
             break
         stop = yield Step(int(scalars[STEPS]), error)
         if stop is not None:
