@@ -114,10 +114,18 @@ def sanitized(folder, kind, sources=None, modules=MODULES, name=None):
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("kind", ["address", "thread"])
-def test_sanitizers_have_nothing_to_say(tmp_path, kind):
+@pytest.fixture(scope="module")
+def clean_runs(tmp_path_factory):
+    """The drills under both sanitizers, side by side."""
     require(build.GXX, "g++")
-    code, output = sanitized(tmp_path, kind)
+    folder = tmp_path_factory.mktemp("sanitized")
+    with ThreadPoolExecutor(2) as pool:
+        return {kind: pool.submit(sanitized, folder, kind) for kind in ("address", "thread")}
+
+
+@pytest.mark.parametrize("kind", ["address", "thread"])
+def test_sanitizers_have_nothing_to_say(clean_runs, kind):
+    code, output = clean_runs[kind].result()
     assert code == 0, output[-3000:]
     assert output.count(" ok") == sum(map(len, drill.EXERCISES.values()))
 
