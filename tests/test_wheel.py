@@ -46,8 +46,8 @@ def test_the_wheel_solves_in_an_empty_environment(wheel, tmp_path):
     installed = subprocess.run(pip, capture_output=True, text=True, check=False)
     assert installed.returncode == 0, installed.stderr
     code = (
-        "import lingendice as lg; from lingendice.gpu.sources import cuda_source\n"
-        "assert 'apply_transpose' in cuda_source('apply_transpose')\n"
+        "import lingendice as lg; from lingendice.gpu.sources import module_source\n"
+        "assert 'pull_rows' in module_source('operator')\n"
         "law = lg.solve([[2, 2], [1, 0]], gamma=1).stationary\n"
         "assert abs(law[0] - 2 / 3) < 1e-14, law\n"
         "print(lg.__file__)"
