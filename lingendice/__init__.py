@@ -9,6 +9,8 @@ from lingendice.counts import Counts
 from lingendice.diagnostics import Check, diagnose
 from lingendice.many import Comparison
 from lingendice.operator import EmpiricalOperator
+from lingendice.report import report
+from lingendice.ridge_path import RidgePath, ridge_path
 from lingendice.solution import Interrupted, SeveralLaws, Solution, Status
 from lingendice.solve import LeakWarning, solve
 from lingendice.uncertainty import Interval
@@ -25,11 +27,14 @@ __all__ = [
     "Interval",
     "LeakWarning",
     "NotAvailableYet",
+    "RidgePath",
     "SeveralLaws",
     "Solution",
     "Status",
     "__version__",
     "audit",
     "diagnose",
+    "report",
+    "ridge_path",
     "solve",
 ]

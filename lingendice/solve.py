@@ -307,6 +307,7 @@ def _run_ridge(
         tol=controls.tol,
         source=operator,
         reward_range=reward_range,
+        history=outcome.history,
         threads=controls.threads,
         ridge=fit.system.ridge,
         cell_ridge_law=cell_law,
@@ -368,8 +369,7 @@ def _cell_name(operator: EmpiricalOperator, cell: int) -> str:
     if counts.n_actions is None:
         return f"state {counts.label_of(cell)!r}"
     state, action = divmod(cell, counts.n_actions)
-    label = action if counts.action_labels is None else counts.action_labels[action]
-    return f"action {label!r} in state {counts.label_of(state)!r}"
+    return f"action {counts.label_of_action(action)!r} in state {counts.label_of(state)!r}"
 
 
 def _positive(name: str, value: Any) -> float:
