@@ -95,7 +95,7 @@ def solve(
         ``restart``, ``"absorb"`` (gamma < 1; gives ``value_bounds``), or ``"error"``.
     restart
         That law over states; default ``initial`` (gamma < 1) or the data law (gamma = 1). PageRank's
-        dangling vector.
+        dangling vector. Where it is given, a large leak brings no :class:`LeakWarning`.
     unseen
         Mass of target actions never logged in a state: ``"leak"``, ``"renormalise"`` to logged actions,
         or ``"mean"`` of the state's logged transitions. Default: leak for state-action ratios,
@@ -355,7 +355,9 @@ def _mind_the_leak(solution: Solution) -> None:
             f"({mass.sum():.2%} of the stationary mass lies in such cells); "
             'add data there, or choose leak="restart" or leak="absorb"'
         )
-    if operator.leak_policy == "restart" and solution.leak > LEAK_WARNING and operator.counts.has_sample_size:
+    # Who names the restart law has decided what happens there: PageRank's dangling nodes are no surprise.
+    decided = operator.leak_policy != "restart" or operator.choices.restart is not None
+    if not decided and solution.leak > LEAK_WARNING and operator.counts.has_sample_size:
         warnings.warn(
             f"{solution.leak:.1%} of the stationary mass lies where there is no data, first of all "
             f"{_cell_name(operator, int(mass.argmax()))}; the value leaves it out. See lingendice.audit",
