@@ -21,14 +21,14 @@ OPTIONAL = {
     "gpu.md": "GPU",
 }
 README_ROWS = {
-    "PageRank 0.85, 1,000,000 nodes, 9,404,008 edges, 2 threads": "PageRank, 1M nodes, 9.4M edges, two threads",
+    "PageRank 0.85, 1,000,000 nodes, 9,404,008 edges, 2 threads": "PageRank, 1M nodes, 9.4M edges",
     "stationary law, grid 40k": "slow-mixing grid, 40,000 states",
     "stationary law, nearly decomposable 20k, coupling 1e-03": "nearly decomposable, 20,000 states",
     "stationary law, nearly decomposable 20k, coupling 1e-09": "the same, coupling 1e-9",
     "stationary law, scale-free 20k": "scale-free, 20,000 states",
     "solve, dense 500 states": "dense, 500 states",
-    "count 20M transitions, 12,000 cells x 2,000 states, uniform, int64 ids": "counting 20M transitions, 12,000 cells",
-    "count 20M transitions, 1M states, int64 ids": "counting 20M transitions, 1M states",
+    "count 20M transitions, 1M states, int32 ids": "counting 20M transitions, 1M states",
+    "count 20M transitions, 12,000 cells x 2,000 states, three successors, int32 ids": "the same, 12,000 cells",
     "solve, 10-state array": "one call on a 10-state array",
     "first solve, cold cache: logged MDP": "first call ever (compiles)",
 }
