@@ -28,7 +28,7 @@ README_ROWS = {
     "stationary law, scale-free 20k": "scale-free, 20,000 states",
     "solve, dense 500 states": "dense, 500 states",
     "count 20M transitions, 1M states, int32 ids": "counting 20M transitions, 1M states",
-    "count 20M transitions, 12,000 cells x 2,000 states, three successors, int32 ids": "the same, 12,000 cells",
+    "count 20M transitions, 12,000 cells x 2,000 states, three successors, int32 ids": "the same, 12k cells",
     "solve, 10-state array": "one call on a 10-state array",
     "first solve, cold cache: logged MDP": "first call ever (compiles)",
 }

@@ -113,7 +113,7 @@ def _counting(n: int = 2_000_000, cells: int = 12_000, states: int = 2_000) -> t
         counted = coo_array((np.ones(n), (state * (cells // states) + action, after)), shape=(cells, states))
         return counted.tocsr().sum(axis=1)
 
-    sizes = {"n_states": states, "n_actions": cells // states}
+    sizes: dict[str, Any] = {"n_states": states, "n_actions": cells // states}
     return lambda: lg.Counts.from_transitions(state, after, action=action, **sizes).cell_count, plain
 
 

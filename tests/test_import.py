@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
+from types import ModuleType
 
 import lingendice as lg
 
@@ -22,3 +24,19 @@ def test_public_names_exist_and_are_documented():
         assert getattr(lg, name) is not None
         if name != "__version__":
             assert getattr(lg, name).__doc__
+
+
+def test_the_version_is_said_once():
+    project = (Path(__file__).resolve().parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'version = "{lg.__version__}"' in project
+
+
+def test_names_are_sorted_and_complete():
+    """What a user imports is what is frozen: nothing public is left out of __all__ by accident."""
+    assert sorted(lg.__all__) == lg.__all__
+    held = {
+        name
+        for name, value in vars(lg).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert held == set(lg.__all__) - {"__version__"}
