@@ -8,6 +8,7 @@ from lingendice.checks import NotAvailableYet
 from lingendice.counts import Counts
 from lingendice.diagnostics import Check, diagnose
 from lingendice.many import Comparison
+from lingendice.online import OnlineRatio
 from lingendice.operator import EmpiricalOperator
 from lingendice.report import report
 from lingendice.ridge_path import RidgePath, ridge_path
@@ -27,6 +28,7 @@ __all__ = [
     "Interval",
     "LeakWarning",
     "NotAvailableYet",
+    "OnlineRatio",
     "RidgePath",
     "SeveralLaws",
     "Solution",

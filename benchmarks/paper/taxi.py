@@ -5,13 +5,15 @@
 The full grid has 144 settings; ``--quick`` walks each axis alone, from 100 x 200 steps and alpha 0.
 Behaviour = alpha target + (1 - alpha) base. Policies are trained here unless DIR holds ``pi19.npy`` (target)
 and ``pi18.npy`` (base). ``--minutes`` starts no further setting after that time; the result says how many
-of the grid were done. Writes ``taxi.json``, ``.md``, ``.png`` and ``.svg`` (``taxi_quick`` with ``--quick``).
+of the grid were done, and the next run with the same seeds and policies goes on from there. Writes
+``taxi.json``, ``.md``, ``.png`` and ``.svg`` (``taxi_quick`` with ``--quick``).
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
 import time
 import warnings
@@ -21,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from figures import draw_bound, draw_line, finish, new_figure
-from reporting import errors, table, write
+from reporting import RESULTS, errors, table, write
 from scipy.sparse.linalg import MatrixRankWarning
 from taxi_default import efficiency_bound
 
@@ -146,12 +148,23 @@ def summary(values: np.ndarray, truth: float) -> dict[str, float | int]:
     }
 
 
-def run(chosen: list[Setting], given: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
+def resume(name: str, mark: dict[str, Any]) -> list[dict[str, Any]]:
+    """Settings that an earlier run with the same seeds and policies has done."""
+    path = RESULTS / f"{name}.json"
+    held = json.loads(path.read_text()) if path.exists() else {}
+    return held["settings"] if all(held.get(key) == value for key, value in mark.items()) else []
+
+
+def run(chosen: list[Setting], given: argparse.Namespace, name: str) -> None:
     target, base, source = read_policies(given.policies)
-    done, started = [], time.perf_counter()
+    mark = {"policies": source, "first_seed": given.first, "seeds": given.seeds}
+    done, started = resume(name, mark), time.perf_counter()
+    held = {(row["steps"], row["trajectories"], row["gamma"], row["alpha"]) for row in done}
     for setting in chosen:
         if given.minutes is not None and time.perf_counter() - started > 60 * given.minutes:
             break
+        if setting in held:
+            continue
         begun = time.perf_counter()
         steps, trajectories, gamma, alpha = setting
         behaviour = taxi.mix_policies(target, base, alpha)
@@ -163,10 +176,10 @@ def run(chosen: list[Setting], given: argparse.Namespace) -> tuple[list[dict[str
             {"steps": steps, "trajectories": trajectories, "gamma": gamma, "alpha": alpha, "truth": truth,
              "ln_efficiency_bound": bound, "methods": found, "seconds": time.perf_counter() - begun}
         )  # fmt: skip
-        print(
-            setting, {name: round(one.get("ln_mse", math.nan), 2) for name, one in found.items()}, flush=True
-        )
-    return done, source
+        print(setting, {who: round(one.get("ln_mse", math.nan), 2) for who, one in found.items()}, flush=True)
+        report(name, mark, done, len(chosen))
+    report(name, mark, done, len(chosen))
+    draw(done, name)
 
 
 def draw(done: list[dict[str, Any]], name: str) -> None:
@@ -210,6 +223,31 @@ def cell(found: dict[str, Any], method: str) -> str:
     return f"{one['ln_mse']:.2f}; {one['mean_ln_se']:.1f} ± {one['sd_ln_se']:.1f}{note}"
 
 
+def report(name: str, mark: dict[str, Any], done: list[dict[str, Any]], planned: int) -> None:
+    """Write what has been done so far, so that an interrupted run loses one setting at most."""
+    mode = "quick" if name.endswith("quick") else "full"
+    rows = [
+        [f"{row['trajectories']} x {row['steps']}", f"{row['gamma']:g}", f"{row['alpha']:g}"]
+        + [cell(row["methods"], method) for method in METHODS]
+        + [f"{row['ln_efficiency_bound']:.2f}"]
+        for row in done
+    ]
+    text = (
+        f"# Taxi across settings ({mode} run)\n\n"
+        f"{len(done)} of the {planned} settings of the {mode} run, {mark['seeds']} seeds each from "
+        f"{mark['first_seed']}; policies: {mark['policies']}; behaviour = alpha target + "
+        "(1 - alpha) base, unknown to every method but those that say so. In each cell: natural log of "
+        "the mean squared error over the seeds; then mean ± standard deviation over seeds of the natural "
+        "log of one seed's squared error. DualDICE exists for gamma < 1 only; GradientDICE is run on "
+        f"logs of up to {GRADIENT_DICE_STEPS:,} steps (its factorisation grows too fast). The last "
+        "column is ln of the least asymptotic variance of any regular estimator.\n\n"
+        "Where every cell reached was also seen leaving, plug-in, DualDICE and GradientDICE have one common "
+        "optimum: their columns differ only by what each does with mass that leaves the data.\n\n"
+    )
+    result = {"mode": mode, **mark, "settings_done": len(done), "settings_of_mode": planned, "settings": done}
+    write(name, result, text + table(["log", "gamma", "alpha", *METHODS, "bound"], rows))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -222,35 +260,7 @@ def main() -> None:
     given = parser.parse_args()
     for category in (lg.LeakWarning, MatrixRankWarning, RuntimeWarning):
         warnings.simplefilter("ignore", category)
-    chosen = settings(given.quick)
-    done, source = run(chosen, given)
-    mode = "quick" if given.quick else "full"
-    name = "taxi_quick" if given.quick else "taxi"
-    draw(done, name)
-    rows = [
-        [f"{row['trajectories']} x {row['steps']}", f"{row['gamma']:g}", f"{row['alpha']:g}"]
-        + [cell(row["methods"], method) for method in METHODS]
-        + [f"{row['ln_efficiency_bound']:.2f}"]
-        for row in done
-    ]
-    text = (
-        f"# Taxi across settings ({mode} run)\n\n"
-        f"{len(done)} of the {len(chosen)} settings of the {mode} run, "
-        f"{given.seeds} seeds each from {given.first}; policies: {source}; behaviour = alpha target + "
-        "(1 - alpha) base, unknown to every method but those that say so. In each cell: natural log of "
-        "the mean squared error over the seeds; then mean ± standard deviation over seeds of the natural "
-        "log of one seed's squared error. DualDICE exists for gamma < 1 only; GradientDICE is run on "
-        f"logs of up to {GRADIENT_DICE_STEPS:,} steps (its factorisation grows too fast). The last "
-        "column is ln of the least asymptotic variance of any regular estimator.\n\n"
-        "Where every cell reached was also seen leaving, plug-in, DualDICE and GradientDICE have one common "
-        "optimum: their columns differ only by what each does with mass that leaves the data.\n\n"
-    )
-    write(
-        name,
-        {"mode": mode, "policies": source, "first_seed": given.first, "seeds": given.seeds,
-         "settings_done": len(done), "settings_of_mode": len(chosen), "settings": done},
-        text + table(["log", "gamma", "alpha", *METHODS, "bound"], rows),
-    )  # fmt: skip
+    run(settings(given.quick), given, "taxi_quick" if given.quick else "taxi")
 
 
 if __name__ == "__main__":

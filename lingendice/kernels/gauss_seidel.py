@@ -6,6 +6,10 @@ eliminated beforehand: they live in F and g. Symbols: ``g`` inflow from outside 
 ``f`` the diagonal of F, ``c`` share that each source sends along an edge of weight one.
 
 The inner loops are written out where they are used: a call a row doubles the time of a pass.
+
+The kernels on chunks take rows sorted by length, in chunks of equally long rows whose entries are
+interleaved (the first entry of every row of the chunk, then the second, ...). Their inner loop runs along
+the chunk rather than along a row, which is short as a rule and ends in a mispredicted branch.
 """
 
 from __future__ import annotations
@@ -43,6 +47,76 @@ def sweep(row_begin, row_end, sources, weights, f, g, scale, c, loss, x, y, firs
         x[row] = new
         y[row] = c[row] * new
     return change, largest, lost, mass
+
+
+@fused_kernel
+def draw_chunk(indptr, sources, weights, y, begin_row, end_row, drawn):
+    """``drawn = A y`` for the rows of one chunk."""
+    rows = end_row - begin_row
+    place = indptr[begin_row]
+    end = indptr[end_row]
+    weighted = weights.size > 0
+    if rows == 1:
+        total = 0.0
+        if weighted:
+            for entry in range(place, end):
+                total += weights[entry] * y[sources[entry]]
+        else:
+            for entry in range(place, end):
+                total += y[sources[entry]]
+        drawn[0] = total
+        return
+    for row in range(rows):
+        drawn[row] = 0.0
+    while place < end:
+        if weighted:
+            for row in range(rows):
+                drawn[row] += weights[place + row] * y[sources[place + row]]
+        else:
+            for row in range(rows):
+                drawn[row] += y[sources[place + row]]
+        place += rows
+
+
+@fused_kernel
+def sweep_chunks(
+    indptr, chunks, sources, weights, f, g, scale, c, loss, x, y, longest_chunk, first, last
+):  # fmt: skip
+    """``sweep`` over a range of chunks; rows of one chunk do not see each other's change."""
+    change = 0.0
+    largest = 0.0
+    lost = 0.0
+    mass = 0.0
+    drawn = np.empty(longest_chunk)
+    for chunk in range(first, last):
+        begin_row = chunks[chunk]
+        end_row = chunks[chunk + 1]
+        draw_chunk(indptr, sources, weights, y, begin_row, end_row, drawn)
+        for row in range(begin_row, end_row):
+            new = scale * g[row] + f[row] * drawn[row - begin_row]
+            step = abs(new - x[row])
+            change += step
+            largest = max(largest, step)
+            lost += loss[row] * new
+            mass += abs(new)
+            x[row] = new
+            y[row] = c[row] * new
+    return change, largest, lost, mass
+
+
+@fused_kernel
+def residual_chunks(indptr, chunks, sources, weights, base, loops, x, y, longest_chunk, first, last):
+    """L1 norm of ``base + A y + loops y - x`` over a range of chunks."""
+    size = 0.0
+    drawn = np.empty(longest_chunk)
+    for chunk in range(first, last):
+        begin_row = chunks[chunk]
+        end_row = chunks[chunk + 1]
+        draw_chunk(indptr, sources, weights, y, begin_row, end_row, drawn)
+        for row in range(begin_row, end_row):
+            image = base[row] + drawn[row - begin_row] + loops[row] * y[row]
+            size += abs(image - x[row])
+    return size
 
 
 @fused_kernel

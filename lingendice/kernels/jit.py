@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from numba import njit
+from numba import cfunc, njit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,3 +24,8 @@ def fused_kernel(function: F) -> F:
     """Compile a kernel whose sums may be reordered and fused: for throughput loops."""
     flags = {"reassoc", "contract", "nsz", "arcp"}
     return njit(cache=True, nogil=True, error_model="numpy", fastmath=flags)(function)  # type: ignore[no-any-return]
+
+
+def c_callable(signature: Any) -> Callable[[F], Any]:
+    """Compile a function that C can call by its address."""
+    return cfunc(signature, nopython=True, cache=True, error_model="numpy")  # type: ignore[no-any-return]

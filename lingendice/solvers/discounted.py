@@ -28,7 +28,7 @@ from lingendice.solvers.pull_system import (
     row_system,
     transposed_system,
 )
-from lingendice.solvers.relaxation import PATIENCE, Blocks, Relaxation, component_order
+from lingendice.solvers.relaxation import PATIENCE, SINGLE_PRECISION, Blocks, Relaxation, component_order
 
 MAX_LAWS = 3
 _TIGHTENINGS = 6
@@ -253,14 +253,14 @@ class _LawSolver:
             if not same:
                 self.laws.append(law)
             self.which.append(same[0] if same else len(self.laws) - 1)
-        self.by_degree = lacks_locality(arrays.indptr, arrays.indices)
+        by_degree = lacks_locality(arrays.indptr, arrays.indices)
         self.blocks: Blocks | None = None
         self.may_split = True
         system = transposed_system(
             arrays.indptr, arrays.indices, arrays.data,
-            by_degree=self.by_degree, threads=threads, should_stop=should_stop,
+            by_degree=by_degree, threads=threads, should_stop=should_stop,
         )  # fmt: skip
-        self._adopt(system)
+        self._adopt(system.interleaved() if by_degree else system)
         self.parts = [inflow.copy() for inflow in self.inflows]
 
     def _adopt(self, system: PullSystem) -> None:
@@ -320,7 +320,7 @@ class _LawSolver:
             for k, mass in zip(self.which, leak.T @ law, strict=True):
                 base += gamma * mass * self.inflows[k]
         patient = replace(system, should_stop=never)
-        residual = patient.residual(law, self.c * law, base, np.ones(system.size), np.empty_like(law))[0]
+        residual = patient.imbalance(law, self.c * law, base)
         return system.unsorted(law), residual
 
     def _solve(self, part: int, goal: float) -> None:
@@ -338,8 +338,11 @@ class _LawSolver:
         system = self.system
         x = self.parts[part]
         g = self.f * self.inflows[part]
+        y = self.c * x
+        if system.chunks is not None and goal < SINGLE_PRECISION and not self.history:
+            y = y.astype(np.float32)
         relaxation = Relaxation(
-            system, system.indptr[:-1], system.indptr[1:], self.f, g, self.c, self.loss, x, self.c * x,
+            system, system.indptr[:-1], system.indptr[1:], self.f, g, self.c, self.loss, x, y,
             0, system.size, 1.0,
         )  # fmt: skip
         try:
@@ -349,6 +352,8 @@ class _LawSolver:
                 self.history.append(relaxation.estimate / relaxation.mass)
                 if self.on_step is not None:
                     self.on_step(int(self.sweeps), self.history[-1] / (1.0 - self.gamma))
+                if self.history[-1] < SINGLE_PRECISION:
+                    relaxation.refine()
                 left = relaxation.passes_left(goal * relaxation.mass)
                 if left == 0.0 or (left > PATIENCE and self.may_split):
                     break

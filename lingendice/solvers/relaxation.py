@@ -12,7 +12,7 @@ from lingendice.kernels import gauss_seidel, sparse
 from lingendice.kernels.graph import strong_components
 from lingendice.solvers.extrapolation import Extrapolation
 from lingendice.solvers.iterate import Stopped
-from lingendice.solvers.pull_system import CALL_WORK, FloatArray, IntArray, PullSystem, row_ranges
+from lingendice.solvers.pull_system import CALL_WORK, CHUNK_ROWS, FloatArray, IntArray, PullSystem, row_ranges
 
 # A component with more entries than this is swept by several threads, smaller ones inside one kernel.
 BIG_BLOCK = 300_000
@@ -20,6 +20,8 @@ BIG_BLOCK = 300_000
 PATIENCE = 30
 # A component with more than this share of the nodes leaves too little to gain from sorting.
 NEARLY_ALL = 0.8
+# Relative residual from which on rounding y to single precision would show.
+SINGLE_PRECISION = 1e-7
 
 
 @dataclass
@@ -39,7 +41,7 @@ class Relaxation:
     c: FloatArray
     loss: FloatArray
     x: FloatArray
-    y: FloatArray
+    y: NDArray[np.floating]  # c x; in single precision at first, where that halves what is read at random
     first: int
     last: int
     supply: float
@@ -52,15 +54,26 @@ class Relaxation:
     extrapolation: Extrapolation | None = None
 
     def __post_init__(self) -> None:
-        self.ranges = row_ranges(self.system.indptr, self.first, self.last)
+        system = self.system
+        if system.chunks is None:
+            self.ranges = row_ranges(system.indptr, self.first, self.last)
+        else:
+            assert (self.first, self.last) == (0, system.size), "chunks are swept as a whole"
+            self.ranges = system.chunk_ranges()
 
     def step(self) -> None:
         """One pass; sets ``estimate``, ``mass`` and ``scale``."""
+        system = self.system
 
         def task(first: int, last: int) -> tuple[float, float, float, float]:
-            return gauss_seidel.sweep(
-                self.row_begin, self.row_end, self.system.sources, self.system.weights, self.f, self.inflow,
-                self.scale, self.c, self.loss, self.x, self.y, first, last,
+            if system.chunks is None:
+                return gauss_seidel.sweep(
+                    self.row_begin, self.row_end, system.sources, system.weights, self.f, self.inflow,
+                    self.scale, self.c, self.loss, self.x, self.y, first, last,
+                )  # fmt: skip
+            return gauss_seidel.sweep_chunks(
+                system.indptr, system.chunks, system.sources, system.weights, self.f, self.inflow,
+                self.scale, self.c, self.loss, self.x, self.y, CHUNK_ROWS, first, last,
             )  # fmt: skip
 
         changes, largest, losts, masses = zip(*self.system.run(self.ranges, task), strict=True)
@@ -77,6 +90,11 @@ class Relaxation:
         self.mass = mass / self.scale
         self.history.append(self.estimate)
 
+    def refine(self) -> None:
+        """Draw from y in double precision from now on."""
+        if self.y.dtype != np.float64:
+            self.y = self.c * self.x
+
     def finish(self) -> None:
         """Divide the scale out."""
         self.x[self.first : self.last] /= self.scale
@@ -85,6 +103,7 @@ class Relaxation:
 
     def accelerate(self) -> None:
         """Extrapolate from the passes so far; called after every step once convergence proves slow."""
+        self.refine()
         self.finish()
         rows = slice(self.first, self.last)
         if self.extrapolation is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -63,11 +64,15 @@ def dense_law(operator: np.ndarray, initial: np.ndarray, gamma: float) -> np.nda
     weighted=st.booleans(),
     density=st.sampled_from([0.05, 0.15, 0.6]),
     gamma=st.sampled_from([0.0, 1e-6, 0.5, 0.85, 0.99, 0.9999]),
+    scattered=st.booleans(),
 )
-@example(size=33, seed=33, laws=0, weighted=False, density=0.05, gamma=0.9999)  # a closed periodic block
-def test_law_matches_dense_solve(size, seed, laws, weighted, density, gamma):
+@example(  # a closed periodic block
+    size=33, seed=33, laws=0, weighted=False, density=0.05, gamma=0.9999, scattered=False
+)
+def test_law_matches_dense_solve(size, seed, laws, weighted, density, gamma, scattered):
     chain, operator, initial = random_chain(size, seed, laws, weighted, density)
-    result = discounted_law(chain, gamma, initial, tol=1e-9)
+    with mock.patch.object(discounted, "lacks_locality", return_value=scattered):
+        result = discounted_law(chain, gamma, initial, tol=1e-9)
     assert result.converged
     assert result.error_bound <= 1e-9
     assert np.abs(result.solution - dense_law(operator, initial, gamma)).sum() <= 1e-9

@@ -1,0 +1,38 @@
+/* A walk on a ring, simulated in C, that counts and solves with lingendice.
+ * Python hands over the addresses: see docs/embedding.md.
+ *     cc -O2 -shared -fPIC -o simulator.so simulator.c
+ */
+#include <stdint.h>
+#include <stdlib.h>
+
+typedef int32_t (*count_function)(double *counts, int64_t n, int64_t state, int64_t next_state, double weight);
+typedef int32_t (*solve_function)(double *counts, int64_t n, double gamma, double *initial, int64_t n_initial,
+                                  double *restart, int64_t n_restart, double *law);
+
+static uint64_t draw(uint64_t *word) { /* xorshift64 */
+    *word ^= *word << 13;
+    *word ^= *word >> 7;
+    *word ^= *word << 17;
+    return *word;
+}
+
+/* Walk n_steps over n states, two in three of them clockwise and state 0 sticky; fill law; return a status. */
+int32_t simulate(count_function count, solve_function solve, int64_t n, int64_t n_steps, uint64_t seed,
+                 double gamma, double *law) {
+    double *counts = calloc((size_t)(n * n), sizeof(double));
+    if (counts == NULL)
+        return -1;
+    int64_t state = 0;
+    int32_t status = 0;
+    for (int64_t t = 0; t < n_steps && status == 0; t++) {
+        int64_t next = (state + (draw(&seed) % 3 != 0 ? 1 : n - 1)) % n;
+        if (state == 0 && draw(&seed) % 2 == 0)
+            next = 0;
+        status = count(counts, n, state, next, 1.0);
+        state = next;
+    }
+    if (status == 0)
+        status = solve(counts, n, gamma, NULL, 0, NULL, 0, law);
+    free(counts);
+    return status;
+}

@@ -1,0 +1,255 @@
+"""Counting a stream in place, and following its stationary ratio with a factor that has grown old.
+
+In units of counts the ratio y = mu / n solves y M = 0, M = D - W over nodes (see `nodes`). A transition
+i -> j changes M in two or three entries. With the factor of an older M_0 a step
+
+    dy = -(r M_0^-1) / (1 + g) ,   y <- y + dy ,   r = y M  becomes  r g / (1 + g) + dy (M - M_0)
+
+costs one pair of triangular solves a step, and the changes of y, not the residual alone, tell the error. The
+growth g of the data since the factor was made takes the uniform part out of M - M_0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lingendice.kernels.jit import fused_kernel, kernel
+
+# Steps that a refreshed ratio may take, and how fast they must shrink.
+MOST_STEPS = 12
+SLOWEST = 0.5
+
+
+@kernel
+def add_transitions(states, next_states, weight, growth, counts, totals, place, recent, n_recent):  # type: ignore[no-untyped-def]
+    """Count transitions in place, each weighing ``growth`` times its predecessor.
+
+    ``recent`` (pairs) and its weights keep what came since the factor was made, as far as there is room.
+    Returns (next weight, number of recent ones, whether the classes of the chain may have changed).
+    """
+    changed = False
+    pairs, weights = recent
+    for t in range(states.size):
+        i = states[t]
+        j = next_states[t]
+        # Only a row's first transition and one that leaves the recurrent class can change the classes.
+        if totals[i] == 0.0 or (place[i] >= 0 and place[j] < 0):
+            changed = True
+        counts[i, j] += weight
+        totals[i] += weight
+        if n_recent < weights.size:
+            pairs[n_recent, 0] = i
+            pairs[n_recent, 1] = j
+            weights[n_recent] = weight
+        n_recent += 1
+        weight *= growth
+    return weight, n_recent, changed
+
+
+@kernel
+def add_rewards(states, next_states, rewards, weight, growth, pair_weight, pair_mean, pair_m2, cells):  # type: ignore[no-untyped-def]
+    """Weight, mean and squared deviations of the rewards of every pair, and cells' (weight, total)."""
+    for t in range(states.size):
+        i = states[t]
+        j = next_states[t]
+        seen = pair_weight[i, j] + weight
+        away = rewards[t] - pair_mean[i, j]
+        pair_mean[i, j] += away * weight / seen
+        pair_m2[i, j] += weight * away * (rewards[t] - pair_mean[i, j])
+        pair_weight[i, j] = seen
+        cells[0, i] += weight
+        cells[1, i] += weight * rewards[t]
+        weight *= growth
+
+
+@fused_kernel
+def carry_four(front, k, start, stop, a, b, c, d, out):  # type: ignore[no-untyped-def]
+    """out[start:stop] += a, b, c, d times rows k to k + 3 of the front; each slice is contiguous."""
+    first = front[k, start:stop]
+    second = front[k + 1, start:stop]
+    third = front[k + 2, start:stop]
+    fourth = front[k + 3, start:stop]
+    target = out[start:stop]
+    for j in range(stop - start):
+        target[j] += a * first[j] + b * second[j] + c * third[j] + d * fourth[j]
+
+
+@fused_kernel
+def node_residual(counts, totals, gamma, members, hub, hub_law, y, out):  # type: ignore[no-untyped-def]
+    """out = y M over the nodes of a class; ``hub`` is the place of its one hub, or -1."""
+    n = totals.size
+    n_members = members.size
+    inflow = np.zeros(n)
+    for k in range(n_members):
+        if members[k] < n:
+            rate = gamma * y[k]
+            row = counts[members[k]]
+            for j in range(n):
+                inflow[j] += rate * row[j]
+    to_hub = 0.0
+    hub_total = 0.0
+    for k in range(n_members):
+        i = members[k]
+        if i >= n:
+            continue
+        if totals[i] > 0.0:
+            out[k] = y[k] * totals[i] - inflow[i]
+            to_hub += (1.0 - gamma) * totals[i] * y[k]
+        else:
+            out[k] = y[k] - inflow[i]
+            to_hub += y[k]
+        if hub >= 0:
+            out[k] -= y[hub] * hub_law[i]
+            hub_total += hub_law[i]
+    if hub >= 0:
+        out[hub] = y[hub] * hub_total - to_hub
+
+
+@fused_kernel
+def step_through(front, exit_rate, right, dy):  # type: ignore[no-untyped-def]
+    """Solve dy (D - W) = right with a factor of `gth_dense`; dy is 0 at the last node. O(n^2).
+
+    Four rows of the factor are carried on at a time, which spares most of the traffic of dy.
+    """
+    n = exit_rate.size
+    for k in range(n):
+        dy[k] = right[k]
+    k = 0
+    while k + 4 < n:
+        a = dy[k]
+        b = dy[k + 1] + a * front[k, k + 1]
+        c = dy[k + 2] + a * front[k, k + 2] + b * front[k + 1, k + 2]
+        d = dy[k + 3] + a * front[k, k + 3] + b * front[k + 1, k + 3] + c * front[k + 2, k + 3]
+        dy[k + 1], dy[k + 2], dy[k + 3] = b, c, d
+        carry_four(front, k, k + 4, n, a, b, c, d, dy)
+        k += 4
+    while k < n - 1:
+        for j in range(k + 1, n):
+            dy[j] += dy[k] * front[k, j]
+        k += 1
+    dy[n - 1] = 0.0
+    i = n - 2
+    while i >= 3:
+        d = dy[i] / exit_rate[i]
+        c = (dy[i - 1] + d * front[i, i - 1]) / exit_rate[i - 1]
+        b = (dy[i - 2] + d * front[i, i - 2] + c * front[i - 1, i - 2]) / exit_rate[i - 2]
+        a = dy[i - 3] + d * front[i, i - 3] + c * front[i - 1, i - 3] + b * front[i - 2, i - 3]
+        a /= exit_rate[i - 3]
+        dy[i - 3], dy[i - 2], dy[i - 1], dy[i] = a, b, c, d
+        carry_four(front, i - 3, 0, i - 3, a, b, c, d, dy)
+        i -= 4
+    while i >= 0:
+        dy[i] /= exit_rate[i]
+        for j in range(i):
+            dy[j] += dy[i] * front[i, j]
+        i -= 1
+
+
+@kernel
+def changes_since(gamma, place, hub, follows_data, recent, n_recent, dy, out):  # type: ignore[no-untyped-def]
+    """out += dy (M - M_0) from the transitions counted since M_0."""
+    pairs, weights = recent
+    for t in range(n_recent):
+        i = pairs[t, 0]
+        a = place[i]
+        if a < 0:
+            continue
+        weight = weights[t]
+        flow = gamma * weight * dy[a]
+        b = place[pairs[t, 1]]
+        out[a] += flow
+        out[b] -= flow
+        if gamma < 1.0:
+            restarts = (1.0 - gamma) * weight * dy[a]
+            out[a] += restarts
+            out[hub] -= restarts
+        elif follows_data:
+            restarts = weight * dy[hub]
+            out[hub] += restarts
+            out[a] -= restarts
+
+
+@kernel
+def keep_mass(factor_law, mass, dy):  # type: ignore[no-untyped-def]
+    """Shift dy along the law of the factor, which M_0 does not see, so that no mass is added."""
+    added = 0.0
+    whole = 0.0
+    for k in range(dy.size):
+        added += dy[k] * mass[k]
+        whole += factor_law[k] * mass[k]
+    for k in range(dy.size):
+        dy[k] -= added / whole * factor_law[k]
+
+
+@kernel
+def refresh(
+    counts,
+    totals,
+    gamma,
+    members,
+    place,
+    hub,
+    hub_law,
+    follows_data,
+    mass,
+    factor,
+    recent,
+    n_recent,
+    growth,
+    tol,
+    y,
+):  # type: ignore[no-untyped-def]
+    """Bring y up to date with an old factor (front, exit rates, law); returns (steps or -1, error).
+
+    The error is that of the worst entry, relative, as the last changes foretell it.
+    """
+    front, exit_rate, factor_law = factor
+    size = y.size
+    residual = np.empty(size)
+    dy = np.empty(size)
+    node_residual(counts, totals, gamma, members, hub, hub_law, y, residual)
+    before = np.inf
+    for step in range(MOST_STEPS):
+        for k in range(size):
+            residual[k] = -residual[k] / growth
+        step_through(front, exit_rate, residual, dy)
+        keep_mass(factor_law, mass, dy)
+        change = 0.0
+        for k in range(size):
+            y[k] += dy[k]
+            if not y[k] > 0.0:
+                return -1, np.inf
+            change = max(change, abs(dy[k]) / y[k])
+        rate = change / before
+        if change <= 1e-3 * tol or (step > 0 and rate < SLOWEST and change * rate <= tol * (1.0 - rate)):
+            return step + 1, change * rate / (1.0 - rate) if step > 0 else change
+        if step > 0 and not rate < SLOWEST:
+            return -1, np.inf
+        before = change
+        # The sign was turned and the growth divided out above.
+        for k in range(size):
+            residual[k] *= 1.0 - growth
+        changes_since(gamma, place, hub, follows_data, recent, n_recent, dy, residual)
+    return -1, np.inf
+
+
+@kernel
+def rounding_error(factor, exit_scale):  # type: ignore[no-untyped-def]
+    """How far rounding in y M, of random signs, moves the worst entry of y (relative)."""
+    front, exit_rate, law = factor
+    size = law.size
+    right = np.empty(size)
+    dy = np.empty(size)
+    word = np.uint64(88172645463325252)
+    for k in range(size):
+        word ^= word << np.uint64(13)
+        word ^= word >> np.uint64(7)
+        word ^= word << np.uint64(17)
+        sign = 1.0 if word & np.uint64(1) else -1.0
+        right[k] = sign * 2.0**-53 * law[k] * exit_scale[k]
+    step_through(front, exit_rate, right, dy)
+    keep_mass(law, exit_scale, dy)
+    worst = 0.0
+    for k in range(size):
+        worst = max(worst, abs(dy[k]) / law[k])
+    return worst

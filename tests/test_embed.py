@@ -1,0 +1,241 @@
+"""Embedding: compiled counting and solving agree with ``solve``, inside ``@njit`` code and from C."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+from numba import njit
+from scipy import sparse
+
+import lingendice as lg
+from lingendice import embed
+
+pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+
+
+def chain(n: int, kind: str) -> np.ndarray:
+    """Counts of a chain that is dense, sparse, or has states that leak, recur not, or were never met."""
+    rng = np.random.default_rng(n)
+    counts = rng.integers(0, 9, (n, n)).astype(float)
+    if kind == "dense":
+        return counts + 1.0
+    counts[rng.random((n, n)) < 0.8] = 0.0
+    counts[np.arange(n), (np.arange(n) + 1) % n] = 1.0
+    if kind == "leaking":
+        counts[1] = 0.0
+        counts[n // 2] = 0.0
+    if kind == "transient":
+        counts[:, :2] = 0.0
+        counts[n - 1] = 0.0
+        counts[n - 1, 2] = 3.0
+    return counts
+
+
+KINDS = ("dense", "sparse", "leaking", "transient")
+
+
+def expected(counts: np.ndarray, gamma: float, **laws: np.ndarray | None) -> np.ndarray:
+    # Compressed counts and sparse elimination: another path than the dense one under test.
+    return lg.solve(sparse.csr_array(counts), gamma, method="elimination", **laws).stationary
+
+
+@njit
+def solve_inside(counts, gamma, law, initial, restart):
+    """What a simulator does: all calls within compiled code."""
+    status = embed.solve(counts, gamma, law, initial, restart)
+    seen = np.empty(law.size)
+    tau = np.empty(law.size)
+    embed.visits(counts, seen)
+    embed.ratio(law, seen, tau)
+    return status, seen, tau
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+@pytest.mark.parametrize("n", [10, 130])
+def test_dense_agrees_with_solve(kind, gamma, n):
+    counts = chain(n, kind)
+    before = counts.copy()
+    law = np.empty(n)
+    status, seen, tau = solve_inside(counts, gamma, law, None, None)
+    assert status == embed.SOLVED
+    np.testing.assert_array_equal(counts, before)
+    np.testing.assert_allclose(law, expected(counts, gamma), rtol=1e-12, atol=1e-300)
+    solution = lg.solve(counts, gamma)
+    np.testing.assert_array_equal(seen, counts.sum(axis=1))
+    np.testing.assert_allclose(tau, solution.tau, rtol=1e-12, atol=1e-300)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+def test_given_laws_are_followed(gamma):
+    n = 12
+    counts = chain(n, "leaking")
+    rng = np.random.default_rng(3)
+    initial, restart = rng.random((2, n))
+    law = np.empty(n)
+    assert embed.solve(counts, gamma, law, initial, restart) == embed.SOLVED
+    np.testing.assert_allclose(law, expected(counts, gamma, initial=initial, restart=restart), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+@pytest.mark.parametrize("n", [40, 900])
+def test_rows_agree_with_solve(kind, gamma, n):
+    held = sparse.csr_array(chain(n, kind))
+    law = np.zeros(n)
+    arrays = held.indptr.astype(np.int64), held.indices.astype(np.int64), held.data
+    status = embed.solve_csr(*arrays, gamma, law, tol=1e-13)
+    assert status == embed.SOLVED
+    np.testing.assert_allclose(law, expected(held.toarray(), gamma), rtol=1e-10, atol=1e-300)
+    seen = np.empty(n)
+    assert embed.visits_csr(*arrays, seen) == embed.SOLVED
+    np.testing.assert_allclose(seen, held.sum(axis=1))
+
+
+def test_rows_start_from_a_given_law():
+    n = 900
+    held = sparse.csr_array(chain(n, "sparse"))
+    arrays = held.indptr.astype(np.int64), held.indices.astype(np.int64), held.data
+    law = lg.solve(held).stationary.copy()
+    assert embed.solve_csr(*arrays, 1.0, law, max_sweeps=6) == embed.SOLVED
+    cold = np.zeros(n)
+    assert embed.solve_csr(*arrays, 1.0, cold, max_sweeps=6) == embed.NOT_CONVERGED
+
+
+@njit
+def walk_into_table(states, n, keys, counts):
+    worst = 0
+    for t in range(states.size - 1):
+        worst = max(worst, embed.count_sparse(keys, counts, n, states[t], states[t + 1]))
+    return worst
+
+
+def test_table_of_pairs_is_the_counts():
+    n = 50
+    states = np.random.default_rng(0).integers(0, n, 3000) ** 2 % n
+    keys, held = np.full(4000, -1), np.zeros(4000)
+    assert walk_into_table(states, n, keys, held) == embed.SOLVED
+    counts = lg.Counts.from_transitions(states[:-1], states[1:], n_states=n)
+    indptr, indices, data = np.empty(n + 1, np.int64), np.empty(4000, np.int64), np.empty(4000)
+    size = embed.to_csr(keys, held, n, indptr, indices, data)
+    np.testing.assert_array_equal(indptr, counts.indptr)
+    np.testing.assert_array_equal(indices[:size], counts.indices)
+    np.testing.assert_array_equal(data[:size], counts.count)
+    assert embed.to_csr(keys, held, n, indptr, indices[: size - 1], data) == -1
+
+
+def test_table_says_when_it_is_full():
+    keys, held = np.full(3, -1), np.zeros(3)
+    statuses = [embed.count_sparse(keys, held, 5, state, 0) for state in (0, 1, 2, 3, 1)]
+    assert statuses == [embed.SOLVED] * 3 + [embed.FULL, embed.SOLVED]
+    assert embed.count_sparse(keys, held, 5, 5, 0) == embed.OUT_OF_RANGE
+    assert held.sum() == 4
+
+
+def test_count_checks_its_range():
+    counts = np.zeros((2, 2))
+    assert embed.count(counts, 1, 0) == embed.SOLVED
+    assert embed.count(counts, 1, 0, 2.5) == embed.SOLVED
+    for state, next_state in [(-1, 0), (2, 0), (0, -1), (0, 2)]:
+        assert embed.count(counts, state, next_state) == embed.OUT_OF_RANGE
+    np.testing.assert_array_equal(counts, [[0, 0], [3.5, 0]])
+
+
+@pytest.mark.parametrize(
+    ("counts", "gamma", "initial", "status"),
+    [
+        ([[1, -1], [1, 1]], 1.0, None, embed.BAD_ENTRY),
+        ([[1, np.nan], [1, 1]], 1.0, None, embed.BAD_ENTRY),
+        ([[1, np.inf], [1, 1]], 1.0, None, embed.BAD_ENTRY),
+        ([[0, 0], [0, 0]], 1.0, None, embed.NO_DATA),
+        ([[1, 0], [0, 1]], 1.0, None, embed.SEVERAL_LAWS),
+        ([[1, 1], [1, 1]], 0.0, None, embed.BAD_GAMMA),
+        ([[1, 1], [1, 1]], np.nan, None, embed.BAD_GAMMA),
+        ([[1, 1], [1, 1]], 0.5, [1.0], embed.BAD_LAW),
+        ([[1, 1], [1, 1]], 0.5, [0.0, 0.0], embed.BAD_LAW),
+        ([[1, 1], [1, 1]], 0.5, [2.0, -1.0], embed.BAD_LAW),
+    ],
+)
+def test_what_cannot_be_solved_has_a_status(counts, gamma, initial, status):
+    dense, law = np.array(counts, float), np.zeros(2)
+    start = None if initial is None else np.array(initial)
+    assert embed.solve(dense, gamma, law, start) == status
+    assert np.isnan(law).all()
+    held = sparse.csr_array(dense)
+    rows = held.indptr.astype(np.int64), held.indices.astype(np.int64), held.data
+    assert embed.solve_csr(*rows, gamma, law, start) == status
+    assert embed.message(status)
+
+
+def test_nearly_decomposable_chain_is_accurate_entry_by_entry():
+    # Courtois-like: two pairs coupled at 1e-12; the law of the pairs follows from the couplings alone.
+    weak = 1e-12
+    rates = np.array([[0, 1, weak, 0], [1, 0, 0, 0], [0, 0, 0, 1], [3 * weak, 0, 1, 0]])
+    law = np.empty(4)
+    assert embed.solve(rates, 1.0, law) == embed.SOLVED
+    # Row sums differ by 1e-12 at most, so in each pair both have half; flows weak x0 = 3 weak x3 balance.
+    np.testing.assert_allclose(law, [0.375, 0.375, 0.125, 0.125], rtol=1e-11)
+
+
+def test_value_is_that_of_solve():
+    rng = np.random.default_rng(5)
+    states = rng.integers(0, 6, 400)
+    rewards = rng.normal(size=399)
+    counts = lg.Counts.from_transitions(states[:-1], states[1:], reward=rewards, n_states=8)
+    law = lg.solve(counts, 0.8).stationary
+    seen, totals = np.bincount(states[:-1], minlength=8), np.bincount(states[:-1], rewards, minlength=8)
+    assert embed.value(law, seen, totals) == pytest.approx(lg.solve(counts, 0.8).value, rel=1e-12)
+
+
+def test_addresses_are_called_through_ctypes():
+    n = 9
+    double, size, doubles = ctypes.c_double, ctypes.c_int64, ctypes.POINTER(ctypes.c_double)
+    address = embed.c_addresses()
+    count = ctypes.CFUNCTYPE(ctypes.c_int32, doubles, size, size, size, double)(address["count"])
+    solve = ctypes.CFUNCTYPE(ctypes.c_int32, doubles, size, double, doubles, size, doubles, size, doubles)(
+        address["solve"]
+    )
+    table, law, initial = np.zeros((n, n)), np.empty(n), np.arange(1.0, n + 1)
+
+    def pointer(array):
+        return array.ctypes.data_as(doubles)
+
+    states = np.random.default_rng(1).integers(0, n, 300)
+    for state, next_state in zip(states[:-1].tolist(), states[1:].tolist(), strict=True):
+        assert count(pointer(table), n, state, next_state, 1.0) == embed.SOLVED
+    assert count(pointer(table), n, n, 0, 1.0) == embed.OUT_OF_RANGE
+    assert solve(pointer(table), n, 0.9, pointer(initial), n, None, 0, pointer(law)) == embed.SOLVED
+    counts = lg.Counts.from_transitions(states[:-1], states[1:], n_states=n)
+    reference = lg.solve(counts, 0.9, initial=initial)
+    np.testing.assert_allclose(law, reference.stationary, rtol=1e-12)
+
+    held = counts.matrix
+    indptr, indices, data = (
+        held.indptr.astype(np.int64),
+        held.indices.astype(np.int64),
+        held.data.astype(float),
+    )
+    integers = ctypes.POINTER(size)
+    solve_csr = ctypes.CFUNCTYPE(
+        ctypes.c_int32, integers, integers, doubles, size, double, doubles, size, doubles, size, double, size,
+        doubles,
+    )(address["solve_csr"])  # fmt: skip
+    again = np.zeros(n)
+    status = solve_csr(
+        indptr.ctypes.data_as(integers), indices.ctypes.data_as(integers), pointer(data), n, 0.9,
+        pointer(initial), n, None, 0, 1e-12, 1000, pointer(again),
+    )  # fmt: skip
+    assert status == embed.SOLVED
+    np.testing.assert_allclose(again, law, rtol=1e-12)
+
+    visits, tau = table.sum(axis=1), np.empty(n)
+    ctypes.CFUNCTYPE(None, doubles, doubles, size, doubles)(address["ratio"])(
+        pointer(law), pointer(visits), n, pointer(tau)
+    )
+    np.testing.assert_allclose(tau, reference.tau, rtol=1e-12)
+    value = ctypes.CFUNCTYPE(double, doubles, doubles, doubles, size)(address["value"])
+    rewards = visits * np.arange(n)
+    earned = value(pointer(law), pointer(visits), pointer(rewards), n)
+    assert earned == pytest.approx(law @ np.arange(n), rel=1e-12)
