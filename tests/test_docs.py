@@ -20,6 +20,8 @@ import lingendice as lg
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+RUN_ELSEWHERE = {"embedding.md": "test_embedding_examples.py"}
+"""Pages whose blocks another test runs, and that test."""
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 PEERS = {
     "QuantEcon": "quantecon",
@@ -27,7 +29,9 @@ PEERS = {
     "NetworkX": "networkx",
     "scope-rl": "scope_rl.ope.discrete",
     "dice_rl": "dice_rl.estimators",
+    "CuPy": "cupy",
 }
+"""Titles of blocks that need a package which may not be there, and that package."""
 ONLY_PARSED = {"demo", "bench", "paper"}
 """Commands that take long; their own tests run them on less."""
 
@@ -102,6 +106,9 @@ def test_there_is_something_to_run():
 def test_every_block_runs(page, workplace):
     pytest.importorskip("matplotlib")
     pytest.importorskip("networkx")
+    if page.name in RUN_ELSEWHERE:
+        assert page.name in (ROOT / "tests" / RUN_ELSEWHERE[page.name]).read_text(encoding="utf-8")
+        return
     namespace: dict = {"__name__": "__main__"}
     output = io.StringIO()
     peers_ran = True
