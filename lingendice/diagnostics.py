@@ -139,7 +139,11 @@ def _mixing(solution: Solution) -> Check:
     steps = mixing_time(solution)
     reach = steps if solution.gamma == 1.0 else min(steps, 1.0 / (1.0 - solution.gamma))
     looks = float(solution.operator.counts.total) / max(reach, 1.0)
-    span = "longer than can be seen" if math.isinf(steps) else f"about {max(steps, 1.0):,.0f} steps"
+    span = (
+        "longer than can be seen"
+        if math.isinf(steps)
+        else f"about {max(steps, 1.0):,.0f} step{'s' * (steps >= 1.5)}"
+    )
     sentence = f"the chain forgets where it was in {span}; the log is {looks:,.0f} times that"
     if reach != steps:
         sentence = (

@@ -140,8 +140,8 @@ def _ratio(solution: Solution, ax: Any) -> None:
     shown = solution.supported & (np.nan_to_num(tau) > 0)
     hidden = int(solution.supported.sum() - shown.sum())
     ax.loglog(
-        p[shown], tau[shown], "o", markersize=3.5, alpha=0.5, color=BLUE, markeredgewidth=0,
-        rasterized=bool(shown.sum() > MANY_POINTS),
+        p[shown], tau[shown], "o", markersize=3.5 if shown.sum() > 200 else 6.0, alpha=0.5, color=BLUE,
+        markeredgewidth=0, rasterized=bool(shown.sum() > MANY_POINTS),
     )  # fmt: skip
     ax.axhline(1.0, color=INK, linewidth=0.8, linestyle="--")
     _at_least_a_decade(ax, p[shown], tau[shown])
@@ -150,7 +150,11 @@ def _ratio(solution: Solution, ax: Any) -> None:
 
 
 def _at_least_a_decade(ax: Any, x: Floats, y: Floats) -> None:
-    """Ratios that differ by rounding alone should look equal."""
+    """Ratios that differ by rounding alone should look equal; only powers of ten are written."""
+    from matplotlib.ticker import NullFormatter
+
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.yaxis.set_minor_formatter(NullFormatter())
     for values, set_limits in ((x, ax.set_xlim), (y, ax.set_ylim)):
         if not values.size:
             continue

@@ -85,7 +85,11 @@ def report(
     sections: list[tuple[str, str, str]] = []
     if isinstance(result, Comparison):
         sections.append(("policies", "Policies", _policies(result, level)))
-        sections.append(("estimate", f"Best policy: {result.best}", _estimate(best, level)))
+        warning = (
+            '<p class="note">The policy was picked for its value, so the interval here, which is for one '
+            "policy named beforehand, flatters it; the table above does not.</p>"
+        )
+        sections.append(("estimate", f"Best policy: {result.best}", warning + _estimate(best, level)))
     else:
         sections.append(("estimate", "Estimate", _estimate(best, level)))
     sections.append(("trust", "Can it be trusted?", _trust(best)))
