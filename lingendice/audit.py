@@ -42,8 +42,7 @@ class Audit:
     """The visited state whose actions are covered least, and its coverage."""
     effective_sample_size: float | None
     """Of the ratio; known once solved: pass a Solution."""
-    labels: tuple[Any, ...] | None = None
-    """Of the states."""
+    state_labels: tuple[Any, ...] | None = None
     action_labels: tuple[Any, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,7 +77,7 @@ class Audit:
     def cell_name(self, cell: int) -> str:
         """The label of a cell's state, and of its action where there are actions."""
         state, action = divmod(cell, self.n_actions or 1)
-        name = str(state if self.labels is None else self.labels[state])
+        name = str(state if self.state_labels is None else self.state_labels[state])
         if self.n_actions is None:
             return name
         return f"{name}, {action if self.action_labels is None else self.action_labels[action]}"
@@ -109,7 +108,7 @@ class Audit:
         ]
         if self.n_actions is not None:
             state, share = self.least_covered
-            name = state if self.labels is None else self.labels[state]
+            name = state if self.state_labels is None else self.state_labels[state]
             rows.append(("policy coverage", f"{self.coverage:.2%}; least in state {name!r}: {share:.2%}"))
         if self.effective_sample_size is not None and self.transitions is not None:
             rows.append(
@@ -197,7 +196,7 @@ def audit_operator(operator: EmpiricalOperator, effective_sample_size: float | N
         coverage=float(state_law @ covered),
         least_covered=(least, float(covered[least])),
         effective_sample_size=effective_sample_size,
-        labels=counts.state_labels,
+        state_labels=counts.state_labels,
         action_labels=counts.action_labels,
     )
 
