@@ -8,33 +8,25 @@ import sys
 
 import numpy as np
 import pytest
-from logs import count, random_mdp, walk
+from logs import logged_mdp
 
 import lingendice as lg
 
 matplotlib = pytest.importorskip("matplotlib")
 from matplotlib.figure import Figure  # noqa: E402
 
-
-@pytest.fixture(scope="module")
-def mdp():
-    return random_mdp()
+MDP, COUNTS = logged_mdp()
 
 
 @pytest.fixture(scope="module")
-def counts(mdp):
-    return count(walk(mdp, 20, 30, seed=1))
+def solution():
+    return lg.solve(COUNTS, 0.9, policy=MDP["policy"])
 
 
 @pytest.fixture(scope="module")
-def solution(mdp, counts):
-    return lg.solve(counts, 0.9, policy=mdp["policy"])
-
-
-@pytest.fixture(scope="module")
-def comparison(mdp, counts):
-    policies = {"wanted": mdp["policy"], "as logged": mdp["behaviour"], "first": [[1, 0, 0]] * 6}
-    return lg.solve(counts, 0.9, policy=policies)
+def comparison():
+    policies = {"wanted": MDP["policy"], "as logged": MDP["behaviour"], "first": [[1, 0, 0]] * 6}
+    return lg.solve(COUNTS, 0.9, policy=policies)
 
 
 def drawn(figure):
@@ -76,8 +68,8 @@ def test_history_shows_a_falling_residual(way):
     np.testing.assert_allclose(ax.lines[0].get_ydata(), solution.history)
 
 
-def test_history_of_a_saddle_point_is_its_gap(mdp, counts):
-    fitted = lg.solve(counts, 0.9, policy=mdp["policy"], method="extragradient", tol=1e-6)
+def test_history_of_a_saddle_point_is_its_gap():
+    fitted = lg.solve(COUNTS, 0.9, policy=MDP["policy"], method="extragradient", tol=1e-6)
     (ax,) = drawn(fitted.plot("history")).axes
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [gap for _, gap in fitted.gap_trace if gap > 0])
     assert "gap" in ax.get_title(loc="left")
@@ -126,12 +118,12 @@ def test_intervals_of_policies_are_those_of_the_comparison(comparison):
     np.testing.assert_allclose(ends, sorted([*found.low, *found.high]))
 
 
-def test_the_ridge_path_ends_at_the_average_of_the_log(mdp, counts, solution):
+def test_the_ridge_path_ends_at_the_average_of_the_log(solution):
     path = lg.ridge_path(solution)
     assert path.chosen == solution.ridge > 0
     at = int(np.flatnonzero(path.ridges == path.chosen)[0])
     assert path.values[at] == pytest.approx(solution.value, abs=1e-6)
-    exact = lg.solve(counts, 0.9, policy=mdp["policy"], ridge=1e-12, clone="auto")
+    exact = lg.solve(COUNTS, 0.9, policy=MDP["policy"], ridge=1e-12, clone="auto")
     assert path.values[0] == pytest.approx(exact.value, abs=1e-3)
     far = lg.ridge_path(solution, [1e9])
     assert far.values[-1] == pytest.approx(far.logged_average, abs=0.2)
@@ -170,8 +162,8 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
         lg.solve([[3, 1], [1, 1]]).plot()
 
 
-def test_notebooks_show_tables_and_pictures(solution, comparison, counts):
-    for shown in (solution, comparison, counts, lg.audit(solution)):
+def test_notebooks_show_tables_and_pictures(solution, comparison):
+    for shown in (solution, comparison, COUNTS, lg.audit(solution)):
         page = shown._repr_html_()
         assert page.startswith("<table>")
         assert page.count("<tr>") == page.count("</tr>") >= 4

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from logs import count, random_mdp, walk
+from logs import logged_mdp
 
 import lingendice as lg
 
@@ -22,19 +22,12 @@ EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 VOID = {"meta", "link", "br", "img", "path", "use", "image", "rect", "line", "circle", "defs"}
 
 
-@pytest.fixture(scope="module")
-def mdp():
-    return random_mdp()
+MDP, COUNTS = logged_mdp()
 
 
 @pytest.fixture(scope="module")
-def counts(mdp):
-    return count(walk(mdp, 20, 30, seed=1))
-
-
-@pytest.fixture(scope="module")
-def solution(mdp, counts):
-    return lg.solve(counts, 0.9, policy=mdp["policy"])
+def solution():
+    return lg.solve(COUNTS, 0.9, policy=MDP["policy"])
 
 
 @pytest.fixture(scope="module")
@@ -131,14 +124,14 @@ def test_labels_cannot_inject_html(evil_page):
     assert "&lt;script&gt;" in evil_page
 
 
-def test_every_kind_of_result_has_a_page(tmp_path, mdp, counts):
+def test_every_kind_of_result_has_a_page(tmp_path):
     chain = lg.report(lg.solve(np.random.default_rng(0).poisson(2.0, (12, 12))))
     assert "95% interval" in chain  # of the law
     chances = lg.report(lg.solve([[0.5, 0.5], [0.2, 0.8]]))
     assert "Heaviest cells" in chances
     several = lg.report(lg.solve([[1, 0], [0, 1]]))
     assert "several" in several
-    linear = lg.report(lg.solve(counts, 0.9, policy=mdp["policy"], method="convex"), tmp_path / "linear.html")
+    linear = lg.report(lg.solve(COUNTS, 0.9, policy=MDP["policy"], method="convex"), tmp_path / "linear.html")
     assert "primal-dual gap" in linear
     assert (tmp_path / "linear.html").read_text(encoding="utf-8") == linear
     bare = lg.report(lg.solve([[3, 1], [1, 1]]), plots=False)
