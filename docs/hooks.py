@@ -17,7 +17,7 @@ ROOT = DOCS.parent
 OPTIONAL = {
     "continuous.md": "Continuous states",
     "embedding.md": "Inside a simulator",
-    "scale.md": "Large logs",
+    "scale.md": "Logs of any size",
     "gpu.md": "GPU",
 }
 README_ROWS = {

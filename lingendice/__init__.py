@@ -3,8 +3,11 @@
 Importing this package loads NumPy alone: Numba, SciPy and all optional packages load when first needed.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from lingendice.audit import Audit, audit
 from lingendice.checks import NotAvailableYet
+from lingendice.continuous_solution import ContinuousSolution
 from lingendice.counts import Counts
 from lingendice.diagnostics import Check, diagnose
 from lingendice.many import Comparison
@@ -14,7 +17,12 @@ from lingendice.report import report
 from lingendice.ridge_path import RidgePath, ridge_path
 from lingendice.solution import Interrupted, SeveralLaws, Solution, Status
 from lingendice.solve import LeakWarning, solve
+from lingendice.transitions import Transitions
 from lingendice.uncertainty import Interval
+
+if TYPE_CHECKING:
+    from lingendice import distributed as distributed
+    from lingendice.io.reading import read_transitions as read_transitions
 
 __version__ = "0.1.0.dev0"
 
@@ -22,6 +30,7 @@ __all__ = [
     "Audit",
     "Check",
     "Comparison",
+    "ContinuousSolution",
     "Counts",
     "EmpiricalOperator",
     "Interrupted",
@@ -33,10 +42,24 @@ __all__ = [
     "SeveralLaws",
     "Solution",
     "Status",
+    "Transitions",
     "__version__",
     "audit",
     "diagnose",
+    "distributed",
+    "read_transitions",
     "report",
     "ridge_path",
     "solve",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load readers, and what stands on Dask, when first asked for."""
+    from importlib import import_module
+
+    if name == "read_transitions":
+        return import_module("lingendice.io.reading").read_transitions
+    if name == "distributed":
+        return import_module("lingendice.distributed")
+    raise AttributeError(f"module 'lingendice' has no attribute {name!r}")

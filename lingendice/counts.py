@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -282,6 +283,23 @@ class Counts:
             initial_count=initial,
         )
 
+    def save(self, path: str | Path) -> None:
+        """Write to a file: ``.npz`` (everything) or ``.parquet`` (a table of pairs; no kept episodes).
+
+        The file is checksummed and takes the place of an older one in one step; nothing is pickled.
+        Parquet needs ``pip install 'lingendice[io]'``.
+        """
+        from lingendice.saving import save_counts
+
+        save_counts(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Counts:
+        """Read what :meth:`save` wrote; a damaged file is a ValueError."""
+        from lingendice.saving import load_counts
+
+        return load_counts(path)
+
     def __repr__(self) -> str:
         size = f"{self.n_states:,} state{'s' * (self.n_states != 1)}"
         if self.n_actions is not None:
@@ -427,16 +445,22 @@ def _episode_starts(
     changes = np.ones(n, dtype=bool)
     np.not_equal(ids[1:], ids[:-1], out=changes[1:])
     runs = np.flatnonzero(changes)
-    # Interleaved logs come back to an episode: only its first run begins it.
-    _, first, number = np.unique(ids[runs], return_index=True, return_inverse=True)
-    if first.size == runs.size:
+    if np.unique(ids[runs]).size == runs.size:
         begins |= changes
         return np.flatnonzero(begins), np.cumsum(begins) - 1
-    begins[:] = False
-    begins[runs[first]] = True
-    lengths = np.diff(np.append(runs, n))
-    order = np.argsort(np.argsort(runs[first]))
-    return np.flatnonzero(begins), np.repeat(order[number], lengths)
+    # Interleaved logs come back to an episode: the row before is the one before in its own episode.
+    order = np.argsort(ids, kind="stable")
+    in_order = ids[order]
+    first = np.ones(n, dtype=bool)
+    np.not_equal(in_order[1:], in_order[:-1], out=first[1:])
+    for flags in (terminal, truncated):
+        if flags is not None:
+            first[1:] |= flags[order][:-1]
+    starts = order[first]
+    rank = np.argsort(np.argsort(starts))
+    number = np.empty(n, dtype=np.int64)
+    number[order] = rank[np.cumsum(first) - 1]
+    return np.sort(starts), number
 
 
 def _size(name: str, given: int | None, labels: Labels | None, columns: tuple[NDArray[Any], ...]) -> int:

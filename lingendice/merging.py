@@ -185,3 +185,24 @@ def _merge_episodes(first: Counts, second: Counts, places: list[NDArray[Any]]) -
         weight=weight,
         first_state=np.concatenate([a.first_state, b.first_state]),
     )
+
+
+def sort_labels(counts: Counts) -> Counts:
+    """The same counts with labels, and the ids behind them, in sorted order; counts without labels as is."""
+    states, state_move = _sorted(counts.state_labels)
+    actions, action_move = _sorted(counts.action_labels)
+    if state_move is None and action_move is None:
+        return counts
+    return replace(_renumber(counts, state_move, action_move), state_labels=states, action_labels=actions)
+
+
+def _sorted(labels: Labels | None) -> tuple[Labels | None, NDArray[np.int64] | None]:
+    """Sorted labels and where each went; no move where they are sorted already."""
+    if labels is None:
+        return None, None
+    order = sorted(range(len(labels)), key=labels.__getitem__)  # type: ignore[arg-type]
+    if order == list(range(len(labels))):
+        return labels, None
+    move = np.empty(len(labels), np.int64)
+    move[order] = np.arange(len(labels))
+    return tuple(labels[position] for position in order), move

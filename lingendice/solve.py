@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lingendice.checks import NotAvailableYet, require_choice, require_gamma, require_number
 from lingendice.compose import Choices, compose
+from lingendice.continuous_solution import ContinuousSolution
 from lingendice.counts import Counts
 from lingendice.many import is_many, solve_many
 from lingendice.operator import EmpiricalOperator
@@ -18,10 +19,15 @@ from lingendice.parallel import resolve_threads
 from lingendice.solution import Interrupted, Solution, Status, error_bound
 from lingendice.solvers.iterate import Controls, Outcome, Stop
 from lingendice.solvers.linear_choices import DIVERGENCE_NAMES, LinearChoices
+from lingendice.transitions import Transitions
+
+if TYPE_CHECKING:
+    from lingendice.solvers.exact import Laws
 
 METHODS = (
     "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "svrg", "sgd",
 )  # fmt: skip
+CONTINUOUS_METHODS = ("auto", "neural", "linear")
 LEAK_WARNING = 0.01
 
 
@@ -73,7 +79,8 @@ def solve(
     data
         :class:`Counts`, or a square matrix of counts or probabilities (nested list, array, SciPy
         sparse), or a NetworkX graph. A sparse matrix is referred to, not copied: do not change it
-        while the solution is in use.
+        while the solution is in use. Or :class:`Transitions` between continuous states: then ``method`` is
+        ``"neural"``, ``"linear"`` or ``"auto"`` and a :class:`ContinuousSolution` is returned.
     gamma
         In (0, 1]; 1 is the average-reward (undiscounted) law.
     policy
@@ -134,7 +141,7 @@ def solve(
     tol
         L1 error of the law for gamma < 1; entrywise relative error for iterations at gamma = 1.
     max_iter, time_limit
-        End early with the best so far; ``status`` says so.
+        End early with the best so far; ``status`` says so. For networks ``max_iter`` is the number of steps.
     progress
         Show a line on standard error during long work.
     options
@@ -169,6 +176,8 @@ def solve(
                 return solution
     if device != "cpu":
         raise NotAvailableYet(f"device={device!r}", 'use device="cpu"')
+    if isinstance(data, Transitions):
+        return _solve_transitions(dict(locals()), started)  # type: ignore[return-value]
     linear = LinearChoices(
         features, dual_features, divergence, penalty, normalise, bound, ridge, method, seed, warm_start,
         options,
@@ -179,8 +188,8 @@ def solve(
     )  # fmt: skip
     controls = Controls(
         tol=_positive("tol", tol),
-        max_iter=None if max_iter is None else int(_positive("max_iter", max_iter)),
-        time_limit=None if time_limit is None else _positive("time_limit", time_limit),
+        max_iter=_optional_limit("max_iter", max_iter),
+        time_limit=_optional_limit("time_limit", time_limit),
         threads=resolve_threads(threads),
         progress=progress,
         started=started,
@@ -222,6 +231,55 @@ def _dispatch(
     return solution
 
 
+def _solve_transitions(given: dict[str, Any], started: float) -> ContinuousSolution:
+    """Check what does not apply to continuous states, and run the networks or the linear features."""
+    from lingendice.neural.front import ContinuousChoices, solve_continuous
+
+    given = {name: value for name, value in given.items() if name not in ("started", "device")}
+    for name in (
+        "behaviour",
+        "reward",
+        "initial",
+        "restart",
+        "clone",
+        "smoothing",
+        "reward_range",
+        "warm_start",
+    ):
+        if given.pop(name) is not None:
+            raise ValueError(f"{name} does not apply to Transitions; leave it out ({_INSTEAD[name]})")
+    for name, plain in (("ratio", "auto"), ("leak", "restart"), ("unseen", "auto"), ("normalise", "penalty")):
+        if given.pop(name) != plain:
+            raise ValueError(f"{name} does not apply to Transitions; leave it out")
+    require_choice("method", given["method"], CONTINUOUS_METHODS)
+    controls = Controls(
+        tol=_positive("tol", given.pop("tol")),
+        max_iter=_optional_limit("max_iter", given.pop("max_iter")),
+        time_limit=_optional_limit("time_limit", given.pop("time_limit")),
+        threads=resolve_threads(given.pop("threads")),
+        progress=given.pop("progress"),
+        started=started,
+    )
+    require_number("seed", given["seed"])
+    given["gamma"] = require_gamma(given["gamma"])
+    solution, on_interrupt = solve_continuous(given.pop("data"), ContinuousChoices(**given), controls)
+    if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
+        raise Interrupted(solution)
+    return solution
+
+
+_INSTEAD = {
+    "behaviour": "no behaviour policy is needed",
+    "reward": "rewards belong to Transitions",
+    "initial": "pass initial_state= to Transitions",
+    "restart": "ended episodes restart from the initial law at gamma=1",
+    "clone": "the behaviour is not cloned; see baselines.neural_importance_sampling",
+    "smoothing": "it is a prior on counted rows",
+    "reward_range": "there are no value bounds",
+    "warm_start": "see options['checkpoint'] and options['resume']",
+}
+
+
 _PLAIN_WORDS = ("auto", "restart", "auto", "auto", "auto", "cpu", "chi2", "penalty")
 
 
@@ -235,6 +293,15 @@ def _run(
     from lingendice.solvers.exact import stationary_laws
 
     laws = stationary_laws(operator.chain, operator.gamma, operator.initial, follow_initial, method, controls)
+    solution = exact_solution(operator, laws, controls, reward_range)
+    mind_the_leak(solution)
+    return solution
+
+
+def exact_solution(
+    operator: EmpiricalOperator, laws: Laws, controls: Controls, reward_range: tuple[float, float] | None
+) -> Solution:
+    """Certify stationary laws, whoever found them, and make the solution of them."""
     outcome = laws.outcome
     residual = outcome.residual if operator.policy is None and laws.single is not None else None
     if residual is None:
@@ -242,7 +309,7 @@ def _run(
     error, kind = outcome.error, outcome.error_kind
     if operator.gamma < 1.0:
         error, kind = error_bound(residual, operator.gamma), "bound"
-    solution = Solution(
+    return Solution(
         status=_status(outcome, laws.single is None),
         gamma=operator.gamma,
         method=outcome.method,
@@ -261,8 +328,6 @@ def _run(
         history=outcome.history,
         threads=controls.threads,
     )
-    _mind_the_leak(solution)
-    return solution
 
 
 def _run_linear(
@@ -274,7 +339,7 @@ def _run_linear(
     from lingendice.solvers.linear import solve_linear
 
     solution = solve_linear(operator, choices, controls, reward_range)
-    _mind_the_leak(solution)
+    mind_the_leak(solution)
     return solution
 
 
@@ -312,7 +377,7 @@ def _run_ridge(
         ridge=fit.system.ridge,
         cell_ridge_law=cell_law,
     )
-    _mind_the_leak(solution)
+    mind_the_leak(solution)
     return solution
 
 
@@ -342,8 +407,8 @@ _STOPPED = {
 }
 
 
-def _mind_the_leak(solution: Solution) -> None:
-    """Say, or refuse, what the data cannot tell."""
+def mind_the_leak(solution: Solution, stacklevel: int = 5) -> None:
+    """Say, or refuse, what the data cannot tell; a warning points ``stacklevel`` callers up."""
     operator = solution.operator
     if solution.state_law is None or operator.seen.all():
         return
@@ -362,7 +427,7 @@ def _mind_the_leak(solution: Solution) -> None:
             f"{solution.leak:.1%} of the stationary mass lies where there is no data, first of all "
             f"{_cell_name(operator, int(mass.argmax()))}; the value leaves it out. See lingendice.audit",
             LeakWarning,
-            stacklevel=5,  # the caller of solve
+            stacklevel=stacklevel,  # by default the caller of solve
         )
 
 
@@ -372,6 +437,11 @@ def _cell_name(operator: EmpiricalOperator, cell: int) -> str:
         return f"state {counts.label_of(cell)!r}"
     state, action = divmod(cell, counts.n_actions)
     return f"action {counts.label_of_action(action)!r} in state {counts.label_of(state)!r}"
+
+
+def _optional_limit(name: str, value: Any) -> Any:
+    number = None if value is None else _positive(name, value)
+    return int(number) if number is not None and name == "max_iter" else number
 
 
 def _positive(name: str, value: Any) -> float:

@@ -468,3 +468,26 @@ def test_completion_knows_the_commands(shell):
     )  # fmt: skip
     assert "report" in done.stdout
     assert "solve" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["log.parquet", "log.feather"])
+def test_parquet_and_feather_give_what_csv_gives(tmp_path, name):
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    table = pa.table({"state": [0, 1, 2, 0], "next_state": [1, 2, 0, 2], "reward": [1.0, 0.0, 2.0, 1.0]})
+    pa.csv.write_csv(table, tmp_path / "log.csv")
+    write = pa.parquet.write_table if name.endswith("parquet") else pa.feather.write_feather
+    write(table, str(tmp_path / name))
+    results = [
+        json.loads(
+            CliRunner().invoke(app, ["solve", str(tmp_path / file), "--gamma", "0.9", "--json"]).stdout
+        )
+        for file in ("log.csv", name)
+    ]
+    assert results[0]["stationary"] == results[1]["stationary"]
+    assert results[0]["value"] == results[1]["value"]
+    wrong = CliRunner().invoke(app, ["solve", str(tmp_path / name), "--state", "nothing"])
+    assert wrong.exit_code == 2

@@ -78,9 +78,17 @@ def load(
     ``keep_episodes`` keeps what each episode contributed, where there are any, for clustered intervals.
     """
     import lingendice as lg
+    from lingendice.io.sources import IPC, PARQUET
 
-    data = read_data(file, names)
-    if isinstance(data, TransitionTable):
+    if file.suffix.lower() in (*PARQUET, *IPC):
+        from lingendice.io.reading import counts_of_table
+
+        data: Any = counts_of_table(file, names, None if policy is None else policy.shape)
+    else:
+        data = read_data(file, names)
+    if isinstance(data, lg.Counts):
+        counts = data
+    elif isinstance(data, TransitionTable):
         columns: dict[str, Any] = {**data.as_dict(), **_sizes_of_policy(data, policy)}
         if keep_episodes and not columns.keys().isdisjoint(("episode", "terminal", "truncated")):
             columns["keep_episodes"] = True

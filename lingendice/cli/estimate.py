@@ -36,7 +36,7 @@ _SHOWN_CELLS = 10
 _SOLVE_HELP = """Solve for the stationary law, the ratio to the data and the value.
 
 FILE holds transitions or a matrix, rows are sources:
-.csv (transitions, a table with a header),
+.csv, .parquet, .feather or .arrow (transitions, a table with a header),
 .npz (a matrix saved by scipy.sparse.save_npz, or arrays named like the columns of a table),
 .npy (a dense matrix), .mtx (Matrix Market).
 Columns named state, next_state, action, reward, episode, terminal and truncated are used where present.

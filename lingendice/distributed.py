@@ -1,0 +1,474 @@
+"""Beyond one machine, on Dask: count where the data lies, solve with the rows kept on the workers.
+
+Dask moves and repeats the work; nothing here is an engine of its own. ``pip install 'lingendice[dask]'``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lingendice.arrow import arrow
+from lingendice.checks import Floats, require_gamma, require_number
+from lingendice.classes import extend, find_classes
+from lingendice.compose import Choices, compose
+from lingendice.counts import Counts
+from lingendice.io.pieces import Piece, join
+from lingendice.io.reading import count_piece
+from lingendice.io.sources import PARQUET, find_files
+from lingendice.kernels import gauss_seidel
+from lingendice.operator import EmpiricalOperator, FlowChain
+from lingendice.solution import Interrupted, Solution, Status
+from lingendice.solve import exact_solution, mind_the_leak
+from lingendice.solvers.exact import Laws, absorption
+from lingendice.solvers.extrapolation import Extrapolation
+from lingendice.solvers.iterate import Controls, Outcome, Solver, Step, run
+from lingendice.solvers.pull_system import PullSystem, row_ranges, transposed_system
+
+ROWS_A_TASK = 20_000_000
+"""Rows that one counting task takes at least, where a file has row groups to choose from."""
+MOST_ROUNDS = 10_000
+_FAILURES = 20  # rounds lost in a row before the cluster is taken for dead
+_DAMPING = 0.7  # share of a round's step that is taken at gamma = 1: blocks of a periodic chain may swap
+
+
+def _client(client: Any) -> Any:
+    try:
+        from distributed import default_client  # type: ignore[attr-defined]
+    except ImportError as error:
+        raise ImportError("lingendice.distributed needs Dask: pip install 'lingendice[dask]'") from error
+    if client is not None:
+        return client
+    try:
+        return default_client()  # type: ignore[no-untyped-call]
+    except ValueError:
+        raise ValueError(
+            "no Dask client; start one first (from dask.distributed import Client; client = Client()) and "
+            "pass client="
+        ) from None
+
+
+# -- counting -------------------------------------------------------------------------------------------
+
+
+def count(source: Any, client: Any = None, **columns: Any) -> Counts:
+    """Count a log on the workers of a Dask cluster, each piece where it lies, and merge in a tree.
+
+    Parameters
+    ----------
+    source
+        Paths, folders or patterns as :func:`lingendice.read_transitions` takes them (the workers must see
+        the files), or a Dask dataframe whose partitions are in the order of the log.
+    client
+        A ``dask.distributed.Client``; None takes the current one.
+    **columns
+        Names of columns and other options of :func:`lingendice.read_transitions`.
+
+    Returns
+    -------
+    Counts
+        Equal to the counts of one machine; means of rewards agree up to rounding.
+
+    Notes
+    -----
+    Pieces are counted apart; neighbours are joined in order, with episodes that run from one to the next
+    counted once and, where next states are derived, linked. A lost worker costs its pieces, which Dask
+    counts again elsewhere. Every task needs memory for the distinct pairs and the episodes of its piece,
+    about 100 bytes an episode; what travels is counts, never rows.
+
+    Examples
+    --------
+    >>> client = dask.distributed.Client()                                      # doctest: +SKIP
+    >>> lg.distributed.count("s3/log-*.parquet", client, state="s", episode="e")  # doctest: +SKIP
+    """
+    client = _client(client)
+    unknown = sorted(set(columns) & {"checkpoint", "progress", "threads", "checkpoint_every"})
+    if unknown:
+        raise ValueError(f"{unknown[0]}= is an option of lg.read_transitions alone; leave it out here")
+    pieces = [client.submit(_count_part, *part, columns, pure=False) for part in _parts(source, client)]
+    while len(pieces) > 1:
+        pairs = [pieces[first : first + 2] for first in range(0, len(pieces), 2)]
+        pieces = [client.submit(join, *pair, pure=False) if len(pair) == 2 else pair[0] for pair in pairs]
+    piece: Piece = pieces[0].result()
+    if piece.counts.n_states == 0:
+        raise ValueError("no transitions: the log has no rows; give at least one")
+    return piece.result()
+
+
+def _parts(source: Any, client: Any) -> Iterator[tuple[Any, int, int | None]]:
+    """Pieces of the log in order: (file or partition, first row group, end)."""
+    if hasattr(source, "to_delayed"):
+        yield from ((partition, 0, None) for partition in client.compute(source.to_delayed()))
+        return
+    if not isinstance(source, (str, os.PathLike, list, tuple)):
+        raise ValueError(
+            f"cannot count a {type(source).__name__} on a cluster; give paths or a Dask dataframe, or use "
+            "lg.read_transitions here"
+        )
+    for file in find_files(source):
+        if file.suffix.lower() not in PARQUET:
+            yield str(file), 0, None
+            continue
+        yield from ((str(file), first, stop) for first, stop in _row_groups(str(file)))
+
+
+def _row_groups(file: str) -> list[tuple[int, int]]:
+    """Ranges of row groups with about ``ROWS_A_TASK`` rows."""
+    with arrow("parquet").ParquetFile(file) as stored:
+        rows = [stored.metadata.row_group(group).num_rows for group in range(stored.num_row_groups)]
+    ranges, first, held = [], 0, 0
+    for group, size in enumerate(rows):
+        held += size
+        if held >= ROWS_A_TASK or group == len(rows) - 1:
+            ranges.append((first, group + 1))
+            first, held = group + 1, 0
+    return ranges
+
+
+def _count_part(source: Any, first: int, stop: int | None, columns: dict[str, Any]) -> Piece:
+    """Runs on a worker."""
+    return count_piece(
+        source,
+        keep_ends=True,
+        threads=1,
+        start=(0, first),
+        stop=None if stop is None else (0, stop),
+        **columns,
+    )
+
+
+# -- solving --------------------------------------------------------------------------------------------
+
+
+def solve(
+    data: Any,
+    gamma: float = 1.0,
+    *,
+    client: Any = None,
+    policy: ArrayLike | None = None,
+    reward: ArrayLike | None = None,
+    initial: ArrayLike | None = None,
+    leak: str = "restart",
+    restart: ArrayLike | None = None,
+    terminal: str = "auto",
+    tol: float = 1e-10,
+    max_iter: int | None = None,
+    time_limit: float | None = None,
+    blocks: int | None = None,
+    sweeps: int = 2,
+    progress: bool = False,
+    **columns: Any,
+) -> Solution:
+    """Solve ``mu = (1 - gamma) mu0 + gamma T' mu`` with the rows of T' kept on the workers.
+
+    Parameters
+    ----------
+    data
+        :class:`Counts`, a matrix or graph, or a log that :func:`count` counts first (with ``columns``).
+    gamma, policy, reward, initial, leak, restart, terminal, tol, max_iter, time_limit, progress
+        As in :func:`lingendice.solve`; the exact equation is solved: a policy is followed as it is, without
+        ridge or cloning, as by ``lingendice.solve(..., ridge=0)``. ``max_iter`` counts rounds.
+    client
+        A ``dask.distributed.Client``; None takes the current one.
+    blocks
+        Number of blocks of rows; default one a worker thread.
+    sweeps
+        Gauss-Seidel sweeps that a worker makes over its block in each round.
+
+    Returns
+    -------
+    Solution
+        The ordinary one, with its statuses. At gamma < 1 its error is a proven bound of the L1 error; at
+        gamma = 1 an estimate of the largest relative error of an entry.
+
+    Notes
+    -----
+    Each round sends the law to every worker and brings one slice back from each: 8 n (workers + 1) bytes.
+    Workers sweep over their own rows with the rest of the law as it was (block Jacobi with Gauss-Seidel
+    inside); the client balances the total mass and extrapolates (Anderson). The counts stay with the
+    client too: where a worker is lost, its block is sent to another and the round repeated, so no round
+    is ever half used. Use it where the entries do not fit one machine's cores or patience; on one machine
+    :func:`lingendice.solve` is faster.
+
+    Examples
+    --------
+    >>> sol = lg.distributed.solve(counts, gamma=0.99, client=client)   # doctest: +SKIP
+    """
+    client = _client(client)
+    if isinstance(data, Counts):
+        counts = data
+    elif hasattr(data, "to_delayed") or isinstance(data, (str, os.PathLike, list, tuple)):
+        counts = count(data, client, **columns)
+    else:
+        counts = Counts.from_matrix(data)
+    controls = Controls(
+        tol=require_number("tol", tol), max_iter=max_iter, time_limit=time_limit, progress=progress
+    )
+    choices = Choices(
+        require_gamma(gamma),
+        policy,
+        reward=reward,
+        initial=initial,
+        leak=leak,
+        restart=restart,
+        terminal=terminal,
+    )
+    operator = compose(counts, choices)
+    system = _Spread(operator, client, blocks, max(1, int(sweeps)))
+    try:
+        laws = _laws(operator, system, controls, initial is not None)
+    finally:
+        system.close()
+    solution = exact_solution(operator, laws, controls, None)
+    if solution.status is Status.INTERRUPTED:
+        raise Interrupted(solution)
+    mind_the_leak(solution, stacklevel=3)
+    return solution
+
+
+def _laws(operator: EmpiricalOperator, system: _Spread, controls: Controls, follow_initial: bool) -> Laws:
+    """Stationary laws as :func:`lingendice.solvers.exact.stationary_laws` gives them, found by rounds."""
+    if operator.gamma < 1.0:
+        everywhere = np.ones(operator.n_states, bool)
+        outcome = run(_rounds(system, everywhere, controls), controls)
+        return Laws(outcome.law, (outcome.law,), outcome)
+    rates, _ = extend(operator.chain)
+    classes = find_classes(rates)
+    outcomes = []
+    for nodes in classes.recurrent:
+        members = np.zeros(rates.shape[0], bool)
+        members[nodes] = True
+        outcomes.append(run(_rounds(system, members[: operator.n_states], controls), controls))
+    laws = tuple(outcome.law for outcome in outcomes)
+    hardest = max(outcomes, key=lambda outcome: (not outcome.converged, outcome.n_iter))
+    if len(laws) == 1:
+        return Laws(laws[0], laws, hardest)
+    if not follow_initial or operator.initial is None:
+        return Laws(None, laws, hardest)
+    share = absorption(rates, classes, operator.initial, "auto", controls)
+    return Laws(np.einsum("c,cs->s", share, np.stack(laws)), laws, hardest)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Consecutive rows of ``x = base + law' inflow + A' diag(c) x`` that one worker keeps.
+
+    Sources are numbered with the block's own rows first, then all others in their order.
+    """
+
+    system: PullSystem
+    first: int
+    c: Floats
+    """For every source, in that numbering."""
+    base: Floats
+    law: Floats
+
+    def sweep(self, x: Floats, inflow: Floats, active: Any, sweeps: int) -> tuple[Floats, float]:
+        """The block's rows of x after some sweeps, and the L1 residual that x had in them."""
+        system, first, last = self.system, self.first, self.first + self.system.size
+        own = x[first:last].copy()
+        y = self.c * np.concatenate([own, x[:first], x[last:]])
+        outside = self.base + inflow @ self.law
+        ranges = row_ranges(system.indptr, 0, system.size)
+        residual = 0.0
+        ones, image, unused = np.ones(own.size), np.empty(own.size), np.zeros(own.size)
+        for rows in ranges:
+            residual += gauss_seidel.residual(
+                system.indptr,
+                system.sources,
+                system.weights,
+                ones,
+                outside,
+                system.loops,
+                own,
+                y,
+                *rows,
+                image,
+            )[0]
+        stays = self.c[: own.size] * system.loops
+        f = np.where(active[first:last], 1.0 / np.where(stays < 1.0, 1.0 - stays, 1.0), 0.0)
+        for _ in range(sweeps):
+            for rows in ranges:
+                gauss_seidel.sweep(
+                    system.indptr[:-1], system.indptr[1:], system.sources, system.weights, f, f * outside,
+                    1.0, self.c, unused, own, y, *rows,
+                )  # fmt: skip
+        return own, residual
+
+
+def _sweep(block: _Block, x: Floats, *rest: Any) -> tuple[Floats, float]:
+    """Runs on a worker."""
+    return block.sweep(x, *rest)
+
+
+def _cut(chain: FlowChain, gamma: float, base: Floats, n_blocks: int) -> list[_Block]:
+    """The transposed chain cut into blocks of rows of about equal work."""
+    whole = transposed_system(
+        chain.indptr, chain.indices, np.ascontiguousarray(chain.weight, dtype=np.float64), threads=1
+    )
+    c = gamma * chain.scale()
+    work = whole.indptr + np.arange(whole.indptr.size)
+    cuts = np.searchsorted(work, np.arange(1, n_blocks) * work[-1] / n_blocks)
+    edges = np.unique(np.concatenate([[0], cuts, [chain.n]]))
+    blocks = []
+    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        entries = slice(int(whole.indptr[first]), int(whole.indptr[last]))
+        sources, size = whole.sources[entries], last - first
+        ours = (sources >= first) & (sources < last)
+        renamed = np.where(ours, sources - first, np.where(sources < first, sources + size, sources))
+        system = replace(
+            whole,
+            indptr=whole.indptr[first : last + 1] - whole.indptr[first],
+            sources=renamed.astype(sources.dtype),
+            weights=whole.weights[entries].copy(),
+            loops=whole.loops[first:last].copy(),
+        )
+        order = np.concatenate([c[first:last], c[:first], c[last:]])
+        blocks.append(_Block(system, first, order, base[first:last].copy(), chain.law[:, first:last].copy()))
+    return blocks
+
+
+class _Spread:
+    """The equation of an operator, its rows spread over the workers of a cluster."""
+
+    def __init__(self, operator: EmpiricalOperator, client: Any, blocks: int | None, sweeps: int) -> None:
+        self.client, self.sweeps = client, sweeps
+        chain, self.gamma = operator.chain, operator.gamma
+        self.n, self.out = chain.n, self.gamma * chain.out
+        base = np.zeros(chain.n)
+        if self.gamma < 1.0 and operator.initial is not None:
+            base = (1.0 - self.gamma) * operator.initial
+        self.loss = 1.0 - self.gamma * (1.0 - chain.absorbed())
+        threads = sum(client.nthreads().values())
+        self.blocks = _cut(chain, self.gamma, base, blocks or max(threads, 1))
+        self.kept: list[Any] | None = None
+        self.n_lost = 0
+        self.reason = f"{len(self.blocks)} blocks on {len(client.nthreads())} workers"
+
+    def close(self) -> None:
+        """Let the workers forget their blocks."""
+        self.kept = None
+
+    def balance(self, x: Floats) -> Floats:
+        """x with the total mass that the equation has."""
+        if self.gamma == 1.0:
+            return x / x.sum()
+        return x * ((1.0 - self.gamma) / float(self.loss @ x))
+
+    def round(self, x: Floats, active: Any) -> tuple[Floats, float]:
+        """Swept x, not balanced, and the L1 residual of x itself; repeated if a worker is lost meanwhile."""
+        for attempt in range(_FAILURES):
+            try:
+                return self._round(x, active)
+            except _lost_worker() as error:
+                self.kept = None
+                self.n_lost += 1
+                if attempt == _FAILURES - 1:
+                    raise RuntimeError(
+                        f"the cluster lost {_FAILURES} rounds in a row (last: {error}); see their logs "
+                        "for why they end, first of all their memory"
+                    ) from error
+                self.client.wait_for_workers(1, timeout=60)
+        raise AssertionError("unreachable")
+
+    def _round(self, x: Floats, active: Any) -> tuple[Floats, float]:
+        if self.kept is None:
+            workers = list(self.client.nthreads())
+            if not workers:
+                raise CancelledError("no worker is left")
+            self.kept = [
+                self.client.scatter(block, workers=[workers[number % len(workers)]], hash=False)
+                for number, block in enumerate(self.blocks)
+            ]
+        law, members = self.client.scatter([x, active], broadcast=True, hash=False)
+        inflow = x @ self.out
+        tasks = [
+            self.client.submit(_sweep, block, law, inflow, members, self.sweeps, pure=False)
+            for block in self.kept
+        ]
+        slices, residuals = zip(*self.client.gather(tasks), strict=True)
+        return np.concatenate(slices), float(sum(residuals))
+
+
+def _lost_worker() -> tuple[type[BaseException], ...]:
+    """What Dask raises when data or a task went down with a worker."""
+    from distributed import KilledWorker
+    from distributed.comm import CommClosedError  # type: ignore[attr-defined]
+
+    return CancelledError, KilledWorker, CommClosedError, TimeoutError
+
+
+def _rounds(system: _Spread, active: Any, controls: Controls) -> Solver:
+    """Iterate to the law on the active states; driven by :func:`lingendice.solvers.iterate.run`."""
+    x = system.balance(np.where(active, 1.0, 0.0))
+    kind = "bound" if system.gamma < 1.0 else "estimate"
+    outcome = Outcome(x, "block-gauss-seidel", system.reason, converged=False, error_kind=kind)
+    if active.sum() == 1 and system.gamma == 1.0:
+        outcome.converged, outcome.error, outcome.error_kind, outcome.residual = True, None, "direct", 0.0
+        yield Step(0)
+        return outcome
+    extrapolation = Extrapolation(x)
+    pace = _Pace()
+    history: list[float] = []
+    for n_iter in range(1, (controls.max_iter or MOST_ROUNDS) + 1):
+        swept, residual = system.round(x, active)
+        if system.gamma == 1.0:
+            swept = (1.0 - _DAMPING) * x + _DAMPING * swept
+        swept = system.balance(swept)
+        error = residual / (1.0 - system.gamma) if system.gamma < 1.0 else pace.error(x, swept)
+        history.append(error)
+        if outcome.error is None or error < outcome.error:
+            outcome.law, outcome.error, outcome.residual = x, error, residual
+            outcome.condition = pace.condition
+        outcome.n_iter, outcome.history = n_iter, tuple(history)
+        outcome.converged = outcome.error <= controls.tol
+        stop = yield Step(n_iter, error)
+        if outcome.converged or stop is not None or pace.stalled(history):
+            return outcome
+        x = swept.copy()
+        if extrapolation.observe(x):
+            x = system.balance(x)
+            extrapolation.before[:] = x
+            pace.begin()
+    return outcome
+
+
+class _Pace:
+    """Estimates the error at gamma = 1 from how fast consecutive rounds shrink their change."""
+
+    def __init__(self) -> None:
+        self.changes: list[float] = []
+        self.recent: list[float] = []
+        self.condition: float | None = None
+
+    def begin(self) -> None:
+        """x was replaced: changes before and after do not compare."""
+        self.changes = []
+
+    def error(self, x: Floats, swept: Floats) -> float:
+        """Largest relative change of an entry, magnified by the slowest pace seen lately."""
+        known = swept > 0.0
+        self.changes.append(float((np.abs(swept[known] - x[known]) / swept[known]).max(initial=0.0)))
+        if len(self.changes) < 3 or self.changes[-2] == 0.0:
+            return math.inf if self.changes[-1] > 0.0 else 0.0
+        shrink = max(
+            self.changes[-1] / self.changes[-2], self.changes[-2] / max(self.changes[-3], self.changes[-2])
+        )
+        self.recent = [*self.recent[-8:], min(shrink, 1.0)]
+        slowest = max(self.recent)
+        if slowest >= 1.0:
+            return math.inf
+        self.condition = 1.0 / (1.0 - slowest)
+        return self.changes[-1] * self.condition
+
+    @staticmethod
+    def stalled(history: list[float]) -> bool:
+        """No new least error for a hundred rounds."""
+        return len(history) > 400 and min(history[-200:]) >= min(history[:-200])

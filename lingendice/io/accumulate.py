@@ -1,0 +1,411 @@
+"""Count a log batch by batch: memory for what is distinct, never for the rows.
+
+Two tables grow: one record a distinct (state, action, next state), one record an episode. Rows are taken in
+the order of the log, so that the result is the same bits however the log is cut into batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.counts import Counts
+from lingendice.io.columns import Batch, Coded
+from lingendice.io.files import FileError
+from lingendice.io.pieces import EpisodeRecords, Piece
+from lingendice.kernels import streaming
+
+Array = NDArray[Any]
+
+_BLOCK = 1 << 16  # rows a step: the columns of a block stay in the second-level cache
+_FIRST_CAPACITY = 1 << 12
+_LOAD = 0.6
+_KEY_BITS = 63
+_NO_INTS, _NO_REALS, _NO_FLAGS = np.empty(0, np.int64), np.empty(0), np.empty(0, bool)
+
+
+@dataclass
+class Table:
+    """Records of 64-bit words in a hash table that doubles when it fills."""
+
+    width: int
+    by_status: bool
+    """Whether word 1 tells empty records (episodes), or a negative key does (pairs)."""
+    words: Array = field(init=False)
+    held: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.words = self._blank(_FIRST_CAPACITY)
+        self.held = np.zeros(2, np.int64)
+
+    def _blank(self, capacity: int) -> Array:
+        words = np.zeros((capacity, self.width), np.int64)
+        if not self.by_status:
+            words[:, 0] = -1
+        return words
+
+    @property
+    def reals(self) -> Array:
+        """The same words read as floats."""
+        return self.words.view(np.float64)
+
+    @property
+    def shift(self) -> int:
+        """How far a hash is shifted to become a place in the table."""
+        return 65 - int(self.words.shape[0]).bit_length()
+
+    @property
+    def room(self) -> int:
+        """Records that the table takes before it must grow."""
+        return int(_LOAD * self.words.shape[0])
+
+    def grow(self) -> None:
+        """Double the capacity."""
+        self._refill(self.words, 2 * self.words.shape[0])
+
+    def records(self) -> Array:
+        """The records in use, in the order of the table."""
+        used = self.words[:, 1] != streaming.EMPTY if self.by_status else self.words[:, 0] >= 0
+        return self.words[used]
+
+    def load(self, records: Array) -> None:
+        """Replace the contents by these records."""
+        capacity = _FIRST_CAPACITY
+        while records.shape[0] > int(_LOAD * capacity):
+            capacity *= 2
+        self.held[0] = records.shape[0]
+        self._refill(np.ascontiguousarray(records), capacity)
+
+    def _refill(self, records: Array, capacity: int) -> None:
+        self.words = self._blank(capacity)
+        for first in range(0, records.shape[0], 1 << 21):
+            last = min(first + (1 << 21), records.shape[0])
+            streaming.move_records(records, first, last, self.shift, self.by_status, self.words)
+
+
+@dataclass
+class IdMap:
+    """Ids of states, actions or episodes: integers as they are, or labels numbered as they come."""
+
+    what: str
+    coded: bool | None = None
+    position: dict[str, int] = field(default_factory=dict)
+    size: int = 0
+    """One more than the largest id."""
+
+    def read(self, batch: Batch, role: str) -> Array:
+        """The column of a role as integers."""
+        column = batch.columns[role]
+        if batch.n_rows == 0:
+            return _NO_INTS
+        coded = isinstance(column, Coded)
+        if self.coded is None:
+            self.coded = coded
+        elif self.coded != coded:
+            kinds = ("integers", "strings")
+            raise FileError(
+                f"{batch.where(0)}: {role} holds {kinds[coded]}, but {self.what} ids before were "
+                f"{kinds[not coded]}; pass labels=True to read all of them as strings"
+            )
+        if isinstance(column, Coded):
+            known = self.position
+            moved = np.array([known.setdefault(value, len(known)) for value in column.values], np.int64)
+            self.size = len(known)
+            return moved[column.codes]
+        if self.what != "episode":
+            self.size = max(self.size, self._checked_size(column, batch, role))
+        return column
+
+    def _checked_size(self, column: Array, batch: Batch, role: str) -> int:
+        low, high = streaming.extent(_kernel_array(column, column.dtype))
+        if low < 0:
+            row = int((column < 0).argmax())
+            raise FileError(
+                f"{batch.where(row)}: {role} is {column[row]}, but ids run from 0; mend it, or pass "
+                "labels=True to read ids as names"
+            )
+        return int(high) + 1
+
+
+class Accumulator:
+    """Takes batches in order; :meth:`finish` gives the piece of the log that they make up."""
+
+    def __init__(
+        self, roles: frozenset[str], n_states: int | None, n_actions: int | None, keep_first: bool
+    ) -> None:
+        self.roles = roles
+        self.given = {"state": n_states, "action": n_actions}
+        self.maps = {what: IdMap(what) for what in ("state", "action", "episode")}
+        self.derive = "next_state" not in roles
+        if self.derive and "reward_m2" in roles:
+            raise ValueError("reward_m2= is for rows that stand for several steps; they need next_state= too")
+        self.knows_starts = bool(roles & {"episode", "terminal", "truncated"})
+        self.follows = self.knows_starts or self.derive
+        self.fractional: bool | None = None if "weight" in roles else False
+        self.pairs = Table(5 if "reward" in roles else 2, by_status=False)
+        self.first_at = 2 if keep_first else -1
+        self.last_at = (4 if keep_first else 2) if self.derive else -1
+        self.episodes = Table(2 + 2 * keep_first + 4 * self.derive, by_status=True)
+        self.bits = [24, 15, 24]  # of state, action and next state in a key
+        self.starts = np.zeros(0, np.int64)
+        self.n_rows = 0
+
+    # -- adding ------------------------------------------------------------------------------------------
+
+    def add(self, batch: Batch) -> None:
+        """Count the rows of one batch."""
+        if batch.n_rows == 0:
+            return
+        columns = self._columns(batch)
+        self._fit_keys(batch)
+        for start in range(0, batch.n_rows, _BLOCK):
+            block = {role: column[start : start + _BLOCK] for role, column in columns.items()}
+            if self.follows:
+                block = self._follow(block)
+            self._count(block)
+        self.n_rows += batch.n_rows
+
+    def _columns(self, batch: Batch) -> dict[str, Array]:
+        """Columns by role as the kernels take them; absent ones are empty."""
+        states: list[str] = [role for role in ("state", "next_state") if role in self.roles]
+        ids: dict[str, Array] = {role: self.maps["state"].read(batch, role) for role in states}
+        for role in ("action", "episode"):
+            if role in self.roles:
+                ids[role] = self.maps[role].read(batch, role)
+        narrow = not self.derive and all(ids[role].dtype == np.int32 for role in ids if role != "episode")
+        kind = np.int32 if narrow else np.int64
+        columns: dict[str, Array] = {"next_state": _NO_INTS, "action": np.empty(0, kind)}
+        for role, column in ids.items():
+            columns[role] = _kernel_array(column, np.int64 if role == "episode" else kind)
+        for role in ("terminal", "truncated"):
+            columns[role] = _kernel_array(self._plain(batch, role, _NO_FLAGS), bool)
+        for role in ("reward", "reward_m2"):
+            columns[role] = _kernel_array(self._plain(batch, role, _NO_REALS), np.float64)
+        columns["weight"] = self._weights(batch)
+        if self.follows and "episode" not in columns:
+            columns["episode"] = np.zeros(batch.n_rows, np.int64)
+        return columns
+
+    def _plain(self, batch: Batch, role: str, absent: Array) -> Array:
+        column = batch.columns[role] if role in self.roles else absent
+        assert not isinstance(column, Coded)
+        return column
+
+    def _weights(self, batch: Batch) -> Array:
+        weight = self._plain(batch, "weight", _NO_INTS)
+        fractional = weight.dtype.kind == "f"
+        if self.fractional is None:
+            self.fractional = fractional
+        if "weight" in self.roles and self.fractional != fractional:
+            raise FileError(
+                f"{batch.where(0)}: weight changes between integers and floats; give it one type throughout"
+            )
+        return _kernel_array(weight, np.float64 if fractional else np.int64)
+
+    def _fit_keys(self, batch: Batch) -> None:
+        """Widen the keys where ids outgrow them, and check ids against sizes that the caller gave."""
+        for what, given in self.given.items():
+            known = self.maps[what]
+            if given is not None and known.size > given:
+                self._refuse(batch, known, given)
+        wanted = [
+            max(self.bits[0], self.maps["state"].size.bit_length()),
+            max(self.bits[1], self.maps["action"].size.bit_length()) if "action" in self.roles else 0,
+            max(self.bits[2], (self.maps["state"].size + 1).bit_length()),
+        ]
+        if wanted == self.bits:
+            return
+        if sum(wanted) > _KEY_BITS:
+            # Little room: exactly what is needed now.
+            needed = [self.maps[what].size.bit_length() for what in ("state", "action")]
+            wanted = [*needed, (self.maps["state"].size + 1).bit_length()]
+        if sum(wanted) > _KEY_BITS:
+            raise FileError(
+                f"{batch.where(0)}: ids reach {self.maps['state'].size - 1}, too many to count; "
+                "pass labels=True to number the ids that occur"
+            )
+        records = self.pairs.records()
+        state, action, following = self._unpack(records[:, 0])
+        records[:, 0] = (((state << wanted[1]) | action) << wanted[2]) | following
+        self.bits = wanted
+        self.pairs.load(records)
+
+    def _refuse(self, batch: Batch, known: IdMap, given: int) -> None:
+        roles = ("state", "next_state") if known.what == "state" else ("action",)
+        if known.coded:
+            raise FileError(
+                f"{batch.where(0)}: more than {given} distinct {known.what} labels; leave n_{known.what}s out"
+            )
+        for role in roles:
+            column = batch.columns.get(role)
+            if isinstance(column, np.ndarray) and (column >= given).any():
+                row = int((column >= given).argmax())
+                raise FileError(
+                    f"{batch.where(row)}: {role} is {column[row]}, outside 0..{given - 1}; raise "
+                    f"n_{known.what}s or mend the id"
+                )
+
+    def _unpack(self, key: Array) -> tuple[Array, Array, Array]:
+        cell = key >> self.bits[2]
+        return cell >> self.bits[1], cell & ((1 << self.bits[1]) - 1), key & ((1 << self.bits[2]) - 1)
+
+    def _follow(self, block: dict[str, Array]) -> dict[str, Array]:
+        """Find where episodes begin; without a column of next states, complete transitions."""
+        n, table = block["state"].size, self.episodes
+        begins = np.empty(n, bool)
+        room = 2 * n if self.derive else 0
+        weight_type = block["weight"].dtype
+        out = {
+            "state": np.empty(room, np.int64),
+            "action": np.empty(room, np.int64),
+            "next_state": np.empty(room, np.int64),
+            "reward": np.empty(room),
+            "weight": np.empty(room, weight_type),
+            "terminal": np.empty(room, bool),
+        }
+        table.held[1] = 0
+        done = 0
+        state = block["state"]
+        while done < n:
+            done = streaming.follow_episodes(
+                block["episode"], state, block["action"], block["reward"], block["weight"],
+                block["terminal"], block["truncated"], done, n, table.shift, self.first_at, self.last_at,
+                bool(self.fractional), table.words, table.reals, table.held, table.room, begins,
+                *out.values(),
+            )  # fmt: skip
+            if done < n:
+                table.grow()
+        if self.knows_starts:
+            self._note_starts(block, begins)
+        if not self.derive:
+            return block
+        written = int(table.held[1])
+        completed = {role: column[:written] for role, column in out.items()}
+        for role in ("action", "reward", "weight"):
+            if role not in self.roles:
+                completed[role] = completed[role][:0]
+        return {**completed, "reward_m2": _NO_REALS}
+
+    def _note_starts(self, block: dict[str, Array], begins: Array) -> None:
+        first = block["state"][begins]
+        if self.starts.size < self.maps["state"].size:
+            grown = np.zeros(max(self.maps["state"].size, 2 * self.starts.size), np.int64)
+            kind = np.float64 if self.fractional else np.int64
+            grown = grown.astype(kind)
+            grown[: self.starts.size] = self.starts
+            self.starts = grown
+        weight = block["weight"][begins] if block["weight"].size else 1
+        np.add.at(self.starts, first, weight)
+
+    def _count(self, block: dict[str, Array]) -> None:
+        n, table, done = block["state"].size, self.pairs, 0
+        while done < n:
+            done = streaming.add_pairs(
+                block["state"], block["action"], block["next_state"], block["terminal"], block["weight"],
+                block["reward"], block["reward_m2"], done, n, self.bits[1], self.bits[2], table.shift,
+                bool(self.fractional), table.words, table.reals, table.held, table.room,
+            )  # fmt: skip
+            if done < n:
+                table.grow()
+
+    # -- results -----------------------------------------------------------------------------------------
+
+    def finish(self) -> Piece:
+        """The piece that the batches so far make up; labels are in order of appearance."""
+        return Piece(self._counts(), self._episode_records() if self.first_at >= 0 else None)
+
+    def _counts(self) -> Counts:
+        from lingendice.tally import count_pairs
+
+        records = self.pairs.records()
+        state, action, following = self._unpack(records[:, 0])
+        n_states = self._size("state")
+        n_actions = self._size("action") if "action" in self.roles else None
+        cell = state if n_actions is None else state * n_actions + action
+        column = np.where(following == 0, n_states, following - 1)
+        pairs = count_pairs(cell, column, n_states * (n_actions or 1), n_states + 1, want_entry=True)
+        place = np.empty(records.shape[0], np.int64)
+        place[pairs.entry] = np.arange(place.size)
+        words = records[place]
+        reals = words.view(np.float64)
+        count = reals[:, 1].copy() if self.fractional else words[:, 1].copy()
+        counts = Counts(
+            n_states=n_states,
+            n_actions=n_actions,
+            indptr=pairs.indptr,
+            indices=pairs.indices,
+            count=count,
+            initial_count=self._initial(n_states),
+            state_labels=self._labels("state"),
+            action_labels=self._labels("action"),
+        )
+        if "reward" not in self.roles:
+            return counts
+        shift = reals[:, 3] / count
+        m2 = np.maximum(reals[:, 4] - reals[:, 3] * shift, 0.0)
+        return replace(counts, reward_count=count, reward_mean=reals[:, 2] + shift, reward_m2=m2)
+
+    def _size(self, what: str) -> int:
+        given = self.given[what]
+        return self.maps[what].size if given is None else int(given)
+
+    def _initial(self, n_states: int) -> Array | None:
+        if not self.knows_starts:
+            return None
+        initial = np.zeros(n_states, self.starts.dtype)
+        used = min(n_states, self.starts.size)
+        initial[:used] = self.starts[:used]
+        return initial
+
+    def _labels(self, what: str) -> tuple[str, ...] | None:
+        known = self.maps[what]
+        return tuple(known.position) if known.coded else None
+
+    def _episode_records(self) -> EpisodeRecords:
+        """What other pieces need to know of the episodes of this one, sorted by id."""
+        records = self.episodes.records()
+        ids = records[:, 0]
+        if self.maps["episode"].coded:
+            ids = np.array(list(self.maps["episode"].position))[ids]
+        order = np.argsort(ids, kind="stable")
+        records = records[order]
+        reals = records.view(np.float64)
+
+        def weights(at: int) -> Array:
+            return (reals if self.fractional else records)[:, at].copy()
+
+        last = self.last_at
+        return EpisodeRecords(
+            ids=ids[order],
+            is_open=records[:, 1] == streaming.OPEN,
+            first_state=records[:, self.first_at].copy(),
+            first_weight=weights(self.first_at + 1),
+            last_state=records[:, last].copy() if self.derive else None,
+            last_action=records[:, last + 1].copy() if self.derive and "action" in self.roles else None,
+            last_reward=reals[:, last + 2].copy() if self.derive and "reward" in self.roles else None,
+            last_weight=weights(last + 3) if self.derive else None,
+            marks_starts=self.knows_starts,
+        )
+
+
+def _kernel_array(column: Array, kind: Any) -> Array:
+    """The column in the one form that kernels are compiled for, copied only where it must be."""
+    column = np.ascontiguousarray(column, dtype=kind)
+    if column.flags.writeable and column.flags.aligned:
+        return column
+    if not column.flags.aligned:
+        return column.copy()
+    # Kernels are compiled for arrays that may be written; they write to none of their inputs.
+    return np.asarray(_Writable(column))
+
+
+class _Writable:
+    """Lends the memory of a read-only array under a writable name."""
+
+    def __init__(self, array: Array) -> None:
+        address, _ = array.__array_interface__["data"]
+        self._owner = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}

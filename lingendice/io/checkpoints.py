@@ -1,0 +1,59 @@
+"""Keep a half-read log on disk, and go on from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lingendice.io.accumulate import Accumulator
+from lingendice.saving import StoredFileError, read_archive, write_archive
+
+
+def save(path: Path, counted: Accumulator, after: tuple[int, int], identity: dict[str, Any]) -> None:
+    """Write what was counted so far and where reading goes on."""
+    record = {
+        "kind": "checkpoint",
+        "identity": identity,
+        "after": list(after),
+        "roles": sorted(counted.roles),
+        "sizes": [counted.given["state"], counted.given["action"]],
+        "keep_first": counted.first_at >= 0,
+        "fractional": counted.fractional,
+        "bits": counted.bits,
+        "n_rows": counted.n_rows,
+        "maps": {
+            what: {"coded": known.coded, "size": known.size, "labels": list(known.position)}
+            for what, known in counted.maps.items()
+        },
+    }
+    arrays = {
+        "pairs": counted.pairs.records(),
+        "episodes": counted.episodes.records(),
+        "starts": counted.starts,
+    }
+    write_archive(path, arrays, record)
+
+
+def load(path: Path, identity: dict[str, Any]) -> tuple[Accumulator, tuple[int, int]]:
+    """Read it back; the log must be the one that the checkpoint belongs to."""
+    arrays, record = read_archive(path, "checkpoint")
+    if record["identity"] != json.loads(json.dumps(identity)):
+        raise StoredFileError(
+            f"{path}: this checkpoint belongs to another log (or other columns, or files have changed); "
+            "delete it to begin anew"
+        )
+    n_states, n_actions = record["sizes"]
+    counted = Accumulator(frozenset(record["roles"]), n_states, n_actions, record["keep_first"])
+    counted.fractional = record["fractional"]
+    counted.bits = record["bits"]
+    counted.n_rows = record["n_rows"]
+    for what, facts in record["maps"].items():
+        known = counted.maps[what]
+        known.coded, known.size = facts["coded"], facts["size"]
+        known.position = {label: position for position, label in enumerate(facts["labels"])}
+    counted.pairs.load(arrays["pairs"])
+    counted.episodes.load(arrays["episodes"])
+    counted.starts = arrays["starts"]
+    first, second = record["after"]
+    return counted, (first, second)

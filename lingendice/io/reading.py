@@ -1,0 +1,389 @@
+"""``read_transitions``: logs of any size and form to counts, batch by batch."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from lingendice.counts import Counts
+from lingendice.io import checkpoints
+from lingendice.io.accumulate import Accumulator
+from lingendice.io.columns import ROLES, Batch, Names
+from lingendice.io.episodic import MINARI, MinariLog, VectorLog, open_minari
+from lingendice.io.files import ColumnNames, FileError, TransitionTable, read_data
+from lingendice.io.pieces import Piece
+from lingendice.io.sources import (
+    DUCKDB,
+    DuckTable,
+    Files,
+    Frame,
+    Source,
+    Stream,
+    find_files,
+    is_frame,
+)
+from lingendice.parallel import resolve_threads
+
+T = TypeVar("T")
+Progress = bool | Callable[[int, "float | None"], object]
+_MATRICES = (".npz", ".npy", ".mtx")
+
+
+def read_transitions(
+    source: Any,
+    *,
+    state: str | Callable[[Any], Any] = "state",
+    action: str | bool | None = None,
+    reward: str | bool | None = None,
+    next_state: str | bool | None = None,
+    episode: str | bool | None = None,
+    weight: str | bool | None = None,
+    terminal: str | bool | None = None,
+    truncated: str | bool | None = None,
+    reward_m2: str | None = None,
+    table: str | None = None,
+    labels: bool = False,
+    n_states: int | None = None,
+    n_actions: int | None = None,
+    autoreset: str = "next_step",
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = 60.0,
+    progress: Progress = False,
+    threads: int | None = None,
+) -> Counts:
+    """Count a log that need not fit into memory.
+
+    Parameters
+    ----------
+    source
+        - a path, a folder, a glob pattern, or a list of these: Parquet, Arrow IPC (Feather) or CSV files,
+          read one after another (a pattern in the order of names); episodes may run over file ends;
+        - a DuckDB file, with ``table=``;
+        - a pandas, polars or PyArrow table, a DuckDB relation, or any object with ``__arrow_c_stream__``;
+        - an iterable of batches, each a mapping of arrays, a record batch or a frame;
+        - a Minari dataset, or ``"minari:ID"`` of a local one;
+        - a mapping of arrays of shape (time, environments): a log of a Gymnasium vector environment;
+        - a SciPy sparse matrix, a NetworkX graph, or a ``.npz``, ``.npy`` or ``.mtx`` file.
+    state, action, reward, next_state, episode, terminal, truncated
+        Names of columns. A name must be there; None takes the column of the usual name where there is
+        one; False takes none. For Minari ``state`` may be a function from the observations of an episode
+        to one id each.
+    weight
+        Column of frequency weights, used only when named.
+    reward_m2
+        For rows that stand for several steps (``weight``): the sum of squared deviations of their rewards
+        from ``reward``, their mean.
+    table
+        Table of a DuckDB file.
+    labels
+        Read ids of states and actions as names, even where they are integers.
+    n_states, n_actions
+        Sizes, where larger than what the log happens to contain.
+    autoreset
+        ``"next_step"`` or ``"same_step"``: how a vector environment was reset.
+    checkpoint
+        A file that keeps what was counted so far: written every ``checkpoint_every`` seconds and when the
+        reading is interrupted, removed at the end. Where it exists already, reading goes on from it. It
+        belongs to one log, told by the files' names, sizes and times; a stream of batches must begin
+        with the same batches again.
+    progress
+        True shows a line on standard error, unless that is a file or a pipe; or a function that is called
+        with the number of rows and the share read so far (None where the end is unknown).
+    threads
+        1 decodes and counts in turns; more let the next batch be decoded while one is counted. The result
+        is the same bits.
+
+    Returns
+    -------
+    Counts
+        As :meth:`Counts.from_transitions` of the whole log: counts are equal, means of rewards up to
+        rounding. How the log is cut into files and batches makes no difference to any bit.
+
+    Notes
+    -----
+    Without a column of next states, the state of the next row of the same episode is taken; rows of several
+    episodes may be interleaved. The last row of an episode then only lends its state to the row before it,
+    unless it is ``terminal``. Without a column of episodes a log is one path, cut after rows that are
+    ``terminal`` or ``truncated``. An episode id that comes back after such a row begins a new episode.
+
+    Takes one pass and O(distinct pairs + episodes) memory: 16 bytes a pair (40 with rewards) and 16 an
+    episode (48 where next states are derived), times up to 5 while a table grows; labels come on top.
+
+    Raises
+    ------
+    ValueError
+        Naming file, row group, row and column, for files that are damaged or cut short, columns that are
+        missing, types that change, nulls. Nothing is returned then; a checkpoint keeps what was read.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = [{"state": [0, 1, 0], "episode": [7, 7, 7]}, {"state": [1, 1], "episode": [7, 8]}]
+    >>> lg.read_transitions(log)
+    Counts(2 states, 3 transitions, 2 distinct, 2 episodes)
+    """
+    counted = count_piece(
+        source, state=state, action=action, reward=reward, next_state=next_state, episode=episode,
+        weight=weight, terminal=terminal, truncated=truncated, reward_m2=reward_m2, table=table,
+        labels=labels, n_states=n_states, n_actions=n_actions, autoreset=autoreset, checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every, progress=progress, threads=threads,
+    )  # fmt: skip
+    return counted.result()
+
+
+def count_piece(
+    source: Any,
+    *,
+    state: Any = "state",
+    table: str | None = None,
+    labels: bool = False,
+    n_states: int | None = None,
+    n_actions: int | None = None,
+    autoreset: str = "next_step",
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = 60.0,
+    progress: Progress = False,
+    threads: int | None = None,
+    keep_ends: bool = False,
+    start: tuple[int, int] = (0, 0),
+    stop: tuple[int, int] | None = None,
+    **columns: Any,
+) -> Piece:
+    """As :func:`read_transitions`, for a part of a log: ``keep_ends`` keeps what its neighbours need."""
+    unknown = sorted(set(columns) - set(ROLES))
+    if unknown:
+        raise ValueError(f"no option {unknown[0]!r}; columns are named by {', '.join(ROLES)}")
+    columns = {role: columns.get(role) for role in ROLES if role != "state"}
+    matrix = _read_matrix(source, columns)
+    if matrix is not None:
+        return Piece(matrix)
+    opened = open_source(source, state, table, autoreset)
+    names = Names({"state": state if isinstance(state, str) else "state", **columns}, labels)
+    run = _Run(opened, names, n_states, n_actions, keep_ends, resolve_threads(threads))
+    if checkpoint is not None:
+        run.resume_from(Path(checkpoint), checkpoint_every)
+    run.read(start, stop, _Meter(progress))
+    return run.finish()
+
+
+def open_source(source: Any, state: Any, table: str | None, autoreset: str) -> Source:
+    """Find out what kind of log this is."""
+    if isinstance(source, str) and source.startswith(MINARI):
+        source = open_minari(source.removeprefix(MINARI))
+    if hasattr(source, "iterate_episodes"):
+        return MinariLog(source, state if callable(state) else None)
+    if isinstance(source, (str, os.PathLike)) and Path(source).suffix.lower() in DUCKDB:
+        return DuckTable(Path(source), table)
+    if isinstance(source, (str, os.PathLike)) or _are_paths(source):
+        return Files(find_files(source))
+    if is_frame(source):
+        return Frame(source)
+    if isinstance(source, Mapping):
+        name = state if isinstance(state, str) else "state"
+        if name in source and np.ndim(source[name]) == 2:
+            return VectorLog(source, autoreset)
+        return Stream([source])
+    if isinstance(source, Iterable):
+        return Stream(source)
+    raise ValueError(
+        f"cannot read transitions from a {type(source).__name__}; give paths, a frame, an iterable of "
+        "batches, a Minari dataset, a vector log or a graph"
+    )
+
+
+def counts_of_table(path: Path, names: ColumnNames, policy_shape: tuple[int, ...] | None) -> Counts:
+    """Counts of a Parquet or Arrow file with the column names of the command line.
+
+    A policy tells of states and actions that ids counting from 0 may happen not to contain.
+    """
+    given = {
+        role: name if role in names.required else None
+        for role, name in names.by_role().items()
+        if role != "state"
+    }
+    counts = read_transitions(path, state=names.state, **given)  # type: ignore[arg-type]
+    if policy_shape is None or len(policy_shape) != 2 or counts.n_actions is None:
+        return counts
+    n_states = counts.n_states if counts.state_labels else max(counts.n_states, policy_shape[0])
+    n_actions = counts.n_actions if counts.action_labels else max(counts.n_actions, policy_shape[1])
+    return counts.with_states(n_states, n_actions)
+
+
+def _are_paths(source: Any) -> bool:
+    return (
+        isinstance(source, (list, tuple))
+        and bool(source)
+        and all(isinstance(path, (str, os.PathLike)) for path in source)
+    )
+
+
+def _read_matrix(source: Any, columns: Mapping[str, Any]) -> Counts | None:
+    """Counts of a graph or matrix; None where the source is a log."""
+    if hasattr(source, "tocsr") or hasattr(source, "adjacency"):
+        return Counts.from_matrix(source)
+    if isinstance(source, (str, os.PathLike)) and Path(source).suffix.lower() in _MATRICES:
+        given = {
+            role: name for role, name in columns.items() if isinstance(name, str) and role != "reward_m2"
+        }
+        data = read_data(Path(source), ColumnNames(**given, required=frozenset(given)))
+        if isinstance(data, TransitionTable):
+            arrays: dict[str, Any] = {**data.as_dict()}
+            return Counts.from_transitions(**arrays)
+        return Counts.from_matrix(data)
+    return None
+
+
+class _Run:
+    """One reading of a log: the batches so far, and the checkpoint that keeps them."""
+
+    def __init__(
+        self, source: Source, names: Names, n_states: int | None, n_actions: int | None, keep_ends: bool,
+        threads: int,
+    ) -> None:  # fmt: skip
+        self.source, self.names, self.threads = source, names, threads
+        self.sizes = n_states, n_actions
+        self.keep_ends = keep_ends
+        self.counted: Accumulator | None = None
+        self.checkpoint: Path | None = None
+        self.every = 0.0
+        self.resumed_at = (0, 0)
+        self.safe: tuple[int, int] | None = None
+        """Where reading can go on from what is counted now; None while a part is half counted."""
+        self.saved_at = time.monotonic()
+
+    def resume_from(self, checkpoint: Path, every: float) -> None:
+        """Keep a checkpoint there, and go on from it where there is one."""
+        self.checkpoint, self.every = checkpoint, every
+        if checkpoint.exists():
+            self.counted, self.resumed_at = checkpoints.load(checkpoint, self._identity())
+
+    def _identity(self) -> dict[str, Any]:
+        given = {role: name for role, name in self.names.given.items() if name is not None}
+        return {"source": self.source.fingerprint(), "columns": given, "labels": self.names.labels}
+
+    def read(self, start: tuple[int, int], stop: tuple[int, int] | None, meter: _Meter) -> None:
+        """Count all batches up to ``stop``."""
+        batches = self.source.batches(max(start, self.resumed_at), self.names, self.threads)
+        if self.threads > 1:
+            batches = _ahead(batches)
+        try:
+            with meter:
+                for batch in batches:
+                    self._add(batch)
+                    meter.show(self.counted.n_rows if self.counted else 0, batch.fraction)
+                    if stop is not None and batch.after is not None and batch.after >= stop:
+                        break
+        except BaseException:
+            self._keep()
+            raise
+        finally:
+            close = getattr(batches, "close", None)
+            if close is not None:
+                close()
+
+    def _add(self, batch: Batch) -> None:
+        if self.counted is None:
+            self.counted = Accumulator(frozenset(batch.columns), *self.sizes, self.keep_ends)
+        if frozenset(batch.columns) != self.counted.roles:
+            raise FileError(
+                f"{batch.where(0)}: columns for {', '.join(sorted(batch.columns))} here, but for "
+                f"{', '.join(sorted(self.counted.roles))} before; name the columns to use, or pass False"
+            )
+        self.safe = None
+        self.counted.add(batch)
+        self.safe = batch.after
+        if time.monotonic() - self.saved_at >= self.every:
+            self._keep()
+
+    def _keep(self) -> None:
+        if self.checkpoint is not None and self.counted is not None and self.safe is not None:
+            checkpoints.save(self.checkpoint, self.counted, self.safe, self._identity())
+            self.saved_at = time.monotonic()
+
+    def finish(self) -> Piece:
+        """What was counted; the checkpoint has done its duty."""
+        if self.counted is None or self.counted.n_rows == 0:
+            if self.keep_ends:
+                return Piece(Counts.empty())
+            raise FileError("no transitions: the log has no rows; give at least one")
+        piece = self.counted.finish()
+        if self.checkpoint is not None:
+            self.checkpoint.unlink(missing_ok=True)
+        return piece
+
+
+def _ahead(items: Iterator[T], depth: int = 2) -> Iterator[T]:
+    """The same items, made by a thread of their own up to ``depth`` ahead."""
+    ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(maxsize=depth)
+    stopped = threading.Event()
+
+    def put(entry: tuple[T | None, BaseException | None]) -> bool:
+        while not stopped.is_set():
+            try:
+                ready.put(entry, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def produce() -> None:
+        error: BaseException | None = None
+        try:
+            for item in items:
+                if not put((item, None)):
+                    return
+        except BaseException as caught:
+            error = caught
+        put((None, error))
+
+    thread = threading.Thread(target=produce, name="lingendice-read", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = ready.get()
+            if error is not None:
+                raise error
+            if item is None:
+                return
+            yield item
+    finally:
+        stopped.set()
+        thread.join()
+
+
+class _Meter:
+    """Tells how far reading has come: to a function, or as one line that vanishes."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.tell = progress if callable(progress) else None
+        self.line = progress is True and sys.stderr.isatty()
+        self.shown = 0
+        self.last = 0.0
+
+    def __enter__(self) -> _Meter:
+        return self
+
+    def show(self, rows: int, fraction: float | None) -> None:
+        """Tell the number of rows and the share read."""
+        if self.tell is not None:
+            self.tell(rows, fraction)
+        now = time.monotonic()
+        if self.line and now - self.last > 0.1:
+            self.last = now
+            text = f"{rows:,} rows" if fraction is None else f"{rows:,} rows, {fraction:.0%}"
+            sys.stderr.write("\r" + text.ljust(self.shown))
+            sys.stderr.flush()
+            self.shown = len(text)
+
+    def __exit__(self, *_: object) -> None:
+        if self.shown:
+            sys.stderr.write("\r" + " " * self.shown + "\r")
+            sys.stderr.flush()

@@ -1,0 +1,393 @@
+"""Where batches come from: files by suffix, DuckDB, frames, anything that speaks Arrow, plain arrays.
+
+Every source yields :class:`~lingendice.io.columns.Batch` in the order of the log and can begin again at a
+place that an earlier batch named. A file that cannot be read is a :class:`FileError` that names the file,
+the row group or batch, and the column.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from lingendice.arrow import arrow
+from lingendice.io.columns import Batch, Names, read_batch
+from lingendice.io.files import FileError
+
+PARQUET = (".parquet", ".pq")
+IPC = (".arrow", ".feather", ".ipc")
+CSV = (".csv", ".tsv")
+DUCKDB = (".duckdb", ".db", ".ddb")
+STREAMED = (*PARQUET, *IPC, *CSV)
+
+_BATCH_ROWS = 1 << 18
+_LARGEST_GROUP = 1 << 27  # bytes of a row group that is decoded at once; larger ones come in batches
+
+
+class Source(Protocol):
+    """A log that yields batches from a given place on."""
+
+    def fingerprint(self) -> list[Any]:
+        """What tells this log from another, as JSON values: a checkpoint belongs to one log."""
+
+    def batches(self, start: tuple[int, int], names: Names, threads: int) -> Iterator[Batch]:
+        """Batches from part ``start[1]`` of file ``start[0]`` on."""
+
+
+def find_files(paths: Any) -> list[Path]:
+    """The files behind a path, a folder, a glob pattern, or a list of these; patterns sort by name."""
+    if isinstance(paths, (list, tuple)):
+        return [file for path in paths for file in find_files(path)]
+    text = os.fspath(paths)
+    path = Path(text)
+    if path.is_dir():
+        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in STREAMED)
+        if not found:
+            raise FileError(f"{path}: no {', '.join(STREAMED)} file in this folder")
+        return found
+    if path.is_file() or not glob.has_magic(text):
+        if not path.is_file():
+            raise FileError(f"{path}: no such file")
+        return [path]
+    matches = sorted(Path(match) for match in glob.glob(text, recursive=True))
+    found = [match for match in matches if match.is_file()]
+    if not found:
+        raise FileError(f"{text}: no file matches this pattern")
+    return found
+
+
+class Files:
+    """Parquet, Arrow IPC (Feather) and CSV files, one after another; episodes may run over their ends."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self.files = files
+        for file in files:
+            if file.suffix.lower() not in STREAMED:
+                raise FileError(
+                    f"{file}: cannot tell the format by its suffix; use one of {', '.join(STREAMED)}"
+                )
+
+    def fingerprint(self) -> list[Any]:
+        """Names, sizes and times of the files."""
+        facts = [(file, file.stat()) for file in self.files]
+        return [[str(file.resolve()), fact.st_size, fact.st_mtime_ns] for file, fact in facts]
+
+    def batches(self, start: tuple[int, int], names: Names, threads: int) -> Iterator[Batch]:
+        """Batches of every file from ``start`` on."""
+        whole = sum(file.stat().st_size for file in self.files) or 1
+        before = sum(file.stat().st_size for file in self.files[: start[0]])
+        for number in range(start[0], len(self.files)):
+            file = self.files[number]
+            part = start[1] if number == start[0] else 0
+            share = file.stat().st_size
+            for batch in _read_file(file, number, part, names, threads):
+                within = 1.0 if batch.fraction is None else batch.fraction
+                yield _with_fraction(batch, (before + within * share) / whole)
+            before += share
+
+
+def _with_fraction(batch: Batch, fraction: float) -> Batch:
+    return Batch(batch.columns, batch.n_rows, batch.where, batch.after, fraction)
+
+
+def _read_file(file: Path, number: int, part: int, names: Names, threads: int) -> Iterator[Batch]:
+    suffix = file.suffix.lower()
+    if suffix in PARQUET:
+        return _read_parquet(file, number, part, names, threads)
+    if suffix in IPC:
+        return _read_ipc(file, number, part, names)
+    return _read_csv(file, number, part, names, threads)
+
+
+def _unreadable(where: str, error: Exception) -> FileError:
+    reason = " ".join(str(error).split())[:300]
+    return FileError(f"{where}: cannot be read ({reason}); it is damaged or cut short: fetch it again")
+
+
+# -- Parquet ------------------------------------------------------------------------------------------
+
+
+def _read_parquet(file: Path, number: int, part: int, names: Names, threads: int) -> Iterator[Batch]:
+    pa, parquet = arrow(), arrow("parquet")
+    try:
+        opened = parquet.ParquetFile(file, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(str(file), error) from None
+    with opened as stored:
+        found = names.find(stored.schema_arrow.names, str(file))
+        columns = list(found.values())
+        for group in range(part, stored.num_row_groups):
+            tables = _group_tables(stored, group, columns, threads)
+            first = 0
+            last = (group + 1) / stored.num_row_groups
+            pending: tuple[Any, Callable[[int], str]] | None = None
+            while True:
+                try:
+                    table = next(tables, None)
+                except (pa.ArrowException, OSError) as error:
+                    raise _blame(stored, file, group, columns, error) from None
+                if pending is not None:
+                    after = (number, group + 1) if table is None else None
+                    rows, where = pending
+                    yield read_batch(rows, found, len(rows), where, names.labels, after, last)
+                if table is None:
+                    break
+                pending = table, _place(f"{file}, row group {group}", first)
+                first += len(table)
+
+
+def _group_tables(stored: Any, group: int, columns: list[str], threads: int) -> Iterator[Any]:
+    if stored.metadata.row_group(group).total_byte_size <= _LARGEST_GROUP:
+        yield stored.read_row_group(group, columns=columns, use_threads=threads > 1)
+        return
+    yield from stored.iter_batches(
+        batch_size=_BATCH_ROWS, row_groups=[group], columns=columns, use_threads=threads > 1
+    )
+
+
+def _blame(stored: Any, file: Path, group: int, columns: list[str], error: Exception) -> FileError:
+    """Find the column that cannot be read."""
+    for column in columns:
+        try:
+            stored.read_row_group(group, columns=[column], use_threads=False)
+        except (arrow().ArrowException, OSError) as own:
+            return _unreadable(f"{file}, row group {group}, column {column!r}", own)
+    return _unreadable(f"{file}, row group {group}", error)
+
+
+def _place(what: str, first: int = 0) -> Callable[[int], str]:
+    return lambda row: f"{what}, row {first + row}"
+
+
+# -- Arrow IPC and CSV --------------------------------------------------------------------------------
+
+
+def _read_ipc(file: Path, number: int, part: int, names: Names) -> Iterator[Batch]:
+    """Files of record batches (Feather) or streams of them."""
+    pa, ipc = arrow(), arrow("ipc")
+    with pa.memory_map(str(file)) as mapped:
+        try:
+            stored = ipc.open_file(mapped)
+            n_parts = stored.num_record_batches
+            schema, get = stored.schema, stored.get_batch
+        except pa.ArrowInvalid:
+            mapped.seek(0)
+            yield from _read_ipc_stream(file, mapped, number, part, names)
+            return
+        found = names.find(schema.names, str(file))
+        for index in range(part, n_parts):
+            where = f"{file}, record batch {index}"
+            try:
+                rows = get(index)
+                rows.validate(full=False)
+            except (pa.ArrowException, OSError) as error:
+                raise _unreadable(where, error) from None
+            after = number, index + 1
+            yield read_batch(rows, found, len(rows), _place(where), names.labels, after, after[1] / n_parts)
+
+
+def _read_ipc_stream(file: Path, mapped: Any, number: int, part: int, names: Names) -> Iterator[Batch]:
+    pa = arrow()
+    try:
+        reader = arrow("ipc").open_stream(mapped)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(str(file), error) from None
+    yield from read_stream(reader, str(file), number, part, names)
+
+
+def _read_csv(file: Path, number: int, part: int, names: Names, threads: int) -> Iterator[Batch]:
+    pa, csv = arrow(), arrow("csv")
+    delimiter = "\t" if file.suffix.lower() == ".tsv" else ","
+    try:
+        with csv.open_csv(file, parse_options=csv.ParseOptions(delimiter=delimiter)) as first:
+            header = [name.strip() for name in first.schema.names]
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{file}: not a readable csv file ({' '.join(str(error).split())[:300]})") from None
+    found = names.find(header, str(file))
+    kinds = {}
+    if names.labels:
+        kinds = {found[role]: pa.string() for role in ("state", "next_state", "action") if role in found}
+    # Empty fields are missing, in columns of strings too.
+    options = csv.ConvertOptions(
+        include_columns=list(found.values()), column_types=kinds, strings_can_be_null=True
+    )
+    reading = csv.ReadOptions(use_threads=threads > 1, block_size=1 << 23)
+    try:
+        reader = csv.open_csv(
+            file,
+            read_options=reading,
+            parse_options=csv.ParseOptions(delimiter=delimiter),
+            convert_options=options,
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise FileError(f"{file}: not a readable csv file ({' '.join(str(error).split())[:300]})") from None
+    yield from read_stream(reader, str(file), number, part, names, header)
+
+
+def read_stream(
+    reader: Any, what: str, number: int, part: int, names: Names, header: list[str] | None = None
+) -> Iterator[Batch]:
+    """Batches of an Arrow stream; parts that were read before are passed over."""
+    pa = arrow()
+    found = names.find([name.strip() for name in reader.schema.names], what)
+    index = first = 0
+    while True:
+        try:
+            rows = reader.read_next_batch()
+        except StopIteration:
+            return
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            message = " ".join(str(error).split())[:300]
+            for column, name in enumerate(header or ()):
+                message = message.replace(f"CSV column #{column}:", f"column {name!r}:")
+            raise FileError(
+                f"{what}, batch {index} (from row {first}): cannot be read ({message}); mend the file, or "
+                "give the column one type throughout"
+            ) from None
+        index += 1
+        if index > part:
+            yield read_batch(
+                rows,
+                found,
+                len(rows),
+                _place(f"{what}, batch {index - 1}", first),
+                names.labels,
+                (number, index),
+            )
+        first += len(rows)
+
+
+# -- DuckDB and what is in memory -----------------------------------------------------------------------
+
+
+class DuckTable:
+    """A table (or view) of a DuckDB database file."""
+
+    def __init__(self, file: Path, table: str | None) -> None:
+        if table is None:
+            raise ValueError(f"{file}: a DuckDB database; name the table with table=")
+        self.file, self.table = file, table
+
+    def fingerprint(self) -> list[Any]:
+        """File and table."""
+        fact = self.file.stat()
+        return [str(self.file.resolve()), fact.st_size, fact.st_mtime_ns, self.table]
+
+    def batches(self, start: tuple[int, int], names: Names, threads: int) -> Iterator[Batch]:
+        """Batches in the order of insertion."""
+        try:
+            import duckdb
+        except ImportError as error:
+            raise ImportError("DuckDB databases need DuckDB: pip install 'lingendice[io]'") from error
+        what = f"{self.file}, table {self.table!r}"
+        quoted = ".".join('"' + part.replace('"', '""') + '"' for part in self.table.split("."))
+        try:
+            connection = duckdb.connect(str(self.file), read_only=True, config={"threads": threads})
+        except duckdb.Error as error:
+            raise _unreadable(str(self.file), error) from None
+        with connection:
+            try:
+                present = [row[0] for row in connection.execute(f"DESCRIBE {quoted}").fetchall()]
+            except duckdb.Error as error:
+                raise FileError(f"{what}: {str(error).splitlines()[0]}; name a table that is there") from None
+            wanted = ", ".join('"' + name + '"' for name in names.find(present, what).values())
+            try:
+                relation = connection.sql(f"SELECT {wanted} FROM {quoted}")
+                yield from read_stream(_duck_reader(relation), what, 0, start[1], names)
+            except duckdb.Error as error:
+                raise _unreadable(what, error) from None
+
+
+def _duck_reader(relation: Any) -> Any:
+    for name in ("to_arrow_reader", "fetch_record_batch"):
+        if hasattr(relation, name):
+            return getattr(relation, name)(_BATCH_ROWS)
+    raise ImportError("this DuckDB cannot hand over Arrow batches: pip install 'duckdb>=1.0'")
+
+
+class Frame:
+    """A pandas, polars or PyArrow table, a DuckDB relation, or any object with ``__arrow_c_stream__``."""
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+
+    def fingerprint(self) -> list[Any]:
+        """Columns and length, where the frame tells."""
+        shape = getattr(self.frame, "shape", None)
+        return [type(self.frame).__name__, list(shape) if isinstance(shape, tuple) else None]
+
+    def batches(self, start: tuple[int, int], names: Names, threads: int) -> Iterator[Batch]:
+        """Batches of the frame."""
+        return read_stream(self._reader(names), f"the {type(self.frame).__name__}", 0, start[1], names)
+
+    def _reader(self, names: Names) -> Any:
+        pa, frame = arrow(), self.frame
+        if isinstance(frame, pa.RecordBatch):
+            frame = pa.Table.from_batches([frame])
+        if type(frame).__module__.startswith("pandas"):
+            found = names.find([str(name) for name in frame.columns], "the DataFrame")
+            try:
+                frame = pa.Table.from_pandas(frame[list(found.values())], preserve_index=False)
+            except pa.ArrowException as error:
+                raise FileError(
+                    f"the DataFrame: {' '.join(str(error).split())}; give each column one type"
+                ) from None
+        if isinstance(frame, pa.Table):
+            return frame.to_reader(max_chunksize=_BATCH_ROWS)
+        if hasattr(frame, "read_next_batch"):
+            return frame
+        return pa.RecordBatchReader.from_stream(frame)
+
+
+class Stream:
+    """An iterable of batches: mappings of arrays, record batches, or frames."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self.stream = batches
+
+    def fingerprint(self) -> list[Any]:
+        """Nothing is known of a stream: that it is the same again is the caller's word."""
+        return ["stream"]
+
+    def batches(self, start: tuple[int, int], names: Names, threads: int) -> Iterator[Batch]:
+        """Batches of the stream; what was read before a checkpoint is passed over."""
+        found: dict[str, str] | None = None
+        for index, rows in enumerate(self.stream):
+            if index < start[1]:
+                continue
+            what = f"batch {index}"
+            if not isinstance(rows, Mapping):
+                rows = _table_of(rows)
+            present = list(rows) if isinstance(rows, Mapping) else rows.column_names
+            here = names.find([str(name) for name in present], what)
+            if found is None:
+                found = here
+            elif set(here) != set(found):
+                raise FileError(f"{what}: has columns for {sorted(here)}, those before had {sorted(found)}")
+            n_rows = len(rows[here["state"]])
+            yield read_batch(rows, here, n_rows, _place(what), names.labels, (0, index + 1))
+
+
+def _table_of(rows: Any) -> Any:
+    pa = arrow()
+    if isinstance(rows, (pa.Table, pa.RecordBatch)):
+        return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    if type(rows).__module__.startswith("pandas"):
+        return pa.Table.from_pandas(rows, preserve_index=False)
+    if hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
+        return pa.table(rows)
+    raise ValueError(
+        f"a stream of batches holds a {type(rows).__name__}; give mappings of arrays, batches or frames"
+    )
+
+
+def is_frame(source: Any) -> bool:
+    """Whether the object is a table that Arrow can read."""
+    return (
+        hasattr(source, "__arrow_c_stream__")
+        or hasattr(source, "read_next_batch")
+        or (hasattr(source, "__arrow_c_array__") or type(source).__module__.startswith("pandas"))
+    )

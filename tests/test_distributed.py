@@ -1,0 +1,149 @@
+"""On a cluster of separate processes: counts equal those of one machine, laws agree within tol, and a worker
+that is killed on the way changes nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+from test_reading import assert_same, cut, make_log
+
+import lingendice as lg
+from lingendice import distributed
+
+pytestmark = pytest.mark.filterwarnings("default")  # Dask's own warnings are not ours
+
+
+def random_chain(n, degree, seed):
+    """Counts of a random graph made irreducible by a ring."""
+    rng = np.random.default_rng(seed)
+    matrix = np.zeros((n, n))
+    np.add.at(matrix, (np.repeat(np.arange(n), degree), rng.integers(0, n, n * degree)), 1)
+    return matrix + np.roll(np.eye(n), 1, axis=1)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        ) as cluster,
+        Client(cluster) as connected,
+    ):
+        yield connected
+
+
+def write_parts(folder, log, places):
+    for number, part in enumerate(cut(log, places)):
+        pq.write_table(pa.table(part), folder / f"part-{number:02d}.parquet", row_group_size=23)
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("derived", [False, True])
+def test_counts_of_files(client, tmp_path, monkeypatch, labelled, derived):
+    monkeypatch.setattr(distributed, "ROWS_A_TASK", 50)  # several tasks a file
+    log = make_log(labelled=labelled)
+    write_parts(tmp_path, log, [100, 101, 350])
+    options = {"next_state": False} if derived else {}
+    found = lg.distributed.count(str(tmp_path / "*.parquet"), client, **options)
+    assert_same(found, lg.read_transitions(log, **options))
+
+
+def test_counts_of_a_dask_dataframe(client):
+    log = make_log()
+    frame = dd.from_pandas(pd.DataFrame(log), npartitions=5, sort=False)
+    assert_same(lg.distributed.count(frame, client), lg.Counts.from_transitions(**log))
+
+
+def kill_one_worker(client):
+    """Kill the process of a worker, as the system would when memory runs out."""
+    (pid, *_) = client.run(os.getpid).values()
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_worker_lost_while_counting(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(distributed, "ROWS_A_TASK", 23)
+    log = make_log(2000)
+    write_parts(tmp_path, log, [700, 1400])
+    killer = threading.Timer(0.3, kill_one_worker, [client])
+    killer.start()
+    found = lg.distributed.count(str(tmp_path), client)
+    killer.join()
+    assert_same(found, lg.Counts.from_transitions(**log))
+    client.wait_for_workers(2, timeout=60)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 0.999, 1.0])
+def test_laws_agree_within_tol(client, gamma):
+    counts = lg.Counts.from_matrix(random_chain(300, 5, seed=1))
+    found = lg.distributed.solve(counts, gamma, client=client, tol=1e-10)
+    expected = lg.solve(counts, gamma)
+    assert found.converged
+    assert found.error <= 1e-10
+    assert found.error_kind == ("bound" if gamma < 1 else "estimate")
+    assert np.abs(found.stationary - expected.stationary).sum() <= 1e-10
+    np.testing.assert_allclose(found.tau, expected.tau, rtol=1e-8)
+
+
+def test_a_policy_with_leaks_and_terminals(client):
+    log = make_log()
+    counts = lg.Counts.from_transitions(**log)
+    policy = np.random.default_rng(0).dirichlet(np.ones(3), 9)
+    for gamma in (0.95, 1.0):
+        found = lg.distributed.solve(counts, gamma, policy=policy, client=client)
+        expected = lg.solve(counts, gamma, policy=policy, ridge=0, ratio="state_action")
+        np.testing.assert_allclose(found.stationary, expected.stationary, atol=1e-10)
+        assert found.value == pytest.approx(expected.value, abs=1e-9)
+
+
+def test_several_classes_and_a_periodic_chain(client):
+    two = np.kron(np.eye(2), [[1, 3], [2, 1]])
+    found = lg.distributed.solve(two, client=client)
+    assert found.status is lg.Status.SEVERAL_LAWS
+    np.testing.assert_allclose(found.laws, lg.solve(two).laws, atol=1e-10)
+    limit = lg.distributed.solve(two, client=client, initial=[1, 0, 1, 2])
+    np.testing.assert_allclose(limit.stationary, lg.solve(two, initial=[1, 0, 1, 2]).stationary, atol=1e-10)
+    swap = np.array([[0, 0, 1, 3], [0, 0, 2, 1], [1, 1, 0, 0], [5, 1, 0, 0]])
+    found = lg.distributed.solve(swap, client=client, blocks=2)
+    np.testing.assert_allclose(found.stationary, lg.solve(swap).stationary, rtol=1e-9)
+
+
+def test_limits_are_told(client):
+    counts = lg.Counts.from_matrix(random_chain(100, 3, seed=2))
+    found = lg.distributed.solve(counts, 0.99, client=client, max_iter=2)
+    assert found.status is lg.Status.ITERATION_LIMIT
+    assert not found.converged
+
+
+def test_a_worker_lost_while_solving(client, monkeypatch):
+    counts = lg.Counts.from_matrix(random_chain(300, 5, seed=3))
+    plain, rounds = distributed._Spread._round, []
+
+    def spy(self, x, active):
+        rounds.append(time.perf_counter())
+        if len(rounds) == 4:
+            kill_one_worker(client)
+        return plain(self, x, active)
+
+    monkeypatch.setattr(distributed._Spread, "_round", spy)
+    found = lg.distributed.solve(counts, 0.99, client=client)
+    assert found.converged
+    assert len(rounds) > found.n_iter  # some round was lost and repeated
+    assert np.abs(found.stationary - lg.solve(counts, 0.99).stationary).sum() <= 1e-10
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_what_to_do_without_a_client_and_with_wrong_options(client):
+    with pytest.raises(ValueError, match=r"checkpoint= is an option of lg\.read_transitions alone"):
+        lg.distributed.count("log.parquet", client, checkpoint="x.npz")
+    with pytest.raises(ValueError, match="cannot count a dict on a cluster"):
+        lg.distributed.count({"state": [0]}, client)

@@ -1,0 +1,140 @@
+"""Minari datasets and logs of Gymnasium vector environments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lingendice as lg
+
+
+class Walk:
+    """A ring of five states; an episode ends at state 4, or is cut after six steps."""
+
+    def __init__(self, n_environments, seed):
+        self.rng = np.random.default_rng(seed)
+        self.n = n_environments
+
+    def rollout(self, steps, autoreset):
+        """What a loop over a vector environment records, and the true transitions beside it."""
+        n = self.n
+        state, age, asleep = np.zeros(n, int), np.zeros(n, int), np.zeros(n, bool)
+        log = {
+            "state": [state.copy()],
+            "action": [],
+            "reward": [],
+            "terminal": [],
+            "truncated": [],
+            "final_state": [],
+        }
+        true = []
+        number = np.arange(n)
+        for _ in range(steps):
+            action = self.rng.integers(0, 2, n)
+            following = (state + action + 1) % 5
+            terminal, age = following == 4, age + 1
+            truncated = (age >= 6) & ~terminal
+            reward = action + 0.5
+            if autoreset == "next_step":
+                following = np.where(asleep, 0, following)
+                terminal, truncated = terminal & ~asleep, truncated & ~asleep
+                reward = np.where(asleep, 0.0, reward)
+            for i in np.flatnonzero(~asleep):
+                true.append(
+                    (number[i], state[i], action[i], reward[i], following[i], terminal[i], truncated[i])
+                )
+            done = terminal | truncated
+            log["final_state"].append(np.where(done, following, -1))
+            number = np.where(done, number + n, number)
+            if autoreset == "next_step":
+                age = np.where(asleep | done, 0, age)
+                asleep = done
+            else:
+                following = np.where(done, 0, following)
+                age = np.where(done, 0, age)
+            for name, value in zip(
+                ("action", "reward", "terminal", "truncated"),
+                (action, reward, terminal, truncated),
+                strict=True,
+            ):
+                log[name].append(value)
+            state = following
+            log["state"].append(state.copy())
+        names = ("episode", "state", "action", "reward", "next_state", "terminal", "truncated")
+        columns = dict(zip(names, map(np.array, zip(*true, strict=True)), strict=True))
+        return {name: np.array(values) for name, values in log.items()}, columns
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_vector_logs_hold_the_true_transitions(autoreset):
+    log, true = Walk(3, 0).rollout(60, autoreset)
+    assert true["terminal"].any()
+    assert true["truncated"].any()
+    found = lg.read_transitions(log, autoreset=autoreset)
+    expected = lg.Counts.from_transitions(**true)
+    for name in ("indptr", "indices", "count", "initial_count"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+    np.testing.assert_allclose(found.reward_mean, expected.reward_mean)
+    beside = log | {"next_state": log["state"][1:], "state": log["state"][:-1]}
+    assert lg.read_transitions(beside, autoreset=autoreset) == found
+
+
+def test_a_lost_last_observation_is_refused():
+    log, _ = Walk(3, 0).rollout(60, "same_step")
+    del log["final_state"]
+    with pytest.raises(ValueError, match=r"environment 0, step \d+: truncated.*final_obs"):
+        lg.read_transitions(log, autoreset="same_step")
+    with pytest.raises(ValueError, match="autoreset must be one of"):
+        lg.read_transitions(log, autoreset="never")
+    with pytest.raises(ValueError, match="action has shape"):
+        lg.read_transitions(log | {"action": log["action"][1:]})
+
+
+@pytest.mark.filterwarnings("ignore")  # Minari would like a description of the dataset
+def test_minari(tmp_path, monkeypatch):
+    import gymnasium
+    import minari
+    from minari.data_collector import EpisodeBuffer
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    rng = np.random.default_rng(1)
+    buffers, rows = [], []
+    for number, length in enumerate((5, 1, 9)):
+        path, action = rng.integers(0, 6, length + 1), rng.integers(0, 2, length)
+        reward = rng.random(length)
+        ended = np.arange(length) == length - 1
+        cut = number == 2
+        buffers.append(
+            EpisodeBuffer(
+                id=number,
+                observations=path,
+                actions=action,
+                rewards=reward.tolist(),
+                terminations=(ended & ~cut).tolist(),
+                truncations=(ended & cut).tolist(),
+            )
+        )
+        rows += [
+            (number, path[i], action[i], reward[i], path[i + 1], ended[i] and not cut) for i in range(length)
+        ]
+    dataset = minari.create_dataset_from_buffers(
+        "tests/ring-v0",
+        buffer=buffers,
+        observation_space=gymnasium.spaces.Discrete(6),
+        action_space=gymnasium.spaces.Discrete(2),
+    )
+    names = ("episode", "state", "action", "reward", "next_state", "terminal")
+    expected = lg.Counts.from_transitions(
+        **dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
+    )
+    for source in (dataset, "minari:tests/ring-v0"):
+        found = lg.read_transitions(source)
+        for name in ("indptr", "indices", "count", "initial_count", "n_states", "n_actions"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+        np.testing.assert_allclose(found.reward_mean, expected.reward_mean)
+    merged = lg.read_transitions(dataset, state=lambda seen: seen // 2)
+    assert merged.n_states == 3
+    with pytest.raises(ValueError, match="no state ids; pass state="):
+        lg.read_transitions(dataset, state=lambda seen: seen / 2)
+    with pytest.raises(ValueError, match="no such local dataset"):
+        lg.read_transitions("minari:tests/none-v0")
