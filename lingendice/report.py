@@ -77,7 +77,10 @@ def report(
     True
     """
     if not isinstance(result, (Solution, Comparison)):
-        raise ValueError(f"a report is about what solve returns, not about a {type(result).__name__}")
+        raise ValueError(
+            f"a report is about a Solution or a Comparison, not about a {type(result).__name__}; "
+            "pass what solve returned for counts, a matrix or a graph"
+        )
     if not 0.0 < require_number("level", level) < 1.0:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")
     best = result if isinstance(result, Solution) else result[result.best]

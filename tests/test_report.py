@@ -148,7 +148,7 @@ def test_the_same_result_gives_the_same_page(solution):
 
 
 def test_wrong_use_is_named(solution):
-    with pytest.raises(ValueError, match="what solve returns"):
+    with pytest.raises(ValueError, match="what solve returned"):
         lg.report([[1, 2], [3, 4]])
     with pytest.raises(ValueError, match="level"):
         lg.report(solution, level=95)
