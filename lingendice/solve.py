@@ -103,7 +103,7 @@ def solve(
         ``restart``, ``"absorb"`` (gamma < 1; gives ``value_bounds``), or ``"error"``.
     restart
         That law over states; default ``initial`` (gamma < 1) or the data law (gamma = 1). PageRank's
-        dangling vector.
+        dangling vector. Where it is given, a large leak brings no :class:`LeakWarning`.
     unseen
         Mass of target actions never logged in a state: ``"leak"``, ``"renormalise"`` to logged actions,
         or ``"mean"`` of the state's logged transitions. Default: leak for state-action ratios,
@@ -437,6 +437,7 @@ def _run_ridge(
         tol=controls.tol,
         source=operator,
         reward_range=reward_range,
+        history=outcome.history,
         threads=controls.threads,
         ridge=fit.system.ridge,
         cell_ridge_law=cell_law,
@@ -499,7 +500,9 @@ def mind_the_leak(solution: Solution, stacklevel: int = 5) -> None:
             f"({mass.sum():.2%} of the stationary mass lies in such cells); "
             'add data there, or choose leak="restart" or leak="absorb"'
         )
-    if operator.leak_policy == "restart" and solution.leak > LEAK_WARNING and operator.counts.has_sample_size:
+    # Who names the restart law has decided what happens there: PageRank's dangling nodes are no surprise.
+    decided = operator.leak_policy != "restart" or operator.choices.restart is not None
+    if not decided and solution.leak > LEAK_WARNING and operator.counts.has_sample_size:
         warnings.warn(
             f"{solution.leak:.1%} of the stationary mass lies where there is no data, first of all "
             f"{_cell_name(operator, int(mass.argmax()))}; the value leaves it out. See lingendice.audit",
@@ -513,8 +516,7 @@ def _cell_name(operator: EmpiricalOperator, cell: int) -> str:
     if counts.n_actions is None:
         return f"state {counts.label_of(cell)!r}"
     state, action = divmod(cell, counts.n_actions)
-    label = action if counts.action_labels is None else counts.action_labels[action]
-    return f"action {label!r} in state {counts.label_of(state)!r}"
+    return f"action {counts.label_of_action(action)!r} in state {counts.label_of(state)!r}"
 
 
 def _optional_limit(name: str, value: Any) -> Any:
