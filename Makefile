@@ -39,6 +39,7 @@ test: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest benchmarks --benchmark-enable $(PYTEST_ARGS)
+	$(BIN)/python docs/hooks.py  # the tables of the README follow the results
 
 # Citation graphs come from LINGENDICE_DATA or ../shared where present, else by download.
 paper: $(VENV)/.dev
