@@ -48,7 +48,12 @@ def finish(figure: Figure, axes: list[Any], name: str, *, legend: bool = True) -
             shown.setdefault(label, handle)
     if legend:
         figure.legend(
-            shown.values(), shown.keys(), loc="outside lower center", ncols=6, frameon=False, fontsize=9
+            shown.values(),
+            shown.keys(),
+            loc="outside lower center",
+            ncols=min(6, 2 * len(axes)),
+            frameon=False,
+            fontsize=9,
         )
     FIGURES.mkdir(exist_ok=True)
     paths = [FIGURES / f"{name}.{kind}" for kind in ("png", "svg")]
