@@ -48,7 +48,8 @@ class ContinuousSolution:
     mass_weight: Floats
     """nu at each transition."""
     residual: float
-    """Stationarity left on held-out transitions, as the root of a chi-square distance; a diagnostic."""
+    """Stationarity left, as the root of a chi-square distance: on held-out rows for networks, in sample for
+    linear features; a diagnostic."""
     n_iter: int
     seconds: float
     transitions: Transitions
@@ -160,7 +161,8 @@ class ContinuousSolution:
             rows.append(("  mean ratio", "far from 1: raise penalty= or the number of steps (max_iter=)"))
         size = self.effective_sample_size
         rows.append(("effective sample", f"{size:,.0f} of {len(self.transitions):,} transitions"))
-        rows.append(("residual (held out)", f"{self.residual:.2e}"))
+        where = "in sample" if self.method == "linear" else "held out"
+        rows.append((f"residual ({where})", f"{self.residual:.2e}"))
         rows.append(("steps", f"{self.n_iter:,}"))
         rows.append(("time", f"{self.seconds:.3g} s"))
         if self.status.advice:
