@@ -39,7 +39,6 @@ ONLY_PARSED = {"demo", "bench", "paper"}
 
 INSTEAD = {
     'Client("scheduler:8786")': "Client(processes=False, n_workers=1, dashboard_address=None)",
-    "max_iter=20_000": "max_iter=200",
 }
 """What a page says of a cluster or of long work, and what the test does in its place."""
 
@@ -107,14 +106,6 @@ def workplace(tmp_path, monkeypatch):
 def names_for(page: Path, folder: Path) -> dict:
     """Data that a page takes for granted: arrays by name, and files in the folder."""
     rng = np.random.default_rng(5)
-    if page.name == "continuous.md":
-        state = rng.normal(size=(200, 2))
-        flags = np.zeros(200, dtype=bool)
-        return {
-            "state": state, "action": rng.normal(size=(200, 1)), "reward": state[:, 0], "terminal": flags,
-            "next_state": 0.5 * state, "episode": np.repeat(np.arange(20), 10), "truncated": flags,
-            "actor": lambda states: np.tanh(states[:, :1]),
-        }  # fmt: skip
     if page.name == "scale.md":
         pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
         pytest.importorskip("dask.distributed")
