@@ -42,10 +42,22 @@ class Record:
         self.rows: dict[str, dict] = {}
 
     def ratio(
-        self, name: str, ours: Action, peers: dict[str, Action], goal: float, repeats: int = 5, note: str = ""
+        self,
+        name: str,
+        ours: Action,
+        peers: dict[str, Action],
+        goal: float,
+        repeats: int = 5,
+        note: str = "",
+        steps: dict[str, int] | None = None,
     ) -> float:
-        """Record how many times faster ``ours`` is than the fastest peer."""
+        """Record how many times faster ``ours`` is than the fastest peer.
+
+        ``steps`` says how many steps each action takes where they differ; times are then those of one step.
+        """
         medians = alternate({"lingendice": ours, **peers}, repeats)
+        if steps is not None:
+            medians = {who: seconds / steps[who] for who, seconds in medians.items()}
         mine = medians.pop("lingendice")
         fastest = min(medians, key=lambda peer: medians[peer])
         ratio = medians[fastest] / mine

@@ -1,8 +1,8 @@
 """A queueing network that watches its own stationary law while it runs.
 
 Three stations in a closed network pass six jobs round. The simulator is one compiled loop; counting and
-solving happen inside it, without a return to Python. The law of such a network is known in product form (Gordon and
-Newell), so that the estimate can be held against the truth.
+solving happen inside it, without a return to Python. The law of such a network is known in product form
+(Gordon and Newell), so that the estimate can be held against the truth.
 
     python examples/queueing_network.py
 """

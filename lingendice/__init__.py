@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lingendice.audit import Audit, audit
 from lingendice.checks import NotAvailableYet
+from lingendice.continuous_solution import ContinuousSolution
 from lingendice.counts import Counts
 from lingendice.diagnostics import Check, diagnose
 from lingendice.many import Comparison
@@ -14,6 +15,7 @@ from lingendice.online import OnlineRatio
 from lingendice.operator import EmpiricalOperator
 from lingendice.solution import Interrupted, SeveralLaws, Solution, Status
 from lingendice.solve import LeakWarning, solve
+from lingendice.transitions import Transitions
 from lingendice.uncertainty import Interval
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ __all__ = [
     "Audit",
     "Check",
     "Comparison",
+    "ContinuousSolution",
     "Counts",
     "EmpiricalOperator",
     "Interrupted",
@@ -36,6 +39,7 @@ __all__ = [
     "SeveralLaws",
     "Solution",
     "Status",
+    "Transitions",
     "__version__",
     "audit",
     "diagnose",

@@ -19,8 +19,11 @@ Alias = tuple[Floats, NDArray[np.int32]]
 class Sampler:
     """Alias tables in the layout that the kernels read."""
 
-    events: tuple[Any, ...]
-    """(threshold, alias, cell, next): one event for each observed pair, each draw from a law, each end."""
+    events: NDArray[np.int64]
+    """A record for each observed pair, each draw from a law, each end: see `kernels.sampling.pack_events`."""
+    cell: NDArray[np.int32]
+    """The cell that each event leaves."""
+    following: NDArray[np.int32]
     tables: tuple[Any, ...]
     redirects: tuple[Any, ...]
     starts: tuple[Any, ...]
@@ -53,11 +56,8 @@ def build_sampler(flow: Flow) -> Sampler:
     chance.append(ends[some])
     probability = np.concatenate(chance)
     keep = probability > 0
-    events = (
-        *alias_table(probability[keep]),
-        np.concatenate(cells)[keep].astype(np.int32),
-        np.concatenate(following)[keep].astype(np.int32),
-    )
+    cell = np.concatenate(cells)[keep].astype(np.int32)
+    code = np.concatenate(following)[keep].astype(np.int32)
     closes = flow._closes
     seen = flow.seen if closes else np.zeros(0, dtype=np.bool_)
     factor, restart = 0.0, np.ones(1)
@@ -71,7 +71,19 @@ def build_sampler(flow: Flow) -> Sampler:
     policy_t, policy_a = alias_rows(policy)
     law_t, law_a = alias_rows(rows.law) if rows.n_hubs else (np.ones((1, 1)), np.zeros((1, 1), np.int32))
     tables = (law_t, law_a, policy_t.ravel(), policy_a.ravel(), *alias_table(restart))
-    return Sampler(events, tables, (seen, factor), starts, actions, probability[keep])
+    return Sampler(
+        event_table(probability[keep], cell, code), cell, code, tables, (seen, factor), starts, actions,
+        probability[keep],
+    )  # fmt: skip
+
+
+def event_table(probability: Floats, cell: NDArray[np.int32], following: NDArray[np.int32]) -> Any:
+    """Alias table of events that carries where each of them leads."""
+    from lingendice.kernels.sampling import pack_events
+
+    events = np.empty((probability.size, 4), dtype=np.int64)
+    pack_events(*alias_table(probability), cell, following, events)
+    return events
 
 
 def alias_table(weight: Floats) -> Alias:

@@ -23,6 +23,7 @@ class Status(Enum):
     """How a solve ended. Failing statuses name the likely cause and the next step."""
 
     SOLVED = "solved"
+    TRAINED = "trained"
     SEVERAL_LAWS = "several stationary laws"
     ITERATION_LIMIT = "iteration limit"
     TIME_LIMIT = "time limit"
@@ -35,12 +36,13 @@ class Status(Enum):
 
     @property
     def advice(self) -> str:
-        """Likely cause and next step; empty for a solved problem."""
+        """Likely cause and next step; empty for a solved problem and for networks trained to plan."""
         return _ADVICE[self]
 
 
 _ADVICE = {
     Status.SOLVED: "",
+    Status.TRAINED: "",
     Status.SEVERAL_LAWS: (
         "gamma=1 and the chain has more than one recurrent class: read sol.laws (one law a class), "
         "pass initial= for the limit law from there, or take gamma < 1"
@@ -79,7 +81,7 @@ class SeveralLaws(ValueError):
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C during ``solve``; ``solution`` holds the best solution so far."""
 
-    def __init__(self, solution: Solution) -> None:
+    def __init__(self, solution: Any) -> None:
         super().__init__("solve was interrupted; the best solution so far is in the exception's .solution")
         self.solution = solution
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from lingendice.checks import NotAvailableYet, require_choice, require_gamma, require_number
 from lingendice.compose import Choices, compose
+from lingendice.continuous_solution import ContinuousSolution
 from lingendice.counts import Counts
 from lingendice.many import is_many, solve_many
 from lingendice.operator import EmpiricalOperator
@@ -18,6 +19,7 @@ from lingendice.parallel import resolve_threads
 from lingendice.solution import Interrupted, Solution, Status, error_bound
 from lingendice.solvers.iterate import Controls, Outcome, Stop
 from lingendice.solvers.linear_choices import DIVERGENCE_NAMES, LinearChoices
+from lingendice.transitions import Transitions
 
 if TYPE_CHECKING:
     from lingendice.solvers.exact import Laws
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 METHODS = (
     "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "svrg", "sgd",
 )  # fmt: skip
+CONTINUOUS_METHODS = ("auto", "neural", "linear")
 LEAK_WARNING = 0.01
 
 
@@ -76,7 +79,8 @@ def solve(
     data
         :class:`Counts`, or a square matrix of counts or probabilities (nested list, array, SciPy
         sparse), or a NetworkX graph. A sparse matrix is referred to, not copied: do not change it
-        while the solution is in use.
+        while the solution is in use. Or :class:`Transitions` between continuous states: then ``method`` is
+        ``"neural"``, ``"linear"`` or ``"auto"`` and a :class:`ContinuousSolution` is returned.
     gamma
         In (0, 1]; 1 is the average-reward (undiscounted) law.
     policy
@@ -137,7 +141,7 @@ def solve(
     tol
         L1 error of the law for gamma < 1; entrywise relative error for iterations at gamma = 1.
     max_iter, time_limit
-        End early with the best so far; ``status`` says so.
+        End early with the best so far; ``status`` says so. For networks ``max_iter`` is the number of steps.
     progress
         Show a line on standard error during long work.
     options
@@ -172,6 +176,8 @@ def solve(
                 return solution
     if device != "cpu":
         raise NotAvailableYet(f"device={device!r}", 'use device="cpu"')
+    if isinstance(data, Transitions):
+        return _solve_transitions(dict(locals()), started)  # type: ignore[return-value]
     linear = LinearChoices(
         features, dual_features, divergence, penalty, normalise, bound, ridge, method, seed, warm_start,
         options,
@@ -182,8 +188,8 @@ def solve(
     )  # fmt: skip
     controls = Controls(
         tol=_positive("tol", tol),
-        max_iter=None if max_iter is None else int(_positive("max_iter", max_iter)),
-        time_limit=None if time_limit is None else _positive("time_limit", time_limit),
+        max_iter=_optional_limit("max_iter", max_iter),
+        time_limit=_optional_limit("time_limit", time_limit),
         threads=resolve_threads(threads),
         progress=progress,
         started=started,
@@ -223,6 +229,55 @@ def _dispatch(
     if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
         raise Interrupted(solution)
     return solution
+
+
+def _solve_transitions(given: dict[str, Any], started: float) -> ContinuousSolution:
+    """Check what does not apply to continuous states, and run the networks or the linear features."""
+    from lingendice.neural.front import ContinuousChoices, solve_continuous
+
+    given = {name: value for name, value in given.items() if name not in ("started", "device")}
+    for name in (
+        "behaviour",
+        "reward",
+        "initial",
+        "restart",
+        "clone",
+        "smoothing",
+        "reward_range",
+        "warm_start",
+    ):
+        if given.pop(name) is not None:
+            raise ValueError(f"{name} does not apply to Transitions; leave it out ({_INSTEAD[name]})")
+    for name, plain in (("ratio", "auto"), ("leak", "restart"), ("unseen", "auto"), ("normalise", "penalty")):
+        if given.pop(name) != plain:
+            raise ValueError(f"{name} does not apply to Transitions; leave it out")
+    require_choice("method", given["method"], CONTINUOUS_METHODS)
+    controls = Controls(
+        tol=_positive("tol", given.pop("tol")),
+        max_iter=_optional_limit("max_iter", given.pop("max_iter")),
+        time_limit=_optional_limit("time_limit", given.pop("time_limit")),
+        threads=resolve_threads(given.pop("threads")),
+        progress=given.pop("progress"),
+        started=started,
+    )
+    require_number("seed", given["seed"])
+    given["gamma"] = require_gamma(given["gamma"])
+    solution, on_interrupt = solve_continuous(given.pop("data"), ContinuousChoices(**given), controls)
+    if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
+        raise Interrupted(solution)
+    return solution
+
+
+_INSTEAD = {
+    "behaviour": "no behaviour policy is needed",
+    "reward": "rewards belong to Transitions",
+    "initial": "pass initial_state= to Transitions",
+    "restart": "ended episodes restart from the initial law at gamma=1",
+    "clone": "the behaviour is not cloned; see baselines.neural_importance_sampling",
+    "smoothing": "it is a prior on counted rows",
+    "reward_range": "there are no value bounds",
+    "warm_start": "see options['checkpoint'] and options['resume']",
+}
 
 
 _PLAIN_WORDS = ("auto", "restart", "auto", "auto", "auto", "cpu", "chi2", "penalty")
@@ -380,6 +435,11 @@ def _cell_name(operator: EmpiricalOperator, cell: int) -> str:
     state, action = divmod(cell, counts.n_actions)
     label = action if counts.action_labels is None else counts.action_labels[action]
     return f"action {label!r} in state {counts.label_of(state)!r}"
+
+
+def _optional_limit(name: str, value: Any) -> Any:
+    number = None if value is None else _positive(name, value)
+    return int(number) if number is not None and name == "max_iter" else number
 
 
 def _positive(name: str, value: Any) -> float:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from test_flow import mdp_flow
 
-from lingendice.kernels.sampling import draw, draw_next, mix
+from lingendice.kernels.sampling import draw, draw_event, draw_next, mix
 from lingendice.sampler import alias_table, build_sampler
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -47,19 +47,18 @@ def test_sampled_transitions_have_the_law_of_the_flow(gamma, leak):
     rng = np.random.default_rng(0)
     f = np.where(flow.seen, rng.standard_normal(flow.n_cells), 0.0)
     tau = rng.uniform(size=flow.n_cells)
-    threshold, alias, cell, following = sampler.events
     counter, total, square, n = np.uint64(7), 0.0, 0.0, 60000
     with np.errstate(over="ignore"):
         for _ in range(n):
-            e = draw(np.uint64(mix(counter)), threshold, alias, 0, threshold.size)
+            x, following = draw_event(np.uint64(mix(counter)), sampler.events)
             counter = np.uint64(counter + GOLDEN)
             y, factor, counter = draw_next(
-                counter, following[e], sampler.actions, sampler.tables, sampler.redirects
+                counter, following, sampler.actions, sampler.tables, sampler.redirects
             )
             counter = np.uint64(counter)
-            value = 0.0 if y < 0 else gamma * factor * tau[cell[e]] * f[y]
+            value = 0.0 if y < 0 else gamma * factor * tau[x] * f[y]
             total, square = total + value, square + value * value
     mean = total / n
     error = np.sqrt((square / n - mean**2) / n)
     assert abs(mean - flow.push(flow.p * tau) @ f) < 4 * error
-    assert np.allclose(np.bincount(cell, sampler.probability, flow.n_cells), flow.p)
+    assert np.allclose(np.bincount(sampler.cell, sampler.probability, flow.n_cells), flow.p)

@@ -10,17 +10,24 @@ from lingendice.baselines.importance_sampling import per_decision, step_wise, tr
 from lingendice.baselines.ips import ips
 from lingendice.baselines.model_based import model_based
 from lingendice.baselines.naive import naive_average
+from lingendice.baselines.neural_dual_dice import neural_dual_dice
+from lingendice.baselines.neural_importance_sampling import clone_log_density, neural_importance_sampling
+from lingendice.baselines.neural_model_based import neural_model_based
 
 __all__ = [
     "Estimate",
     "best_dice",
     "clone_behaviour",
+    "clone_log_density",
     "doubly_robust",
     "dual_dice",
     "gradient_dice",
     "ips",
     "model_based",
     "naive_average",
+    "neural_dual_dice",
+    "neural_importance_sampling",
+    "neural_model_based",
     "per_decision",
     "step_wise",
     "trajectory_wise",

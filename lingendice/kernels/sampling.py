@@ -80,6 +80,36 @@ def draw(bits, threshold, alias, first, size):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def pack_events(threshold, alias, cell, following, packed):  # type: ignore[no-untyped-def]
+    """One record an event: threshold times 2**32, its own (cell, next), and those of its alias.
+
+    A draw then touches one cache line instead of four.
+    """
+    for i in range(threshold.size):
+        packed[i, 0] = np.int64(np.ceil(threshold[i] * 4294967296.0))
+        packed[i, 1] = (np.int64(cell[i]) << 32) | (np.int64(following[i]) & 0xFFFFFFFF)
+    for i in range(threshold.size):
+        packed[i, 2] = packed[alias[i], 1]
+        packed[i, 3] = 0
+
+
+@kernel
+def place_event(bits, events):  # type: ignore[no-untyped-def]
+    """The record that 64 random bits look up first (fewer than 2**32 events)."""
+    return np.int64(((bits >> _32) * np.uint64(events.shape[0])) >> _32)
+
+
+@kernel
+def draw_event(bits, events):  # type: ignore[no-untyped-def]
+    """(cell, next) of a random event of `pack_events`, from 64 random bits."""
+    i = place_event(bits, events)
+    # Both are read before the choice: a branch here would be guessed wrong every other time.
+    own, other = events[i, 1], events[i, 2]
+    pair = own if np.int64(bits & _LOW) < events[i, 0] else other
+    return pair >> 32, np.int64(np.int32(pair & 0xFFFFFFFF))
+
+
+@kernel
 def draw_next(counter, code, actions, tables, redirects):  # type: ignore[no-untyped-def]
     """The cell that an event leads to: (cell, factor on gamma, next counter); cell -1 where it is absorbed.
 

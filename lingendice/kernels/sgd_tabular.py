@@ -6,7 +6,8 @@ import numpy as np
 
 from lingendice.kernels.conjugates import excess_and_slope
 from lingendice.kernels.jit import kernel
-from lingendice.kernels.sampling import draw, draw_next, mix
+from lingendice.kernels.prefetch import prefetch
+from lingendice.kernels.sampling import draw, draw_event, draw_next, mix
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -35,6 +36,34 @@ def note(packed, j, t):  # type: ignore[no-untyped-def]
     packed[j, LAST] = t + 1.0
 
 
+# Samples drawn, and their rows fetched, before the first of them is used: cache misses then overlap.
+# A power of two.
+BLOCK = 32
+
+
+@kernel
+def draw_block(counter, events, tables, redirects, starts, actions, tau, f, xs, ys, zs, factors):  # type: ignore[no-untyped-def]
+    """Draw (x, x', x0) for some steps, x' with the factor on gamma; returns the next counter."""
+    start_t, start_a, start_mass = starts
+    plain = actions == 1 and redirects[0].size == 0
+    for k in range(xs.size):
+        x, y = draw_event(mix(counter), events)
+        counter += _GOLDEN
+        factor = 1.0
+        if not plain or y < 0:
+            y, factor, counter = draw_next(counter, y, actions, tables, redirects)
+        z = x
+        if start_mass > 0.0:
+            z = draw(mix(counter), start_t, start_a, 0, start_t.size)
+            counter += _GOLDEN
+        xs[k], ys[k], zs[k], factors[k] = x, y, z, factor
+        prefetch(tau, x, 0)
+        prefetch(f, x, 0)
+        prefetch(f, max(y, 0), 0)
+        prefetch(f, z, 0)
+    return counter
+
+
 @kernel
 def sgd_tabular(counter, first, last, events, tables, redirects, starts, scalars, code, by_ratio, actions,
                 tau, f, u, u_sum, f_low, f_high):  # type: ignore[no-untyped-def]  # fmt: skip
@@ -44,19 +73,21 @@ def sgd_tabular(counter, first, last, events, tables, redirects, starts, scalars
     + penalty (u (nu(x) tau(x) + offset - 1) - u^2/2) + ridge/2 (tau(x) - centre)^2.
     ``tau`` and ``f`` are packed; a coordinate enters its sum with the number of steps it stayed unchanged.
     """
-    event_t, event_a, event_x, event_next = events
-    start_t, start_a, start_mass = starts
+    start_mass = starts[2]
     gamma, penalty, offset, ridge, centre, u_step, u_top = scalars
-    n_events = event_t.size
-    plain = actions == 1 and redirects[0].size == 0
+    xs, ys, zs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    factors = np.empty(BLOCK)
     for step in range(first, last):
+        k = np.uint64((step - first) & (BLOCK - 1))
+        if k == 0:
+            size = min(BLOCK, last - step)
+            counter = draw_block(
+                counter, events, tables, redirects, starts, actions, tau, f, xs[:size], ys[:size],
+                zs[:size], factors[:size],
+            )  # fmt: skip
         t = float(step)
-        e = draw(mix(counter), event_t, event_a, 0, n_events)
-        counter += _GOLDEN
-        x = np.int64(event_x[e])
-        y, factor = np.int64(event_next[e]), 1.0
-        if not plain or y < 0:
-            y, factor, counter = draw_next(counter, y, actions, tables, redirects)
+        # Unsigned: Numba then leaves out the test for negative indices.
+        x, y, follows = np.uint64(xs[k]), np.uint64(ys[k]), ys[k] >= 0
         tau_x, f_x, nu = tau[x, VALUE], f[x, VALUE], tau[x, WEIGHT]
         excess, slope = excess_and_slope(code, f_x)
         to_tau = penalty * u * nu - f_x + ridge * (tau_x - centre)
@@ -65,18 +96,17 @@ def sgd_tabular(counter, first, last, events, tables, redirects, starts, scalars
             slope *= tau_x
         to_u = penalty * (nu * tau_x + offset - 1.0 - u)
         note(f, x, t)
-        if y >= 0:
-            weight = gamma * factor
+        if follows:
+            weight = gamma * factors[k]
             to_tau += weight * f[y, VALUE]
             note(f, y, t)
             f[y, VALUE] += f[y, STEP] * weight * tau_x
         f[x, VALUE] -= f[x, STEP] * (tau_x + slope)
         if start_mass > 0.0:
-            z = draw(mix(counter), start_t, start_a, 0, start_t.size)
-            counter += _GOLDEN
+            z = np.uint64(zs[k])
             note(f, z, t)
             f[z, VALUE] = min(f[z, VALUE] + f[z, STEP] * start_mass, f_high)
-        if y >= 0:
+        if follows:
             f[y, VALUE] = min(max(f[y, VALUE], f_low), f_high)
         f[x, VALUE] = min(max(f[x, VALUE], f_low), f_high)
         note(tau, x, t)
@@ -93,23 +123,19 @@ def sgd_tabular_self(counter, first, last, events, tables, redirects, starts, sc
 
     The weight of a cell is here its share of N, p(x) nu(x).
     """
-    event_t, event_a, event_x, event_next = events
     start_t, start_a, start_mass = starts
     gamma = scalars[0]
-    n_events = event_t.size
     plain = actions == 1 and redirects[0].size == 0
     for step in range(first, last):
         t = float(step)
-        e = draw(mix(counter), event_t, event_a, 0, n_events)
+        x, y = draw_event(mix(counter), events)
         counter += _GOLDEN
-        x = np.int64(event_x[e])
-        y, factor = np.int64(event_next[e]), 1.0
+        factor = 1.0
         if not plain or y < 0:
             y, factor, counter = draw_next(counter, y, actions, tables, redirects)
-        e = draw(mix(counter), event_t, event_a, 0, n_events)
+        other, beyond = draw_event(mix(counter), events)
         counter += _GOLDEN
-        other = np.int64(event_x[e])
-        beyond, factor_2 = np.int64(event_next[e]), 1.0
+        factor_2 = 1.0
         if not plain or beyond < 0:
             beyond, factor_2, counter = draw_next(counter, beyond, actions, tables, redirects)
         excess, slope = excess_and_slope(code, f[other, VALUE])

@@ -6,7 +6,7 @@ import numpy as np
 
 from lingendice.kernels.conjugates import excess_and_slope
 from lingendice.kernels.jit import kernel
-from lingendice.kernels.sampling import draw, draw_next, mix
+from lingendice.kernels.sampling import draw_event, draw_next, mix
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -21,15 +21,12 @@ def svrg_tabular(counter, first, last, events, tables, redirects, scalars, code,
     was left alone is brought up to date by one clipped move (``tau_last``, ``f_last``) when it is met.
     ``ratio`` holds p(x) / (chance of drawing x); lengths are those of the metric p.
     """
-    event_t, event_a, event_x, event_next = events
     gamma, penalty, ridge, step = scalars
-    n_events = event_t.size
     plain = actions == 1 and redirects[0].size == 0
     for t in range(first, last):
-        e = draw(mix(counter), event_t, event_a, 0, n_events)
+        x, y = draw_event(mix(counter), events)
         counter += _GOLDEN
-        x = np.int64(event_x[e])
-        y, factor = np.int64(event_next[e]), 1.0
+        factor = 1.0
         if not plain or y < 0:
             y, factor, counter = draw_next(counter, y, actions, tables, redirects)
         tau[x] = min(max(tau[x] - (t - tau_last[x]) * tau_drift[x], 0.0), tau_top[x])

@@ -95,9 +95,9 @@ class Monitor:
             self.stopped = self._limit()
         return self.stopped is not None
 
-    def note(self, n_iter: int, error: float = math.inf) -> bool:
-        """Record progress; True once the work must end."""
-        self._progress.show(n_iter, error)
+    def note(self, n_iter: int, error: float = math.inf, text: str = "") -> bool:
+        """Record progress, shown as ``text`` where given; True once the work must end."""
+        self._progress.show(n_iter, error, text)
         if self.stopped is None and math.isnan(error):
             self.stopped = Stop.NOT_FINITE
         if self.stopped is None and self._controls.max_iter is not None and n_iter >= self._controls.max_iter:
@@ -172,13 +172,14 @@ class _Progress:
     def __enter__(self) -> _Progress:
         return self
 
-    def show(self, n_iter: int, error: float) -> None:
+    def show(self, n_iter: int, error: float, text: str = "") -> None:
         now = self.controls.elapsed()
         if not self.controls.progress or now - self.last < 0.1:
             return
         self.last = now
         reached = f"error {error:.1e}" if math.isfinite(error) else "error unknown"
-        line = f"lingendice: step {n_iter:,}, {reached} (goal {self.controls.tol:.0e}), {now:.1f} s"
+        text = text or f"{reached} (goal {self.controls.tol:.0e}), {now:.1f} s"
+        line = f"lingendice: step {n_iter:,}, {text}"
         sys.stderr.write("\r" + line.ljust(self.shown))
         sys.stderr.flush()
         self.shown = len(line)

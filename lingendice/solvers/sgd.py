@@ -181,11 +181,19 @@ class _Runner:
             raise ValueError(
                 "options['batch'] is served for dense features; tabular and sparse ones step singly"
             )
-        if problem.self_normalised and not self.tabular:
+        if problem.self_normalised and not (self.tabular or self.dense):
             raise ValueError(
-                'normalise="self" with method="sgd" is tabular; with features use "convex" or "extragradient"'
+                'normalise="self" with method="sgd" serves tables and dense features; '
+                'with sparse ones use "convex" or "extragradient"'
             )
-        if not (self.tabular or self.dense):
+        if self.dense:
+            self.psi, self.phi = (
+                np.ascontiguousarray(features.matrix, dtype=float)  # type: ignore[attr-defined]
+                for features in (problem.features, problem.dual_features)
+            )
+            self.start = self.phi.T @ problem.flow.start
+            self.own = problem.mass_row if problem.self_normalised else np.empty(0)
+        elif not self.tabular:
             self.psi, self.phi = _compressed(problem.features), _compressed(problem.dual_features)
         self.mass = 1.0
 
@@ -193,7 +201,8 @@ class _Runner:
         problem = self.problem
         pace = self.scale / math.sqrt(n_steps)
         return (
-            problem.flow.gamma, problem.penalty, problem.flow.mass_offset, problem.ridge,
+            problem.flow.gamma, 0.0 if problem.self_normalised else problem.penalty,
+            problem.flow.mass_offset, problem.ridge,
             problem.ridge_centre, self.steps.u * pace, self.steps.u_top,
         )  # fmt: skip
 
@@ -211,8 +220,8 @@ class _Runner:
             from lingendice.kernels.sgd_linear import sgd_dense
 
             state.counter, state.u, state.u_sum = sgd_dense(
-                np.uint64(state.counter), first, last, self.batch, *source, *kind,
-                problem.features.matrix, problem.dual_features.matrix, state.w, state.v, state.u,  # type: ignore[attr-defined]
+                np.uint64(state.counter), first, last, self.batch, *source[:3], *kind, self.start, self.own,
+                self.psi, self.phi, state.w, state.v, state.u,
                 state.w_sum, state.v_sum, state.u_sum, w_step, v_step, weight, self.top, self.box,
             )  # fmt: skip
         else:

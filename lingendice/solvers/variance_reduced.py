@@ -10,7 +10,7 @@ import numpy as np
 from lingendice.divergences import FDivergence, TotalVariation
 from lingendice.features import Tabular
 from lingendice.problem import RatioProblem
-from lingendice.sampler import alias_table, build_sampler
+from lingendice.sampler import build_sampler, event_table
 from lingendice.solvers.iterate import Step
 from lingendice.solvers.saddle import SaddleOutcome, SaddleSolver, certified
 
@@ -50,8 +50,7 @@ def solve_svrg(problem: RatioProblem, tol: float, seed: int, max_iter: int | Non
     n_seen = int(flow.seen.sum())
     draws = 0.5 * flow.p + 0.5 * flow.seen / n_seen
     ratio = np.divide(flow.p, draws, out=np.zeros_like(draws), where=draws > 0)
-    event_x = sampler.events[2]
-    events = (*alias_table(sampler.probability / ratio[event_x]), *sampler.events[2:])
+    events = event_table(sampler.probability / ratio[sampler.cell], sampler.cell, sampler.following)
     p = np.where(flow.seen, flow.p, 1.0)
     top = np.where(flow.seen, problem.upper, 0.0)
     limit = divergence.dual_limit

@@ -11,7 +11,7 @@ from lingendice.problem import RatioProblem
 from lingendice.solvers.convex import solve_convex
 from lingendice.solvers.extragradient import solve_extragradient
 from lingendice.solvers.iterate import Controls, run
-from lingendice.solvers.sgd import OPTIONS, bounded_for_sgd, solve_sgd, step_sizes
+from lingendice.solvers.sgd import OPTIONS, _Runner, _State, bounded_for_sgd, solve_sgd, step_sizes
 from lingendice.solvers.variance_reduced import solve_svrg
 
 TIGHT = 1e-10
@@ -99,8 +99,8 @@ def sgd(problem, seed=0, max_iter=20_000, **options):
     )
 
 
-def some_problem(kind, normalise="penalty"):
-    flow = chain_flow(12, 0.9)
+def some_problem(kind, normalise="penalty", gamma=0.9):
+    flow = chain_flow(12, gamma)
     if kind == "tabular":
         return RatioProblem.build(flow, normalise=normalise, bound=4.0, dual_bound=2.0)
     features, dual = some_features(12, 3), some_features(12, 4, seed=5)
@@ -110,7 +110,7 @@ def some_problem(kind, normalise="penalty"):
         from lingendice.features import MatrixFeatures
 
         features, dual = MatrixFeatures(csr_array(features.matrix)), MatrixFeatures(csr_array(dual.matrix))
-    return RatioProblem.build(flow, features, dual, bound=4.0, dual_bound=2.0)
+    return RatioProblem.build(flow, features, dual, normalise=normalise, bound=4.0, dual_bound=2.0)
 
 
 @pytest.mark.parametrize("kind", ["tabular", "dense", "sparse"])
@@ -123,14 +123,15 @@ def test_sgd_is_reproducible_and_ends_at_max_iter(kind):
 
 
 def test_sparse_and_dense_features_take_the_same_steps():
-    dense, sparse = (sgd(some_problem(kind), average=False)[1] for kind in ("dense", "sparse"))
+    """At gamma = 1, where nothing starts: dense features take mu0's term exactly, sparse ones draw it."""
+    dense, sparse = (sgd(some_problem(kind, gamma=1.0), average=False)[1] for kind in ("dense", "sparse"))
     assert np.allclose(dense.w, sparse.w, rtol=1e-9)
     assert np.allclose(dense.v, sparse.v, rtol=1e-7, atol=1e-12)
 
 
 def test_lazy_averages_equal_plain_ones():
     """The sparse kernel sums lazily, the dense one each step: the averages must agree."""
-    dense, sparse = (sgd(some_problem(kind), max_iter=3000)[1] for kind in ("dense", "sparse"))
+    dense, sparse = (sgd(some_problem(kind, gamma=1.0), max_iter=3000)[1] for kind in ("dense", "sparse"))
     assert np.allclose(dense.w, sparse.w, rtol=1e-9)
     assert np.allclose(dense.v, sparse.v, rtol=1e-7, atol=1e-10)
 
@@ -147,6 +148,24 @@ def test_tabular_steps_equal_sparse_steps_over_the_identity():
     first, second = (sgd(problem, max_iter=5000)[1] for problem in (tabular, sparse))
     assert np.allclose(first.w, second.w, rtol=1e-9)
     assert np.allclose(first.v, second.v, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5, 8])
+def test_batches_step_along_the_mean_gradient(batch):
+    """One step of a batch is the full gradient in expectation: averaged over seeds, within four errors."""
+    problem = bounded_for_sgd(some_problem("dense"))
+    steps = step_sizes(problem)
+    runner = _Runner(problem, steps, batch, 1.0)
+    before = _State(problem, 0, (problem.start(), np.full(4, 0.1), 0.2))
+    on_w, on_v, on_u = problem.gradients(before.w, before.v, before.u)
+    moved = []
+    for seed in range(2000):
+        state = _State(problem, seed, (before.w, before.v, before.u))
+        runner.run(state, 0, 1, 1_000_000)
+        moved.append(np.concatenate([state.w - before.w, state.v - before.v, [state.u - before.u]]))
+    expected = np.concatenate([-steps.w * on_w, steps.v * on_v, [steps.u * on_u]]) / 1000.0
+    error = np.std(moved, axis=0) / np.sqrt(len(moved))
+    assert (np.abs(np.mean(moved, axis=0) - expected) < 4.0 * error + 1e-15).all()
 
 
 @pytest.mark.parametrize("kind", ["tabular", "dense"])
@@ -189,6 +208,34 @@ def test_self_normalised_sgd_nears_the_ratio():
     assert outcome.gap.value < 0.1
 
 
+def test_self_normalised_sgd_with_features_nears_the_optimum():
+    problem, outcome = sgd(some_problem("dense", "self"), max_iter=400_000)
+    best = solve(solve_convex(problem, 1e-8))
+    assert outcome.gap.value < 0.02
+    assert best.gap.dual - 1e-8 <= outcome.gap.primal <= best.gap.primal + outcome.gap.value
+    assert problem.total(outcome.w) == pytest.approx(1.0, rel=1e-12)
+
+
+def test_self_normalised_steps_follow_the_gradient_of_the_normalised_objective():
+    """The mean step over seeds against finite differences of J(w / a'w, v), at a w of another scale."""
+    problem = bounded_for_sgd(some_problem("dense", "self"))
+    steps = step_sizes(problem)
+    runner = _Runner(problem, steps, 4, 1.0)
+    w, v = 1.3 * problem.start() * np.array([0.5, 1.0, 1.4]), np.full(4, 0.1)
+    moved = []
+    for seed in range(3000):
+        state = _State(problem, seed, (w, v, 0.0))
+        runner.run(state, 0, 1, 1_000_000)
+        moved.append(state.w - w)
+
+    def objective(at):
+        return problem.objective(problem.rescaled(at), v, 0.0)
+
+    slope = [(objective(w + h) - objective(w - h)) / 2e-6 for h in 1e-6 * np.eye(3)]
+    error = np.std(moved, axis=0) / np.sqrt(len(moved))
+    assert (np.abs(np.mean(moved, axis=0) + steps.w * slope / 1000.0) < 4.0 * error + 1e-13).all()
+
+
 def test_methods_refuse_what_they_do_not_serve():
     flow = chain_flow(6)
     with pytest.raises(ValueError, match="constrained dual"):
@@ -197,5 +244,7 @@ def test_methods_refuse_what_they_do_not_serve():
         next(solve_svrg(RatioProblem.build(flow, divergence="total_variation"), TIGHT, 0))
     with pytest.raises(ValueError, match="f-divergences"):
         bounded_for_sgd(RatioProblem.build(flow, divergence="mmd"))
+    with pytest.raises(ValueError, match="dense features"):
+        sgd(some_problem("sparse", "self"))
     with pytest.raises(ValueError, match="batch"):
         sgd(some_problem("tabular"), batch=4)

@@ -1,24 +1,10 @@
-"""Speed of the saddle-point solvers against JAX, PyTorch and cvxpy with Clarabel: ratios from one run.
+"""Primal-dual steps and convex problems as users of JAX, PyTorch and cvxpy write them, for test_linear.py.
 
-    python benchmarks/bench_linear.py [--write]
-
-Each pair is timed in turn, in many short rounds; the median and the least disturbed round are kept.
-``--write`` puts the figures into
-``benchmarks/results/linear.json``. Needs ``jax``, ``torch``, ``cvxpy`` and ``clarabel``.
+Each function returns a task without arguments, compiled and warm. Peers are given their samples beforehand;
+our steps include the sampling.
 """
 
 from __future__ import annotations
-
-import argparse
-import json
-import os
-import statistics
-import time
-from pathlib import Path
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 
 import numpy as np
 from scipy import sparse
@@ -26,14 +12,10 @@ from scipy.spatial import cKDTree
 
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
-from lingendice.features import MatrixFeatures, orthonormalised, rbf
 from lingendice.flow import Flow
 from lingendice.problem import RatioProblem
-from lingendice.solvers.convex import solve_convex
-from lingendice.solvers.iterate import Controls, run
 from lingendice.solvers.sgd import _Runner, _State, bounded_for_sgd, step_sizes
 
-RESULTS = Path(__file__).parent / "results" / "linear.json"
 CELLS, GAMMA = 12_000, 0.95
 
 
@@ -57,32 +39,6 @@ def sampled(flow: Flow, n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.n
     source = np.repeat(np.arange(flow.n_cells), np.diff(rows.indptr))
     entry = rng.choice(source.size, n, p=rows.weight / rows.weight.sum())
     return source[entry], rows.indices[entry].astype(np.int64), rng.integers(0, flow.n_cells, n)
-
-
-def in_turn(tasks: dict, rounds: int) -> dict[str, dict[str, float]]:
-    """Median and least seconds of each task, all of them timed in every round."""
-    times: dict[str, list[float]] = {name: [] for name in tasks}
-    for _ in range(rounds):
-        for name, task in tasks.items():
-            began = time.perf_counter()
-            task()
-            times[name].append(time.perf_counter() - began)
-    return {
-        "median": {name: statistics.median(values) for name, values in times.items()},
-        "least": {name: min(values) for name, values in times.items()},
-    }
-
-
-def ratios(seconds: dict[str, dict[str, float]], steps: dict[str, int]) -> dict[str, dict[str, float]]:
-    """Seconds a step, and how many times as long as ours each peer takes."""
-    found: dict[str, dict[str, float]] = {}
-    for kind, times in seconds.items():
-        each = {name: value / steps[name] for name, value in times.items()}
-        found[f"seconds_per_step_{kind}"] = each
-        found[f"ratio_{kind}"] = {
-            name: value / each["lingendice"] for name, value in each.items() if name != "lingendice"
-        }
-    return found
 
 
 def our_sgd(problem: RatioProblem, batch: int, n: int):
@@ -211,22 +167,25 @@ def torch_tabular_by_hand(flow: Flow, n: int):
     return task
 
 
-def jax_minibatch(flow: Flow, psi: np.ndarray, phi: np.ndarray, batch: int, n: int):
+def jax_minibatch(flow: Flow, psi: np.ndarray, phi: np.ndarray, batch: int, n: int, draws_start: bool):
+    """The same algorithm with averages and projections; the term of mu0 drawn, or exact as ours."""
     import jax
     import jax.numpy as jnp
 
     jax.config.update("jax_enable_x64", True)
     samples = tuple(jnp.asarray(column.reshape(n, batch)) for column in sampled(flow, n * batch, 1))
+    exact = jnp.asarray(phi.T @ flow.start)
     psi, phi = jnp.asarray(psi), jnp.asarray(phi)
 
     def step(carry, sample):
         w, v, u, w_sum, v_sum = carry
         x, y, z = sample
-        rows, here, there, first = psi[x], phi[x], phi[y], phi[z]
+        rows, here, there = psi[x], phi[x], phi[y]
+        start = (1 - GAMMA) * phi[z].mean(0) if draws_start else exact
         tau, f, f_next = rows @ w, here @ v, there @ v
         to_tau = GAMMA * f_next - f - 0.25 * f * f + u
         to_w = to_tau @ rows / batch
-        to_v = (GAMMA * tau @ there - (tau * (1 + 0.5 * f)) @ here) / batch + (1 - GAMMA) * first.mean(0)
+        to_v = (GAMMA * tau @ there - (tau * (1 + 0.5 * f)) @ here) / batch + start
         w_new = jnp.clip(w - 1e-4 * to_w, 0.0, 10.0)
         v_new = jnp.clip(v + 1e-4 * to_v, -2.0, 2.0)
         u_new = u + 1e-4 * (tau.mean() - 1.0 - u)
@@ -289,91 +248,3 @@ def _matrix_program(problem: RatioProblem):
     goal = cp.matrix_frac(phi.T @ problem.flow.start + on_w @ w, (h + h.T) / 2)
     goal = goal + 0.5 * problem.penalty * cp.square(problem.mass_row @ w - 1)
     return cp.Problem(cp.Minimize(goal))
-
-
-def bandwidth() -> float:
-    """Bytes a second of a plain sum over an array far larger than any cache."""
-    data = np.ones(30_000_000)
-    data.sum()
-    return data.nbytes / in_turn({"sum": data.sum}, 5)["least"]["sum"]
-
-
-def tabular_updates() -> dict:
-    flow, _ = random_walk(CELLS)
-    problem = RatioProblem.build(flow, bound=10.0)
-    steps = {
-        "lingendice": 300_000,
-        "jax": 20_000,
-        "jax_averaged": 20_000,
-        "torch": 100,
-        "torch_by_hand": 1000,
-    }
-    tasks = {
-        "lingendice": our_sgd(problem, 1, steps["lingendice"]),
-        "jax": jax_tabular(flow, steps["jax"]),
-        "jax_averaged": jax_tabular_averaged(flow, steps["jax_averaged"]),
-        "torch": torch_tabular(flow, steps["torch"]),
-        "torch_by_hand": torch_tabular_by_hand(flow, steps["torch_by_hand"]),
-    }
-    found = ratios(in_turn(tasks, 15), steps)
-    # One cache line for each random place a step touches: two tables, cell, next, tau and three of f.
-    touched = 64 * 10
-    return {
-        **found,
-        "updates_per_second": 1.0 / found["seconds_per_step_least"]["lingendice"],
-        "updates_per_second_at_memory_bandwidth": bandwidth() / touched,
-        "cache_lines_per_update": touched // 64,
-    }
-
-
-def minibatch_updates(d: int = 64, batch: int = 256) -> dict:
-    flow, points = random_walk(CELLS)
-    psi, phi = rbf(points, d, seed=1).matrix, rbf(points, d, seed=2).matrix
-    problem = RatioProblem.build(flow, MatrixFeatures(psi), MatrixFeatures(phi), bound=10.0)
-    steps = {"lingendice": 100, "jax": 100}
-    tasks = {"lingendice": our_sgd(problem, batch, 100), "jax": jax_minibatch(flow, psi, phi, batch, 100)}
-    return ratios(in_turn(tasks, 40), steps)
-
-
-def time_to_gap(d: int, rounds: int, matrix: bool) -> dict:
-    flow, points = random_walk(10_000)
-    psi, phi = rbf(points, d, seed=1).matrix, rbf(points, d, seed=2).matrix
-    gap = {}
-
-    def ours() -> None:
-        dual, _ = orthonormalised(MatrixFeatures(phi), flow.p)
-        outcome = run(
-            solve_convex(RatioProblem.build(flow, MatrixFeatures(psi), dual), 1e-6), Controls(tol=1e-6)
-        )
-        gap["gap"], gap["objective"] = outcome.gap.value, outcome.gap.primal
-
-    dual, _ = orthonormalised(MatrixFeatures(phi), flow.p)
-    problem = RatioProblem.build(flow, MatrixFeatures(psi), dual)
-    ours()
-    found = {}
-    if matrix:
-        frac = cvxpy_matrix(problem)
-        tasks = {"lingendice": ours, "cvxpy": lambda: gap.update(cvxpy_matrix_frac=frac())}
-        found["against_matrix_frac"] = ratios(in_turn(tasks, rounds), dict.fromkeys(tasks, 1))
-    cones = cvxpy_cones(problem)
-    tasks = {"lingendice": ours, "cvxpy": lambda: gap.update(cvxpy_cones=cones())}
-    found["against_cones"] = ratios(in_turn(tasks, 1), dict.fromkeys(tasks, 1))
-    return {"found": gap, **found}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true")
-    arguments = parser.parse_args()
-    found = {"tabular_single_sample": tabular_updates(), "minibatch_d64_b256": minibatch_updates()}
-    found["chi2_10k_cells_d50"] = time_to_gap(50, 7, matrix=True)
-    found["chi2_10k_cells_d200"] = time_to_gap(200, 1, matrix=False)
-    text = json.dumps(found, indent=1)
-    print(text)
-    if arguments.write:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(text + "\n")
-
-
-if __name__ == "__main__":
-    main()

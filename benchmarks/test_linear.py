@@ -1,0 +1,128 @@
+"""Saddle-point steps and solves against JAX, PyTorch and cvxpy (benchmarks/requirements-peers.txt)."""
+
+from __future__ import annotations
+
+import os
+import time
+
+# One thread for everybody: set before the peers are imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+
+import linear_peers as peers
+import numpy as np
+import pytest
+
+from lingendice.features import MatrixFeatures, orthonormalised, rbf
+from lingendice.problem import RatioProblem
+from lingendice.solvers.convex import solve_convex
+from lingendice.solvers.iterate import Controls, run
+
+CELLS, GAMMA = peers.CELLS, peers.GAMMA
+
+
+def bandwidth() -> float:
+    """Bytes a second of a plain sum over an array far larger than any cache."""
+    data = np.ones(30_000_000)
+    taken = []
+    for _ in range(5):
+        start = time.perf_counter()
+        data.sum()
+        taken.append(time.perf_counter() - start)
+    return data.nbytes / min(taken)
+
+
+@pytest.fixture(scope="module")
+def tabular():
+    flow, _ = peers.random_walk(CELLS)
+    return flow, RatioProblem.build(flow, bound=10.0)
+
+
+def test_tabular_against_jax(record, tabular):
+    pytest.importorskip("jax", reason="pip install -r benchmarks/requirements-peers.txt")
+    flow, problem = tabular
+    steps = {"lingendice": 300_000, "jax lax.scan": 20_000}
+    ours = peers.our_sgd(problem, 1, steps["lingendice"])
+    record.ratio(
+        "SGD step, tabular, 12,000 cells, same algorithm",
+        ours,
+        {"jax lax.scan": peers.jax_tabular_averaged(flow, 20_000)},
+        10,
+        15,
+        "JAX with the same projections and averages, its samples drawn beforehand",
+        steps,
+    )
+    name = "SGD step, tabular, 12,000 cells, bare scan"
+    note = "JAX without projections, averages and sampling: less than a step of the algorithm"
+    record.ratio(name, ours, {"jax lax.scan": peers.jax_tabular(flow, 20_000)}, 10, 15, note, steps)
+    # One cache line for each random place that a step touches: event, start table, tau and three of f.
+    updates = 1.0 / record.rows[name]["seconds"]["lingendice"]
+    record.rows[name]["note"] += (
+        f"; {updates / 1e6:.0f}M updates a second, {bandwidth() / (7 * 64) / 1e6:.0f}M at streaming bandwidth"
+    )
+
+
+def test_tabular_against_torch(record, tabular):
+    pytest.importorskip("torch", reason="pip install -r benchmarks/requirements-peers.txt")
+    flow, problem = tabular
+    record.ratio(
+        "SGD step, tabular, 12,000 cells, PyTorch",
+        peers.our_sgd(problem, 1, 300_000),
+        {
+            "torch autograd, optim.SGD": peers.torch_tabular(flow, 100),
+            "torch by hand": peers.torch_tabular_by_hand(flow, 1000),
+        },
+        300,
+        9,
+        "samples drawn beforehand",
+        {"lingendice": 300_000, "torch autograd, optim.SGD": 100, "torch by hand": 1000},
+    )
+
+
+def test_minibatches(record):
+    pytest.importorskip("jax", reason="pip install -r benchmarks/requirements-peers.txt")
+    flow, points = peers.random_walk(CELLS)
+    psi, phi = rbf(points, 64, seed=1).matrix, rbf(points, 64, seed=2).matrix
+    problem = RatioProblem.build(flow, MatrixFeatures(psi), MatrixFeatures(phi), bound=10.0)
+    n = 500
+    ours = peers.our_sgd(problem, 256, n)
+    steps = dict.fromkeys(("lingendice", "jax lax.scan"), n)
+    for drawn, name in ((False, "same algorithm"), (True, "start states drawn")):
+        task = peers.jax_minibatch(flow, psi, phi, 256, n, drawn)
+        note = "d = 64, dense, float64; JAX's samples drawn beforehand"
+        if drawn:
+            note += ", x0 among them; ours takes the term of mu0 exactly"
+        record.ratio(
+            f"SGD step, features, batch 256, {name}", ours, {"jax lax.scan": task}, 3, 15, note, steps
+        )
+
+
+@pytest.mark.parametrize("d", [50, 200])
+def test_time_to_gap(record, d):
+    pytest.importorskip("cvxpy")
+    pytest.importorskip("clarabel")
+    flow, points = peers.random_walk(10_000)
+    psi, phi = rbf(points, d, seed=1).matrix, rbf(points, d, seed=2).matrix
+    found = {}
+
+    def ours() -> None:
+        dual, _ = orthonormalised(MatrixFeatures(phi), flow.p)
+        problem = RatioProblem.build(flow, MatrixFeatures(psi), dual)
+        found["ours"] = run(solve_convex(problem, 1e-6), Controls(tol=1e-6)).gap
+
+    dual, _ = orthonormalised(MatrixFeatures(phi), flow.p)
+    problem = RatioProblem.build(flow, MatrixFeatures(psi), dual)
+    tasks = {"cvxpy, matrix_frac": peers.cvxpy_matrix(problem)}
+    if d == 50:  # at d = 200 it takes most of a minute, and is the slower one in both
+        tasks["cvxpy, one cone a cell"] = peers.cvxpy_cones(problem)
+    values = {}
+    timed = {name: lambda name=name, task=task: values.update({name: task()}) for name, task in tasks.items()}
+    name = f"chi2 to gap 1e-6, 10,000 cells, d = {d}"
+    record.ratio(name, ours, timed, 10, 3)
+    gap = found["ours"]
+    assert gap.value <= 1e-6
+    off = {peer: abs(value - gap.primal) / gap.primal for peer, value in values.items()}
+    kept = f"{dual.n_features} dual directions kept"
+    record.rows[name]["note"] = f"gap {gap.value:.0e}, {kept}; peers' objectives off by " + ", ".join(
+        f"{100 * share:.2g} % ({peer})" for peer, share in off.items()
+    )

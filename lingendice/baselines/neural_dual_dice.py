@@ -1,0 +1,44 @@
+"""DualDICE with networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lingendice.checks import require_gamma
+from lingendice.continuous_solution import ContinuousSolution
+from lingendice.neural.estimate import train
+from lingendice.neural.objective import dual_dice
+from lingendice.neural.options import read_neural_options
+from lingendice.neural.samples import prepare
+from lingendice.parallel import resolve_threads
+from lingendice.solvers.iterate import Controls
+from lingendice.transitions import Transitions
+
+
+def neural_dual_dice(
+    transitions: Transitions,
+    policy: Any,
+    gamma: float,
+    *,
+    terminal: str = "auto",
+    max_iter: int | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    progress: bool = False,
+    options: dict[str, Any] | None = None,
+) -> ContinuousSolution:
+    """min over nu, max over zeta of E zeta (nu - gamma nu') - E zeta^2 / 2 - (1 - gamma) E nu(x0).
+
+    tau = zeta, which may be negative. The same networks, batches, optimiser and ``options`` as
+    ``solve(..., method="neural")``, at the same cost a step.
+
+    gamma = 1 is not supported: the objective loses its linear term and tau = 0 is optimal.
+    """
+    if require_gamma(gamma) == 1.0:
+        raise ValueError(
+            "neural_dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)"
+        )
+    chosen = read_neural_options({**(options or {}), "output": "identity"})
+    samples = prepare(transitions, policy, gamma, terminal, chosen.standardise)
+    controls = Controls(max_iter=max_iter, threads=resolve_threads(threads), progress=progress)
+    return train(samples, dual_dice(gamma), chosen, controls, seed, method="neural DualDICE")

@@ -1,0 +1,80 @@
+"""Random numbers that are a function of (seed, step, purpose, place): no state, no order, any thread."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lingendice.kernels.jit import fused_kernel, kernel
+from lingendice.kernels.xoshiro import mix
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_UNIT = 2.0**-53
+_LOG_2 = np.float32(np.log(2.0))
+_ROOT_2 = np.float32(np.sqrt(2.0))
+_F24 = np.float32(2.0**-24)
+_EIGHTH_TURN = np.float32(np.pi / 4.0)
+_LOW_24 = np.int32(0xFFFFFF)
+_MANTISSA, _EXPONENT_OF_1 = np.int32(0x7FFFFF), np.int32(0x3F800000)
+_ONE, _HALF = np.float32(1), np.float32(0.5)
+_L3, _L5, _L7, _L9 = (np.float32(1 / k) for k in (3, 5, 7, 9))
+_S3, _S5, _S7, _S9 = (np.float32(c) for c in (-1 / 6, 1 / 120, -1 / 5040, 1 / 362880))
+_C2, _C4, _C6, _C8 = (np.float32(c) for c in (-1 / 2, 1 / 24, -1 / 720, 1 / 40320))
+
+
+@kernel
+def stream_key(seed, step, purpose):
+    """Start of the stream of one purpose within one step."""
+    return mix(mix(np.uint64(seed) + _GOLDEN) + np.uint64(step * 8 + purpose) * _GOLDEN)
+
+
+@kernel
+def row_below(key, place, n):
+    """Whole number uniform on 0..n-1 (bias below n / 2**53)."""
+    word = mix(key + np.uint64(place + 1) * _GOLDEN)
+    return np.int64((word >> np.uint64(11)) * _UNIT * n)
+
+
+@fused_kernel
+def fill_normals(key, first, count, radius, turn, out):
+    """Standard normals number ``first : first + count`` of a stream (both even) into ``out``.
+
+    Box and Muller's polar form on float32 polynomials, in loops that vectorise; ``radius`` and ``turn`` are
+    int32 scratch of half the length. The tails end at 5.8 standard deviations.
+    """
+    pairs = count // 2
+    for i in range(pairs):
+        word = mix(key + np.uint64(first // 2 + i + 1) * _GOLDEN)
+        radius[i] = np.int32(word >> np.uint64(40))
+        turn[i] = np.int32((word >> np.uint64(8)) & np.uint64(0x3FFFFFF))
+    _polar(radius, turn, radius.view(np.float32), pairs, out)
+
+
+@fused_kernel
+def _polar(radius, turn, as_float, pairs, out):
+    for i in range(pairs):
+        as_float[i] = np.float32(radius[i] + np.int32(1)) * _F24
+    for i in range(pairs):
+        bits = radius[i]
+        out[i] = np.float32((bits >> np.int32(23)) - np.int32(127))
+        radius[i] = (bits & _MANTISSA) | _EXPONENT_OF_1
+    for i in range(pairs):
+        m = as_float[i]
+        power = out[i]
+        large = m > _ROOT_2
+        m = m * _HALF if large else m
+        power = power + _ONE if large else power
+        z = (m - _ONE) / (m + _ONE)
+        w = z * z
+        log = np.float32(2) * z * (((_L9 * w + _L7) * w + _L5) * w * w + _L3 * w + _ONE) + power * _LOG_2
+        as_float[i] = np.sqrt(max(np.float32(-2) * log, np.float32(0)))
+    for i in range(pairs):
+        word = turn[i]
+        # An angle within an eighth of a turn of the axis, then mirrored at random: uniform on the circle.
+        angle = (np.float32(word & _LOW_24) * _F24 * np.float32(2) - _ONE) * _EIGHTH_TURN
+        a = angle * angle
+        sine = angle * ((((_S9 * a + _S7) * a + _S5) * a + _S3) * a + _ONE)
+        cosine = (((_C8 * a + _C6) * a + _C4) * a + _C2) * a + _ONE
+        r = as_float[i] if word & np.int32(1 << 24) else -as_float[i]
+        swap = (word & np.int32(1 << 25)) != 0
+        out[i] = r * (sine if swap else cosine)
+        out[pairs + i] = r * (cosine if swap else sine)

@@ -1,0 +1,277 @@
+"""One pair of networks in training: their parameters, and the steps that change them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.checks import Floats
+from lingendice.kernels import ratio_step
+from lingendice.kernels.mlp import transpose_weights
+from lingendice.neural.network import Network, Singles, aligned, aligned_rows, engine_code
+from lingendice.neural.objective import Objective
+from lingendice.neural.options import NeuralOptions
+from lingendice.neural.samples import Arrivals, Samples
+from lingendice.parallel import run_all
+
+_KINDS = {
+    "none": ratio_step.ACT_NONE,
+    "discrete": ratio_step.ACT_DISCRETE,
+    "gaussian": ratio_step.ACT_GAUSSIAN,
+    "sampled": ratio_step.ACT_GIVEN,
+}
+_START = {"square": 1.0, "softplus": math.log(math.e - 1.0), "exp": 0.0, "identity": 1.0}
+"""Output of the network at which tau is 1."""
+
+
+class Batches:
+    """Samples in the layout that the kernels gather from; shared by all members of an ensemble."""
+
+    def __init__(self, samples: Samples, network: Network) -> None:
+        self.samples = samples
+        n, stride = len(samples.logged), network.stride
+        pairs = np.zeros((n, 2 * stride), dtype=np.float32)
+        pairs[:, : samples.n_inputs] = samples.logged
+        pairs[:, stride : stride + samples.n_states_in] = samples.following.states
+        starting = samples.starting or Arrivals(
+            np.empty(0), np.zeros((1, samples.n_states_in), np.float32), samples.following.action[:1]
+        )
+        self.n_firsts = 0 if samples.starting is None else len(starting.states)
+        flags = np.full(n, ratio_step.FLOWS, dtype=np.int8)
+        flags[samples.absorbed] = ratio_step.ABSORBED
+        flags[samples.restarted] = ratio_step.RESTARTED
+        self.flags = flags
+        self.data = (
+            aligned_rows(pairs, 2 * stride),
+            aligned_rows(starting.states, stride),
+            np.ascontiguousarray(samples.following.action).ravel(),
+            np.ascontiguousarray(starting.action).ravel(),
+            samples.noise,
+            flags,
+        )
+        self.mass = samples.mass_weight.astype(np.float32)
+        self.shape = np.array(
+            [
+                n, self.n_firsts, samples.n_inputs, stride, samples.n_states_in, samples.n_actions_in,
+                _KINDS[samples.kind], samples.n_branches, samples.restarted.sum(),
+            ],
+            dtype=np.int64,
+        )  # fmt: skip
+
+
+class Learner:
+    """tau, f and u, the moments of Adam, and the average of tau; bits depend on the seed alone."""
+
+    def __init__(
+        self, batches: Batches, network: Network, objective: Objective, options: NeuralOptions, steps: int,
+        seed: int,
+    ) -> None:  # fmt: skip
+        self.batches, self.network, self.objective, self.options = batches, network, objective, options
+        self.planned, self.seed = steps, seed
+        rng = np.random.default_rng([seed, 1])
+        self.tau_parameters = network.start(rng, _START[objective.output])
+        self.f_parameters = network.start(rng, 0.0)
+        self.mean = self.tau_parameters.copy()
+        self.moments = (aligned(2, network.size), aligned(2, network.size))
+        self.state = np.zeros(5)
+        self._turned = (aligned(network.turned_size), aligned(network.turned_size))
+        self._turn()
+
+    @property
+    def step(self) -> int:
+        """Steps taken."""
+        return int(self.state[3])
+
+    @property
+    def u(self) -> float:
+        """Multiplier of the normalisation."""
+        return float(self.state[0])
+
+    def _turn(self) -> None:
+        for parameters, turned in zip((self.tau_parameters, self.f_parameters), self._turned, strict=True):
+            transpose_weights(parameters, self.network.layout, turned)
+
+    # -- training ------------------------------------------------------------------------------------
+
+    def advance(self, steps: int, threads: int = 1) -> None:
+        """Take some steps; with threads, the groups of each step run side by side."""
+        for count, given in self._chunks(steps):
+            if threads == 1:
+                ratio_step.train_steps(count, (self.seed, self.step), *self._step_arguments(given))
+            else:
+                for k in range(count):
+                    self._threaded_step(k, given, threads)
+
+    def _chunks(self, steps: int) -> Iterator[tuple[int, tuple[Singles, Singles]]]:
+        """(steps, actions drawn for them): all at once where the kernel draws the actions itself."""
+        if self.batches.samples.kind == "sampled":
+            for _ in range(steps):
+                yield 1, self._draw_actions()
+        else:
+            nothing = np.zeros(1, dtype=np.float32)
+            yield steps, (nothing, nothing)
+
+    def _draw_actions(self) -> tuple[Singles, Singles]:
+        """Actions of a policy that only the interpreter can sample, at the rows that the next step draws."""
+        samples, batch = self.batches.samples, self.options.batch
+        rng = np.random.default_rng([self.seed, 2, self.step])
+        rows, firsts, restarts = np.empty((3, batch), dtype=np.int64)
+        ratio_step.draw_rows(
+            self.seed, self.step, batch, len(samples.logged), self.batches.n_firsts, self.batches.flags, rows,
+            firsts, restarts,
+        )  # fmt: skip
+        following = samples.draw(samples.following, rows, rng)
+        if samples.starting is None:
+            return following.ravel(), following[0]
+        again = np.flatnonzero(restarts >= 0)
+        if again.size:
+            following[again] = samples.draw(samples.starting, restarts[again], rng)
+        starting = samples.draw(samples.starting, firsts, rng) if self.objective.gamma < 1.0 else following[0]
+        return following.ravel(), starting.ravel()
+
+    def _threaded_step(self, k: int, given: tuple[Singles, Singles], threads: int) -> None:
+        (
+            settings,
+            shape,
+            objective,
+            rates,
+            data,
+            mass,
+            nets,
+            gradients,
+            given,
+            moments,
+            mean,
+            state,
+            work,
+            engine,
+        ) = self._step_arguments(given)
+        batch = self.options.batch
+        draws = (self.seed, self.step)
+        u = self.u
+
+        def one(group: int) -> float:
+            return ratio_step.group_gradient(
+                group,
+                draws,
+                settings,
+                shape,
+                objective,
+                u,
+                data,
+                mass,
+                nets,
+                gradients,
+                given,
+                k * batch,
+                work,
+                engine,
+            )
+
+        totals = run_all([lambda group=group: one(group) for group in range(len(gradients[0]))], threads)  # type: ignore[misc]
+        total = 0.0
+        for part in totals:
+            total += part
+        ratio_step.finish_step(total, batch, objective, rates, nets, gradients, moments, mean, state)
+
+    def _step_arguments(self, given: tuple[Singles, Singles]) -> tuple[Any, ...]:
+        options = self.options
+        settings = (options.batch, ratio_step.GROUP, ratio_step.TILE, self.network.code)
+        nets = (self.network.layout, self.tau_parameters, self.f_parameters, *self._turned)
+        batches = self.batches
+        return (
+            settings, batches.shape, self.objective.numbers(), self._rates, batches.data, batches.mass, nets,
+            self._gradients, given, self.moments, self.mean, self.state, self._work,
+            engine_code(options.engine),
+        )  # fmt: skip
+
+    @cached_property
+    def _rates(self) -> tuple[float, ...]:
+        options = self.options
+        average_from = self.planned * (1.0 - options.average) if options.average > 0 else math.inf
+        return (
+            float(options.learning_rate),
+            float(options.dual_learning_rate or 3.0 * options.learning_rate),
+            float(options.clip),
+            float(self.planned),
+            float(average_from),
+            float(options.decay),
+            float(options.momentum),
+        )
+
+    @cached_property
+    def _gradients(self) -> tuple[Singles, Singles]:
+        groups = -(-self.options.batch // ratio_step.GROUP)
+        return aligned(groups, self.network.size), aligned(groups, self.network.size)
+
+    @cached_property
+    def _work(self) -> tuple[NDArray[Any], ...]:
+        """Scratch of every group."""
+        groups = -(-self.options.batch // ratio_step.GROUP)
+        tile, samples = ratio_step.TILE, self.batches.samples
+        sets = 1 + 2 * samples.n_branches
+        rows, rows_tau = ratio_step.padded(tile * sets), ratio_step.padded(tile)
+        widths = int(self.network.layout[:-1, 2].sum())
+        normals = tile * (samples.n_actions_in + 1)
+        return (
+            aligned(groups, rows * (self.network.stride + widths) + rows_tau * widths),
+            aligned(groups, 2, rows),
+            aligned(groups, 2, rows),
+            aligned(groups, 2, tile * samples.n_branches),
+            aligned(groups, 2, normals),
+            np.zeros((groups, 2, normals), dtype=np.int32),
+            np.zeros((groups, 2, tile), dtype=np.int64),
+            aligned(groups, rows * int(self.network.layout[:, 1].max())),
+        )
+
+    # -- what was learnt -----------------------------------------------------------------------------
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all parameters are numbers."""
+        return bool(np.isfinite(self.tau_parameters.sum() + self.f_parameters.sum() + self.state.sum()))
+
+    @property
+    def best_parameters(self) -> Singles:
+        """Of tau: the averaged ones once there are any."""
+        return self.mean if self.state[4] > 0 else self.tau_parameters
+
+    def tau(self, inputs: Singles) -> Floats:
+        """The ratio at given inputs."""
+        return ratio_of(self.objective.output, self.network.outputs(self.best_parameters, inputs))
+
+    # -- to and from a file --------------------------------------------------------------------------
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {
+            "tau": self.tau_parameters,
+            "f": self.f_parameters,
+            "mean": self.mean,
+            "tau_moments": self.moments[0],
+            "f_moments": self.moments[1],
+            "state": self.state,
+        }
+
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """Copies of all that training changes."""
+        return {name: values.copy() for name, values in self._arrays().items()}
+
+    def restore(self, held: dict[str, NDArray[Any]]) -> None:
+        """Go back to a snapshot; training goes on from it to the bit."""
+        for name, values in self._arrays().items():
+            values[...] = held[name]
+        self._turn()
+
+
+def ratio_of(output: str, z: Floats) -> Floats:
+    """tau from the network's outputs."""
+    if output == "square":
+        return z * z
+    if output == "softplus":
+        return np.logaddexp(0.0, z)
+    return np.exp(np.minimum(z, 20.0)) if output == "exp" else z

@@ -1,0 +1,135 @@
+"""GenDICE's objective on one batch in plain double precision, and small problems to evaluate it on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import lingendice as lg
+from lingendice.divergences import DIVERGENCES
+from lingendice.kernels import ratio_step
+from lingendice.neural.learner import Batches, Learner
+from lingendice.neural.network import Network
+from lingendice.neural.objective import Objective, gendice
+from lingendice.neural.options import NeuralOptions
+from lingendice.neural.residual import expected_inputs
+from lingendice.neural.samples import Samples, prepare
+from lingendice.policies import GaussianPolicy
+
+
+def net(layers, x, activation):
+    for weights, biases in layers[:-1]:
+        x = x @ weights + biases
+        x = np.tanh(x) if activation == "tanh" else np.maximum(x, 0.0)
+    return (x @ layers[-1][0] + layers[-1][1])[..., 0]
+
+
+def dual(y, objective: Objective):
+    if np.isfinite(objective.limit):
+        return objective.limit - np.logaddexp(0.0, np.log(np.expm1(objective.limit)) - y)
+    return objective.bound * np.tanh(y / objective.bound) if np.isfinite(objective.bound) else y
+
+
+def ratio(z, output):
+    return {"square": z * z, "softplus": np.logaddexp(0, z), "exp": np.exp(z), "identity": z}[output]
+
+
+def drawn(learner: Learner):
+    """The rows of the learner's next batch, as the kernels draw them."""
+    samples, batch = learner.batches.samples, learner.options.batch
+    rows, firsts, restarts = np.empty((3, batch), dtype=np.int64)
+    ratio_step.draw_rows(
+        learner.seed, learner.step, batch, len(samples.logged), learner.batches.n_firsts,
+        learner.batches.flags, rows, firsts, restarts,
+    )  # fmt: skip
+    return rows, firsts, restarts
+
+
+def batch_objective(learner: Learner, tau_layers, f_layers, u) -> float:
+    """J on the learner's next batch; policies must act without noise."""
+    samples, objective = learner.batches.samples, learner.objective
+    activation = learner.network.activation
+    rows, firsts, restarts = drawn(learner)
+    rng = np.random.default_rng(0)
+    x = samples.logged[rows].astype(float)
+    arrivals, weights = expected_inputs(samples, samples.following, rows, rng)
+    again = np.flatnonzero(restarts >= 0)
+    if again.size:
+        arrivals[again], weights[again] = expected_inputs(samples, samples.starting, restarts[again], rng)
+    tau = ratio(net(tau_layers, x, activation), objective.output)
+    f = dual(net(f_layers, x, activation), objective)
+    following = (dual(net(f_layers, arrivals.astype(float), activation), objective) * weights).sum(axis=1)
+    following = np.where(samples.absorbed[rows], 0.0, following)
+    excess = 0.0 * f
+    if objective.divergence in DIVERGENCES:
+        excess = DIVERGENCES[objective.divergence]().excess(f)
+    nu = samples.mass_weight[rows]
+    value = objective.gamma * np.mean(tau * following) - np.mean(tau * f)
+    value -= np.mean(tau * excess if objective.by_ratio else excess)
+    value += objective.penalty * (u * (np.mean(nu * tau) - 1.0) - u * u / 2.0)
+    value += objective.ridge / 2.0 * np.mean((tau - objective.centre) ** 2)
+    if objective.gamma < 1.0:
+        start, start_weights = expected_inputs(samples, samples.starting, firsts, rng)
+        first = (dual(net(f_layers, start.astype(float), activation), objective) * start_weights).sum(axis=1)
+        value += (1.0 - objective.gamma) * np.mean(first)
+    return float(value)
+
+
+def gradients(learner: Learner):
+    """Gradients of the learner's next batch by the engine, as lists of (weights, biases)."""
+    nothing = np.zeros(1, dtype=np.float32)
+    arguments = learner._step_arguments((nothing, nothing))
+    settings, shape, objective, _, data, mass, nets, grads, given, _, _, _, work, engine = arguments
+    draws = (learner.seed, learner.step)
+    for group in range(len(grads[0])):
+        ratio_step.group_gradient(
+            group,
+            draws,
+            settings,
+            shape,
+            objective,
+            learner.u,
+            data,
+            mass,
+            nets,
+            grads,
+            given,
+            0,
+            work,
+            engine,
+        )
+    return [learner.network.layers(part.astype(np.float64).sum(axis=0)) for part in grads]
+
+
+def random_transitions(
+    kind: str, rng: np.random.Generator, n: int = 300, n_states: int = 3
+) -> lg.Transitions:
+    state, following = rng.normal(size=(2, n, n_states))
+    action = {"none": None, "discrete": rng.integers(0, 3, n), "gaussian": rng.normal(size=(n, 2))}[kind]
+    return lg.Transitions(
+        state, action, rng.normal(size=n), following,
+        initial_state=rng.normal(size=(20, n_states)), terminal=rng.random(n) < 0.1,
+        n_actions=3 if kind == "discrete" else None,
+    )  # fmt: skip
+
+
+def policy_of(kind: str):
+    if kind == "none":
+        return None
+    if kind == "discrete":
+        return lambda states: np.exp(states) / np.exp(states).sum(axis=1, keepdims=True)
+    return GaussianPolicy(lambda states: 0.3 * states[:, :2], std=0.0)
+
+
+def make_learner(
+    kind="discrete", gamma=0.9, divergence="chi2", hidden=(20, 12), activation="tanh", output="square",
+    engine="vector", batch=700, ridge=0.1, seed=1,
+) -> Learner:  # fmt: skip
+    samples: Samples = prepare(random_transitions(kind, np.random.default_rng(seed)), policy_of(kind), gamma)
+    options = NeuralOptions(
+        hidden=hidden, activation=activation, output=output, batch=batch, engine=engine, learning_rate=3e-3
+    )
+    network = Network(samples.n_inputs, hidden, activation)
+    objective = gendice(gamma, divergence, output, 1.5, ridge, None)
+    learner = Learner(Batches(samples, network), network, objective, options, 100, seed)
+    learner.state[0] = 0.2
+    return learner
