@@ -151,6 +151,20 @@ def test_several_classes_and_a_periodic_chain(client):
     np.testing.assert_allclose(found.stationary, lg.solve(swap).stationary, rtol=1e-9)
 
 
+def test_mass_that_wanders_slowly_between_blocks(client, monkeypatch):
+    """States on a ring that send to their neighbours: the sums over groups of rows save most rounds."""
+    rng = np.random.default_rng(4)
+    ring = np.repeat(np.arange(600), 5)
+    counts = lg.Counts.from_transitions(ring, (ring + rng.integers(-9, 10, ring.size)) % 600)
+    found = lg.distributed.solve(counts, 0.999, client=client, blocks=4)
+    expected = lg.solve(counts, 0.999)
+    assert found.converged
+    assert np.abs(found.stationary - expected.stationary).sum() <= 1e-10
+    monkeypatch.setattr(distributed._Coarse, "share", lambda self, x: x)
+    plain = lg.distributed.solve(counts, 0.999, client=client, blocks=4, max_iter=found.n_iter + 10)
+    assert not plain.converged
+
+
 def test_limits_are_told(client):
     counts = lg.Counts.from_matrix(random_chain(100, 3, seed=2))
     found = lg.distributed.solve(counts, 0.99, client=client, max_iter=2)
