@@ -62,7 +62,7 @@ def main(n_states=200_000):
         write_log(folder)
         for workers in (1, 2):
             with (
-                LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
+                LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,
                 Client(cluster) as client,
             ):
                 rounds = lg.distributed.solve(chain, 0.99, client=client).n_iter

@@ -35,7 +35,7 @@ def test_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # The page connects to a scheduler; threads of this process stand for its workers.
     monkeypatch.setattr(
-        dask.distributed, "Client", lambda address: Client(processes=False, dashboard_address=None)
+        dask.distributed, "Client", lambda address: Client(processes=False, dashboard_address=":0")
     )
     names: dict[str, object] = {"pi": np.full((9, 3), 1 / 3)}
     expected = lg.Counts.from_transitions(**make_log())
