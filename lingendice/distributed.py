@@ -196,8 +196,8 @@ def solve(
     Each round sends the law to every worker and brings one slice back from each: 8 n (workers + 1) bytes.
     Workers sweep over their own rows with the rest of the law as it was (block Jacobi with Gauss-Seidel
     inside); the client balances the masses of groups of rows and extrapolates (Anderson). The counts stay
-    with the client too: where a worker is lost, its block is sent to another and the round repeated, so no round
-    is ever half used. Use it where the entries do not fit one machine's cores or patience; on one machine
+    with the client too: where a worker is lost, its block is sent to another and the round repeated, so
+    no round is ever half used. Use it where one machine's cores are not enough; on one machine
     :func:`lingendice.solve` is faster.
 
     Examples
