@@ -13,6 +13,8 @@ from lingendice.diagnostics import Check, diagnose
 from lingendice.many import Comparison
 from lingendice.online import OnlineRatio
 from lingendice.operator import EmpiricalOperator
+from lingendice.report import report
+from lingendice.ridge_path import RidgePath, ridge_path
 from lingendice.solution import Interrupted, SeveralLaws, Solution, Status
 from lingendice.solve import LeakWarning, solve
 from lingendice.transitions import Transitions
@@ -36,6 +38,7 @@ __all__ = [
     "LeakWarning",
     "NotAvailableYet",
     "OnlineRatio",
+    "RidgePath",
     "SeveralLaws",
     "Solution",
     "Status",
@@ -45,6 +48,8 @@ __all__ = [
     "diagnose",
     "distributed",
     "read_transitions",
+    "report",
+    "ridge_path",
     "solve",
 ]
 

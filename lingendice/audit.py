@@ -42,7 +42,8 @@ class Audit:
     """The visited state whose actions are covered least, and its coverage."""
     effective_sample_size: float | None
     """Of the ratio; known once solved: pass a Solution."""
-    labels: tuple[Any, ...] | None = None
+    state_labels: tuple[Any, ...] | None = None
+    action_labels: tuple[Any, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types."""
@@ -62,6 +63,29 @@ class Audit:
             "least_coverage": self.least_covered[1],
             "effective_sample_size": self.effective_sample_size,
         }
+
+    def plot(self, kind: str | None = None, *, ax: Any = None) -> Any:
+        """Draw where the states belong (``"states"``) and where data end (``"leak"``); None: both.
+
+        ``ax`` is the axes to draw on, one a panel; by default those of a new figure, which is returned.
+        Needs matplotlib (``pip install 'lingendice[plots]'``).
+        """
+        from lingendice.plots import plot_audit
+
+        return plot_audit(self, kind, ax)
+
+    def cell_name(self, cell: int) -> str:
+        """The label of a cell's state, and of its action where there are actions."""
+        state, action = divmod(cell, self.n_actions or 1)
+        name = str(state if self.state_labels is None else self.state_labels[state])
+        if self.n_actions is None:
+            return name
+        return f"{name}, {action if self.action_labels is None else self.action_labels[action]}"
+
+    def _repr_html_(self) -> str:
+        from lingendice.markup import table_of_facts
+
+        return table_of_facts("Audit", self._table())
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<22} {text}" for name, text in self._table())
@@ -84,7 +108,7 @@ class Audit:
         ]
         if self.n_actions is not None:
             state, share = self.least_covered
-            name = state if self.labels is None else self.labels[state]
+            name = state if self.state_labels is None else self.state_labels[state]
             rows.append(("policy coverage", f"{self.coverage:.2%}; least in state {name!r}: {share:.2%}"))
         if self.effective_sample_size is not None and self.transitions is not None:
             rows.append(
@@ -172,7 +196,8 @@ def audit_operator(operator: EmpiricalOperator, effective_sample_size: float | N
         coverage=float(state_law @ covered),
         least_covered=(least, float(covered[least])),
         effective_sample_size=effective_sample_size,
-        labels=counts.state_labels,
+        state_labels=counts.state_labels,
+        action_labels=counts.action_labels,
     )
 
 

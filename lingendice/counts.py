@@ -312,12 +312,31 @@ class Counts:
             text += f", {self.initial_count.sum():,} episodes"
         return text + ")"
 
+    def _repr_html_(self) -> str:
+        from lingendice.markup import table_of_facts
+
+        rows = [("states", f"{self.n_states:,}")]
+        if self.n_actions is not None:
+            rows.append(("actions", f"{self.n_actions:,}"))
+        told = f"{self.total:,}" if isinstance(self.total, int) else f"{self.total:,.6g}"
+        rows.append(("transitions", told if self.has_sample_size else "not known: rows are chances"))
+        rows.append(("distinct", f"{self.count.size:,}"))
+        if self.initial_count is not None:
+            rows.append(("episodes", f"{self.initial_count.sum():,}" + (", kept" if self.episodes else "")))
+        if self.reward is not None:
+            rows.append(("mean reward", f"{np.nansum(self.data_law * np.nan_to_num(self.reward)):.6g}"))
+        return table_of_facts("Counts", rows)
+
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def label_of(self, state: int) -> Hashable:
         """The label of a state, or its number where states have no labels."""
         return state if self.state_labels is None else self.state_labels[state]
+
+    def label_of_action(self, action: int) -> Hashable:
+        """The label of an action, or its number where actions have no labels."""
+        return action if self.action_labels is None else self.action_labels[action]
 
 
 class _Log(NamedTuple):

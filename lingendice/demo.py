@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import lingendice as lg
 from lingendice.environments import taxi
+from lingendice.plots import BLUE, GREY, INK, dress, legend, new_figure
 
 GAMMAS = (0.99, 1.0)
 
@@ -49,6 +50,11 @@ class DemoResult:
     tau: NDArray[np.float64]
     stationary: NDArray[np.float64]
     true_stationary: NDArray[np.float64]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rows as strict JSON types."""
+        rows = [{name: _json(value) for name, value in asdict(row).items()} for row in self.rows]
+        return {"transitions": self.n_transitions, "rows": rows}
 
 
 def run_demo(
@@ -112,6 +118,10 @@ def _solve(counts: lg.Counts, gamma: float, policy: NDArray[np.float64]) -> lg.S
         return lg.solve(counts, gamma, policy=policy, initial=taxi.initial_law())
 
 
+def _json(value: Any) -> Any:
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
 def _number(value: float | None) -> float:
     return float("nan") if value is None else value
 
@@ -127,14 +137,7 @@ def draw_demo(result: DemoResult, folder: str | Path) -> Path:
 
     Needs matplotlib; raises ImportError naming the extra to install where it is absent.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("the picture needs matplotlib: pip install 'lingendice[plots]'") from error
-
-    figure = Figure(figsize=(13.5, 4.3), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(13.5, 4.3)
     left, middle, right = figure.subplots(1, 3)
     _draw_values(left, result)
     _draw_ratio(middle, result)
@@ -149,9 +152,9 @@ def draw_demo(result: DemoResult, folder: str | Path) -> Path:
 def _draw_values(axes: Any, result: DemoResult) -> None:
     place = np.arange(len(result.rows))
     kinds = (
-        ("average of the log", [row.naive for row in result.rows], "#b0b0b0"),
-        ("estimate", [row.estimate for row in result.rows], "#2a6fbb"),
-        ("truth", [row.truth for row in result.rows], "#222222"),
+        ("average of the log", [row.naive for row in result.rows], GREY),
+        ("estimate", [row.estimate for row in result.rows], BLUE),
+        ("truth", [row.truth for row in result.rows], INK),
     )
     for shift, (label, values, colour) in enumerate(kinds):
         bars = axes.bar(place + 0.27 * (shift - 1), values, width=0.25, label=label, color=colour)
@@ -160,33 +163,30 @@ def _draw_values(axes: Any, result: DemoResult) -> None:
                 [row.estimate - row.low for row in result.rows],
                 [row.high - row.estimate for row in result.rows],
             ]
-            axes.errorbar(place, values, yerr=ends, fmt="none", ecolor="black", capsize=4)
+            axes.errorbar(place, values, yerr=ends, fmt="none", ecolor=INK, capsize=4)
         axes.bar_label(bars, fmt="%.3f", fontsize=8, padding=16 if label == "estimate" else 2)
     axes.set_xticks(place, [f"gamma = {row.gamma:g}" for row in result.rows])
-    axes.axhline(0, color="black", linewidth=0.6)
+    axes.axhline(0, color=INK, linewidth=0.6)
     axes.margins(y=0.15)
-    axes.set_ylabel("reward per step")
-    axes.set_title("Value of the target policy")
-    axes.legend(frameon=False, fontsize=8)
+    dress(axes, "Value of the target policy", "", "reward per step")
+    axes.grid(False, axis="x")
+    legend(axes)
 
 
 def _draw_ratio(axes: Any, result: DemoResult) -> None:
     seen = (result.frequency > 0) & (result.tau > 0)
-    axes.loglog(result.frequency[seen], result.tau[seen], ".", markersize=3, alpha=0.4, color="#2a6fbb")
-    axes.axhline(1, color="black", linewidth=0.6)
-    axes.set_xlabel("p: share of the log")
-    axes.set_ylabel("tau = mu / p")
-    axes.set_title("Above 1: the target goes there more often")
+    axes.loglog(result.frequency[seen], result.tau[seen], ".", markersize=3, alpha=0.4, color=BLUE)
+    axes.axhline(1, color=INK, linewidth=0.6)
+    dress(axes, "Above 1: the target goes there more often", "p: share of the log", "tau = mu / p")
 
 
 def _draw_law(axes: Any, result: DemoResult) -> None:
     both = (result.stationary > 0) & (result.true_stationary > 0)
     x, y = result.true_stationary[both], result.stationary[both]
-    axes.loglog(x, y, ".", markersize=3, alpha=0.4, color="#2a6fbb")
+    axes.loglog(x, y, ".", markersize=3, alpha=0.4, color=BLUE)
     lowest, highest = max(min(x.min(), y.min()), 1e-9), max(x.max(), y.max())
-    axes.plot([lowest, highest], [lowest, highest], color="black", linewidth=0.8)
+    axes.plot([lowest, highest], [lowest, highest], color=INK, linewidth=0.8)
     axes.set_xlim(lowest, highest * 1.3)
     axes.set_ylim(lowest, highest * 1.3)
-    axes.set_xlabel("true stationary mass of a state")
-    axes.set_ylabel("estimated from the log")
-    axes.set_title(f"Stationary law, gamma = {result.rows[-1].gamma:g}")
+    title = f"Stationary law, gamma = {result.rows[-1].gamma:g}"
+    dress(axes, title, "true stationary mass of a state", "estimated from the log")

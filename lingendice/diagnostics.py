@@ -113,9 +113,8 @@ def _way(solution: Solution) -> Check:
     gone = float(visits @ np.abs(operator.policy - clone).sum(axis=1))
     number = gone / whole if whole > 0 else 1.0
     sentence = f"the estimate goes {number:.0%} of the way from the behaviour's policy to the target"
-    if solution.value is not None and operator.reward is not None:
-        earned = float(np.nansum(operator.counts.data_law * operator.reward))
-        sentence += f" (value {solution.value:.4g}, behaviour's {earned:.4g})"
+    if solution.value is not None:
+        sentence += f" (value {solution.value:.4g}, behaviour's {operator.logged_average:.4g})"
     remedy = "the estimate is stuck near the behaviour: lower clone= or ridge=, or collect more data"
     return _check("from the behaviour", number, LEAST_WAY, True, sentence, remedy)
 
@@ -140,7 +139,11 @@ def _mixing(solution: Solution) -> Check:
     steps = mixing_time(solution)
     reach = steps if solution.gamma == 1.0 else min(steps, 1.0 / (1.0 - solution.gamma))
     looks = float(solution.operator.counts.total) / max(reach, 1.0)
-    span = "longer than can be seen" if math.isinf(steps) else f"about {max(steps, 1.0):,.0f} steps"
+    span = (
+        "longer than can be seen"
+        if math.isinf(steps)
+        else f"about {max(steps, 1.0):,.0f} step{'s' * (steps >= 1.5)}"
+    )
     sentence = f"the chain forgets where it was in {span}; the log is {looks:,.0f} times that"
     if reach != steps:
         sentence = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -32,7 +32,9 @@ def is_many(policy: Any) -> bool:
     return np.ndim(policy) == 3 if policy is not None else False
 
 
-def solve_many(data: Any, policies: Any, **arguments: Any) -> Comparison:
+def solve_many(
+    data: Any, policies: Any, *, on_done: Callable[[], None] | None = None, **arguments: Any
+) -> Comparison:
     """Solve for several target policies; ``solve(data, policy=[...])`` comes here.
 
     Each is a whole solve of its own: what does not depend on the policy (counts, cell sums, mean
@@ -44,6 +46,8 @@ def solve_many(data: Any, policies: Any, **arguments: Any) -> Comparison:
         As for :func:`lingendice.solve`.
     policies
         Mapping from names to policies, or a sequence of tables (n_states, n_actions).
+    on_done
+        Called after each policy, from the thread that solved it.
     **arguments
         Everything else that ``solve`` takes.
     """
@@ -57,7 +61,14 @@ def solve_many(data: Any, policies: Any, **arguments: Any) -> Comparison:
     _ = counts.cell_count, counts.data_law, counts.reward, counts.terminal_count
     threads = resolve_threads(arguments.pop("threads", None))
     each = 1 if len(named) >= threads else threads
-    tasks = [partial(solve, counts, policy=table, threads=each, **arguments) for table in named.values()]
+
+    def solve_one(table: Any) -> Solution:
+        solution = solve(counts, policy=table, threads=each, **arguments)
+        if on_done is not None:
+            on_done()
+        return solution
+
+    tasks = [partial(solve_one, table) for table in named.values()]
     solutions = run_all(tasks, threads if each == 1 else 1)
     return Comparison(tuple(named), tuple(solutions), int(arguments.get("seed", 0)))
 
@@ -173,19 +184,56 @@ class Comparison:
             "solutions": [solution.to_dict() for solution in self.solutions],
         }
 
+    def plot(self, level: float = 0.95, *, ax: Any = None) -> Any:
+        """Draw the simultaneous intervals, best policy on top, on ``ax`` or a new figure, which is returned.
+
+        Needs matplotlib (``pip install 'lingendice[plots]'``).
+        """
+        from lingendice.plots import plot_comparison
+
+        return plot_comparison(self, level, ax)
+
+    def table(self, level: float = 0.95) -> list[dict[str, Any]]:
+        """One row a policy, best first: name, value, low, high, leak, whether it may be the best."""
+        found = self.interval(level)
+        may_win = set(self.contenders(level))
+        places = [self.names.index(name) for name in self.ranking]
+        return [
+            {
+                "policy": self.names[k],
+                "value": float(self.values[k]),
+                "low": float(found.low[k]),
+                "high": float(found.high[k]),
+                "leak": self.solutions[k].leak,
+                "may_be_best": self.names[k] in may_win,
+            }
+            for k in places
+        ]
+
+    def _repr_html_(self) -> str:
+        from lingendice.markup import table
+
+        rows = [
+            (
+                str(row["policy"]),
+                f"{row['value']:.4g}",
+                f"[{row['low']:.4g}, {row['high']:.4g}]",
+                f"{row['leak']:.2%}",
+                "yes" if row["may_be_best"] else "no",
+            )
+            for row in self.table()
+        ]
+        return table(("policy", "value", "95 % at once", "leak", "may be the best"), rows, repr(self))
+
     def __repr__(self) -> str:
         return f"Comparison({len(self)} policies)"
 
     def __str__(self) -> str:
         rows = ["policy                      value    95 % at once           leak"]
-        found = self.interval()
-        may_win = set(self.contenders())
-        for name in self.ranking:
-            k = self.names.index(name)
-            limits = f"[{found.low[k]:.4g}, {found.high[k]:.4g}]"
-            mark = "" if name in may_win else "  not the best"
-            leak = f"{self.solutions[k].leak:.2%}"
-            rows.append(f"{name!s:<24} {self.values[k]:>8.4g}    {limits:<22} {leak}{mark}")
+        for row in self.table():
+            limits = f"[{row['low']:.4g}, {row['high']:.4g}]"
+            mark = "" if row["may_be_best"] else "  not the best"
+            rows.append(f"{row['policy']!s:<24} {row['value']:>8.4g}    {limits:<22} {row['leak']:.2%}{mark}")
         return "\n".join(rows)
 
 

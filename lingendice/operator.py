@@ -120,6 +120,13 @@ class EmpiricalOperator:
         """Number of states, or of state-action pairs."""
         return self.counts.n_cells
 
+    @property
+    def logged_average(self) -> float | None:
+        """Average reward of the data as they are, without any correction; None without rewards."""
+        if self.reward is None:
+            return None
+        return float(np.nansum(self.counts.data_law * np.nan_to_num(self.reward)))
+
     @cached_property
     def seen(self) -> NDArray[np.bool_]:
         """Cells that were seen leaving: p > 0."""

@@ -117,6 +117,7 @@ class Solution:
     source: EmpiricalOperator | Callable[[], EmpiricalOperator]
     reward_range: tuple[float, float] | None = None
     history: tuple[float, ...] = ()
+    """Residual, change or gap at each checkpoint of an iterative method; empty for direct ones."""
     threads: int = field(default=1)
     ridge: float = 0.0
     """Weight of the ridge; 0 for the exact equation."""
@@ -416,6 +417,32 @@ class Solution:
             if counts.state_labels is None
             else [str(name) for name in counts.state_labels],
         }
+
+    def plot(self, kind: str | None = None, *, ax: Any = None) -> Any:
+        """Draw the solution with matplotlib (``pip install 'lingendice[plots]'``).
+
+        Parameters
+        ----------
+        kind
+            ``"ratio"``: tau against p. ``"cells"``: the cells that earn or cost most (heaviest ones without
+            rewards). ``"history"``: residual, change or gap on the way, for iterative methods. ``"laws"``:
+            how large each of several laws is. None: all that apply, side by side.
+        ax
+            The axes to draw on, one a panel; by default those of a new figure.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            pyplot and rcParams are left alone; save it by ``figure.savefig(path)``.
+        """
+        from lingendice.plots import plot_solution
+
+        return plot_solution(self, kind, ax)
+
+    def _repr_html_(self) -> str:
+        from lingendice.markup import table_of_facts
+
+        return table_of_facts("Solution", self._table()[1:])
 
     def __repr__(self) -> str:
         return f"Solution({self.status.value}, gamma={self.gamma:g}, method={self.method!r})"

@@ -13,6 +13,7 @@ from lingendice.checks import NotAvailableYet, require_choice, require_gamma, re
 from lingendice.compose import Choices, compose
 from lingendice.continuous_solution import ContinuousSolution
 from lingendice.counts import Counts
+from lingendice.gpu.arrays import lies_on_device
 from lingendice.many import is_many, solve_many
 from lingendice.operator import EmpiricalOperator
 from lingendice.parallel import resolve_threads
@@ -102,7 +103,7 @@ def solve(
         ``restart``, ``"absorb"`` (gamma < 1; gives ``value_bounds``), or ``"error"``.
     restart
         That law over states; default ``initial`` (gamma < 1) or the data law (gamma = 1). PageRank's
-        dangling vector.
+        dangling vector. Where it is given, a large leak brings no :class:`LeakWarning`.
     unseen
         Mass of target actions never logged in a state: ``"leak"``, ``"renormalise"`` to logged actions,
         or ``"mean"`` of the state's logged transitions. Default: leak for state-action ratios,
@@ -144,9 +145,16 @@ def solve(
         End early with the best so far; ``status`` says so. For networks ``max_iter`` is the number of steps.
     progress
         Show a line on standard error during long work.
+    device
+        ``"cpu"``, or ``"cuda"`` for an NVIDIA card through CuPy: the exact equation by extrapolated power
+        steps, or ``method="extragradient"`` or ``"sgd"`` over tables. Data on the host are copied there and
+        the laws back; data on the device (CuPy, cupyx, DLPack, ``lingendice.gpu.DeviceCounts``) stay there,
+        and so do the arrays of the solution.
     options
         ``{"on_interrupt": "return"}`` returns the best so far on Ctrl-C instead of raising. For
-        ``method="sgd"``: ``batch``, ``step_scale``, ``first_epoch``, ``average``.
+        ``method="sgd"``: ``batch``, ``step_scale``, ``first_epoch``, ``average``. For ``device="cuda"``:
+        ``storage`` ("float64" or "float32"), ``chunk_rows`` (stream the matrix from the host, so many
+        states at a time), ``poll_every`` (cycles between two looks at the device).
 
     Returns
     -------
@@ -174,9 +182,9 @@ def solve(
             solution = solve_small(data, gamma, tol, started)
             if solution is not None:
                 return solution
-    if device != "cpu":
-        raise NotAvailableYet(f"device={device!r}", 'use device="cpu"')
     if isinstance(data, Transitions):
+        if device != "cpu":
+            raise NotAvailableYet(f"device={device!r} for Transitions", 'use device="cpu"')
         return _solve_transitions(dict(locals()), started)  # type: ignore[return-value]
     linear = LinearChoices(
         features, dual_features, divergence, penalty, normalise, bound, ridge, method, seed, warm_start,
@@ -194,7 +202,54 @@ def solve(
         progress=progress,
         started=started,
     )
-    return _dispatch(data, choices, linear, controls, _reward_range(reward_range))
+    limits = _reward_range(reward_range)
+    if device != "cpu" or lies_on_device(data):
+        return _dispatch_to_device(data, choices, linear, controls, limits, device)
+    return _dispatch(data, choices, linear, controls, limits)
+
+
+def _dispatch_to_device(
+    data: Any,
+    choices: Choices,
+    linear: LinearChoices,
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+    device: str,
+) -> Solution:
+    """Send checked arguments to the device; data from the host come back to the host."""
+    from lingendice.gpu.chain import Settings
+    from lingendice.gpu.device import current_device
+    from lingendice.gpu.front import EXACT_METHODS, OPTIONS, require_one_side, solve_resident
+
+    require_one_side(data, choices, device)
+    if linear.ridge not in (None, 0):
+        raise ValueError('device="cuda" solves the exact equation: leave ridge out, or use device="cpu"')
+    options = dict(linear.options or {})
+    on_interrupt = _read_options(
+        {name: options.pop(name) for name in ("on_interrupt",) if name in options}, False
+    )
+    if linear.is_asked:
+        from lingendice.gpu.saddle import solve_saddle
+
+        counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+        solution: Solution = solve_saddle(compose(counts, choices), linear, options, controls, reward_range)
+        mind_the_leak(solution)
+    else:
+        require_choice("method", linear.method, EXACT_METHODS)
+        _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
+        for name in sorted(set(options) - set(OPTIONS)):
+            raise ValueError(f"options has no entry {name!r} on the device; known: {', '.join(OPTIONS)}")
+        if lies_on_device(data):
+            solution = solve_resident(data, choices, linear.method, options, controls, reward_range)
+        else:
+            counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+            there = (current_device(), Settings.read(options))
+            follow_initial = choices.initial is not None
+            operator = compose(counts, choices)
+            solution = _run(operator, follow_initial, linear.method, controls, reward_range, there)
+    if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
+        raise Interrupted(solution)
+    return solution
 
 
 def _dispatch(
@@ -289,19 +344,35 @@ def _run(
     method: str,
     controls: Controls,
     reward_range: tuple[float, float] | None,
+    there: Any = None,
 ) -> Solution:
+    """Solve the exact equation, here or, with a device and its settings, there."""
     from lingendice.solvers.exact import stationary_laws
 
-    laws = stationary_laws(operator.chain, operator.gamma, operator.initial, follow_initial, method, controls)
-    solution = exact_solution(operator, laws, controls, reward_range)
+    if there is None:
+        laws = stationary_laws(
+            operator.chain, operator.gamma, operator.initial, follow_initial, method, controls
+        )
+    else:
+        from lingendice.gpu.laws import device_laws
+
+        laws = device_laws(there[0], operator, follow_initial, controls, there[1])
+    solution = exact_solution(operator, laws, controls, reward_range, recheck=there is not None)
     mind_the_leak(solution)
     return solution
 
 
 def exact_solution(
-    operator: EmpiricalOperator, laws: Laws, controls: Controls, reward_range: tuple[float, float] | None
+    operator: EmpiricalOperator,
+    laws: Laws,
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+    recheck: bool = False,
 ) -> Solution:
-    """Certify stationary laws, whoever found them, and make the solution of them."""
+    """Certify stationary laws, whoever found them, and make the solution of them.
+
+    ``recheck``: laws found elsewhere have converged only where the error measured here says so too.
+    """
     outcome = laws.outcome
     residual = outcome.residual if operator.policy is None and laws.single is not None else None
     if residual is None:
@@ -309,24 +380,18 @@ def exact_solution(
     error, kind = outcome.error, outcome.error_kind
     if operator.gamma < 1.0:
         error, kind = error_bound(residual, operator.gamma), "bound"
+        if recheck:
+            outcome.converged = outcome.converged and error <= controls.tol
     return Solution(
-        status=_status(outcome, laws.single is None),
+        **outcome_fields(outcome, laws.single is None, controls),
         gamma=operator.gamma,
-        method=outcome.method,
-        reason=outcome.reason,
         state_law=laws.single,
         state_laws=laws.every,
         residual=residual,
         error=error,
         error_kind=kind,
-        condition=outcome.condition,
-        n_iter=outcome.n_iter,
-        seconds=controls.elapsed(),
-        tol=controls.tol,
         source=operator,
         reward_range=reward_range,
-        history=outcome.history,
-        threads=controls.threads,
     )
 
 
@@ -372,6 +437,7 @@ def _run_ridge(
         tol=controls.tol,
         source=operator,
         reward_range=reward_range,
+        history=outcome.history,
         threads=controls.threads,
         ridge=fit.system.ridge,
         cell_ridge_law=cell_law,
@@ -388,6 +454,21 @@ def _ridge_strength(ridge: float | str | None, exact: bool) -> float | None:
         require_choice("ridge", ridge, ("auto",))
         return None
     return require_number("ridge", ridge)
+
+
+def outcome_fields(outcome: Outcome, several: bool, controls: Controls) -> dict[str, Any]:
+    """What a solution says of how it was found."""
+    return {
+        "status": _status(outcome, several),
+        "method": outcome.method,
+        "reason": outcome.reason,
+        "condition": outcome.condition,
+        "n_iter": outcome.n_iter,
+        "seconds": controls.elapsed(),
+        "tol": controls.tol,
+        "history": outcome.history,
+        "threads": controls.threads,
+    }
 
 
 def _status(outcome: Outcome, several: bool) -> Status:
@@ -419,7 +500,9 @@ def mind_the_leak(solution: Solution, stacklevel: int = 5) -> None:
             f"({mass.sum():.2%} of the stationary mass lies in such cells); "
             'add data there, or choose leak="restart" or leak="absorb"'
         )
-    if operator.leak_policy == "restart" and solution.leak > LEAK_WARNING and operator.counts.has_sample_size:
+    # Who names the restart law has decided what happens there: PageRank's dangling nodes are no surprise.
+    decided = operator.leak_policy != "restart" or operator.choices.restart is not None
+    if not decided and solution.leak > LEAK_WARNING and operator.counts.has_sample_size:
         warnings.warn(
             f"{solution.leak:.1%} of the stationary mass lies where there is no data, first of all "
             f"{_cell_name(operator, int(mass.argmax()))}; the value leaves it out. See lingendice.audit",
@@ -433,8 +516,7 @@ def _cell_name(operator: EmpiricalOperator, cell: int) -> str:
     if counts.n_actions is None:
         return f"state {counts.label_of(cell)!r}"
     state, action = divmod(cell, counts.n_actions)
-    label = action if counts.action_labels is None else counts.action_labels[action]
-    return f"action {label!r} in state {counts.label_of(state)!r}"
+    return f"action {counts.label_of_action(action)!r} in state {counts.label_of(state)!r}"
 
 
 def _optional_limit(name: str, value: Any) -> Any:

@@ -53,6 +53,12 @@ def count(log, keep=True, **changes):
     return lg.Counts.from_transitions(**(log | changes), n_states=S, n_actions=A, keep_episodes=keep)
 
 
+def logged_mdp():
+    """The MDP and a small log of it, counted with its episodes."""
+    mdp = random_mdp()
+    return mdp, count(walk(mdp, 20, 30, seed=1))
+
+
 def exact(mdp, gamma):
     """True value and law over states, by a dense solve."""
     chain = np.einsum("sa,sat->st", mdp["policy"], mdp["kernel"])

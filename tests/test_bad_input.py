@@ -153,17 +153,10 @@ def test_automatic_choices_need_a_sample_size(option):
         lg.solve(np.array([[0.5, 0.5], [0.2, 0.8]]), **{option: "auto"})
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"device": "cuda"},
-        {"warm_start": np.ones(3)},
-    ],
-)
-def test_what_is_not_served_yet_says_so(arguments):
+def test_what_is_not_served_yet_says_so():
     data = logged_mdp(0, n_episodes=2, length=5)
     with pytest.raises(lg.NotAvailableYet, match="not available yet"):
-        lg.solve(data.counts, policy=data.policy, **arguments)
+        lg.solve(data.counts, policy=data.policy, warm_start=np.ones(3))
 
 
 @pytest.mark.parametrize(

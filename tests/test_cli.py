@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -209,7 +210,7 @@ def test_audit(run, calls, log):
     assert run("audit", "none.csv").exit_code == 2
 
 
-@pytest.mark.parametrize("command", ["solve", "audit", "demo"])
+@pytest.mark.parametrize("command", ["solve", "audit", "compare", "report", "demo", "bench", "paper"])
 def test_help_has_examples(run, command):
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -271,12 +272,202 @@ class TestWithTheCore:
         assert run("audit", path).exit_code == 0
         json.loads(run("audit", path, "--json").stdout)
 
-    def test_demo(self, run, tmp_path):
+    def test_demo(self, run, tmp_path, monkeypatch):
         pytest.importorskip("matplotlib")
-        result = run("demo", "--episodes", "50", "--steps", "100", "--out", tmp_path)
-        assert result.exit_code == 0, result.stderr
+        from lingendice import demo
+
+        result = demo.run_demo(50, 100)  # once: it trains two drivers
+        monkeypatch.setattr(demo, "run_demo", lambda *sizes, **options: result)
+        shown = run("demo", "--out", tmp_path)
+        assert shown.exit_code == 0, shown.stderr
         assert (tmp_path / "taxi.png").stat().st_size > 10_000
-        assert "truth" in result.stdout
+        assert "truth" in shown.stdout
+        found = json.loads(run("demo", "--out", tmp_path, "--json").stdout)
+        assert found["transitions"] == 5000
+        assert [row["gamma"] for row in found["rows"]] == [0.99, 1.0]
+        assert found["rows"][1]["estimate"] == result.rows[1].estimate
+
+    def test_interval_of_the_value(self, run, policies):
+        log, careful, _ = policies
+        asked = run("solve", log, "--gamma", "0.9", "--policy", careful, "--level", "0.9", "--json")
+        found = json.loads(asked.stdout)
+        counts = lg.Counts.from_transitions(**columns_of(log), keep_episodes=True)
+        expected = lg.solve(counts, 0.9, policy=np.load(careful)).interval(0.9)
+        assert found["interval"]["low"] == pytest.approx(expected.low)
+        assert "clustered" in found["interval"]["note"]
+        assert "interval" in run("solve", log, "--gamma", "0.9", "--policy", careful, "--level", "0.9").stdout
+
+    def test_compare_ranks_by_the_names_of_the_files(self, run, policies):
+        log, careful, bold = policies
+        found = json.loads(run("compare", log, careful, bold, "--gamma", "0.9", "--json").stdout)
+        assert sorted(found["ranking"]) == ["bold", "careful"]
+        counts = lg.Counts.from_transitions(**columns_of(log), keep_episodes=True)
+        tables = {"careful": np.load(careful), "bold": np.load(bold)}
+        expected = lg.solve(counts, 0.9, policy=tables)
+        assert found["values"] == pytest.approx(expected.values.tolist())
+        assert found["table"][0]["low"] == pytest.approx(expected.table()[0]["low"])
+        shown = run("compare", log, careful, bold, "--gamma", "0.9")
+        assert shown.exit_code == 0
+        assert shown.stdout.index(found["ranking"][0]) < shown.stdout.index(found["ranking"][1])
+
+    def test_compare_reads_many_policies_from_one_file(self, run, policies, tmp_path):
+        log, careful, bold = policies
+        np.save(tmp_path / "all.npy", np.stack([np.load(careful), np.load(bold)]))
+        found = json.loads(run("compare", log, tmp_path / "all.npy", "--gamma", "0.9", "--json").stdout)
+        assert found["names"] == ["all[0]", "all[1]"]
+
+    def test_report_writes_a_page(self, run, policies, tmp_path):
+        pytest.importorskip("matplotlib")
+        log, careful, bold = policies
+        out = tmp_path / "page.html"
+        found = json.loads(
+            run("report", log, "--gamma", "0.9", "--policy", careful, "-o", out, "--json").stdout
+        )
+        page = out.read_text(encoding="utf-8")
+        assert found["report"] == str(out)
+        assert f"{found['value']:.6g}" in page
+        assert "sha256" in page
+        both = run("report", log, "--gamma", "0.9", "--policy", careful, "--policy", bold, "-o", out)
+        assert both.exit_code == 0, both.stderr
+        assert "may be the best" in out.read_text(encoding="utf-8")
+
+    def test_report_of_several_laws_exits_with_1(self, run, tmp_path):
+        pytest.importorskip("matplotlib")
+        np.save(tmp_path / "m.npy", np.eye(2, dtype=int))
+        result = run("report", tmp_path / "m.npy", "-o", tmp_path / "page.html")
+        assert result.exit_code == 1
+        assert (tmp_path / "page.html").exists()
+
+    def test_bench_compares_answers(self, run, monkeypatch):
+        from lingendice import bench
+
+        small = bench.Case("dense", "numpy", lambda: bench._dense(30))
+        counting = bench.Case("counting", "scipy", lambda: bench._counting(5_000, 60, 10))
+        pagerank = bench.Case("PageRank", "power iteration", lambda: bench._pagerank(200, 4))
+        grid = bench.Case("grid", "spsolve", lambda: bench._grid(8))
+        monkeypatch.setattr(bench, "CASES", (small, counting, pagerank, grid))
+        found = json.loads(run("bench", "--json", "--repeats", "1").stdout)["cases"]
+        assert [row["difference"] < 1e-9 for row in found] == [True] * 4
+        assert all(row["ratio"] > 0 for row in found)
+        assert "times faster" in run("bench", "--repeats", "1").stdout
+
+
+def columns_of(log):
+    with np.load(log) as archive:
+        return dict(archive)
+
+
+@pytest.fixture
+def policies(tmp_path):
+    rng = np.random.default_rng(0)
+    state, action = rng.integers(4, size=600), rng.integers(2, size=600)
+    reward, after = state * action + rng.normal(size=600), rng.integers(4, size=600)
+    np.savez(
+        tmp_path / "log.npz", state=state, action=action, reward=reward, next_state=after,
+        episode=np.repeat(np.arange(30), 20),
+    )  # fmt: skip
+    for name, chance in (("careful", 0.2), ("bold", 0.8)):
+        np.save(tmp_path / f"{name}.npy", np.tile([1 - chance, chance], (4, 1)))
+    return tmp_path / "log.npz", tmp_path / "careful.npy", tmp_path / "bold.npy"
+
+
+class TestCheckoutCommands:
+    """paper and bench --full run scripts of the source; the scripts themselves are not run here."""
+
+    def test_paper_lists_every_script(self, run):
+        listed = run("paper", "--list")
+        assert listed.exit_code == 0
+        assert {"taxi", "pagerank"} <= {line.split()[0] for line in listed.stdout.splitlines()}
+        assert set(json.loads(run("paper", "--list", "--json").stdout)) >= {"taxi", "pagerank"}
+
+    def test_paper_runs_what_was_asked_for(self, run, monkeypatch):
+        started = []
+
+        def fake_run(command, **options):
+            started.append(command[1:])
+            return SimpleNamespace(returncode=0)
+
+        monkeypatch.setattr("lingendice.cli.show.subprocess.run", fake_run)
+        found = json.loads(run("paper", "taxi", "taxi_default", "--quick", "--json").stdout)
+        assert list(found["seconds"]) == ["taxi"]  # the other has no quick form
+        ((script, option),) = started
+        assert script.endswith("taxi.py")
+        assert option == "--quick"
+
+    def test_a_failing_script_is_told(self, run, monkeypatch):
+        monkeypatch.setattr(
+            "lingendice.cli.show.subprocess.run", lambda command, **options: SimpleNamespace(returncode=3)
+        )
+        assert run("paper", "taxi").exit_code == 1
+        assert run("bench", "--full").exit_code == 1
+
+    def test_an_unknown_experiment_is_refused(self, run):
+        result = run("paper", "taxy")
+        assert result.exit_code == 2
+        assert "choose from" in result.stderr
+
+    def test_without_a_checkout_the_next_step_is_named(self, run, monkeypatch, tmp_path):
+        monkeypatch.setattr("lingendice.cli.show.__file__", str(tmp_path / "a" / "b" / "show.py"))
+        result = run("paper", "--list")
+        assert result.exit_code == 2
+        assert "unpack the source" in result.stderr
+
+
+def test_interruption_has_its_own_exit_code(run, calls, log, monkeypatch):
+    def interrupted(counts, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lg, "solve", interrupted)
+    result = run("solve", log, *NAMED)
+    assert result.exit_code == 130
+    assert "interrupted" in result.stderr
+
+
+def test_labels_are_no_markup(run, tmp_path):
+    path = tmp_path / "walk.csv"
+    path.write_text("state,next_state\n[bold]a[/bold],[red]\n[red],[bold]a[/bold]\n")
+    shown = run("solve", path).stdout
+    assert "[bold]a[/bold]" in shown
+    assert "[red]" in shown
+
+
+class TestBars:
+    """Bars show on a terminal and nowhere else."""
+
+    def test_nothing_is_drawn_in_a_pipe(self, capfd):
+        from lingendice.cli.base import work
+
+        with work("counting", total=2) as shown:
+            shown.say("still counting")
+            shown.advance()
+        assert capfd.readouterr().err == ""
+
+    def test_a_terminal_sees_the_message_and_keeps_nothing(self, monkeypatch, capsys):
+        from lingendice.cli.base import work
+
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("TERM", "xterm")
+        with work("counting", total=2) as shown:
+            shown.advance()
+        drawn = capsys.readouterr().err
+        assert "counting" in drawn
+        assert drawn.rstrip().endswith(("\x1b[2K", "\x1b[?25h")) or "\x1b[2K" in drawn
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_the_commands(shell):
+    variables = {
+        "_LINGENDICE_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": "lingendice re",
+        "COMP_CWORD": "1",
+    }
+    variables |= {"_TYPER_COMPLETE_ARGS": "lingendice re", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    done = subprocess.run(
+        [sys.executable, "-m", "lingendice"], capture_output=True, text=True, check=False,
+        env={**os.environ, **variables},
+    )  # fmt: skip
+    assert "report" in done.stdout
+    assert "solve" not in done.stdout
 
 
 @pytest.mark.parametrize("name", ["log.parquet", "log.feather"])

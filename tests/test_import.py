@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
+from types import ModuleType
 
 import lingendice as lg
 
@@ -25,3 +27,23 @@ def test_public_names_exist_and_are_documented():
         assert getattr(lg, name) is not None
         if name != "__version__":
             assert getattr(lg, name).__doc__
+
+
+def test_the_version_is_said_once():
+    project = (Path(__file__).resolve().parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'version = "{lg.__version__}"' in project
+
+
+def test_names_are_sorted_and_complete():
+    """What a user imports is what is frozen: nothing public is left out of __all__ by accident."""
+    assert sorted(lg.__all__) == lg.__all__
+    ours = {
+        name
+        for name, value in vars(lg).items()
+        if not isinstance(value, ModuleType) and getattr(value, "__module__", "").startswith("lingendice.")
+    }
+    assert ours <= set(lg.__all__)
+    assert set(lg.__all__) <= set(dir(lg)) | ours | {
+        "distributed",
+        "read_transitions",
+    }  # the last two: lazily

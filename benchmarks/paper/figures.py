@@ -39,16 +39,22 @@ def draw_bound(axes: Any, x: Any, y: Any, label: str = "efficiency bound") -> No
     axes.plot(x, y, color="black", linestyle="--", linewidth=1.2, label=label)
 
 
-def finish(figure: Figure, axes: list[Any], name: str) -> list[Path]:
+def finish(figure: Figure, axes: list[Any], name: str, *, legend: bool = True) -> list[Path]:
     """Put one legend below the panels and write NAME.png and NAME.svg."""
     shown: dict[str, Any] = {}
     for one in axes:
         handles, labels = one.get_legend_handles_labels()
         for handle, label in zip(handles, labels, strict=True):
             shown.setdefault(label, handle)
-    figure.legend(
-        shown.values(), shown.keys(), loc="outside lower center", ncols=6, frameon=False, fontsize=9
-    )
+    if legend:
+        figure.legend(
+            shown.values(),
+            shown.keys(),
+            loc="outside lower center",
+            ncols=min(6, 2 * len(axes)),
+            frameon=False,
+            fontsize=9,
+        )
     FIGURES.mkdir(exist_ok=True)
     paths = [FIGURES / f"{name}.{kind}" for kind in ("png", "svg")]
     # Fixed salt and no date: the same results give the same file.

@@ -150,17 +150,21 @@ class RidgeSystem:
         goal = (max(controls.tol, 1e-13) ** 2) * float(right @ (right / self._diagonal))
         fewest, patience, steps = y.size + 1, PATIENCE, 0
         squared, stop = -1.0, None
+        history: list[float] = []
         while True:
             y[~free] = 0.0
             residual = right - self.normal(y)
             direction = np.empty_like(y)
             squared = -1.0
             while stop is None and (squared < 0.0 or squared > goal):
-                squared, done = self._some_steps(
-                    free, y, residual, direction, squared, goal, controls.max_iter, steps
-                )
+                # Growing portions: the history has points enough to show the way, and costs nothing.
+                portion = max(8, steps // 4)
+                if controls.max_iter is not None:
+                    portion = max(1, min(portion, controls.max_iter - steps))
+                squared, done = self._some_steps(free, y, residual, direction, squared, goal, portion)
                 steps += done
-                stop = yield Step(steps, float(np.sqrt(max(squared, 0.0))) if squared == squared else np.nan)
+                history.append(float(np.sqrt(max(squared, 0.0))) if squared == squared else np.nan)
+                stop = yield Step(steps, history[-1])
                 if done == 0:
                     break
             wrong = np.where(free, y < -1e-14, residual > np.sqrt(goal * self._diagonal) + 1e-14)
@@ -185,6 +189,7 @@ class RidgeSystem:
             n_iter=steps,
             error=error,
             error_kind="bound",
+            history=tuple(history),
         )
 
     def _some_steps(
@@ -195,14 +200,13 @@ class RidgeSystem:
         direction: Floats,
         squared: float,
         goal: float,
-        max_iter: int | None = None,
-        done: int = 0,
+        at_most: int | None = None,
     ) -> tuple[float, int]:
         from lingendice.kernels.ridge import descend
 
         budget = max(1, ENTRIES_A_CALL // (2 * (self._arrays[1].size + self.q.size)))
-        if max_iter is not None:
-            budget = max(1, min(budget, max_iter - done))
+        if at_most is not None:
+            budget = min(budget, at_most)
         found: tuple[float, int] = descend(
             *self._arrays, self.q, self.penalty, self.ridge,
             self._diagonal, free, y, residual, direction, squared, goal, budget,

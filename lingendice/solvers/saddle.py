@@ -25,6 +25,32 @@ class SaddleOutcome(Outcome):
     """(steps, gap) at every checkpoint."""
 
 
+class Checkpoints:
+    """The best point so far, and the gap at every checkpoint."""
+
+    def __init__(self) -> None:
+        self.best: SaddleOutcome | None = None
+        self.trace: list[tuple[int, float]] = []
+
+    @property
+    def gap(self) -> float:
+        """The least gap so far; inf before the first checkpoint."""
+        return math.inf if self.best is None else self.best.gap.value
+
+    def note(self, found: SaddleOutcome) -> None:
+        """Take in a certified point; one that is not finite never replaces another."""
+        self.trace.append((found.n_iter, found.gap.value))
+        if self.best is None or found.gap.value < self.gap:
+            self.best = found
+
+    def finish(self, n_iter: int) -> SaddleOutcome:
+        """The best point, with the whole trace."""
+        assert self.best is not None
+        self.best.n_iter, self.best.trace = n_iter, tuple(self.trace)
+        self.best.history = tuple(gap for _, gap in self.trace)
+        return self.best
+
+
 SaddleSolver = Generator[Step, "Stop | None", SaddleOutcome]
 
 

@@ -24,7 +24,7 @@ from lingendice.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.problem import RatioProblem
 from lingendice.sampler import Sampler, build_sampler
 from lingendice.solvers.iterate import Step
-from lingendice.solvers.saddle import SaddleOutcome, SaddleSolver, certified
+from lingendice.solvers.saddle import Checkpoints, SaddleSolver, certified
 
 CHUNK_SECONDS = 0.1
 DEFAULT_DUAL_BOUND = 2.0
@@ -298,8 +298,7 @@ def solve_sgd(
     if problem.self_normalised:
         state.w = problem.rescaled(state.w)
         runner.mass = float(problem.mass_row @ state.w)
-    best: SaddleOutcome | None = None
-    trace: list[tuple[int, float]] = []
+    checkpoints = Checkpoints()
     n_iter, n_steps, chunk = 0, int(options["first_epoch"]), 1000
     stopped = False
     while not stopped:
@@ -316,26 +315,20 @@ def solve_sgd(
             chunk = max(1000, min(int(size * CHUNK_SECONDS / max(spent, 1e-6)), 20 * size))
             done += size
             n_iter += size
-            if (yield Step(n_iter, _watched(state, best))) is not None:
+            if (yield Step(n_iter, _watched(state, checkpoints))) is not None:
                 stopped = True
                 break
         point = runner.averages(state, done) if options["average"] else (state.w, state.v, state.u)
-        found = certified(problem, *point, tol, "sgd", n_iter)
-        trace.append((n_iter, found.gap.value))
-        # A stopped epoch is used only if it got somewhere; NaN never is.
-        if best is None or found.gap.value < best.gap.value:
-            best = found
-        if best.gap.value <= tol:
+        # A stopped epoch is used only if it got somewhere.
+        checkpoints.note(certified(problem, *point, tol, "sgd", n_iter))
+        if checkpoints.gap <= tol:
             break
         n_steps *= 2
-    assert best is not None
-    best.n_iter, best.trace = n_iter, tuple(trace)
-    best.history = tuple(gap for _, gap in trace)
-    return best
+    return checkpoints.finish(n_iter)
 
 
-def _watched(state: _State, best: SaddleOutcome | None) -> float:
+def _watched(state: _State, checkpoints: Checkpoints) -> float:
     """The error shown to the outer loop: NaN where an iterate is not finite."""
     if not math.isfinite(float(state.w.sum()) + float(state.v.sum()) + state.u):
         return math.nan
-    return math.inf if best is None else best.gap.value
+    return checkpoints.gap

@@ -1,0 +1,474 @@
+// The stationary equation mu = start + gamma T' mu in pull form: row j of the matrix lists the sources of
+// the mass that arrives in j, so that each entry of the result is the work of one group of threads.
+//
+//     T' x  =  rates x  +  sum_k law_k (share_k . x)        K <= MOST_HUBS rank-one terms: restarts, priors
+//
+// A law is stored as T (float or double); all sums are made in double. Offsets into the matrix are I (int
+// or long long), states are int. Rows are listed by degree: LANES threads work on each row of a list; rows too
+// long for a warp are cut into segments, one block each. Only a part of the matrix may be on the device: its
+// entries then begin with number first_entry.
+
+// Settle one row: the new entry, and what it adds to the sums of the pass.
+template <typename T>
+__device__ __forceinline__ void settle(int row, double arrived, const T *x, const T *start, const T *laws,
+                                       const T *shares, int n_hubs, int n_rows, double gamma, double damping,
+                                       const double *scalars, T *out, double (&sums)[SLOTS])
+{
+#pragma unroll
+    for (int k = 0; k < MOST_HUBS; ++k)
+        if (k < n_hubs)
+            arrived += scalars[HUBS + k] * double(laws[(long long)k * n_rows + row]);
+    const double stepped = gamma * arrived + double(start[row]);
+    if (damping == 0.0) {  // a bare product: the operator need not be square
+        out[row] = T(stepped);
+        return;
+    }
+    const double old = double(x[row]);
+    const double change = stepped - old;
+    const T kept = T(old + damping * change);
+    out[row] = kept;
+    const double moved = change < 0.0 ? -change : change;
+    sums[CHANGE] += moved;
+    if (double(kept) > 0.0)
+        sums[RELATIVE] = larger(sums[RELATIVE], damping * moved / double(kept));
+    sums[MASS] += double(kept);
+#pragma unroll
+    for (int k = 0; k < MOST_HUBS; ++k)
+        if (k < n_hubs)
+            sums[HUBS + k] += double(shares[(long long)k * n_rows + row]) * double(kept);
+}
+
+__device__ __forceinline__ void write_partials(double (&sums)[SLOTS], double *scratch, double *partials,
+                                               int part, int n_parts)
+{
+    block_sums(SLOTS, RELATIVE, sums, scratch);
+    if (threadIdx.x == 0)
+        for (int k = 0; k < SLOTS; ++k)
+            partials[k * n_parts + part] = sums[k];
+}
+
+// Rows of up to a few dozen entries for each lane.
+template <typename T, typename I, int LANES>
+__global__ void __launch_bounds__(256, 4)
+pull_rows(int n_listed, const int *__restrict__ rows, const I *__restrict__ indptr, I first_entry,
+          const int *__restrict__ sources, const T *__restrict__ rates, const T *__restrict__ x,
+          const T *__restrict__ start, const T *__restrict__ laws, const T *__restrict__ shares, int n_hubs,
+          int n_rows, double gamma, double damping, const double *__restrict__ scalars,
+          const int *__restrict__ done, T *__restrict__ out, double *__restrict__ partials, int first_part,
+          int n_parts)
+{
+    SHARED_MEMORY(double, scratch);
+    if (*done)
+        return;
+    const int lane = threadIdx.x % LANES;
+    const int rows_a_block = blockDim.x / LANES;
+    double sums[SLOTS] = {};
+    // The bound is the same for all threads of a block, which the full shuffle mask requires.
+    for (long long base = (long long)blockIdx.x * rows_a_block; base < n_listed;
+         base += (long long)gridDim.x * rows_a_block) {
+        const long long place = base + threadIdx.x / LANES;
+        const bool present = place < n_listed;
+        const int row = present ? rows[place] : 0;
+        double arrived = 0.0;
+        if (present)
+            for (I k = indptr[row] + lane; k < indptr[row + 1]; k += LANES)
+                arrived += double(rates[k - first_entry]) * double(x[sources[k - first_entry]]);
+        for (int offset = LANES / 2; offset > 0; offset /= 2)
+            arrived += __shfl_down_sync(WHOLE_WARP, arrived, offset, LANES);
+        if (lane == 0 && present)
+            settle<T>(row, arrived, x, start, laws, shares, n_hubs, n_rows, gamma, damping, scalars, out, sums);
+    }
+    write_partials(sums, scratch, partials, first_part + blockIdx.x, n_parts);
+}
+
+// One block sums one segment of a long row.
+template <typename T, typename I>
+__global__ void __launch_bounds__(256, 4)
+pull_segments(int n_segments, const I *__restrict__ segment_first, const I *__restrict__ segment_last,
+              const int *__restrict__ sources, const T *__restrict__ rates, const T *__restrict__ x,
+              const int *__restrict__ done, double *__restrict__ segment_sums)
+{
+    SHARED_MEMORY(double, scratch);
+    if (*done)
+        return;
+    for (int segment = blockIdx.x; segment < n_segments; segment += gridDim.x) {
+        double sum = 0.0;
+        for (I k = segment_first[segment] + threadIdx.x; k < segment_last[segment]; k += blockDim.x)
+            sum += double(rates[k]) * double(x[sources[k]]);
+        sum = block_sum(sum, scratch);
+        if (threadIdx.x == 0)
+            segment_sums[segment] = sum;
+    }
+}
+
+// One warp settles one long row from its segments, in order.
+template <typename T>
+__global__ void __launch_bounds__(256, 4)
+settle_long_rows(int n_listed, const int *__restrict__ rows, const int *__restrict__ first_segment,
+                 const double *__restrict__ segment_sums, const T *__restrict__ x,
+                 const T *__restrict__ start, const T *__restrict__ laws, const T *__restrict__ shares,
+                 int n_hubs, int n_rows, double gamma, double damping, const double *__restrict__ scalars,
+                 const int *__restrict__ done, T *__restrict__ out, double *__restrict__ partials,
+                 int first_part, int n_parts)
+{
+    SHARED_MEMORY(double, scratch);
+    if (*done)
+        return;
+    const int lane = threadIdx.x % 32;
+    const int rows_a_block = blockDim.x / 32;
+    double sums[SLOTS] = {};
+    for (int base = blockIdx.x * rows_a_block; base < n_listed; base += gridDim.x * rows_a_block) {
+        const int place = base + threadIdx.x / 32;
+        const bool present = place < n_listed;
+        double arrived = 0.0;
+        if (present)
+            for (int k = first_segment[place] + lane; k < first_segment[place + 1]; k += 32)
+                arrived += segment_sums[k];
+        for (int offset = 16; offset > 0; offset /= 2)
+            arrived += __shfl_down_sync(WHOLE_WARP, arrived, offset);
+        if (lane == 0 && present)
+            settle<T>(rows[place], arrived, x, start, laws, shares, n_hubs, n_rows, gamma, damping, scalars, out,
+                      sums);
+    }
+    write_partials(sums, scratch, partials, first_part + blockIdx.x, n_parts);
+}
+
+// Mass and hub masses of a law that no pass has just written.
+template <typename T>
+__global__ void __launch_bounds__(256, 4)
+weigh_law(int n, const T *__restrict__ x, const T *__restrict__ shares, int n_hubs,
+          const int *__restrict__ done, double *__restrict__ partials, int n_parts)
+{
+    SHARED_MEMORY(double, scratch);
+    if (*done)
+        return;
+    double sums[SLOTS] = {};
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (long long)gridDim.x * blockDim.x) {
+        sums[MASS] += double(x[i]);
+#pragma unroll
+        for (int k = 0; k < MOST_HUBS; ++k)
+            if (k < n_hubs)
+                sums[HUBS + k] += double(shares[(long long)k * n + i]) * double(x[i]);
+    }
+    write_partials(sums, scratch, partials, blockIdx.x, n_parts);
+}
+
+// One block adds up the partials of a pass. role 0: a law was weighed. role 1: a step was made. role 2: a
+// step was made from a law whose residual decides whether to stop. role 3: as 0, and the law is about to be
+// scaled to mass one by scale_law.
+__global__ void __launch_bounds__(256)
+finish_pass(int n_parts, const double *__restrict__ partials, int role, double gamma, double tolerance,
+            double rounding, int n_history, double *__restrict__ scalars, int *__restrict__ done,
+            double *__restrict__ history)
+{
+    SHARED_MEMORY(double, scratch);
+    if (*done)
+        return;
+    double sums[SLOTS] = {};
+    for (int part = threadIdx.x; part < n_parts; part += blockDim.x)
+        for (int k = 0; k < SLOTS; ++k)
+            sums[k] = k == RELATIVE ? larger(sums[k], partials[k * n_parts + part])
+                                    : sums[k] + partials[k * n_parts + part];
+    block_sums(SLOTS, RELATIVE, sums, scratch);
+    if (threadIdx.x != 0)
+        return;
+    const double scale = role == 3 ? 1.0 / sums[MASS] : 1.0;
+    scalars[MASS] = sums[MASS];
+    for (int k = 0; k < MOST_HUBS; ++k)
+        scalars[HUBS + k] = scale * sums[HUBS + k];
+    if (role == 0 || role == 3)
+        return;
+    // The contraction that successive steps show; near rounding they show nothing.
+    if (role == 1 && scalars[PREVIOUS] > 0.0 && sums[CHANGE] > 64.0 * rounding) {
+        const double ratio = sums[CHANGE] / scalars[PREVIOUS];
+        scalars[SLOWEST] = larger(scalars[SLOWEST], ratio < 1.0 - 1e-12 ? ratio : 1.0 - 1e-12);
+    }
+    scalars[CHANGE] = sums[CHANGE];
+    scalars[RELATIVE] = sums[RELATIVE];
+    scalars[PREVIOUS] = role == 2 ? 0.0 : sums[CHANGE];
+    scalars[STEPS] += 1.0;
+    if (role != 2)
+        return;
+    scalars[RESIDUAL] = sums[CHANGE];
+    scalars[LARGEST] = sums[RELATIVE];
+    const double error = gamma < 1.0 ? (sums[CHANGE] + 4.0 * rounding) / (1.0 - gamma)
+                                     : sums[RELATIVE] / (1.0 - scalars[SLOWEST]);
+    scalars[ERROR] = error;
+    const int check = int(scalars[CHECKS]);
+    history[check % n_history] = error;
+    scalars[CHECKS] = check + 1.0;
+    // Two checks at least: before the first the contraction is unknown. NaN stops as well.
+    if (!(error > tolerance) && (gamma < 1.0 || check > 1 || !(error == error)))
+        *done = 1;
+}
+
+// Inner products of the changes between successive iterates: pairs (i, k <= i) in rows of the triangle.
+template <typename T, int DEPTH>
+__global__ void __launch_bounds__(256)
+change_products(int n, const T *__restrict__ iterates, const int *__restrict__ done,
+                double *__restrict__ partials, int n_parts)
+{
+    SHARED_MEMORY(double, scratch);
+    if (*done)
+        return;
+    const int n_pairs = DEPTH * (DEPTH + 1) / 2;
+    double sums[n_pairs] = {};
+    for (long long j = (long long)blockIdx.x * blockDim.x + threadIdx.x; j < n;
+         j += (long long)gridDim.x * blockDim.x) {
+        double change[DEPTH];
+        double before = double(iterates[j]);
+#pragma unroll
+        for (int i = 0; i < DEPTH; ++i) {
+            const double after = double(iterates[(long long)(i + 1) * n + j]);
+            change[i] = after - before;
+            before = after;
+        }
+#pragma unroll
+        for (int i = 0; i < DEPTH; ++i)
+#pragma unroll
+            for (int k = 0; k <= i; ++k)
+                sums[i * (i + 1) / 2 + k] += change[i] * change[k];
+    }
+    block_sums(n_pairs, -1, sums, scratch);
+    if (threadIdx.x == 0)
+        for (int pair = 0; pair < n_pairs; ++pair)
+            partials[pair * n_parts + blockIdx.x] = sums[pair];
+}
+
+// Reduced rank extrapolation: weights of sum one whose mixed change is least, from (D D') w = 1. Where the
+// changes are too nearly parallel all weight goes to the last iterate. One block.
+template <int DEPTH>
+__global__ void __launch_bounds__(256)
+mix_weights(int n_parts, const double *__restrict__ partials, const int *__restrict__ done,
+            double *__restrict__ weights)
+{
+    SHARED_MEMORY(double, gram);
+    if (*done)
+        return;
+    const int n_pairs = DEPTH * (DEPTH + 1) / 2;
+    for (int pair = threadIdx.x; pair < n_pairs; pair += blockDim.x) {
+        double total = 0.0;
+        for (int part = 0; part < n_parts; ++part)
+            total += partials[pair * n_parts + part];
+        gram[pair] = total;
+    }
+    __syncthreads();  // all products are there
+    if (threadIdx.x != 0)
+        return;
+    double factor[DEPTH][DEPTH], size[DEPTH], weight[DEPTH];
+    bool sound = true;
+    for (int i = 0; i < DEPTH; ++i) {
+        size[i] = sqrt(gram[i * (i + 1) / 2 + i]);
+        sound = sound && size[i] > 0.0;
+    }
+    for (int i = 0; sound && i < DEPTH; ++i)
+        for (int k = 0; k <= i; ++k) {
+            double total = i == k ? 1.0 + 1e-13 : gram[i * (i + 1) / 2 + k] / (size[i] * size[k]);
+            for (int q = 0; q < k; ++q)
+                total -= factor[i][q] * factor[k][q];
+            if (i == k) {
+                sound = sound && total > 1e-15;
+                factor[i][i] = sound ? sqrt(total) : 1.0;
+            } else {
+                factor[i][k] = total / factor[k][k];
+            }
+        }
+    double whole = 0.0;
+    if (sound) {
+        for (int i = 0; i < DEPTH; ++i) {
+            weight[i] = 1.0 / size[i];
+            for (int k = 0; k < i; ++k)
+                weight[i] -= factor[i][k] * weight[k];
+            weight[i] /= factor[i][i];
+        }
+        for (int i = DEPTH - 1; i >= 0; --i) {
+            for (int k = i + 1; k < DEPTH; ++k)
+                weight[i] -= factor[k][i] * weight[k];
+            weight[i] /= factor[i][i];
+        }
+        for (int i = 0; i < DEPTH; ++i) {
+            weight[i] /= size[i];
+            whole += weight[i];
+        }
+    }
+    sound = sound && (whole > 0.0 || whole < 0.0);
+    for (int i = 0; i < DEPTH; ++i)
+        weights[i] = sound ? weight[i] / whole : (i == DEPTH - 1 ? 1.0 : 0.0);
+}
+
+// The mix of all iterates but the first takes the place of the first; entries stay nonnegative.
+template <typename T, int DEPTH>
+__global__ void __launch_bounds__(256, 4)
+mix_iterates(int n, const double *__restrict__ weights, const T *__restrict__ shares, int n_hubs,
+             const int *__restrict__ done, T *__restrict__ iterates, double *__restrict__ partials, int n_parts)
+{
+    SHARED_MEMORY(double, scratch);
+    if (*done)
+        return;
+    double sums[SLOTS] = {};
+    for (long long j = (long long)blockIdx.x * blockDim.x + threadIdx.x; j < n;
+         j += (long long)gridDim.x * blockDim.x) {
+        double mixed = 0.0;
+        for (int i = 0; i < DEPTH; ++i)
+            mixed += weights[i] * double(iterates[(long long)(i + 1) * n + j]);
+        const T kept = T(mixed > 0.0 ? mixed : 0.0);
+        iterates[j] = kept;
+        sums[MASS] += double(kept);
+#pragma unroll
+        for (int k = 0; k < MOST_HUBS; ++k)
+            if (k < n_hubs)
+                sums[HUBS + k] += double(shares[(long long)k * n + j]) * double(kept);
+    }
+    write_partials(sums, scratch, partials, blockIdx.x, n_parts);
+}
+
+template <typename T>
+__global__ void scale_law(int n, const double *__restrict__ scalars, const int *__restrict__ done,
+                          T *__restrict__ x)
+{
+    if (*done)
+        return;
+    const double scale = 1.0 / scalars[MASS];
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (long long)gridDim.x * blockDim.x)
+        x[i] = T(scale * double(x[i]));
+}
+
+// What is reached: 1 where a step arrived or had been before; *grown counts the new ones.
+template <typename T>
+__global__ void mark_reached(int n, const T *__restrict__ arrived, T *__restrict__ reached,
+                             int *__restrict__ grown)
+{
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (long long)gridDim.x * blockDim.x)
+        if (reached[i] == T(0) && arrived[i] > T(0)) {
+            reached[i] = T(1);
+            atomicAdd(grown, 1);
+        }
+}
+
+// Rows by degree: 0, 1, 2 for those of 1, 8 and 32 lanes, 3 for those to be cut into segments.
+template <typename I>
+__global__ void classify_rows(int n_rows, const I *__restrict__ indptr, int few, int some, int many,
+                              int *__restrict__ kind)
+{
+    for (long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x; row < n_rows;
+         row += (long long)gridDim.x * blockDim.x) {
+        const I degree = indptr[row + 1] - indptr[row];
+        kind[row] = degree <= few ? 0 : degree <= some ? 1 : degree <= many ? 2 : 3;
+    }
+}
+
+// -- building the pull form ---------------------------------------------------------------------------
+
+// Totals of compressed rows, and the place of the first entry that is negative or not finite.
+template <typename W, typename I>
+__global__ void __launch_bounds__(256, 4)
+row_totals(int n_rows, const I *__restrict__ indptr, const W *__restrict__ weight,
+           double *__restrict__ totals, unsigned long long *__restrict__ first_bad)
+{
+    const int lane = threadIdx.x % 8;
+    const int rows_a_block = blockDim.x / 8;
+    for (long long base = (long long)blockIdx.x * rows_a_block; base < n_rows;
+         base += (long long)gridDim.x * rows_a_block) {
+        const long long row = base + threadIdx.x / 8;
+        double total = 0.0;
+        if (row < n_rows)
+            for (I k = indptr[row] + lane; k < indptr[row + 1]; k += 8) {
+                const double value = double(weight[k]);
+                if (!(value >= 0.0 && value <= 1.7e308))
+                    atomicMin(first_bad, (unsigned long long)k);
+                total += value;
+            }
+        for (int offset = 4; offset > 0; offset /= 2)
+            total += __shfl_down_sync(WHOLE_WARP, total, offset, 8);
+        if (lane == 0 && row < n_rows)
+            totals[row] = total;
+    }
+}
+
+// Compose the policy: entry k of cell x carries W(a|s) K(s'|x) from state s = x / n_actions.
+template <typename T, typename W, typename I>
+__global__ void __launch_bounds__(256, 4)
+compose_rates(int n_cells, int n_actions, const I *__restrict__ indptr, const W *__restrict__ weight,
+              const double *__restrict__ scale, const double *__restrict__ policy, int *__restrict__ sources,
+              T *__restrict__ rates)
+{
+    const int lane = threadIdx.x % 8;
+    const int rows_a_block = blockDim.x / 8;
+    for (long long cell = (long long)blockIdx.x * rows_a_block + threadIdx.x / 8; cell < n_cells;
+         cell += (long long)gridDim.x * rows_a_block) {
+        const double rate = policy[cell] * scale[cell];
+        for (I k = indptr[cell] + lane; k < indptr[cell + 1]; k += 8) {
+            sources[k] = int(cell / n_actions);
+            rates[k] = T(rate * double(weight[k]));
+        }
+    }
+}
+
+// Bring entries into the order of their columns.
+template <typename T>
+__global__ void permute_entries(long long n, const long long *__restrict__ order,
+                                const int *__restrict__ sources, const T *__restrict__ rates,
+                                int *__restrict__ sorted_sources, T *__restrict__ sorted_rates)
+{
+    for (long long k = (long long)blockIdx.x * blockDim.x + threadIdx.x; k < n;
+         k += (long long)gridDim.x * blockDim.x) {
+        sorted_sources[k] = sources[order[k]];
+        sorted_rates[k] = rates[order[k]];
+    }
+}
+
+// starts[v] = number of sorted keys below v, for v = 0 .. n_values: row pointers of sorted columns.
+template <typename K, typename I>
+__global__ void lower_bounds(long long n_keys, const K *__restrict__ keys, const long long *__restrict__ order,
+                             int n_values, I *__restrict__ starts)
+{
+    for (long long v = (long long)blockIdx.x * blockDim.x + threadIdx.x; v <= n_values;
+         v += (long long)gridDim.x * blockDim.x) {
+        long long first = 0, last = n_keys;
+        while (first < last) {
+            const long long middle = (first + last) / 2;
+            if ((long long)keys[order[middle]] < v)
+                first = middle + 1;
+            else
+                last = middle;
+        }
+        starts[v] = I(first);
+    }
+}
+
+// What a cell's law is worth: per-cell mass mu(x) = d(s) W(a|s), ratio mu / p, and the sums of a report:
+// what is earned, the mass of unknown reward, the leak, the ended mass, and moments of the ratio.
+enum { EARNED, UNKNOWN, LEAKED, ENDED, SQUARED, COVERED, REPORTED };
+template <typename T>
+__global__ void __launch_bounds__(256, 4)
+report_cells(int n_cells, int n_actions, const T *__restrict__ law, const double *__restrict__ policy,
+             const double *__restrict__ p, const double *__restrict__ reward, const double *__restrict__ ended,
+             double *__restrict__ mass, double *__restrict__ ratio, double *__restrict__ partials, int n_parts)
+{
+    SHARED_MEMORY(double, scratch);
+    double sums[REPORTED] = {};
+    for (long long x = (long long)blockIdx.x * blockDim.x + threadIdx.x; x < n_cells;
+         x += (long long)gridDim.x * blockDim.x) {
+        const double here = double(law[x / n_actions]) * policy[x];
+        const double nan = __longlong_as_double(0x7ff8000000000000ll);
+        const double tau = p[x] > 0.0 ? here / p[x] : nan;
+        mass[x] = here;
+        ratio[x] = tau;
+        const bool known = p[x] > 0.0 && reward[x] == reward[x];
+        sums[EARNED] += known ? here * reward[x] : 0.0;
+        sums[UNKNOWN] += known ? 0.0 : here;
+        sums[LEAKED] += p[x] > 0.0 ? 0.0 : here;
+        sums[ENDED] += here * ended[x];
+        if (p[x] > 0.0) {
+            sums[COVERED] += here;
+            sums[SQUARED] += here * tau;
+        }
+    }
+    block_sums(REPORTED, -1, sums, scratch);
+    if (threadIdx.x == 0)
+        for (int k = 0; k < REPORTED; ++k)
+            partials[k * n_parts + blockIdx.x] = sums[k];
+}

@@ -1,0 +1,339 @@
+// GenDICE's saddle point over one tau and one f for each cell:
+//
+//     J = (q - m)' f - sum_x c(x) excess(f(x)) + price (u (N - 1) - keep u^2 / 2) + ridge/2 E_p (tau - centre)^2
+//
+// m = p tau, q = start + gamma T' m, N = sum_x weight(x) m(x) + offset, c = m or p. A point is one array of
+// 2 n + 1 doubles: tau, f, u; so is the field (dJ/dtau, -dJ/df, -dJ/du).
+
+// excess(y) = phi*(y) - y and its slope, by the number that each f-divergence carries.
+__device__ __forceinline__ double excess_and_slope(int code, double y, double *slope)
+{
+    if (code == 0) {  // chi-square
+        *slope = 0.5 * y;
+        return 0.25 * y * y;
+    }
+    if (code == 6) {  // weighted L2
+        *slope = y;
+        return 0.5 * y * y;
+    }
+    if (code == 1) {  // Kullback-Leibler
+        *slope = expm1(y);
+        return *slope - y;
+    }
+    if (code == 2) {  // reverse Kullback-Leibler
+        *slope = y / (1.0 - y);
+        return -log1p(-y) - y;
+    }
+    if (code == 3) {  // Jensen-Shannon
+        const double grown = expm1(y);
+        *slope = 2.0 * grown / (1.0 - grown);
+        return -log1p(-grown) - y;
+    }
+    if (code == 4) {  // squared Hellinger
+        const double left = 1.0 - y;
+        *slope = y * (2.0 - y) / (left * left);
+        return y * y / left;
+    }
+    // total variation
+    *slope = y < -0.5 ? -1.0 : 0.0;
+    return y < -0.5 ? -0.5 - y : 0.0;
+}
+
+// Values over cells to values over states: sum_a W(a|s) f(s, a), cells without data left out.
+__global__ void gather_actions(int n_states, int n_actions, const double *__restrict__ policy,
+                               const double *__restrict__ p, int only_seen, const double *__restrict__ f,
+                               double *__restrict__ states)
+{
+    for (long long s = (long long)blockIdx.x * blockDim.x + threadIdx.x; s < n_states;
+         s += (long long)gridDim.x * blockDim.x) {
+        double total = 0.0;
+        for (long long x = s * n_actions; x < (s + 1) * n_actions; ++x)
+            if (!only_seen || p[x] > 0.0)
+                total += policy[x] * f[x];
+        states[s] = total;
+    }
+}
+
+// p tau: what the operator moves.
+__global__ void weigh_ratio(int n_cells, const double *__restrict__ p, const double *__restrict__ tau,
+                            double *__restrict__ mass)
+{
+    for (long long x = (long long)blockIdx.x * blockDim.x + threadIdx.x; x < n_cells;
+         x += (long long)gridDim.x * blockDim.x)
+        mass[x] = p[x] * tau[x];
+}
+
+// The field at a point, given pushed = gamma T' m over states and pulled = gamma T f over cells.
+__global__ void __launch_bounds__(256, 3)
+saddle_field(int n_cells, int n_actions, int only_seen, const double *__restrict__ point,
+             const double *__restrict__ pushed, const double *__restrict__ pulled,
+             const double *__restrict__ policy, const double *__restrict__ p, const double *__restrict__ start,
+             const double *__restrict__ weight, int code, int by_ratio, double price, double ridge,
+             double centre, double *__restrict__ field, double *__restrict__ partials)
+{
+    SHARED_MEMORY(double, scratch);
+    const double u = point[2 * (long long)n_cells];
+    double mass_sum = 0.0;
+    for (long long x = (long long)blockIdx.x * blockDim.x + threadIdx.x; x < n_cells;
+         x += (long long)gridDim.x * blockDim.x) {
+        const double tau = point[x], f = point[n_cells + x], mass = p[x] * tau;
+        const bool inside = !only_seen || p[x] > 0.0;
+        const double inflow = inside ? start[x] + policy[x] * pushed[x / n_actions] : 0.0;
+        double slope;
+        const double excess = excess_and_slope(code, f, &slope);
+        double to_tau = pulled[x] - f + ridge * (tau - centre) + price * u * weight[x];
+        if (by_ratio)
+            to_tau -= excess;
+        field[x] = p[x] * to_tau;
+        field[n_cells + x] = (by_ratio ? mass : p[x]) * slope + mass - inflow;
+        mass_sum += mass * weight[x];
+    }
+    mass_sum = block_sum(mass_sum, scratch);
+    if (threadIdx.x == 0)
+        partials[blockIdx.x] = mass_sum;
+}
+
+// The last entry of the field: -dJ/du. One block.
+__global__ void __launch_bounds__(256)
+finish_field(int n_cells, int n_parts, const double *__restrict__ partials, const double *__restrict__ point,
+             double offset, double price, double keep, double *__restrict__ field)
+{
+    SHARED_MEMORY(double, scratch);
+    double total = 0.0;
+    for (int part = threadIdx.x; part < n_parts; part += blockDim.x)
+        total += partials[part];
+    total = block_sum(total, scratch);
+    if (threadIdx.x == 0)
+        field[2 * (long long)n_cells] = -price * (total + offset - 1.0 - keep * point[2 * (long long)n_cells]);
+}
+
+// Scalars of the extragradient method, on the device.
+enum { LENGTH, ACCEPTED, USED, TOTAL_LENGTH, ATTEMPTS, TAKEN, BROKEN, PACE };
+
+__device__ __forceinline__ double stepped(double at, double field, double metric, double length, double low,
+                                          double high)
+{
+    const double there = at - length * field / metric;
+    return there < low ? low : (there > high ? high : there);
+}
+
+// A step of the length on the device from at along the field, clipped to the box.
+__global__ void saddle_step(long long n, const double *__restrict__ at, const double *__restrict__ field,
+                            const double *__restrict__ metric, const double *__restrict__ low,
+                            const double *__restrict__ high, const double *__restrict__ pace,
+                            double *__restrict__ out)
+{
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (long long)gridDim.x * blockDim.x)
+        out[i] = stepped(at[i], field[i], metric[i], pace[LENGTH], low[i], high[i]);
+}
+
+// How far the half step moved the point, and how far the field changed on the way.
+__global__ void __launch_bounds__(256, 4)
+compare_fields(long long n, const double *__restrict__ at, const double *__restrict__ middle,
+               const double *__restrict__ field, const double *__restrict__ ahead,
+               const double *__restrict__ metric, double *__restrict__ partials, int n_parts)
+{
+    SHARED_MEMORY(double, scratch);
+    double moved = 0.0, changed = 0.0;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (long long)gridDim.x * blockDim.x) {
+        const double step = middle[i] - at[i], turn = ahead[i] - field[i];
+        moved += step * step * metric[i];
+        changed += turn * turn / metric[i];
+    }
+    moved = block_sum(moved, scratch);
+    changed = block_sum(changed, scratch);
+    if (threadIdx.x == 0) {
+        partials[blockIdx.x] = moved;
+        partials[n_parts + blockIdx.x] = changed;
+    }
+}
+
+// Take the step if the field changed by no more than its length allows; set the next length. One block.
+__global__ void __launch_bounds__(256)
+judge_step(int n_parts, const double *__restrict__ partials, double safety, double *__restrict__ pace)
+{
+    SHARED_MEMORY(double, scratch);
+    double moved = 0.0, changed = 0.0;
+    for (int part = threadIdx.x; part < n_parts; part += blockDim.x) {
+        moved += partials[part];
+        changed += partials[n_parts + part];
+    }
+    moved = block_sum(moved, scratch);
+    changed = block_sum(changed, scratch);
+    if (threadIdx.x != 0)
+        return;
+    const double length = pace[LENGTH];
+    const double limit = safety * safety * moved, square = length * length * changed;
+    const bool taken = moved == 0.0 || square <= limit;
+    pace[ACCEPTED] = taken ? 1.0 : 0.0;
+    pace[USED] = length;
+    pace[ATTEMPTS] += 1.0;
+    if (taken) {
+        double growth = 1.0;
+        if (moved > 0.0) {
+            growth = sqrt(0.9 * limit / (square > 1e-300 ? square : 1e-300)) + 0.3;
+            growth = growth > 1.2 ? 1.2 : (growth < 1.0 ? 1.0 : growth);
+        }
+        pace[LENGTH] = length * growth;
+        pace[TOTAL_LENGTH] += length;
+        pace[TAKEN] += 1.0;
+        pace[BROKEN] = 0.0;
+    } else {
+        const double ratio = changed > 0.0 && changed < 1e300 ? safety * sqrt(moved / changed) / length : 0.5;
+        pace[LENGTH] = length * (ratio < 0.1 ? 0.1 : (ratio > 0.8 ? 0.8 : ratio));
+        pace[BROKEN] += 1.0;
+    }
+}
+
+// The full step by the field ahead where it is taken, and the running sum of middle points.
+__global__ void take_step(long long n, const double *__restrict__ middle, const double *__restrict__ ahead,
+                          const double *__restrict__ metric, const double *__restrict__ low,
+                          const double *__restrict__ high, const double *__restrict__ pace,
+                          double *__restrict__ at, double *__restrict__ total)
+{
+    if (pace[ACCEPTED] == 0.0)
+        return;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (long long)gridDim.x * blockDim.x) {
+        total[i] += pace[USED] * middle[i];
+        at[i] = stepped(at[i], ahead[i], metric[i], pace[USED], low[i], high[i]);
+    }
+}
+
+// -- stochastic gradients ----------------------------------------------------------------------------
+
+// An entry of the alias table at first : first + size, from 64 random bits (size < 2^32).
+__device__ __forceinline__ long long draw_alias(unsigned long long bits, const double *threshold, const int *alias,
+                                                long long first, long long size)
+{
+    const long long i = first + (long long)(((bits >> 32) * (unsigned long long)size) >> 32);
+    return double(bits & 0xffffffffull) * 2.3283064365386963e-10 < threshold[i] ? i : first + alias[i];
+}
+
+// Samples (x, x', x0) for many steps at once: they do not depend on the iterates. Every sample has its own
+// stream of six numbers. next codes: >= 0 a state, -1 the end, -2 - k a draw from law k.
+__global__ void draw_samples(long long n_samples, unsigned long long counter, long long n_events,
+                             const double *__restrict__ event_t, const int *__restrict__ event_a,
+                             const int *__restrict__ event_x, const int *__restrict__ event_next,
+                             long long n_states, const double *__restrict__ law_t, const int *__restrict__ law_a,
+                             int n_actions, const double *__restrict__ policy_t,
+                             const int *__restrict__ policy_a, int redirects, double factor,
+                             const double *__restrict__ p, long long n_cells,
+                             const double *__restrict__ restart_t, const int *__restrict__ restart_a,
+                             double start_mass, const double *__restrict__ start_t,
+                             const int *__restrict__ start_a, double gamma, int *__restrict__ from,
+                             int *__restrict__ to, int *__restrict__ started, double *__restrict__ discount)
+{
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n_samples;
+         i += (long long)gridDim.x * blockDim.x) {
+        unsigned long long mine = counter + 6ull * (unsigned long long)i * GOLDEN;
+        const long long event = draw_alias(random_bits(mine), event_t, event_a, 0, n_events);
+        const int code = event_next[event];
+        long long cell = code;
+        double weight = gamma;
+        if (code < -1) {
+            const long long k = -2 - code;
+            cell = draw_alias(random_bits(mine + GOLDEN), law_t + k * n_states, law_a + k * n_states, 0, n_states);
+        }
+        if (code != -1 && n_actions > 1)
+            cell = draw_alias(random_bits(mine + 2 * GOLDEN), policy_t, policy_a, cell * n_actions, n_actions);
+        if (code != -1 && redirects && !(p[cell] > 0.0)) {
+            weight = gamma * factor;
+            cell = factor == 0.0 ? -1
+                                 : draw_alias(random_bits(mine + 3 * GOLDEN), restart_t, restart_a, 0, n_cells);
+        }
+        from[i] = event_x[event];
+        to[i] = code == -1 ? -1 : int(cell);
+        discount[i] = weight;
+        started[i] = start_mass > 0.0 ? int(draw_alias(random_bits(mine + 4 * GOLDEN), start_t, start_a, 0, n_cells))
+                                      : -1;
+    }
+}
+
+// Sort keys (step, coordinate): one for tau, three for f (at x, x', x0) a sample; absent ones go last.
+__global__ void sample_keys(long long n_samples, long long batch, long long n_cells,
+                            const int *__restrict__ from, const int *__restrict__ to,
+                            const int *__restrict__ started, long long *__restrict__ tau_keys,
+                            long long *__restrict__ f_keys)
+{
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n_samples;
+         i += (long long)gridDim.x * blockDim.x) {
+        const long long base = i / batch * (n_cells + 1);
+        tau_keys[i] = base + from[i];
+        f_keys[3 * i] = base + from[i];
+        f_keys[3 * i + 1] = base + (to[i] >= 0 ? to[i] : n_cells);
+        f_keys[3 * i + 2] = base + (started[i] >= 0 ? started[i] : n_cells);
+    }
+}
+
+// Gradients of the samples of one step, all at the iterates before it. u_parts: share of -dJ/du by block.
+__global__ void __launch_bounds__(256, 4)
+sample_gradients(long long first, int batch, long long n_cells, const int *__restrict__ from,
+                 const int *__restrict__ to, const double *__restrict__ discount, double start_mass,
+                 const double *__restrict__ tau, const double *__restrict__ f, const double *__restrict__ u,
+                 const double *__restrict__ weight, int code, int by_ratio, double penalty, double offset,
+                 double ridge, double centre, double *__restrict__ on_tau, double *__restrict__ on_f,
+                 double *__restrict__ u_parts)
+{
+    SHARED_MEMORY(double, scratch);
+    double on_u = 0.0;
+    for (int b = blockIdx.x * blockDim.x + threadIdx.x; b < batch; b += gridDim.x * blockDim.x) {
+        const long long i = first + b;
+        const int x = from[i], y = to[i];
+        double slope;
+        const double excess = excess_and_slope(code, f[x], &slope);
+        double to_tau = penalty * u[0] * weight[x] - f[x] + ridge * (tau[x] - centre);
+        if (y >= 0)
+            to_tau += discount[i] * f[y];
+        if (by_ratio)
+            to_tau -= excess;
+        on_tau[b] = to_tau;
+        on_f[3 * b] = -tau[x] - (by_ratio ? tau[x] : 1.0) * slope;
+        on_f[3 * b + 1] = y >= 0 ? discount[i] * tau[x] : 0.0;
+        on_f[3 * b + 2] = start_mass;
+        on_u += penalty * (weight[x] * tau[x] + offset - 1.0 - u[0]);
+    }
+    on_u = block_sum(on_u, scratch);
+    if (threadIdx.x == 0)
+        u_parts[blockIdx.x] = on_u;
+}
+
+// Move each coordinate that the step met, by the mean of its gradients. Entries are sorted by coordinate:
+// the first of a run adds up the run, so that no two threads write to one place. A coordinate enters its sum
+// with the number of steps it stayed unchanged.
+__global__ void update_coordinates(long long first, int n_entries, long long step_in_chunk, long long n_cells,
+                                   const long long *__restrict__ keys, const long long *__restrict__ order,
+                                   long long order_base, const double *__restrict__ gradient, double scale,
+                                   const double *__restrict__ lengths, const double *__restrict__ low,
+                                   const double *__restrict__ high, const double *__restrict__ clock,
+                                   double *__restrict__ value, double *__restrict__ sum, double *__restrict__ last)
+{
+    const double now = clock[0] + double(step_in_chunk);
+    for (int e = blockIdx.x * blockDim.x + threadIdx.x; e < n_entries; e += gridDim.x * blockDim.x) {
+        const long long key = keys[order[first + e]];
+        const long long j = key - step_in_chunk * (n_cells + 1);
+        if (j == n_cells || (e > 0 && keys[order[first + e - 1]] == key))
+            continue;
+        double total = 0.0;
+        for (int k = e; k < n_entries && keys[order[first + k]] == key; ++k)
+            total += gradient[order[first + k] - order_base];
+        sum[j] += value[j] * (now - last[j]);
+        last[j] = now;
+        const double moved = value[j] + scale * lengths[j] * total;
+        value[j] = moved < low[j] ? low[j] : (moved > high[j] ? high[j] : moved);
+    }
+}
+
+// The multiplier of the normalisation, and its sum. One thread.
+__global__ void update_multiplier(int n_parts, const double *__restrict__ u_parts, double length, double top,
+                                  double *__restrict__ u)
+{
+    double total = 0.0;
+    for (int part = 0; part < n_parts; ++part)
+        total += u_parts[part];
+    u[1] += u[0];
+    const double moved = u[0] + length * total;
+    u[0] = moved < -top ? -top : (moved > top ? top : moved);
+}

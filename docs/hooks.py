@@ -1,0 +1,145 @@
+"""What mkdocs cannot do by itself: tables made from measured results.
+
+``<!-- table:NAME -->`` in a page becomes a table made from the committed results.
+``python docs/hooks.py`` writes the same tables into README.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+README_ROWS = {
+    "PageRank 0.85, 1,000,000 nodes, 9,404,008 edges, 2 threads": "PageRank, 1M nodes, 9.4M edges",
+    "stationary law, grid 40k": "slow-mixing grid, 40,000 states",
+    "stationary law, nearly decomposable 20k, coupling 1e-03": "nearly decomposable, 20,000 states",
+    "stationary law, nearly decomposable 20k, coupling 1e-09": "the same, coupling 1e-9",
+    "stationary law, scale-free 20k": "scale-free, 20,000 states",
+    "solve, dense 500 states": "dense, 500 states",
+    "count 20M transitions, 1M states, int32 ids": "counting 20M transitions, 1M states",
+    "count 20M transitions, 12,000 cells x 2,000 states, three successors, int32 ids": "the same, 12k cells",
+    "solve, 10-state array": "one call on a 10-state array",
+    "first solve, cold cache: logged MDP": "first call ever (compiles)",
+}
+
+
+def _read(path: str) -> Any:
+    return json.loads((ROOT / "benchmarks" / path).read_text(encoding="utf-8"))
+
+
+def _table(headings: list[str], rows: list[list[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
+
+
+def speed() -> str:
+    """Every measured ratio and limit."""
+    rows = []
+    held = _read("results/ratios.json")
+    for name, row in sorted(held.items()):
+        times = ", ".join(f"{who} {_time(seconds)}" for who, seconds in row["seconds"].items())
+        met = "yes" if row["met"] else "**no**"
+        rows.append([name, row["measured"], row["goal"], met, times, row["note"]])
+    machines = "; ".join(sorted({row["machine"] for row in held.values()}))
+    headings = ["what", "measured", "goal", "met", "medians", "note"]
+    return f"{_table(headings, rows)}\n\nMachine: {machines}."
+
+
+def accuracy() -> str:
+    """The default of ``solve`` on Taxi beside other estimators."""
+    rows = []
+    for setting in _read("paper/results/taxi_default.json")["settings"]:
+        methods = setting["methods"]
+        shown = ("default", "plain average", "plug-in", "behaviour known")
+        rows.append(
+            [
+                setting["behaviour"],
+                f"{setting['episodes']} x {setting['steps']}",
+                f"{setting['gamma']:g}",
+                *(f"{methods[name]['ln_mse']:.2f}" for name in shown),
+                f"{setting['ln_efficiency_bound']:.2f}",
+                f"{setting['asked']:g}" + ("" if setting["met"] else " (**missed**)"),
+            ]
+        )
+    headings = ["behaviour", "log", "gamma", "default", "plain average", "plug-in", "behaviour known"]
+    return _table([*headings, "efficiency bound", "asked"], rows)
+
+
+def coverage() -> str:
+    """How often intervals of the value held the truth, for the default of ``solve``."""
+    rows = [
+        [row["problem"], f"{row['gamma']:g}", row["method"], f"{row['logs']}", f"{row['coverage']:.1%}"]
+        for row in _read("paper/results/interval_coverage.json")["rows"]
+        if row["of"] == "value" and row["estimator"] == "default"
+    ]
+    return _table(["problem", "gamma", "method", "logs", "covered"], rows)
+
+
+def readme_speed() -> str:
+    """The rows of the speed table that the README shows."""
+    held = _read("results/ratios.json")
+    rows = []
+    for name, label in README_ROWS.items():
+        row = held.get(name)
+        if row is None:
+            continue
+        times = row["seconds"]
+        mine = _time(times["lingendice"]) if "lingendice" in times else row["measured"]
+        peer = row["goal"].removeprefix(">= ").partition(" x ")[2] if row["goal"].startswith(">= ") else ""
+        told = f"{row['measured'].removesuffix(' x')} x faster than {peer}" if peer else row["note"]
+        rows.append([label, mine, told + ("" if row["met"] else f" (goal {row['goal'].split(' x ')[0]} x)")])
+    return _table(["on two cores", "time", "beside the fastest peer that is right"], rows)
+
+
+def readme_accuracy() -> str:
+    """The rows of the accuracy and coverage tables that the README shows."""
+    held = {
+        (row["behaviour"], row["episodes"], row["steps"], row["gamma"]): row
+        for row in _read("paper/results/taxi_default.json")["settings"]
+    }
+    rows = []
+    for episodes, steps in ((50, 400), (200, 400)):
+        row = held["base", episodes, steps, 1.0]
+        found = [row["methods"][name]["ln_mse"] for name in ("default", "plug-in", "plain average")]
+        numbers = [f"{number:.1f}" for number in (*found, row["ln_efficiency_bound"])]
+        rows.append([f"{episodes} x {steps} steps", *numbers])
+    return _table(["Taxi, average reward, log-MSE", "default", "plug-in", "plain average", "bound"], rows)
+
+
+TABLES = {
+    "speed": speed,
+    "accuracy": accuracy,
+    "coverage": coverage,
+    "readme-speed": readme_speed,
+    "readme-accuracy": readme_accuracy,
+}
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Fill in the tables."""
+    return re.sub(r"<!-- table:(\S+) -->", lambda found: TABLES[found[1]](), markdown)
+
+
+def refreshed(text: str) -> str:
+    """The README with its tables made anew."""
+
+    def filled(found: re.Match[str]) -> str:
+        return f"<!-- table:{found[1]} -->\n{TABLES[found[1]]()}\n<!-- /table -->"
+
+    return re.sub(r"<!-- table:(\S+) -->\n.*?<!-- /table -->", filled, text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    readme = ROOT / "README.md"
+    readme.write_text(refreshed(readme.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,365 @@
+"""From counts to the equation on the device: the host's operator uploaded, or counts composed in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lingendice.compose import Choices
+from lingendice.gpu.arrays import device_vector
+from lingendice.gpu.catalogue import VALUES
+from lingendice.gpu.counting import DeviceCounts
+from lingendice.gpu.device import Device, DeviceMemoryError
+from lingendice.gpu.equation import MOST_HUBS, Equation
+from lingendice.gpu.pull import (
+    PullMatrix,
+    composed_rates,
+    resident_matrix,
+    row_totals,
+    streamed_matrix,
+    transposed,
+)  # fmt: skip
+from lingendice.gpu.stationary import DEPTH
+from lingendice.operator import EmpiricalOperator
+
+MOST_STATES = 2**31 - 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of the device path: see :func:`lingendice.solve`."""
+
+    storage: str = "float64"
+    chunk_rows: int | None = None
+    poll_every: int | None = None
+
+    @classmethod
+    def read(cls, options: dict[str, Any]) -> Settings:
+        """Check the entries of ``options`` that concern the device."""
+        storage = options.get("storage", "float64")
+        if storage not in VALUES:
+            raise ValueError(
+                f"options['storage'] must be one of {', '.join(map(repr, VALUES))}, got {storage!r}"
+            )
+        numbers = {}
+        for name in ("chunk_rows", "poll_every"):
+            value = options.get(name)
+            if value is not None and (int(value) != value or value < 1):
+                raise ValueError(f"options[{name!r}] must be a whole number of at least 1, got {value!r}")
+            numbers[name] = None if value is None else int(value)
+        return cls(storage, **numbers)
+
+
+@dataclass(eq=False)
+class DeviceChain:
+    """Everything that a solve of ``mu = start + gamma T' mu`` over states needs, in both directions."""
+
+    device: Device
+    n_states: int
+    gamma: float
+    push: Equation
+    initial: Any
+    columns: Any
+    """What :meth:`backward` is built from: (indptr, indices, rates) by source state."""
+
+    def backward(self) -> Equation:
+        """The transpose without start, to ask who reaches whom; the roles of shares and laws change."""
+        matrix = (
+            self.columns
+            if isinstance(self.columns, PullMatrix)
+            else resident_matrix(self.device, *self.columns)
+        )
+        zero = self.device.zeros(self.n_states, self.push.value_type)
+        forward = self.push
+        return Equation(
+            self.device, matrix, forward.laws, forward.shares, forward.n_hubs, zero, 1.0, self.n_states
+        )
+
+
+def required_bytes(
+    n_states: int, n_cells: int, n_entries: int, n_hubs: int, storage: str, chunked: int | None
+) -> int:
+    """Device memory of a solve at its peak, which is the sorting of the entries by column."""
+    value = np.dtype(storage).itemsize
+    offset = 8 if n_entries >= 2**31 else 4
+    vectors = (DEPTH + 4 + 2 * n_hubs) * value * n_states + 24 * n_cells + (offset + 12) * n_states
+    if chunked is not None:
+        share = min(1.0, chunked / max(n_states, 1))
+        return int(vectors + 2 * share * n_entries * (value + 4))
+    rows = n_entries * (4 + 8 + value + 4) + offset * n_cells  # as counted, and composed
+    by_column = n_entries * (value + 4)
+    sorting = 2 * 8 * n_entries + 4 * n_entries
+    return vectors + rows + by_column + sorting
+
+
+def require_memory(device: Device, needed: int, n_states: int, n_entries: int, settings: Settings) -> None:
+    """An estimate in place of an allocation that fails half-way."""
+    free = device.free_bytes()
+    if needed <= free:
+        return
+    text = f"about {needed / 1e9:.3g} GB of device memory are needed and {free / 1e9:.3g} GB are free"
+    if settings.chunk_rows is None and n_entries:
+        room = max(free - required_bytes(n_states, n_states, 0, 1, settings.storage, None), 0)
+        a_row = 2 * n_entries / n_states * (np.dtype(settings.storage).itemsize + 4)
+        rows = int(0.5 * room / max(a_row, 1e-9))
+        if rows:
+            text += f'; counts on the host can be streamed: options={{"chunk_rows": {min(rows, n_states)}}}'
+    if settings.storage == "float64":
+        text += '; options={"storage": "float32"} halves laws and rates'
+    raise DeviceMemoryError(text)
+
+
+# -- counts on the host -----------------------------------------------------------------------------------
+
+
+def chain_of_operator(
+    device: Device, operator: EmpiricalOperator, settings: Settings, tol: float
+) -> DeviceChain:
+    """Upload a composed operator; its policy is mixed in on the device, its matrix transposed there."""
+    n_states, n_hubs = operator.n_states, operator.law.shape[0]
+    _require_sizes(n_states, n_hubs)
+    n_entries = operator.indices.size
+    needed = required_bytes(
+        n_states, operator.n_cells, n_entries, n_hubs, settings.storage, settings.chunk_rows
+    )
+    require_memory(device, needed, n_states, n_entries, settings)
+    dtype = np.dtype(settings.storage)
+    shares = [operator.gather(operator.out[:, k]) for k in range(n_hubs)] or [np.zeros(1)]
+    laws = operator.law if n_hubs else np.zeros((1, 1))
+    initial = np.zeros(n_states) if operator.initial is None else operator.initial
+    start = (1.0 - operator.gamma) * initial
+    build = _streamed_parts if settings.chunk_rows is not None else _resident_parts
+    matrix, columns = build(device, operator, settings)
+    push = Equation(
+        device, matrix, device.upload(np.concatenate(shares).astype(dtype)),
+        device.upload(np.ascontiguousarray(laws.ravel(), dtype)), n_hubs,
+        device.upload(start.astype(dtype)), operator.gamma, n_states, tol,
+    )  # fmt: skip
+    on_device = None if operator.initial is None else device.upload(initial.astype(dtype))
+    return DeviceChain(device, n_states, operator.gamma, push, on_device, columns)
+
+
+def _require_sizes(n_states: int, n_hubs: int) -> None:
+    if n_states > MOST_STATES:
+        raise ValueError(f"the device path numbers states in 32 bits; {n_states:,} are too many")
+    if n_hubs > MOST_HUBS:
+        raise ValueError(f"the device path serves {MOST_HUBS} laws to fall back to, not {n_hubs}")
+
+
+def _resident_parts(device: Device, operator: EmpiricalOperator, settings: Settings) -> tuple[Any, Any]:
+    offset = np.int64 if operator.indices.size >= 2**31 else np.int32
+    weight = operator.weight
+    if weight.dtype != np.int64:
+        weight = weight.astype(np.float64, copy=False)
+    policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
+    indptr = device.upload(operator.indptr.astype(offset))
+    columns = device.upload(operator.indices.astype(np.int32))
+    n_actions = operator.n_cells // operator.n_states
+    sources, rates = composed_rates(
+        device, indptr, device.upload(weight), device.upload(operator._scale), device.upload(policy),
+        n_actions, settings.storage,
+    )  # fmt: skip
+    matrix = resident_matrix(device, *transposed(device, columns, operator.n_states, sources, rates, offset))
+    return matrix, (indptr[::n_actions].copy(), columns, rates)
+
+
+def _streamed_parts(device: Device, operator: EmpiricalOperator, settings: Settings) -> tuple[Any, Any]:
+    """The matrix by column and by row, both kept on the host."""
+    chain = operator.chain
+    by_row = chain.kernel()
+    by_column = by_row.T.tocsr()
+    assert settings.chunk_rows is not None
+    both = [
+        streamed_matrix(device, held.indptr, held.indices, held.data, settings.storage, settings.chunk_rows)
+        for held in (by_column, by_row)
+    ]
+    return both[0], both[1]
+
+
+# -- counts on the device ---------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class DeviceProblem:
+    """A chain on the device and what its solution is read with; all arrays over cells unless said."""
+
+    chain: DeviceChain
+    counts: DeviceCounts
+    policy: Any
+    p: Any
+    reward: Any
+    ended: Any
+    leak_policy: str
+    ratio: str
+
+
+def compose_on_device(
+    counts: DeviceCounts, choices: Choices, settings: Settings, tol: float
+) -> DeviceProblem:
+    """What :func:`lingendice.compose.compose` does, for counts that lie on the device."""
+    device = counts.device
+    if settings.chunk_rows is not None:
+        raise ValueError("chunk_rows streams counts that lie on the host; these already lie on the device")
+    _refuse(choices, counts)
+    needed = required_bytes(counts.n_states, counts.n_cells, counts.count.size, 2, settings.storage, None)
+    require_memory(device, needed, counts.n_states, counts.count.size, settings)
+    total, bad = row_totals(device, counts.indptr, counts.count)
+    if bad is not None:
+        value = device.download(counts.count[bad])
+        raise ValueError(f"entry {bad} of the counts is {value}, negative or not finite; mend it")
+    seen = total > 0.0
+    p = total / float(device.download(total.sum()))
+    ended = _ended_share(counts, total, seen)
+    has_ends = bool(device.download(ended.any()))
+    initial = _initial(counts, choices, has_ends)
+    policy = _policy(counts, choices, total)
+    hubs = _hubs(device, counts, choices, seen, p, ended if has_ends else None, initial)
+    # Ends are counted in the total and have no column: what goes on keeps its share of all transitions.
+    scale = device.where(seen, 1.0 / device.where(seen, total, 1.0), 0.0)
+    dtype, n_actions = np.dtype(settings.storage), counts.n_actions or 1
+    offset = np.dtype(counts.indptr.dtype)
+    sources, rates = composed_rates(device, counts.indptr, counts.count, scale, policy, n_actions, dtype)
+    by_column = transposed(device, counts.indices, counts.n_states, sources, rates, offset)
+    matrix = resident_matrix(device, *by_column)
+    shares, laws = _stack(device, hubs, counts, policy, dtype)
+    gamma = choices.gamma
+    start = device.zeros(counts.n_states, dtype)
+    if gamma < 1.0:
+        start = ((1.0 - gamma) * initial).astype(dtype)
+    _require_sizes(counts.n_states, len(hubs))
+    push = Equation(device, matrix, shares, laws, len(hubs), start, gamma, counts.n_states, tol)
+    first = None if initial is None else initial.astype(dtype)
+    columns = _rows_without_ends(device, counts, rates)
+    chain = DeviceChain(device, counts.n_states, gamma, push, first, columns)
+    leak = choices.leak
+    absorbed = (
+        ended if gamma < 1.0 and choices.terminal != "restart" else device.zeros(counts.n_cells, np.float64)
+    )
+    ratio = "state" if choices.policy is None or choices.ratio == "state" else "state_action"
+    return DeviceProblem(chain, counts, policy, p, _reward(counts, choices), absorbed, leak, ratio)
+
+
+def _refuse(choices: Choices, counts: DeviceCounts) -> None:
+    for name, plain in (("behaviour", None), ("clone", None), ("smoothing", None)):
+        if getattr(choices, name) not in (plain, 0):
+            raise ValueError(f"{name}= is served for counts on the host; pass counts.to_host()")
+    if choices.unseen not in ("auto", "leak") or (choices.ratio == "state" and choices.policy is not None):
+        raise ValueError(
+            'counts on the device serve unseen="leak" and ratio="state_action"; pass counts.to_host()'
+        )
+    if choices.leak == "absorb" and choices.gamma == 1.0:
+        raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
+    if choices.policy is not None and counts.n_actions is None:
+        raise ValueError(
+            "a policy is given but the counts have no actions; pass action= to count_transitions"
+        )
+
+
+def _ended_share(counts: DeviceCounts, total: Any, seen: Any) -> Any:
+    """Share of each cell's transitions that ended: the last entry of a row, in the column past the states."""
+    last = counts.indptr[1:].astype(np.int64) - 1
+    place = counts.device.where(seen, last, 0)
+    ends = seen & (counts.indices[place] == counts.n_states)
+    return counts.device.where(ends, counts.count[place] / counts.device.where(seen, total, 1.0), 0.0)
+
+
+def _rows_without_ends(device: Device, counts: DeviceCounts, rates: Any) -> tuple[Any, Any, Any]:
+    """By row, for reachability: an end is sent to state 0 at no rate."""
+    ends = counts.indices == counts.n_states
+    columns = device.where(ends, 0, counts.indices).astype(np.int32)
+    kept = device.where(ends, 0.0, rates).astype(rates.dtype)
+    return counts.indptr[:: counts.n_actions or 1].copy(), columns, kept
+
+
+def _law(device: Device, name: str, value: Any, n: int) -> Any:
+    law = device_vector(device, name, value, n)
+    lowest, total = float(device.download(law.min())), float(device.download(law.sum()))
+    if not (lowest >= 0.0 and 0.0 < total < np.inf):
+        raise ValueError(f"{name} must be nonnegative with a positive sum; its least entry is {lowest:g}")
+    return law / total
+
+
+def _initial(counts: DeviceCounts, choices: Choices, has_ends: bool) -> Any:
+    device, n = counts.device, counts.n_states
+    if choices.initial is not None:
+        return _law(device, "initial", choices.initial, n)
+    if counts.initial_count is not None and (choices.gamma < 1.0 or has_ends):
+        return _law(device, "initial", counts.initial_count, n)
+    if choices.gamma < 1.0 and counts.n_actions is None:
+        return device.zeros(n, np.float64) + 1.0 / n
+    if choices.gamma < 1.0 or (has_ends and choices.terminal != "absorb"):
+        raise ValueError(
+            "the law of the first state is needed; pass initial=, or first_state= to count_transitions"
+        )
+    return None
+
+
+def _policy(counts: DeviceCounts, choices: Choices, total: Any) -> Any:
+    device, n_actions = counts.device, counts.n_actions or 1
+    if counts.n_actions is None:
+        return device.zeros(counts.n_cells, np.float64) + 1.0
+    shape = (counts.n_states, n_actions)
+    given = total
+    if choices.policy is not None:
+        given = device_vector(device, "policy", choices.policy, counts.n_cells)
+        sums = given.reshape(shape).sum(axis=1)
+        off = abs(sums - 1.0)
+        if float(device.download(given.min())) < 0.0 or float(device.download(off.max())) > 1e-6:
+            state = int(device.download(off.argmax()))
+            raise ValueError(
+                f"policy[{state}] sums to {float(device.download(sums[state])):.6g}, not 1; normalise it"
+            )
+    table = given.reshape(shape)
+    sums = table.sum(axis=1).reshape((counts.n_states, 1))
+    rows = device.where(sums > 0.0, table / device.where(sums > 0.0, sums, 1.0), 1.0 / n_actions)
+    return rows.reshape(counts.n_cells)
+
+
+def _hubs(
+    device: Device, counts: DeviceCounts, choices: Choices, seen: Any, p: Any, ended: Any, initial: Any
+) -> list[tuple[Any, Any]]:
+    """(share over cells, law over states) of every law that rows fall back to."""
+    hubs = []
+    unseen = device.where(seen, 0.0, 1.0)
+    if choices.leak != "absorb" and bool(device.download(unseen.any())):
+        if choices.restart is not None:
+            law = _law(device, "restart", choices.restart, counts.n_states)
+        elif choices.gamma < 1.0:
+            law = initial
+        else:
+            law = p.reshape((counts.n_states, counts.n_actions or 1)).sum(axis=1)
+        hubs.append((unseen, law))
+    restarts = choices.terminal == "restart" or (choices.terminal == "auto" and choices.gamma == 1.0)
+    if ended is not None and restarts:
+        hubs.append((ended, initial))
+    return hubs
+
+
+def _stack(device: Device, hubs: list[tuple[Any, Any]], counts: DeviceCounts, policy: Any, dtype: Any) -> Any:
+    n = counts.n_states
+    shares, laws = (device.zeros(max(len(hubs), 1) * n, dtype) for _ in range(2))
+    for k, (share, law) in enumerate(hubs):
+        over_states = (share * policy).reshape((n, counts.n_actions or 1)).sum(axis=1)
+        shares[k * n : (k + 1) * n] = over_states.astype(dtype)
+        laws[k * n : (k + 1) * n] = law.astype(dtype)
+    return shares, laws
+
+
+def _reward(counts: DeviceCounts, choices: Choices) -> Any:
+    device = counts.device
+    if choices.reward is not None:
+        size = int(device.adopt(choices.reward).size)
+        n_actions = counts.n_actions or 1
+        if size == counts.n_states and n_actions > 1:
+            by_state = device_vector(device, "reward", choices.reward, counts.n_states)
+            return (
+                device.zeros((counts.n_states, n_actions), np.float64) + by_state.reshape((-1, 1))
+            ).reshape(-1)
+        return device_vector(device, "reward", choices.reward, counts.n_cells)
+    if counts.reward_mean is None:
+        return None
+    earned, _ = row_totals(device, counts.indptr, counts.count * counts.reward_mean)
+    total, _ = row_totals(device, counts.indptr, counts.count)
+    return device.where(total > 0.0, earned / device.where(total > 0.0, total, 1.0), np.nan)

@@ -1,0 +1,230 @@
+"""Transitions to counts on the device: a dense table where it is small, sorting where it is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lingendice.counts import Counts
+from lingendice.gpu.arrays import lies_on_device
+from lingendice.gpu.catalogue import OFFSETS
+from lingendice.gpu.device import Device, current_device, for_each, launch, n_blocks
+
+SHARED_BINS = 12_000
+"""Bins that fit into the shared memory of a block, 4 bytes each."""
+DENSE_BINS = 1 << 24
+"""Bins up to which a dense table is counted into."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceCounts:
+    """Counts in the memory of a device: what :class:`lingendice.Counts` is on the host.
+
+    ``lg.solve(counts, device="cuda")`` takes it; ``to_host()`` copies it.
+    """
+
+    device: Device
+    n_states: int
+    n_actions: int | None
+    indptr: Any
+    indices: Any
+    count: Any
+    reward_mean: Any = None
+    reward_m2: Any = None
+    initial_count: Any = None
+    has_sample_size: bool = True
+
+    on_device = True
+
+    @property
+    def n_cells(self) -> int:
+        """Number of states, or of state-action pairs."""
+        return self.n_states * (self.n_actions or 1)
+
+    def to_host(self) -> Counts:
+        """The same counts in host memory; the one way back, taken only when asked for."""
+        held = {
+            name: None if getattr(self, name) is None else self.device.download(getattr(self, name))
+            for name in ("indptr", "indices", "count", "reward_mean", "reward_m2", "initial_count")
+        }
+        return Counts(
+            n_states=self.n_states,
+            n_actions=self.n_actions,
+            indptr=held["indptr"].astype(np.int64),  # type: ignore[union-attr]
+            indices=held["indices"],  # type: ignore[arg-type]
+            count=held["count"],  # type: ignore[arg-type]
+            reward_count=None if self.reward_mean is None else held["count"],
+            reward_mean=held["reward_mean"],
+            reward_m2=held["reward_m2"],
+            initial_count=held["initial_count"],
+            has_sample_size=self.has_sample_size,
+        )
+
+    def __repr__(self) -> str:
+        actions = "" if self.n_actions is None else f" x {self.n_actions:,} actions"
+        size = f"{self.n_states:,} states{actions}, {self.count.size:,} distinct"
+        return f"DeviceCounts({size}, on {self.device.name})"
+
+
+def count_transitions(
+    state: Any,
+    next_state: Any,
+    action: Any = None,
+    *,
+    n_states: int,
+    n_actions: int | None = None,
+    reward: Any = None,
+    weight: Any = None,
+    terminal: Any = None,
+    first_state: Any = None,
+) -> DeviceCounts:
+    """Count transitions that lie on the device; nothing of the log comes to the host.
+
+    Parameters
+    ----------
+    state, next_state, action
+        Ids as device arrays (CuPy, or anything with DLPack or ``__cuda_array_interface__``), one entry a
+        transition.
+    n_states, n_actions
+        Sizes; they are not looked up in the log, which would cost a wait for the device.
+    reward, weight, terminal
+        One number (or flag) a transition.
+    first_state
+        The state that each episode began in: the initial law.
+
+    Notes
+    -----
+    O(N) memory. Up to 12,000 pairs each block counts into shared memory, up to 2^24 into a table, beyond that
+    (and with rewards or weights) pairs are sorted, O(N) passes of a radix sort. Sums are made in the order of
+    the log: the same bits on every run.
+
+    Examples
+    --------
+    >>> import cupy, lingendice as lg                                           # doctest: +SKIP
+    >>> state, following = cupy.array([0, 1]), cupy.array([1, 0])               # doctest: +SKIP
+    >>> counts = lg.gpu.count_transitions(state, following, n_states=2)         # doctest: +SKIP
+    >>> lg.solve(counts, device="cuda").stationary                              # doctest: +SKIP
+    array([0.5, 0.5])
+    """
+    device = current_device()
+    if (action is None) != (n_actions is None):
+        raise ValueError("pass action= and n_actions= together, or neither")
+    state = _column(device, "state", state, None)
+    n = int(state.size)
+    if n == 0:
+        raise ValueError("there are no transitions to count: state is empty")
+    next_state = _column(device, "next_state", next_state, n).astype(state.dtype, copy=False)
+    action = state if action is None else _column(device, "action", action, n).astype(state.dtype, copy=False)
+    keys = _keys(device, state, action, next_state, terminal, n_states, n_actions)
+    n_columns, n_cells = n_states + 1, n_states * (n_actions or 1)
+    if reward is None and weight is None and n_cells * n_columns <= DENSE_BINS:
+        distinct, count = _count_densely(device, keys, n_cells * n_columns)
+        mean = deviation = None
+    else:
+        distinct, count, mean, deviation = _count_by_sorting(device, keys, reward, weight)
+    indices = device.empty(distinct.size, np.int32)
+    size = np.int64(distinct.size)
+    for_each(device, "split_keys", (), distinct.size, (size, distinct, np.int64(n_columns), indices))
+    indptr = device.empty(n_cells + 1, np.int64)
+    rows = (size, distinct, np.int64(n_columns), np.int64(n_cells), indptr)
+    for_each(device, "key_rows", (), n_cells + 1, rows)
+    initial = None if first_state is None else _count_states(device, first_state, n_states)
+    return DeviceCounts(device, n_states, n_actions, indptr, indices, count, mean, deviation, initial)
+
+
+def _column(device: Device, name: str, value: Any, n: int | None) -> Any:
+    if not lies_on_device(value):
+        raise ValueError(f"{name} lies on the host; pass cupy.asarray({name}), or use lingendice.Counts")
+    array = device.adopt(value)
+    if array.ndim != 1 or (n is not None and array.size != n):
+        raise ValueError(f"{name} must be one-dimensional with one entry a transition, got {array.shape}")
+    if np.dtype(array.dtype).kind not in "iu":
+        raise ValueError(f"{name} has dtype {array.dtype}; give integer ids")
+    return array if np.dtype(array.dtype).name in OFFSETS else array.astype(np.int64)
+
+
+def _keys(
+    device: Device,
+    state: Any,
+    action: Any,
+    next_state: Any,
+    terminal: Any,
+    n_states: int,
+    n_actions: int | None,
+) -> Any:
+    n = int(state.size)
+    ended = device.zeros(1, np.uint8)
+    if terminal is not None:
+        ended = device.adopt(terminal).astype(np.uint8)
+        if ended.size != n:
+            raise ValueError(f"terminal has {ended.size} entries but state has {n}; give one a transition")
+    keys = device.empty(n, np.int64)
+    nowhere = np.iinfo(np.uint64).max
+    first_bad = device.upload(np.array([nowhere], np.uint64))
+    for_each(
+        device, "transition_keys", (OFFSETS[np.dtype(state.dtype).name],), n,
+        (np.int64(n), state, action, next_state, ended, np.int32(n_actions is not None),
+         np.int32(terminal is not None), np.int64(n_states), np.int64(n_actions or 1), keys, first_bad),
+    )  # fmt: skip
+    bad = int(device.download(first_bad)[0])
+    if bad != nowhere:
+        what = f"state {int(device.download(state[bad]))}, next_state {int(device.download(next_state[bad]))}"
+        if n_actions is not None:
+            what += f", action {int(device.download(action[bad]))}"
+        sizes = f"n_states={n_states}" + ("" if n_actions is None else f", n_actions={n_actions}")
+        raise ValueError(f"transition {bad} ({what}) is out of range for {sizes}; raise the sizes")
+    return keys
+
+
+def _count_densely(device: Device, keys: Any, n_bins: int) -> tuple[Any, Any]:
+    n = int(keys.size)
+    bins = device.zeros(n_bins, np.uint64)
+    if n_bins <= SHARED_BINS:
+        grid = n_blocks(device, n, 8 * device.block)
+        arguments: tuple[Any, ...] = (np.int64(n), keys, np.int32(n_bins), bins)
+        launch(device, "count_in_shared", (), grid, arguments, shared_bytes=4 * n_bins)
+    else:
+        for_each(device, "count_in_global", (), n, (np.int64(n), keys, np.int64(n_bins), bins))
+    filled = device.empty(n_bins, np.int64)
+    for_each(device, "mark_filled", (), n_bins, (np.int64(n_bins), bins, filled))
+    number = device.running_total(filled)
+    n_distinct = int(device.download(number[n_bins - 1]))
+    distinct, count = device.empty(n_distinct, np.int64), device.empty(n_distinct, np.int64)
+    for_each(device, "compress_bins", (), n_bins, (np.int64(n_bins), bins, number, distinct, count))
+    return distinct, count
+
+
+def _count_by_sorting(device: Device, keys: Any, reward: Any, weight: Any) -> tuple[Any, Any, Any, Any]:
+    n = int(keys.size)
+    order = device.sort_order(keys)
+    heads = device.empty(n, np.int64)
+    for_each(device, "mark_heads", (), n, (np.int64(n), keys, order, heads))
+    number = device.running_total(heads)
+    n_runs = int(device.download(number[n - 1]))
+    distinct, run_first = device.empty(n_runs, np.int64), device.empty(n_runs + 1, np.int64)
+    for_each(device, "list_runs", (), n, (np.int64(n), keys, order, number, distinct, run_first))
+    if reward is None and weight is None:
+        return distinct, run_first[1:] - run_first[:-1], None, None
+    columns = []
+    for name, given in (("weight", weight), ("reward", reward)):
+        column = device.zeros(1, np.float64) if given is None else device.adopt(given).astype(np.float64)
+        if given is not None and column.size != n:
+            raise ValueError(f"{name} has {column.size} entries but state has {n}; give one a transition")
+        columns.append(column)
+    total, mean, deviation = (device.zeros(n_runs, np.float64) for _ in range(3))
+    flags = (np.int32(weight is not None), np.int32(reward is not None))
+    arguments = (np.int64(n_runs), run_first, order, *columns, *flags, total, mean, deviation)
+    for_each(device, "run_moments", (), n_runs, arguments, a_thread=32)
+    count = total if weight is not None else total.astype(np.int64)
+    return (distinct, count, mean, deviation) if reward is not None else (distinct, count, None, None)
+
+
+def _count_states(device: Device, first_state: Any, n_states: int) -> Any:
+    states = _column(device, "first_state", first_state, None).astype(np.int64)
+    bins = device.zeros(n_states, np.uint64)
+    for_each(
+        device, "count_in_global", (), states.size, (np.int64(states.size), states, np.int64(n_states), bins)
+    )
+    return bins.astype(np.int64)

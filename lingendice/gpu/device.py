@@ -1,0 +1,236 @@
+"""What the host code asks of a device, and the real one: CuPy on the current CUDA device and stream.
+
+The same host code runs on anything that keeps this protocol; the tests run it on an emulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.gpu.catalogue import KERNELS, MODULES, expression, expressions
+from lingendice.gpu.sources import module_source
+
+COMPILER_OPTIONS = ("-std=c++17",)
+
+
+class DeviceUnavailable(ImportError):
+    """CuPy, the driver or the card is missing."""
+
+
+class DeviceMemoryError(MemoryError):
+    """The problem does not fit into the memory of the device."""
+
+
+class Device(Protocol):
+    """Arrays that live on the device, kernels that run there, and explicit ways in and out."""
+
+    name: str
+    block: int
+    """Threads of an ordinary block."""
+    most_blocks: int
+    """Blocks that keep the device busy: kernels take the rest in strides."""
+
+    def empty(self, shape: Any, dtype: Any) -> Any:
+        """An array with anything in it."""
+
+    def zeros(self, shape: Any, dtype: Any) -> Any:
+        """An array of zeros."""
+
+    def upload(self, array: NDArray[Any]) -> Any:
+        """A copy of a host array on the device."""
+
+    def download(self, array: Any) -> NDArray[Any]:
+        """A copy of a device array on the host."""
+
+    def adopt(self, array: Any) -> Any:
+        """A device array of another library, by DLPack or ``__cuda_array_interface__``, without a copy."""
+
+    def where(self, condition: Any, first: Any, second: Any) -> Any:
+        """Entries of ``first`` where the condition holds, else of ``second``."""
+
+    def sort_order(self, keys: Any) -> Any:
+        """Places of the keys in rising order, equal keys in their own order, as int64."""
+
+    def running_total(self, values: Any) -> Any:
+        """Inclusive running total."""
+
+    def free_bytes(self) -> int:
+        """Memory that may still be taken."""
+
+    def load(self, kernel: str, arguments: tuple[str, ...]) -> Callable[..., None]:
+        """A compiled kernel, called as ``kernel(grid, block, arguments, shared_mem=bytes)``."""
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Launches made by ``work``, to be repeated as one where the device can."""
+
+
+class CupyDevice:
+    """CuPy on the current device. All work goes to the current stream; nothing waits but downloads."""
+
+    block = 256
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+        self.name = properties["name"].decode()
+        self.most_blocks = 16 * int(properties["multiProcessorCount"])
+
+    def empty(self, shape: Any, dtype: Any) -> Any:
+        return self._cupy.empty(shape, dtype)
+
+    def zeros(self, shape: Any, dtype: Any) -> Any:
+        return self._cupy.zeros(shape, dtype)
+
+    def upload(self, array: NDArray[Any]) -> Any:
+        return self._cupy.asarray(np.ascontiguousarray(array))
+
+    def download(self, array: Any) -> NDArray[Any]:
+        return self._cupy.asnumpy(array)
+
+    def adopt(self, array: Any) -> Any:
+        if isinstance(array, self._cupy.ndarray):
+            return array
+        if hasattr(array, "__cuda_array_interface__"):
+            return self._cupy.asarray(array)
+        return self._cupy.from_dlpack(array)
+
+    def where(self, condition: Any, first: Any, second: Any) -> Any:
+        return self._cupy.where(condition, first, second)
+
+    def sort_order(self, keys: Any) -> Any:
+        # CuPy's argsort is a radix sort for integers: stable.
+        return self._cupy.argsort(keys, kind="stable").astype(np.int64, copy=False)
+
+    def running_total(self, values: Any) -> Any:
+        return self._cupy.cumsum(values)
+
+    def free_bytes(self) -> int:
+        free, _ = self._cupy.cuda.runtime.memGetInfo()
+        return int(free) + int(self._cupy.get_default_memory_pool().free_bytes())
+
+    def load(self, kernel: str, arguments: tuple[str, ...]) -> Callable[..., None]:
+        wanted = expression(kernel, arguments)
+        return _compiled(self._cupy, KERNELS[kernel].module, _is_single(wanted)).get_function(wanted)
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Capture a CUDA graph on a stream of its own; each repetition goes to the current stream.
+
+        Kernels are loaded, and thus compiled, by a first run before the capture.
+        """
+        cuda = self._cupy.cuda
+        work()
+        if not hasattr(cuda, "graph") and not hasattr(cuda.Stream, "begin_capture"):
+            return work
+        cuda.get_current_stream().synchronize()
+        stream = cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture()
+            work()
+            graph = stream.end_capture()
+        return graph.launch
+
+
+def _is_single(wanted: str) -> bool:
+    return "float" in wanted
+
+
+@cache
+def _compiled(cupy: Any, module: str, single: bool) -> Any:
+    """One RawModule a source and precision, compiled by NVRTC once; CuPy keeps the result on disk."""
+    names = [name for name in expressions(module) if _is_single(name) == single]
+    return cupy.RawModule(code=module_source(module), options=COMPILER_OPTIONS, name_expressions=names)
+
+
+_chosen: ContextVar[Device | None] = ContextVar("device", default=None)
+
+
+@contextmanager
+def using(device: Device) -> Iterator[Device]:
+    """Let ``device="cuda"`` mean this device for a while: how tests put an emulator in its place."""
+    token = _chosen.set(device)
+    try:
+        yield device
+    finally:
+        _chosen.reset(token)
+
+
+def current_device() -> Device:
+    """The device that ``device="cuda"`` means; an error that says what is missing where there is none."""
+    chosen = _chosen.get()
+    if chosen is not None:
+        return chosen
+    try:
+        import cupy
+    except ImportError as error:
+        raise DeviceUnavailable(
+            'device="cuda" needs CuPy, which is not installed; next step: '
+            "pip install 'lingendice[cuda12]' or 'lingendice[cuda13]', whichever nvidia-smi shows"
+        ) from error
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceUnavailable(
+            f'device="cuda" needs an NVIDIA driver and card; CUDA says: {error}. '
+            'Next step: check nvidia-smi, or use device="cpu"'
+        ) from error
+    if not count:
+        raise DeviceUnavailable('device="cuda" needs an NVIDIA card, and CUDA sees none; use device="cpu"')
+    return CupyDevice(cupy)
+
+
+# -- launching -----------------------------------------------------------------------------------------
+
+
+def n_blocks(device: Device, size: int, a_block: int) -> int:
+    """Blocks for ``size`` pieces of work, ``a_block`` of them to a block."""
+    return max(1, min(-(-size // a_block), device.most_blocks))
+
+
+def launch(
+    device: Device,
+    kernel: str,
+    templates: tuple[str, ...],
+    grid: int,
+    arguments: tuple[Any, ...],
+    *,
+    block: int | None = None,
+    shared_bytes: int = 0,
+) -> None:
+    """Launch a kernel. Numbers must be NumPy scalars: CuPy would guess the width of others."""
+    for place, argument in enumerate(arguments):
+        if isinstance(argument, (bool, int, float, np.ndarray)) and not isinstance(argument, np.generic):
+            kind = type(argument).__name__
+            raise TypeError(f"argument {place} of {kernel} is a {kind}; pass NumPy scalars or device arrays")
+    device.load(kernel, templates)((grid,), (block or device.block,), arguments, shared_mem=shared_bytes)
+
+
+def for_each(
+    device: Device,
+    kernel: str,
+    templates: tuple[str, ...],
+    size: int,
+    arguments: tuple[Any, ...],
+    *,
+    a_thread: int = 1,
+) -> None:
+    """Launch a kernel over ``size`` pieces, ``a_thread`` threads working on each."""
+    launch(device, kernel, templates, n_blocks(device, size, device.block // a_thread), arguments)
+
+
+def load_everything(device: Device) -> int:
+    """Compile every kernel; returns how many there are. For the self-test."""
+    total = 0
+    for module in MODULES:
+        for name, kernel in KERNELS.items():
+            if kernel.module == module:
+                for arguments in kernel.variants:
+                    device.load(name, arguments)
+                    total += 1
+    return total

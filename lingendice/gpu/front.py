@@ -1,0 +1,158 @@
+"""``solve(..., device="cuda")``: read the data, compose, solve on the device."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from lingendice.checks import require_choice
+from lingendice.compose import Choices
+from lingendice.gpu.arrays import lies_on_device
+from lingendice.gpu.chain import Settings, compose_on_device
+from lingendice.gpu.counting import DeviceCounts
+from lingendice.gpu.device import Device, current_device
+from lingendice.gpu.laws import solve_chain
+from lingendice.gpu.pull import row_totals
+from lingendice.gpu.solution import DeviceSolution
+from lingendice.solution import error_bound
+from lingendice.solvers.iterate import Controls
+
+OPTIONS = ("chunk_rows", "storage", "poll_every")
+EXACT_METHODS = ("auto", "power-extrapolated")
+
+
+def require_one_side(data: Any, choices: Choices, device: str) -> None:
+    """Refuse to mix host and device, and to work on the host with data that lie on the device."""
+    require_choice("device", device, ("cpu", "cuda"))
+    on_device = lies_on_device(data)
+    if on_device and device == "cpu":
+        raise ValueError(
+            'the data lie on a CUDA device and device="cpu"; pass device="cuda" to solve there, '
+            "or copy them to the host first"
+        )
+    if on_device:
+        return
+    for name in ("policy", "behaviour", "reward", "initial", "restart"):
+        if lies_on_device(getattr(choices, name)):
+            raise ValueError(
+                f"{name} lies on the device and the data on the host; "
+                "copy one of them: nothing moves in silence"
+            )
+
+
+def solve_resident(
+    data: Any,
+    choices: Choices,
+    method: str,
+    options: dict[str, Any],
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+) -> DeviceSolution:
+    """Solve for data that lie on the device; the arrays of the solution stay there."""
+    if method not in EXACT_METHODS:
+        raise ValueError(
+            f"method={method!r} takes counts from the host: pass data.to_host(), or method='auto'"
+        )
+    from lingendice.solve import outcome_fields
+
+    device = current_device()
+    settings = Settings.read(options)
+    counts = data if isinstance(data, DeviceCounts) else read_matrix(device, data)
+    problem = compose_on_device(counts, choices, settings, controls.tol)
+    found = solve_chain(problem.chain, choices.initial is not None, controls, settings.poll_every)
+    outcome = found.outcome
+    error, kind = outcome.error, outcome.error_kind
+    residual = outcome.residual if outcome.residual is not None else np.nan
+    if choices.gamma < 1.0 and settings.storage == "float64":
+        error, kind = error_bound(residual, choices.gamma), "bound"
+    solution = DeviceSolution(
+        **outcome_fields(outcome, found.single is None, controls),
+        gamma=choices.gamma,
+        state_law=found.single,
+        state_laws=found.every,
+        residual=residual,
+        error=error,
+        error_kind=kind,
+        source=_no_operator,
+        reward_range=reward_range,
+        problem=problem,
+        choices=choices,
+    )
+    _mind_the_leak(solution)
+    return solution
+
+
+def _no_operator() -> Any:
+    raise ValueError("the operator lies on the device; call sol.to_host()")
+
+
+def _mind_the_leak(solution: DeviceSolution) -> None:
+    from lingendice.solve import LEAK_WARNING, LeakWarning
+
+    if solution.state_law is None or solution.leak == 0.0:
+        return
+    policy = solution._parts.leak_policy
+    if policy == "error":
+        raise ValueError(
+            f"{solution.leak:.2%} of the stationary mass lies in cells that are reached but were never seen "
+            'leaving; add data there, or choose leak="restart" or leak="absorb"'
+        )
+    if policy == "restart" and solution.leak > LEAK_WARNING and solution._parts.counts.has_sample_size:
+        warnings.warn(
+            f"{solution.leak:.1%} of the stationary mass lies where there is no data; "
+            "the value leaves it out",
+            LeakWarning,
+            stacklevel=5,  # the caller of solve
+        )
+
+
+# -- matrices on the device ----------------------------------------------------------------------------------
+
+
+def read_matrix(device: Device, data: Any) -> DeviceCounts:
+    """A square matrix on the device, dense or cupyx sparse, as counts; rows are sources."""
+    if hasattr(data, "tocsr"):
+        compressed = data.tocsr()
+        if not getattr(compressed, "has_canonical_format", True):
+            compressed = compressed.copy()
+            compressed.sum_duplicates()
+        _require_square(compressed.shape)
+        indptr, indices = compressed.indptr, compressed.indices.astype(np.int32, copy=False)
+        count = _weights(compressed.data)
+    else:
+        indptr, indices, count = _compress(device, device.adopt(data))
+    n = indptr.size - 1
+    if count.size == 0:
+        raise ValueError("there are no transitions to learn from: the counts are empty; add data first")
+    totals, _ = row_totals(device, indptr, count)
+    stochastic = np.dtype(count.dtype).kind == "f" and bool(
+        device.download(((abs(totals - 1.0) <= 1e-8) | (totals == 0.0)).min())
+    )
+    return DeviceCounts(device, n, None, indptr, indices, count, has_sample_size=not stochastic)
+
+
+def _weights(values: Any) -> Any:
+    whole = np.dtype(values.dtype).kind in "biu"
+    return values.astype(np.int64 if whole else np.float64, copy=False)
+
+
+def _require_square(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ValueError(f"counts must be a square matrix (states by next states), got shape {tuple(shape)}")
+
+
+def _compress(device: Device, dense: Any) -> tuple[Any, Any, Any]:
+    """Compressed rows of a dense matrix: entries that are not zero, in the order of rows."""
+    _require_square(dense.shape)
+    n = dense.shape[0]
+    flat = _weights(dense.reshape(n * n))
+    filled = (flat != 0).astype(np.int64)
+    number = device.running_total(filled)
+    size = int(device.download(number[n * n - 1]))
+    order = device.sort_order(1 - filled)[:size]
+    ends = device.zeros(n + 1, np.int64)
+    ends[1:] = number.reshape((n, n))[:, n - 1]
+    indices = (order % np.int64(n)).astype(np.int32)
+    return ends, indices, flat[order]

@@ -1,0 +1,153 @@
+"""GenDICE's saddle point over tables on the device; gaps are certified on the host, from the same problem."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from lingendice.checks import NotAvailableYet, require_choice
+from lingendice.divergences import FDivergence
+from lingendice.features import Tabular
+from lingendice.gpu.device import Device, current_device, for_each, launch, n_blocks
+from lingendice.gpu.equation import SCRATCH, Equation
+from lingendice.gpu.pull import resident_matrix
+from lingendice.linear_solution import LinearSolution
+from lingendice.operator import EmpiricalOperator
+from lingendice.problem import RatioProblem
+from lingendice.solution import Status
+from lingendice.solvers import sgd
+from lingendice.solvers.iterate import Controls, run
+from lingendice.solvers.linear import _limit_sgd, _solution, _status, read_options, read_problem
+from lingendice.solvers.linear_choices import LinearChoices
+from lingendice.solvers.saddle import certified
+
+DEVICE_BATCH = 1024
+"""Samples of one step of SGD on the device unless options['batch'] says otherwise."""
+
+
+def solve_saddle(
+    operator: EmpiricalOperator,
+    choices: LinearChoices,
+    options: dict[str, Any],
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+) -> LinearSolution:
+    """Extragradient or minibatch SGD on the device; the same solution and statuses as on the host."""
+    from lingendice.gpu.extragradient import device_extragradient
+    from lingendice.gpu.stochastic import device_sgd
+
+    method = require_choice("method", choices.method, ("extragradient", "sgd"))
+    if choices.features is not None or choices.dual_features is not None:
+        raise NotAvailableYet("features= on the device", 'use device="cpu", or leave features out')
+    if choices.warm_start is not None:
+        raise NotAvailableYet("warm_start on the device", "leave it out")
+    problem, back = read_problem(operator, choices)
+    if not isinstance(problem.divergence, FDivergence) or problem.divergence.name == "equality":
+        raise NotAvailableYet(f"divergence {problem.divergence.name} on the device", 'use device="cpu"')
+    read = read_options(method, {"batch": DEVICE_BATCH} | options if method == "sgd" else options)
+    if method == "sgd":
+        if problem.self_normalised:
+            raise NotAvailableYet('normalise="self" with SGD on the device', 'use "extragradient"')
+        problem = sgd.bounded_for_sgd(problem)
+    if not problem.bound_is_feasible or not math.isfinite(problem.largest_mass):
+        zero = np.zeros(problem.dual_features.n_features)
+        outcome = certified(problem, problem.start(), zero, 0.0, controls.tol, method, 0)
+        status = Status.UNBOUNDED if problem.bound_is_feasible else Status.BOUND_TOO_SMALL
+    else:
+        device = current_device()
+        _limit_sgd(method, problem, read, controls)
+        if method == "sgd":
+            solver = device_sgd(device, problem, controls.tol, choices.seed, read, controls.max_iter)
+        else:
+            solver = device_extragradient(device, problem, controls.tol)
+        outcome = run(solver, controls)  # type: ignore[arg-type, assignment]
+        status = _status(outcome)
+    outcome.reason = "chosen by the caller, on the device"
+    return _solution(operator, problem, outcome, status, back, controls, reward_range)
+
+
+class DeviceFlow:
+    """gamma T' m and its adjoint gamma T f over cells, and the field of the saddle point.
+
+    Where mass that enters unseen cells goes on from the restart law, that is one more law to fall back to:
+    its share of each cell is the chance of entering them.
+    """
+
+    def __init__(self, device: Device, problem: RatioProblem) -> None:
+        assert isinstance(problem.features, Tabular)
+        flow = problem.flow
+        rows, gamma = flow.rows, flow.gamma
+        self.device, self.problem = device, problem
+        self.n_cells = flow.n_cells
+        self.n_states = flow.n_cells if flow.policy is None else flow.policy.shape[0]
+        self.n_actions = self.n_cells // self.n_states
+        policy = np.ones(self.n_cells) if flow.policy is None else flow.policy.ravel()
+        shares, laws = list(rows.out.T), list(rows.law)
+        if flow._closes and not flow.absorb:
+            entering = flow._one_step((~flow.seen).astype(float)) / gamma
+            shares.append(flow._return_rate * entering)
+            laws.append(rows.out[int(np.argmin(flow.seen))] @ rows.law)
+        counted = rows.kernel() if flow.policy is None else _scaled(flow)
+        by_state, by_cell = counted.T.tocsr(), counted
+        self.push = self._equation(by_state, shares, laws, gamma, self.n_cells)
+        self.pull = self._equation(by_cell, laws, shares, gamma, self.n_states)
+        up = device.upload
+        self.policy, self.p = up(policy), up(flow.p)
+        self.start, self.weight = up(flow.start), up(flow.mass_weight)
+        self.only_seen = np.int32(flow._closes)
+        self.mass = device.empty(self.n_cells, np.float64)
+        self.pushed, self.gathered = (device.empty(self.n_states, np.float64) for _ in range(2))
+        self.pulled = device.empty(self.n_cells, np.float64)
+        self.n_parts = n_blocks(device, self.n_cells, device.block)
+        self.partials = device.empty(self.n_parts, np.float64)
+        divergence = problem.divergence
+        assert isinstance(divergence, FDivergence)
+        self.kind = (np.int32(divergence.code), np.int32(divergence.weighs_by_ratio))
+        own = problem.self_normalised
+        self.price = np.float64(1.0 if own else problem.penalty)
+        self.keep = np.float64(0.0 if own else 1.0)
+
+    def _equation(self, matrix: Any, shares: Any, laws: Any, gamma: float, n_in: int) -> Equation:
+        device, n_hubs = self.device, len(laws)
+        on_device = resident_matrix(
+            device,
+            device.upload(matrix.indptr.astype(np.int32 if matrix.nnz < 2**31 else np.int64)),
+            device.upload(matrix.indices.astype(np.int32)),
+            device.upload(matrix.data.astype(np.float64)),
+        )
+        flat = [device.upload(np.concatenate(part) if n_hubs else np.zeros(1)) for part in (shares, laws)]
+        zero = device.zeros(matrix.shape[0], np.float64)
+        return Equation(device, on_device, flat[0], flat[1], n_hubs, zero, gamma, n_in)
+
+    def field(self, point: Any, field: Any) -> None:
+        """field = (dJ/dtau, -dJ/df, -dJ/du) at the point; nothing comes to the host."""
+        device, n, problem = self.device, self.n_cells, self.problem
+        tau, f = point[:n], point[n : 2 * n]
+        for_each(device, "weigh_ratio", (), n, (np.int32(n), self.p, tau, self.mass))
+        self.push.product(self.mass, self.pushed)
+        sizes = (np.int32(self.n_states), np.int32(self.n_actions))
+        gather = (*sizes, self.policy, self.p, self.only_seen, f, self.gathered)
+        for_each(device, "gather_actions", (), self.n_states, gather)
+        self.pull.product(self.gathered, self.pulled)
+        launch(
+            device, "saddle_field", (), self.n_parts,
+            (np.int32(n), np.int32(self.n_actions), self.only_seen, point, self.pushed, self.pulled,
+             self.policy, self.p, self.start, self.weight, *self.kind, self.price, np.float64(problem.ridge),
+             np.float64(problem.ridge_centre), field, self.partials),
+            shared_bytes=SCRATCH,
+        )  # fmt: skip
+        launch(
+            device, "finish_field", (), 1,
+            (np.int32(n), np.int32(self.n_parts), self.partials, point, np.float64(problem.flow.mass_offset),
+             self.price, self.keep, field),
+            shared_bytes=SCRATCH,
+        )  # fmt: skip
+
+
+def _scaled(flow: Any) -> Any:
+    """Probabilities of the next state for every cell, without the laws to fall back to."""
+    from scipy.sparse import diags_array
+
+    return (diags_array(flow._scale) @ flow._counted).tocsr()

@@ -1,0 +1,146 @@
+"""A record of a real run: each path on the device against the host, with times, as JSON."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lingendice.counts import Counts
+from lingendice.gpu.counting import count_transitions
+from lingendice.gpu.device import Device, DeviceUnavailable, current_device, load_everything
+from lingendice.gpu.resampling import bootstrap
+from lingendice.solve import solve
+
+
+def selftest(output: str, n_states: int) -> int:
+    """Run all checks, write the record, say what happened; 0 if all agreed, 2 without a device."""
+    record: dict[str, Any] = {
+        "lingendice": version("lingendice"),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "device": None,
+        "checks": [],
+    }
+    try:
+        device = current_device()
+    except DeviceUnavailable as reason:
+        record["unavailable"] = str(reason)
+        _write(output, record)
+        print(f"lingendice: no device, nothing was run on a GPU. {reason}")
+        return 2
+    record["device"] = device.name
+    began = time.perf_counter()
+    record["kernels"] = load_everything(device)
+    record["compile_seconds"] = time.perf_counter() - began
+    for check in (_chain, _policy, _resident, _saddle, _stochastic, _bootstrap):
+        record["checks"].append(_run(check, device, n_states))
+    _write(output, record)
+    failed = [check["name"] for check in record["checks"] if not check["agrees"]]
+    print(f"lingendice: {len(record['checks'])} checks on {device.name}, {len(failed)} failed; see {output}")
+    return 1 if failed else 0
+
+
+def _write(output: str, record: dict[str, Any]) -> None:
+    Path(output).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def _run(check: Callable[..., tuple[float, float]], device: Device, n_states: int) -> dict[str, Any]:
+    name = check.__name__.strip("_")
+    began = time.perf_counter()
+    try:
+        difference, limit = check(device, n_states)
+    except Exception as error:  # the record must tell what went wrong, whatever it was
+        return {"name": name, "agrees": False, "error": f"{type(error).__name__}: {error}"}
+    return {
+        "name": name,
+        "agrees": bool(difference <= limit),
+        "difference": difference,
+        "limit": limit,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def _log(n_states: int, n: int, seed: int = 0) -> tuple[Any, ...]:
+    rng = np.random.default_rng(seed)
+    # Every action of every state is seen: nothing leaks.
+    state, action = np.arange(n) % n_states, np.arange(n) // n_states % 2
+    following = (state + 1 + action * rng.integers(n_states, size=n)) % n_states
+    return state, action, following, rng.standard_normal(n)
+
+
+def _distance(first: Any, second: Any) -> float:
+    return float(np.abs(first - second).sum())
+
+
+def _chain(device: Device, n_states: int) -> tuple[float, float]:
+    """A law at gamma < 1 against the host's Gauss-Seidel."""
+    state, _, following, _ = _log(n_states, 5 * n_states)
+    counts = Counts.from_transitions(state, following, n_states=n_states)
+    there = solve(counts, 0.9, device="cuda")
+    return _distance(there.stationary, solve(counts, 0.9).stationary), 2e-10
+
+
+def _small(seed: int = 1) -> tuple[Counts, Any]:
+    state, action, following, reward = _log(30, 3000, seed)
+    counts = Counts.from_transitions(
+        state, following, action=action, reward=reward, episode=np.arange(3000) // 50, keep_episodes=True,
+        n_states=30, n_actions=2,
+    )  # fmt: skip
+    return counts, np.random.default_rng(2).dirichlet(np.ones(2), size=30)
+
+
+def _policy(device: Device, n_states: int) -> tuple[float, float]:
+    """Another policy at gamma = 1 against the host's elimination."""
+    counts, policy = _small()
+    there = solve(counts, policy=policy, device="cuda")
+    return _distance(there.stationary, solve(counts, policy=policy, ridge=0, clone=0).stationary), 1e-8
+
+
+def _resident(device: Device, n_states: int) -> tuple[float, float]:
+    """Counting and solving without leaving the device."""
+    state, action, following, reward = _log(n_states, 5 * n_states, 3)
+    up = device.upload
+    counts = count_transitions(
+        up(state), up(following), up(action), n_states=n_states, n_actions=2, reward=up(reward)
+    )
+    host = Counts.from_transitions(
+        state, following, action=action, reward=reward, n_states=n_states, n_actions=2
+    )
+    uniform = np.full(n_states, 1.0 / n_states)
+    table = np.full((n_states, 2), 0.5)
+    there = solve(counts, 0.9, policy=up(table), initial=up(uniform), leak="absorb", device="cuda")
+    here = solve(host, 0.9, policy=table, initial=uniform, leak="absorb")
+    return _distance(device.download(there.stationary), here.stationary), 2e-10
+
+
+def _saddle(device: Device, n_states: int) -> tuple[float, float]:
+    """The saddle point by extragradient, certified by its gap on the host."""
+    counts, policy = _small()
+    solution = solve(counts, 0.9, policy=policy, method="extragradient", tol=1e-4, device="cuda")
+    return float(solution.gap or 0.0), 1e-4
+
+
+def _stochastic(device: Device, n_states: int) -> tuple[float, float]:
+    """Two runs of SGD from one seed must agree in every bit."""
+    counts, policy = _small()
+    choices: dict[str, Any] = {"bound": 5.0, "max_iter": 48, "options": {"batch": 256, "first_epoch": 16}}
+    runs = [
+        solve(counts, 0.9, policy=policy, method="sgd", device="cuda", **choices).stationary for _ in range(2)
+    ]
+    return _distance(*runs), 0.0
+
+
+def _bootstrap(device: Device, n_states: int) -> tuple[float, float]:
+    """Spread of replicates against the closed-form standard error."""
+    counts, policy = _small()
+    solution = solve(counts, policy=policy, device="cuda")
+    values = bootstrap(solution, 40)
+    error = float(solution.interval().standard_error)  # type: ignore[arg-type]
+    return abs(float(values.std(ddof=1)) / error - 1.0), 0.4

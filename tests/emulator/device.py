@@ -1,0 +1,190 @@
+"""The device protocol on the CPU: arrays that refuse to mix with host arrays, kernels run by the emulator."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+
+from lingendice.gpu.catalogue import KERNELS, expression
+
+
+class EmulatorError(RuntimeError):
+    """A kernel did what hardware leaves undefined, or was called wrongly."""
+
+
+class EmulatedArray(np.lib.mixins.NDArrayOperatorsMixin):
+    """Stands for a CuPy array: no implicit way to the host, no arithmetic with host arrays."""
+
+    def __init__(self, held: np.ndarray) -> None:
+        self.held = held
+
+    shape = property(lambda self: self.held.shape)
+    dtype = property(lambda self: self.held.dtype)
+    size = property(lambda self: self.held.size)
+    ndim = property(lambda self: self.held.ndim)
+    nbytes = property(lambda self: self.held.nbytes)
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.held.__array_interface__ | {"version": 3, "stream": None}
+
+    def __array__(self, *_, **__):
+        raise TypeError("implicit conversion of a device array to a host array")
+
+    def __len__(self):
+        return len(self.held)
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        return EmulatedArray(np.asarray(getattr(ufunc, method)(*map(_held, inputs), **kwargs)))
+
+    def __getitem__(self, place):
+        return EmulatedArray(np.asarray(self.held[_place(place)]))
+
+    def __setitem__(self, place, value):
+        self.held[_place(place)] = _held(value)
+
+    def astype(self, dtype, copy=True):
+        return EmulatedArray(self.held.astype(dtype, copy=copy))
+
+    def reshape(self, *shape):
+        return EmulatedArray(self.held.reshape(*shape))
+
+    def ravel(self):
+        return EmulatedArray(self.held.ravel())
+
+    def sum(self, axis=None):
+        return EmulatedArray(np.asarray(self.held.sum(axis=axis)))
+
+    def max(self):
+        return EmulatedArray(np.asarray(self.held.max()))
+
+    def min(self):
+        return EmulatedArray(np.asarray(self.held.min()))
+
+    def argmax(self):
+        return EmulatedArray(np.asarray(self.held.argmax()))
+
+    def any(self):
+        return EmulatedArray(np.asarray(self.held.any()))
+
+    def copy(self):
+        return EmulatedArray(self.held.copy())
+
+
+def _held(value):
+    if isinstance(value, EmulatedArray):
+        return value.held
+    if isinstance(value, np.ndarray) and value.ndim:
+        raise TypeError("a host array meets a device array; CuPy would refuse")
+    return value
+
+
+def _place(place):
+    return tuple(map(_held, place)) if isinstance(place, tuple) else _held(place)
+
+
+class EmulatedDevice:
+    """Kernels from a library made by ``build_emulator``, run in the order that a seed decides."""
+
+    name = "the emulator"
+    most_blocks = 3
+    most_shared = 48 * 1024
+
+    def __init__(self, library: Path, seed: int = 0, order: int = 2, block: int = 64) -> None:
+        self._library = ctypes.CDLL(str(library))
+        self._library.emulator_launch.restype = ctypes.c_char_p
+        self.seed, self.order, self.block = seed, order, block
+        self.free = 1 << 30
+        self.downloaded = 0
+        """Bytes that went to the host."""
+        self.uploaded = 0
+        self.launches = 0
+
+    def empty(self, shape, dtype):
+        array = np.empty(shape, dtype)
+        array.view(np.uint8).fill(0xFF)  # device memory is not zero by itself
+        return EmulatedArray(array)
+
+    def zeros(self, shape, dtype):
+        return EmulatedArray(np.zeros(shape, dtype))
+
+    def upload(self, array):
+        assert isinstance(array, np.ndarray)
+        self.uploaded += array.nbytes
+        return EmulatedArray(np.array(array, order="C", copy=True))
+
+    def download(self, array):
+        assert isinstance(array, EmulatedArray)
+        self.downloaded += array.nbytes
+        return array.held.copy()
+
+    def adopt(self, array):
+        if isinstance(array, EmulatedArray):
+            return array
+        if hasattr(array, "__cuda_array_interface__"):
+            face = type("Face", (), {"__array_interface__": array.__cuda_array_interface__, "owner": array})
+            return EmulatedArray(np.asarray(face()))
+        return EmulatedArray(np.from_dlpack(_OnHost(array)))
+
+    def where(self, condition, first, second):
+        return EmulatedArray(np.where(_held(condition), _held(first), _held(second)))
+
+    def sort_order(self, keys):
+        return EmulatedArray(np.argsort(keys.held, kind="stable").astype(np.int64))
+
+    def running_total(self, values):
+        return EmulatedArray(np.cumsum(values.held))
+
+    def free_bytes(self):
+        return self.free
+
+    def record(self, work):
+        return work
+
+    def load(self, kernel, arguments):
+        assert arguments in KERNELS[kernel].variants, (kernel, arguments)
+        name, most_threads = expression(kernel, arguments), KERNELS[kernel].most_threads
+
+        def call(grid, block, given, *, shared_mem=0):
+            self._call(name, most_threads, grid, block, given, shared_mem)
+
+        return call
+
+    def _call(self, name, most_threads, grid, block, given, shared_bytes):
+        n = len(given)
+        pointers, types, kept = (ctypes.c_void_p * n)(), (ctypes.c_char_p * n)(), []
+        for i, argument in enumerate(given):
+            if isinstance(argument, EmulatedArray):
+                if not argument.held.flags.c_contiguous:
+                    raise EmulatorError(f"{name} argument {i} is not contiguous")
+                box = ctypes.c_void_p(argument.held.ctypes.data)
+                pointers[i], types[i] = ctypes.addressof(box), b"*" + argument.dtype.str[1:].encode()
+            elif isinstance(argument, np.generic):
+                box = np.array(argument)
+                pointers[i], types[i] = box.ctypes.data, box.dtype.str[1:].encode()
+            else:
+                raise EmulatorError(f"{name} argument {i} is a {type(argument).__name__}, not a NumPy scalar")
+            kept.append(box)
+        three = [(ctypes.c_uint * 3)(*(*size, 1, 1)[:3]) for size in (grid, block)]
+        self.launches += 1
+        answer = self._library.emulator_launch(
+            name.encode(), *three, ctypes.c_size_t(shared_bytes), pointers, types, n, self.order,
+            ctypes.c_uint(self.seed + self.launches), ctypes.c_size_t(self.most_shared), most_threads,
+        )  # fmt: skip
+        if answer:
+            raise EmulatorError(answer.decode())
+
+
+class _OnHost:
+    """A tensor that says it lies on a card, read as the host memory that it really is."""
+
+    def __init__(self, tensor) -> None:
+        self._tensor = tensor
+
+    def __dlpack__(self, **_):
+        return self._tensor.__dlpack__()
+
+    def __dlpack_device__(self):
+        return (1, 0)

@@ -1,0 +1,346 @@
+"""Small exercises of every kernel with known answers, for a library given on the command line.
+
+Run in a process of its own, because sanitizers must be loaded before the interpreter. Prints one line an
+exercise: its name, then "ok", "value" (a wrong answer) or "misuse" (what the emulator complained about).
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from emulator.device import EmulatedDevice, EmulatorError
+from lingendice.gpu import pull
+from lingendice.gpu.catalogue import DEPTHS
+from lingendice.gpu.device import for_each, launch
+from lingendice.gpu.equation import CHECKED, HUBS, SCRATCH, SLOTS, STEPPED, Equation
+
+pull.FEW, pull.SOME, pull.MANY = 2, 10, 100  # small matrices then meet every kind of row
+RNG = np.random.default_rng(0)
+
+
+def close(one, other):
+    np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-13)
+
+
+def compressed(n, longest):
+    """Rows of degree 0, 1, 2, ... and one of ``longest`` entries; dense, and as compressed rows."""
+    degrees = np.arange(n) % 17
+    degrees[n // 2] = longest
+    columns = [RNG.integers(n, size=degree) for degree in degrees]
+    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int32)
+    indices = np.concatenate(columns).astype(np.int32)
+    data = RNG.random(indices.size)
+    dense = np.zeros((n, n))
+    np.add.at(dense, (np.repeat(np.arange(n), degrees), indices), data)
+    return dense, indptr, indices, data
+
+
+def operator(device):
+    """One damped step with hubs, its residual and masses; then a product."""
+    n, gamma = 70, 0.8
+    dense, indptr, indices, data = compressed(n, 330)
+    matrix = pull.resident_matrix(device, *map(device.upload, (indptr, indices, data)))
+    shares, laws, start, x = RNG.random((2, n)), RNG.random((2, n)), RNG.random(n), RNG.random(n)
+    up = device.upload
+    equation = Equation(device, matrix, up(shares.ravel()), up(laws.ravel()), 2, up(start), gamma, n, 0.0)
+    law, out = up(x), device.empty(n, np.float64)
+    equation.weigh(law)
+    equation.step(law, out, 0.5, STEPPED)
+    stepped = start + gamma * (dense @ x + laws.T @ (shares @ x))
+    close(device.download(out), 0.5 * (x + stepped))
+    scalars = device.download(equation.scalars)
+    close(scalars[0], np.abs(stepped - x).sum())
+    close(scalars[2], 0.5 * (x + stepped).sum())
+    close(scalars[HUBS : HUBS + 2], shares @ (0.5 * (x + stepped)))
+    equation.product(law, out)
+    close(device.download(out), stepped)
+    equation.tol = 1e9
+    equation.weigh(law)
+    equation.step(law, out, 1.0, CHECKED)
+    assert device.download(equation.done)[0] == 1
+    out[:] = 7.0
+    equation.step(law, out, 1.0, STEPPED)
+    assert (device.download(out) == 7.0).all()  # once done, nothing moves
+
+
+def extrapolation(device):
+    """Iterates of a linear map with as many modes as steps: the mix is the fixed point."""
+    depth, n = DEPTHS[0], 150
+    modes = RNG.standard_normal((depth - 1, n)) * 0.02
+    rates = np.linspace(-0.6, 0.9, depth - 1)
+    fixed = 1.0 + RNG.random(n)
+    history = np.stack([fixed + (rates**k) @ modes for k in range(depth + 1)])
+    iterates, weights = device.upload(history.ravel()), device.empty(depth, np.float64)
+    parts, pairs, done = 2, depth * (depth + 1) // 2, device.zeros(1, np.int32)
+    products, partials = device.empty(pairs * parts, np.float64), device.empty(SLOTS * parts, np.float64)
+    size, blocks, text = np.int32(n), np.int32(parts), str(depth)
+    launch(device, "change_products", ("double", text), parts, (size, iterates, done, products, blocks),
+           shared_bytes=pairs * SCRATCH)  # fmt: skip
+    launch(device, "mix_weights", (text,), 1, (blocks, products, done, weights), shared_bytes=pairs * 8)
+    shares = device.upload(np.ones(n))
+    launch(device, "mix_iterates", ("double", text), parts,
+           (size, weights, shares, np.int32(1), done, iterates, partials, blocks),
+           shared_bytes=SLOTS * SCRATCH)  # fmt: skip
+    mixed = device.download(iterates)[:n]
+    np.testing.assert_allclose(mixed, fixed, rtol=1e-6)
+    close(device.download(partials).reshape(SLOTS, parts)[2].sum(), mixed.sum())
+    scalars = device.upload(np.array([0.0, 0.0, mixed.sum()]))
+    law = iterates[:n].copy()
+    for_each(device, "scale_law", ("double",), n, (size, scalars, done, law))
+    close(device.download(law).sum(), 1.0)
+
+
+def building(device):
+    """Transposition, totals and composition."""
+    n = 40
+    dense, indptr, indices, data = compressed(n, 130)
+    up = device.upload
+    starts, sources, rates = pull.transposed(
+        device,
+        up(indices),
+        n,
+        up(np.repeat(np.arange(n), np.diff(indptr)).astype(np.int32)),
+        up(data),
+        np.int32,
+    )
+    starts, sources, rates = map(device.download, (starts, sources, rates))
+    flipped = np.zeros((n, n))
+    np.add.at(flipped, (np.repeat(np.arange(n), np.diff(starts)), sources), rates)
+    close(flipped, dense.T)
+    totals, bad = pull.row_totals(device, up(indptr), up(data))
+    assert bad is None
+    close(device.download(totals), dense.sum(axis=1))
+    data[[5, 9]] = [np.nan, -1.0]
+    assert pull.row_totals(device, up(indptr), up(data))[1] == 5
+    data[[5, 9]] = 1.0
+    scale, policy = RNG.random(n), RNG.random(n)
+    sources, rates = pull.composed_rates(
+        device, up(indptr), up(data), up(scale), up(policy), 4, np.dtype(float)
+    )
+    rows = np.repeat(np.arange(n), np.diff(indptr))
+    assert (device.download(sources) == rows // 4).all()
+    close(device.download(rates), (policy * scale)[rows] * data)
+    reached, grown = up(np.zeros(n)), device.zeros(1, np.int32)
+    arrived = up((np.arange(n) % 3 == 0).astype(float))
+    for_each(device, "mark_reached", ("double",), n, (np.int32(n), arrived, reached, grown))
+    assert device.download(grown)[0] == device.download(reached).sum() == 14
+    _report(device)
+
+
+def _report(device):
+    n, n_parts = 90, 3
+    law, policy, p, reward = RNG.random(n // 3), RNG.random(n), RNG.random(n), RNG.standard_normal(n)
+    p[4], reward[8] = 0.0, np.nan
+    up = device.upload
+    mass, ratio, partials = (device.empty(size, np.float64) for size in (n, n, 6 * n_parts))
+    launch(device, "report_cells", ("double",), n_parts,
+           (np.int32(n), np.int32(3), *map(up, (law, policy, p, reward, np.ones(n))), mass, ratio, partials,
+            np.int32(n_parts)), shared_bytes=6 * SCRATCH)  # fmt: skip
+    here = np.repeat(law, 3) * policy
+    close(device.download(mass), here)
+    known = (p > 0) & np.isfinite(reward)
+    sums = device.download(partials).reshape(6, n_parts).sum(axis=1)
+    close(sums[:4], [here[known] @ reward[known], here[~known].sum(), here[p == 0].sum(), here.sum()])
+    close(sums[4:], [(here[p > 0] ** 2 / p[p > 0]).sum(), here[p > 0].sum()])
+
+
+def counting(device):
+    """Dense and sorted counting, with bad rows and outsiders."""
+    from lingendice.gpu.counting import _count_by_sorting, _count_densely, _keys
+
+    n, n_states, n_actions = 400, 5, 3
+    state, following = RNG.integers(n_states, size=(2, n))
+    action, terminal = RNG.integers(n_actions, size=n), RNG.random(n) < 0.1
+    up = device.upload
+    keys = _keys(device, *map(up, (state, action, following)), up(terminal), n_states, n_actions)
+    expected = (state * n_actions + action) * (n_states + 1) + np.where(terminal, n_states, following)
+    assert (device.download(keys) == expected).all()
+    distinct, count = np.unique(expected, return_counts=True)
+    n_bins = n_states * n_actions * (n_states + 1)
+    for found in (_count_densely(device, keys, n_bins), _count_by_sorting(device, keys, None, None)[:2]):
+        assert (device.download(found[0]) == distinct).all()
+        assert (device.download(found[1]) == count).all()
+    outside = np.concatenate([expected, [-3, n_bins, n_bins + 7]])
+    bins = device.zeros(n_bins, np.uint64)
+    launch(device, "count_in_shared", (), 3, (np.int64(outside.size), up(outside), np.int32(n_bins), bins),
+           shared_bytes=4 * n_bins)  # fmt: skip
+    everywhere = device.zeros(n_bins, np.uint64)
+    arguments = (np.int64(outside.size), up(outside), np.int64(n_bins), everywhere)
+    for_each(device, "count_in_global", (), outside.size, arguments)
+    for found in (bins, everywhere):
+        assert (device.download(found) == np.bincount(expected, minlength=n_bins)).all()
+    reward, weight = RNG.standard_normal(n), RNG.random(n)
+    _, total, mean, m2 = map(device.download, _count_by_sorting(device, keys, up(reward), up(weight)))
+    for k, key in enumerate(distinct):
+        w, r = weight[expected == key], reward[expected == key]
+        close([total[k], mean[k]], [w.sum(), w @ r / w.sum()])
+        close(m2[k], w @ (r - w @ r / w.sum()) ** 2)
+    indptr = device.empty(n_states * n_actions + 1, np.int64)
+    rows = (np.int64(distinct.size), up(distinct), np.int64(n_states + 1), np.int64(n_states * n_actions))
+    for_each(device, "key_rows", (), indptr.size, (*rows, indptr))
+    starts = np.searchsorted(distinct, np.arange(n_states * n_actions + 1) * (n_states + 1))
+    assert (device.download(indptr) == starts).all()
+    state[7] = n_states
+    with pytest.raises(ValueError, match="transition 7"):
+        _keys(device, *map(up, (state, action, following)), None, n_states, n_actions)
+
+
+def saddle(device):
+    """Steps, judgement and the update of coordinates that many samples met."""
+    n = 150
+    up = device.upload
+    at, field, ahead, middle = RNG.standard_normal((4, n))
+    metric, low, high = 0.5 + RNG.random(n), np.full(n, -0.4), np.full(n, 0.9)
+    pace = np.array([0.3, 0, 0, 0, 0, 0, 0])
+    on_device, out, total = up(pace), device.empty(n, np.float64), device.zeros(n, np.float64)
+    box = (up(metric), up(low), up(high), on_device)
+    size = np.int64(n)
+    for_each(device, "saddle_step", (), n, (size, up(at), up(field), *box, out))
+    close(device.download(out), np.clip(at - 0.3 * field / metric, low, high))
+    parts = np.int32(3)
+    partials = device.empty(6, np.float64)
+    launch(device, "compare_fields", (), 3,
+           (size, *map(up, (at, middle, field, ahead)), box[0], partials, parts),
+           shared_bytes=SCRATCH)  # fmt: skip
+    moved, changed = ((middle - at) ** 2 * metric).sum(), ((ahead - field) ** 2 / metric).sum()
+    close(device.download(partials).reshape(2, 3).sum(axis=1), [moved, changed])
+    launch(device, "judge_step", (), 1, (parts, partials, np.float64(0.9), on_device), shared_bytes=SCRATCH)
+    taken = 0.3**2 * changed <= 0.81 * moved
+    judged = device.download(on_device)
+    assert bool(judged[1]) == taken
+    there = up(at)
+    for_each(device, "take_step", (), n, (size, up(middle), up(ahead), *box, there, total))
+    expected = np.clip(at - 0.3 * ahead / metric, low, high) if taken else at
+    close(device.download(there), expected)
+    close(device.download(total), 0.3 * middle if taken else 0 * middle)
+    _field(device)
+    _coordinates(device, absent=1)
+    _coordinates(device, absent=0)
+
+
+def _field(device):
+    n, actions, parts = 60, 2, 3
+    up = device.upload
+    point, policy, p, start, weight = RNG.random(2 * n + 1), *RNG.random((4, n))
+    pushed, pulled, field = RNG.random(n // actions), RNG.random(n), device.empty(2 * n + 1, np.float64)
+    partials, gathered, mass = (device.empty(k, np.float64) for k in (parts, n // actions, n))
+    p[3] = 0.0
+    sizes = (np.int32(n), np.int32(actions), np.int32(1))
+    launch(device, "saddle_field", (), parts,
+           (*sizes, *map(up, (point, pushed, pulled, policy, p, start, weight)), np.int32(0), np.int32(1),
+            np.float64(1.5), np.float64(0.2), np.float64(1.0), field, partials),
+           shared_bytes=SCRATCH)  # fmt: skip
+    launch(device, "finish_field", (), 1,
+           (np.int32(n), np.int32(parts), partials, up(point), np.float64(0.1), np.float64(1.5),
+            np.float64(1.0), field), shared_bytes=SCRATCH)  # fmt: skip
+    tau, f, u = point[:n], point[n : 2 * n], point[-1]
+    inflow = np.where(p > 0, start + policy * np.repeat(pushed, actions), 0.0)
+    on_tau = p * (pulled - f + 0.2 * (tau - 1.0) + 1.5 * u * weight - 0.25 * f**2)
+    on_f = p * tau * 0.5 * f + p * tau - inflow
+    on_u = -1.5 * ((p * tau) @ weight + 0.1 - 1.0 - u)
+    close(device.download(field), np.concatenate([on_tau, on_f, [on_u]]))
+    gather = (np.int32(n // actions), np.int32(actions), up(policy), up(p), np.int32(1), up(f), gathered)
+    for_each(device, "gather_actions", (), n // actions, gather)
+    close(device.download(gathered), (policy * f * (p > 0)).reshape(-1, actions).sum(axis=1))
+    for_each(device, "weigh_ratio", (), n, (np.int32(n), up(p), up(tau), mass))
+    close(device.download(mass), p * tau)
+
+
+def _coordinates(device, absent):
+    """Second step of a chunk: many samples meet few coordinates; n_cells itself stands for an absent one."""
+    n, batch, step = 9, 200, 1
+    up = device.upload
+    coordinate = RNG.integers(n + absent, size=2 * batch)
+    keys = np.repeat([0, 1], batch) * (n + 1) + coordinate
+    gradient, lengths, value, last = RNG.standard_normal(batch), RNG.random(n), RNG.random(n), RNG.random(n)
+    low, high = np.full(n, 0.2), np.full(n, 0.9)
+    held = [up(part) for part in (value, np.zeros(n), last)]
+    on_device = up(keys)
+    for_each(device, "update_coordinates", (), batch,
+             (np.int64(batch), np.int32(batch), np.int64(step), np.int64(n), on_device,
+              device.sort_order(on_device), np.int64(batch), up(gradient), np.float64(0.01),
+              *map(up, (lengths, low, high, np.array([5.0]))), *held))  # fmt: skip
+    total, met = np.zeros(n + 1), np.zeros(n + 1, bool)
+    np.add.at(total, coordinate[batch:], gradient)
+    met[coordinate[batch:]] = True
+    moved = np.clip(value + 0.01 * lengths * total[:n], low, high)
+    close(device.download(held[0]), np.where(met[:n], moved, value))
+    close(device.download(held[1]), np.where(met[:n], value * (6.0 - last), 0.0))
+    u = up(np.array([0.5, 2.0]))
+    parts = up(np.array([1.0, 2.0, 4.0]))
+    launch(
+        device, "update_multiplier", (), 1, (np.int32(3), parts, np.float64(0.1), np.float64(1.0), u), block=1
+    )
+    close(device.download(u), [1.0, 2.5])
+
+
+def resample(device):
+    """Reweighting against a plain loop; moments of the variates."""
+    n, n_entries, n_clusters = 500, 23, 11
+    entry, cluster = RNG.integers(n_entries, size=n), RNG.integers(n_clusters, size=n)
+    weight, reward = RNG.random(n), RNG.standard_normal(n)
+    up = device.upload
+    factor = device.empty(n_clusters, np.float64)
+    for_each(device, "draw_factors", (), n_clusters, (np.int64(n_clusters), np.uint64(5), factor))
+    count, summed = device.empty(n_entries, np.float64), device.empty(n_entries, np.float64)
+    first = np.concatenate([[0], np.cumsum(np.bincount(entry, minlength=n_entries))])
+    order = device.sort_order(up(entry))
+    arguments = (
+        np.int64(n_entries),
+        up(first),
+        order,
+        *map(up, (cluster, weight, reward)),
+        factor,
+        count,
+        summed,
+    )
+    for_each(device, "reweigh_entries", (), n_entries, arguments, a_thread=8)
+    factors = device.download(factor)
+    close(device.download(count), np.bincount(entry, weight * factors[cluster], n_entries))
+    close(device.download(summed), np.bincount(entry, weight * factors[cluster] * reward, n_entries))
+    shape = np.repeat([0.5, 1.0, 4.0], 3000)
+    drawn = device.empty(shape.size, np.float64)
+    for_each(device, "draw_counts", (), shape.size, (np.int64(shape.size), np.uint64(8), up(shape), drawn))
+    for block in (device.download(drawn).reshape(3, 3000),):
+        np.testing.assert_allclose(block.mean(axis=1), [0.5, 1.0, 4.0], rtol=0.1)
+        np.testing.assert_allclose(block.var(axis=1), [0.5, 1.0, 4.0], rtol=0.2)
+
+
+EXERCISES = {
+    "operator": (operator, extrapolation, building),
+    "counting": (counting,),
+    "saddle": (saddle,),
+    "resample": (resample,),
+}
+
+
+def run(library, modules, orders=(2,)):
+    """Lines of a run: exercise and what happened."""
+    lines = []
+    for module in modules:
+        for exercise in EXERCISES[module]:
+            for order in orders:
+                try:
+                    exercise(EmulatedDevice(library, seed=order, order=order))
+                    verdict = "ok"
+                except EmulatorError as error:
+                    verdict = f"misuse {error}"
+                except (
+                    AssertionError,
+                    pytest.fail.Exception,
+                    ValueError,
+                    IndexError,
+                    ZeroDivisionError,
+                ) as error:
+                    verdict = "value " + str(error).strip().replace("\n", " ")[:80]
+                lines.append(f"{exercise.__name__} {verdict}")
+    return lines
+
+
+if __name__ == "__main__":
+    verdicts = run(sys.argv[1], sys.argv[2:] or tuple(EXERCISES))
+    print("\n".join(verdicts), flush=True)
+    sys.exit(0 if all(line.endswith(" ok") for line in verdicts) else 3)

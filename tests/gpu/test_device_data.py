@@ -1,0 +1,211 @@
+"""Data that lie on the device: counted, composed and solved there, with arrays of the same kind out."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import lingendice as lg
+from gpu.test_device_solve import random_counts, random_log
+from lingendice.gpu import DeviceCounts, DeviceSolution, count_transitions
+from lingendice.gpu.arrays import lies_on_device
+from lingendice.solution import Status
+
+
+def device_type(device):
+    return type(device.zeros(1, np.float64))
+
+
+class Compressed:
+    """The face of a cupyx sparse matrix, over arrays of whatever device is under test."""
+
+    on_device = True
+    has_canonical_format = True
+
+    def __init__(self, device, matrix):
+        self.shape = matrix.shape
+        self.indptr = device.upload(matrix.indptr.astype(np.int32))
+        self.indices = device.upload(matrix.indices.astype(np.int32))
+        self.data = device.upload(matrix.data)
+
+    def tocsr(self):
+        return self
+
+
+class Foreign:
+    """An array of another library: nothing but the interface, or DLPack from a card."""
+
+    def __init__(self, array, by):
+        self._array = array
+        if by == "interface":
+            self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+    def __dlpack__(self, **_):
+        return self._array.held.__dlpack__()
+
+    def __dlpack_device__(self):
+        return (2, 0)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_a_sparse_matrix_stays_on_the_device(device, gamma):
+    matrix = random_counts(40)
+    there = lg.solve(Compressed(device, matrix), gamma, device="cuda")
+    here = lg.solve(matrix, gamma)
+    assert isinstance(there, DeviceSolution)
+    assert there.status is Status.SOLVED
+    for name in ("stationary", "tau", "data_law"):
+        array = getattr(there, name)
+        assert isinstance(array, device_type(device))
+        np.testing.assert_allclose(device.download(array), getattr(here, name), rtol=1e-8)
+    assert there.leak == 0.0
+    assert there.effective_sample_size == pytest.approx(here.effective_sample_size, rel=1e-8)
+    assert there.value is None
+    assert "solved" in str(there)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_dense_matrix_is_compressed_there(device, whole):
+    matrix = random_counts(20).toarray()
+    matrix = matrix if whole else matrix / matrix.sum(axis=1, keepdims=True)
+    there = lg.solve(device.upload(matrix), device="cuda")
+    expected = lg.solve(matrix)
+    np.testing.assert_allclose(device.download(there.stationary), expected.stationary, rtol=1e-8)
+    assert (there.effective_sample_size is None) == (not whole)
+
+
+@pytest.mark.parametrize("by", ["interface", "dlpack"])
+def test_arrays_of_other_libraries_are_taken_as_they_are(emulator, by):
+    matrix = emulator.upload(random_counts(12).toarray().astype(float))
+    foreign = Foreign(matrix, by)
+    assert lies_on_device(foreign)
+    before = emulator.uploaded
+    there = lg.solve(foreign, 0.9, device="cuda")
+    assert emulator.uploaded - before < matrix.nbytes
+    expected = lg.solve(matrix.held, 0.9).stationary
+    assert np.abs(emulator.download(there.stationary) - expected).sum() <= 2e-10
+
+
+@pytest.mark.parametrize("n_states", [6, 150])
+@pytest.mark.parametrize("columns", [(), ("reward",), ("reward", "weight")])
+def test_counting_agrees_with_the_host(device, n_states, columns):
+    log = random_log(600, n_states=n_states)
+    rng = np.random.default_rng(0)
+    extra = {"reward": log["reward"], "weight": rng.integers(1, 4, 600).astype(float)}
+    extra = {name: extra[name] for name in columns}
+    terminal = rng.random(600) < 0.05
+    up = device.upload
+    there = count_transitions(
+        up(log["state"]), up(log["next_state"]), up(log["action"]), n_states=n_states, n_actions=3,
+        terminal=up(terminal), **{name: up(value) for name, value in extra.items()},
+    ).to_host()  # fmt: skip
+    here = lg.Counts.from_transitions(
+        log["state"],
+        log["next_state"],
+        log["action"],
+        n_states=n_states,
+        n_actions=3,
+        terminal=terminal,
+        **extra,
+    )
+    for name in ("indptr", "indices", "count"):
+        np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
+    for name in ("reward_mean", "reward_m2") if "reward" in columns else ():
+        np.testing.assert_allclose(getattr(there, name), getattr(here, name), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+def test_a_log_is_counted_composed_and_solved_there(device, gamma, ends):
+    log = random_log(500)
+    first = log["state"][::20]
+    up = device.upload
+    policy = np.random.default_rng(5).dirichlet(np.ones(3), size=12)
+    terminal = (np.arange(500) % 20 == 19) & (log["reward"] > 0) if ends else np.zeros(500, bool)
+    counts = count_transitions(
+        up(log["state"]), up(log["next_state"]), up(log["action"]), n_states=12, n_actions=3,
+        reward=up(log["reward"]), terminal=up(terminal), first_state=up(first),
+    )  # fmt: skip
+    assert isinstance(counts, DeviceCounts)
+    there = lg.solve(counts, gamma, policy=up(policy), device="cuda")
+    here = lg.solve(
+        lg.Counts.from_transitions(**log, terminal=terminal), gamma, policy=policy, ridge=0, clone=0
+    )
+    np.testing.assert_allclose(device.download(there.stationary), here.stationary, rtol=1e-7)
+    assert there.value == pytest.approx(here.value, rel=1e-7)
+    assert there.terminal_mass == pytest.approx(here.terminal_mass, rel=1e-7, abs=1e-12)
+    back = there.to_host()
+    assert type(back) is lg.Solution
+    assert back.value == pytest.approx(here.value, rel=1e-7)
+    assert back.interval(0.9).standard_error == pytest.approx(here.interval(0.9).standard_error, rel=1e-6)
+
+
+def test_leaks_on_the_device(device):
+    matrix = random_counts(20).toarray()
+    matrix[3] = 0
+    with pytest.warns(lg.LeakWarning):
+        there = lg.solve(device.upload(matrix), device="cuda")
+    with pytest.warns(lg.LeakWarning):
+        here = lg.solve(matrix)
+    assert there.leak == pytest.approx(here.leak, rel=1e-8)
+    absorbed = lg.solve(device.upload(matrix), 0.9, leak="absorb", device="cuda")
+    assert absorbed.leak == pytest.approx(lg.solve(matrix, 0.9, leak="absorb").leak, rel=1e-8)
+    with pytest.raises(ValueError, match="never seen leaving"):
+        lg.solve(device.upload(matrix), leak="error", device="cuda")
+
+
+def test_several_laws_on_the_device(device):
+    matrix = np.kron(np.eye(2), [[1.0, 2.0], [2.0, 1.0]])
+    there = lg.solve(device.upload(matrix), device="cuda")
+    assert there.status is Status.SEVERAL_LAWS
+    assert len(there.laws) == 2
+    with pytest.raises(lg.SeveralLaws):
+        _ = there.stationary
+    assert "2, one for each" in str(there)
+
+
+def test_nothing_moves_in_silence(device):
+    matrix = random_counts(10).toarray()
+    on_device = device.upload(matrix)
+    with pytest.raises(ValueError, match='pass device="cuda"'):
+        lg.solve(on_device)
+    with pytest.raises(ValueError, match="initial lies on the host"):
+        lg.solve(on_device, 0.9, initial=np.full(10, 0.1), device="cuda")
+    with pytest.raises(ValueError, match="initial lies on the device"):
+        lg.solve(matrix, 0.9, initial=device.upload(np.full(10, 0.1)), device="cuda")
+    solution = lg.solve(on_device, 0.9, device="cuda")
+    with pytest.raises(ValueError, match="to_host"):
+        _ = solution.operator
+    with pytest.raises(ValueError, match="to_host"):
+        solution.interval()
+    with pytest.raises(ValueError, match="to_host"):
+        pickle.dumps(solution)
+
+
+def test_bad_entries_are_named(device):
+    matrix = random_counts(10).toarray().astype(float)
+    matrix[2, 3] = -1.0
+    with pytest.raises(ValueError, match="negative or not finite"):
+        lg.solve(device.upload(matrix), device="cuda")
+    ids = device.upload(np.array([0, 1, 7]))
+    with pytest.raises(ValueError, match=r"transition 2 \(state 7"):
+        count_transitions(ids, ids, n_states=5)
+    with pytest.raises(ValueError, match="square"):
+        lg.solve(device.upload(np.ones((2, 3))), device="cuda")
+    with pytest.raises(ValueError, match="state lies on the host"):
+        count_transitions([0, 1], [1, 0], n_states=2)
+
+
+def test_without_a_card_the_error_says_what_is_missing():
+    try:
+        import cupy
+
+        cupy.cuda.runtime.getDeviceCount()
+    except Exception:
+        with pytest.raises(ImportError, match=r"cuda12|NVIDIA"):
+            lg.solve([[1, 1], [1, 0]], device="cuda")
+    else:
+        pytest.skip("there is a card")

@@ -1,0 +1,264 @@
+"""The ladder that stands in for a card: compilers, emulation, sanitizers, and mutants that it must catch."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from emulator import build, drill
+
+from gpu.conftest import require
+from lingendice.gpu.catalogue import KERNELS, MODULES, expressions
+from lingendice.gpu.device import COMPILER_OPTIONS
+from lingendice.gpu.sources import cuda_source, module_source
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("prelude", *MODULES)
+
+
+# -- the sources ------------------------------------------------------------------------------------------
+
+
+def test_sources_are_found_by_name():
+    assert "__global__" in cuda_source("operator")
+    with pytest.raises(FileNotFoundError, match=r"there are: .*operator"):
+        cuda_source("no_such_kernel")
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_sources_have_no_includes_and_no_float_atomics(name):
+    text = cuda_source(name)
+    assert "#include" not in text
+    assert text.isascii()
+    assert set(re.findall(r"atomic[A-Z]\w+", text)) <= {"atomicAdd", "atomicMin"}
+
+
+def test_every_kernel_is_listed_and_every_listed_one_exists():
+    for module in MODULES:
+        defined = set(
+            re.findall(r"__global__ void (?:__launch_bounds__\([\d, ]+\)\s*)?(\w+)\(", cuda_source(module))
+        )
+        assert defined == {name for name, kernel in KERNELS.items() if kernel.module == module}
+
+
+def test_the_cuda_folder_is_no_package():
+    assert not list((ROOT / "cuda").rglob("__init__.py"))
+    assert {path.suffix for path in (ROOT / "cuda").iterdir()} == {".cu"}
+
+
+# -- compilers --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cubins(tmp_path_factory):
+    """What nvcc says of every module, two at a time."""
+    require(build.NVCC, "nvcc")
+    folder = tmp_path_factory.mktemp("cubins")
+    with ThreadPoolExecutor(2) as pool:
+        return {module: pool.submit(build.compile_cubins, folder, module) for module in MODULES}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nvcc_compiles_for_every_architecture_without_spills_or_warnings(cubins, module):
+    assembled, messages = cubins[module].result()
+    assert assembled == len(build.ARCHITECTURES) * len(expressions(module))
+    assert all(f"for '{architecture}'" in messages for architecture in build.ARCHITECTURES)
+    assert not re.findall(r"[1-9]\d* bytes spill", messages)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", build.ARCHITECTURES)
+@pytest.mark.parametrize("module", MODULES)
+def test_nvcc_compiles_natively(tmp_path, module, architecture):
+    require(build.NVCC, "nvcc")
+    assert build.compile_cubins(tmp_path, module, architecture)[0] == len(expressions(module))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nvrtc_compiles_through_cupys_binding(module):
+    """CuPy's NVRTC needs no driver; RawModule does, so its compiler is called by itself."""
+    compiler = pytest.importorskip(
+        "cupy.cuda.compiler", reason="CuPy is not installed (extras cuda12, cuda13)", exc_type=ImportError
+    )
+    names = [name for name in expressions(module) if "float" not in name]
+    program = compiler._NVRTCProgram(module_source(module), f"{module}.cu", (), (), names)
+    _, mapping = program.compile((*COMPILER_OPTIONS, "--gpu-architecture=sm_80"))
+    assert set(mapping) == set(names)
+
+
+# -- emulation --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_every_kernel_computes_what_it_should(libraries, order):
+    lines = drill.run(libraries(), drill.EXERCISES, orders=(order,))
+    assert [line for line in lines if not line.endswith(" ok")] == []
+
+
+def sanitized(folder, kind, sources=None, modules=MODULES, name=None):
+    """Run the drills in a process of their own; (exit code, output)."""
+    library = build.build_emulator(folder, kind, sources, modules, name, quick=True)
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+    if kind != "plain":
+        environment["LD_PRELOAD"] = build.preload(kind)
+    environment["ASAN_OPTIONS"] = "detect_leaks=0"
+    environment["TSAN_OPTIONS"] = "exitcode=66 report_bugs=1"
+    command = [sys.executable, "-m", "emulator.drill", str(library), *modules]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def clean_runs(tmp_path_factory):
+    """The drills under both sanitizers, side by side."""
+    require(build.GXX, "g++")
+    folder = tmp_path_factory.mktemp("sanitized")
+    with ThreadPoolExecutor(2) as pool:
+        return {kind: pool.submit(sanitized, folder, kind) for kind in ("address", "thread")}
+
+
+@pytest.mark.parametrize("kind", ["address", "thread"])
+def test_sanitizers_have_nothing_to_say(clean_runs, kind):
+    code, output = clean_runs[kind].result()
+    assert code == 0, output[-3000:]
+    assert output.count(" ok") == sum(map(len, drill.EXERCISES.values()))
+
+
+# -- mutants ----------------------------------------------------------------------------------------------
+
+
+class Mutant(NamedTuple):
+    """A way to break a kernel, and the rung that must notice."""
+
+    source: str
+    old: str
+    new: str
+    rung: str
+    module: str | None = None
+    quick: bool = False
+
+
+MUTANTS = {
+    "barrier of block_sums removed": Mutant(
+        "prelude", "    __syncthreads();  // warp sums are written\n", "", "plain", "saddle", True
+    ),
+    "second barrier of block_sums removed": Mutant(
+        "prelude", "    __syncthreads();  // scratch may be used again\n", "", "thread", "saddle", True
+    ),
+    "half of the shuffles": Mutant(
+        "prelude",
+        "offset = 16; offset > 0; offset >>= 1",
+        "offset = 8; offset > 0; offset >>= 1",
+        "plain",
+        "saddle",
+    ),
+    "mask of one lane": Mutant("prelude", "0xffffffffu", "0x1u", "plain", "resample", True),
+    "row bound off by one": Mutant(
+        "operator", "place < n_listed", "place <= n_listed", "address", quick=True
+    ),
+    "return before a shuffle": Mutant(
+        "operator",
+        "        const int row = present ? rows[place] : 0;\n",
+        "        if (!present)\n            return;\n        const int row = rows[place];\n",
+        "plain",
+    ),
+    "row end off by one": Mutant("operator", "k < indptr[row + 1]", "k <= indptr[row + 1]", "plain"),
+    "stride of one block": Mutant(
+        "operator", "base += (long long)gridDim.x * rows_a_block", "base += rows_a_block", "plain"
+    ),
+    "minimum without atomic": Mutant(
+        "operator",
+        "atomicMin(first_bad, (unsigned long long)k)",
+        "*first_bad = (unsigned long long)k < *first_bad ? k : *first_bad",
+        "thread",
+    ),
+    "growth without atomic": Mutant("operator", "atomicAdd(grown, 1)", "*grown += 1", "thread"),
+    "segments counted twice": Mutant(
+        "operator", "k += blockDim.x)\n            sum +=", "k += 32)\n            sum +=", "plain"
+    ),
+    "barrier of mix_weights removed": Mutant(
+        "operator", "    __syncthreads();  // all products are there\n", "", "plain"
+    ),
+    "blocks share a partial": Mutant(
+        "operator", "first_part + blockIdx.x, n_parts", "first_part, n_parts", "plain"
+    ),
+    "bins used before they are empty": Mutant(
+        "counting", "    __syncthreads();  // all bins are empty\n", "", "thread"
+    ),
+    "bins read before all are counted": Mutant(
+        "counting", "    __syncthreads();  // all are counted\n", "", "thread"
+    ),
+    "shared count without atomic": Mutant(
+        "counting", "atomicAdd(&mine[keys[i]], 1u)", "mine[keys[i]] += 1u", "thread", quick=True
+    ),
+    "global count without atomic": Mutant(
+        "counting", "atomicAdd(&bins[keys[i]], 1ull)", "bins[keys[i]] += 1ull", "thread"
+    ),
+    "negative keys unchecked": Mutant(
+        "counting",
+        "if (keys[i] >= 0 && keys[i] < n_bins)\n            atomicAdd(&mine",
+        "if (keys[i] < n_bins)\n            atomicAdd(&mine",
+        "address",
+    ),
+    "bins not emptied": Mutant("counting", "mine[b] = 0u;", ";", "plain", quick=True),
+    "last run without an end": Mutant("counting", "if (i == n - 1)", "if (i == n)", "plain"),
+    "every entry moves its coordinate": Mutant(
+        "saddle", " || (e > 0 && keys[order[first + e - 1]] == key)", "", "plain", quick=True
+    ),
+    "runs followed past the end": Mutant(
+        "saddle", "k < n_entries && keys[order", "keys[order", "address", quick=True
+    ),
+    "two sums in one place": Mutant(
+        "saddle", "partials[n_parts + blockIdx.x] = changed", "partials[blockIdx.x] = changed", "plain"
+    ),
+    "entry bound off by one": Mutant(
+        "resample", "if (entry < n_entries)\n", "if (entry <= n_entries)\n", "address"
+    ),
+}
+
+
+def broken(mutant):
+    sources = build.all_sources()
+    assert mutant.old in sources[mutant.source], "the mutant no longer fits its source"
+    return sources | {mutant.source: sources[mutant.source].replace(mutant.old, mutant.new)}
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory, request):
+    """Run the mutants that were selected, two at a time."""
+    require(build.GXX, "g++")
+    folder = tmp_path_factory.mktemp("mutants")
+    chosen = {
+        item.callspec.params["name"] for item in request.session.items if "verdicts" in item.fixturenames
+    }
+
+    def judge(number_and_name):
+        number, name = number_and_name
+        mutant = MUTANTS[name]
+        module = mutant.module or mutant.source
+        return name, sanitized(folder, mutant.rung, broken(mutant), (module,), f"mutant_{number}")
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(pool.map(judge, enumerate(sorted(chosen))))
+
+
+SIGNS = {
+    "plain": r" (value|misuse) ",
+    "address": r"AddressSanitizer|runtime error",
+    "thread": r"WARNING: ThreadSanitizer: data race",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if MUTANTS[name].quick else pytest.mark.slow) for name in MUTANTS]
+)
+def test_mutants_are_caught(verdicts, name):
+    code, output = verdicts[name]
+    assert code != 0, f"{name}: nobody noticed"
+    assert re.search(SIGNS[MUTANTS[name].rung], output), output[-2000:]

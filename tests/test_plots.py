@@ -1,0 +1,180 @@
+"""Pictures: they draw what the numbers say, on the axes given, and leave no trace in matplotlib."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from logs import logged_mdp
+
+import lingendice as lg
+
+matplotlib = pytest.importorskip("matplotlib")
+from matplotlib.figure import Figure  # noqa: E402
+
+MDP, COUNTS = logged_mdp()
+
+
+@pytest.fixture(scope="module")
+def solution():
+    return lg.solve(COUNTS, 0.9, policy=MDP["policy"])
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    policies = {"wanted": MDP["policy"], "as logged": MDP["behaviour"], "first": [[1, 0, 0]] * 6}
+    return lg.solve(COUNTS, 0.9, policy=policies)
+
+
+def drawn(figure):
+    """Rendering is where many mistakes of a picture show."""
+    figure.canvas.draw()
+    return figure
+
+
+def texts(ax):
+    return [label.get_text() for label in ax.get_yticklabels()]
+
+
+def test_the_ratio_is_drawn_against_the_data_law(solution):
+    (ax,) = drawn(solution.plot("ratio")).axes
+    (points,) = [line for line in ax.lines if line.get_marker() == "o"]
+    shown = solution.supported & (solution.tau > 0)
+    np.testing.assert_allclose(points.get_xdata(), solution.data_law[shown])
+    np.testing.assert_allclose(points.get_ydata(), solution.tau[shown])
+
+
+def test_cells_are_those_that_earn_most(solution):
+    (ax,) = drawn(solution.plot("cells")).axes
+    widths = sorted((bar.get_width() for bar in ax.patches), key=abs, reverse=True)
+    earned = solution.cell_law * np.nan_to_num(solution.operator.reward)
+    np.testing.assert_allclose(widths, sorted(earned, key=abs, reverse=True)[: len(widths)])
+    assert len(widths) == 10
+
+
+@pytest.mark.parametrize("way", [{"method": "gauss-seidel"}, {"ridge": 1e-6}])
+def test_history_shows_a_falling_residual(way):
+    rng = np.random.default_rng(2)
+    matrix = (
+        rng.random((400, 400)) ** 8 * (rng.random((400, 400)) < 0.05) + np.eye(400, k=1) + np.eye(400, k=-399)
+    )
+    solution = lg.solve(matrix, gamma=0.95, **way)
+    assert len(solution.history) > 3
+    assert solution.history[-1] < 1e-4 * solution.history[0]
+    (ax,) = drawn(solution.plot("history")).axes
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), solution.history)
+
+
+def test_history_of_a_saddle_point_is_its_gap():
+    fitted = lg.solve(COUNTS, 0.9, policy=MDP["policy"], method="extragradient", tol=1e-6)
+    (ax,) = drawn(fitted.plot("history")).axes
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [gap for _, gap in fitted.gap_trace if gap > 0])
+    assert "gap" in ax.get_title(loc="left")
+
+
+def test_a_direct_method_has_no_history_and_says_so():
+    solution = lg.solve([[3, 1], [1, 1]])
+    with pytest.raises(ValueError, match="direct method keeps no history"):
+        solution.plot("history")
+    with pytest.raises(ValueError, match="kind"):
+        solution.plot("histogram")
+    assert len(drawn(solution.plot()).axes) == 2
+
+
+def test_several_laws_are_drawn_too():
+    (ax,) = drawn(lg.solve([[1, 0, 0], [0, 1, 1], [0, 1, 1]]).plot()).axes
+    assert sorted(bar.get_width() for bar in ax.patches) == [1, 2]
+
+
+def test_given_axes_are_used_and_counted(solution, comparison):
+    figure = Figure()
+    axes = figure.subplots(1, 4)
+    assert solution.plot("ratio", ax=axes[0]) is figure
+    assert comparison.plot(ax=axes[1]) is figure
+    assert lg.audit(solution).plot(ax=axes[2:]) is figure
+    assert all(ax.get_title(loc="left") for ax in axes)
+    with pytest.raises(ValueError, match="2 panels to draw and 1 axes"):
+        lg.audit(solution).plot(ax=axes[0])
+
+
+def test_audit_bars_count_the_states():
+    examined = lg.audit([[0, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]], gamma=0.9)
+    (ax,) = drawn(examined.plot("states")).axes
+    by_name = dict(zip(texts(ax), [bar.get_width() for bar in ax.patches], strict=True))
+    assert by_name["never seen leaving"] == examined.dangling.size == 1
+    assert by_name["transient"] == examined.transient_states.size
+    (ax,) = drawn(examined.plot("leak")).axes
+    assert max(bar.get_width() for bar in ax.patches) == pytest.approx(examined.leak.max())
+
+
+def test_intervals_of_policies_are_those_of_the_comparison(comparison):
+    (ax,) = drawn(comparison.plot(0.9)).axes
+    assert texts(ax) == [str(name) for name in comparison.ranking]
+    found = comparison.interval(0.9)
+    ends = sorted(x for lines in ax.collections for segment in lines.get_segments() for x in segment[:, 0])
+    np.testing.assert_allclose(ends, sorted([*found.low, *found.high]))
+
+
+def test_the_ridge_path_ends_at_the_average_of_the_log(solution):
+    path = lg.ridge_path(solution)
+    assert path.chosen == solution.ridge > 0
+    at = int(np.flatnonzero(path.ridges == path.chosen)[0])
+    assert path.values[at] == pytest.approx(solution.value, abs=1e-6)
+    exact = lg.solve(COUNTS, 0.9, policy=MDP["policy"], ridge=1e-12, clone="auto")
+    assert path.values[0] == pytest.approx(exact.value, abs=1e-3)
+    far = lg.ridge_path(solution, [1e9])
+    assert far.values[-1] == pytest.approx(far.logged_average, abs=0.2)
+    json.dumps(path.to_dict(), allow_nan=False)
+    (ax,) = drawn(path.plot()).axes
+    assert [line.get_label() for line in ax.lines] == ["value", "average of the log", "chosen"]
+
+
+def test_the_ridge_path_refuses_what_it_cannot_do(solution):
+    with pytest.raises(ValueError, match="positive"):
+        lg.ridge_path(solution, [0.0])
+    with pytest.raises(ValueError, match="reward="):
+        lg.ridge_path(lg.solve([[3, 1], [1, 1]]))
+
+
+def test_labels_are_no_formulas():
+    states = ["$x", "a_{b}", "<b>bold</b>", "x" * 80]
+    solution = lg.solve(lg.Counts.from_transitions(states, [*states[1:], states[0]]))
+    (ax,) = drawn(solution.plot("cells")).axes
+    assert {"$x", "a_{b}", "<b>bold</b>", "x" * 19 + "..."} == set(texts(ax))
+
+
+def test_global_state_of_matplotlib_is_left_alone():
+    code = (
+        "import sys, matplotlib; before = matplotlib.rcParams.copy(); import lingendice as lg;"
+        "lg.solve([[3, 1], [1, 1]]).plot(); lg.audit([[3, 1], [1, 1]]).plot();"
+        "print('matplotlib.pyplot' in sys.modules, before == matplotlib.rcParams.copy())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"lingendice\[plots\]"):
+        lg.solve([[3, 1], [1, 1]]).plot()
+
+
+def test_notebooks_show_tables_and_pictures(solution, comparison):
+    for shown in (solution, comparison, COUNTS, lg.audit(solution)):
+        page = shown._repr_html_()
+        assert page.startswith("<table>")
+        assert page.count("<tr>") == page.count("</tr>") >= 4
+    assert solution.plot("ratio")._repr_png_().startswith(b"\x89PNG")
+    assert f"{solution.value:.6g}" in solution._repr_html_()
+
+
+def test_tables_escape_what_comes_from_data():
+    evil = "<script>alert(1)</script>"
+    log = {"state": [evil, "b"], "next_state": ["b", evil], "action": [0, 1], "reward": [1, 0]}
+    counts = lg.Counts.from_transitions(**log, episode=[0, 1])
+    solutions = lg.solve(counts, 0.5, policy={evil: [[1, 0], [0, 1]], "other": [[0.5, 0.5]] * 2})
+    for shown in (counts, solutions, solutions[evil], lg.audit(solutions[evil])):
+        assert "<script" not in shown._repr_html_()

@@ -1,0 +1,239 @@
+"""The report: complete, self-contained, safe; in a real browser, where there is one, fit for any screen."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from html import unescape
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from logs import logged_mdp
+
+import lingendice as lg
+
+pytest.importorskip("matplotlib")
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+VOID = {"meta", "link", "br", "img", "path", "use", "image", "rect", "line", "circle", "defs"}
+
+
+MDP, COUNTS = logged_mdp()
+
+
+@pytest.fixture(scope="module")
+def solution():
+    return lg.solve(COUNTS, 0.9, policy=MDP["policy"])
+
+
+@pytest.fixture(scope="module")
+def page(solution):
+    return lg.report(solution, call="lingendice report log.csv", source="log.csv")
+
+
+class Page(HTMLParser):
+    """Checks nesting and collects ids, links and headings."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.links, self.tags = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.tags.append((tag, given))
+        self.ids += [given["id"]] if "id" in given else []
+        self.links += [given[name] for name in ("href", "xlink:href", "src") if name in given]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def test_it_says_what_the_solution_says(page, solution):
+    interval = solution.interval(0.95)
+    for told in (f"{solution.value:.6g}", f"{interval.low:.6g}", f"{interval.high:.6g}"):
+        assert told in page
+    for check in lg.diagnose(solution):
+        assert check.name in page
+        assert check.remedy.replace("'", "&#x27;")[1:].rstrip(".") in page
+    assert "lingendice report log.csv" in page
+    for package in ("lingendice", "numpy", "scipy", "numba", "matplotlib"):
+        assert f"{package} " in page
+
+
+def test_it_needs_nothing_but_itself(page):
+    parsed = Page(page)
+    assert len(parsed.ids) == len(set(parsed.ids))
+    for link in parsed.links:
+        assert link.startswith(("#", "data:")), link
+        assert not link.startswith("#") or link[1:] in parsed.ids
+    assert "<script" not in page
+    assert "default-src 'none'" in page
+    assert not re.findall(r"url\((?!#)", page)
+    assert not re.findall(r"@import|//[a-z]+\.[a-z]+/.*\.(?:css|js)", page)
+
+
+def test_it_can_be_read_without_seeing_it(page):
+    parsed = Page(page)
+    pictures = [given for tag, given in parsed.tags if tag == "svg"]
+    assert len(pictures) >= 4
+    assert all(given.get("role") == "img" and given.get("aria-label") for given in pictures)
+    assert next(given for tag, given in parsed.tags if tag == "html")["lang"] == "en"
+    headings = [tag for tag, _ in parsed.tags if re.fullmatch(r"h\d", tag)]
+    assert headings[0] == "h1"
+    assert set(headings[1:]) == {"h2"}
+    assert all("scope" in given for tag, given in parsed.tags if tag == "th")
+    scrolling = [given for _, given in parsed.tags if given.get("class") == "scroll"]
+    assert scrolling
+    assert all(given.get("tabindex") == "0" and given.get("aria-label") for given in scrolling)
+
+
+def test_colours_follow_the_reader(page):
+    assert "prefers-color-scheme: dark" in page
+    for picture in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
+        assert "var(--ink)" in picture
+        assert "#24292f" not in picture
+
+
+@pytest.fixture(scope="module")
+def evil_page():
+    log = {"state": [EVIL, "b", EVIL], "next_state": ["b", EVIL, EVIL], "action": ["<i>", "go", "go"]}
+    counts = lg.Counts.from_transitions(**log, reward=[1, 0, 2], episode=[0, 1, 1])
+    many = lg.solve(counts, 0.5, policy={EVIL: [[1, 0], [0, 1]], "other": [[0.5, 0.5]] * 2})
+    return lg.report(many, title=EVIL, call=EVIL, source=EVIL)
+
+
+def test_labels_cannot_inject_html(evil_page):
+    parsed = Page(evil_page)
+    assert not [tag for tag, _ in parsed.tags if tag in ("script", "img", "i")]
+    assert not [name for _, given in parsed.tags for name in given if name.startswith("on")]
+    assert "&lt;script&gt;" in evil_page
+
+
+def test_every_kind_of_result_has_a_page(tmp_path):
+    chain = lg.report(lg.solve(np.random.default_rng(0).poisson(2.0, (12, 12))))
+    assert "95% interval" in chain  # of the law
+    chances = lg.report(lg.solve([[0.5, 0.5], [0.2, 0.8]]))
+    assert "Heaviest cells" in chances
+    several = lg.report(lg.solve([[1, 0], [0, 1]]))
+    assert "several" in several
+    linear = lg.report(lg.solve(COUNTS, 0.9, policy=MDP["policy"], method="convex"), tmp_path / "linear.html")
+    assert "primal-dual gap" in linear
+    assert (tmp_path / "linear.html").read_text(encoding="utf-8") == linear
+    bare = lg.report(lg.solve([[3, 1], [1, 1]]), plots=False)
+    assert "<svg" not in bare
+    for page in (chain, chances, several, linear, bare):
+        Page(page)
+
+
+def test_the_same_result_gives_the_same_page(solution):
+    def settled():
+        return re.sub(r"made [^<]*", "", lg.report(solution))
+
+    assert settled() == settled()
+
+
+def test_wrong_use_is_named(solution):
+    with pytest.raises(ValueError, match="what solve returned"):
+        lg.report([[1, 2], [3, 4]])
+    with pytest.raises(ValueError, match="level"):
+        lg.report(solution, level=95)
+
+
+def test_the_call_is_put_together_from_the_result(solution):
+    page = lg.report(solution, plots=False)
+    assert "lingendice.solve(data, gamma=0.9, policy=&lt;array 6 x 3&gt;" in page
+
+
+# -- in a browser ---------------------------------------------------------------------------------------
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = os.environ.get("LINGENDICE_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"no browser found: install one of {', '.join(BROWSERS)}")
+    return path
+
+
+def run_browser(browser, folder, page, script, width, dark=False):
+    """The page's own policy forbids scripts: a frame around it looks in and tells in its own title."""
+    inner = page.replace("http-equiv", "data-was")  # a frame's document may then be measured
+    (folder / "inner.html").write_text(inner, encoding="utf-8")
+    frame = (
+        f'<!doctype html><title>wait</title><iframe id="f" src="inner.html" style="border:0;width:{width}px;'
+        f'height:4000px"></iframe><script>{script}</script>'
+    )
+    (folder / "frame.html").write_text(frame, encoding="utf-8")
+    command = [
+        browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
+        f"--user-data-dir={folder / 'profile'}", f"--window-size={width},4000", 
+        "--hide-scrollbars", "--virtual-time-budget=4000",
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--enable-logging=stderr", "--v=0",
+        "--dump-dom", (folder / "frame.html").as_uri(),
+    ]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+MEASURE = """
+const frame = document.getElementById("f");
+frame.addEventListener("load", () => {
+  const inside = frame.contentDocument, root = inside.documentElement;
+  const past = [...inside.querySelectorAll("body *")].filter(e => !e.closest(".scroll") && !e.closest("svg")
+    && !e.closest(".skip") && e.getBoundingClientRect().right > root.clientWidth + 1);
+  const style = frame.contentWindow.getComputedStyle(inside.body);
+  console.log("measured");
+  document.title = JSON.stringify({
+    scroll: root.scrollWidth, client: root.clientWidth, past: past.length, paper: style.backgroundColor,
+    ink: style.color, sections: inside.querySelectorAll("section").length,
+    pictures: [...inside.querySelectorAll("svg")].filter(e => e.getBoundingClientRect().width > 200).length
+  });
+});
+"""
+
+
+@pytest.mark.parametrize(("width", "dark"), [(360, True), (1440, False)])
+def test_no_overflow_and_no_console_errors(browser, tmp_path, solution, evil_page, width, dark):
+    for k, text in enumerate((lg.report(solution), evil_page)):
+        folder = tmp_path / str(k)
+        folder.mkdir()
+        done = run_browser(browser, folder, text, MEASURE, width, dark)
+        (said,) = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        assert "measured" in said  # the frame's own word, so that silence means silence
+        title = unescape(re.search(r"<title>(.*?)</title>", done.stdout, flags=re.DOTALL)[1])
+        found = json.loads(title)
+        assert found["scroll"] <= found["client"] == width, found
+        assert found["past"] == 0
+        assert found["pictures"] >= 4
+        assert found["sections"] >= 5
+        bright = sum(map(int, re.findall(r"\d+", found["paper"])[:3])) > 384
+        assert bright is not dark
+
+
+def test_the_page_itself_loads_without_a_word_on_the_console(browser, tmp_path, page):
+    path = tmp_path / "report.html"
+    path.write_text(page, encoding="utf-8")
+    command = [
+        browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+        "--enable-logging=stderr", "--v=0", "--window-size=1440,3000", 
+        f"--screenshot={tmp_path / 'shot.png'}", path.as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "CONSOLE" not in done.stderr
+    assert (tmp_path / "shot.png").stat().st_size > 20_000
