@@ -1,11 +1,14 @@
 """Seconds to count and to solve on a local Dask cluster of one and of two workers, as JSON lines.
 
-python benchmarks/dask_scaling.py
+    python benchmarks/dask_scaling.py [states]
+
+States of the random chain that is solved: 200,000 unless given, with eleven entries each.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,7 +20,7 @@ from distributed import Client, LocalCluster
 
 import lingendice as lg
 
-N_ROWS, N_FILES, N_STATES, DEGREE = 16_000_000, 8, 200_000, 10
+N_ROWS, N_FILES, DEGREE = 16_000_000, 8, 10
 
 
 def write_log(folder):
@@ -33,12 +36,12 @@ def write_log(folder):
         pq.write_table(pa.table(columns | {"reward": rng.normal(size=share)}), folder / f"{number}.parquet")
 
 
-def random_chain():
+def random_chain(n_states):
     """Counts of a random graph made irreducible by a ring."""
     rng = np.random.default_rng(1)
-    ring = np.arange(N_STATES)
+    ring = np.arange(n_states)
     state = np.concatenate([np.repeat(ring, DEGREE), ring])
-    following = np.concatenate([rng.integers(0, N_STATES, N_STATES * DEGREE), (ring + 1) % N_STATES])
+    following = np.concatenate([rng.integers(0, n_states, n_states * DEGREE), (ring + 1) % n_states])
     return lg.Counts.from_transitions(state, following)
 
 
@@ -52,14 +55,14 @@ def median_seconds(action, repeats=3):
     return sorted(seconds[1:])[repeats // 2]
 
 
-def main():
-    chain = random_chain()
+def main(n_states=200_000):
+    chain = random_chain(n_states)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_log(folder)
         for workers in (1, 2):
             with (
-                LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
+                LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,
                 Client(cluster) as client,
             ):
                 rounds = lg.distributed.solve(chain, 0.99, client=client).n_iter
@@ -82,4 +85,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

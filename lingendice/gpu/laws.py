@@ -33,8 +33,8 @@ def solve_chain(
     device = chain.device
     dtype = chain.push.value_type
 
-    def law_from(first: Any) -> Outcome:
-        return run(iterate_law(chain.push, first, poll_every, controls.max_iter), controls)
+    def law_from(first: Any, unique: bool = True) -> Outcome:
+        return run(iterate_law(chain.push, first, poll_every, controls.max_iter, unique), controls)
 
     if chain.gamma < 1.0:
         outcome = law_from(chain.initial)
@@ -47,7 +47,10 @@ def solve_chain(
         return DeviceLaws(laws[0], laws, hardest)
     if not follow_initial or chain.initial is None:
         return DeviceLaws(None, laws, hardest)
-    mixture = law_from(chain.initial)
+    mixture = law_from(chain.initial, unique=False)
+    # Mass that has not left the transient states yet belongs to no law.
+    outside = float(device.download((mixture.law * (1 - sum(classes))).sum()))
+    mixture.converged = mixture.converged and outside <= chain.push.tol
     return DeviceLaws(mixture.law, laws, mixture if not mixture.converged else hardest)
 
 

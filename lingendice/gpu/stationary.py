@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from lingendice.gpu.equation import (
     CHECKED,
     CHECKS,
     ERROR,
+    LARGEST,
     RESCALED,
     RESIDUAL,
     SCRATCH,
@@ -36,14 +37,25 @@ from lingendice.solvers.iterate import Outcome, Step, Stop
 DEPTH = DEPTHS[0]
 POLL_SECONDS = 0.1
 CYCLES_AT_MOST = 20_000
-STALLED, AT_ROUNDING = 200, 25
-"""Cycles without a new least error after which slow mixing, or rounding, has the last word."""
+STEPS_AT_MOST = 6 * CYCLES_AT_MOST
+PATIENCE, SMOOTHED_PATIENCE = 25, 10
+"""Cycles without a new least residual after which plain steps are put between mixes, or all is given up."""
+SAFETY = 2.0
+"""On the condition: one random direction is not the worst one."""
+MOST_SMOOTHING = 32
+"""Most runs of DEPTH plain steps between two mixes."""
+WINDOW, LEAST_TRIAL, TRIAL, ENOUGH = 16, 512, 2, 1e-3
+"""Trial of the condition: steps between looks, least number, multiple of the steps made, shrinkage to see."""
 LAZY = 0.5
 """Damping at gamma = 1: periodic chains have eigenvalues -1, which it turns into 0."""
 
 
 def iterate_law(
-    equation: Equation, first: Any, poll_every: int | None = None, max_iter: int | None = None
+    equation: Equation,
+    first: Any,
+    poll_every: int | None = None,
+    max_iter: int | None = None,
+    unique: bool = True,
 ) -> Generator[Step, Stop | None, Outcome]:
     """Solve ``x = start + gamma T' x`` from ``first``; at gamma = 1 with total mass one.
 
@@ -58,6 +70,9 @@ def iterate_law(
         Cycles between two looks at the flag; None lets the time they take decide.
     max_iter
         Steps after which the caller will stop: no more than that are asked of the device at once.
+    unique
+        Whether every start within ``first`` leads to the same law, as in one recurrent class. At gamma = 1
+        the law has then converged only if another start is seen to approach it: see :func:`condition_of`.
 
     Returns
     -------
@@ -75,38 +90,130 @@ def iterate_law(
     rows[0][:] = first
     equation.weigh(rows[0])
     cycle = _Cycle(equation, iterates, rows)
-    repeat = cycle if equation.matrix.streamed else device.record(cycle)
+
+    def recorded(work: Callable[[], None]) -> Callable[[], None]:
+        return work if equation.matrix.streamed else device.record(work)
+
+    repeat = recorded(cycle)
+    smooth: Callable[[], None] | None = None
     made = 1 if repeat is not cycle else 0  # recording runs the work once
-    cycles, best, since, read = poll_every or 1, math.inf, 0, 0
-    stop: Stop | None = None
+    watch = _Watch(equation, unique)
+    cycles = poll_every or 1
     while True:
         began = time.perf_counter()
         if max_iter is not None:
-            cycles = min(cycles, max(1, -(-(max_iter - read * DEPTH) // DEPTH)))
+            cycles = min(cycles, max(1, -(-(max_iter - watch.steps) // (DEPTH * (1 + watch.smoothing)))))
         for _ in range(cycles - made):
+            for _ in range(watch.smoothing):
+                (smooth or cycle.smooth)()
             repeat()
         made = 0
-        scalars, done = device.download(equation.scalars), bool(device.download(equation.done)[0])
-        error = float(scalars[ERROR])
-        checks = int(scalars[CHECKS])
-        since = 0 if error < 0.99 * best else since + checks - read
-        best, read = min(best, error), checks
-        patience = AT_ROUNDING if scalars[RESIDUAL] < 1e3 * equation.rounding else STALLED
-        if done or since > patience or checks >= CYCLES_AT_MOST:
+        if watch.finished(rows[0], first):
+            watch.try_condition(rows[0], first)
             break
-        stop = yield Step(int(scalars[STEPS]), error)
-        if stop is not None:
+        if watch.smoothing and smooth is None:
+            smooth = recorded(cycle.smooth)
+        if (yield Step(watch.steps, watch.error)) is not None:
             break
         if poll_every is None:
             spent = time.perf_counter() - began
             cycles = max(1, min(2 * cycles, int(cycles * POLL_SECONDS / max(spent, 1e-6))))
-    if not done:
+    if not watch.done:
         # The last mix has not been checked yet.
         equation.step(rows[0], rows[1], cycle.damping, CHECKED)
-    return _outcome(equation, rows[0].copy())
+    return _outcome(equation, rows[0].copy(), watch)
 
 
-def _outcome(equation: Equation, law: Any) -> Outcome:
+class _Watch:
+    """What the host knows of a run, and what it decides: go on, smooth more between mixes, or give up."""
+
+    def __init__(self, equation: Equation, unique: bool) -> None:
+        self.equation = equation
+        self.to_be_tried = unique and equation.gamma == 1.0
+        self.smoothing, self.steps, self.error, self.done = 0, 0, math.inf, False
+        self.condition: float | None = None
+        self._best, self._since, self._read = math.inf, 0, 0
+
+    def finished(self, law: Any, first: Any) -> bool:
+        """Read the scalars; whether to stop, solved or not."""
+        equation = self.equation
+        device = equation.device
+        scalars, done = device.download(equation.scalars), bool(device.download(equation.done)[0])
+        self.steps, self.error, self.done = int(scalars[STEPS]), float(scalars[ERROR]), done
+        checks, residual = int(scalars[CHECKS]), float(scalars[RESIDUAL])
+        at_rounding = residual < 1e3 * equation.rounding
+        if self.to_be_tried and self.condition is None and (done or at_rounding):
+            # Steps near rounding say nothing of the way that is left: the condition does, from now on.
+            self.try_condition(law, first)
+        if self.condition is not None:
+            self.error = self.condition * float(scalars[LARGEST])
+            self.done = done and self.error <= equation.tol
+            if self.error <= (1.0 if done else 0.5) * equation.tol or not math.isfinite(self.error):
+                return True
+            equation.done[:] = 0
+            done = False
+        if done:
+            return True
+        self._since = 0 if residual < 0.99 * self._best else self._since + checks - self._read
+        self._best, self._read = min(self._best, residual), checks
+        patience = PATIENCE if at_rounding or not self.smoothing else SMOOTHED_PATIENCE
+        if checks >= CYCLES_AT_MOST or self.steps >= STEPS_AT_MOST:
+            return True
+        if self._since <= patience:
+            return False
+        if at_rounding or self.smoothing >= MOST_SMOOTHING:
+            return True
+        # Mixing few iterates stagnates where mass has far to travel: let it travel further between mixes.
+        self.smoothing, self._since, self._best = 4 * self.smoothing or 2, 0, math.inf
+        if self.condition is None:
+            self._set(SLOWEST, 0.0)
+        return False
+
+    def try_condition(self, law: Any, first: Any) -> None:
+        """At gamma = 1, where it is not known yet; the law is then ready to be stepped from."""
+        if self.to_be_tried and self.condition is None and math.isfinite(self.error):
+            most_steps = max(LEAST_TRIAL, TRIAL * self.steps)
+            self.condition = condition_of(self.equation, law, first, most_steps)
+            self._set(SLOWEST, 1.0 - max(1.0 / self.condition, self.equation.rounding))
+            self.equation.weigh(law)
+
+    def _set(self, place: int, value: float) -> None:
+        self.equation.scalars[place : place + 1] = value
+
+
+def condition_of(equation: Equation, law: Any, first: Any, most_steps: int) -> float:
+    """Lazy steps that the distance of a random law from this one adds up to: sum_k |x_k - law| / |x_0 - law|.
+
+    Small steps of the iteration do not show nearly separate parts of a chain: mass that leaks between them at
+    a rate of 1e-12 moves less than rounding. The distance of another law does: it stays.
+    """
+    device, n = equation.device, equation.n_in
+    equation.done[:] = 0
+    drawn = device.empty(n, np.float64)
+    for_each(device, "draw_factors", (), n, (np.int64(n), np.uint64(0), drawn))
+    drawn = drawn * (first > 0)
+    here = (drawn / float(device.download(drawn.sum())) - law).astype(equation.value_type)
+    there = device.empty(n, equation.value_type)
+    began = distance = float(device.download(abs(here).sum()))
+    if distance <= n * equation.rounding:
+        return 1.0
+    total, ratio = 0.0, 0.0
+    for _ in range(0, most_steps, WINDOW):
+        for _ in range(WINDOW // 2):
+            equation.product(here, there, LAZY)
+            equation.product(there, here, LAZY)
+        here = (here - law * here.sum()).astype(equation.value_type)
+        before, distance = distance, float(device.download(abs(here).sum()))
+        total += WINDOW * before
+        ratio = distance / before
+        if distance <= ENOUGH * began:
+            break
+    # A distance that stays the same to the last digit shrinks by less than that digit.
+    ratio = min(ratio, 1.0 - equation.rounding)
+    return max(1.0, SAFETY * (total + WINDOW * distance / (1.0 - ratio)) / began)
+
+
+def _outcome(equation: Equation, law: Any, watch: _Watch) -> Outcome:
     device, gamma = equation.device, equation.gamma
     scalars = device.download(equation.scalars)
     checks = int(scalars[CHECKS])
@@ -114,15 +221,20 @@ def _outcome(equation: Equation, law: Any) -> Outcome:
     size = kept.size
     history = kept[:checks] if checks <= size else np.roll(kept, -(checks % size))
     error = float(scalars[ERROR])
+    condition = watch.condition
+    tried = condition is not None or not watch.to_be_tried
+    if gamma == 1.0:
+        condition = 1.0 / (1.0 - float(scalars[SLOWEST])) if condition is None else condition
+        error = condition * float(scalars[LARGEST])
     return Outcome(
         law=law,
         method="power-extrapolated",
         reason=f"on {device.name}",
-        converged=error <= equation.tol,
+        converged=error <= equation.tol and tried,
         n_iter=int(scalars[STEPS]),
         error=error,
         error_kind="bound" if gamma < 1.0 else "estimate",
-        condition=None if gamma < 1.0 else 1.0 / (1.0 - float(scalars[SLOWEST])),
+        condition=condition,
         residual=float(scalars[RESIDUAL]),
         history=tuple(history.tolist()),
     )
@@ -138,6 +250,12 @@ class _Cycle:
         self.n_parts = n_blocks(device, equation.n_in, device.block)
         self.products = device.empty(DEPTH * (DEPTH + 1) // 2 * self.n_parts, np.float64)
         self.weights = device.empty(DEPTH, np.float64)
+
+    def smooth(self) -> None:
+        """As many steps as a cycle makes, without a mix."""
+        for _ in range(DEPTH // 2):
+            self.equation.step(self.rows[0], self.rows[1], self.damping, STEPPED)
+            self.equation.step(self.rows[1], self.rows[0], self.damping, STEPPED)
 
     def __call__(self) -> None:
         equation, device = self.equation, self.equation.device

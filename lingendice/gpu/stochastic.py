@@ -16,7 +16,7 @@ from lingendice.divergences import FDivergence
 from lingendice.gpu.device import Device, for_each, launch, n_blocks
 from lingendice.gpu.equation import SCRATCH
 from lingendice.problem import RatioProblem
-from lingendice.sampler import build_sampler
+from lingendice.sampler import alias_table, build_sampler
 from lingendice.solvers.iterate import Step
 from lingendice.solvers.saddle import Checkpoints, SaddleSolver, certified
 from lingendice.solvers.sgd import step_sizes
@@ -52,7 +52,7 @@ class _Samples:
         flow = problem.flow
         sampler = build_sampler(flow)
         self.device, self.batch, self.n_cells = device, batch, flow.n_cells
-        event_t, event_a, event_x, event_next = sampler.events
+        event_t, event_a = alias_table(sampler.probability)
         law_t, law_a, policy_t, policy_a, restart_t, restart_a = sampler.tables
         start_t, start_a, self.start_mass = sampler.starts
         seen, factor = sampler.redirects
@@ -62,7 +62,7 @@ class _Samples:
         up = device.upload
         self.n_samples = STEPS_AT_ONCE * batch
         self.before = (
-            np.int64(event_t.size), up(event_t), up(event_a), up(event_x), up(event_next),
+            np.int64(event_t.size), up(event_t), up(event_a), up(sampler.cell), up(sampler.following),
             np.int64(law_t.shape[1]), up(law_t.ravel()), up(law_a.ravel()), np.int32(sampler.actions),
             up(policy_t), up(policy_a), np.int32(redirects), np.float64(factor), up(flow.p),
             np.int64(flow.n_cells), up(restart_t), up(restart_a), np.float64(self.start_mass), up(start_t),

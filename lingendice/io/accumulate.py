@@ -16,6 +16,7 @@ from lingendice.counts import Counts
 from lingendice.io.columns import Batch, Coded
 from lingendice.io.files import FileError
 from lingendice.io.pieces import EpisodeRecords, Piece
+from lingendice.io.square import Square, is_worth_it
 from lingendice.kernels import streaming
 
 Array = NDArray[Any]
@@ -23,6 +24,7 @@ Array = NDArray[Any]
 _BLOCK = 1 << 16  # rows a step: the columns of a block stay in the second-level cache
 _FIRST_CAPACITY = 1 << 12
 _LOAD = 0.6
+_SPARSE_LOAD, _SPARSE_CAPACITY = 0.3, 1 << 18  # while a table is small, room is cheaper than collisions
 _KEY_BITS = 63
 _NO_INTS, _NO_REALS, _NO_FLAGS = np.empty(0, np.int64), np.empty(0), np.empty(0, bool)
 
@@ -60,7 +62,11 @@ class Table:
     @property
     def room(self) -> int:
         """Records that the table takes before it must grow."""
-        return int(_LOAD * self.words.shape[0])
+        return self._room(self.words.shape[0])
+
+    @staticmethod
+    def _room(capacity: int) -> int:
+        return int((_LOAD if capacity > _SPARSE_CAPACITY else _SPARSE_LOAD) * capacity)
 
     def grow(self) -> None:
         """Double the capacity."""
@@ -74,7 +80,7 @@ class Table:
     def load(self, records: Array) -> None:
         """Replace the contents by these records."""
         capacity = _FIRST_CAPACITY
-        while records.shape[0] > int(_LOAD * capacity):
+        while records.shape[0] > self._room(capacity):
             capacity *= 2
         self.held[0] = records.shape[0]
         self._refill(np.ascontiguousarray(records), capacity)
@@ -151,6 +157,10 @@ class Accumulator:
         self.episodes = Table(2 + 2 * keep_first + 4 * self.derive, by_status=True)
         self.bits = [24, 15, 24]  # of state, action and next state in a key
         self.starts = np.zeros(0, np.int64)
+        self.square: Square | None = None
+        self.bare = not roles & {"weight", "reward", "reward_m2"}
+        self.rows_in_table = 0
+        """Rows counted in the hash table since the square was last emptied."""
         self.n_rows = 0
 
     # -- adding ------------------------------------------------------------------------------------------
@@ -301,6 +311,28 @@ class Accumulator:
         np.add.at(self.starts, first, weight)
 
     def _count(self, block: dict[str, Array]) -> None:
+        n = block["state"].size
+        sizes = self.maps["state"].size, self.maps["action"].size if "action" in self.roles else 1
+        if self.square is not None and not self.square.takes(*sizes, n):
+            self.settle()
+        if self.square is None and self.bare and is_worth_it(*sizes, self.rows_in_table):
+            self.square = Square(*sizes, block["state"].dtype)
+        if self.square is not None:
+            self.square.add(block)
+            return
+        self.rows_in_table += n
+        self._count_in_table(block)
+
+    def settle(self) -> None:
+        """Move counts from the square to the table of pairs, which is all that is kept and read."""
+        square, self.square = self.square, None
+        if square is None:
+            return
+        self.rows_in_table = 0
+        for block in square.pairs("action" in self.roles):
+            self._count_in_table(block)
+
+    def _count_in_table(self, block: dict[str, Array]) -> None:
         n, table, done = block["state"].size, self.pairs, 0
         while done < n:
             done = streaming.add_pairs(
@@ -320,6 +352,7 @@ class Accumulator:
     def _counts(self) -> Counts:
         from lingendice.tally import count_pairs
 
+        self.settle()
         records = self.pairs.records()
         state, action, following = self._unpack(records[:, 0])
         n_states = self._size("state")

@@ -12,6 +12,7 @@ from lingendice.saving import StoredFileError, read_archive, write_archive
 
 def save(path: Path, counted: Accumulator, after: tuple[int, int], identity: dict[str, Any]) -> None:
     """Write what was counted so far and where reading goes on."""
+    counted.settle()
     record = {
         "kind": "checkpoint",
         "identity": identity,

@@ -116,6 +116,8 @@ def read_transitions(
 
     Takes one pass and O(distinct pairs + episodes) memory: 16 bytes a pair (40 with rewards) and 16 an
     episode (48 where next states are derived), times up to 5 while a table grows; labels come on top.
+    Without rewards and weights, many rows of few states are counted in a table with a place for every pair,
+    of 128 MB at most.
 
     Raises
     ------

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from problems import birth_death, birth_death_law
+from problems import birth_death, birth_death_law, kandori_mailath_rob
 from scipy import sparse
 
 import lingendice as lg
@@ -155,6 +155,47 @@ def test_single_precision_is_honest(device):
     too_fine = lg.solve(counts, 0.9, tol=1e-12, device="cuda", options={"storage": "float32"})
     assert too_fine.status is Status.STALLED
     assert np.abs(too_fine.stationary - exact).sum() <= too_fine.error
+
+
+def nearly_separate(leak, n=6, seed=0):
+    """Two parts between which mass leaks, twice as fast one way as the other."""
+    parts = np.random.default_rng(seed).dirichlet(np.ones(n), size=(2, n)) * (1.0 - leak)
+    across = np.full((n, n), leak / n)
+    matrix = np.block([[parts[0], across], [2 * across, parts[1]]])
+    return matrix / matrix.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("leak", [pytest.param(1e-9, marks=pytest.mark.slow), 1e-12, 1e-15])
+def test_parts_that_hardly_meet_are_not_called_solved(device, leak):
+    """Steps fall below rounding long before the masses of the parts are right."""
+    there, here = lg.solve(nearly_separate(leak), device="cuda"), lg.solve(nearly_separate(leak))
+    wrong = np.abs(there.stationary - here.stationary).sum()
+    assert wrong > 0.1
+    assert there.status is Status.STALLED
+    assert there.error > 1e-3
+    assert there.condition > 1e8
+    assert 'device="cpu"' in there.status.advice
+
+
+def test_kandori_mailath_rob_is_not_called_solved(device):
+    """Law and start differ by 20 orders of magnitude, and the residual is at rounding."""
+    matrix, law = kandori_mailath_rob(0.01)
+    there = lg.solve(matrix, device="cuda")
+    assert there.status is Status.STALLED
+    assert there.error > np.abs(there.stationary - law).sum()
+
+
+@pytest.mark.parametrize("gamma", [pytest.param(0.9999, marks=pytest.mark.slow), 1.0])
+def test_mass_that_has_far_to_travel_arrives(device, gamma):
+    """Drift over many states: extrapolation alone stagnates, plain steps between the mixes do not."""
+    up, down = np.full(39, 0.3), np.full(39, 0.5)
+    matrix = birth_death(up, down)
+    there = lg.solve(matrix, gamma, device="cuda")
+    assert there.status is Status.SOLVED
+    assert there.error <= 1e-10
+    if gamma == 1.0:
+        np.testing.assert_allclose(there.stationary, birth_death_law(up, down), rtol=1e-9)
+    assert np.abs(there.stationary - lg.solve(matrix, gamma).stationary).sum() <= 2e-10
 
 
 def test_limits_give_their_statuses(device):
