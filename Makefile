@@ -35,7 +35,7 @@ demo: $(VENV)/.demo
 	$(BIN)/lingendice demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest benchmarks --benchmark-enable $(PYTEST_ARGS)

@@ -102,20 +102,6 @@ def workplace(tmp_path, monkeypatch):
     return tmp_path
 
 
-def names_for(page: Path) -> dict:
-    """Arrays that a page takes for granted, by name."""
-    rng = np.random.default_rng(5)
-    if page.name == "continuous.md":
-        state = rng.normal(size=(200, 2))
-        flags = np.zeros(200, dtype=bool)
-        return {
-            "state": state, "action": rng.normal(size=(200, 1)), "reward": state[:, 0], "terminal": flags,
-            "next_state": 0.5 * state, "episode": np.repeat(np.arange(20), 10), "truncated": flags,
-            "actor": lambda states: np.tanh(states[:, :1]),
-        }  # fmt: skip
-    return {}
-
-
 def test_there_is_something_to_run():
     kinds = [block.language for page in PAGES for block in blocks(page)]
     assert kinds.count("python") > 20
@@ -129,7 +115,7 @@ def test_every_block_runs(page, workplace):
     if page.name in RUN_ELSEWHERE:
         assert page.name in (ROOT / "tests" / RUN_ELSEWHERE[page.name]).read_text(encoding="utf-8")
         return
-    namespace: dict = {"__name__": "__main__", **names_for(page)}
+    namespace: dict = {"__name__": "__main__"}
     output = io.StringIO()
     peers_ran = True
     for block in blocks(page):
