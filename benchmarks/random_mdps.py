@@ -225,7 +225,9 @@ def run(drawn: Problem, number: int, logs: int, salt: int) -> dict[str, dict[str
             found.setdefault(name, []).append(solution.value)
         for name, call in rivals(drawn, counts, start).items():
             found.setdefault(name, []).append(call().value)
-    return {name: errors(np.array(values), truth) for name, values in found.items()}
+    # Importance sampling has no value where the weights of all episodes are zero.
+    defined = {name: np.array(values)[np.isfinite(values)] for name, values in found.items()}
+    return {name: errors(values, truth) for name, values in defined.items() if values.size > logs // 2}
 
 
 def summary(records: list[dict]) -> tuple[dict, str]:

@@ -115,6 +115,26 @@ def test_step_wise(mdp, weighted, gamma, ending):
         assert other.value == found.value
 
 
+def test_weights_of_long_episodes_may_be_tiny():
+    """Two episodes of 400 steps, weights near 1e-280: a quarter and three quarters, whatever their size."""
+    state, action = np.zeros(800, int), np.zeros(800, int)
+    reward = np.repeat([1.0, 3.0], 400)
+    state[400] = 1
+    counts = lg.Counts.from_transitions(
+        state, state * 0, action, reward, np.repeat([0, 1], 400), n_states=2, n_actions=2, keep_episodes=True
+    )
+    behaviour = np.full((2, 2), 0.5)
+    policy = np.array([[0.1, 0.9], [0.3, 0.7]])
+    found = baselines.trajectory_wise(counts, policy, behaviour=behaviour)
+    assert found.value == pytest.approx(0.25 * 1.0 + 0.75 * 3.0, rel=1e-12)
+    assert found.effective_sample_size == pytest.approx(16 / 10, rel=1e-12)
+    # Influences 0.25 (1 - 2.5) and 0.75 (3 - 2.5), times two over one for the degree of freedom.
+    expected = np.sqrt(2 * ((0.25 * -1.5) ** 2 + (0.75 * 0.5) ** 2))
+    assert found.standard_error == pytest.approx(expected, rel=1e-12)
+    policy[:, 0], policy[:, 1] = 0.0, 1.0
+    assert np.isnan(baselines.trajectory_wise(counts, policy, behaviour=behaviour).value)
+
+
 @pytest.mark.parametrize("method", ["trajectory_wise", "step_wise", "per_decision"])
 def test_standard_errors_are_those_of_the_jackknife(mdp, method):
     """Deleting one episode at a time gives nearly the same spread: an independent check of the formula."""

@@ -23,7 +23,7 @@ def trajectory_wise(
     O(N). The variance grows exponentially with length.
 
     gamma = 1: the average over the logged horizon, biased toward the start of episodes; refused where
-    episodes end in terminal states.
+    episodes end in terminal states. The value is nan where no episode has a positive weight.
     """
     gamma, paths = _read(counts, gamma, "trajectory_wise")
     ratio = step_ratios(counts, paths, policy, behaviour)
@@ -35,8 +35,10 @@ def trajectory_wise(
     if weighted:
         span = weight * span
     whole = float(span.sum())
+    # Products over long episodes may be tiny: they are divided by their sum before anything is squared.
     value = float(earned.sum()) / whole if whole > 0 else float("nan")
-    spread = float(((earned - value * span) ** 2).sum()) / whole**2 * n / max(n - 1, 1)
+    influence = earned / whole - value * (span / whole) if whole > 0 else np.full(n, np.nan)
+    spread = float((influence**2).sum()) * n / max(n - 1, 1)
     return Estimate(
         value,
         gamma,

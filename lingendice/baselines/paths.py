@@ -86,5 +86,8 @@ def running_products(paths: Paths, ratio: Floats) -> Floats:
 
 def effective_size(weights: Floats) -> float:
     """(sum w)^2 / sum w^2."""
-    square = float(weights @ weights)
-    return float(weights.sum()) ** 2 / square if square > 0 else 0.0
+    largest = float(weights.max(initial=0.0))
+    if not largest > 0.0:
+        return 0.0
+    relative = weights / largest
+    return float(relative.sum()) ** 2 / float(relative @ relative)
