@@ -34,8 +34,9 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 demo: $(VENV)/.demo
 	$(BIN)/lingendice demo
 
+# A process a core: threads of BLAS on top of that would only wait for each other.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest benchmarks --benchmark-enable $(PYTEST_ARGS)
