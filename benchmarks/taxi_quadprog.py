@@ -50,10 +50,7 @@ def main() -> None:
     warnings.simplefilter("ignore", lg.LeakWarning)
     target, base, source = policies()
     log = taxi.simulate(base, 200, 400, seed=3, threads=1)
-    counts = lg.Counts.from_transitions(
-        log.state, log.next_state, log.action, log.reward, log.episode,
-        n_states=taxi.N_STATES, n_actions=taxi.N_ACTIONS,
-    )  # fmt: skip
+    counts = log.counts()
 
     def ours() -> float:
         return float(lg.solve(counts, policy=target, threads=1).value)

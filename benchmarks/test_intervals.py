@@ -13,10 +13,7 @@ from lingendice.environments import taxi
 def counts():
     policy = np.full((taxi.N_STATES, taxi.N_ACTIONS), 1 / taxi.N_ACTIONS)
     log = taxi.simulate(policy, 50, 100, seed=0)
-    return lg.Counts.from_transitions(
-        log.state, log.next_state, log.action, log.reward, log.episode,
-        n_states=taxi.N_STATES, n_actions=taxi.N_ACTIONS, keep_episodes=True,
-    )  # fmt: skip
+    return log.counts(keep_episodes=True)
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ def readme_speed() -> str:
         times = row["seconds"]
         mine = _time(times["lingendice"]) if "lingendice" in times else row["measured"]
         peer = row["goal"].removeprefix(">= ").partition(" x ")[2] if row["goal"].startswith(">= ") else ""
-        told = f"{row['measured'].removesuffix(' x')} x faster than {peer}" if peer else row["note"]
+        told = f"{row['measured'].removesuffix(' x')} x the speed of {peer}" if peer else row["note"]
         rows.append([label, mine, told + ("" if row["met"] else f" (goal {row['goal'].split(' x ')[0]} x)")])
     return _table(["on two cores", "time", "beside the fastest peer that is right"], rows)
 

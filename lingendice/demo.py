@@ -106,10 +106,10 @@ def run_demo(
 
 
 def _count(log: taxi.TaxiLog, part: slice) -> lg.Counts:
-    return lg.Counts.from_transitions(
-        log.state[part], log.next_state[part], action=log.action[part], reward=log.reward[part],
-        episode=log.episode[part], n_states=taxi.N_STATES, n_actions=taxi.N_ACTIONS, keep_episodes=True,
-    )  # fmt: skip
+    shortened = taxi.TaxiLog(
+        log.state[part], log.action[part], log.reward[part], log.next_state[part], log.episode[part]
+    )
+    return shortened.counts(keep_episodes=True)
 
 
 def _solve(counts: lg.Counts, gamma: float, policy: NDArray[np.float64]) -> lg.Solution:

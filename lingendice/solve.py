@@ -500,15 +500,24 @@ def mind_the_leak(solution: Solution, stacklevel: int = 5) -> None:
             f"({mass.sum():.2%} of the stationary mass lies in such cells); "
             'add data there, or choose leak="restart" or leak="absorb"'
         )
-    # Who names the restart law has decided what happens there: PageRank's dangling nodes are no surprise.
-    decided = operator.leak_policy != "restart" or operator.choices.restart is not None
-    if not decided and solution.leak > LEAK_WARNING and operator.counts.has_sample_size:
+    if (
+        leak_is_news(solution.leak, operator.leak_policy, operator.choices)
+        and operator.counts.has_sample_size
+    ):
         warnings.warn(
             f"{solution.leak:.1%} of the stationary mass lies where there is no data, first of all "
             f"{_cell_name(operator, int(mass.argmax()))}; the value leaves it out. See lingendice.audit",
             LeakWarning,
             stacklevel=stacklevel,  # by default the caller of solve
         )
+
+
+def leak_is_news(leak: float, leak_policy: str, choices: Choices) -> bool:
+    """Whether a leak is worth a warning.
+
+    Who names the restart law has decided what happens there: PageRank's dangling nodes are no surprise.
+    """
+    return leak > LEAK_WARNING and leak_policy == "restart" and choices.restart is None
 
 
 def _cell_name(operator: EmpiricalOperator, cell: int) -> str:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -393,6 +394,20 @@ class TestCheckoutCommands:
         ((script, option),) = started
         assert script.endswith("taxi.py")
         assert option == "--quick"
+
+    def test_days_of_work_start_only_by_name(self, run, monkeypatch):
+        started = []
+
+        def fake_run(command, **options):
+            started.append(Path(command[1]).stem)
+            return SimpleNamespace(returncode=0)
+
+        monkeypatch.setattr("lingendice.cli.show.subprocess.run", fake_run)
+        run("paper", "--json")
+        assert "taxi" in started
+        assert not {"control", "control_truth", "train_policies"} & set(started)
+        run("paper", "control", "--json")
+        assert started[-1] == "control"
 
     def test_a_failing_script_is_told(self, run, monkeypatch):
         monkeypatch.setattr(

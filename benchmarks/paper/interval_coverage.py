@@ -88,10 +88,7 @@ def taxi_settings(logs: int, policies: str | None) -> Iterator[tuple[dict[str, A
         truth = {gamma: taxi.policy_value(target, gamma) for gamma in (0.99, 1.0)}
         for seed in range(logs):
             log = taxi.simulate(behaviour, episodes, steps, seed=10_000 + seed, threads=1)
-            counts = lg.Counts.from_transitions(
-                log.state, log.next_state, log.action, log.reward, log.episode,
-                n_states=taxi.N_STATES, n_actions=taxi.N_ACTIONS, keep_episodes=True, threads=1,
-            )  # fmt: skip
+            counts = log.counts(keep_episodes=True, threads=1)
             for (gamma, kind, method), tally in tallies.items():
                 if method == "bootstrap" and (seed >= logs // 8 or kind != "default"):
                     continue

@@ -113,17 +113,7 @@ def estimates(target: np.ndarray, behaviour: np.ndarray, setting: Setting, seed:
     """Value by every method from one fresh log; nan where a method refuses the log."""
     steps, trajectories, gamma, _ = setting
     log = taxi.simulate(behaviour, trajectories, steps, seed=seed, threads=1)
-    counts = lg.Counts.from_transitions(
-        log.state,
-        log.next_state,
-        action=log.action,
-        reward=log.reward,
-        episode=log.episode,
-        n_states=taxi.N_STATES,
-        n_actions=taxi.N_ACTIONS,
-        keep_episodes=True,
-        threads=1,
-    )
+    counts = log.counts(keep_episodes=True, threads=1)
     found = {}
     for name, call in calls(counts, target, behaviour, gamma).items():
         try:

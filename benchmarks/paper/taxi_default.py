@@ -65,16 +65,7 @@ def estimates(
     target: np.ndarray, behaviour: np.ndarray, episodes: int, steps: int, gamma: float, seed: int
 ) -> dict[str, float]:
     log = taxi.simulate(behaviour, episodes, steps, seed=seed, threads=1)
-    counts = lg.Counts.from_transitions(
-        log.state,
-        log.next_state,
-        action=log.action,
-        reward=log.reward,
-        episode=log.episode,
-        n_states=taxi.N_STATES,
-        n_actions=taxi.N_ACTIONS,
-        threads=1,
-    )
+    counts = log.counts(threads=1)
     weight = np.tile(gamma ** np.arange(steps), episodes)
     found = {"plain average": float(weight @ log.reward / weight.sum())}
     for name, options in METHODS.items():

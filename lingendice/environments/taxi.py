@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
+from lingendice.counts import Counts
 from lingendice.kernels import taxi as kernels
 from lingendice.kernels import xoshiro
 from lingendice.parallel import resolve_threads, run_all
@@ -47,6 +48,13 @@ class TaxiLog(NamedTuple):
     reward: NDArray[np.float64]
     next_state: NDArray[np.int32]
     episode: NDArray[np.int32]
+
+    def counts(self, *, keep_episodes: bool = False, threads: int | None = None) -> Counts:
+        """The log as counts over all states and actions of the taxi."""
+        return Counts.from_transitions(
+            self.state, self.next_state, self.action, self.reward, self.episode,
+            n_states=N_STATES, n_actions=N_ACTIONS, keep_episodes=keep_episodes, threads=threads,
+        )  # fmt: skip
 
 
 class TrainedPolicies(NamedTuple):

@@ -80,7 +80,7 @@ def solve_resident(
         problem=problem,
         choices=choices,
     )
-    _mind_the_leak(solution)
+    _mind_the_leak(solution, choices)
     return solution
 
 
@@ -88,8 +88,8 @@ def _no_operator() -> Any:
     raise ValueError("the operator lies on the device; call sol.to_host()")
 
 
-def _mind_the_leak(solution: DeviceSolution) -> None:
-    from lingendice.solve import LEAK_WARNING, LeakWarning
+def _mind_the_leak(solution: DeviceSolution, choices: Choices) -> None:
+    from lingendice.solve import LeakWarning, leak_is_news
 
     if solution.state_law is None or solution.leak == 0.0:
         return
@@ -99,7 +99,7 @@ def _mind_the_leak(solution: DeviceSolution) -> None:
             f"{solution.leak:.2%} of the stationary mass lies in cells that are reached but were never seen "
             'leaving; add data there, or choose leak="restart" or leak="absorb"'
         )
-    if policy == "restart" and solution.leak > LEAK_WARNING and solution._parts.counts.has_sample_size:
+    if leak_is_news(solution.leak, policy, choices) and solution._parts.counts.has_sample_size:
         warnings.warn(
             f"{solution.leak:.1%} of the stationary mass lies where there is no data; "
             "the value leaves it out",

@@ -150,6 +150,8 @@ def test_leaks_on_the_device(device):
         there = lg.solve(device.upload(matrix), device="cuda")
     with pytest.warns(lg.LeakWarning):
         here = lg.solve(matrix)
+    law = device.upload(np.full(20, 0.05))
+    lg.solve(device.upload(matrix), restart=law, device="cuda")  # a restart law was named: no warning
     assert there.leak == pytest.approx(here.leak, rel=1e-8)
     absorbed = lg.solve(device.upload(matrix), 0.9, leak="absorb", device="cuda")
     assert absorbed.leak == pytest.approx(lg.solve(matrix, 0.9, leak="absorb").leak, rel=1e-8)
