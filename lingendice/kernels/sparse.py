@@ -62,18 +62,25 @@ def count_columns(indptr, indices, data, first, last, counts, loops):
 
 
 @kernel
-def order_by_count(counts, order):
-    """Stable counting sort of nodes by falling count; counts of 4095 or more share a bucket."""
+def order_by_count(counts, window, order):
+    """Stable counting sort of nodes by falling count, each ``window`` of consecutive nodes on its own.
+
+    Counts of 4095 or more share a bucket.
+    """
     top = 4096
-    start = np.zeros(top + 1, np.int64)
-    for node in range(counts.size):
-        start[top - min(counts[node], top - 1)] += 1
-    for bucket in range(top):
-        start[bucket + 1] += start[bucket]
-    for node in range(counts.size):
-        bucket = top - 1 - min(counts[node], top - 1)
-        order[start[bucket]] = node
-        start[bucket] += 1
+    start = np.empty(top + 1, np.int64)
+    for first in range(0, counts.size, window):
+        last = min(counts.size, first + window)
+        start[:] = 0
+        start[0] = first
+        for node in range(first, last):
+            start[top - min(counts[node], top - 1)] += 1
+        for bucket in range(top):
+            start[bucket + 1] += start[bucket]
+        for node in range(first, last):
+            bucket = top - 1 - min(counts[node], top - 1)
+            order[start[bucket]] = node
+            start[bucket] += 1
 
 
 @kernel

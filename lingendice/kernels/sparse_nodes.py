@@ -186,7 +186,7 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, law):  # t
         sources[k + 1] += sources[k]
     source = np.empty(sources[size], np.int64)
     weight = np.empty(sources[size])
-    fill_pull(start, target, rate, 0, size, exits, sources[:-1].copy(), source, weight)
+    fill_pull(start, target, rate, 0, size, exits, np.arange(size), sources[:-1].copy(), source, weight)
     visits = first_guess(law, totals, members, exits)
     before = np.inf
     settled = False

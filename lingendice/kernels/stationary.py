@@ -36,15 +36,19 @@ def count_targets(indptr, indices, data, first, last, exit_weight, total_weight,
 
 
 @kernel
-def fill_pull(indptr, indices, data, first, last, exit_weight, cursor, source, pull_weight):  # type: ignore[no-untyped-def]
-    """Scatter ``Q`` for rows ``first .. last`` into the pull layout; ``cursor`` carries on between calls."""
+def fill_pull(indptr, indices, data, first, last, exit_weight, place, cursor, source, pull_weight):  # type: ignore[no-untyped-def]
+    """Scatter ``Q`` for rows ``first .. last`` into a pull layout that numbers state ``i`` as ``place[i]``.
+
+    ``cursor`` holds the next free position for every target, by its number in the rows, and carries on
+    between calls.
+    """
     for i in range(first, last):
         leaving = exit_weight[i]
         for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
             j = indices[k]
             if j != i and data[k] > 0.0:
                 position = cursor[j]
-                source[position] = i
+                source[position] = place[i]
                 pull_weight[position] = data[k] / leaving
                 cursor[j] = position + 1
 

@@ -30,6 +30,7 @@ from lingendice.solvers.levels import (
     FloatArray,
     Indices,
     IntArray,
+    JumpChain,
     Level,
     cluster_correct,
     cycle,
@@ -161,8 +162,7 @@ class Mixer:
 class Run:
     """A solve under way: the chain, the present ``y`` and everything seen so far."""
 
-    level: Level
-    stay: FloatArray
+    chain: JumpChain
     y: FloatArray
     clock: Clock
     tol: float
@@ -174,6 +174,10 @@ class Run:
     method: str = "sweeps"
     settled: bool = False
     blocks: tuple[Indices | None, int] | None = None
+
+    @property
+    def level(self) -> Level:
+        return self.chain.level
 
     @property
     def condition(self) -> float:
@@ -333,7 +337,7 @@ class Run:
 
     def result(self, converged: bool, stopped: bool) -> AggregationResult:
         self.clock.should_stop = None
-        x = self.y * self.stay
+        x = self.chain.by_state(self.y * self.chain.stay)
         total = x.sum()
         return AggregationResult(
             x=x / total,
@@ -359,8 +363,8 @@ def _begin(
     on_step: Callable[[int, float], object] | None,
 ) -> Run:
     clock = Clock(should_stop, on_step)
-    level, stay = jump_chain(indptr, indices, data, clock, resolve_threads(threads))
-    return Run(level, stay, np.full(level.size, 1.0 / level.size), clock, tol)
+    chain = jump_chain(indptr, indices, data, clock, resolve_threads(threads))
+    return Run(chain, np.full(chain.level.size, 1.0 / chain.level.size), clock, tol)
 
 
 def plan(

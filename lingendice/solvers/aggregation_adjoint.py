@@ -159,9 +159,11 @@ def solve_adjoint(
     if not (np.all(x > 0.0) and np.isfinite(x.sum())):
         raise ValueError(f"x must be positive, but x[{int(np.argmin(x))}] is {np.min(x)!r}")
     clock = Clock(should_stop)
-    level, stay = jump_chain(indptr, indices, data, clock, resolve_threads(threads))
+    chain = jump_chain(indptr, indices, data, clock, resolve_threads(threads))
+    level = chain.level
     gain = float(np.dot(x, reward))
-    d = stay * (reward - gain)
+    x = x[chain.order]
+    d = chain.stay * (reward[chain.order] - gain)
     h = np.zeros(level.size)
     scale = float(np.max(np.abs(d), initial=0.0))
     if scale == 0.0 or level.size == 1:
@@ -169,7 +171,7 @@ def solve_adjoint(
     residual, floor, change, cycles, converged, stopped = 1.0, 0.0, np.inf, 0, False, False
     slow = False
     try:
-        ladder = _ladder(level, x / stay)
+        ladder = _ladder(level, x / chain.stay)
         mixer = Mixer(depth=8, positive=False)
         for cycles in range(1, max_cycles + 1):
             image = h.copy()
@@ -189,4 +191,5 @@ def solve_adjoint(
             h = h_next
     except Stopped:
         stopped = True
-    return AdjointResult(h - np.dot(x, h), gain, residual, floor, change, converged, stopped, cycles)
+    h = chain.by_state(h - np.dot(x, h))
+    return AdjointResult(h, gain, residual, floor, change, converged, stopped, cycles)

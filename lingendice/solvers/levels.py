@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from lingendice.kernels import aggregation as blocks_kernels
 from lingendice.kernels import stationary as sweep_kernels
 from lingendice.kernels.gth_dense import gth_dense
+from lingendice.kernels.sparse import order_by_count
 from lingendice.parallel import run_all
 
 FloatArray = NDArray[np.float64]
@@ -27,6 +28,7 @@ GAP_BINS = 3  # factors of two without a merge that make a gap
 GAP_VISITS = 12  # cycles spent at most on a chain between blocks that is itself large
 STRONG = 0.25  # inflow, relative to the largest, that links a state to its source
 ROUNDING = 2e-14  # relative changes below this are rounding
+WINDOW = 4096  # neighbouring states renumbered by their number of sources: few enough to stay near each other
 
 
 @dataclass(frozen=True)
@@ -150,10 +152,32 @@ def row_ranges(start: IntArray, limit: int, first: int = 0, last: int | None = N
     return [(int(a), int(b)) for a, b in pairwise(edges)]
 
 
+@dataclass
+class JumpChain:
+    """The chain watched when it moves, over renumbered states.
+
+    State ``order[k]`` is number ``k`` of the level. ``stay`` is the mean stay ``s_i / D_i``, by that number.
+    """
+
+    level: Level
+    stay: FloatArray
+    order: IntArray
+
+    def by_state(self, values: FloatArray) -> FloatArray:
+        """Values of the level's numbers, by state."""
+        ordered = np.empty_like(values)
+        ordered[self.order] = values
+        return ordered
+
+
 def jump_chain(
     indptr: IntArray, indices: NDArray[np.int32], data: FloatArray, tick: Callable[[], None], threads: int = 1
-) -> tuple[Level, FloatArray]:
-    """Pull layout of the chain watched when it moves, and the mean stay ``s_i / D_i`` of every state."""
+) -> JumpChain:
+    """Pull layout of the chain watched when it moves.
+
+    States with equally many sources are put side by side, within windows: a processor foresees the ends of
+    equally long rows, which halves the time of a sweep over short ones.
+    """
     n = indptr.size - 1
     columns = indices.view(np.uint32)
     exit_weight, total_weight = np.empty(n), np.empty(n)
@@ -164,14 +188,21 @@ def jump_chain(
         sweep_kernels.count_targets(indptr, columns, data, first, last, exit_weight, total_weight, count[1:])
     if n > 1 and not exit_weight.min() > 0.0:
         raise ValueError(f"state {int(np.argmin(exit_weight))} has no way out: the chain is not irreducible")
-    start = np.cumsum(count)
-    cursor = start[:-1].copy()
+    order = np.empty(n, dtype=np.int64)
+    order_by_count(count[1:], WINDOW, order)
+    place = np.empty(n, dtype=np.uint32)
+    place[order] = np.arange(n, dtype=np.uint32)
+    start = np.concatenate([[0], np.cumsum(count[1:][order])])
+    cursor = start[place]
     source = np.empty(start[-1], dtype=np.uint32)
     weight = np.empty(start[-1])
     for first, last in ranges:
         tick()
-        sweep_kernels.fill_pull(indptr, columns, data, first, last, exit_weight, cursor, source, weight)
-    return Level(start, source, weight, tick, threads), total_weight / exit_weight if n > 1 else np.ones(n)
+        sweep_kernels.fill_pull(
+            indptr, columns, data, first, last, exit_weight, place, cursor, source, weight
+        )
+    stay = (total_weight / exit_weight)[order] if n > 1 else np.ones(n)
+    return JumpChain(Level(start, source, weight, tick, threads), stay, order)
 
 
 def rows(level: Level) -> tuple[IntArray, Indices, FloatArray]:

@@ -206,7 +206,7 @@ def transposed_system(
     degree = slots.sum(axis=0, dtype=place_type)
     if order is None and by_degree:
         order = np.empty(size, np.int64)
-        sparse.order_by_count(degree, order)
+        sparse.order_by_count(degree, max(1, size), order)
     out_indptr = np.zeros(size + 1, np.int64)
     np.cumsum(degree if order is None else degree[order], out=out_indptr[1:])
     label, start = _labels(order, out_indptr, indices.dtype)

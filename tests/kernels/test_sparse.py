@@ -113,8 +113,11 @@ def test_row_sums_and_uniform_rows():
 def test_order_by_count_is_stable_and_falling():
     counts = np.random.default_rng(3).integers(0, 50, 500).astype(np.int32)
     order = np.empty(500, np.int64)
-    sparse.order_by_count(counts, order)
+    sparse.order_by_count(counts, 500, order)
     np.testing.assert_array_equal(order, np.argsort(-counts, kind="stable"))
+    sparse.order_by_count(counts, 120, order)
+    windows = [first + np.argsort(-counts[first:][:120], kind="stable") for first in range(0, 500, 120)]
+    np.testing.assert_array_equal(order, np.concatenate(windows))
 
 
 def test_row_ranges_cover_everything_once_and_are_bounded():

@@ -15,17 +15,20 @@ def chain(n=50, seed=0):
     return sp.csr_matrix(matrix + sp.diags(rng.uniform(0, 1, n)))
 
 
-def pull_layout(matrix, cuts):
+def pull_layout(matrix, cuts, place=None):
     n = matrix.shape[0]
+    place = np.arange(n) if place is None else place
     indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32)
     leaving, total, count = np.empty(n), np.empty(n), np.zeros(n + 1, np.int64)
     for first, last in cuts:
         kernels.count_targets(indptr, indices, matrix.data, first, last, leaving, total, count[1:])
-    start = np.cumsum(count)
+    in_place = np.zeros(n, np.int64)
+    in_place[place] = count[1:]
+    start = np.concatenate([[0], np.cumsum(in_place)])
     source, weight = np.empty(start[-1], np.uint32), np.empty(start[-1])
-    cursor = start[:-1].copy()
+    cursor = start[place]
     for first, last in cuts:
-        kernels.fill_pull(indptr, indices, matrix.data, first, last, leaving, cursor, source, weight)
+        kernels.fill_pull(indptr, indices, matrix.data, first, last, leaving, place, cursor, source, weight)
     return start, source, weight, leaving, total
 
 
@@ -42,6 +45,14 @@ def test_pull_layout_is_the_transposed_jump_chain_whatever_the_cuts():
     np.testing.assert_allclose(q, jump_matrix(matrix), rtol=1e-14)
     np.testing.assert_allclose(total, np.asarray(matrix.sum(axis=1)).ravel(), rtol=1e-14)
     np.testing.assert_allclose(total - leaving, matrix.diagonal(), atol=1e-14)
+
+
+def test_pull_layout_numbers_states_by_their_place():
+    matrix = chain(seed=3)
+    place = np.random.default_rng(0).permutation(50)
+    start, source, weight, _, _ = pull_layout(matrix, [(0, 17), (17, 50)], place)
+    q = sp.csc_matrix((weight, source.astype(np.int64), start), shape=(50, 50)).toarray()
+    np.testing.assert_allclose(q[np.ix_(place, place)], jump_matrix(matrix), rtol=1e-14)
 
 
 def test_sweep_is_gauss_seidel_in_both_directions():
