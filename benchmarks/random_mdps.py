@@ -196,19 +196,23 @@ def rivals(drawn: Problem, counts: lg.Counts, start: np.ndarray) -> dict[str, Ca
     exact = {"initial": start, "threads": 1}
     known = np.mean(drawn.behaviours, axis=0)
     found: dict[str, Callable[[], Any]] = {
-        "add-one model": lambda: baselines.model_based(counts, target, gamma, smoothing="add-one", **exact),
-        "step-wise WIS": lambda: baselines.step_wise(counts, target, gamma),
-        "trajectory WIS": lambda: baselines.trajectory_wise(counts, target, gamma),
-        "per-decision IS": lambda: baselines.per_decision(counts, target, gamma),
-        "IPS, cloned": lambda: baselines.ips(counts, target, gamma, **exact),
-        "IPS, mean behaviour known": lambda: baselines.ips(counts, target, gamma, behaviour=known, **exact),
+        "add-one model": lambda: baselines.model_based(
+            counts, gamma, policy=target, smoothing="add-one", **exact
+        ),
+        "step-wise WIS": lambda: baselines.step_wise(counts, gamma, policy=target),
+        "trajectory WIS": lambda: baselines.trajectory_wise(counts, gamma, policy=target),
+        "per-decision IS": lambda: baselines.per_decision(counts, gamma, policy=target),
+        "IPS, cloned": lambda: baselines.ips(counts, gamma, policy=target, **exact),
+        "IPS, mean behaviour known": lambda: baselines.ips(
+            counts, gamma, policy=target, behaviour=known, **exact
+        ),
     }
     if gamma < 1:
-        found["doubly robust"] = lambda: baselines.doubly_robust(counts, target, gamma)
-        found["DualDICE"] = lambda: baselines.dual_dice(counts, target, gamma)
+        found["doubly robust"] = lambda: baselines.doubly_robust(counts, gamma, policy=target)
+        found["DualDICE"] = lambda: baselines.dual_dice(counts, gamma, policy=target)
     if target.size <= FACTORISED_CELLS:
-        found["GradientDICE"] = lambda: baselines.gradient_dice(counts, target, gamma)
-        found["BestDICE"] = lambda: baselines.best_dice(counts, target, gamma)
+        found["GradientDICE"] = lambda: baselines.gradient_dice(counts, gamma, policy=target)
+        found["BestDICE"] = lambda: baselines.best_dice(counts, gamma, policy=target)
     return found
 
 

@@ -82,7 +82,7 @@ def test_trajectory_wise(mdp, weighted, gamma, ending, known):
         above += weight * earned
         below += (weight if weighted else 1.0) * span
     found = baselines.trajectory_wise(
-        counts, mdp["policy"], gamma, behaviour=mdp["behaviour"] if known else None, weighted=weighted
+        counts, gamma, policy=mdp["policy"], behaviour=mdp["behaviour"] if known else None, weighted=weighted
     )
     assert found.value == pytest.approx(above / below, rel=1e-12)
     assert found.standard_error > 0
@@ -107,11 +107,11 @@ def test_step_wise(mdp, weighted, gamma, ending):
         value += gamma**t * above / below
         scale += gamma**t
     found = baselines.step_wise(
-        count(log), mdp["policy"], gamma, behaviour=mdp["behaviour"], weighted=weighted
+        count(log), gamma, policy=mdp["policy"], behaviour=mdp["behaviour"], weighted=weighted
     )
     assert found.value == pytest.approx(value / scale, rel=1e-12)
     if not weighted:
-        other = baselines.per_decision(count(log), mdp["policy"], gamma, behaviour=mdp["behaviour"])
+        other = baselines.per_decision(count(log), gamma, policy=mdp["policy"], behaviour=mdp["behaviour"])
         assert other.value == found.value
 
 
@@ -125,14 +125,14 @@ def test_weights_of_long_episodes_may_be_tiny():
     )
     behaviour = np.full((2, 2), 0.5)
     policy = np.array([[0.1, 0.9], [0.3, 0.7]])
-    found = baselines.trajectory_wise(counts, policy, behaviour=behaviour)
+    found = baselines.trajectory_wise(counts, policy=policy, behaviour=behaviour)
     assert found.value == pytest.approx(0.25 * 1.0 + 0.75 * 3.0, rel=1e-12)
     assert found.effective_sample_size == pytest.approx(16 / 10, rel=1e-12)
     # Influences 0.25 (1 - 2.5) and 0.75 (3 - 2.5), times two over one for the degree of freedom.
     expected = np.sqrt(2 * ((0.25 * -1.5) ** 2 + (0.75 * 0.5) ** 2))
     assert found.standard_error == pytest.approx(expected, rel=1e-12)
     policy[:, 0], policy[:, 1] = 0.0, 1.0
-    assert np.isnan(baselines.trajectory_wise(counts, policy, behaviour=behaviour).value)
+    assert np.isnan(baselines.trajectory_wise(counts, policy=policy, behaviour=behaviour).value)
 
 
 @pytest.mark.parametrize("method", ["trajectory_wise", "step_wise", "per_decision"])
@@ -140,12 +140,12 @@ def test_standard_errors_are_those_of_the_jackknife(mdp, method):
     """Deleting one episode at a time gives nearly the same spread: an independent check of the formula."""
     log = walk(mdp, 300, 3, seed=3, ending=0.05)
     estimate = getattr(baselines, method)
-    found = estimate(count(log), mdp["policy"], 0.9, behaviour=mdp["behaviour"])
+    found = estimate(count(log), 0.9, policy=mdp["policy"], behaviour=mdp["behaviour"])
     left = []
     for e in range(300):
         keep = log["episode"] != e
         part = {name: column[keep] for name, column in log.items()}
-        left.append(estimate(count(part), mdp["policy"], 0.9, behaviour=mdp["behaviour"]).value)
+        left.append(estimate(count(part), 0.9, policy=mdp["policy"], behaviour=mdp["behaviour"]).value)
     spread = np.sqrt(299 / 300 * ((np.array(left) - np.mean(left)) ** 2).sum())
     assert found.standard_error == pytest.approx(spread, rel=0.15)
 
@@ -175,7 +175,7 @@ def test_doubly_robust(mdp, weighted, folds, ending):
         for t, (s, a, r, s2, end) in enumerate(episode):
             total += GAMMA**t * products[e][t] * (r + GAMMA * (0.0 if end else v[s2]) - q[s, a])
     found = baselines.doubly_robust(
-        count(log), policy, GAMMA, behaviour=behaviour, weighted=weighted, folds=folds
+        count(log), GAMMA, policy=policy, behaviour=behaviour, weighted=weighted, folds=folds
     )
     assert found.value == pytest.approx((1 - GAMMA) * total / 30, rel=1e-9)
 
@@ -212,7 +212,7 @@ def test_add_one_model(mdp, short, gamma):
         law = np.linalg.solve(np.eye(S) - gamma * chain.T, (1 - gamma) * start)
     else:
         law = np.linalg.solve(np.vstack([(np.eye(S) - chain).T[1:], np.ones(S)]), np.eye(S)[-1])
-    found = baselines.model_based(short, mdp["policy"], gamma, smoothing="add-one")
+    found = baselines.model_based(short, gamma, policy=mdp["policy"], smoothing="add-one")
     np.testing.assert_allclose(found.state_law, law, rtol=1e-9)
 
 
@@ -225,7 +225,7 @@ def test_ips_solves_its_equation(mdp, full, gamma, known):
     visits = full.cell_count.reshape(S, A).sum(axis=1)
     flow *= (visits / flow.sum(axis=1))[:, None]
     start = full.initial_count / full.initial_count.sum()
-    found = baselines.ips(full, mdp["policy"], gamma, behaviour=mdp["behaviour"] if known else None)
+    found = baselines.ips(full, gamma, policy=mdp["policy"], behaviour=mdp["behaviour"] if known else None)
     share = found.tau * visits / visits.sum()
     np.testing.assert_allclose(
         share, (1 - gamma) * start + gamma * (found.tau @ flow) / visits.sum(), atol=1e-10
@@ -244,7 +244,7 @@ def test_dual_dice_minimises_its_objective(mdp, data, request):
     backward = matrix.T / p[:, None]
     nu = np.linalg.lstsq(backward.T @ np.diag(p) @ backward, right, rcond=None)[0]
     tau = backward @ nu
-    found = baselines.dual_dice(counts, mdp["policy"], GAMMA)
+    found = baselines.dual_dice(counts, GAMMA, policy=mdp["policy"])
     np.testing.assert_allclose(found.tau[seen], tau, rtol=1e-6, atol=1e-9)
     assert found.value == pytest.approx(p @ (tau * reward), rel=1e-6)
     assert np.isnan(np.delete(found.tau, seen)).all()
@@ -260,7 +260,7 @@ def test_gradient_dice_minimises_its_objective(mdp, data, gamma, penalty, reques
     matrix, right, p, _, seen = dense(counts, mdp["policy"], gamma)
     stacked = np.vstack([matrix / np.sqrt(p)[:, None], np.sqrt(penalty) * p])
     tau = np.linalg.lstsq(stacked, np.append(right / np.sqrt(p), np.sqrt(penalty)), rcond=None)[0]
-    found = baselines.gradient_dice(counts, mdp["policy"], gamma, penalty=penalty)
+    found = baselines.gradient_dice(counts, gamma, policy=mdp["policy"], penalty=penalty)
     np.testing.assert_allclose(found.tau[seen], tau, rtol=1e-6, atol=1e-8)
 
 
@@ -286,7 +286,7 @@ def test_best_dice_maximises_its_objective(mdp, data, gamma, request):
         constraints={"type": "eq", "fun": lambda z: p @ z - 1, "jac": lambda z: p},
         options={"maxiter": 2000, "ftol": 1e-15},
     )
-    found = baselines.best_dice(counts, mdp["policy"], gamma, alpha_nu=alpha_nu, alpha_zeta=alpha_zeta)
+    found = baselines.best_dice(counts, gamma, policy=mdp["policy"], alpha_nu=alpha_nu, alpha_zeta=alpha_zeta)
     assert found.converged
     zeta = found.tau[seen]
     assert (zeta >= 0).all()
@@ -300,15 +300,15 @@ def test_exact_methods_coincide_where_all_is_seen(mdp, full, gamma):
     """One common optimum: plug-in, GradientDICE with any penalty, DualDICE, BestDICE as alpha_nu vanishes."""
     plug_in = lg.solve(full, gamma, policy=mdp["policy"], **PLUG_IN)
     for penalty in (0.01, 100.0):
-        found = baselines.gradient_dice(full, mdp["policy"], gamma, penalty=penalty)
+        found = baselines.gradient_dice(full, gamma, policy=mdp["policy"], penalty=penalty)
         np.testing.assert_allclose(found.tau, plug_in.tau, rtol=1e-7)
         assert found.value == pytest.approx(plug_in.value, rel=1e-8)
-    best = baselines.best_dice(full, mdp["policy"], gamma, alpha_nu=1e-9)
+    best = baselines.best_dice(full, gamma, policy=mdp["policy"], alpha_nu=1e-9)
     np.testing.assert_allclose(best.tau, plug_in.tau, rtol=1e-4, atol=1e-5)
-    assert baselines.model_based(full, mdp["policy"], gamma).value == plug_in.value
+    assert baselines.model_based(full, gamma, policy=mdp["policy"]).value == plug_in.value
     if gamma < 1:
         np.testing.assert_allclose(
-            baselines.dual_dice(full, mdp["policy"], gamma).tau, plug_in.tau, rtol=1e-8
+            baselines.dual_dice(full, gamma, policy=mdp["policy"]).tau, plug_in.tau, rtol=1e-8
         )
 
 
@@ -324,27 +324,27 @@ def test_refusals(mdp, full):
     bare = count(walk(mdp, 6, 6, seed=4), keep=False)
     ended = count(walk(mdp, 12, 6, seed=4, ending=0.2))
     with pytest.raises(ValueError, match="keep_episodes"):
-        baselines.step_wise(bare, mdp["policy"])
+        baselines.step_wise(bare, policy=mdp["policy"])
     with pytest.raises(ValueError, match="gamma=1"):
-        baselines.trajectory_wise(ended, mdp["policy"])
+        baselines.trajectory_wise(ended, policy=mdp["policy"])
     with pytest.raises(ValueError, match="gamma < 1"):
-        baselines.dual_dice(full, mdp["policy"], 1.0)
+        baselines.dual_dice(full, 1.0, policy=mdp["policy"])
     with pytest.raises(ValueError, match="gamma < 1"):
-        baselines.doubly_robust(full, mdp["policy"], 1.0)
+        baselines.doubly_robust(full, 1.0, policy=mdp["policy"])
     with pytest.raises(ValueError, match="penalty"):
-        baselines.gradient_dice(full, mdp["policy"], 1.0, penalty=0.0)
+        baselines.gradient_dice(full, 1.0, policy=mdp["policy"], penalty=0.0)
     with pytest.raises(ValueError, match="alpha_nu"):
-        baselines.best_dice(full, mdp["policy"], 1.0, alpha_nu=0.0)
+        baselines.best_dice(full, 1.0, policy=mdp["policy"], alpha_nu=0.0)
     with pytest.raises(ValueError, match="add-one"):
-        baselines.model_based(full, mdp["policy"], smoothing="some")
+        baselines.model_based(full, policy=mdp["policy"], smoothing="some")
     with pytest.raises(ValueError, match="no standard error"):
-        baselines.dual_dice(full, mdp["policy"], 0.9).interval()
+        baselines.dual_dice(full, 0.9, policy=mdp["policy"]).interval()
     with pytest.raises(ValueError, match="was logged"):
-        baselines.step_wise(full, mdp["policy"], behaviour=np.tile([1.0, 0.0, 0.0], (S, 1)))
+        baselines.step_wise(full, policy=mdp["policy"], behaviour=np.tile([1.0, 0.0, 0.0], (S, 1)))
 
 
 def test_estimates_read_well(mdp, full):
-    found = baselines.step_wise(full, mdp["policy"], GAMMA)
+    found = baselines.step_wise(full, GAMMA, policy=mdp["policy"])
     assert found.interval().low < found.value < found.interval().high
     assert found.to_dict()["method"] == "step-wise weighted importance sampling"
-    assert baselines.dual_dice(full, mdp["policy"], GAMMA).to_dict()["tau"] is not None
+    assert baselines.dual_dice(full, GAMMA, policy=mdp["policy"]).to_dict()["tau"] is not None

@@ -145,7 +145,13 @@ def rival(work: Work, log: lg.Transitions) -> dict[str, Any]:
     if work.method.startswith("DualDICE"):
         return from_member(
             baselines.neural_dual_dice(
-                log, target, gamma, max_iter=mode.training_steps, seed=seed, threads=1, options=options(work)
+                log,
+                gamma,
+                policy=target,
+                max_iter=mode.training_steps,
+                seed=seed,
+                threads=1,
+                options=options(work),
             )
         )
     if work.method == "linear":
@@ -156,10 +162,12 @@ def rival(work: Work, log: lg.Transitions) -> dict[str, Any]:
     training = {"batch": mode.batch, "learning_rate": work.choice}
     if work.method == "IS, cloned":
         clone = {"steps": mode.model_steps, **training}
-        found = baselines.neural_importance_sampling(log, target, gamma, clone_options=clone, seed=seed)
+        found = baselines.neural_importance_sampling(
+            log, gamma, policy=target, clone_options=clone, seed=seed
+        )
     else:
         found = baselines.neural_model_based(
-            log, target, gamma, steps=mode.model_steps, seed=seed, **training
+            log, gamma, policy=target, steps=mode.model_steps, seed=seed, **training
         )
     return {"value": float(found.value)}
 

@@ -90,22 +90,26 @@ def calls(
     exact = {"initial": counts.initial_count / counts.initial_count.sum(), "threads": 1}
     found: dict[str, Callable[[], Any]] = {
         "default": lambda: lg.solve(counts, gamma, policy=target, threads=1),
-        "plug-in": lambda: baselines.model_based(counts, target, gamma, **exact),
-        "add-one model": lambda: baselines.model_based(counts, target, gamma, smoothing="add-one", **exact),
+        "plug-in": lambda: baselines.model_based(counts, gamma, policy=target, **exact),
+        "add-one model": lambda: baselines.model_based(
+            counts, gamma, policy=target, smoothing="add-one", **exact
+        ),
         "naive": lambda: baselines.naive_average(counts, gamma),
-        "step-wise WIS, cloned": lambda: baselines.step_wise(counts, target, gamma),
-        "trajectory WIS, cloned": lambda: baselines.trajectory_wise(counts, target, gamma),
-        "IPS, behaviour known": lambda: baselines.ips(counts, target, gamma, behaviour=behaviour, **exact),
-        "IPS, cloned": lambda: baselines.ips(counts, target, gamma, **exact),
+        "step-wise WIS, cloned": lambda: baselines.step_wise(counts, gamma, policy=target),
+        "trajectory WIS, cloned": lambda: baselines.trajectory_wise(counts, gamma, policy=target),
+        "IPS, behaviour known": lambda: baselines.ips(
+            counts, gamma, policy=target, behaviour=behaviour, **exact
+        ),
+        "IPS, cloned": lambda: baselines.ips(counts, gamma, policy=target, **exact),
     }
     # The published code of IPS solves its equation with a ridge of 1e-3.
     ridged = {"policy": target, "ratio": "state", "clone": 0.0, "ridge": 1e-3, "smoothing": 0.0, "threads": 1}
     found["IPS, known, ridge 1e-3"] = lambda: lg.solve(counts, gamma, behaviour=behaviour, **ridged)
     found["IPS, cloned, ridge 1e-3"] = lambda: lg.solve(counts, gamma, **ridged)
     if gamma < 1:
-        found["DualDICE"] = lambda: baselines.dual_dice(counts, target, gamma)
+        found["DualDICE"] = lambda: baselines.dual_dice(counts, gamma, policy=target)
     if counts.total <= GRADIENT_DICE_STEPS:
-        found["GradientDICE"] = lambda: baselines.gradient_dice(counts, target, gamma)
+        found["GradientDICE"] = lambda: baselines.gradient_dice(counts, gamma, policy=target)
     return found
 
 

@@ -18,9 +18,9 @@ MOST_EXCHANGES = 100
 
 def best_dice(
     counts: Counts,
-    policy: Any,
     gamma: float = 1.0,
     *,
+    policy: Any,
     initial: Any = None,
     alpha_zeta: float = 1.0,
     alpha_nu: float = 1e-6,

@@ -15,9 +15,9 @@ from lingendice.counts import Counts
 
 def doubly_robust(
     counts: Counts,
-    policy: Any,
     gamma: float,
     *,
+    policy: Any,
     behaviour: Any = None,
     weighted: bool = False,
     folds: int = 1,
@@ -69,7 +69,7 @@ def doubly_robust(
 
 
 def _values(counts: Counts, policy: Any, gamma: float) -> tuple[Floats, Floats]:
-    model = model_based(counts, policy, gamma)
+    model = model_based(counts, gamma, policy=policy)
     shape = (counts.n_states, counts.n_actions or 1)
     return model.q_values.reshape(shape), model.state_values
 

@@ -10,7 +10,7 @@ from lingendice.checks import require_gamma
 from lingendice.counts import Counts
 
 
-def dual_dice(counts: Counts, policy: Any, gamma: float, *, initial: Any = None) -> Estimate:
+def dual_dice(counts: Counts, gamma: float, *, policy: Any, initial: Any = None) -> Estimate:
     """min over nu of E_p[(nu - gamma T nu)^2] / 2 - (1 - gamma) E_mu0[nu]; tau = nu - gamma T nu.
 
     The optimum satisfies M tau = (1 - gamma) mu0 over the cells with data, solved here by one sparse

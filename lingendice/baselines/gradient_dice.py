@@ -13,7 +13,7 @@ from lingendice.counts import Counts
 
 
 def gradient_dice(
-    counts: Counts, policy: Any, gamma: float = 1.0, *, initial: Any = None, penalty: float = 1.0
+    counts: Counts, gamma: float = 1.0, *, policy: Any, initial: Any = None, penalty: float = 1.0
 ) -> Estimate:
     """min over tau of |M tau - b|^2 / (2 p) + penalty (E_p tau - 1)^2 / 2, tau of either sign.
 

@@ -14,7 +14,7 @@ from lingendice.counts import Counts
 
 
 def trajectory_wise(
-    counts: Counts, policy: Any, gamma: float = 1.0, *, behaviour: Any = None, weighted: bool = True
+    counts: Counts, gamma: float = 1.0, *, policy: Any, behaviour: Any = None, weighted: bool = True
 ) -> Estimate:
     """Weigh each episode by the product of target / behaviour over all its steps.
 
@@ -51,7 +51,7 @@ def trajectory_wise(
 
 
 def step_wise(
-    counts: Counts, policy: Any, gamma: float = 1.0, *, behaviour: Any = None, weighted: bool = True
+    counts: Counts, gamma: float = 1.0, *, policy: Any, behaviour: Any = None, weighted: bool = True
 ) -> Estimate:
     """Weigh each reward by the product of target / behaviour up to its own step.
 
@@ -97,12 +97,12 @@ def step_wise(
     )
 
 
-def per_decision(counts: Counts, policy: Any, gamma: float = 1.0, *, behaviour: Any = None) -> Estimate:
+def per_decision(counts: Counts, gamma: float = 1.0, *, policy: Any, behaviour: Any = None) -> Estimate:
     """Per-decision importance sampling: :func:`step_wise` without weighting, unbiased over the horizon.
 
     gamma = 1: the average over the logged horizon; refused where episodes end in terminal states.
     """
-    return step_wise(counts, policy, gamma, behaviour=behaviour, weighted=False)
+    return step_wise(counts, gamma, policy=policy, behaviour=behaviour, weighted=False)
 
 
 def _read(counts: Counts, gamma: float, method: str) -> tuple[float, Paths]:

@@ -11,7 +11,7 @@ from lingendice.solve import LeakWarning, solve
 
 
 def ips(
-    counts: Counts, policy: Any, gamma: float = 1.0, *, behaviour: Any = None, **arguments: Any
+    counts: Counts, gamma: float = 1.0, *, policy: Any, behaviour: Any = None, **arguments: Any
 ) -> Solution:
     """Exact tabular solution of the state-ratio equation of Liu et al. (2018).
 

@@ -12,7 +12,7 @@ from lingendice.solve import LeakWarning, solve
 
 
 def model_based(
-    counts: Counts, policy: Any = None, gamma: float = 1.0, *, smoothing: float | str = 0.0, **arguments: Any
+    counts: Counts, gamma: float = 1.0, *, policy: Any = None, smoothing: float | str = 0.0, **arguments: Any
 ) -> Solution:
     """Solve the empirical MDP under the policy, without any ridge or cloning.
 

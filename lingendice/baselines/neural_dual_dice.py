@@ -17,9 +17,9 @@ from lingendice.transitions import Transitions
 
 def neural_dual_dice(
     transitions: Transitions,
-    policy: Any,
     gamma: float,
     *,
+    policy: Any,
     terminal: str = "auto",
     max_iter: int | None = None,
     seed: int = 0,

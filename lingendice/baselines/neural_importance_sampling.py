@@ -101,9 +101,9 @@ def _target_log_density(transitions: Transitions, policy: Any) -> Floats:
 
 def neural_importance_sampling(
     transitions: Transitions,
-    policy: Any,
     gamma: float = 1.0,
     *,
+    policy: Any,
     weighting: str = "step",
     behaviour_log_density: Any = None,
     clone_options: dict[str, Any] | None = None,

@@ -19,9 +19,9 @@ from lingendice.transitions import Transitions
 
 def neural_model_based(
     transitions: Transitions,
-    policy: Any,
     gamma: float = 1.0,
     *,
+    policy: Any,
     steps: int = 5000,
     batch: int = 2048,
     learning_rate: float = 1e-3,

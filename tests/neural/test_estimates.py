@@ -207,10 +207,10 @@ def test_ensembles_spread_and_solutions_travel(capsys):
 def test_dual_dice_finds_the_discounted_ratio():
     transitions, counts, policy = small_mdp(np.random.default_rng(8))
     exact = lg.solve(counts, 0.9, policy=policy, ratio="state_action", ridge=0.0)
-    solution = neural_dual_dice(transitions, policy, 0.9, max_iter=2000, options=SMALL)
+    solution = neural_dual_dice(transitions, 0.9, policy=policy, max_iter=2000, options=SMALL)
     assert solution.value == pytest.approx(exact.value, abs=0.05)
     with pytest.raises(ValueError, match="gamma < 1"):
-        neural_dual_dice(transitions, policy, 1.0)
+        neural_dual_dice(transitions, 1.0, policy=policy)
 
 
 def test_importance_sampling_clones_the_behaviour():
@@ -226,10 +226,12 @@ def test_importance_sampling_clones_the_behaviour():
     truth = np.log(np.where(action == 1, chance, 1.0 - chance))
     assert np.mean(np.abs(log_density - truth)) < 0.08
     estimate = neural_importance_sampling(
-        transitions, np.array([0.3, 0.7]), 1.0, clone_options={"steps": 500, "batch": 512}
+        transitions, 1.0, policy=np.array([0.3, 0.7]), clone_options={"steps": 500, "batch": 512}
     )
     assert estimate.value == pytest.approx(0.7, abs=0.1)
-    given = neural_importance_sampling(transitions, np.array([0.3, 0.7]), 0.9, behaviour_log_density=truth)
+    given = neural_importance_sampling(
+        transitions, 0.9, policy=np.array([0.3, 0.7]), behaviour_log_density=truth
+    )
     assert given.value == pytest.approx(0.7, abs=0.1)
 
 
@@ -247,7 +249,7 @@ def test_gaussian_clone_and_model():
     assert np.mean(np.abs(log_density - truth)) < 0.08
     # Under a = 0.2: s has the stationary mean 0.2, so that the reward's mean is 0.4.
     policy = GaussianPolicy(lambda s: 0.2 + 0.0 * s, 0.1)
-    estimate = neural_model_based(transitions, policy, 1.0, steps=800, batch=512, horizon=200)
+    estimate = neural_model_based(transitions, 1.0, policy=policy, steps=800, batch=512, horizon=200)
     assert estimate.value == pytest.approx(0.4, abs=0.05)
 
 

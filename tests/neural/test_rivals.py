@@ -51,7 +51,7 @@ def test_importance_sampling_where_episodes_end():
     for seed in range(60):
         transitions = two_steps(np.random.default_rng([70, seed]), 150)
         behaviour = np.full(len(transitions), np.log(0.5))
-        found = neural_importance_sampling(transitions, TARGET, gamma, behaviour_log_density=behaviour)
+        found = neural_importance_sampling(transitions, gamma, policy=TARGET, behaviour_log_density=behaviour)
         assert found.value == pytest.approx(by_hand(transitions, gamma), rel=1e-10)
         values.append(found.value)
         errors.append(found.standard_error)
@@ -59,7 +59,7 @@ def test_importance_sampling_where_episodes_end():
     assert np.mean(values) == pytest.approx(truth, abs=4 * spread / np.sqrt(60))
     assert np.mean(errors) == pytest.approx(spread, rel=0.3)
     with pytest.raises(ValueError, match="terminal"):
-        neural_importance_sampling(transitions, TARGET, 1.0, behaviour_log_density=behaviour)
+        neural_importance_sampling(transitions, 1.0, policy=TARGET, behaviour_log_density=behaviour)
 
 
 def test_standard_error_of_whole_trajectories():
@@ -73,7 +73,7 @@ def test_standard_error_of_whole_trajectories():
         )
         behaviour = np.full(300, np.log(0.5))
         found = neural_importance_sampling(
-            transitions, TARGET, 1.0, weighting="trajectory", behaviour_log_density=behaviour
+            transitions, 1.0, policy=TARGET, weighting="trajectory", behaviour_log_density=behaviour
         )
         values.append(found.value)
         errors.append(found.standard_error)
@@ -94,7 +94,7 @@ def test_model_rollouts_where_episodes_end(gamma, terminal):
     stays = np.mean(~ends)
     truth = 1.0 if terminal == "restart" else (1 - gamma) / (1 - gamma * stays)
     found = neural_model_based(
-        transitions, None, gamma, steps=300, batch=256, hidden=(16,), rollouts=400, horizon=80,
+        transitions, gamma, policy=None, steps=300, batch=256, hidden=(16,), rollouts=400, horizon=80,
         terminal=terminal,
     )  # fmt: skip
     assert found.value == pytest.approx(truth, abs=max(4.0 * found.standard_error, 0.02) + 0.02 * truth)
