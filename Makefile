@@ -67,6 +67,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typed_calls.py
 	$(BIN)/lint-imports --no-cache
 
 docs: $(VENV)/.dev

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.checks import Floats
+from lingendice.diagnostics import checks_table, diagnose
 from lingendice.solution import Status
 from lingendice.transitions import Transitions
 
@@ -138,6 +139,32 @@ class ContinuousSolution:
             ],
         }
 
+    def plot(self, kind: str | None = None, *, ax: Any = None) -> Any:
+        """Draw the solution with matplotlib (``pip install 'lingendice[plots]'``).
+
+        Parameters
+        ----------
+        kind
+            ``"ratio"``: how tau is spread over the transitions. ``"weight"``: how much of the law the
+            heaviest transitions carry. ``"value"`` and ``"residual"``: on the way through training, a line a
+            member. None: all that apply, side by side.
+        ax
+            The axes to draw on, one a panel; by default those of a new figure.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            pyplot and rcParams are left alone; save it by ``figure.savefig(path)``.
+        """
+        from lingendice.continuous_plots import plot_continuous
+
+        return plot_continuous(self, kind, ax)
+
+    def _repr_html_(self) -> str:
+        from lingendice.markup import table_of_facts
+
+        return table_of_facts("ContinuousSolution", self._table()[1:])
+
     def __repr__(self) -> str:
         return f"ContinuousSolution({self.status.value}, gamma={self.gamma:g}, method={self.method!r})"
 
@@ -155,12 +182,7 @@ class ContinuousSolution:
             rows.append(("  not rescaled", f"{self.value_plain:.6g}"))
         if self.spread is not None:
             rows.append(("  spread", f"{self.spread:.2g} among {len(self.members)} members"))
-        off = abs(self.mean_ratio - 1.0)
-        rows.append(("mean ratio", f"{'ok' if off < 0.1 else '!!'}  {self.mean_ratio:.4f}"))
-        if off >= 0.1:
-            rows.append(("  mean ratio", "far from 1: raise penalty= or the number of steps (max_iter=)"))
-        size = self.effective_sample_size
-        rows.append(("effective sample", f"{size:,.0f} of {len(self.transitions):,} transitions"))
+        rows += checks_table(diagnose(self))
         where = "in sample" if self.method == "linear" else "held out"
         rows.append((f"residual ({where})", f"{self.residual:.2e}"))
         rows.append(("steps", f"{self.n_iter:,}"))

@@ -11,6 +11,7 @@ from lingendice.checks import Floats, require_policy
 from lingendice.operator import EmpiricalOperator
 
 if TYPE_CHECKING:
+    from lingendice.continuous_solution import ContinuousSolution
     from lingendice.solution import Solution
 
 LEAST_COVERAGE = 0.95
@@ -37,12 +38,20 @@ class Check(NamedTuple):
     """What to do where it is not ok; empty where it is."""
 
 
-def diagnose(solution: Solution) -> tuple[Check, ...]:
+def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
     """Check a solution: leak, coverage, effective sample size, distance travelled, concentration, mixing.
 
     Costs O(nnz), and at most 200 steps of the chain for the mixing time. Nothing is checked where there
-    are several laws, and the leak alone for a matrix without a sample size.
+    are several laws, and the leak alone for a matrix without a sample size. For a
+    :class:`ContinuousSolution`: normalisation of the ratio, effective sample size, distance from the log,
+    concentration, and agreement of an ensemble.
     """
+    from lingendice.solution import Solution
+
+    if not isinstance(solution, Solution):
+        from lingendice.continuous_diagnostics import diagnose_continuous
+
+        return diagnose_continuous(solution)
     if solution.state_law is None:
         return ()
     if not solution.operator.counts.has_sample_size:
@@ -56,7 +65,10 @@ def diagnose(solution: Solution) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _check(name: str, number: float, threshold: float, at_least: bool, sentence: str, remedy: str) -> Check:
+def make_check(
+    name: str, number: float, threshold: float, at_least: bool, sentence: str, remedy: str
+) -> Check:
+    """A check that is ok where ``number`` is at least, or at most, ``threshold``."""
     ok = bool(number >= threshold if at_least else number <= threshold)
     return Check(name, float(number), threshold, ok, sentence, "" if ok else remedy)
 
@@ -67,7 +79,7 @@ def _leak(solution: Solution) -> Check:
         low, high = solution.value_bounds
         sentence += f"; the value lies in [{low:.4g}, {high:.4g}] whatever happens there"
     remedy = "collect data there, or take ratio='state' or a target closer to the behaviour"
-    return _check("leak", solution.leak, LARGEST_LEAK, False, sentence, remedy)
+    return make_check("leak", solution.leak, LARGEST_LEAK, False, sentence, remedy)
 
 
 def _coverage(solution: Solution) -> Check:
@@ -86,7 +98,7 @@ def _coverage(solution: Solution) -> Check:
     remedy = (
         "log the missing actions; until then the estimate rests on how unseen ones are filled in (unseen=)"
     )
-    return _check("coverage", number, LEAST_COVERAGE, True, sentence, remedy)
+    return make_check("coverage", number, LEAST_COVERAGE, True, sentence, remedy)
 
 
 def _sample(solution: Solution) -> Check:
@@ -94,7 +106,7 @@ def _sample(solution: Solution) -> Check:
     total = float(solution.operator.counts.total)
     sentence = f"{size:,.0f} of {total:,.6g} transitions count after weighting"
     remedy = "collect more data, or take a target closer to the behaviour"
-    return _check("effective sample size", size, LEAST_SAMPLE, True, sentence, remedy)
+    return make_check("effective sample size", size, LEAST_SAMPLE, True, sentence, remedy)
 
 
 def _way(solution: Solution) -> Check:
@@ -116,7 +128,7 @@ def _way(solution: Solution) -> Check:
     if solution.value is not None:
         sentence += f" (value {solution.value:.4g}, behaviour's {operator.logged_average:.4g})"
     remedy = "the estimate is stuck near the behaviour: lower clone= or ridge=, or collect more data"
-    return _check("from the behaviour", number, LEAST_WAY, True, sentence, remedy)
+    return make_check("from the behaviour", number, LEAST_WAY, True, sentence, remedy)
 
 
 def _concentration(solution: Solution) -> Check:
@@ -132,7 +144,7 @@ def _concentration(solution: Solution) -> Check:
     remedy = "look at these cells' counts (sol.cell_law, counts.cell_count): the value is theirs"
     # In a handful of cells a single one is bound to earn much.
     threshold = LARGEST_SHARE if held >= 100 else 1.0
-    return _check("concentration", number, threshold, False, sentence, remedy)
+    return make_check("concentration", number, threshold, False, sentence, remedy)
 
 
 def _mixing(solution: Solution) -> Check:
@@ -150,7 +162,7 @@ def _mixing(solution: Solution) -> Check:
             f"what counts is forgotten in {reach:,.0f} steps (gamma); the log is {looks:,.0f} times that"
         )
     remedy = "the log is short for so slow a chain: collect longer data, add smoothing=, or take gamma < 1"
-    return _check("mixing", looks, LEAST_LOOKS, True, sentence, remedy)
+    return make_check("mixing", looks, LEAST_LOOKS, True, sentence, remedy)
 
 
 def mixing_time(solution: Solution) -> float:
@@ -183,3 +195,9 @@ def _target(operator: EmpiricalOperator) -> Floats | None:
     if operator.policy is None or operator.choices is None or operator.choices.policy is None:
         return operator.policy
     return require_policy("policy", operator.choices.policy, *operator.policy.shape)
+
+
+def checks_table(checks: tuple[Check, ...]) -> list[tuple[str, str]]:
+    """Rows of a printed table: every verdict, then the remedies that are needed."""
+    rows = [(check.name, f"{'ok' if check.ok else '!!'}  {check.sentence}") for check in checks]
+    return rows + [(f"  {check.name}", check.remedy) for check in checks if not check.ok]

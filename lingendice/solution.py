@@ -465,7 +465,9 @@ class Solution:
         else:
             if self.value is not None:
                 rows.append(("value per step", f"{self.value:.6g}"))
-            rows += self._checks_table()
+            from lingendice.diagnostics import checks_table, diagnose
+
+            rows += checks_table(diagnose(self))
         rows.append(("residual", f"{self.residual:.1e}"))
         if self.error is not None:
             rows.append((f"error ({self.error_kind})", f"{self.error:.1e}"))
@@ -475,13 +477,6 @@ class Solution:
         if self.status.advice:
             rows.append(("next step", self.status.advice))
         return rows
-
-    def _checks_table(self) -> list[tuple[str, str]]:
-        from lingendice.diagnostics import diagnose
-
-        checks = diagnose(self)
-        rows = [(check.name, f"{'ok' if check.ok else '!!'}  {check.sentence}") for check in checks]
-        return rows + [(f"  {check.name}", check.remedy) for check in checks if not check.ok]
 
     def __getstate__(self) -> dict[str, Any]:
         state = {entry.name: getattr(self, entry.name) for entry in fields(self)}

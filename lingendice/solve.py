@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,6 +23,10 @@ from lingendice.solvers.linear_choices import DIVERGENCE_NAMES, LinearChoices
 from lingendice.transitions import Transitions
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from lingendice.many import Comparison
+    from lingendice.solve_arguments import Arguments, ManyPolicies, OnePolicy
     from lingendice.solvers.exact import Laws
 
 METHODS = (
@@ -36,11 +40,29 @@ class LeakWarning(UserWarning):
     """More than 1 % of the stationary mass lies where there is no data."""
 
 
+@overload
+def solve(
+    data: Transitions, gamma: float = 1.0, *, policy: Any = None, **arguments: Unpack[Arguments]
+) -> ContinuousSolution: ...
+
+
+@overload
+def solve(
+    data: Any, gamma: float = 1.0, *, policy: OnePolicy = None, **arguments: Unpack[Arguments]
+) -> Solution: ...
+
+
+@overload
+def solve(
+    data: Any, gamma: float = 1.0, *, policy: ManyPolicies, **arguments: Unpack[Arguments]
+) -> Comparison: ...
+
+
 def solve(
     data: Any,
     gamma: float = 1.0,
     *,
-    policy: ArrayLike | None = None,
+    policy: Any = None,
     behaviour: ArrayLike | None = None,
     reward: ArrayLike | None = None,
     initial: ArrayLike | None = None,
@@ -69,7 +91,7 @@ def solve(
     progress: bool = False,
     warm_start: Any = None,
     options: dict[str, Any] | None = None,
-) -> Solution:
+) -> Solution | Comparison | ContinuousSolution:
     """Estimate the stationary law mu and the ratio tau = mu / p from counted transitions.
 
     Solves ``mu = (1 - gamma) mu0 + gamma T' mu``, ``sum mu = 1``, with T the empirical operator of the
@@ -168,7 +190,7 @@ def solve(
     """
     if policy is not None and is_many(policy):
         arguments = dict(locals())
-        return solve_many(arguments.pop("data"), arguments.pop("policy"), **arguments)  # type: ignore[return-value]
+        return solve_many(arguments.pop("data"), arguments.pop("policy"), **arguments)
     started = time.perf_counter()
     if type(data) is np.ndarray and data.ndim == 2:
         from lingendice.solvers.small import solve_small
@@ -185,7 +207,7 @@ def solve(
     if isinstance(data, Transitions):
         if device != "cpu":
             raise NotAvailableYet(f"device={device!r} for Transitions", 'use device="cpu"')
-        return _solve_transitions(dict(locals()), started)  # type: ignore[return-value]
+        return _solve_transitions(dict(locals()), started)
     linear = LinearChoices(
         features, dual_features, divergence, penalty, normalise, bound, ridge, method, seed, warm_start,
         options,

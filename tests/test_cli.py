@@ -506,3 +506,40 @@ def test_parquet_and_feather_give_what_csv_gives(tmp_path, name):
     assert results[0]["value"] == results[1]["value"]
     wrong = CliRunner().invoke(app, ["solve", str(tmp_path / name), "--state", "nothing"])
     assert wrong.exit_code == 2
+
+
+@pytest.mark.parametrize("labels", [False, True])
+@pytest.mark.parametrize("name", ["log.parquet", "log.feather"])
+def test_intervals_of_parquet_logs_are_clustered_like_those_of_csv(tmp_path, name, labels):
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    rng = np.random.default_rng(0)
+    visits = rng.integers(0, 3, (40, 11))
+    state, following = visits[:, :-1].ravel(), visits[:, 1:].ravel()
+    columns = {"state": state, "next_state": following}
+    if labels:
+        columns = {role: [f"room {k}" for k in ids] for role, ids in columns.items()}
+    columns |= {"reward": rng.normal(size=state.size).round(3), "episode": np.repeat(np.arange(40), 10)}
+    table = pa.table(columns)
+    pa.csv.write_csv(table, tmp_path / "log.csv")
+    write = pa.parquet.write_table if name.endswith("parquet") else pa.feather.write_feather
+    write(table, str(tmp_path / name))
+    asked = ["--gamma", "0.9", "--level", "0.95", "--json"]
+    from_csv, found = (
+        json.loads(CliRunner().invoke(app, ["solve", str(tmp_path / file), *asked]).stdout)["interval"]
+        for file in ("log.csv", name)
+    )
+    assert "cluster" in found["note"]
+    assert "not clustered" not in found["note"]
+    assert found == from_csv
+
+
+def test_a_damaged_log_is_named_also_where_episodes_are_wanted(tmp_path):
+    (tmp_path / "log.parquet").write_bytes(b"PAR1 and then nothing")
+    done = CliRunner().invoke(app, ["solve", str(tmp_path / "log.parquet"), "--level", "0.9"])
+    assert done.exit_code == 2
+    assert "log.parquet" in done.stderr
+    assert "cannot be read" in " ".join(done.stderr.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import pickle
 
@@ -304,3 +305,12 @@ def test_one_state_and_empty_counts():
     for empty in ([[0]], np.zeros((3, 3)), lg.Counts.empty(), lg.Counts.empty(4)):
         with pytest.raises(ValueError, match="empty"):
             lg.solve(empty)
+
+
+def test_the_types_of_arguments_are_those_of_solve():
+    """The overloads take their keywords from one list, which must not fall behind."""
+    from lingendice.solve_arguments import Arguments
+
+    assert ["data", "gamma", "policy", *Arguments.__annotations__] == list(
+        inspect.signature(lg.solve).parameters
+    )

@@ -82,8 +82,11 @@ def load(
 
     if file.suffix.lower() in (*PARQUET, *IPC):
         from lingendice.io.reading import counts_of_table
+        from lingendice.io.whole import read_whole
 
-        data: Any = counts_of_table(file, names, None if policy is None else policy.shape)
+        data: Any = read_whole(file, names) if keep_episodes else None
+        if data is None:
+            data = counts_of_table(file, names, None if policy is None else policy.shape)
     else:
         data = read_data(file, names)
     if isinstance(data, lg.Counts):
@@ -109,7 +112,7 @@ def _sizes_of_policy(table: TransitionTable, policy: Any) -> dict[str, int]:
     return {
         name: size
         for (name, ids), size in zip(columns.items(), policy.shape, strict=True)
-        if all(column.dtype.kind == "i" and column.max() < size for column in ids)
+        if all(column.dtype.kind in "iu" and column.max() < size for column in ids)
     }
 
 

@@ -193,8 +193,8 @@ def report(
             if named:
                 (given["policy"],) = named.values()
             data, labels = _loaded(file, names, given.get("policy"), keep_episodes=True)
-            result = lg.solve(data, gamma=gamma, progress=sys.stderr.isatty(), **given)
-            solutions = (result,)
+            result = single = lg.solve(data, gamma=gamma, progress=sys.stderr.isatty(), **given)
+            solutions = (single,)
         with work("Writing the page"):
             lg.report(
                 result,
