@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lingendice.checks import require_choice
-from lingendice.plots import BLUE, GREY, INK, VERMILION, dress, legend, panels
+from lingendice.plots import BLUE, GREY, INK, VERMILION, draw_kind, dress, legend
 
 if TYPE_CHECKING:
     from lingendice.continuous_solution import ContinuousSolution
@@ -29,15 +28,8 @@ def plot_continuous(solution: ContinuousSolution, kind: str | None = None, ax: A
         if solution.value is not None:
             drawers["value"] = partial(_value, solution)
         drawers["residual"] = partial(_residual, solution)
-    if kind is None:
-        return panels(list(drawers.values()), ax)
-    require_choice("kind", kind, KINDS)
-    if kind not in drawers:
-        raise ValueError(
-            f"there is no {kind!r} to draw: method {solution.method!r} kept no history, or the data have no "
-            f"rewards; choose from {', '.join(map(repr, drawers))}"
-        )
-    return panels([drawers[kind]], ax)
+    why = f"method {solution.method!r} kept no history, or the data have no rewards"
+    return draw_kind(drawers, kind, KINDS, why, ax)
 
 
 def _ratio(solution: ContinuousSolution, ax: Any) -> None:

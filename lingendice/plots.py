@@ -106,6 +106,18 @@ def panels(drawers: Sequence[Callable[[Any], None]], ax: Any = None, height: flo
     return axes[0].figure
 
 
+def draw_kind(
+    drawers: dict[str, Callable[[Any], None]], kind: str | None, kinds: Sequence[str], why: str, ax: Any
+) -> Any:
+    """Draw the panel named ``kind``, or all there are; ``why`` says what may keep one from being there."""
+    if kind is None:
+        return panels(list(drawers.values()), ax)
+    require_choice("kind", kind, tuple(kinds))
+    if kind not in drawers:
+        raise ValueError(f"there is no {kind!r} to draw: {why}; choose from {', '.join(map(repr, drawers))}")
+    return panels([drawers[kind]], ax)
+
+
 def legend(ax: Any, **where: Any) -> None:
     """The legend in our style."""
     ax.legend(frameon=False, fontsize=8.5, labelcolor=INK, **where)
@@ -124,15 +136,8 @@ def plot_solution(solution: Solution, kind: str | None = None, ax: Any = None) -
         drawers["cells"] = partial(_cells, solution)
     if len(solution.history) > 1:
         drawers["history"] = partial(_history, solution)
-    if kind is None:
-        return panels(list(drawers.values()), ax)
-    require_choice("kind", kind, ("ratio", "cells", "history", "laws"))
-    if kind not in drawers:
-        raise ValueError(
-            f"there is no {kind!r} to draw: status {solution.status.value!r}, method {solution.method!r} "
-            f"(a direct method keeps no history); choose from {', '.join(map(repr, drawers))}"
-        )
-    return panels([drawers[kind]], ax)
+    why = f"status {solution.status.value!r}, method {solution.method!r} (a direct method keeps no history)"
+    return draw_kind(drawers, kind, ("ratio", "cells", "history", "laws"), why, ax)
 
 
 def _ratio(solution: Solution, ax: Any) -> None:

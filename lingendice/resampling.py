@@ -117,7 +117,18 @@ class _Draws:
 
     def counts(self, rng: np.random.Generator) -> Counts:
         """One replicate."""
-        count, mean, initial = self._clusters(rng) if self.sample.cluster is not None else self._rows(rng)
+        if self.sample.cluster is None:
+            return self._replaced(*self._rows(rng))
+        n = self.sample.n_clusters
+        if self.whole:
+            return self.weighted(np.bincount(rng.integers(n, size=n), minlength=n).astype(float))
+        return self.weighted(rng.standard_exponential(n))
+
+    def weighted(self, factor: Floats) -> Counts:
+        """The log with every cluster taken ``factor`` times."""
+        return self._replaced(*self._clusters(factor))
+
+    def _replaced(self, count: Floats, mean: Floats | None, initial: Floats | None) -> Counts:
         reward_count = None if mean is None else count
         return replace(
             self.base,
@@ -129,14 +140,10 @@ class _Draws:
             episodes=None,
         )
 
-    def _clusters(self, rng: np.random.Generator) -> tuple[Floats, Floats | None, Floats | None]:
+    def _clusters(self, factor: Floats) -> tuple[Floats, Floats | None, Floats | None]:
         from lingendice.kernels.resample import reweigh
 
         base, episodes = self.base, self.base.episodes
-        n = self.sample.n_clusters
-        factor = rng.standard_exponential(n)
-        if self.whole:
-            factor = np.bincount(rng.integers(n, size=n), minlength=n).astype(float)
         count, reward_sum = np.zeros(base.count.size), np.zeros(base.count.size)
         reweigh(self.entry, self.cluster, self.weight, self.reward, factor, count, reward_sum)
         mean = reward_sum / np.where(count > 0, count, 1.0) if base.reward_mean is not None else None
