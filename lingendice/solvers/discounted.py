@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from lingendice.kernels import sparse
 from lingendice.parallel import resolve_threads
 from lingendice.solvers.iterate import Stopped
+from lingendice.solvers.numbering import lacks_locality
 from lingendice.solvers.pull_system import (
     FloatArray,
     IntArray,
@@ -167,16 +168,6 @@ def _check_common(gamma: float, tol: float, max_sweeps: int) -> None:
         raise ValueError(f"tol must be positive, got {tol!r}")
     if max_sweeps < 1:
         raise ValueError(f"max_sweeps must be at least 1, got {max_sweeps!r}")
-
-
-def lacks_locality(indptr: IntArray, indices: NDArray, window: int = 32_768, sample: int = 65_536) -> bool:
-    """Whether most edges of a fixed sample join nodes whose numbers are far apart."""
-    size = indptr.size - 1
-    if size <= 2 * window or not indices.size:
-        return False
-    places = np.linspace(0, indices.size - 1, sample).astype(np.int64)
-    rows = np.searchsorted(indptr, places, side="right") - 1
-    return bool((np.abs(indices[places] - rows) > window).mean() > 0.5)
 
 
 def discounted_law(

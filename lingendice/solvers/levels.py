@@ -15,6 +15,7 @@ from lingendice.kernels import stationary as sweep_kernels
 from lingendice.kernels.gth_dense import gth_dense
 from lingendice.kernels.sparse import order_by_count
 from lingendice.parallel import run_all
+from lingendice.solvers.numbering import is_arbitrary
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -175,8 +176,8 @@ def jump_chain(
 ) -> JumpChain:
     """Pull layout of the chain watched when it moves.
 
-    States with equally many sources are put side by side, within windows: a processor foresees the ends of
-    equally long rows, which halves the time of a sweep over short ones.
+    Where the numbering is arbitrary, states with equally many sources are put side by side, within windows:
+    a processor foresees the ends of equally long rows, which halves the time of a sweep over short ones.
     """
     n = indptr.size - 1
     columns = indices.view(np.uint32)
@@ -188,8 +189,9 @@ def jump_chain(
         sweep_kernels.count_targets(indptr, columns, data, first, last, exit_weight, total_weight, count[1:])
     if n > 1 and not exit_weight.min() > 0.0:
         raise ValueError(f"state {int(np.argmin(exit_weight))} has no way out: the chain is not irreducible")
-    order = np.empty(n, dtype=np.int64)
-    order_by_count(count[1:], WINDOW, order)
+    order = np.arange(n)
+    if is_arbitrary(indptr, indices):
+        order_by_count(count[1:], WINDOW, order)
     place = np.empty(n, dtype=np.uint32)
     place[order] = np.arange(n, dtype=np.uint32)
     start = np.concatenate([[0], np.cumsum(count[1:][order])])
