@@ -348,3 +348,12 @@ def test_estimates_read_well(mdp, full):
     assert found.interval().low < found.value < found.interval().high
     assert found.to_dict()["method"] == "step-wise weighted importance sampling"
     assert baselines.dual_dice(full, GAMMA, policy=mdp["policy"]).to_dict()["tau"] is not None
+
+
+def test_estimates_print_as_a_table(mdp):
+    log = walk(mdp, 30, 6, seed=5)
+    found = baselines.step_wise(count(log), GAMMA, policy=mdp["policy"], behaviour=mdp["behaviour"])
+    assert f"value per step         {found.value:.6g}" in str(found)
+    assert f"standard error         {found.standard_error:.2g}" in str(found)
+    assert "\n" not in repr(found)
+    assert "<table>" in found._repr_html_()

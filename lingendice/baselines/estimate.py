@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from lingendice.checks import Floats
+from lingendice.markup import table_of_facts
 from lingendice.uncertainty import Interval, student
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Estimate:
     """A value per step, with what the method knows of its noise. Reads like a Solution where it can."""
 
@@ -37,6 +38,29 @@ class Estimate:
         return Interval(
             float(low[0]), float(high[0]), self.value, self.standard_error, level, self.method, self.note
         )
+
+    def __repr__(self) -> str:
+        return f"Estimate({self.value:.6g} by {self.method}, gamma={self.gamma:g})"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<22} {text}" for name, text in self._table())
+
+    def _repr_html_(self) -> str:
+        return table_of_facts("Estimate", self._table())
+
+    def _table(self) -> list[tuple[str, str]]:
+        rows = [
+            ("method", self.method),
+            ("gamma", f"{self.gamma:g}"),
+            ("value per step", f"{self.value:.6g}"),
+        ]
+        if self.standard_error is not None:
+            rows.append(("standard error", f"{self.standard_error:.2g}"))
+        if self.effective_sample_size is not None:
+            rows.append(("effective sample size", f"{self.effective_sample_size:,.1f}"))
+        if not self.converged:
+            rows.append(("next step", "the method did not settle: take more steps, or another method"))
+        return [*rows, ("note", self.note)]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types."""
