@@ -1,6 +1,6 @@
 """Cartpole, Reacher and HalfCheetah: every method across behaviours, numbers and lengths of trajectories.
 
-    python benchmarks/paper/control.py [--quick] [--jobs 2] [--minutes M] [--only reacher ...] [--report]
+    python benchmarks/paper/control.py [--quick | --reduced] [--jobs 2] [--minutes M] [--only reacher] [--report]
 
 What is run is fixed in ``control_plan.py``: settings, seeds, four candidates for whatever a method has to
 choose, and the logs they are compared on. True values come from ``control_truth.py`` (computed first where
@@ -157,13 +157,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true")
+    size.add_argument("--reduced", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--only", nargs="*", choices=plan.ENVIRONMENTS)
     parser.add_argument("--report", action="store_true")
     given = parser.parse_args()
-    mode = plan.QUICK if given.quick else plan.FULL
+    mode = plan.QUICK if given.quick else plan.REDUCED if given.reduced else plan.FULL
     store, deadline = Store(mode), time.time() + 60 * given.minutes
     if not given.report:
         control_truth.complete(given.only or plan.ENVIRONMENTS, mode.gammas)
