@@ -1,6 +1,6 @@
 """Cartpole, Reacher and HalfCheetah: every method across behaviours, numbers and lengths of trajectories.
 
-    python benchmarks/paper/control.py [--quick | --reduced] [--jobs 2] [--minutes M] [--only reacher] [--report]
+    python benchmarks/paper/control.py [--quick | --reduced] [--jobs 2] [--minutes M] [--only NAME] [--report]
 
 What is run is fixed in ``control_plan.py``: settings, seeds, four candidates for whatever a method has to
 choose, and the logs they are compared on. True values come from ``control_truth.py`` (computed first where
