@@ -11,10 +11,16 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from lingendice.kernels.jit import kernel
-
-_LINE = 8  # float64 entries of a cache line
 _FOR_READING, _KEEP, _DATA = 0, 3, 1
+
+
+def fetch(builder, entry):  # type: ignore[no-untyped-def]
+    """Code that fetches the cache line at a pointer."""
+    byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+    hints = [ir.Constant(word, hint) for hint in (_FOR_READING, _KEEP, _DATA)]
+    builder.call(function, [builder.bitcast(entry, byte), *hints])
 
 
 @intrinsic
@@ -26,18 +32,7 @@ def prefetch(typing_context, matrix, row, column):  # type: ignore[no-untyped-de
         array = context.make_array(array_type)(context, builder, arguments[0])
         at = [context.cast(builder, arguments[k], signature.args[k], types.intp) for k in (1, 2)]
         entry = cgutils.get_item_pointer(context, builder, array_type, array, at, wraparound=False)
-        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-        hints = [ir.Constant(word, hint) for hint in (_FOR_READING, _KEEP, _DATA)]
-        builder.call(function, [builder.bitcast(entry, byte), *hints])
+        fetch(builder, entry)
         return context.get_dummy_value()
 
     return types.void(matrix, row, column), generate
-
-
-@kernel
-def prefetch_row(matrix, row):  # type: ignore[no-untyped-def]
-    """Fetch a whole row of a float64 matrix."""
-    for column in range(0, matrix.shape[1], _LINE):
-        prefetch(matrix, row, column)

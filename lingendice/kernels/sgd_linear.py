@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from lingendice.kernels.conjugates import excess_and_slope
+from lingendice.kernels.feature_rows import GROUP, add_rows, dot_rows
 from lingendice.kernels.jit import fused_kernel, kernel
-from lingendice.kernels.prefetch import prefetch, prefetch_row
+from lingendice.kernels.prefetch import prefetch
 from lingendice.kernels.sampling import draw, draw_event, draw_next, mix, place_event
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -21,23 +22,15 @@ def project_step(w, step, gradient, low, high, sums):  # type: ignore[no-untyped
         gradient[j] = 0.0
 
 
-# Samples whose rows are fetched ahead of those being worked on.
+# Samples between a row's being fetched and its use.
 AHEAD = 4
 
 
-@fused_kernel
-def prefetch_sample(psi, phi, x, y):  # type: ignore[no-untyped-def]
-    """Fetch the rows of features that a sample needs."""
-    prefetch_row(psi, x)
-    prefetch_row(phi, x)
-    prefetch_row(phi, y)
-
-
 @kernel
-def draw_batch(counter, events, tables, redirects, gamma, actions, xs, ys, weights):  # type: ignore[no-untyped-def]
-    """Draw (x, x', gamma or the weight that x' has) for a batch; returns the next counter."""
+def draw_batch(counter, events, tables, redirects, gamma, actions, first, last, xs, ys, weights):  # type: ignore[no-untyped-def]
+    """Draw (x, x', gamma or the weight of x') for samples ``first : last``; returns the next counter."""
     plain = actions == 1 and redirects[0].size == 0
-    for b in range(xs.size):
+    for b in range(first, last):
         x, y = draw_event(mix(counter), events)
         counter += _GOLDEN
         factor = 1.0
@@ -70,26 +63,29 @@ def sgd_dense(counter, first, last, batch, events, tables, redirects, scalars, c
 
     ``start`` is the gradient of (1 - gamma) E_mu0 f, which is linear and known: nothing is drawn for it.
     ``own`` is empty, or the row a of the mass a'w to which tau is normalised: it then stands for the penalty.
-    Samples go in pairs, so that weights and gradients are loaded half as often.
+    Samples are drawn a step before they are used, so that their rows can be fetched meanwhile.
     """
     gamma, penalty, u_step, u_top = scalars[0], scalars[1], scalars[5], scalars[6]
     n_w, n_v = w.size, v.size
-    to_w = np.zeros(n_w)
-    to_v = np.zeros(n_v)
+    to_w, to_v, point = np.zeros(n_w), np.zeros(n_v), np.empty(n_w)
     zero = np.zeros(n_w)
     low = -v_box
     share = 1.0 / batch
     offset = scalars[2]
-    point = np.empty(n_w)
-    # Drawn before they are used; an odd batch is filled up by a sample without weight.
-    size = batch + batch % 2
+    ahead = min(AHEAD, batch)
+    # This batch, the next one, and cell 0 in place of what is not drawn yet.
+    size = batch + max(batch, AHEAD + GROUP)
     xs, ys, weights = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size)
-    for _ in range(first, last):
-        counter = draw_batch(
-            counter, events, tables, redirects, gamma, actions, xs[:batch], ys[:batch], weights[:batch]
-        )
-        for b in range(min(AHEAD, batch)):
-            prefetch_sample(psi, phi, xs[b], ys[b])
+    tau, f, f_next = np.empty(batch), np.empty(batch), np.empty(batch)
+    following = counter
+    if first < last:
+        following = draw_batch(counter, events, tables, redirects, gamma, actions, 0, batch, xs, ys, weights)
+    for t in range(first, last):
+        counter = following
+        if t + 1 < last:
+            following = draw_batch(
+                counter, events, tables, redirects, gamma, actions, batch, 2 * batch, xs, ys, weights
+            )
         for j in range(n_v):
             to_v[j] = start[j]
         held, scale = 1.0, 1.0
@@ -102,41 +98,27 @@ def sgd_dense(counter, first, last, batch, events, tables, redirects, scalars, c
         for j in range(n_w):
             point[j] = scale * w[j]
         to_u = 0.0
-        upcoming = counter
-        for b in range(0, batch, 2):
-            for k in range(b + AHEAD, min(b + AHEAD + 2, batch)):
-                prefetch_sample(psi, phi, xs[k], ys[k])
-            # The next batch's events, too (a guess where a draw takes more than one random number).
-            prefetch(events, place_event(mix(upcoming), events), 0)
-            prefetch(events, place_event(mix(upcoming + _GOLDEN), events), 0)
-            upcoming += _GOLDEN + _GOLDEN
-            # Unsigned: Numba then leaves out the test for negative indices.
-            x_0, x_1 = np.uint64(xs[b]), np.uint64(xs[b + 1])
-            y_0, y_1 = np.uint64(ys[b]), np.uint64(ys[b + 1])
-            tau_0, tau_1 = 0.0, 0.0
-            for j in range(n_w):
-                tau_0 += psi[x_0, j] * point[j]
-                tau_1 += psi[x_1, j] * point[j]
-            f_0, f_1, ahead_0, ahead_1 = 0.0, 0.0, 0.0, 0.0
-            for j in range(n_v):
-                f_0 += phi[x_0, j] * v[j]
-                f_1 += phi[x_1, j] * v[j]
-                ahead_0 += phi[y_0, j] * v[j]
-                ahead_1 += phi[y_1, j] * v[j]
-            down_0, on_0, out_0, more_0 = pull(
-                tau_0, f_0, ahead_0, mass_weight[x_0], weights[b], u, scalars, code, by_ratio
-            )
-            down_1, on_1, out_1, more_1 = pull(
-                tau_1, f_1, ahead_1, mass_weight[x_1], weights[b + 1], u, scalars, code, by_ratio
-            )
-            share_1 = share if b + 1 < batch else 0.0
-            down_0, on_0, out_0 = -share * down_0, share * on_0, share * out_0
-            down_1, on_1, out_1 = -share_1 * down_1, share_1 * on_1, share_1 * out_1
-            to_u += share * more_0 + share_1 * more_1
-            for j in range(n_w):
-                to_w[j] += down_0 * psi[x_0, j] + down_1 * psi[x_1, j]
-            for j in range(n_v):
-                to_v[j] += on_0 * phi[x_0, j] + out_0 * phi[y_0, j] + on_1 * phi[x_1, j] + out_1 * phi[y_1, j]
+        upcoming = following
+        for b in range(0, batch, GROUP):
+            stop = min(b + GROUP, batch)
+            dot_rows(psi, xs, b, stop, point, tau, ahead)
+            dot_rows(phi, xs, b, stop, v, f, ahead)
+            dot_rows(phi, ys, b, stop, v, f_next, ahead)
+            for k in range(b, stop):
+                # Events of the batch to be drawn (a guess where a draw takes more than one random number).
+                prefetch(events, place_event(mix(upcoming), events), 0)
+                upcoming += _GOLDEN
+                down, here, there, more = pull(
+                    tau[k], f[k], f_next[k], mass_weight[xs[k]], weights[k], u, scalars, code, by_ratio
+                )
+                # What the sample adds to the gradients takes the place of what was needed for it.
+                tau[k], f[k], f_next[k] = -share * down, share * here, share * there
+                to_u += share * more
+            add_rows(psi, xs, b, stop, tau, to_w, ahead)
+            add_rows(phi, xs, b, stop, f, to_v, ahead)
+            add_rows(phi, ys, b, stop, f_next, to_v, ahead)
+        for k in range(batch):
+            xs[k], ys[k], weights[k] = xs[batch + k], ys[batch + k], weights[batch + k]
         if own.size:
             # Of w / a'w: what would only change the scale is taken out of the gradient.
             along = 0.0

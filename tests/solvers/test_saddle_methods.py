@@ -168,6 +168,20 @@ def test_batches_step_along_the_mean_gradient(batch):
     assert (np.abs(np.mean(moved, axis=0) - expected) < 4.0 * error + 1e-15).all()
 
 
+@pytest.mark.parametrize("batch", [1, 6])
+def test_where_a_run_of_batches_is_cut_changes_nothing(batch):
+    """Samples are drawn a step ahead: none may be lost or drawn twice where one call ends."""
+    problem = bounded_for_sgd(some_problem("dense"))
+    runner = _Runner(problem, step_sizes(problem), batch, 1.0)
+    whole, cut = _State(problem, 3, None), _State(problem, 3, None)
+    runner.run(whole, 0, 50, 50)
+    for first, last in ((0, 1), (1, 20), (20, 50)):
+        runner.run(cut, first, last, 50)
+    assert whole.counter == cut.counter
+    assert np.array_equal(whole.w, cut.w)
+    assert np.array_equal(whole.v_sum, cut.v_sum)
+
+
 @pytest.mark.parametrize("kind", ["tabular", "dense"])
 def test_mean_gap_stays_below_the_bound(kind):
     gaps = []
