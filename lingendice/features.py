@@ -286,10 +286,10 @@ def orthonormalised(
     Directions whose share of the features' variance is below ``cutoff`` are dropped: they are rounding
     errors of nearly collinear features, and would make every inner solve meaningless.
     """
-    weighed = features.scaled(law)
-    gram = np.asarray(features.adjoint(weighed))
+    weighed = features.scaled(np.sqrt(law))
+    gram = weighed.T @ weighed
     if features.is_sparse:
-        gram = np.asarray(features.adjoint(weighed).todense())
+        gram = np.asarray(gram.todense())
     values, vectors = np.linalg.eigh(gram)
     keep = values > cutoff * values[-1]
     back = vectors[:, keep] / np.sqrt(values[keep])

@@ -83,8 +83,11 @@ class _Couplings:
         bend = divergence.excess_slope(f)
         if isinstance(problem.dual_features, Tabular):
             return fixed - _as_array(self.mass) * bend[:, None]
-        scaled = (self.mass.T * bend).T
-        return fixed - _dense(problem.dual_features.adjoint(_as_array(scaled)))
+        # Whichever of the two matrices is smaller is scaled.
+        if isinstance(problem.features, Tabular) or problem.dual_features.n_features > self.mass.shape[1]:
+            scaled = (self.mass.T * bend).T
+            return fixed - _dense(problem.dual_features.adjoint(_as_array(scaled)))
+        return fixed - _dense(problem.dual_features.scaled(bend).T @ self.mass)
 
     def hessian(self, mass: Floats, f: Floats) -> Floats:
         """H over the dual coefficients."""
@@ -149,9 +152,14 @@ class _Newton:
         if problem.bound is not None:
             w = np.minimum(w, 0.5 * problem.bound)
         w = np.where(self.usable, np.maximum(w, 1e-3 * w.max(initial=1e-300)), 0.0)
-        size = np.where(self.usable, max(float(np.abs(problem.residual(w)).max()), 1e-8), 0.0)
-        above = size if problem.bound is not None else np.zeros_like(w)
-        self.point = _Point(w, np.zeros(problem.dual_features.n_features), 0.0, size, above)
+        # Multipliers whose products with w are alike and add up to about the objective at the start: with
+        # smaller ones the first steps end at the boundary soon after they began.
+        product = max(_distance(problem, w), 1e-8) / max(int(self.usable.sum()), 1)
+        z = np.where(self.usable, product / np.where(self.usable, w, 1.0), 0.0)
+        y = np.zeros_like(w)
+        if problem.bound is not None:
+            y = np.where(self.usable, product / np.where(self.usable, problem.bound - w, 1.0), 0.0)
+        self.point = _Point(w, np.zeros(problem.dual_features.n_features), 0.0, z, y)
         self.residuals = self._residuals(self.point)
 
     def slack(self) -> float:
@@ -249,6 +257,13 @@ class _Newton:
             above = np.where(self.usable, self._room(point) * point.y - target, 0.0)
             total += above @ above
         return math.sqrt(total)
+
+
+def _distance(problem: RatioProblem, w: Floats) -> float:
+    """Chi-square distance of inflow and mass over the cells, at most 1: the size of any objective at w."""
+    mass = problem.mass(w)
+    held = mass > 0
+    return min(1.0, float((problem.residual(w)[held] ** 2 / mass[held]).sum()))
 
 
 def _move(point: _Point, change: _Point, length: float) -> _Point:
