@@ -9,6 +9,7 @@ from lingendice.kernels.feature_rows import GROUP, add_rows, dot_rows
 from lingendice.kernels.jit import fused_kernel, kernel
 from lingendice.kernels.prefetch import prefetch
 from lingendice.kernels.sampling import draw, draw_event, draw_next, mix, place_event
+from lingendice.kernels.sgd_tabular import sample_pull
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -162,46 +163,64 @@ def sparse_clip(indptr, indices, x, low, high, weights):  # type: ignore[no-unty
 
 @kernel
 def sgd_sparse(counter, first, last, events, tables, redirects, starts, scalars, code, by_ratio, actions,
-               psi, phi, w, v, u, w_sum, v_sum, u_sum, w_last, v_last, w_step, v_step, mass_weight,
-               w_top, v_box):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Single-sample steps over compressed rows: a step costs the entries of four rows."""
+               psi, phi, own, held, w, v, u, w_sum, v_sum, u_sum, w_last, v_last, w_step, v_step,
+               mass_weight, w_top, v_low, v_high):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Single-sample steps over compressed rows: a step costs the entries of four rows.
+
+    ``own`` is empty, or the row a of the mass ``held`` = a'w to which tau is normalised. Its part of the
+    gradient is a product of two expectations, so that each takes its own sample. Returns (counter, u,
+    sum of u, a'w).
+    """
     start_t, start_a, start_mass = starts
-    gamma, penalty, offset, ridge, centre, u_step, u_top = scalars
+    gamma, penalty, offset, _, _, u_step, u_top = scalars
     psi_p, psi_i, psi_d = psi
     phi_p, phi_i, phi_d = phi
     plain = actions == 1 and redirects[0].size == 0
     zero = np.zeros(w.size)
-    low = -v_box
+    scale, level = 1.0, 0.0
     for t in range(first, last):
         x, y = draw_event(mix(counter), events)
         counter += _GOLDEN
         factor = 1.0
         if not plain or y < 0:
             y, factor, counter = draw_next(counter, y, actions, tables, redirects)
-        tau_x = sparse_dot(psi_p, psi_i, psi_d, x, w)
+        if own.size:
+            other, beyond = draw_event(mix(counter), events)
+            counter += _GOLDEN
+            reach = 1.0
+            if not plain or beyond < 0:
+                beyond, reach, counter = draw_next(counter, beyond, actions, tables, redirects)
+            scale = (1.0 - offset) / held
+            tau = scale * sparse_dot(psi_p, psi_i, psi_d, other, w)
+            f = sparse_dot(phi_p, phi_i, phi_d, other, v)
+            f_next = sparse_dot(phi_p, phi_i, phi_d, beyond, v) if beyond >= 0 else 0.0
+            nu = mass_weight[other]
+            level, _ = sample_pull(f, f_next, tau, u, nu, gamma * reach, scalars, code, by_ratio)
+            level *= tau / (1.0 - offset)
+        tau_x, nu, weight = scale * sparse_dot(psi_p, psi_i, psi_d, x, w), mass_weight[x], gamma * factor
         f_x = sparse_dot(phi_p, phi_i, phi_d, x, v)
-        nu = mass_weight[x]
-        excess, slope = excess_and_slope(code, f_x)
-        to_tau = penalty * u * nu - f_x + ridge * (tau_x - centre)
-        if by_ratio:
-            to_tau -= excess
-            slope *= tau_x
+        f_y = sparse_dot(phi_p, phi_i, phi_d, y, v) if y >= 0 else 0.0
+        to_tau, to_f = sample_pull(f_x, f_y, tau_x, u, nu, weight, scalars, code, by_ratio)
         to_u = penalty * (nu * tau_x + offset - 1.0 - u)
         if y >= 0:
-            weight = gamma * factor
-            to_tau += weight * sparse_dot(phi_p, phi_i, phi_d, y, v)
             sparse_move(phi_p, phi_i, phi_d, y, weight * tau_x, v_step, v, v_sum, v_last, t)
-        sparse_move(phi_p, phi_i, phi_d, x, -tau_x - slope, v_step, v, v_sum, v_last, t)
+        sparse_move(phi_p, phi_i, phi_d, x, to_f, v_step, v, v_sum, v_last, t)
         if start_mass > 0.0:
             z = draw(mix(counter), start_t, start_a, 0, start_t.size)
             counter += _GOLDEN
             sparse_move(phi_p, phi_i, phi_d, z, start_mass, v_step, v, v_sum, v_last, t)
-            sparse_clip(phi_p, phi_i, z, low, v_box, v)
+            sparse_clip(phi_p, phi_i, z, v_low, v_high, v)
         if y >= 0:
-            sparse_clip(phi_p, phi_i, y, low, v_box, v)
-        sparse_clip(phi_p, phi_i, x, low, v_box, v)
-        sparse_move(psi_p, psi_i, psi_d, x, -to_tau, w_step, w, w_sum, w_last, t)
+            sparse_clip(phi_p, phi_i, y, v_low, v_high, v)
+        sparse_clip(phi_p, phi_i, x, v_low, v_high, v)
+        # Not in a function of its own: counting the references to its arrays would take longer.
+        for k in range(psi_p[x], psi_p[x + 1] if own.size else psi_p[x]):
+            held -= own[psi_i[k]] * w[psi_i[k]]
+        sparse_move(psi_p, psi_i, psi_d, x, -scale * (to_tau - nu * level), w_step, w, w_sum, w_last, t)
         sparse_clip(psi_p, psi_i, x, zero, w_top, w)
+        for k in range(psi_p[x], psi_p[x + 1] if own.size else psi_p[x]):
+            held += own[psi_i[k]] * w[psi_i[k]]
+        held = max(held, 1e-3)
         u_sum += u
         u = min(max(u + u_step * to_u, -u_top), u_top)
-    return counter, u, u_sum
+    return counter, u, u_sum, held

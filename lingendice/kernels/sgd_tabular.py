@@ -13,12 +13,13 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 # Columns of the packed arrays: what a step needs of a cell lies in one cache line.
-VALUE, SUM, LAST, STEP, TOP, WEIGHT = 0, 1, 2, 3, 4, 5
+VALUE, SUM, LAST, STEP, TOP, WEIGHT, SHARE = 0, 1, 2, 3, 4, 5, 6
 
 
 @kernel
-def pack(value, step, top, weight, packed):  # type: ignore[no-untyped-def]
-    """Lay out one block for an epoch: value, lazy sum, the step it was last met, step length, top, weight."""
+def pack(value, step, top, weight, share, packed):  # type: ignore[no-untyped-def]
+    """Lay out one block for an epoch: value, lazy sum, the step it was last met, step length; for tau also
+    its top, nu(x), and p(x) nu(x), the share of the total mass."""
     for j in range(value.size):
         packed[j, VALUE] = value[j]
         packed[j, SUM] = 0.0
@@ -27,6 +28,7 @@ def pack(value, step, top, weight, packed):  # type: ignore[no-untyped-def]
         if packed.shape[1] > TOP:
             packed[j, TOP] = top[j]
             packed[j, WEIGHT] = weight[j]
+            packed[j, SHARE] = share[j]
 
 
 @kernel
@@ -117,14 +119,27 @@ def sgd_tabular(counter, first, last, events, tables, redirects, starts, scalars
 
 
 @kernel
-def sgd_tabular_self(counter, first, last, events, tables, redirects, starts, scalars, code, by_ratio,
-                     actions, tau, f, mass, f_low, f_high):  # type: ignore[no-untyped-def]  # fmt: skip
-    """The same for tau / N: N is kept exactly, its gradient needs a second, independent sample a step.
+def sample_pull(f_x, f_y, tau, u, nu, weight, scalars, code, by_ratio):  # type: ignore[no-untyped-def]
+    """Gradients of J's sample in tau(x) and f(x)."""
+    _, penalty, _, ridge, centre, _, _ = scalars
+    excess, slope = excess_and_slope(code, f_x)
+    to_tau = penalty * u * nu - f_x + ridge * (tau - centre) + weight * f_y
+    if by_ratio:
+        to_tau -= excess
+        slope *= tau
+    return to_tau, -tau - slope
 
-    The weight of a cell is here its share of N, p(x) nu(x).
+
+@kernel
+def sgd_tabular_self(counter, first, last, events, tables, redirects, starts, scalars, code, by_ratio,
+                     actions, tau, f, held, f_low, f_high):  # type: ignore[no-untyped-def]  # fmt: skip
+    """The same for tau scaled to total mass 1; returns (counter, ``held``), the mass of the seen cells.
+
+    ``held`` is kept exactly. Its part of the gradient is a product of two expectations, so that each takes
+    its own sample.
     """
     start_t, start_a, start_mass = starts
-    gamma = scalars[0]
+    gamma, offset = scalars[0], scalars[2]
     plain = actions == 1 and redirects[0].size == 0
     for step in range(first, last):
         t = float(step)
@@ -135,25 +150,25 @@ def sgd_tabular_self(counter, first, last, events, tables, redirects, starts, sc
             y, factor, counter = draw_next(counter, y, actions, tables, redirects)
         other, beyond = draw_event(mix(counter), events)
         counter += _GOLDEN
-        factor_2 = 1.0
+        reach = 1.0
         if not plain or beyond < 0:
-            beyond, factor_2, counter = draw_next(counter, beyond, actions, tables, redirects)
-        excess, slope = excess_and_slope(code, f[other, VALUE])
-        level = -f[other, VALUE] - (excess if by_ratio else 0.0)
-        if beyond >= 0:
-            level += gamma * factor_2 * f[beyond, VALUE]
-        level *= tau[other, VALUE] / mass
-        tau_x, f_x = tau[x, VALUE], f[x, VALUE]
-        excess, slope = excess_and_slope(code, f_x)
-        to_tau = -f_x - (excess if by_ratio else 0.0)
-        slope *= tau_x / mass if by_ratio else 1.0
+            beyond, reach, counter = draw_next(counter, beyond, actions, tables, redirects)
+        scale = (1.0 - offset) / held
+        ratio, f_next = scale * tau[other, VALUE], f[beyond, VALUE] if beyond >= 0 else 0.0
+        level, _ = sample_pull(
+            f[other, VALUE], f_next, ratio, 0.0, 1.0, gamma * reach, scalars, code, by_ratio
+        )
+        level *= ratio / (1.0 - offset)
+        tau_x, weight = tau[x, VALUE], gamma * factor
+        f_next = f[y, VALUE] if y >= 0 else 0.0
+        to_tau, to_f = sample_pull(
+            f[x, VALUE], f_next, scale * tau_x, 0.0, 1.0, weight, scalars, code, by_ratio
+        )
         note(f, x, t)
         if y >= 0:
-            weight = gamma * factor
-            to_tau += weight * f[y, VALUE]
             note(f, y, t)
-            f[y, VALUE] += f[y, STEP] * weight * tau_x / mass
-        f[x, VALUE] -= f[x, STEP] * (tau_x / mass + slope)
+            f[y, VALUE] += f[y, STEP] * weight * scale * tau_x
+        f[x, VALUE] += f[x, STEP] * to_f
         if start_mass > 0.0:
             z = draw(mix(counter), start_t, start_a, 0, start_t.size)
             counter += _GOLDEN
@@ -163,10 +178,11 @@ def sgd_tabular_self(counter, first, last, events, tables, redirects, starts, sc
             f[y, VALUE] = min(max(f[y, VALUE], f_low), f_high)
         f[x, VALUE] = min(max(f[x, VALUE], f_low), f_high)
         note(tau, x, t)
-        moved = min(max(tau_x - tau[x, STEP] * (to_tau - level) / mass, 0.0), tau[x, TOP])
+        to_tau = scale * (to_tau - tau[x, WEIGHT] * level)
+        moved = min(max(tau_x - tau[x, STEP] * to_tau, 0.0), tau[x, TOP])
         tau[x, VALUE] = moved
-        mass = max(mass + tau[x, WEIGHT] * (moved - tau_x), 1e-3)
-    return counter, mass
+        held = max(held + tau[x, SHARE] * (moved - tau_x), 1e-3)
+    return counter, held
 
 
 @kernel

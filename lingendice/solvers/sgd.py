@@ -184,20 +184,15 @@ class _Runner:
             raise ValueError(
                 "options['batch'] is served for dense features; tabular and sparse ones step singly"
             )
-        if problem.self_normalised and not (self.tabular or self.dense):
-            raise ValueError(
-                'normalise="self" with method="sgd" serves tables and dense features; '
-                'with sparse ones use "convex" or "extragradient"'
-            )
         if self.dense:
             self.psi, self.phi = (
                 _by_cache_lines(features.matrix)  # type: ignore[attr-defined]
                 for features in (problem.features, problem.dual_features)
             )
             self.start = np.asarray(problem.dual_features.adjoint(problem.flow.start))
-            self.own = problem.mass_row if problem.self_normalised else np.empty(0)
         elif not self.tabular:
             self.psi, self.phi = _compressed(problem.features), _compressed(problem.dual_features)
+        self.own = problem.mass_row if problem.self_normalised else np.empty(0)
         self.mass = 1.0
 
     def scalars(self, n_steps: int) -> tuple[float, ...]:
@@ -230,10 +225,11 @@ class _Runner:
         else:
             from lingendice.kernels.sgd_linear import sgd_sparse
 
-            state.counter, state.u, state.u_sum = sgd_sparse(
+            state.counter, state.u, state.u_sum, self.mass = sgd_sparse(
                 np.uint64(state.counter), first, last, *source, *kind, self.psi, self.phi,
-                state.w, state.v, state.u, state.w_sum, state.v_sum, state.u_sum, state.w_last, state.v_last,
-                w_step, v_step, weight, self.top, self.box,
+                self.own, self.mass, state.w, state.v, state.u,
+                state.w_sum, state.v_sum, state.u_sum, state.w_last, state.v_last, w_step, v_step,
+                weight, self.top, -self.box, problem.dual_top,
             )  # fmt: skip
 
     def _run_tabular(
@@ -242,15 +238,14 @@ class _Runner:
         from lingendice.kernels.sgd_tabular import VALUE, pack, sgd_tabular, sgd_tabular_self
 
         problem = self.problem
-        own = problem.self_normalised
         if first == 0:
             self.packed_w, self.packed_v = np.empty((state.w.size, 8)), np.empty((state.v.size, 4))
-            weight = problem.mass_row if own else problem.flow.mass_weight
-            pack(state.w, w_step, self.top, weight, self.packed_w)
-            pack(state.v, v_step, self.top, weight, self.packed_v)
+            weights = (problem.flow.mass_weight, problem.mass_row)
+            pack(state.w, w_step, self.top, *weights, self.packed_w)
+            pack(state.v, v_step, self.top, *weights, self.packed_v)
         common = (np.uint64(state.counter), first, last, *source, *kind, self.packed_w, self.packed_v)
         low, high = -float(self.box[0]), float(problem.dual_top[0])
-        if own:
+        if problem.self_normalised:
             state.counter, self.mass = sgd_tabular_self(*common, self.mass, low, high)
         else:
             state.counter, state.u, state.u_sum = sgd_tabular(*common, state.u, state.u_sum, low, high)

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from saddle_problems import SMOOTH, chain_counts, chain_flow, exact_ratio, some_features
 
+from lingendice.compose import Choices, compose
+from lingendice.counts import Counts
 from lingendice.divergences import Wasserstein
+from lingendice.flow import Flow
 from lingendice.problem import RatioProblem
 from lingendice.solvers.convex import solve_convex
 from lingendice.solvers.extragradient import solve_extragradient
@@ -136,15 +139,17 @@ def test_lazy_averages_equal_plain_ones():
     assert np.allclose(dense.v, sparse.v, rtol=1e-7, atol=1e-10)
 
 
-def test_tabular_steps_equal_sparse_steps_over_the_identity():
+@pytest.mark.parametrize("normalise", ["penalty", "self"])
+def test_tabular_steps_equal_sparse_steps_over_the_identity(normalise):
     from scipy.sparse import eye_array
 
     from lingendice.features import MatrixFeatures
 
     flow = chain_flow(12, 0.9)
     one_hot = MatrixFeatures(eye_array(12, format="csr"))
-    tabular = RatioProblem.build(flow, bound=4.0, dual_bound=2.0)
-    sparse = RatioProblem.build(flow, one_hot, one_hot, bound=4.0, dual_bound=2.0)
+    choices = {"bound": 4.0, "dual_bound": 2.0, "normalise": normalise}
+    tabular = RatioProblem.build(flow, **choices)
+    sparse = RatioProblem.build(flow, one_hot, one_hot, **choices)
     first, second = (sgd(problem, max_iter=5000)[1] for problem in (tabular, sparse))
     assert np.allclose(first.w, second.w, rtol=1e-9)
     assert np.allclose(first.v, second.v, rtol=1e-7, atol=1e-12)
@@ -222,30 +227,46 @@ def test_self_normalised_sgd_nears_the_ratio():
     assert outcome.gap.value < 0.1
 
 
-def test_self_normalised_sgd_with_features_nears_the_optimum():
-    problem, outcome = sgd(some_problem("dense", "self"), max_iter=400_000)
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_self_normalised_sgd_with_features_nears_the_optimum(kind):
+    problem, outcome = sgd(some_problem(kind, "self"), max_iter=400_000)
     best = solve(solve_convex(problem, 1e-8))
     assert outcome.gap.value < 0.02
     assert best.gap.dual - 1e-8 <= outcome.gap.primal <= best.gap.primal + outcome.gap.value
     assert problem.total(outcome.w) == pytest.approx(1.0, rel=1e-12)
 
 
-def test_self_normalised_steps_follow_the_gradient_of_the_normalised_objective():
+def leaky_problem():
+    """A self-normalised table with a cell that is entered, and started in, but never left."""
+    counts = chain_counts(6, seed=2)
+    counts[:3, 4] += 8
+    counts[4] = 0
+    initial = np.array([0.1, 0.1, 0.1, 0.1, 0.5, 0.1])
+    operator = compose(Counts.from_matrix(counts), Choices(gamma=0.5, initial=initial))
+    flow = Flow.of(operator, redirect=True)
+    return RatioProblem.build(flow, normalise="self", bound=4.0, dual_bound=2.0)
+
+
+@pytest.mark.parametrize(("kind", "batch"), [("dense", 4), ("sparse", 1), ("tabular", 1), ("leaky", 1)])
+def test_self_normalised_steps_follow_the_gradient_of_the_normalised_objective(kind, batch):
     """The mean step over seeds against finite differences of J(w / a'w, v), at a w of another scale."""
-    problem = bounded_for_sgd(some_problem("dense", "self"))
+    problem = bounded_for_sgd(leaky_problem() if kind == "leaky" else some_problem(kind, "self"))
     steps = step_sizes(problem)
-    runner = _Runner(problem, steps, 4, 1.0)
-    w, v = 1.3 * problem.start() * np.array([0.5, 1.0, 1.4]), np.full(4, 0.1)
+    runner = _Runner(problem, steps, batch, 1.0)
+    w = 1.3 * problem.start() * np.linspace(0.5, 1.4, problem.features.n_features)
+    v = np.linspace(0.8, 1.6, problem.dual_features.n_features)
     moved = []
-    for seed in range(3000):
+    for seed in range(6000):
         state = _State(problem, seed, (w, v, 0.0))
+        runner.mass = float(problem.mass_row @ w)
         runner.run(state, 0, 1, 1_000_000)
+        assert batch > 1 or runner.mass == pytest.approx(problem.mass_row @ state.w, rel=1e-12)
         moved.append(state.w - w)
 
     def objective(at):
         return problem.objective(problem.rescaled(at), v, 0.0)
 
-    slope = [(objective(w + h) - objective(w - h)) / 2e-6 for h in 1e-6 * np.eye(3)]
+    slope = [(objective(w + h) - objective(w - h)) / 2e-6 for h in 1e-6 * np.eye(w.size)]
     error = np.std(moved, axis=0) / np.sqrt(len(moved))
     assert (np.abs(np.mean(moved, axis=0) + steps.w * slope / 1000.0) < 4.0 * error + 1e-13).all()
 
@@ -258,7 +279,5 @@ def test_methods_refuse_what_they_do_not_serve():
         next(solve_svrg(RatioProblem.build(flow, divergence="total_variation"), TIGHT, 0))
     with pytest.raises(ValueError, match="f-divergences"):
         bounded_for_sgd(RatioProblem.build(flow, divergence="mmd"))
-    with pytest.raises(ValueError, match="dense features"):
-        sgd(some_problem("sparse", "self"))
     with pytest.raises(ValueError, match="batch"):
         sgd(some_problem("tabular"), batch=4)
