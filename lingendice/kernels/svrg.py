@@ -1,4 +1,4 @@
-"""Variance-reduced primal-dual steps over tabular tau and f: O(1) a step around a snapshot."""
+"""Variance-reduced primal-dual steps around a snapshot, over compressed rows of features."""
 
 from __future__ import annotations
 
@@ -7,21 +7,40 @@ import numpy as np
 from lingendice.kernels.conjugates import excess_and_slope
 from lingendice.kernels.jit import kernel
 from lingendice.kernels.sampling import draw_event, draw_next, mix
+from lingendice.kernels.sgd_linear import sparse_clip, sparse_dot
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
-def svrg_tabular(counter, first, last, events, tables, redirects, scalars, code, by_ratio, actions, ratio,
-                 tau, f, u, tau_0, f_0, u_0, tau_drift, f_drift, u_drift, tau_last, f_last, p, mass_weight,
-                 tau_top, f_low, f_high):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Steps ``first : last`` around the snapshot (tau_0, f_0, u_0); returns (counter, u).
+def catch_up(indptr, indices, x, t, values, drift, since, low, high):  # type: ignore[no-untyped-def]
+    """Bring the coordinates of a row up to step ``t``."""
+    for k in range(indptr[x], indptr[x + 1]):
+        j = indices[k]
+        values[j] = min(max(values[j] + (t - since[j]) * drift[j], low[j]), high[j])
+        since[j] = t
+
+
+@kernel
+def shift(indptr, indices, data, x, scale, metric, values):  # type: ignore[no-untyped-def]
+    """values += scale row / metric."""
+    for k in range(indptr[x], indptr[x + 1]):
+        values[indices[k]] += scale * data[k] / metric[indices[k]]
+
+
+@kernel
+def svrg_steps(counter, first, last, events, tables, redirects, scalars, code, by_ratio, actions, ratio,
+               psi, phi, w, v, u, tau_0, f_0, u_0, w_drift, v_drift, u_drift, w_last, v_last,
+               w_metric, v_metric, mass_weight, w_low, w_top, v_low, v_high):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Steps ``first : last`` around a snapshot with (tau_0, f_0) over cells and u_0; returns (counter, u).
 
     The full field at the snapshot moves every coordinate each step. It is constant, so a coordinate that
-    was left alone is brought up to date by one clipped move (``tau_last``, ``f_last``) when it is met.
-    ``ratio`` holds p(x) / (chance of drawing x); lengths are those of the metric p.
+    was left alone is brought up to date by one clipped move (``w_last``, ``v_last``) when it is met.
+    ``ratio`` holds p(x) / (chance of drawing x).
     """
     gamma, penalty, ridge, step = scalars
+    psi_p, psi_i, psi_d = psi
+    phi_p, phi_i, phi_d = phi
     plain = actions == 1 and redirects[0].size == 0
     for t in range(first, last):
         x, y = draw_event(mix(counter), events)
@@ -29,32 +48,33 @@ def svrg_tabular(counter, first, last, events, tables, redirects, scalars, code,
         factor = 1.0
         if not plain or y < 0:
             y, factor, counter = draw_next(counter, y, actions, tables, redirects)
-        tau[x] = min(max(tau[x] - (t - tau_last[x]) * tau_drift[x], 0.0), tau_top[x])
-        tau_last[x] = t
-        f[x] = min(max(f[x] + (t - f_last[x]) * f_drift[x], f_low), f_high)
-        f_last[x] = t
+        catch_up(psi_p, psi_i, x, t, w, w_drift, w_last, w_low, w_top)
+        catch_up(phi_p, phi_i, x, t, v, v_drift, v_last, v_low, v_high)
+        if y >= 0:
+            catch_up(phi_p, phi_i, y, t, v, v_drift, v_last, v_low, v_high)
+        tau = sparse_dot(psi_p, psi_i, psi_d, x, w)
+        f = sparse_dot(phi_p, phi_i, phi_d, x, v)
         nu = mass_weight[x]
-        excess, slope = excess_and_slope(code, f[x])
+        excess, slope = excess_and_slope(code, f)
         excess_0, slope_0 = excess_and_slope(code, f_0[x])
-        moved = tau[x] - tau_0[x]
-        to_tau = penalty * nu * (u - u_0) - (f[x] - f_0[x]) + ridge * moved
+        moved = tau - tau_0[x]
+        to_tau = penalty * nu * (u - u_0) - (f - f_0[x]) + ridge * moved
         if by_ratio:
             to_tau -= excess - excess_0
-            slope = slope * tau[x] - slope_0 * tau_0[x]
+            slope = slope * tau - slope_0 * tau_0[x]
         else:
             slope = slope - slope_0
         scale = step * ratio[x]
         if y >= 0:
-            f[y] = min(max(f[y] + (t - f_last[y]) * f_drift[y], f_low), f_high)
-            f_last[y] = t
             weight = gamma * factor
-            to_tau += weight * (f[y] - f_0[y])
-            f[y] += scale / p[y] * weight * moved
-        f[x] -= scale / p[x] * (moved + slope)
+            to_tau += weight * (sparse_dot(phi_p, phi_i, phi_d, y, v) - f_0[y])
+            shift(phi_p, phi_i, phi_d, y, scale * weight * moved, v_metric, v)
+        shift(phi_p, phi_i, phi_d, x, -scale * (moved + slope), v_metric, v)
         if y >= 0:
-            f[y] = min(max(f[y], f_low), f_high)
-        f[x] = min(max(f[x], f_low), f_high)
-        tau[x] = min(max(tau[x] - scale / p[x] * to_tau, 0.0), tau_top[x])
+            sparse_clip(phi_p, phi_i, y, v_low, v_high, v)
+        sparse_clip(phi_p, phi_i, x, v_low, v_high, v)
+        shift(psi_p, psi_i, psi_d, x, -scale * to_tau, w_metric, w)
+        sparse_clip(psi_p, psi_i, x, w_low, w_top, w)
         u += scale * nu * moved - step * (u - u_0) + u_drift
     return counter, u
 
@@ -63,5 +83,5 @@ def svrg_tabular(counter, first, last, events, tables, redirects, scalars, code,
 def finish_drift(t, values, drift, since, low, high):  # type: ignore[no-untyped-def]
     """Bring every coordinate up to step ``t``."""
     for j in range(values.size):
-        values[j] = min(max(values[j] + (t - since[j]) * drift[j], low), high[j])
+        values[j] = min(max(values[j] + (t - since[j]) * drift[j], low[j]), high[j])
         since[j] = t

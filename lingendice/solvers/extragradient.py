@@ -10,10 +10,9 @@ import numpy as np
 
 from lingendice.checks import Floats
 from lingendice.divergences import PolyhedralMetric, Wasserstein
-from lingendice.features import MatrixFeatures, Tabular
 from lingendice.problem import RatioProblem
 from lingendice.solvers.iterate import Step
-from lingendice.solvers.saddle import SaddleOutcome, SaddleSolver, certified
+from lingendice.solvers.saddle import SaddleOutcome, SaddleSolver, certified, diagonal_metric
 
 REPORT_SECONDS = 0.1
 SAFETY = 0.9
@@ -39,8 +38,8 @@ class _Geometry:
 
     def __init__(self, problem: RatioProblem) -> None:
         self.problem = problem
-        self.on_w = _diagonal(problem.features, problem.flow.p)
-        self.on_v = _diagonal(problem.dual_features, problem.flow.p)
+        self.on_w = diagonal_metric(problem.features, problem.flow.p)
+        self.on_v = diagonal_metric(problem.dual_features, problem.flow.p)
         if problem.dual_ridge > 0:
             # A squared norm of v fixes its metric; that of w follows from the norm of the coupling.
             self.on_v = np.full_like(self.on_v, problem.dual_ridge)
@@ -73,15 +72,6 @@ class _Geometry:
     def dual_square(self, field: _Saddle) -> float:
         """Squared length of a difference of fields."""
         return float(field.w**2 @ (1 / self.on_w) + field.v**2 @ (1 / self.on_v)) + field.u**2 / self.on_u
-
-
-def _diagonal(features: object, p: Floats) -> Floats:
-    if isinstance(features, Tabular):
-        return np.where(p > 0, p, 1.0)
-    assert isinstance(features, MatrixFeatures)
-    squared = features.matrix.multiply(features.matrix) if features.is_sparse else features.matrix**2
-    diagonal = np.asarray(squared.T @ p).ravel()
-    return np.where(diagonal > 0, diagonal, 1.0)
 
 
 def _coupling_square(problem: RatioProblem, on_w: Floats, on_v: Floats) -> float:

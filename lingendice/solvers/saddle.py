@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from lingendice.checks import Floats
+from lingendice.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.problem import Gap, RatioProblem
 from lingendice.solvers.iterate import Outcome, Step, Stop
 
@@ -80,3 +82,29 @@ def certified(
         u=u,
         gap=gap,
     )
+
+
+def diagonal_metric(features: FeatureMap, p: Floats) -> Floats:
+    """E_p of each squared feature (1 where it is 0): lengths in which the coupling has norm near one."""
+    if isinstance(features, Tabular):
+        return np.where(p > 0, p, 1.0)
+    diagonal = np.asarray(squared(features).T @ p).ravel()
+    return np.where(diagonal > 0, diagonal, 1.0)
+
+
+def squared(features: FeatureMap) -> Any:
+    """The matrix of squared features."""
+    assert isinstance(features, MatrixFeatures)
+    return features.matrix.multiply(features.matrix) if features.is_sparse else features.matrix**2
+
+
+def compressed(features: FeatureMap) -> tuple[Any, Any, Any]:
+    """(indptr, indices, data) of the features, row by row; one entry a row for a table."""
+    from scipy.sparse import csr_array
+
+    if isinstance(features, Tabular):
+        n = features.n_cells
+        return np.arange(n + 1, dtype=np.int64), np.arange(n, dtype=np.int32), np.ones(n)
+    assert isinstance(features, MatrixFeatures)
+    matrix = csr_array(features.matrix)
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float64)

@@ -24,7 +24,7 @@ from lingendice.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.problem import RatioProblem
 from lingendice.sampler import Sampler, build_sampler
 from lingendice.solvers.iterate import Step
-from lingendice.solvers.saddle import Checkpoints, SaddleSolver, certified
+from lingendice.solvers.saddle import Checkpoints, SaddleSolver, certified, compressed
 
 CHUNK_SECONDS = 0.1
 DEFAULT_DUAL_BOUND = 2.0
@@ -191,7 +191,7 @@ class _Runner:
             )
             self.start = np.asarray(problem.dual_features.adjoint(problem.flow.start))
         elif not self.tabular:
-            self.psi, self.phi = _compressed(problem.features), _compressed(problem.dual_features)
+            self.psi, self.phi = compressed(problem.features), compressed(problem.dual_features)
         self.own = problem.mass_row if problem.self_normalised else np.empty(0)
         self.mass = 1.0
 
@@ -278,16 +278,6 @@ def _by_cache_lines(matrix: Floats) -> Floats:
     rows = room[skipped : skipped + n_rows * padded].reshape(n_rows, padded)
     rows[:, :width] = matrix
     return rows
-
-
-def _compressed(features: FeatureMap) -> tuple[Any, Any, Any]:
-    from scipy.sparse import csr_array
-
-    if isinstance(features, Tabular):
-        n = features.n_cells
-        return np.arange(n + 1, dtype=np.int64), np.arange(n, dtype=np.int32), np.ones(n)
-    matrix = csr_array(features.matrix)  # type: ignore[attr-defined]
-    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float64)
 
 
 def solve_sgd(

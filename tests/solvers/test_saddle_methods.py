@@ -9,6 +9,7 @@ from saddle_problems import SMOOTH, chain_counts, chain_flow, exact_ratio, some_
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
 from lingendice.divergences import Wasserstein
+from lingendice.features import MatrixFeatures, one_hot, orthonormalised, tile_coding
 from lingendice.flow import Flow
 from lingendice.problem import RatioProblem
 from lingendice.solvers.convex import solve_convex
@@ -43,15 +44,44 @@ def test_svrg_reaches_the_exact_ratio(name, gamma):
     assert np.abs(outcome.w - exact_ratio(chain_counts(12), gamma)).max() < 1e-6
 
 
+def featured_problem(kind, name="chi2"):
+    """60 cells with features: groups of cells, tiles, or dense ones with a dual in an orthonormal basis."""
+    flow = chain_flow(60, 0.95, seed=4)
+    if kind == "groups":
+        features, dual = (MatrixFeatures(one_hot(np.arange(60) % d).matrix) for d in (6, 12))
+    elif kind == "tiles":
+        points = np.random.default_rng(0).uniform(-1, 1, (60, 2))
+        features, dual = (MatrixFeatures(tile_coding(points, tiles, 2).matrix) for tiles in (3, 4))
+    else:
+        features = some_features(60, 4)
+        dual, _ = orthonormalised(some_features(60, 5, seed=9), flow.p)
+    return RatioProblem.build(flow, features, dual, name)
+
+
 @pytest.mark.parametrize(
-    "method",
-    [lambda problem: solve_extragradient(problem, 1e-12), lambda problem: solve_svrg(problem, 1e-12, 0)],
+    ("kind", "name"), [*(("groups", name) for name in SMOOTH), ("tiles", "chi2"), ("dense", "chi2")]
 )
-def test_linear_convergence(method):
+def test_svrg_with_features_reaches_the_optimum_of_the_direct_solve(kind, name):
+    problem = featured_problem(kind, name)
+    outcome = solve(solve_svrg(problem, TIGHT, seed=1), max_iter=1_000_000)
+    direct = run(solve_convex(problem, 1e-12), Controls(tol=1e-12))
+    assert outcome.converged
+    assert direct.gap.value <= 1e-12
+    assert outcome.gap.primal == pytest.approx(direct.gap.primal, abs=2e-10)
+    assert np.abs(outcome.law - direct.law).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [("extragradient", "table"), ("svrg", "table"), ("svrg", "tiles"), ("svrg", "dense")],
+)
+def test_linear_convergence(method, kind):
     """log gap falls in proportion to the steps: the last four decades cost no more than thrice the share
     of those before."""
-    problem = RatioProblem.build(chain_flow(20, 1.0, seed=2))
-    trace = run(method(problem), Controls(tol=1e-12, max_iter=10**6)).trace
+    table = RatioProblem.build(chain_flow(20, 1.0, seed=2))
+    problem = table if kind == "table" else featured_problem(kind)
+    solver = solve_svrg(problem, 1e-12, 0) if method == "svrg" else solve_extragradient(problem, 1e-12)
+    trace = run(solver, Controls(tol=1e-12, max_iter=10**6)).trace
     steps = {level: next(n for n, gap in trace if gap <= level) for level in (1e-4, 1e-8, 1e-12)}
     assert steps[1e-12] - steps[1e-8] <= 3 * max(steps[1e-8] - steps[1e-4], steps[1e-4])
 
@@ -110,8 +140,6 @@ def some_problem(kind, normalise="penalty", gamma=0.9):
     if kind == "sparse":
         from scipy.sparse import csr_array
 
-        from lingendice.features import MatrixFeatures
-
         features, dual = MatrixFeatures(csr_array(features.matrix)), MatrixFeatures(csr_array(dual.matrix))
     return RatioProblem.build(flow, features, dual, normalise=normalise, bound=4.0, dual_bound=2.0)
 
@@ -142,8 +170,6 @@ def test_lazy_averages_equal_plain_ones():
 @pytest.mark.parametrize("normalise", ["penalty", "self"])
 def test_tabular_steps_equal_sparse_steps_over_the_identity(normalise):
     from scipy.sparse import eye_array
-
-    from lingendice.features import MatrixFeatures
 
     flow = chain_flow(12, 0.9)
     one_hot = MatrixFeatures(eye_array(12, format="csr"))
@@ -277,6 +303,8 @@ def test_methods_refuse_what_they_do_not_serve():
         next(solve_extragradient(RatioProblem.build(flow, divergence="dudley"), TIGHT))
     with pytest.raises(ValueError, match="smooth excess"):
         next(solve_svrg(RatioProblem.build(flow, divergence="total_variation"), TIGHT, 0))
+    with pytest.raises(ValueError, match="takes the penalty"):
+        next(solve_svrg(RatioProblem.build(flow, normalise="self"), TIGHT, 0))
     with pytest.raises(ValueError, match="f-divergences"):
         bounded_for_sgd(RatioProblem.build(flow, divergence="mmd"))
     with pytest.raises(ValueError, match="batch"):
