@@ -139,9 +139,12 @@ def _quasi_newton(problem: RatioProblem, mass: Floats, residual: Floats, near: F
     box = problem.dual_box
     pull = np.asarray(problem.dual_features.adjoint(residual))
 
+    metric = problem.divergence
+    assert isinstance(metric, Wasserstein)
+
     def loss(v: Floats) -> tuple[float, Floats]:
-        slope, _ = _slope_and_curvature(problem, mass, pull, v)
-        return problem._dual_cost(mass, problem.dual_features.apply(v), v) - float(pull @ v), -slope
+        cost, bend = metric.penalty(problem.dual_features.apply(v))
+        return cost - float(pull @ v), np.asarray(problem.dual_features.adjoint(bend)) - pull
 
     start = np.zeros(box.size) if near is None else np.clip(near, -box, box)
     limits = np.column_stack([-box, box])

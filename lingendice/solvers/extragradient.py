@@ -20,6 +20,8 @@ SAFETY = 0.9
 WORTH_RESTARTING = 0.3
 """Restart once the gap has fallen to this share of the gap at the last restart."""
 FIRST_CHECK = 32
+MOST_REBALANCED = 5.0
+"""Factor by which a restart may change the weight of w against that of v."""
 
 
 class _Saddle(NamedTuple):
@@ -50,6 +52,15 @@ class _Geometry:
         # Inside the domain of phi* by a margin: its slope is infinite at the very end.
         self.high = np.minimum(problem.dual_top, 0.999 * limit if math.isfinite(limit) else math.inf)
         self.top = np.where(problem.mass_row > 0, math.inf if problem.bound is None else problem.bound, 0.0)
+
+    def rebalance(self, moved: _Saddle) -> None:
+        """Weigh w against v, so that both move equally far from one restart to the next (half the way there,
+        in logarithms, each time). A dual with a squared norm of its own keeps its metric.
+        """
+        on_w, on_v = float(moved.w**2 @ self.on_w), float(moved.v**2 @ self.on_v)
+        if on_w > 0 and on_v > 0 and self.problem.dual_ridge == 0:
+            change = min(max((on_v / on_w) ** 0.25, 1.0 / MOST_REBALANCED), MOST_REBALANCED)
+            self.on_w, self.on_v = self.on_w * change, self.on_v / change
 
     def field(self, at: _Saddle) -> _Saddle:
         on_w, on_v, on_u = self.problem.gradients(at.w, at.v, at.u)
@@ -93,7 +104,7 @@ def solve_extragradient(
     problem: RatioProblem, tol: float, start: tuple[Floats, Floats, float] | None = None
 ) -> SaddleSolver:
     """Korpelevich's method in a diagonal metric, with adaptive steps and restarts from the better of the
-    last and the average point.
+    last and the average point, at which w and v are weighed against each other anew.
 
     A step costs two gradients: O(nnz) for tabular problems, O(cells d) for dense features. The saddle
     point is sharp enough (piecewise linear-quadratic) for restarts to make the convergence linear, at a
@@ -110,7 +121,7 @@ def solve_extragradient(
     geometry = _Geometry(problem)
     if start is None:
         start = (problem.start(), np.zeros(problem.dual_features.n_features), 0.0)
-    at = _Saddle(*start)
+    at = began = _Saddle(*start)
     length = 1.0
     best: SaddleOutcome | None = None
     trace: list[tuple[int, float]] = []
@@ -135,6 +146,8 @@ def solve_extragradient(
             if found.gap.value <= WORTH_RESTARTING * restart_gap or since >= 64 * FIRST_CHECK:
                 restart_gap = found.gap.value
                 at = average if found is candidates[1] else at
+                geometry.rebalance(at.plus(-1.0, began))
+                began = at
                 field = geometry.field(at)
                 total, weight = _Saddle(np.zeros_like(at.w), np.zeros_like(at.v), 0.0), 0.0
                 since, check = 0, FIRST_CHECK
