@@ -87,10 +87,9 @@ def jax_tabular_averaged(flow: Flow, n: int):
     """With the projection and the averages that our steps include, in the fastest of the forms tried.
 
     The average of a coordinate over T steps is its last value less sum (t + 1) change / T, so that one array
-    of weighted changes beside the values will do. XLA runs a loop's kernels in turn, at about 15 ns each,
-    only if they are at most eight; with more it hands them to its scheduler (0.7 us a step), and with an
-    array above 512 kB among them to a concurrent one (3.5 us). Hence indices and times are laid out
-    beforehand. Updates of single entries (``.at[i].set``) copy the arrays at each step (50 us).
+    of weighted changes beside the values will do. A loop of at most eight XLA kernels (six here: indices and
+    times are laid out beforehand) takes some 15 ns for each; one of ten or more takes 0.7 us a step, and
+    3.5 us with an array above 512 kB. Updates of single entries (``.at[i].set``) copy the arrays (50 us).
     """
     import jax
     import jax.numpy as jnp

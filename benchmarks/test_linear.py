@@ -49,7 +49,7 @@ def test_tabular_against_jax(record, tabular):
         {"jax lax.scan": peers.jax_tabular_averaged(flow, 20_000)},
         10,
         15,
-        "JAX with the same projections and averages, its samples drawn beforehand",
+        "JAX with the same projections and averages in its fastest form, its samples drawn beforehand",
         steps,
     )
     name = "SGD step, tabular, 12,000 cells, bare scan"
@@ -93,7 +93,7 @@ def test_minibatches(record):
         if drawn:
             note += ", x0 among them; ours takes the term of mu0 exactly"
         record.ratio(
-            f"SGD step, features, batch 256, {name}", ours, {"jax lax.scan": task}, 3, 15, note, steps
+            f"SGD step, features, batch 256, {name}", ours, {"jax lax.scan": task}, 3, 45, note, steps
         )
 
 
