@@ -14,8 +14,10 @@ from lingendice.gpu.counting import DeviceCounts
 from lingendice.gpu.device import Device, DeviceMemoryError
 from lingendice.gpu.equation import MOST_HUBS, Equation
 from lingendice.gpu.pull import (
+    Feed,
     PullMatrix,
     composed_rates,
+    most_entries,
     resident_matrix,
     row_totals,
     streamed_matrix,
@@ -79,19 +81,35 @@ class DeviceChain:
 
 
 def required_bytes(
-    n_states: int, n_cells: int, n_entries: int, n_hubs: int, storage: str, chunked: int | None
+    n_states: int, n_cells: int, n_entries: int, n_hubs: int, gamma: float, storage: str
 ) -> int:
     """Device memory of a solve at its peak, which is the sorting of the entries by column."""
     value = np.dtype(storage).itemsize
-    offset = 8 if n_entries >= 2**31 else 4
-    vectors = (DEPTH + 4 + 2 * n_hubs) * value * n_states + 24 * n_cells + (offset + 12) * n_states
-    if chunked is not None:
-        share = min(1.0, chunked / max(n_states, 1))
-        return int(vectors + 2 * share * n_entries * (value + 4))
+    offset = _offset_size(n_entries)
     rows = n_entries * (4 + 8 + value + 4) + offset * n_cells  # as counted, and composed
     by_column = n_entries * (value + 4)
     sorting = 2 * 8 * n_entries + 4 * n_entries
+    vectors = _vector_bytes(n_states, n_cells, n_hubs, gamma, value, offset)
     return vectors + rows + by_column + sorting
+
+
+def streamed_bytes(
+    n_states: int, n_cells: int, n_entries: int, most_entries: int, n_hubs: int, gamma: float, storage: str
+) -> int:
+    """Device memory of a solve whose matrix stays on the host: vectors, and two buffers for chunks."""
+    value = np.dtype(storage).itemsize
+    vectors = _vector_bytes(n_states, n_cells, n_hubs, gamma, value, _offset_size(n_entries))
+    return vectors + 2 * most_entries * (value + 4)
+
+
+def _vector_bytes(n_states: int, n_cells: int, n_hubs: int, gamma: float, value: int, offset: int) -> int:
+    # At gamma = 1 another start is stepped beside the law: two vectors, and two in passing.
+    trial = 8 + 3 * value if gamma == 1.0 else 0
+    return ((DEPTH + 4 + 2 * n_hubs) * value + offset + 12 + trial) * n_states + 24 * n_cells
+
+
+def _offset_size(n_entries: int) -> int:
+    return 8 if n_entries >= 2**31 else 4
 
 
 def require_memory(device: Device, needed: int, n_states: int, n_entries: int, settings: Settings) -> None:
@@ -101,7 +119,7 @@ def require_memory(device: Device, needed: int, n_states: int, n_entries: int, s
         return
     text = f"about {needed / 1e9:.3g} GB of device memory are needed and {free / 1e9:.3g} GB are free"
     if settings.chunk_rows is None and n_entries:
-        room = max(free - required_bytes(n_states, n_states, 0, 1, settings.storage, None), 0)
+        room = max(free - required_bytes(n_states, n_states, 0, 1, 1.0, settings.storage), 0)
         a_row = 2 * n_entries / n_states * (np.dtype(settings.storage).itemsize + 4)
         rows = int(0.5 * room / max(a_row, 1e-9))
         if rows:
@@ -120,11 +138,6 @@ def chain_of_operator(
     """Upload a composed operator; its policy is mixed in on the device, its matrix transposed there."""
     n_states, n_hubs = operator.n_states, operator.law.shape[0]
     _require_sizes(n_states, n_hubs)
-    n_entries = operator.indices.size
-    needed = required_bytes(
-        n_states, operator.n_cells, n_entries, n_hubs, settings.storage, settings.chunk_rows
-    )
-    require_memory(device, needed, n_states, n_entries, settings)
     dtype = np.dtype(settings.storage)
     shares = [operator.gather(operator.out[:, k]) for k in range(n_hubs)] or [np.zeros(1)]
     laws = operator.law if n_hubs else np.zeros((1, 1))
@@ -149,6 +162,9 @@ def _require_sizes(n_states: int, n_hubs: int) -> None:
 
 
 def _resident_parts(device: Device, operator: EmpiricalOperator, settings: Settings) -> tuple[Any, Any]:
+    sizes = (operator.n_states, operator.n_cells, operator.indices.size, operator.law.shape[0])
+    needed = required_bytes(*sizes, operator.gamma, settings.storage)
+    require_memory(device, needed, operator.n_states, operator.indices.size, settings)
     offset = np.int64 if operator.indices.size >= 2**31 else np.int32
     weight = operator.weight
     if weight.dtype != np.int64:
@@ -166,16 +182,20 @@ def _resident_parts(device: Device, operator: EmpiricalOperator, settings: Setti
 
 
 def _streamed_parts(device: Device, operator: EmpiricalOperator, settings: Settings) -> tuple[Any, Any]:
-    """The matrix by column and by row, both kept on the host."""
-    chain = operator.chain
-    by_row = chain.kernel()
-    by_column = by_row.T.tocsr()
+    """The matrix by column and by row, both kept on the host and fed through the same buffers."""
     assert settings.chunk_rows is not None
-    both = [
-        streamed_matrix(device, held.indptr, held.indices, held.data, settings.storage, settings.chunk_rows)
-        for held in (by_column, by_row)
-    ]
-    return both[0], both[1]
+    by_row = operator.chain.kernel()
+    both = (by_row.T.tocsr(), by_row)
+    most = max(most_entries(held.indptr, settings.chunk_rows) for held in both)
+    sizes = (operator.n_states, operator.n_cells, by_row.nnz, most, operator.law.shape[0])
+    needed = streamed_bytes(*sizes, operator.gamma, settings.storage)
+    require_memory(device, needed, operator.n_states, by_row.nnz, settings)
+    feed = Feed(device, most, settings.storage)
+    by_column, backward = (
+        streamed_matrix(device, held.indptr, held.indices, held.data, settings.chunk_rows, feed)
+        for held in both
+    )
+    return by_column, backward
 
 
 # -- counts on the device ---------------------------------------------------------------------------------
@@ -203,7 +223,8 @@ def compose_on_device(
     if settings.chunk_rows is not None:
         raise ValueError("chunk_rows streams counts that lie on the host; these already lie on the device")
     _refuse(choices, counts)
-    needed = required_bytes(counts.n_states, counts.n_cells, counts.count.size, 2, settings.storage, None)
+    sizes = (counts.n_states, counts.n_cells, counts.count.size, 2)
+    needed = required_bytes(*sizes, choices.gamma, settings.storage)
     require_memory(device, needed, counts.n_states, counts.count.size, settings)
     total, bad = row_totals(device, counts.indptr, counts.count)
     if bad is not None:

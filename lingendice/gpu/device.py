@@ -28,6 +28,19 @@ class DeviceMemoryError(MemoryError):
     """The problem does not fit into the memory of the device."""
 
 
+class SideStream(Protocol):
+    """Copies that run beside the kernels of the current stream."""
+
+    def copy(self, into: Any, array: NDArray[Any]) -> None:
+        """Fill a device array from page-locked memory of the host."""
+
+    def mark(self) -> Any:
+        """An event on this stream."""
+
+    def after(self, event: Any) -> None:
+        """Let later copies wait for an event."""
+
+
 class Device(Protocol):
     """Arrays that live on the device, kernels that run there, and explicit ways in and out."""
 
@@ -64,15 +77,32 @@ class Device(Protocol):
     def free_bytes(self) -> int:
         """Memory that may still be taken."""
 
+    def pinned(self, array: NDArray[Any], dtype: Any) -> NDArray[Any]:
+        """A copy in page-locked host memory, from which the device copies beside its kernels."""
+
+    def side_stream(self) -> SideStream:
+        """A stream beside the current one."""
+
+    def mark(self) -> Any:
+        """An event on the current stream: it is over when all that was asked of the stream before is."""
+
+    def after(self, event: Any) -> None:
+        """Let what is asked of the current stream from now on wait for an event; the host does not wait."""
+
     def load(self, kernel: str, arguments: tuple[str, ...]) -> Callable[..., None]:
         """A compiled kernel, called as ``kernel(grid, block, arguments, shared_mem=bytes)``."""
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Launches made by ``work``, to be repeated as one where the device can."""
+        """Do the work once, and return what repeats its launches: as one graph, where the device can.
+
+        The work must be launches alone, over arrays that stay where they are.
+        """
 
 
 class CupyDevice:
-    """CuPy on the current device. All work goes to the current stream; nothing waits but downloads."""
+    """CuPy on the current device. All work goes to the current stream, or is ordered with it by events;
+    nothing waits but downloads.
+    """
 
     block = 256
 
@@ -115,17 +145,34 @@ class CupyDevice:
         free, _ = self._cupy.cuda.runtime.memGetInfo()
         return int(free) + int(self._cupy.get_default_memory_pool().free_bytes())
 
+    def pinned(self, array: NDArray[Any], dtype: Any) -> NDArray[Any]:
+        cuda, dtype = self._cupy.cuda, np.dtype(dtype)
+        try:
+            memory = cuda.alloc_pinned_memory(max(array.size, 1) * dtype.itemsize)
+        except cuda.runtime.CUDARuntimeError:
+            # The host may lock no more pages: copies then wait for kernels, and are right all the same.
+            return np.ascontiguousarray(array, dtype)
+        held = np.frombuffer(memory, dtype, array.size)
+        held[:] = array
+        return held
+
+    def side_stream(self) -> SideStream:
+        return _CupySideStream(self._cupy.cuda)
+
+    def mark(self) -> Any:
+        return self._cupy.cuda.get_current_stream().record(_event(self._cupy.cuda))
+
+    def after(self, event: Any) -> None:
+        self._cupy.cuda.get_current_stream().wait_event(event)
+
     def load(self, kernel: str, arguments: tuple[str, ...]) -> Callable[..., None]:
         wanted = expression(kernel, arguments)
         return _compiled(self._cupy, KERNELS[kernel].module, _is_single(wanted)).get_function(wanted)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Capture a CUDA graph on a stream of its own; each repetition goes to the current stream.
-
-        Kernels are loaded, and thus compiled, by a first run before the capture.
-        """
+        """Capture a CUDA graph on a stream of its own; each repetition goes to the current stream."""
         cuda = self._cupy.cuda
-        work()
+        work()  # which also compiles the kernels: that cannot be captured
         if not hasattr(cuda, "graph") and not hasattr(cuda.Stream, "begin_capture"):
             return work
         cuda.get_current_stream().synchronize()
@@ -135,6 +182,26 @@ class CupyDevice:
             work()
             graph = stream.end_capture()
         return graph.launch
+
+
+def _event(cuda: Any) -> Any:
+    return cuda.Event(disable_timing=True)
+
+
+class _CupySideStream:
+    """A stream that does not wait for the default one, as events say all that there is to wait for."""
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda, self._stream = cuda, cuda.Stream(non_blocking=True)
+
+    def copy(self, into: Any, array: NDArray[Any]) -> None:
+        into.set(array, stream=self._stream)
+
+    def mark(self) -> Any:
+        return self._stream.record(_event(self._cuda))
+
+    def after(self, event: Any) -> None:
+        self._stream.wait_event(event)
 
 
 def _is_single(wanted: str) -> bool:

@@ -80,12 +80,14 @@ def device_extragradient(device: Device, problem: RatioProblem, tol: float) -> S
     """
     iteration = _Iteration(device, problem)
     repeat = device.record(iteration)
+    made = 1  # recording makes an attempt
     n = iteration.n
     checkpoints = Checkpoints()
     n_iter, since, check, restart_gap = 0, 0, FIRST_CHECK, math.inf
     while True:
-        for _ in range(check - since):
+        for _ in range(check - since - made):
             repeat()
+        made = 0
         pace = device.download(iteration.pace)
         n_iter += check - since
         since = check

@@ -28,8 +28,8 @@ class LongRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Consecutive rows: lists of row numbers by lanes, and their entries on the device or, to be streamed,
-    on the host.
+    """Consecutive rows: lists of row numbers by lanes, and their entries on the device or, to be fed to it,
+    in page-locked memory of the host.
     """
 
     lists: tuple[tuple[int, Any], ...]
@@ -37,7 +37,39 @@ class Chunk:
     first_entry: int
     sources: Any
     rates: Any
-    streamed: bool
+
+
+class Feed:
+    """Two buffers that chunks of a matrix on the host pass through in turn, copied on a stream of their own.
+
+    While kernels of the current stream read one buffer the other is filled. A buffer is filled again only
+    after the kernels that read it, and read only after it is filled: events say so, the host never waits.
+    """
+
+    def __init__(self, device: Device, most_entries: int, value_type: Any) -> None:
+        self.device, self.value_type = device, np.dtype(value_type)
+        self._side = device.side_stream()
+        self._buffers = [
+            (device.empty(most_entries, np.int32), device.empty(most_entries, value_type)) for _ in range(2)
+        ]
+        # Their memory may still be in use by what the current stream has been asked to do before.
+        self._free = [device.mark() for _ in range(2)]
+        self._turn = 0
+
+    def bring(self, chunk: Chunk) -> tuple[Any, Any]:
+        """Sources and rates of a chunk on the device, for kernels launched from now on."""
+        self._turn = 1 - self._turn
+        self._side.after(self._free[self._turn])
+        sources, rates = (buffer[: chunk.rates.size] for buffer in self._buffers[self._turn])
+        if chunk.rates.size:
+            self._side.copy(sources, chunk.sources)
+            self._side.copy(rates, chunk.rates)
+        self.device.after(self._side.mark())
+        return sources, rates
+
+    def done(self) -> None:
+        """The kernels that read the last chunk have been launched."""
+        self._free[self._turn] = self.device.mark()
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +81,12 @@ class PullMatrix:
     indptr: Any
     chunks: tuple[Chunk, ...]
     value_type: np.dtype[Any]
+    feed: Feed | None = None
 
     @property
     def streamed(self) -> bool:
         """Whether entries come from the host in every pass."""
-        return any(chunk.streamed for chunk in self.chunks)
+        return self.feed is not None
 
     @property
     def templates(self) -> tuple[str, str]:
@@ -61,12 +94,13 @@ class PullMatrix:
         return VALUES[self.value_type.name], OFFSETS[np.dtype(self.indptr.dtype).name]
 
     def entries(self) -> Iterator[tuple[Chunk, Any, Any]]:
-        """Chunks with their sources and rates on the device."""
+        """Chunks with their sources and rates on the device, for the kernels launched before the next."""
         for chunk in self.chunks:
-            if chunk.streamed:
-                yield chunk, self.device.upload(chunk.sources), self.device.upload(chunk.rates)
-            else:
+            if self.feed is None:
                 yield chunk, chunk.sources, chunk.rates
+            else:
+                yield chunk, *self.feed.bring(chunk)
+                self.feed.done()
 
     def n_parts(self) -> int:
         """Blocks of one pass, each of which writes its own partial sums."""
@@ -85,7 +119,7 @@ def resident_matrix(device: Device, indptr: Any, sources: Any, rates: Any) -> Pu
     """A matrix that lies on the device as a whole."""
     n_rows = indptr.size - 1
     lists, long = _by_degree(device, indptr, 0, n_rows)
-    chunk = Chunk(lists, long, 0, sources, rates, streamed=False)
+    chunk = Chunk(lists, long, 0, sources, rates)
     return PullMatrix(device, n_rows, indptr, (chunk,), np.dtype(rates.dtype))
 
 
@@ -94,10 +128,10 @@ def streamed_matrix(
     indptr: NDArray[Any],
     sources: NDArray[Any],
     rates: NDArray[Any],
-    value_type: Any,
     chunk_rows: int,
+    feed: Feed,
 ) -> PullMatrix:
-    """A matrix that stays on the host: each pass uploads it in chunks of ``chunk_rows`` rows."""
+    """A matrix that stays on the host: each pass feeds it to the device in chunks of ``chunk_rows`` rows."""
     n_rows = indptr.size - 1
     offset = np.int64 if sources.size >= 2**31 else np.int32
     on_device = device.upload(indptr.astype(offset))
@@ -106,17 +140,14 @@ def streamed_matrix(
         last = min(first + chunk_rows, n_rows)
         begin, end = int(indptr[first]), int(indptr[last])
         lists, long = _by_degree(device, on_device, first, last, begin)
-        chunks.append(
-            Chunk(
-                lists,
-                long,
-                begin,
-                np.ascontiguousarray(sources[begin:end], np.int32),
-                np.ascontiguousarray(rates[begin:end], value_type),
-                streamed=True,
-            )
-        )
-    return PullMatrix(device, n_rows, on_device, tuple(chunks), np.dtype(value_type))
+        held = device.pinned(sources[begin:end], np.int32), device.pinned(rates[begin:end], feed.value_type)
+        chunks.append(Chunk(lists, long, begin, *held))
+    return PullMatrix(device, n_rows, on_device, tuple(chunks), feed.value_type, feed)
+
+
+def most_entries(indptr: NDArray[Any], chunk_rows: int) -> int:
+    """Entries of the largest chunk of ``chunk_rows`` rows."""
+    return int(np.diff(np.append(indptr[:-1:chunk_rows], indptr[-1])).max(initial=0))
 
 
 def _by_degree(

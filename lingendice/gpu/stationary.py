@@ -96,7 +96,7 @@ def iterate_law(
 
     repeat = recorded(cycle)
     smooth: Callable[[], None] | None = None
-    made = 1 if repeat is not cycle else 0  # recording runs the work once
+    made = 1 if repeat is not cycle else 0  # recording makes a cycle
     watch = _Watch(equation, unique)
     cycles = poll_every or 1
     while True:
@@ -108,8 +108,11 @@ def iterate_law(
                 (smooth or cycle.smooth)()
             repeat()
         made = 0
-        if watch.finished(rows[0], first):
-            watch.try_condition(rows[0], first)
+        watch.read()
+        if watch.trial_is_due and (yield from watch.try_condition(rows[0], first)) is not None:
+            break
+        if watch.finished():
+            yield from watch.try_condition(rows[0], first)
             break
         if watch.smoothing and smooth is None:
             smooth = recorded(cycle.smooth)
@@ -132,21 +135,32 @@ class _Watch:
         self.to_be_tried = unique and equation.gamma == 1.0
         self.smoothing, self.steps, self.error, self.done = 0, 0, math.inf, False
         self.condition: float | None = None
+        self.tried = not self.to_be_tried
         self._best, self._since, self._read = math.inf, 0, 0
 
-    def finished(self, law: Any, first: Any) -> bool:
-        """Read the scalars; whether to stop, solved or not."""
+    def read(self) -> None:
+        """Look at the scalars on the device."""
         equation = self.equation
         device = equation.device
-        scalars, done = device.download(equation.scalars), bool(device.download(equation.done)[0])
-        self.steps, self.error, self.done = int(scalars[STEPS]), float(scalars[ERROR]), done
-        checks, residual = int(scalars[CHECKS]), float(scalars[RESIDUAL])
-        at_rounding = residual < 1e3 * equation.rounding
-        if self.to_be_tried and self.condition is None and (done or at_rounding):
-            # Steps near rounding say nothing of the way that is left: the condition does, from now on.
-            self.try_condition(law, first)
+        scalars, self.done = device.download(equation.scalars), bool(device.download(equation.done)[0])
+        self.steps, self.error = int(scalars[STEPS]), float(scalars[ERROR])
+        self._checks, self._residual = int(scalars[CHECKS]), float(scalars[RESIDUAL])
+        self._largest = float(scalars[LARGEST])
+
+    @property
+    def _at_rounding(self) -> bool:
+        return self._residual < 1e3 * self.equation.rounding
+
+    @property
+    def trial_is_due(self) -> bool:
+        """Steps near rounding say nothing of the way that is left: the condition does, from then on."""
+        return self.to_be_tried and self.condition is None and (self.done or self._at_rounding)
+
+    def finished(self) -> bool:
+        """Whether to stop, solved or not."""
+        equation, done = self.equation, self.done
         if self.condition is not None:
-            self.error = self.condition * float(scalars[LARGEST])
+            self.error = self.condition * self._largest
             self.done = done and self.error <= equation.tol
             if self.error <= (1.0 if done else 0.5) * equation.tol or not math.isfinite(self.error):
                 return True
@@ -154,6 +168,7 @@ class _Watch:
             done = False
         if done:
             return True
+        checks, residual, at_rounding = self._checks, self._residual, self._at_rounding
         self._since = 0 if residual < 0.99 * self._best else self._since + checks - self._read
         self._best, self._read = min(self._best, residual), checks
         patience = PATIENCE if at_rounding or not self.smoothing else SMOOTHED_PATIENCE
@@ -169,40 +184,52 @@ class _Watch:
             self._set(SLOWEST, 0.0)
         return False
 
-    def try_condition(self, law: Any, first: Any) -> None:
-        """At gamma = 1, where it is not known yet; the law is then ready to be stepped from."""
-        if self.to_be_tried and self.condition is None and math.isfinite(self.error):
-            most_steps = max(LEAST_TRIAL, TRIAL * self.steps)
-            self.condition = condition_of(self.equation, law, first, most_steps)
-            self._set(SLOWEST, 1.0 - max(1.0 / self.condition, self.equation.rounding))
-            self.equation.weigh(law)
+    def try_condition(self, law: Any, first: Any) -> Generator[Step, Stop | None, Stop | None]:
+        """At gamma = 1, where it is not known yet; the law is then ready to be stepped from.
+
+        Returns why the trial was stopped; what it had seen until then is kept, but proves nothing.
+        """
+        if not self.to_be_tried or self.condition is not None or not math.isfinite(self.error):
+            return None
+        most_steps = max(LEAST_TRIAL, TRIAL * self.steps)
+        here = Step(self.steps, self.error)
+        self.condition, stopped = yield from condition_of(self.equation, law, first, most_steps, here)
+        self.tried = stopped is None
+        self._set(SLOWEST, 1.0 - max(1.0 / self.condition, self.equation.rounding))
+        self.equation.weigh(law)
+        return stopped
 
     def _set(self, place: int, value: float) -> None:
         self.equation.scalars[place : place + 1] = value
 
 
-def condition_of(equation: Equation, law: Any, first: Any, most_steps: int) -> float:
+def condition_of(
+    equation: Equation, law: Any, first: Any, most_steps: int, progress: Step
+) -> Generator[Step, Stop | None, tuple[float, Stop | None]]:
     """Lazy steps that the distance of a random law from this one adds up to: sum_k |x_k - law| / |x_0 - law|.
 
     Small steps of the iteration do not show nearly separate parts of a chain: mass that leaks between them at
-    a rate of 1e-12 moves less than rounding. The distance of another law does: it stays.
+    a rate of 1e-12 moves less than rounding. The distance of another law does: it stays. ``progress`` is
+    yielded after every two steps, for limits and Ctrl-C to be heeded.
     """
     device, n = equation.device, equation.n_in
     equation.done[:] = 0
-    drawn = device.empty(n, np.float64)
-    for_each(device, "draw_factors", (), n, (np.int64(n), np.uint64(0), drawn))
-    drawn = drawn * (first > 0)
-    here = (drawn / float(device.download(drawn.sum())) - law).astype(equation.value_type)
-    there = device.empty(n, equation.value_type)
+    here, there = _away_from(equation, law, first), device.empty(n, equation.value_type)
     began = distance = float(device.download(abs(here).sum()))
     if distance <= n * equation.rounding:
-        return 1.0
-    total, ratio = 0.0, 0.0
+        return 1.0, None
+    # Until steps are seen to shrink the distance they are taken not to.
+    total, ratio, stopped = 0.0, 1.0, None
     for _ in range(0, most_steps, WINDOW):
         for _ in range(WINDOW // 2):
             equation.product(here, there, LAZY)
             equation.product(there, here, LAZY)
-        here = (here - law * here.sum()).astype(equation.value_type)
+            stopped = yield progress
+            if stopped is not None:
+                break
+        if stopped is not None:
+            break
+        here[:] = here - law * here.sum()
         before, distance = distance, float(device.download(abs(here).sum()))
         total += WINDOW * before
         ratio = distance / before
@@ -210,7 +237,17 @@ def condition_of(equation: Equation, law: Any, first: Any, most_steps: int) -> f
             break
     # A distance that stays the same to the last digit shrinks by less than that digit.
     ratio = min(ratio, 1.0 - equation.rounding)
-    return max(1.0, SAFETY * (total + WINDOW * distance / (1.0 - ratio)) / began)
+    return max(1.0, SAFETY * (total + WINDOW * distance / (1.0 - ratio)) / began), stopped
+
+
+def _away_from(equation: Equation, law: Any, first: Any) -> Any:
+    """A random law over the states of ``first``, less this one."""
+    device, n = equation.device, equation.n_in
+    drawn = device.empty(n, np.float64)
+    for_each(device, "draw_factors", (), n, (np.int64(n), np.uint64(0), drawn))
+    drawn[:] = drawn * (first > 0)
+    drawn[:] = drawn / float(device.download(drawn.sum())) - law
+    return drawn.astype(equation.value_type, copy=False)
 
 
 def _outcome(equation: Equation, law: Any, watch: _Watch) -> Outcome:
@@ -222,7 +259,6 @@ def _outcome(equation: Equation, law: Any, watch: _Watch) -> Outcome:
     history = kept[:checks] if checks <= size else np.roll(kept, -(checks % size))
     error = float(scalars[ERROR])
     condition = watch.condition
-    tried = condition is not None or not watch.to_be_tried
     if gamma == 1.0:
         condition = 1.0 / (1.0 - float(scalars[SLOWEST])) if condition is None else condition
         error = condition * float(scalars[LARGEST])
@@ -230,7 +266,7 @@ def _outcome(equation: Equation, law: Any, watch: _Watch) -> Outcome:
         law=law,
         method="power-extrapolated",
         reason=f"on {device.name}",
-        converged=error <= equation.tol and tried,
+        converged=error <= equation.tol and watch.tried,
         n_iter=int(scalars[STEPS]),
         error=error,
         error_kind="bound" if gamma < 1.0 else "estimate",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from emulator.streams import Capture, EmulatedStream, OrderError
 from lingendice.gpu.catalogue import KERNELS, expression
 
 
@@ -14,11 +17,38 @@ class EmulatorError(RuntimeError):
     """A kernel did what hardware leaves undefined, or was called wrongly."""
 
 
+class Memory:
+    """Bytes of all emulated arrays: those that live, and the most that ever lived since ``peak`` was set."""
+
+    def __init__(self) -> None:
+        self.live = self.peak = 0
+        self._owners: set[int] = set()
+
+    def hold(self, array: np.ndarray) -> None:
+        """Count an array that owns its memory until it goes."""
+        if array.base is None and id(array) not in self._owners:
+            self._owners.add(id(array))
+            self.live += array.nbytes
+            self.peak = max(self.peak, self.live)
+            weakref.finalize(array, self._release, id(array), array.nbytes)
+
+    def _release(self, owner: int, size: int) -> None:
+        self._owners.discard(owner)
+        self.live -= size
+
+
+MEMORY = Memory()
+_captures: list[Capture] = []
+
+
 class EmulatedArray(np.lib.mixins.NDArrayOperatorsMixin):
     """Stands for a CuPy array: no implicit way to the host, no arithmetic with host arrays."""
 
     def __init__(self, held: np.ndarray) -> None:
+        if _captures and held.base is None:
+            raise OrderError("a capture allocates memory: graphs repeat launches over the same arrays")
         self.held = held
+        MEMORY.hold(held)
 
     shape = property(lambda self: self.held.shape)
     dtype = property(lambda self: self.held.dtype)
@@ -43,6 +73,8 @@ class EmulatedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return EmulatedArray(np.asarray(self.held[_place(place)]))
 
     def __setitem__(self, place, value):
+        if _captures:
+            raise OrderError("a capture assigns to an array outside of a kernel")
         self.held[_place(place)] = _held(value)
 
     def astype(self, dtype, copy=True):
@@ -100,7 +132,11 @@ class EmulatedDevice:
         self.downloaded = 0
         """Bytes that went to the host."""
         self.uploaded = 0
-        self.launches = 0
+        self.launches = self.graph_launches = 0
+        self.stream = EmulatedStream(self, "default")
+        self.streams = 1
+        self._touched: dict[int, dict[str, int]] = {}
+        self.page_locked: set[int] = set()
 
     def empty(self, shape, dtype):
         array = np.empty(shape, dtype)
@@ -117,6 +153,8 @@ class EmulatedDevice:
 
     def download(self, array):
         assert isinstance(array, EmulatedArray)
+        self.refuse_in_capture("a copy to the host")
+        self.stream.touch([array])
         self.downloaded += array.nbytes
         return array.held.copy()
 
@@ -141,18 +179,73 @@ class EmulatedDevice:
         return self.free
 
     def record(self, work):
-        return work
+        work()
+        capture = Capture(self)
+        _captures.append(capture)
+        try:
+            work()
+        finally:
+            _captures.pop()
+        return capture
+
+    def refuse_in_capture(self, what):
+        if _captures:
+            raise OrderError(f"a capture makes {what}")
+
+    # -- streams ---------------------------------------------------------------------------------------
+
+    def pinned(self, array, dtype):
+        copied = np.array(array, dtype, order="C", copy=True)
+        self.page_locked.add(id(copied))
+        weakref.finalize(copied, self.page_locked.discard, id(copied))
+        return copied
+
+    def side_stream(self):
+        self.streams += 1
+        return EmulatedStream(self, f"side {self.streams}")
+
+    def touches(self, owner):
+        """Last work of each stream in an allocation."""
+        if id(owner) not in self._touched:
+            self._touched[id(owner)] = {}
+            weakref.finalize(owner, self._touched.pop, id(owner))
+        return self._touched[id(owner)]
+
+    def mark(self):
+        return self.stream.mark()
+
+    def after(self, event):
+        self.stream.after(event)
+
+    @contextmanager
+    def current(self, name):
+        """Make another stream the current one for a while, as a user may."""
+        before, self.stream = self.stream, EmulatedStream(self, name)
+        self.stream.after(before.mark())
+        try:
+            yield self.stream
+        finally:
+            before.after(self.stream.mark())
+            self.stream = before
+
+    # -- launches --------------------------------------------------------------------------------------
 
     def load(self, kernel, arguments):
         assert arguments in KERNELS[kernel].variants, (kernel, arguments)
         name, most_threads = expression(kernel, arguments), KERNELS[kernel].most_threads
 
         def call(grid, block, given, *, shared_mem=0):
-            self._call(name, most_threads, grid, block, given, shared_mem)
+            launch = (name, most_threads, grid, block, given, shared_mem)
+            if _captures:
+                _captures[-1].launches.append(launch)
+            else:
+                self.run(*launch)
 
         return call
 
-    def _call(self, name, most_threads, grid, block, given, shared_bytes):
+    def run(self, name, most_threads, grid, block, given, shared_bytes):
+        """Run a kernel on the current stream."""
+        self.stream.touch([argument for argument in given if isinstance(argument, EmulatedArray)])
         n = len(given)
         pointers, types, kept = (ctypes.c_void_p * n)(), (ctypes.c_char_p * n)(), []
         for i, argument in enumerate(given):

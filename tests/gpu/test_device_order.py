@@ -1,0 +1,178 @@
+"""What the host asks of streams, graphs and memory: order, limits inside trials, estimates that hold."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from emulator import device as emulated
+from emulator.device import EmulatedDevice
+from emulator.streams import EmulatedStream, OrderError
+from problems import birth_death
+
+import lingendice as lg
+from gpu.test_device_solve import assert_same_law, random_counts, random_log
+from lingendice.gpu import chain
+from lingendice.gpu.device import using
+from lingendice.solution import Status
+from lingendice.solvers.iterate import Controls
+
+SLOW = birth_death(np.full(39, 0.3), np.full(39, 0.5))
+STREAMED = {"device": "cuda", "options": {"chunk_rows": 7}}
+
+
+# -- chunks of rows, copied beside the kernels -----------------------------------------------------------
+
+
+@pytest.fixture
+def sides(monkeypatch):
+    """Every stream that is made beside the current one."""
+    made = []
+    plain = EmulatedDevice.side_stream
+
+    def side_stream(self):
+        made.append(plain(self))
+        return made[-1]
+
+    monkeypatch.setattr(EmulatedDevice, "side_stream", side_stream)
+    return made
+
+
+def test_copies_run_beside_kernels(emulator, sides):
+    counts = random_counts(50, seed=4)
+    chunked = lg.solve(counts, 0.9, **STREAMED)
+    assert_same_law(chunked, lg.solve(counts, 0.9))
+    (side,) = sides
+    # From the third chunk on a copy waits for the kernels of the chunk before the last, not for the last.
+    assert len(side.behind) > 100
+    assert min(side.behind[6:]) > 0
+
+
+def test_the_stream_of_the_user_is_the_one_that_works(emulator, sides):
+    counts = random_counts(50, seed=4)
+    before = emulator.stream.mark()
+    with emulator.current("the user's") as stream:
+        chunked = lg.solve(counts, 0.9, **STREAMED)
+        assert stream.known[stream.name] > 100
+        # All that was copied is over before anything that the user asks for next.
+        assert stream.known[sides[0].name] == sides[0].known[sides[0].name]
+    assert emulator.stream.known["default"] == before["default"]
+    assert_same_law(chunked, lg.solve(counts, 0.9))
+
+
+@pytest.mark.parametrize("culprit", [EmulatedDevice, EmulatedStream])
+def test_a_missing_wait_is_noticed(emulator, monkeypatch, culprit):
+    """Kernels that read before the copy is over, and copies over what kernels still read."""
+    monkeypatch.setattr(culprit, "after", lambda self, event: None)
+    with pytest.raises(OrderError, match="does not wait"):
+        lg.solve(random_counts(50, seed=4), 0.9, **STREAMED)
+
+
+def test_pageable_memory_is_noticed(emulator, monkeypatch):
+    monkeypatch.setattr(EmulatedDevice, "pinned", lambda self, array, dtype: np.array(array, dtype))
+    with pytest.raises(OrderError, match="page-locked"):
+        lg.solve(random_counts(50, seed=4), 0.9, **STREAMED)
+
+
+# -- captured sequences ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sin", ["download", "allocate", "assign"])
+def test_what_a_graph_cannot_hold_is_noticed(emulator, sin):
+    array = emulator.zeros(3, np.float64)
+    ways = {
+        "download": lambda: emulator.download(array),
+        "allocate": lambda: emulator.empty(3, np.float64),
+        "assign": lambda: array.__setitem__(slice(None), 1.0),
+    }
+    with pytest.raises(OrderError, match="a capture"):
+        emulator.record(ways[sin])
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_cycles_are_launched_as_graphs(emulator, gamma):
+    assert lg.solve(random_counts(), gamma, device="cuda").converged
+    assert emulator.graph_launches > 3
+
+
+# -- limits ----------------------------------------------------------------------------------------------
+
+
+class TrialDevice(EmulatedDevice):
+    """Calls ``on_trial`` when the trial of the condition begins, and counts launches from then on."""
+
+    on_trial, since = None, None
+
+    def run(self, name, *rest):
+        if name == "draw_factors" and self.on_trial is not None:
+            self.on_trial()
+            self.since = 0
+        if self.since is not None:
+            self.since += 1
+        super().run(name, *rest)
+
+
+@pytest.fixture
+def trial_device(libraries):
+    device = TrialDevice(libraries())
+    with using(device):
+        yield device
+
+
+def launches_of_trial(device):
+    device.on_trial = lambda: None
+    assert lg.solve(SLOW, device="cuda").status is Status.SOLVED
+    return device.since
+
+
+def test_ctrl_c_ends_the_trial_of_the_condition(trial_device):
+    all_of_it = launches_of_trial(trial_device)
+    trial_device.on_trial = lambda: os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(lg.Interrupted) as caught:
+        lg.solve(SLOW, device="cuda")
+    assert trial_device.since < 20 < all_of_it / 10
+    best = caught.value.solution
+    assert best.status is Status.INTERRUPTED
+    assert best.stationary.sum() == pytest.approx(1.0)
+    assert best.error > 1e-10  # nothing was seen that would say less
+
+
+def test_the_time_limit_ends_the_trial_of_the_condition(trial_device, monkeypatch):
+    late = []
+    plain = Controls.elapsed
+    monkeypatch.setattr(Controls, "elapsed", lambda self: 1e9 if late else plain(self))
+    trial_device.on_trial = lambda: late.append(True)
+    stopped = lg.solve(SLOW, time_limit=1e6, device="cuda")
+    assert stopped.status is Status.TIME_LIMIT
+    assert trial_device.since < 20
+    assert not stopped.converged
+
+
+# -- memory ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("storage", ["float32", "float64"])
+@pytest.mark.parametrize("chunk_rows", [None, 300])
+@pytest.mark.parametrize("n_actions", [None, 3])
+@pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+def test_a_solve_takes_what_was_estimated(emulator, monkeypatch, gamma, storage, chunk_rows, n_actions):
+    estimates = []
+    plain = chain.require_memory
+    monkeypatch.setattr(
+        chain, "require_memory", lambda *given: (estimates.append(given[1]), plain(*given))[1]
+    )
+    emulator.block = 256
+    policy = None
+    data = random_counts(1500, density=0.0008)
+    if n_actions:
+        log = random_log(9000, n_states=1500)
+        data, policy = lg.Counts.from_transitions(**log), np.full((1500, 3), 1.0 / 3.0)
+    options = {"storage": storage, "chunk_rows": chunk_rows}
+    emulated.MEMORY.peak = before = emulated.MEMORY.live
+    solution = lg.solve(data, gamma, policy=policy, tol=1e-3, device="cuda", options=options)
+    assert solution.converged  # at gamma = 1 the trial of the condition was made, too
+    taken = emulated.MEMORY.peak - before
+    assert taken <= estimates[0] <= 3 * taken
