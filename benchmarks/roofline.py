@@ -64,7 +64,8 @@ def kernels(n: int, nnz: int) -> list[Work]:
             "extragradient: one attempt", 4 * (12 * nnz + 24 * n) + 200 * n, 4 * nnz, 8 * nnz + 60 * n, "step"
         ),
         Work("sample_gradients, update_coordinates", 140 * BATCH, 13 * BATCH, 30 * BATCH, "step"),
-        Work("draw_samples, sample_keys, sort", 900 * BATCH, 6 * BATCH, 0, "step"),
+        # tables met at random; entries of 8 bytes written, and sorted in shared memory
+        Work("draw_samples, list_entries, sort_segments", 200 * BATCH, 6 * BATCH, 0, "step"),
         Work("reweigh_entries", 40 * nnz, nnz, 3 * nnz, "replicate"),
     ]
 

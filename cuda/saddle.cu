@@ -212,9 +212,14 @@ __device__ __forceinline__ long long draw_alias(unsigned long long bits, const d
     return double(bits & 0xffffffffull) * 2.3283064365386963e-10 < threshold[i] ? i : first + alias[i];
 }
 
+// Everything that changes from step to step lies on the device, so that many steps can be captured as one
+// graph. The clock: steps made in this epoch, steps that it has, and the step length of the multiplier. Steps
+// beyond the end of the epoch do nothing.
+enum { STEP, EPOCH, MULTIPLIER_LENGTH, CLOCK };
+
 // Samples (x, x', x0) for many steps at once: they do not depend on the iterates. Every sample has its own
 // stream of six numbers. next codes: >= 0 a state, -1 the end, -2 - k a draw from law k.
-__global__ void draw_samples(long long n_samples, unsigned long long counter, long long n_events,
+__global__ void draw_samples(long long n_samples, const unsigned long long *__restrict__ counter, long long n_events,
                              const double *__restrict__ event_t, const int *__restrict__ event_a,
                              const int *__restrict__ event_x, const int *__restrict__ event_next,
                              long long n_states, const double *__restrict__ law_t, const int *__restrict__ law_a,
@@ -228,7 +233,7 @@ __global__ void draw_samples(long long n_samples, unsigned long long counter, lo
 {
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n_samples;
          i += (long long)gridDim.x * blockDim.x) {
-        unsigned long long mine = counter + 6ull * (unsigned long long)i * GOLDEN;
+        const unsigned long long mine = counter[0] + 6ull * (unsigned long long)i * GOLDEN;
         const long long event = draw_alias(random_bits(mine), event_t, event_a, 0, n_events);
         const int code = event_next[event];
         long long cell = code;
@@ -252,25 +257,59 @@ __global__ void draw_samples(long long n_samples, unsigned long long counter, lo
     }
 }
 
-// Sort keys (step, coordinate): one for tau, three for f (at x, x', x0) a sample; absent ones go last.
-__global__ void sample_keys(long long n_samples, long long batch, long long n_cells,
-                            const int *__restrict__ from, const int *__restrict__ to,
-                            const int *__restrict__ started, long long *__restrict__ tau_keys,
-                            long long *__restrict__ f_keys)
+// What each step will move, a segment of `width` entries a step: coordinate << 32 | place of its gradient. A
+// sample moves `each` coordinates, one of tau or three of f (at x, x', x0); n_cells stands for an absent one,
+// and entries past the last place are larger than all others.
+__global__ void list_entries(long long n_steps, int batch, int each, int width, long long n_cells,
+                             const int *__restrict__ from, const int *__restrict__ to,
+                             const int *__restrict__ started, unsigned long long *__restrict__ entries)
 {
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n_samples;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n_steps * width;
          i += (long long)gridDim.x * blockDim.x) {
-        const long long base = i / batch * (n_cells + 1);
-        tau_keys[i] = base + from[i];
-        f_keys[3 * i] = base + from[i];
-        f_keys[3 * i + 1] = base + (to[i] >= 0 ? to[i] : n_cells);
-        f_keys[3 * i + 2] = base + (started[i] >= 0 ? started[i] : n_cells);
+        const int place = int(i % width);
+        if (place >= batch * each) {
+            entries[i] = ~0ull;
+            continue;
+        }
+        const long long sample = i / width * batch + place / each;
+        const int part = place % each;
+        const long long met = part == 0 ? from[sample] : part == 1 ? to[sample] : started[sample];
+        entries[i] = (unsigned long long)(met >= 0 ? met : n_cells) << 32 | (unsigned long long)place;
+    }
+}
+
+// Sort each segment of `width` entries, a power of two, by a bitonic network: one block a segment, in shared
+// memory where the segment fits. A library's sort would allocate, which a captured graph cannot.
+__global__ void __launch_bounds__(256, 4)
+sort_segments(int n_segments, int width, int in_shared, unsigned long long *__restrict__ entries)
+{
+    SHARED_MEMORY(unsigned long long, near);
+    for (int segment = blockIdx.x; segment < n_segments; segment += gridDim.x) {
+        unsigned long long *far = entries + (long long)segment * width;
+        unsigned long long *mine = in_shared ? near : far;
+        for (int i = threadIdx.x; in_shared && i < width; i += blockDim.x)
+            near[i] = far[i];
+        for (int size = 2; size <= width; size *= 2)
+            for (int stride = size / 2; stride > 0; stride /= 2) {
+                __syncthreads();  // the stage before is over
+                for (int pair = threadIdx.x; pair < width / 2; pair += blockDim.x) {
+                    const int low = 2 * pair - (pair & (stride - 1)), high = low + stride;
+                    const unsigned long long first = mine[low], second = mine[high];
+                    if ((first > second) == ((low & size) == 0)) {
+                        mine[low] = second;
+                        mine[high] = first;
+                    }
+                }
+            }
+        __syncthreads();  // all is sorted
+        for (int i = threadIdx.x; in_shared && i < width; i += blockDim.x)
+            far[i] = near[i];  // by the thread that will read far[i] of the next segment into near[i]
     }
 }
 
 // Gradients of the samples of one step, all at the iterates before it. u_parts: share of -dJ/du by block.
 __global__ void __launch_bounds__(256, 4)
-sample_gradients(long long first, int batch, long long n_cells, const int *__restrict__ from,
+sample_gradients(int step, int batch, const double *__restrict__ clock, const int *__restrict__ from,
                  const int *__restrict__ to, const double *__restrict__ discount, double start_mass,
                  const double *__restrict__ tau, const double *__restrict__ f, const double *__restrict__ u,
                  const double *__restrict__ weight, int code, int by_ratio, double penalty, double offset,
@@ -278,9 +317,11 @@ sample_gradients(long long first, int batch, long long n_cells, const int *__res
                  double *__restrict__ u_parts)
 {
     SHARED_MEMORY(double, scratch);
+    if (clock[STEP] + step >= clock[EPOCH])
+        return;
     double on_u = 0.0;
     for (int b = blockIdx.x * blockDim.x + threadIdx.x; b < batch; b += gridDim.x * blockDim.x) {
-        const long long i = first + b;
+        const long long i = (long long)step * batch + b;
         const int x = from[i], y = to[i];
         double slope;
         const double excess = excess_and_slope(code, f[x], &slope);
@@ -303,22 +344,25 @@ sample_gradients(long long first, int batch, long long n_cells, const int *__res
 // Move each coordinate that the step met, by the mean of its gradients. Entries are sorted by coordinate:
 // the first of a run adds up the run, so that no two threads write to one place. A coordinate enters its sum
 // with the number of steps it stayed unchanged.
-__global__ void update_coordinates(long long first, int n_entries, long long step_in_chunk, long long n_cells,
-                                   const long long *__restrict__ keys, const long long *__restrict__ order,
-                                   long long order_base, const double *__restrict__ gradient, double scale,
+__global__ void update_coordinates(int step, int n_entries, int width, long long n_cells,
+                                   const unsigned long long *__restrict__ entries,
+                                   const double *__restrict__ gradient, double scale,
                                    const double *__restrict__ lengths, const double *__restrict__ low,
                                    const double *__restrict__ high, const double *__restrict__ clock,
                                    double *__restrict__ value, double *__restrict__ sum, double *__restrict__ last)
 {
-    const double now = clock[0] + double(step_in_chunk);
+    const double now = clock[STEP] + step;
+    if (now >= clock[EPOCH])
+        return;
+    const unsigned long long *mine = entries + (long long)step * width;
     for (int e = blockIdx.x * blockDim.x + threadIdx.x; e < n_entries; e += gridDim.x * blockDim.x) {
-        const long long key = keys[order[first + e]];
-        const long long j = key - step_in_chunk * (n_cells + 1);
-        if (j == n_cells || (e > 0 && keys[order[first + e - 1]] == key))
+        const unsigned long long met = mine[e] >> 32;
+        const long long j = (long long)met;
+        if (j == n_cells || (e > 0 && mine[e - 1] >> 32 == met))
             continue;
         double total = 0.0;
-        for (int k = e; k < n_entries && keys[order[first + k]] == key; ++k)
-            total += gradient[order[first + k] - order_base];
+        for (int k = e; k < n_entries && mine[k] >> 32 == met; ++k)
+            total += gradient[mine[k] & 0xffffffffull];
         sum[j] += value[j] * (now - last[j]);
         last[j] = now;
         const double moved = value[j] + scale * lengths[j] * total;
@@ -327,13 +371,24 @@ __global__ void update_coordinates(long long first, int n_entries, long long ste
 }
 
 // The multiplier of the normalisation, and its sum. One thread.
-__global__ void update_multiplier(int n_parts, const double *__restrict__ u_parts, double length, double top,
-                                  double *__restrict__ u)
+__global__ void update_multiplier(int step, int n_parts, const double *__restrict__ u_parts, double scale,
+                                  double top, const double *__restrict__ clock, double *__restrict__ u)
 {
+    if (clock[STEP] + step >= clock[EPOCH])
+        return;
     double total = 0.0;
     for (int part = 0; part < n_parts; ++part)
         total += u_parts[part];
     u[1] += u[0];
-    const double moved = u[0] + length * total;
+    const double moved = u[0] + scale * clock[MULTIPLIER_LENGTH] * total;
     u[0] = moved < -top ? -top : (moved > top ? top : moved);
+}
+
+// After n_steps steps: the clock of the epoch, and the random numbers that they used. One thread.
+__global__ void advance_clock(int n_steps, int batch, double *__restrict__ clock,
+                              unsigned long long *__restrict__ counter)
+{
+    const double now = clock[STEP] + n_steps;
+    clock[STEP] = now < clock[EPOCH] ? now : clock[EPOCH];
+    counter[0] += 6ull * (unsigned long long)n_steps * (unsigned long long)batch * GOLDEN;
 }

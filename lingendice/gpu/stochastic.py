@@ -3,11 +3,16 @@
 Samples do not depend on the iterates, so those of many steps are drawn at once and sorted by (step,
 coordinate). A step then computes the gradient of every sample at the old point, and one thread for each
 coordinate it met adds up that coordinate's share in order and moves it: no atomics, the same bits every time.
+
+Step counter, step lengths and the counter of the random numbers lie on the device: STEPS_AT_ONCE steps are
+one sequence of launches that never changes, recorded once and repeated without a word with the host.
 """
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +20,7 @@ import numpy as np
 from lingendice.divergences import FDivergence
 from lingendice.gpu.device import Device, for_each, launch, n_blocks
 from lingendice.gpu.equation import SCRATCH
+from lingendice.gpu.stationary import POLL_SECONDS
 from lingendice.problem import RatioProblem
 from lingendice.sampler import alias_table, build_sampler
 from lingendice.solvers.iterate import Step
@@ -22,7 +28,10 @@ from lingendice.solvers.saddle import Checkpoints, SaddleSolver, certified
 from lingendice.solvers.sgd import step_sizes
 
 STEPS_AT_ONCE = 32
-_GOLDEN = 0x9E3779B97F4A7C15
+# Places in the array of the clock: see cuda/saddle.cu.
+STEP, EPOCH, MULTIPLIER_LENGTH, CLOCK = range(4)
+SHARED_WIDTH = 4096
+"""Entries of a segment that are sorted in shared memory."""
 
 
 class _Block:
@@ -46,9 +55,9 @@ class _Block:
 
 
 class _Samples:
-    """Samples of STEPS_AT_ONCE steps and the order of their coordinates."""
+    """Samples of STEPS_AT_ONCE steps, and which coordinates each step moves."""
 
-    def __init__(self, device: Device, problem: RatioProblem, batch: int) -> None:
+    def __init__(self, device: Device, problem: RatioProblem, batch: int, seed: int) -> None:
         flow = problem.flow
         sampler = build_sampler(flow)
         self.device, self.batch, self.n_cells = device, batch, flow.n_cells
@@ -71,24 +80,35 @@ class _Samples:
         size = self.n_samples
         self.from_, self.to, self.started = (device.empty(size, np.int32) for _ in range(3))
         self.discount = device.empty(size, np.float64)
-        self.tau_keys, self.f_keys = device.empty(size, np.int64), device.empty(3 * size, np.int64)
-        self.tau_order, self.f_order = device.empty(size, np.int64), device.empty(3 * size, np.int64)
+        self.counter = up(np.random.SeedSequence(seed).generate_state(1, np.uint64))
+        self.width = {each: 1 << (each * batch - 1).bit_length() for each in (1, 3)}
+        self.entries = {
+            each: device.empty(STEPS_AT_ONCE * width, np.uint64) for each, width in self.width.items()
+        }
 
-    def draw(self, counter: int) -> None:
-        size = np.int64(self.n_samples)
+    def draw(self) -> None:
+        """Launches that draw the samples and sort what they move; a sample moves 1 tau and 3 f."""
+        device, steps = self.device, STEPS_AT_ONCE
         drawn = (self.from_, self.to, self.started)
-        arguments = (size, np.uint64(counter), *self.before, *drawn, self.discount)
-        for_each(self.device, "draw_samples", (), self.n_samples, arguments)
-        keys = (size, np.int64(self.batch), np.int64(self.n_cells), *drawn, self.tau_keys, self.f_keys)
-        for_each(self.device, "sample_keys", (), self.n_samples, keys)
-        self.tau_order[:] = self.device.sort_order(self.tau_keys)
-        self.f_order[:] = self.device.sort_order(self.f_keys)
+        arguments = (np.int64(self.n_samples), self.counter, *self.before, *drawn, self.discount)
+        for_each(device, "draw_samples", (), self.n_samples, arguments)
+        for each, entries in self.entries.items():
+            width = self.width[each]
+            sizes = (np.int64(steps), np.int32(self.batch), np.int32(each), np.int32(width))
+            places = (*sizes, np.int64(self.n_cells), *drawn, entries)
+            for_each(device, "list_entries", (), steps * width, places)
+            near = width <= SHARED_WIDTH
+            launch(
+                device, "sort_segments", (), steps,
+                (np.int32(steps), np.int32(width), np.int32(near), entries),
+                shared_bytes=8 * width if near else 0,
+            )  # fmt: skip
 
 
 class _Run:
     """Everything on the device, and the launches of STEPS_AT_ONCE steps."""
 
-    def __init__(self, device: Device, problem: RatioProblem, batch: int, scale: float) -> None:
+    def __init__(self, device: Device, problem: RatioProblem, batch: int, scale: float, seed: int) -> None:
         self.device, self.problem, self.batch, self.scale = device, problem, batch, scale
         divergence = problem.divergence
         assert isinstance(divergence, FDivergence)
@@ -97,61 +117,61 @@ class _Run:
         zero = np.zeros(n)
         self.tau = _Block(device, np.clip(problem.start(), 0.0, problem.upper), zero, 0.0, problem.upper)
         self.f = _Block(device, zero, zero, -problem.dual_box, problem.dual_top)
-        self.u, self.clock = device.zeros(2, np.float64), device.zeros(1, np.float64)
-        self.samples = _Samples(device, problem, batch)
+        self.u, self.clock = device.zeros(2, np.float64), device.zeros(CLOCK, np.float64)
+        self.samples = _Samples(device, problem, batch, seed)
         self.weight = device.upload(problem.flow.mass_weight)
         self.kind = (np.int32(divergence.code), np.int32(divergence.weighs_by_ratio))
         self.on_tau, self.on_f = device.empty(batch, np.float64), device.empty(3 * batch, np.float64)
         self.n_parts = n_blocks(device, batch, device.block)
         self.u_parts = device.empty(self.n_parts, np.float64)
-        self.u_length = 0.0
 
     def begin_epoch(self, n_steps: int) -> None:
         pace = self.scale / math.sqrt(n_steps)
         self.tau.length[:] = self.device.upload(self.lengths.w * pace)
         self.f.length[:] = self.device.upload(self.lengths.v * pace)
-        self.u_length = self.lengths.u * pace
+        self.clock[:] = self.device.upload(np.array([0.0, n_steps, self.lengths.u * pace]))
         self.tau.reset()
         self.f.reset()
         self.u[1:] = 0.0
 
-    def steps(self, first: int, size: int, counter: int) -> None:
-        """Steps ``first : first + size`` of the epoch; size is at most STEPS_AT_ONCE."""
-        self.samples.draw(counter)
-        self.clock[:] = float(first)
-        for step in range(size):
+    def __call__(self) -> None:
+        """The next STEPS_AT_ONCE steps of the epoch, or as many as it still has."""
+        self.samples.draw()
+        for step in range(STEPS_AT_ONCE):
             self._step(step)
+        launch(
+            self.device, "advance_clock", (), 1,
+            (np.int32(STEPS_AT_ONCE), np.int32(self.batch), self.clock, self.samples.counter), block=1,
+        )  # fmt: skip
 
     def _step(self, step: int) -> None:
         device, samples, problem, batch = self.device, self.samples, self.problem, self.batch
-        flow = problem.flow
+        flow, number = problem.flow, np.int32(step)
         launch(
             device, "sample_gradients", (), self.n_parts,
-            (np.int64(step * batch), np.int32(batch), np.int64(flow.n_cells), samples.from_, samples.to,
-             samples.discount, np.float64(samples.start_mass), self.tau.value, self.f.value, self.u,
-             self.weight, *self.kind, np.float64(problem.penalty), np.float64(flow.mass_offset),
-             np.float64(problem.ridge), np.float64(problem.ridge_centre), self.on_tau, self.on_f,
-             self.u_parts),
+            (number, np.int32(batch), self.clock, samples.from_, samples.to, samples.discount,
+             np.float64(samples.start_mass), self.tau.value, self.f.value, self.u, self.weight, *self.kind,
+             np.float64(problem.penalty), np.float64(flow.mass_offset), np.float64(problem.ridge),
+             np.float64(problem.ridge_centre), self.on_tau, self.on_f, self.u_parts),
             shared_bytes=SCRATCH,
         )  # fmt: skip
-        moves = (
-            (self.tau, samples.tau_keys, samples.tau_order, self.on_tau, 1, -1.0),
-            (self.f, samples.f_keys, samples.f_order, self.on_f, 3, 1.0),
-        )
-        for block, keys, order, gradient, each, sign in moves:
-            first, entries = step * batch * each, batch * each
+        for block, each, gradient, sign in ((self.tau, 1, self.on_tau, -1.0), (self.f, 3, self.on_f, 1.0)):
             for_each(
-                device, "update_coordinates", (), entries,
-                (np.int64(first), np.int32(entries), np.int64(step), np.int64(flow.n_cells), keys, order,
-                 np.int64(first), gradient, np.float64(sign / batch), block.length, block.low, block.high,
-                 self.clock, block.value, block.sum, block.last),
+                device, "update_coordinates", (), each * batch,
+                (number, np.int32(each * batch), np.int32(samples.width[each]), np.int64(flow.n_cells),
+                 samples.entries[each], gradient, np.float64(sign / batch), block.length, block.low,
+                 block.high, self.clock, block.value, block.sum, block.last),
             )  # fmt: skip
         launch(
             device, "update_multiplier", (), 1,
-            (np.int32(self.n_parts), self.u_parts, np.float64(self.u_length / batch),
-             np.float64(self.lengths.u_top), self.u),
+            (number, np.int32(self.n_parts), self.u_parts, np.float64(1.0 / batch),
+             np.float64(self.lengths.u_top), self.clock, self.u),
             block=1,
         )  # fmt: skip
+
+    def watched(self) -> float:
+        """Two numbers from the device, whose sum shows any value that is not finite."""
+        return sum(float(self.device.download(block.value.sum())) for block in (self.tau, self.f))
 
 
 def device_sgd(
@@ -168,25 +188,29 @@ def device_sgd(
     noise below what they allow for.
     """
     batch, average = int(options["batch"]), bool(options["average"])
-    run = _Run(device, problem, batch, float(options["step_scale"]))
-    counter = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
+    run = _Run(device, problem, batch, float(options["step_scale"]), seed)
     checkpoints = Checkpoints()
-    n_iter, n_steps, stopped = 0, int(options["first_epoch"]), False
+    n_iter, n_steps, stopped, rounds = 0, int(options["first_epoch"]), False, 1
+    repeat: Callable[[], None] | None = None
     while not stopped:
         if max_iter is not None and max_iter - n_iter < 3 * n_steps:
             n_steps = max(1, max_iter - n_iter)
         run.begin_epoch(n_steps)
         done = 0
         while done < n_steps and not stopped:
-            size = min(STEPS_AT_ONCE, n_steps - done)
-            run.steps(done, size, counter)
-            counter = (counter + 6 * size * batch * _GOLDEN) % 2**64
-            done += size
-            n_iter += size
-            # A total of the values costs one number, and shows any that is not finite.
-            total = float(device.download(run.tau.value.sum())) + float(device.download(run.f.value.sum()))
-            error = checkpoints.gap if math.isfinite(total) else math.nan
+            began, left = time.perf_counter(), -(-(n_steps - done) // STEPS_AT_ONCE)
+            rounds = min(rounds, left)
+            for _ in range(rounds):
+                if repeat is None:
+                    repeat = device.record(run)  # which makes the steps
+                else:
+                    repeat()
+            before, done = done, min(n_steps, done + rounds * STEPS_AT_ONCE)
+            n_iter += done - before
+            error = checkpoints.gap if math.isfinite(run.watched()) else math.nan
             stopped = (yield Step(n_iter, error)) is not None
+            spent = time.perf_counter() - began
+            rounds = max(1, min(2 * rounds, int(rounds * POLL_SECONDS / max(spent, 1e-6))))
         u = device.download(run.u)
         if average:
             point = run.tau.average(done), run.f.average(done), float(u[1]) / done

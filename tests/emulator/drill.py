@@ -250,31 +250,43 @@ def _field(device):
 
 
 def _coordinates(device, absent):
-    """Second step of a chunk: many samples meet few coordinates; n_cells itself stands for an absent one."""
-    n, batch, step = 9, 200, 1
+    """Last step of a chunk: many samples meet few coordinates; n_cells itself stands for an absent one."""
+    n, batch, width, step = 9, 200 if absent else 256, 256, np.int32(2)
     up = device.upload
-    coordinate = RNG.integers(n + absent, size=2 * batch)
-    keys = np.repeat([0, 1], batch) * (n + 1) + coordinate
+    met = RNG.integers(n + absent, size=3 * batch)
+    from_ = np.where(met == n, -1, met).astype(np.int32)
     gradient, lengths, value, last = RNG.standard_normal(batch), RNG.random(n), RNG.random(n), RNG.random(n)
     low, high = np.full(n, 0.2), np.full(n, 0.9)
-    held = [up(part) for part in (value, np.zeros(n), last)]
-    on_device = up(keys)
-    for_each(device, "update_coordinates", (), batch,
-             (np.int64(batch), np.int32(batch), np.int64(step), np.int64(n), on_device,
-              device.sort_order(on_device), np.int64(batch), up(gradient), np.float64(0.01),
-              *map(up, (lengths, low, high, np.array([5.0]))), *held))  # fmt: skip
-    total, met = np.zeros(n + 1), np.zeros(n + 1, bool)
-    np.add.at(total, coordinate[batch:], gradient)
-    met[coordinate[batch:]] = True
-    moved = np.clip(value + 0.01 * lengths * total[:n], low, high)
-    close(device.download(held[0]), np.where(met[:n], moved, value))
-    close(device.download(held[1]), np.where(met[:n], value * (6.0 - last), 0.0))
-    u = up(np.array([0.5, 2.0]))
-    parts = up(np.array([1.0, 2.0, 4.0]))
-    launch(
-        device, "update_multiplier", (), 1, (np.int32(3), parts, np.float64(0.1), np.float64(1.0), u), block=1
-    )
-    close(device.download(u), [1.0, 2.5])
+    sizes = (np.int64(3), np.int32(batch), np.int32(1), np.int32(width), np.int64(n))
+    expected = np.sort(met.reshape(3, batch) << 32 | np.arange(batch), axis=1)
+    for near in (0, 1):
+        entries = device.empty(3 * width, np.uint64)
+        for_each(device, "list_entries", (), 3 * width, (*sizes, *[up(from_)] * 3, entries))
+        launch(device, "sort_segments", (), 2, (np.int32(3), np.int32(width), np.int32(near), entries),
+               shared_bytes=8 * width * near)  # fmt: skip
+        assert (device.download(entries).reshape(3, width)[:, :batch] == expected.astype(np.uint64)).all()
+    u, parts = up(np.array([0.5, 2.0])), up(np.array([1.0, 2.0, 4.0]))
+    for n_steps in (8.0, 7.0):
+        late = n_steps == 7.0  # a step past the end of the epoch moves nothing
+        clock = up(np.array([5.0, n_steps, 0.1]))
+        held = [up(part) for part in (value, np.zeros(n), last)]
+        for_each(device, "update_coordinates", (), batch,
+                 (step, np.int32(batch), np.int32(width), np.int64(n), entries, up(gradient),
+                  np.float64(0.01), *map(up, (lengths, low, high)), clock, *held))  # fmt: skip
+        total, moved = np.zeros(n + 1), np.zeros(n + 1, bool)
+        np.add.at(total, met[2 * batch :], gradient)
+        moved[met[2 * batch :]] = not late
+        stepped = np.clip(value + 0.01 * lengths * total[:n], low, high)
+        close(device.download(held[0]), np.where(moved[:n], stepped, value))
+        close(device.download(held[1]), np.where(moved[:n], value * (7.0 - last), 0.0))
+        multiplier = (step, np.int32(3), parts, np.float64(1.0), np.float64(1.0), clock, u)
+        launch(device, "update_multiplier", (), 1, multiplier, block=1)
+        close(device.download(u), [1.0, 2.5])
+    counter = up(np.array([3], np.uint64))
+    launch(device, "advance_clock", (), 1, (np.int32(4), np.int32(10), clock, counter), block=1)
+    close(device.download(clock), [7.0, 7.0, 0.1])
+    golden = 0x9E3779B97F4A7C15
+    assert int(device.download(counter)[0]) == (3 + 240 * golden) % 2**64
 
 
 def resample(device):

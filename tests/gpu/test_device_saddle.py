@@ -10,6 +10,7 @@ import pytest
 import lingendice as lg
 from gpu.test_device_solve import random_log
 from lingendice.gpu.__main__ import main
+from lingendice.gpu.device import launch
 from lingendice.gpu.resampling import _Replicator, bootstrap
 from lingendice.resampling import bootstrap as host_bootstrap
 from lingendice.solution import Status
@@ -70,6 +71,81 @@ def test_sgd_repeats_bit_for_bit_and_comes_nearer(device):
     exact = lg.solve(counts, 0.5, policy=POLICY, ratio="state", ridge=0, clone=0).stationary
     start = np.abs(first.data_law - exact).sum()
     assert np.abs(first.stationary - exact).sum() < 0.5 * start
+
+
+def test_sgd_does_not_talk_to_the_host_in_between(emulator, monkeypatch):
+    """Steps are repeated as graphs; between two looks nothing comes down, and nothing goes up in an epoch."""
+    from lingendice.gpu import stochastic
+
+    monkeypatch.setattr(stochastic, "POLL_SECONDS", 1e9)
+    counts = small_counts()
+    options = {"batch": 16, "first_epoch": 320}
+    first = lg.solve(
+        counts, 0.5, policy=POLICY, method="sgd", bound=4.0, device="cuda", max_iter=320, options=options
+    )
+    assert first.n_iter == 320
+    assert emulator.graph_launches == 320 // stochastic.STEPS_AT_ONCE - 1  # the first was recorded
+    cells, looks = 36, 4  # after 1, 2, 4 and the last 3 rounds
+    point = 8 * (2 * cells + 2)
+    assert emulator.downloaded == looks * 2 * 8 + point
+
+
+@pytest.mark.parametrize("batch", [3, 256])
+def test_sgd_is_what_a_plain_loop_makes_of_the_same_samples(device, batch, monkeypatch):
+    """Every step against NumPy, from the samples that the device drew; the last chunk is cut short."""
+    from lingendice.gpu import stochastic
+
+    runs = []
+    plain = stochastic._Run.begin_epoch
+
+    def begin_epoch(self, n_steps):
+        if not runs:
+            runs.append(self)
+        plain(self, n_steps)
+
+    monkeypatch.setattr(stochastic._Run, "begin_epoch", begin_epoch)
+    counts, steps = small_counts(), 40
+    solution = lg.solve(
+        counts, 0.5, policy=POLICY, method="sgd", bound=4.0, device="cuda", max_iter=steps,
+        options={"batch": batch, "first_epoch": steps, "step_scale": 30.0, "average": False},
+    )  # fmt: skip
+    (run,) = runs
+    expected = replay(device, run, steps)
+    np.testing.assert_allclose(solution.w_tau, expected, rtol=1e-9, atol=1e-12)
+
+
+def replay(device, run, n_steps):
+    """tau after the steps of a run: its samples are drawn again, its steps made one sample at a time."""
+    problem, samples, batch, chunk = run.problem, run.samples, run.batch, 32
+    samples.counter[:] = device.upload(np.random.SeedSequence(0).generate_state(1, np.uint64))
+    run.begin_epoch(n_steps)
+    drawn = []
+    for _ in range(-(-n_steps // chunk)):
+        samples.draw()
+        drawn.append([device.download(part) for part in (samples.from_, samples.to, samples.started)])
+        drawn[-1].append(device.download(samples.discount))
+        arguments = (np.int32(chunk), np.int32(batch), run.clock, samples.counter)
+        launch(device, "advance_clock", (), 1, arguments, block=1)
+    from_, to, started, discount = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+    pace = run.scale / np.sqrt(n_steps)
+    tau, f, u = np.clip(problem.start(), 0.0, problem.upper), np.zeros(from_.max() + 1), 0.0
+    weight = problem.flow.mass_weight
+    for step in range(n_steps):
+        on_tau, on_f, on_u = np.zeros_like(tau), np.zeros_like(tau), 0.0
+        for i in range(step * batch, (step + 1) * batch):
+            x, y, start = from_[i], to[i], started[i]
+            ahead = discount[i] * f[y] if y >= 0 else 0.0
+            on_tau[x] += problem.penalty * u * weight[x] - f[x] + ahead - 0.25 * f[x] ** 2
+            on_f[x] -= tau[x] + tau[x] * 0.5 * f[x]
+            if y >= 0:
+                on_f[y] += discount[i] * tau[x]
+            if start >= 0:
+                on_f[start] += samples.start_mass
+            on_u += problem.penalty * (weight[x] * tau[x] + problem.flow.mass_offset - 1.0 - u)
+        tau = np.clip(tau - pace * run.lengths.w * on_tau / batch, 0.0, problem.upper)
+        f = np.clip(f + pace * run.lengths.v * on_f / batch, -problem.dual_box, problem.dual_top)
+        u = float(np.clip(u + pace * run.lengths.u * on_u / batch, -run.lengths.u_top, run.lengths.u_top))
+    return tau
 
 
 def test_what_the_device_does_not_serve_is_refused(emulator):

@@ -209,10 +209,19 @@ MUTANTS = {
     "bins not emptied": Mutant("counting", "mine[b] = 0u;", ";", "plain", quick=True),
     "last run without an end": Mutant("counting", "if (i == n - 1)", "if (i == n)", "plain"),
     "every entry moves its coordinate": Mutant(
-        "saddle", " || (e > 0 && keys[order[first + e - 1]] == key)", "", "plain", quick=True
+        "saddle", " || (e > 0 && mine[e - 1] >> 32 == met)", "", "plain", quick=True
     ),
     "runs followed past the end": Mutant(
-        "saddle", "k < n_entries && keys[order", "keys[order", "address", quick=True
+        "saddle", "k < n_entries && mine[k]", "mine[k]", "address", quick=True
+    ),
+    "stages of a sort without a barrier": Mutant(
+        "saddle", "                __syncthreads();  // the stage before is over\n", "", "plain", quick=True
+    ),
+    "a segment copied before it is sorted": Mutant(
+        "saddle", "        __syncthreads();  // all is sorted\n", "", "thread"
+    ),
+    "a step past the end of the epoch": Mutant(
+        "saddle", "if (now >= clock[EPOCH])", "if (now > clock[EPOCH])", "plain"
     ),
     "two sums in one place": Mutant(
         "saddle", "partials[n_parts + blockIdx.x] = changed", "partials[blockIdx.x] = changed", "plain"
