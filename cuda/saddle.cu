@@ -2,8 +2,9 @@
 //
 //     J = (q - m)' f - sum_x c(x) excess(f(x)) + price (u (N - 1) - keep u^2 / 2) + ridge/2 E_p (tau - centre)^2
 //
-// m = p tau, q = start + gamma T' m, N = sum_x weight(x) m(x) + offset, c = m or p. A point is one array of
-// 2 n + 1 doubles: tau, f, u; so is the field (dJ/dtau, -dJ/df, -dJ/du).
+// m = p tau, q = start + gamma T' m, N = sum_x weight(x) m(x) + offset, c = m or p. The field is
+// (dJ/dtau, -dJ/df, -dJ/du). Points and fields of the extragradient method are one array each: tau, f, u, or
+// the coefficients of tau and f over features, and u.
 
 // excess(y) = phi*(y) - y and its slope, by the number that each f-divergence carries.
 __device__ __forceinline__ double excess_and_slope(int code, double y, double *slope)
@@ -65,18 +66,20 @@ __global__ void weigh_ratio(int n_cells, const double *__restrict__ p, const dou
 
 // The field at a point, given pushed = gamma T' m over states and pulled = gamma T f over cells.
 __global__ void __launch_bounds__(256, 3)
-saddle_field(int n_cells, int n_actions, int only_seen, const double *__restrict__ point,
+saddle_field(int n_cells, int n_actions, int only_seen, const double *__restrict__ ratio,
+             const double *__restrict__ dual, const double *__restrict__ multiplier,
              const double *__restrict__ pushed, const double *__restrict__ pulled,
              const double *__restrict__ policy, const double *__restrict__ p, const double *__restrict__ start,
              const double *__restrict__ weight, int code, int by_ratio, double price, double ridge,
-             double centre, double *__restrict__ field, double *__restrict__ partials)
+             double centre, double *__restrict__ on_ratio, double *__restrict__ on_dual,
+             double *__restrict__ partials)
 {
     SHARED_MEMORY(double, scratch);
-    const double u = point[2 * (long long)n_cells];
+    const double u = multiplier[0];
     double mass_sum = 0.0;
     for (long long x = (long long)blockIdx.x * blockDim.x + threadIdx.x; x < n_cells;
          x += (long long)gridDim.x * blockDim.x) {
-        const double tau = point[x], f = point[n_cells + x], mass = p[x] * tau;
+        const double tau = ratio[x], f = dual[x], mass = p[x] * tau;
         const bool inside = !only_seen || p[x] > 0.0;
         const double inflow = inside ? start[x] + policy[x] * pushed[x / n_actions] : 0.0;
         double slope;
@@ -84,8 +87,8 @@ saddle_field(int n_cells, int n_actions, int only_seen, const double *__restrict
         double to_tau = pulled[x] - f + ridge * (tau - centre) + price * u * weight[x];
         if (by_ratio)
             to_tau -= excess;
-        field[x] = p[x] * to_tau;
-        field[n_cells + x] = (by_ratio ? mass : p[x]) * slope + mass - inflow;
+        on_ratio[x] = p[x] * to_tau;
+        on_dual[x] = (by_ratio ? mass : p[x]) * slope + mass - inflow;
         mass_sum += mass * weight[x];
     }
     mass_sum = block_sum(mass_sum, scratch);
@@ -95,8 +98,8 @@ saddle_field(int n_cells, int n_actions, int only_seen, const double *__restrict
 
 // The last entry of the field: -dJ/du. One block.
 __global__ void __launch_bounds__(256)
-finish_field(int n_cells, int n_parts, const double *__restrict__ partials, const double *__restrict__ point,
-             double offset, double price, double keep, double *__restrict__ field)
+finish_field(int n_parts, const double *__restrict__ partials, const double *__restrict__ multiplier,
+             double offset, double price, double keep, double *__restrict__ on_multiplier)
 {
     SHARED_MEMORY(double, scratch);
     double total = 0.0;
@@ -104,7 +107,7 @@ finish_field(int n_cells, int n_parts, const double *__restrict__ partials, cons
         total += partials[part];
     total = block_sum(total, scratch);
     if (threadIdx.x == 0)
-        field[2 * (long long)n_cells] = -price * (total + offset - 1.0 - keep * point[2 * (long long)n_cells]);
+        on_multiplier[0] = -price * (total + offset - 1.0 - keep * multiplier[0]);
 }
 
 // Scalars of the extragradient method, on the device.

@@ -15,6 +15,7 @@ worth), one adjoint solve for each ridge tried:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -48,9 +49,17 @@ class Judged(NamedTuple):
 
 
 def fit_automatically(
-    counts: Counts, choices: Choices, ridge: float | None, penalty: float, controls: Controls
+    counts: Counts,
+    choices: Choices,
+    ridge: float | None,
+    penalty: float,
+    controls: Controls,
+    build: Callable[[EmpiricalOperator, float, float], RidgeSystem] = RidgeSystem,
 ) -> tuple[EmpiricalOperator, RidgeFit]:
-    """Compose the operator and solve its ridge problem; ``ridge`` None means chosen from the data."""
+    """Compose the operator and solve its ridge problem; ``ridge`` None means chosen from the data.
+
+    ``build`` makes the system that is solved: on the host, or on a device.
+    """
     if ridge is None and not counts.has_sample_size:
         raise ValueError(
             'ridge="auto" weighs the ridge against the number of observations, and a row-stochastic matrix '
@@ -65,24 +74,29 @@ def fit_automatically(
     if operator.reward is None or (ridge is not None and not may_free_rows):
         # Without rewards there is nothing to judge a bias by, and the law is left nearly alone.
         level = min(level, WITHOUT_REWARD) if ridge is None else level
-        return operator, RidgeSystem(operator, level, penalty).solve(controls)
-    judged = judge(operator, level, penalty, rough)
+        return operator, build(operator, level, penalty).solve(controls)
+    judged = judge(operator, level, penalty, rough, build=build)
     while ridge is None and abs(judged.bias) > judged.standard_error and level > LEAST_RIDGE:
         level = max(level / 10.0, LEAST_RIDGE)
-        judged = judge(operator, level, penalty, rough, judged.fit.y)
+        judged = judge(operator, level, penalty, rough, judged.fit.y, build)
     if may_free_rows:
         share = _row_freedom(operator, counts, choices, judged)
         if share > 0.0:
             operator = compose(counts, choices._replace(row_freedom=share))
-    system = RidgeSystem(operator, level, penalty)
+    system = build(operator, level, penalty)
     return operator, system.solve(controls, judged.fit.y)
 
 
 def judge(
-    operator: EmpiricalOperator, ridge: float, penalty: float, controls: Controls, start: Floats | None = None
+    operator: EmpiricalOperator,
+    ridge: float,
+    penalty: float,
+    controls: Controls,
+    start: Floats | None = None,
+    build: Callable[[EmpiricalOperator, float, float], RidgeSystem] = RidgeSystem,
 ) -> Judged:
     """Solve the ridge problem and its adjoint for the value. O(nnz) a step."""
-    system = RidgeSystem(operator, ridge, penalty)
+    system = build(operator, ridge, penalty)
     fit = system.solve(controls, start)
     law = fit.row_law
     cell_law = law if system.over_cells else operator.spread(law)

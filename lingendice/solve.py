@@ -169,9 +169,10 @@ def solve(
         Show a line on standard error during long work.
     device
         ``"cpu"``, or ``"cuda"`` for an NVIDIA card through CuPy: the exact equation by extrapolated power
-        steps, or ``method="extragradient"`` or ``"sgd"`` over tables. Data on the host are copied there and
-        the laws back; data on the device (CuPy, cupyx, DLPack, ``lingendice.gpu.DeviceCounts``) stay there,
-        and so do the arrays of the solution.
+        steps, the ridge by conjugate gradients, or ``method="extragradient"`` (over features, too) or
+        ``"sgd"``. Data on the host are copied there and the laws back; data on the device (CuPy, cupyx,
+        DLPack, ``lingendice.gpu.DeviceCounts``) stay there, and so do the arrays of the solution; for them
+        the exact equation is solved, as with ``ridge=0, clone=0``.
     options
         ``{"on_interrupt": "return"}`` returns the best so far on Ctrl-C instead of raising. For
         ``method="sgd"``: ``batch``, ``step_scale``, ``first_epoch``, ``average``. For ``device="cuda"``:
@@ -244,31 +245,36 @@ def _dispatch_to_device(
     from lingendice.gpu.front import EXACT_METHODS, OPTIONS, require_one_side, solve_resident
 
     require_one_side(data, choices, device)
-    if linear.ridge not in (None, 0):
-        raise ValueError('device="cuda" solves the exact equation: leave ridge out, or use device="cpu"')
     options = dict(linear.options or {})
     on_interrupt = _read_options(
         {name: options.pop(name) for name in ("on_interrupt",) if name in options}, False
     )
-    if linear.is_asked:
-        from lingendice.gpu.saddle import solve_saddle
-
-        counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
-        solution: Solution = solve_saddle(compose(counts, choices), linear, options, controls, reward_range)
-        mind_the_leak(solution)
-    else:
+    if not linear.is_asked:
         require_choice("method", linear.method, EXACT_METHODS)
         _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
         for name in sorted(set(options) - set(OPTIONS)):
             raise ValueError(f"options has no entry {name!r} on the device; known: {', '.join(OPTIONS)}")
-        if lies_on_device(data):
-            solution = solve_resident(data, choices, linear.method, options, controls, reward_range)
+    if lies_on_device(data):
+        solution: Solution = solve_resident(data, choices, linear, options, controls, reward_range)
+    else:
+        counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+        choices, strength = _defaults(choices, linear)
+        there = current_device()
+        if linear.is_asked:
+            from lingendice.gpu.saddle import solve_saddle
+
+            solution = solve_saddle(there, compose(counts, choices), linear, options, controls, reward_range)
+            mind_the_leak(solution, stacklevel=4)
+        elif strength == 0.0:
+            solution = _run(
+                compose(counts, choices), choices.initial is not None, linear.method, controls, reward_range,
+                (there, Settings.read(options)),
+            )  # fmt: skip
         else:
-            counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
-            there = (current_device(), Settings.read(options))
-            follow_initial = choices.initial is not None
-            operator = compose(counts, choices)
-            solution = _run(operator, follow_initial, linear.method, controls, reward_range, there)
+            from lingendice.gpu.ridge import RidgeOnDevice
+
+            _refuse_with_ridge(linear.method, options)
+            solution = _run_ridge(counts, choices, strength, controls, reward_range, RidgeOnDevice(there))
     if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
         raise Interrupted(solution)
     return solution
@@ -288,14 +294,7 @@ def _dispatch(
         _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
     on_interrupt = _read_options(linear.options, linear.is_asked)
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
-    plain_leak = choices.leak == "restart"
-    exact = (
-        choices.policy is None or not plain_leak or method != "auto" or linear.is_asked or linear.is_special
-    )
-    strength = _ridge_strength(linear.ridge, exact)
-    left_to_us = choices.clone is None and choices.behaviour is None and choices.unseen == "auto"
-    if left_to_us and not exact and choices.ratio != "state_action":
-        choices = choices._replace(clone="auto")
+    choices, strength = _defaults(choices, linear)
     if linear.is_asked:
         solution = _run_linear(compose(counts, choices), linear, controls, reward_range)
     elif strength == 0.0:
@@ -306,6 +305,27 @@ def _dispatch(
     if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
         raise Interrupted(solution)
     return solution
+
+
+def _defaults(choices: Choices, linear: LinearChoices) -> tuple[Choices, float | None]:
+    """What None means for the clone and the ridge: see :func:`solve`."""
+    plain_leak = choices.leak == "restart"
+    by_name = linear.method != "auto" or linear.is_asked or linear.is_special
+    exact = choices.policy is None or not plain_leak or by_name
+    left_to_us = choices.clone is None and choices.behaviour is None and choices.unseen == "auto"
+    if left_to_us and not exact and choices.ratio != "state_action":
+        choices = choices._replace(clone="auto")
+    return choices, _ridge_strength(linear.ridge, exact)
+
+
+def _refuse_with_ridge(method: str, options: dict[str, Any]) -> None:
+    """What concerns the exact equation on the device says nothing to the ridge problem."""
+    if method != "auto":
+        raise ValueError(f"method={method!r} solves the exact equation; leave it out, or pass ridge=0")
+    for name in options:
+        raise ValueError(
+            f"options[{name!r}] is for the exact equation; leave it out, or pass ridge=0, clone=0"
+        )
 
 
 def _solve_transitions(given: dict[str, Any], started: float) -> ContinuousSolution:
@@ -436,10 +456,13 @@ def _run_ridge(
     strength: float | None,
     controls: Controls,
     reward_range: tuple[float, float] | None,
+    build: Any = None,
 ) -> Solution:
+    """Solve the ridge problem, here or by the systems that ``build`` makes."""
     from lingendice.auto import fit_automatically
+    from lingendice.solvers.ridge import RidgeSystem
 
-    operator, fit = fit_automatically(counts, choices, strength, 1.0, controls)
+    operator, fit = fit_automatically(counts, choices, strength, 1.0, controls, build or RidgeSystem)
     law, outcome = fit.row_law, fit.outcome
     cell_law = law if fit.system.over_cells else operator.spread(law)
     state_law = law.reshape(operator.n_states, -1).sum(axis=1)

@@ -15,7 +15,7 @@ LANES = (1, 8, 32)
 """Threads that may work on one row."""
 DEPTHS = (6,)
 """Steps of a cycle of extrapolation."""
-MODULES = ("operator", "counting", "saddle", "resample")
+MODULES = ("operator", "counting", "saddle", "ridge", "resample")
 
 
 class Kernel(NamedTuple):
@@ -76,6 +76,11 @@ KERNELS = {
     "update_coordinates": Kernel("saddle"),
     "update_multiplier": Kernel("saddle"),
     "advance_clock": Kernel("saddle"),
+    "turn_around": Kernel("ridge"),
+    "normal_image": Kernel("ridge", most_threads=256),
+    "step_along": Kernel("ridge", most_threads=256),
+    "turn_direction": Kernel("ridge", most_threads=256),
+    "finish_descent": Kernel("ridge", most_threads=256),
     "draw_factors": Kernel("resample"),
     "draw_counts": Kernel("resample"),
     "draw_means": Kernel("resample"),

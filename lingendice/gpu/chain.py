@@ -113,11 +113,8 @@ def _offset_size(n_entries: int) -> int:
 
 
 def require_memory(device: Device, needed: int, n_states: int, n_entries: int, settings: Settings) -> None:
-    """An estimate in place of an allocation that fails half-way."""
-    free = device.free_bytes()
-    if needed <= free:
-        return
-    text = f"about {needed / 1e9:.3g} GB of device memory are needed and {free / 1e9:.3g} GB are free"
+    """An estimate in place of an allocation that fails half-way, and what would fit."""
+    free, text = device.free_bytes(), ""
     if settings.chunk_rows is None and n_entries:
         room = max(free - required_bytes(n_states, n_states, 0, 1, 1.0, settings.storage), 0)
         a_row = 2 * n_entries / n_states * (np.dtype(settings.storage).itemsize + 4)
@@ -126,7 +123,15 @@ def require_memory(device: Device, needed: int, n_states: int, n_entries: int, s
             text += f'; counts on the host can be streamed: options={{"chunk_rows": {min(rows, n_states)}}}'
     if settings.storage == "float64":
         text += '; options={"storage": "float32"} halves laws and rates'
-    raise DeviceMemoryError(text)
+    require_bytes(device, needed, text)
+
+
+def require_bytes(device: Device, needed: int, advice: str = '; use device="cpu"') -> None:
+    """Refuse what does not fit into the memory that is free."""
+    free = device.free_bytes()
+    if needed > free:
+        text = f"about {needed / 1e9:.3g} GB of device memory are needed and {free / 1e9:.3g} GB are free"
+        raise DeviceMemoryError(text + advice)
 
 
 # -- counts on the host -----------------------------------------------------------------------------------
@@ -137,7 +142,7 @@ def chain_of_operator(
 ) -> DeviceChain:
     """Upload a composed operator; its policy is mixed in on the device, its matrix transposed there."""
     n_states, n_hubs = operator.n_states, operator.law.shape[0]
-    _require_sizes(n_states, n_hubs)
+    require_sizes(n_states, n_hubs)
     dtype = np.dtype(settings.storage)
     shares = [operator.gather(operator.out[:, k]) for k in range(n_hubs)] or [np.zeros(1)]
     laws = operator.law if n_hubs else np.zeros((1, 1))
@@ -154,7 +159,8 @@ def chain_of_operator(
     return DeviceChain(device, n_states, operator.gamma, push, on_device, columns)
 
 
-def _require_sizes(n_states: int, n_hubs: int) -> None:
+def require_sizes(n_states: int, n_hubs: int) -> None:
+    """Refuse what kernels do not number."""
     if n_states > MOST_STATES:
         raise ValueError(f"the device path numbers states in 32 bits; {n_states:,} are too many")
     if n_hubs > MOST_HUBS:
@@ -249,7 +255,7 @@ def compose_on_device(
     start = device.zeros(counts.n_states, dtype)
     if gamma < 1.0:
         start = ((1.0 - gamma) * initial).astype(dtype)
-    _require_sizes(counts.n_states, len(hubs))
+    require_sizes(counts.n_states, len(hubs))
     push = Equation(device, matrix, shares, laws, len(hubs), start, gamma, counts.n_states, tol)
     first = None if initial is None else initial.astype(dtype)
     columns = _rows_without_ends(device, counts, rates)

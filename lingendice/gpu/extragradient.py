@@ -25,15 +25,15 @@ class _Iteration:
 
     def __init__(self, device: Device, problem: RatioProblem) -> None:
         geometry = _Geometry(problem)
-        n = problem.flow.n_cells
-        self.device, self.n, self.size = device, n, 2 * n + 1
+        self.n_w, self.n_v = problem.features.n_features, problem.dual_features.n_features
+        self.device, self.size = device, self.n_w + self.n_v + 1
         self.flow = DeviceFlow(device, problem)
         up = device.upload
-        top = np.broadcast_to(geometry.top, n)
+        top = np.broadcast_to(geometry.top, self.n_w)
         self.metric = up(np.concatenate([geometry.on_w, geometry.on_v, [geometry.on_u]]))
-        self.low = up(np.concatenate([np.zeros(n), geometry.low, [-math.inf]]))
+        self.low = up(np.concatenate([np.zeros(self.n_w), geometry.low, [-math.inf]]))
         self.high = up(np.concatenate([top, geometry.high, [math.inf]]))
-        start = np.concatenate([problem.start(), np.zeros(n), [0.0]])
+        start = np.concatenate([problem.start(), np.zeros(self.n_v), [0.0]])
         self.at, self.total = up(start), device.zeros(self.size, np.float64)
         self.middle, self.here, self.ahead = (device.empty(self.size, np.float64) for _ in range(3))
         pace = np.zeros(PACE)
@@ -81,7 +81,7 @@ def device_extragradient(device: Device, problem: RatioProblem, tol: float) -> S
     iteration = _Iteration(device, problem)
     repeat = device.record(iteration)
     made = 1  # recording makes an attempt
-    n = iteration.n
+    n_w = iteration.n_w
     checkpoints = Checkpoints()
     n_iter, since, check, restart_gap = 0, 0, FIRST_CHECK, math.inf
     while True:
@@ -95,7 +95,7 @@ def device_extragradient(device: Device, problem: RatioProblem, tol: float) -> S
         averaged = iteration.total / max(float(pace[TOTAL_LENGTH]), 1e-300)
         points = [device.download(point) for point in (iteration.at, averaged)]
         candidates = [
-            certified(problem, point[:n], point[n : 2 * n], float(point[-1]), tol, "extragradient", n_iter)
+            certified(problem, point[:n_w], point[n_w:-1], float(point[-1]), tol, "extragradient", n_iter)
             for point in (points if pace[TOTAL_LENGTH] > 0 else points[:1])
         ]
         found = min(candidates, key=lambda outcome: _order(outcome.gap.value))

@@ -18,6 +18,7 @@ from lingendice.gpu.pull import row_totals
 from lingendice.gpu.solution import DeviceSolution
 from lingendice.solution import error_bound
 from lingendice.solvers.iterate import Controls
+from lingendice.solvers.linear_choices import LinearChoices
 
 OPTIONS = ("chunk_rows", "storage", "poll_every")
 EXACT_METHODS = ("auto", "power-extrapolated")
@@ -45,15 +46,17 @@ def require_one_side(data: Any, choices: Choices, device: str) -> None:
 def solve_resident(
     data: Any,
     choices: Choices,
-    method: str,
+    linear: LinearChoices,
     options: dict[str, Any],
     controls: Controls,
     reward_range: tuple[float, float] | None,
 ) -> DeviceSolution:
-    """Solve for data that lie on the device; the arrays of the solution stay there."""
-    if method not in EXACT_METHODS:
+    """Solve the exact equation for data that lie on the device; the arrays of the solution stay there."""
+    if linear.is_asked or linear.ridge not in (None, 0):
+        what = "a ridge" if not linear.is_asked else "the saddle point (features, bound, method=)"
         raise ValueError(
-            f"method={method!r} takes counts from the host: pass data.to_host(), or method='auto'"
+            f'{what} is served for counts on the host: pass counts.to_host() with device="cuda", '
+            "or leave it out to solve the exact equation"
         )
     from lingendice.solve import outcome_fields
 

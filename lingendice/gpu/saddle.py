@@ -1,4 +1,4 @@
-"""GenDICE's saddle point over tables on the device; gaps are certified on the host, from the same problem."""
+"""GenDICE's saddle point on the device, over tables or features; gaps are certified on the host."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array, diags_array
 
 from lingendice.checks import NotAvailableYet, require_choice
 from lingendice.divergences import FDivergence
-from lingendice.features import Tabular
-from lingendice.gpu.device import Device, current_device, for_each, launch, n_blocks
+from lingendice.features import FeatureMap, MatrixFeatures, Tabular
+from lingendice.gpu.device import Device, for_each, launch, n_blocks
 from lingendice.gpu.equation import SCRATCH, Equation
-from lingendice.gpu.pull import resident_matrix
+from lingendice.gpu.pull import PullMatrix, resident_matrix
 from lingendice.linear_solution import LinearSolution
 from lingendice.operator import EmpiricalOperator
 from lingendice.problem import RatioProblem
@@ -28,6 +29,7 @@ DEVICE_BATCH = 1024
 
 
 def solve_saddle(
+    device: Device,
     operator: EmpiricalOperator,
     choices: LinearChoices,
     options: dict[str, Any],
@@ -38,9 +40,13 @@ def solve_saddle(
     from lingendice.gpu.extragradient import device_extragradient
     from lingendice.gpu.stochastic import device_sgd
 
-    method = require_choice("method", choices.method, ("extragradient", "sgd"))
-    if choices.features is not None or choices.dual_features is not None:
-        raise NotAvailableYet("features= on the device", 'use device="cpu", or leave features out')
+    method = require_choice("method", choices.method, ("auto", "extragradient", "sgd"))
+    reason = "chosen by the caller" if method != "auto" else "the method for features, bounds and divergences"
+    method = "extragradient" if method == "auto" else method
+    if method == "sgd" and (choices.features is not None or choices.dual_features is not None):
+        raise NotAvailableYet(
+            "features= with SGD on the device", 'use method="extragradient", or device="cpu"'
+        )
     if choices.warm_start is not None:
         raise NotAvailableYet("warm_start on the device", "leave it out")
     problem, back = read_problem(operator, choices)
@@ -56,7 +62,6 @@ def solve_saddle(
         outcome = certified(problem, problem.start(), zero, 0.0, controls.tol, method, 0)
         status = Status.UNBOUNDED if problem.bound_is_feasible else Status.BOUND_TOO_SMALL
     else:
-        device = current_device()
         _limit_sgd(method, problem, read, controls)
         if method == "sgd":
             solver = device_sgd(device, problem, controls.tol, choices.seed, read, controls.max_iter)
@@ -64,19 +69,19 @@ def solve_saddle(
             solver = device_extragradient(device, problem, controls.tol)
         outcome = run(solver, controls)  # type: ignore[arg-type, assignment]
         status = _status(outcome)
-    outcome.reason = "chosen by the caller, on the device"
+    outcome.reason = f"{reason}, on {device.name}"
     return _solution(operator, problem, outcome, status, back, controls, reward_range)
 
 
 class DeviceFlow:
     """gamma T' m and its adjoint gamma T f over cells, and the field of the saddle point.
 
-    Where mass that enters unseen cells goes on from the restart law, that is one more law to fall back to:
-    its share of each cell is the chance of entering them.
+    With features, tau = Psi w and f = Phi v are products with matrices like any other. Where mass that enters
+    unseen cells goes on from the restart law, that is one more law to fall back to: its share of each cell is
+    the chance of entering them.
     """
 
     def __init__(self, device: Device, problem: RatioProblem) -> None:
-        assert isinstance(problem.features, Tabular)
         flow = problem.flow
         rows, gamma = flow.rows, flow.gamma
         self.device, self.problem = device, problem
@@ -105,26 +110,26 @@ class DeviceFlow:
         divergence = problem.divergence
         assert isinstance(divergence, FDivergence)
         self.kind = (np.int32(divergence.code), np.int32(divergence.weighs_by_ratio))
+        self.maps = [_FeatureMap(device, features) for features in (problem.features, problem.dual_features)]
+        self.n_w, self.n_v = problem.features.n_features, problem.dual_features.n_features
         own = problem.self_normalised
         self.price = np.float64(1.0 if own else problem.penalty)
         self.keep = np.float64(0.0 if own else 1.0)
 
     def _equation(self, matrix: Any, shares: Any, laws: Any, gamma: float, n_in: int) -> Equation:
         device, n_hubs = self.device, len(laws)
-        on_device = resident_matrix(
-            device,
-            device.upload(matrix.indptr.astype(np.int32 if matrix.nnz < 2**31 else np.int64)),
-            device.upload(matrix.indices.astype(np.int32)),
-            device.upload(matrix.data.astype(np.float64)),
-        )
+        on_device = _uploaded(device, matrix)
         flat = [device.upload(np.concatenate(part) if n_hubs else np.zeros(1)) for part in (shares, laws)]
         zero = device.zeros(matrix.shape[0], np.float64)
         return Equation(device, on_device, flat[0], flat[1], n_hubs, zero, gamma, n_in)
 
     def field(self, point: Any, field: Any) -> None:
-        """field = (dJ/dtau, -dJ/df, -dJ/du) at the point; nothing comes to the host."""
+        """field = (dJ/dw, -dJ/dv, -dJ/du) at the point; nothing comes to the host."""
         device, n, problem = self.device, self.n_cells, self.problem
-        tau, f = point[:n], point[n : 2 * n]
+        parts = (slice(0, self.n_w), slice(self.n_w, self.n_w + self.n_v))
+        last = slice(self.n_w + self.n_v, self.n_w + self.n_v + 1)
+        tau, f = (over.values(point[part]) for over, part in zip(self.maps, parts, strict=True))
+        on_tau, on_f = (over.gradient(field[part]) for over, part in zip(self.maps, parts, strict=True))
         for_each(device, "weigh_ratio", (), n, (np.int32(n), self.p, tau, self.mass))
         self.push.product(self.mass, self.pushed)
         sizes = (np.int32(self.n_states), np.int32(self.n_actions))
@@ -133,21 +138,65 @@ class DeviceFlow:
         self.pull.product(self.gathered, self.pulled)
         launch(
             device, "saddle_field", (), self.n_parts,
-            (np.int32(n), np.int32(self.n_actions), self.only_seen, point, self.pushed, self.pulled,
-             self.policy, self.p, self.start, self.weight, *self.kind, self.price, np.float64(problem.ridge),
-             np.float64(problem.ridge_centre), field, self.partials),
+            (np.int32(n), np.int32(self.n_actions), self.only_seen, tau, f, point[last], self.pushed,
+             self.pulled, self.policy, self.p, self.start, self.weight, *self.kind, self.price,
+             np.float64(problem.ridge), np.float64(problem.ridge_centre), on_tau, on_f, self.partials),
             shared_bytes=SCRATCH,
         )  # fmt: skip
         launch(
             device, "finish_field", (), 1,
-            (np.int32(n), np.int32(self.n_parts), self.partials, point, np.float64(problem.flow.mass_offset),
-             self.price, self.keep, field),
+            (np.int32(self.n_parts), self.partials, point[last], np.float64(problem.flow.mass_offset),
+             self.price, self.keep, field[last]),
             shared_bytes=SCRATCH,
         )  # fmt: skip
+        for over, part in zip(self.maps, parts, strict=True):
+            over.gather(field[part])
+
+
+class _FeatureMap:
+    """Psi and Psi' on the device; over tables values and coefficients are the same array."""
+
+    def __init__(self, device: Device, features: FeatureMap) -> None:
+        self.matrix: Equation | None = None
+        if isinstance(features, Tabular):
+            return
+        assert isinstance(features, MatrixFeatures)
+        matrix = csr_array(features.matrix)
+        self.matrix, self.transposed = (_product(device, part) for part in (matrix, matrix.T.tocsr()))
+        self._values, self._gradient = (device.empty(features.n_cells, np.float64) for _ in range(2))
+
+    def values(self, coefficients: Any) -> Any:
+        """Psi w over cells."""
+        if self.matrix is None:
+            return coefficients
+        self.matrix.product(coefficients, self._values)
+        return self._values
+
+    def gradient(self, on_coefficients: Any) -> Any:
+        """Where the gradient by values goes."""
+        return on_coefficients if self.matrix is None else self._gradient
+
+    def gather(self, on_coefficients: Any) -> None:
+        """Psi' of the gradient by values."""
+        if self.matrix is not None:
+            self.transposed.product(self._gradient, on_coefficients)
+
+
+def _product(device: Device, matrix: Any) -> Equation:
+    """x -> matrix x."""
+    none, zero = device.zeros(1, np.float64), device.zeros(matrix.shape[0], np.float64)
+    return Equation(device, _uploaded(device, matrix), none, none, 0, zero, 1.0, matrix.shape[1])
+
+
+def _uploaded(device: Device, matrix: Any) -> PullMatrix:
+    return resident_matrix(
+        device,
+        device.upload(matrix.indptr.astype(np.int32 if matrix.nnz < 2**31 else np.int64)),
+        device.upload(matrix.indices.astype(np.int32)),
+        device.upload(matrix.data.astype(np.float64)),
+    )
 
 
 def _scaled(flow: Any) -> Any:
     """Probabilities of the next state for every cell, without the laws to fall back to."""
-    from scipy.sparse import diags_array
-
     return (diags_array(flow._scale) @ flow._counted).tocsr()

@@ -39,7 +39,7 @@ def selftest(output: str, n_states: int) -> int:
     began = time.perf_counter()
     record["kernels"] = load_everything(device)
     record["compile_seconds"] = time.perf_counter() - began
-    for check in (_chain, _policy, _resident, _saddle, _stochastic, _bootstrap):
+    for check in (_chain, _policy, _ridge, _resident, _saddle, _stochastic, _bootstrap):
         record["checks"].append(_run(check, device, n_states))
     _write(output, record)
     failed = [check["name"] for check in record["checks"] if not check["agrees"]]
@@ -99,8 +99,15 @@ def _small(seed: int = 1) -> tuple[Counts, Any]:
 def _policy(device: Device, n_states: int) -> tuple[float, float]:
     """Another policy at gamma = 1 against the host's elimination."""
     counts, policy = _small()
-    there = solve(counts, policy=policy, device="cuda")
+    there = solve(counts, policy=policy, ridge=0, clone=0, device="cuda")
     return _distance(there.stationary, solve(counts, policy=policy, ridge=0, clone=0).stationary), 1e-8
+
+
+def _ridge(device: Device, n_states: int) -> tuple[float, float]:
+    """The default with a policy, ridge and cloned behaviour chosen from the data, against the host's."""
+    counts, policy = _small()
+    there = solve(counts, policy=policy, device="cuda")
+    return _distance(there.stationary, solve(counts, policy=policy).stationary), 1e-8
 
 
 def _resident(device: Device, n_states: int) -> tuple[float, float]:
@@ -140,7 +147,7 @@ def _stochastic(device: Device, n_states: int) -> tuple[float, float]:
 def _bootstrap(device: Device, n_states: int) -> tuple[float, float]:
     """Spread of replicates against the closed-form standard error."""
     counts, policy = _small()
-    solution = solve(counts, policy=policy, device="cuda")
+    solution = solve(counts, policy=policy, ridge=0, clone=0, device="cuda")
     values = bootstrap(solution, 40)
     error = float(solution.interval().standard_error)  # type: ignore[arg-type]
     return abs(float(values.std(ddof=1)) / error - 1.0), 0.4

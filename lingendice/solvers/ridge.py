@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,9 @@ class RidgeSystem:
 
     Set-up is O(nnz); nothing of the size cells x cells is formed.
     """
+
+    where = ""
+    """Where the steps are made, for the reason that a solution gives."""
 
     def __init__(self, operator: EmpiricalOperator, ridge: float, penalty: float = 1.0) -> None:
         self.operator = operator
@@ -153,20 +156,20 @@ class RidgeSystem:
         history: list[float] = []
         while True:
             y[~free] = 0.0
-            residual = right - self.normal(y)
-            direction = np.empty_like(y)
+            descent = self.descent(free, y, right - self.normal(y))
             squared = -1.0
             while stop is None and (squared < 0.0 or squared > goal):
                 # Growing portions: the history has points enough to show the way, and costs nothing.
                 portion = max(8, steps // 4)
                 if controls.max_iter is not None:
                     portion = max(1, min(portion, controls.max_iter - steps))
-                squared, done = self._some_steps(free, y, residual, direction, squared, goal, portion)
+                squared, done = descent.advance(goal, portion)
                 steps += done
                 history.append(float(np.sqrt(max(squared, 0.0))) if squared == squared else np.nan)
                 stop = yield Step(steps, history[-1])
                 if done == 0:
                     break
+            y, residual = descent.point()
             wrong = np.where(free, y < -1e-14, residual > np.sqrt(goal * self._diagonal) + 1e-14)
             count = int(wrong.sum())
             if count == 0 or stop is not None:
@@ -184,7 +187,7 @@ class RidgeSystem:
         return Outcome(
             law=law,
             method="ridge",
-            reason="conjugate gradients on the ridge problem",
+            reason=f"conjugate gradients on the ridge problem{self.where}",
             converged=stop is None and bool(np.isfinite(law).all()),
             n_iter=steps,
             error=error,
@@ -192,26 +195,9 @@ class RidgeSystem:
             history=tuple(history),
         )
 
-    def _some_steps(
-        self,
-        free: NDArray[np.bool_],
-        y: Floats,
-        residual: Floats,
-        direction: Floats,
-        squared: float,
-        goal: float,
-        at_most: int | None = None,
-    ) -> tuple[float, int]:
-        from lingendice.kernels.ridge import descend
-
-        budget = max(1, ENTRIES_A_CALL // (2 * (self._arrays[1].size + self.q.size)))
-        if at_most is not None:
-            budget = min(budget, at_most)
-        found: tuple[float, int] = descend(
-            *self._arrays, self.q, self.penalty, self.ridge,
-            self._diagonal, free, y, residual, direction, squared, goal, budget,
-        )  # fmt: skip
-        return found
+    def descent(self, free: NDArray[np.bool_], y: Floats, residual: Floats) -> Descent:
+        """Conjugate gradients over the free entries from y, where the gradient is -residual."""
+        return _HostDescent(self, free, y, residual)
 
     # -- adjoint ----------------------------------------------------------------------------------
 
@@ -226,18 +212,54 @@ class RidgeSystem:
         right = np.where(free, self.q * sensitivity[self.seen], 0.0)
         u = np.zeros_like(self.q)
         goal = (max(tol, 1e-13) ** 2) * float(right @ (right / self._diagonal))
-        residual, direction, squared = right.copy(), np.empty_like(u), -1.0
+        descent, squared = self.descent(free, u, right), -1.0
         while squared < 0.0 or squared > goal:
-            squared, done = self._some_steps(free, u, residual, direction, squared, goal)
+            squared, done = descent.advance(goal)
             if done == 0 or math.isnan(squared):
                 break
-        z = self.scaled(u)
+        z = self.scaled(descent.point()[0])
         rows = self._rows
         values = np.zeros(rows.visits.size)
         values[self.seen] = z / self.q
         unseen = rows.visits == 0
         values[unseen] = self.gamma * (rows.out[unseen] @ (self._hub_inverse @ (self._hub_law @ z)))
         return RidgeAdjoint(z, self.operator.gather(values) if self.over_cells else values)
+
+
+class Descent(Protocol):
+    """Conjugate gradients under way."""
+
+    def advance(self, goal: float, at_most: int | None = None) -> tuple[float, int]:
+        """More steps: the squared residual in the norm of the preconditioner, and how many were made.
+
+        They end at ``goal``, after ``at_most``, or when other work has waited long enough. The square is nan
+        where the matrix is not positive definite in floating point.
+        """
+
+    def point(self) -> tuple[Floats, Floats]:
+        """The point reached and its residual."""
+
+
+class _HostDescent:
+    def __init__(self, system: RidgeSystem, free: NDArray[np.bool_], y: Floats, residual: Floats) -> None:
+        self.system, self.free, self.y, self.residual = system, free, y, residual.copy()
+        self.direction, self.squared = np.empty_like(y), -1.0
+
+    def advance(self, goal: float, at_most: int | None = None) -> tuple[float, int]:
+        from lingendice.kernels.ridge import descend
+
+        system = self.system
+        budget = max(1, ENTRIES_A_CALL // (2 * (system._arrays[1].size + self.y.size)))
+        if at_most is not None:
+            budget = min(budget, at_most)
+        self.squared, done = descend(
+            *system._arrays, system.q, system.penalty, system.ridge,
+            system._diagonal, self.free, self.y, self.residual, self.direction, self.squared, goal, budget,
+        )  # fmt: skip
+        return self.squared, done
+
+    def point(self) -> tuple[Floats, Floats]:
+        return self.y, self.residual
 
 
 class RidgeAdjoint(NamedTuple):

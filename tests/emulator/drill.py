@@ -181,6 +181,9 @@ def counting(device):
     indptr = device.empty(n_states * n_actions + 1, np.int64)
     rows = (np.int64(distinct.size), up(distinct), np.int64(n_states + 1), np.int64(n_states * n_actions))
     for_each(device, "key_rows", (), indptr.size, (*rows, indptr))
+    columns = device.empty(distinct.size, np.int32)
+    for_each(device, "split_keys", (), distinct.size, (*rows[:3], columns))
+    assert (device.download(columns) == distinct % (n_states + 1)).all()
     starts = np.searchsorted(distinct, np.arange(n_states * n_actions + 1) * (n_states + 1))
     assert (device.download(indptr) == starts).all()
     state[7] = n_states
@@ -219,6 +222,8 @@ def saddle(device):
     _field(device)
     _coordinates(device, absent=1)
     _coordinates(device, absent=0)
+    _samples(device)
+    _gradients(device)
 
 
 def _field(device):
@@ -230,12 +235,13 @@ def _field(device):
     p[3] = 0.0
     sizes = (np.int32(n), np.int32(actions), np.int32(1))
     launch(device, "saddle_field", (), parts,
-           (*sizes, *map(up, (point, pushed, pulled, policy, p, start, weight)), np.int32(0), np.int32(1),
-            np.float64(1.5), np.float64(0.2), np.float64(1.0), field, partials),
+           (*sizes, *map(up, (point[:n], point[n : 2 * n], point[2 * n :], pushed, pulled, policy, p, start)),
+            up(weight), np.int32(0), np.int32(1), np.float64(1.5), np.float64(0.2), np.float64(1.0),
+            field[:n], field[n : 2 * n], partials),
            shared_bytes=SCRATCH)  # fmt: skip
     launch(device, "finish_field", (), 1,
-           (np.int32(n), np.int32(parts), partials, up(point), np.float64(0.1), np.float64(1.5),
-            np.float64(1.0), field), shared_bytes=SCRATCH)  # fmt: skip
+           (np.int32(parts), partials, up(point[2 * n :]), np.float64(0.1), np.float64(1.5), np.float64(1.0),
+            field[2 * n :]), shared_bytes=SCRATCH)  # fmt: skip
     tau, f, u = point[:n], point[n : 2 * n], point[-1]
     inflow = np.where(p > 0, start + policy * np.repeat(pushed, actions), 0.0)
     on_tau = p * (pulled - f + 0.2 * (tau - 1.0) + 1.5 * u * weight - 0.25 * f**2)
@@ -289,6 +295,133 @@ def _coordinates(device, absent):
     assert int(device.download(counter)[0]) == (3 + 240 * golden) % 2**64
 
 
+def _samples(device):
+    """Alias tables that hold every entry in place: draws are uniform, and what follows them is known."""
+    n, n_states, actions, gamma, factor = 4000, 5, 2, 0.9, 0.5
+    n_cells = n_states * actions
+    event_x = np.array([1, 4, 7, 9], np.int32)
+    event_next = np.array([3, -1, -2, 0], np.int32)  # a state, the end, a draw from law 0, a state
+    p = np.full(n_cells, 0.1)
+    p[6] = 0.0  # action 0 of state 3 leads elsewhere
+    up = device.upload
+
+    def table(rows, size):
+        return up(np.ones(rows * size)), up(np.tile(np.arange(size, dtype=np.int32), rows))
+
+    counter = up(np.array([77], np.uint64))
+    from_, to, started = (device.empty(n, np.int32) for _ in range(3))
+    discount = device.empty(n, np.float64)
+    for_each(device, "draw_samples", (), n,
+             (np.int64(n), counter, np.int64(4), *table(1, 4), up(event_x), up(event_next),
+              np.int64(n_states), *table(1, n_states), np.int32(actions), *table(n_states, actions),
+              np.int32(1), np.float64(factor), up(p), np.int64(n_cells), *table(1, n_cells), np.float64(0.1),
+              *table(1, n_cells), np.float64(gamma), from_, to, started, discount))  # fmt: skip
+    from_, to, started, discount = map(device.download, (from_, to, started, discount))
+    share = np.array([(from_ == x).mean() for x in event_x])
+    np.testing.assert_allclose(share, 0.25, atol=5 * np.sqrt(0.25 * 0.75 / n))
+    assert (to[from_ == 4] == -1).all()
+    assert set(to[from_ == 9]) == {0, 1}
+    first = from_ == 1
+    redirected = first & (discount == gamma * factor)
+    np.testing.assert_allclose(redirected.sum() / first.sum(), 0.5, atol=0.1)
+    assert (to[first & ~redirected] == 7).all()
+    assert set(to[redirected]) == set(to[from_ == 7]) | {6} == set(started) == set(range(n_cells))
+
+
+def _gradients(device):
+    """Gradients of the samples of a step, chi-square; a step past the end of the epoch writes nothing."""
+    n, batch, parts, step = 20, 150, 3, 1
+    up = device.upload
+    tau, f, weight = RNG.random((3, n))
+    from_, to = RNG.integers(n, size=2 * batch), RNG.integers(-1, n, size=2 * batch)
+    discount, u, start_mass, penalty, offset, ridge, centre = (
+        RNG.random(2 * batch),
+        0.3,
+        0.1,
+        1.5,
+        0.2,
+        0.4,
+        0.9,
+    )
+    x, y, rate = from_[batch:], to[batch:], discount[batch:]
+    ahead = np.where(y >= 0, rate * f[y], 0.0)
+    on_tau = penalty * u * weight[x] - f[x] + ridge * (tau[x] - centre) + ahead - 0.25 * f[x] ** 2
+    on_f = np.stack([-tau[x] - 0.5 * tau[x] * f[x], np.where(y >= 0, rate * tau[x], 0.0),
+                     np.full(batch, start_mass)], axis=1)  # fmt: skip
+    on_u = penalty * (weight[x] * tau[x] + offset - 1.0 - u)
+    for n_steps in (1.0, 2.0):
+        found = device.zeros(batch, np.float64), device.zeros(3 * batch, np.float64)
+        sums = device.zeros(parts, np.float64)
+        launch(device, "sample_gradients", (), parts,
+               (np.int32(step), np.int32(batch), up(np.array([0.0, n_steps, 0.0])),
+                *map(up, (from_.astype(np.int32), to.astype(np.int32), discount)), np.float64(start_mass),
+                *map(up, (tau, f, np.array([u, 0.0]), weight)), np.int32(0), np.int32(1), np.float64(penalty),
+                np.float64(offset), np.float64(ridge), np.float64(centre), *found, sums),
+               shared_bytes=SCRATCH)  # fmt: skip
+        moved = float(n_steps > step)
+        close(device.download(found[0]), moved * on_tau)
+        close(device.download(found[1]), moved * on_f.ravel())
+        close(device.download(sums).sum(), moved * on_u.sum())
+
+
+def ridge(device):
+    """Every part of a step of conjugate gradients against NumPy."""
+    n, n_states, parts, stride = 150, 40, 3, 0.7
+    up = device.upload
+    group_first = np.sort(np.concatenate([[0, 0, n], RNG.integers(n, size=n_states - 2)])).astype(np.int32)
+    group = np.repeat(np.arange(n_states), np.diff(group_first))
+    spread, direction, pulled, q, y, residual = RNG.standard_normal((6, n))
+    diagonal, pushed, free = 1.0 + RNG.random(n), RNG.standard_normal(n_states), RNG.random(n) < 0.7
+    scalars = up(np.array([1e-9, 5.0, 0.4, stride, 0.3, 0.0]))
+    known, image_now = (scalars, device.zeros(1, np.int32)), device.empty(n, np.float64)
+    misfit, gathered, partials = (device.empty(size, np.float64) for size in (n, n_states, parts))
+    d, r, at, mask = up(direction), up(residual), up(y), up(free.astype(np.uint8))
+
+    def sums(kernel, role, *arguments):
+        launch(device, kernel, (), parts, (np.int32(n), *arguments, partials), shared_bytes=SCRATCH)
+        found = device.download(partials).sum()
+        finish = (np.int32(parts), partials, np.int32(role), *known)
+        launch(device, "finish_descent", (), 1, finish, shared_bytes=SCRATCH)
+        return found, device.download(scalars)
+
+    around = (up(group_first), up(spread), up(pushed), d, known[1], misfit, gathered)
+    for_each(device, "turn_around", (), n_states, (np.int32(n_states), *around))
+    here = direction - spread * pushed[group]
+    close(device.download(misfit), here)
+    close(device.download(gathered), np.bincount(group, spread * here, n_states))
+    image = here - pulled + 2.0 * 0.4 * q + 0.1 * direction
+    weights = (np.float64(2.0), np.float64(0.1))
+    found, now = sums("normal_image", 1, d, misfit, up(pulled), up(q), *weights, *known, image_now)
+    close(device.download(image_now), image)
+    close([found, now[3]], [direction @ image, 5.0 / (direction @ image)])
+    scalars[3:4] = stride
+    scalars[1:2] = 5.0
+    known[1][:] = 0
+    left = residual - stride * image
+    found, now = sums("step_along", 2, d, image_now, up(diagonal), mask, *known, at, r)
+    close(device.download(at), y + stride * direction)
+    close(device.download(r), left)
+    remaining = (left[free] ** 2 / diagonal[free]).sum()
+    close([found, now[4], now[1], now[5]], [remaining, remaining / 5.0, remaining, 1.0])
+    turned = np.where(free, left / diagonal, 0.0) + remaining / 5.0 * direction
+    found, now = sums("turn_direction", 0, r, up(diagonal), mask, up(q), *known, d)
+    close(device.download(d), turned)
+    close([found, now[2]], [q @ turned, q @ turned])
+    assert device.download(known[1])[0] == 0
+    scalars[0:1] = 2.0 * remaining  # at the goal: it is over, and nothing moves any more
+    launch(
+        device,
+        "finish_descent",
+        (),
+        1,
+        (np.int32(parts), partials, np.int32(0), *known),
+        shared_bytes=SCRATCH,
+    )
+    assert device.download(known[1])[0] == 1
+    sums("step_along", 2, d, image_now, up(diagonal), mask, *known, at, r)
+    close(device.download(at), y + stride * direction)
+
+
 def resample(device):
     """Reweighting against a plain loop; moments of the variates."""
     n, n_entries, n_clusters = 500, 23, 11
@@ -320,11 +453,19 @@ def resample(device):
         np.testing.assert_allclose(block.mean(axis=1), [0.5, 1.0, 4.0], rtol=0.1)
         np.testing.assert_allclose(block.var(axis=1), [0.5, 1.0, 4.0], rtol=0.2)
 
+    mean, m2, count = np.repeat([1.0, -2.0], 3000), np.full(6000, 9.0), np.repeat([2.0, 0.5], 3000)
+    arguments = (np.int64(6000), np.uint64(9), up(mean), up(m2), up(count), drawn)
+    for_each(device, "draw_means", (), 6000, arguments)
+    means = device.download(drawn)[:6000].reshape(2, 3000)
+    np.testing.assert_allclose(means.mean(axis=1), [1.0, -2.0], atol=0.2)
+    np.testing.assert_allclose(means.std(axis=1), [1.5, 3.0], rtol=0.1)
+
 
 EXERCISES = {
     "operator": (operator, extrapolation, building),
     "counting": (counting,),
     "saddle": (saddle,),
+    "ridge": (ridge,),
     "resample": (resample,),
 }
 

@@ -428,15 +428,18 @@ UNWATCHED static void launch(void (*entry)(void **), void **given, dim3 grid, di
         fiber.stack = new_stack();
 #endif
     std::vector<unsigned char *> used;
+#if RACES
+    // Kept to the end: a context that took the place of an old one would count as the same thread, and races
+    // between blocks would go unseen.
+    std::vector<std::pair<void *, char *>> contexts;
+#endif
     for (size_t i : turn) {
         set_up_block(dim3{unsigned(i % grid.x), unsigned(i / grid.x % grid.y), unsigned(i / grid.x / grid.y)},
                      shared_bytes);
         const bool fine = run_block(random, limits.order);
 #if RACES
-        for (Fiber &fiber : block.fibers) {
-            __tsan_destroy_fiber(fiber.races);
-            munmap(fiber.stack, STACK);
-        }
+        for (Fiber &fiber : block.fibers)
+            contexts.emplace_back(fiber.races, fiber.stack);
 #endif
         used.push_back(block.shared);  // kept to the end, so that no two blocks share an address
         if (!fine)
@@ -444,6 +447,10 @@ UNWATCHED static void launch(void (*entry)(void **), void **given, dim3 grid, di
     }
 #if RACES
     __tsan_acquire(&block.ended);
+    for (auto &context : contexts) {
+        __tsan_destroy_fiber(context.first);
+        munmap(context.second, STACK);
+    }
 #endif
     for (unsigned char *memory : used)
         free(memory);

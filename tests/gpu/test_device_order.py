@@ -172,7 +172,9 @@ def test_a_solve_takes_what_was_estimated(emulator, monkeypatch, gamma, storage,
         data, policy = lg.Counts.from_transitions(**log), np.full((1500, 3), 1.0 / 3.0)
     options = {"storage": storage, "chunk_rows": chunk_rows}
     emulated.MEMORY.peak = before = emulated.MEMORY.live
-    solution = lg.solve(data, gamma, policy=policy, tol=1e-3, device="cuda", options=options)
+    solution = lg.solve(
+        data, gamma, policy=policy, ridge=0, clone=0, tol=1e-3, device="cuda", options=options
+    )
     assert solution.converged  # at gamma = 1 the trial of the condition was made, too
     taken = emulated.MEMORY.peak - before
     assert taken <= estimates[0] <= 3 * taken

@@ -6,14 +6,20 @@ import json
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import lingendice as lg
 from gpu.test_device_solve import random_log
+from lingendice.compose import Choices, compose
 from lingendice.gpu.__main__ import main
 from lingendice.gpu.device import launch
 from lingendice.gpu.resampling import _Replicator, bootstrap
+from lingendice.gpu.saddle import DeviceFlow
 from lingendice.resampling import bootstrap as host_bootstrap
 from lingendice.solution import Status
+from lingendice.solvers.extragradient import _Geometry, _Saddle
+from lingendice.solvers.linear import read_problem
+from lingendice.solvers.linear_choices import LinearChoices
 
 POLICY = np.random.default_rng(3).dirichlet(np.ones(3), size=12)
 
@@ -54,6 +60,46 @@ def test_extragradient_where_cells_leak(device):
     assert there.status is Status.SOLVED
     assert np.abs(there.stationary - here.stationary).sum() <= 0.02
     assert there.leak == pytest.approx(here.leak, abs=2e-3)
+
+
+def features_of(kind, n_cells=36):
+    rng = np.random.default_rng(7)
+    aggregates = np.kron(np.eye(12), np.ones((3, 1)))  # one a state: the ratio of the state-action cells
+    dense = np.concatenate([aggregates, rng.random((n_cells, 4))], axis=1)
+    return sparse.csr_array(aggregates) if kind == "sparse" else dense
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("choices", [{}, {"normalise": "self"}, {"ridge": 0.05}, {"dual_features": "dense"}])
+def test_the_field_over_features_is_the_gradient(device, kind, choices):
+    """Against the host's gradients, at a random point; gamma 0.9."""
+    choices = dict(choices)
+    if "dual_features" in choices:
+        choices["dual_features"] = np.random.default_rng(8).standard_normal((36, 5))
+    linear = LinearChoices(features=features_of(kind), method="extragradient", **choices)
+    problem, _ = read_problem(compose(small_counts(), Choices(0.9, policy=POLICY)), linear)
+    flow = DeviceFlow(device, problem)
+    size = flow.n_w + flow.n_v + 1
+    point, field = np.random.default_rng(1).random(size), device.empty(size, np.float64)
+    flow.field(device.upload(point), field)
+    at = _Saddle(point[: flow.n_w], point[flow.n_w : -1], float(point[-1]))
+    expected = _Geometry(problem).field(at)
+    np.testing.assert_allclose(
+        device.download(field), np.concatenate([expected.w, expected.v, [expected.u]]), rtol=1e-10, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_extragradient_over_features(device, kind):
+    counts = small_counts()
+    choices = {"policy": POLICY, "features": features_of(kind), "tol": 1e-3}
+    there = lg.solve(counts, 0.5, device="cuda", **choices)
+    assert there.method == "extragradient"
+    here = lg.solve(counts, 0.5, method="convex", **choices | {"tol": 1e-9})
+    assert there.status is Status.SOLVED
+    assert there.gap <= 1e-3
+    assert there.objective == pytest.approx(here.objective, abs=2e-3)
+    assert np.abs(there.stationary - here.stationary).sum() <= 0.05
 
 
 def test_sgd_repeats_bit_for_bit_and_comes_nearer(device):
@@ -150,7 +196,7 @@ def replay(device, run, n_steps):
 
 def test_what_the_device_does_not_serve_is_refused(emulator):
     counts = small_counts()
-    with pytest.raises(ValueError, match="features= on the device"):
+    with pytest.raises(ValueError, match="features= with SGD on the device"):
         lg.solve(counts, 0.9, policy=POLICY, features=np.ones((36, 2)), method="sgd", device="cuda")
     with pytest.raises(ValueError, match="divergence equality on the device"):
         lg.solve(counts, 0.9, policy=POLICY, divergence="equality", method="extragradient", device="cuda")
@@ -164,7 +210,7 @@ def test_a_replicate_is_the_solution_of_its_counts(device, kept):
     from dataclasses import replace
 
     counts = small_counts(keep_episodes=kept)
-    solution = lg.solve(counts, policy=POLICY, device="cuda")
+    solution = lg.solve(counts, policy=POLICY, ridge=0, clone=0, device="cuda")
     replicator = _Replicator(solution, solution.operator)
     drawn, earned = map(device.download, replicator.draw(np.uint64(11)))
     mean = earned / np.where(drawn > 0, drawn, 1.0)
@@ -177,7 +223,7 @@ def test_a_replicate_is_the_solution_of_its_counts(device, kept):
 
 def test_replicates_spread_as_on_the_host(device):
     counts = small_counts(keep_episodes=True)
-    solution = lg.solve(counts, policy=POLICY, device="cuda")
+    solution = lg.solve(counts, policy=POLICY, ridge=0, clone=0, device="cuda")
     values = bootstrap(solution, 60, seed=1)
     assert (values[:3] == bootstrap(solution, 3, seed=1)).all()
     host = host_bootstrap(solution, lambda again: np.array([again.value]), 200, seed=2)[:, 0]
@@ -189,7 +235,7 @@ def test_replicates_spread_as_on_the_host(device):
 def test_a_bootstrap_that_would_leave_noise_out_is_refused(emulator):
     counts = small_counts(keep_episodes=True)
     with pytest.raises(ValueError, match="initial law taken from the log"):
-        bootstrap(lg.solve(counts, 0.9, policy=POLICY, device="cuda"), 3)
+        bootstrap(lg.solve(counts, 0.9, policy=POLICY, ridge=0, clone=0, device="cuda"), 3)
     with pytest.raises(ValueError, match="a ridge"):
         bootstrap(lg.solve(counts, policy=POLICY), 3)
 
@@ -199,7 +245,7 @@ def test_the_self_test_records_a_run(device, tmp_path, capsys):
     assert main(["selftest", "--output", str(path), "--states", "300"]) == 0
     record = json.loads(path.read_text())
     assert record["device"] == device.name
-    assert len(record["checks"]) == 6
+    assert len(record["checks"]) == 7
     assert all(check["agrees"] for check in record["checks"]), record["checks"]
     assert "0 failed" in capsys.readouterr().out
 

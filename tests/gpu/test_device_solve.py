@@ -65,7 +65,7 @@ def test_a_chain_has_the_law_of_the_host(device, gamma):
 def test_a_policy_is_composed_on_the_device(device, gamma):
     counts = lg.Counts.from_transitions(**random_log())
     policy = np.random.default_rng(3).dirichlet(np.ones(3), size=12)
-    there = lg.solve(counts, gamma, policy=policy, device="cuda")
+    there = lg.solve(counts, gamma, policy=policy, ridge=0, clone=0, device="cuda")
     here = lg.solve(counts, gamma, policy=policy, ridge=0, clone=0)
     assert there.status is Status.SOLVED
     assert_same_law(there, here)
@@ -240,7 +240,8 @@ def test_memory_is_estimated_before_it_is_taken(emulator):
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"ridge": 0.1}, "exact equation"),
+        ({"ridge": 0.1, "options": {"chunk_rows": 2}}, "for the exact equation"),
+        ({"ridge": 0.1, "method": "power-extrapolated"}, "solves the exact equation"),
         ({"method": "gth"}, "method must be one of"),
         ({"options": {"depth": 3}}, "no entry 'depth' on the device"),
         ({"options": {"storage": "float16"}}, "storage"),

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 from emulator import build, drill
+from emulator.device import EmulatedDevice
 
 from gpu.conftest import require
 from lingendice.gpu.catalogue import KERNELS, MODULES, expressions
@@ -96,9 +97,18 @@ def test_nvrtc_compiles_through_cupys_binding(module):
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])
-def test_every_kernel_computes_what_it_should(libraries, order):
+def test_every_kernel_computes_what_it_should(libraries, monkeypatch, order):
+    launched = set()
+    plain = EmulatedDevice.run
+
+    def run(self, name, *rest):
+        launched.add(name.partition("<")[0])
+        plain(self, name, *rest)
+
+    monkeypatch.setattr(EmulatedDevice, "run", run)
     lines = drill.run(libraries(), drill.EXERCISES, orders=(order,))
     assert [line for line in lines if not line.endswith(" ok")] == []
+    assert launched == set(KERNELS)  # so that sanitizers see them all
 
 
 def sanitized(folder, kind, sources=None, modules=MODULES, name=None):
@@ -188,6 +198,9 @@ MUTANTS = {
     "blocks share a partial": Mutant(
         "operator", "first_part + blockIdx.x, n_parts", "first_part, n_parts", "plain"
     ),
+    "partials of all blocks in one place": Mutant(
+        "saddle", "u_parts[blockIdx.x] = on_u", "u_parts[0] = on_u", "thread", quick=True
+    ),
     "bins used before they are empty": Mutant(
         "counting", "    __syncthreads();  // all bins are empty\n", "", "thread"
     ),
@@ -226,6 +239,17 @@ MUTANTS = {
     "two sums in one place": Mutant(
         "saddle", "partials[n_parts + blockIdx.x] = changed", "partials[blockIdx.x] = changed", "plain"
     ),
+    "states share their last cell": Mutant(
+        "ridge", "i < group_first[s + 1]", "i <= group_first[s + 1]", "plain", quick=True
+    ),
+    "a step after the descent is over": Mutant(
+        "ridge",
+        "    if (*done)\n        return;\n    double left",
+        "    double left",
+        "plain",
+    ),
+    "blocks share a sum": Mutant("ridge", "partials[blockIdx.x] = left", "partials[0] = left", "thread"),
+    "cell bound off by one": Mutant("ridge", "threadIdx.x; i < n;\n", "threadIdx.x; i <= n;\n", "address"),
     "entry bound off by one": Mutant(
         "resample", "if (entry < n_entries)\n", "if (entry <= n_entries)\n", "address"
     ),

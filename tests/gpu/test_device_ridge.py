@@ -1,0 +1,142 @@
+"""The default with a policy on the device: the ridge problem, its choice from the data, cloned behaviours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emulator import device as emulated
+
+import lingendice as lg
+from gpu.test_device_solve import random_counts, random_log
+from lingendice.compose import Choices, compose
+from lingendice.gpu import ridge
+from lingendice.gpu.device import DeviceMemoryError
+from lingendice.gpu.ridge import RidgeOnDevice, ridge_bytes
+from lingendice.solution import Status
+from lingendice.solvers.iterate import Controls
+from lingendice.solvers.ridge import RidgeSystem
+
+POLICY = np.random.default_rng(3).dirichlet(np.ones(3), size=12)
+
+
+def logged(n=400, **more):
+    return lg.Counts.from_transitions(**random_log(n), **more)
+
+
+def dense_minimiser(system):
+    """The ridge problem by a dense solve, entry after entry held at 0 until none is negative."""
+    n = system.q.size
+    columns = np.stack([system.scaled(unit) for unit in np.eye(n)], axis=1)
+    hessian = columns.T @ columns + system.penalty * np.outer(system.q, system.q) + system.ridge * np.eye(n)
+    right = columns.T @ system._target + (system.penalty + system.ridge) * system.q
+    free = np.ones(n, bool)
+    while True:
+        y = np.zeros(n)
+        y[free] = np.linalg.solve(hessian[np.ix_(free, free)], right[free])
+        if (y >= 0).all():
+            return y
+        free[y < 0] = False
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("ratio", ["state", "state_action"])
+@pytest.mark.parametrize("strength", [1e-1, 1e-3])
+def test_descents_reach_the_minimiser(device, gamma, ratio, strength):
+    choices = Choices(gamma, policy=POLICY, ratio=ratio, clone=2.0 if ratio == "state" else None)
+    operator = compose(logged(200), choices)
+    fit = RidgeOnDevice(device)(operator, strength, 1.0).solve(Controls(tol=1e-12))
+    assert fit.outcome.converged
+    assert device.name in fit.outcome.reason
+    np.testing.assert_allclose(fit.y, dense_minimiser(RidgeSystem(operator, strength)), atol=1e-9)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {},
+        {"ratio": "state_action"},
+        {"ridge": 1e-3},
+        {"clone": 5.0, "ratio": "state"},
+        {"behaviour": np.full((12, 3), 1.0 / 3.0), "ratio": "state"},
+    ],
+)
+@pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+def test_the_default_with_a_policy_is_that_of_the_host(device, gamma, choices):
+    counts = logged()
+    there = lg.solve(counts, gamma, policy=POLICY, device="cuda", **choices)
+    here = lg.solve(counts, gamma, policy=POLICY, **choices)
+    assert there.status is Status.SOLVED
+    assert there.ridge == here.ridge > 0.0
+    assert there.method == here.method == "ridge"
+    np.testing.assert_allclose(there.stationary, here.stationary, rtol=1e-7, atol=1e-10)
+    assert there.value == pytest.approx(here.value, rel=1e-7)
+    assert there.interval(0.9).standard_error == pytest.approx(here.interval(0.9).standard_error, rel=1e-5)
+
+
+def test_a_chain_with_a_ridge(device):
+    matrix = random_counts(30).toarray()
+    matrix[[3, 7]] = 0
+    with pytest.warns(lg.LeakWarning):
+        there = lg.solve(matrix, ridge=1e-2, device="cuda")
+    with pytest.warns(lg.LeakWarning):
+        here = lg.solve(matrix, ridge=1e-2)
+    np.testing.assert_allclose(there.stationary, here.stationary, rtol=1e-7, atol=1e-10)
+    assert there.leak == pytest.approx(here.leak, rel=1e-7)
+
+
+def test_steps_are_graphs_and_scalars_all_that_comes_down(emulator):
+    operator = compose(logged(), Choices(1.0, policy=POLICY, ratio="state_action"))
+    system = RidgeOnDevice(emulator)(operator, 1e-4, 1.0)
+    system.solve(Controls(tol=1e-10))  # records the step
+    graphs, down = emulator.graph_launches, emulator.downloaded
+    descent = system.descent(np.ones(36, bool), np.zeros(36), system._right_side)
+    squared, made = descent.advance(0.0, 6)
+    assert made == emulator.graph_launches - graphs == 6
+    assert emulator.downloaded - down == 8 * ridge.DESCENT
+    y, residual = descent.point()
+    np.testing.assert_allclose(residual, system._right_side - system.normal(y), atol=1e-12)
+    assert squared == pytest.approx(residual @ (residual / system._diagonal), rel=1e-9)
+
+
+def test_a_descent_that_has_arrived_stays(emulator):
+    operator = compose(logged(), Choices(0.9, policy=POLICY, ratio="state_action"))
+    system = RidgeOnDevice(emulator)(operator, 1e-2, 1.0)
+    fit = system.solve(Controls(tol=1e-10))
+    descent = system.descent(fit.y > 0, fit.y, system._right_side - system.normal(fit.y))
+    assert descent.advance(1.0, 5)[1] == 0
+    squared, made = descent.advance(0.5 * descent.squared, 500)
+    assert made < 500
+    before = descent.point()[0]
+    assert descent.advance(squared, 3) == (squared, 0)
+    assert (descent.point()[0] == before).all()
+
+
+def test_limits_of_the_ridge(device):
+    stopped = lg.solve(logged(), policy=POLICY, max_iter=1, device="cuda")
+    assert stopped.status is Status.ITERATION_LIMIT
+    assert lg.solve(logged(), policy=POLICY, time_limit=1e-9, device="cuda").status is Status.TIME_LIMIT
+
+
+def test_memory_of_the_ridge(emulator):
+    log = random_log(9000, n_states=1500)
+    counts, policy = lg.Counts.from_transitions(**log), np.full((1500, 3), 1.0 / 3.0)
+    operator = compose(counts, Choices(0.9, policy=policy, ratio="state_action"))
+    emulator.block = 256
+    emulated.MEMORY.peak = before = emulated.MEMORY.live
+    system = RidgeOnDevice(emulator)(operator, 1e-3, 1.0)
+    assert system.solve(Controls(tol=1e-4)).outcome.converged
+    taken = emulated.MEMORY.peak - before
+    sizes = (1500, system.q.size, system._arrays[2].size, operator.law.shape[0])
+    assert taken <= ridge_bytes(*sizes) <= 2 * taken
+    emulator.free = 10_000
+    with pytest.raises(DeviceMemoryError, match="GB of device memory"):
+        lg.solve(counts, 0.9, policy=policy, device="cuda")
+
+
+def test_data_on_the_device_name_the_way_to_a_ridge(emulator):
+    counts = emulator.upload(random_counts(10).toarray())
+    with pytest.raises(ValueError, match=r"a ridge is served for counts on the host: .*to_host"):
+        lg.solve(counts, ridge=0.1, device="cuda")
+    with pytest.raises(ValueError, match=r"the saddle point .* is served for counts on the host"):
+        lg.solve(counts, method="sgd", device="cuda")
