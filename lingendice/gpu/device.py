@@ -108,7 +108,8 @@ class CupyDevice:
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
-        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+        self._number = cupy.cuda.Device().id
+        properties = cupy.cuda.runtime.getDeviceProperties(self._number)
         self.name = properties["name"].decode()
         self.most_blocks = 16 * int(properties["multiProcessorCount"])
 
@@ -166,8 +167,7 @@ class CupyDevice:
         self._cupy.cuda.get_current_stream().wait_event(event)
 
     def load(self, kernel: str, arguments: tuple[str, ...]) -> Callable[..., None]:
-        wanted = expression(kernel, arguments)
-        return _compiled(self._cupy, KERNELS[kernel].module, _is_single(wanted)).get_function(wanted)
+        return _function(self._cupy, self._number, kernel, arguments)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         """Capture a CUDA graph on a stream of its own; each repetition goes to the current stream."""
@@ -209,10 +209,22 @@ def _is_single(wanted: str) -> bool:
 
 
 @cache
+def _function(cupy: Any, device_number: int, kernel: str, arguments: tuple[str, ...]) -> Any:
+    """A kernel as loaded on one card; looking it up anew would cost more than launching it."""
+    wanted = expression(kernel, arguments)
+    return _compiled(cupy, KERNELS[kernel].module, _is_single(wanted)).get_function(wanted)
+
+
+@cache
 def _compiled(cupy: Any, module: str, single: bool) -> Any:
     """One RawModule a source and precision, compiled by NVRTC once; CuPy keeps the result on disk."""
-    names = [name for name in expressions(module) if _is_single(name) == single]
+    names = names_of(module, single)
     return cupy.RawModule(code=module_source(module), options=COMPILER_OPTIONS, name_expressions=names)
+
+
+def names_of(module: str, single: bool) -> list[str]:
+    """Kernels of one RawModule: those of a source in single precision, or all others."""
+    return [name for name in expressions(module) if _is_single(name) == single]
 
 
 _chosen: ContextVar[Device | None] = ContextVar("device", default=None)

@@ -125,6 +125,7 @@ class EmulatedDevice:
     most_shared = 48 * 1024
 
     def __init__(self, library: Path, seed: int = 0, order: int = 2, block: int = 64) -> None:
+        self.path = library
         self._library = ctypes.CDLL(str(library))
         self._library.emulator_launch.restype = ctypes.c_char_p
         self.seed, self.order, self.block = seed, order, block
@@ -196,9 +197,14 @@ class EmulatedDevice:
 
     def pinned(self, array, dtype):
         copied = np.array(array, dtype, order="C", copy=True)
-        self.page_locked.add(id(copied))
-        weakref.finalize(copied, self.page_locked.discard, id(copied))
+        self.lock_pages(copied)
         return copied
+
+    def lock_pages(self, array):
+        """Remember host memory as page-locked as long as it lives."""
+        place = array.ctypes.data
+        self.page_locked.add(place)
+        weakref.finalize(array, self.page_locked.discard, place)
 
     def side_stream(self):
         self.streams += 1

@@ -46,7 +46,7 @@ class EmulatedStream:
     def copy(self, into, array) -> None:
         """Copy page-locked host memory to the device, beside the kernels of other streams."""
         self.device.refuse_in_capture("a copy from the host")
-        if id(array) not in self.device.page_locked:
+        if array.ctypes.data not in self.device.page_locked:
             raise OrderError("a copy beside kernels needs page-locked memory")
         assert into.dtype == array.dtype
         current = self.device.stream

@@ -16,8 +16,7 @@ from emulator.device import EmulatedDevice
 
 from gpu.conftest import require
 from lingendice.gpu.catalogue import KERNELS, MODULES, expressions
-from lingendice.gpu.device import COMPILER_OPTIONS
-from lingendice.gpu.sources import cuda_source, module_source
+from lingendice.gpu.sources import cuda_source
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("prelude", *MODULES)
@@ -79,18 +78,6 @@ def test_nvcc_compiles_for_every_architecture_without_spills_or_warnings(cubins,
 def test_nvcc_compiles_natively(tmp_path, module, architecture):
     require(build.NVCC, "nvcc")
     assert build.compile_cubins(tmp_path, module, architecture)[0] == len(expressions(module))
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_nvrtc_compiles_through_cupys_binding(module):
-    """CuPy's NVRTC needs no driver; RawModule does, so its compiler is called by itself."""
-    compiler = pytest.importorskip(
-        "cupy.cuda.compiler", reason="CuPy is not installed (extras cuda12, cuda13)", exc_type=ImportError
-    )
-    names = [name for name in expressions(module) if "float" not in name]
-    program = compiler._NVRTCProgram(module_source(module), f"{module}.cu", (), (), names)
-    _, mapping = program.compile((*COMPILER_OPTIONS, "--gpu-architecture=sm_80"))
-    assert set(mapping) == set(names)
 
 
 # -- emulation --------------------------------------------------------------------------------------------

@@ -1,0 +1,141 @@
+"""The part of CuPy that ``CupyDevice`` calls, over the emulator: its code runs in tests without a card.
+
+What CuPy itself does with these calls is CuPy's business; that they exist as they are called here is checked
+where CuPy is installed (see ``tests/gpu/test_cupy.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+
+from emulator import device as emulated
+from emulator.device import EmulatedArray, EmulatedDevice
+from emulator.streams import Capture
+
+
+class FakeArray(EmulatedArray):
+    """An array with CuPy's way to be filled on a stream."""
+
+    def __getitem__(self, place):
+        return FakeArray(super().__getitem__(place).held)
+
+    def set(self, array, stream=None):
+        stream.queue.copy(self, array)
+
+
+class FakeStream:
+    """A stream of CuPy: events, capture, and being the current one."""
+
+    def __init__(self, device: EmulatedDevice, queue=None) -> None:
+        self._device, self.queue = device, queue if queue is not None else device.side_stream()
+
+    def record(self, event):
+        event.over = self.queue.mark()
+        return event
+
+    def wait_event(self, event):
+        self.queue.after(event.over)
+
+    def synchronize(self):
+        pass  # the emulator has done all work by then
+
+    def __enter__(self):
+        self._before, self._device.stream = self._device.stream, self.queue
+
+    def __exit__(self, *_):
+        self._device.stream = self._before
+
+    def begin_capture(self):
+        assert self._device.stream is self.queue, "only the current stream captures what is launched"
+        emulated._captures.append(Capture(self._device))
+
+    def end_capture(self):
+        return SimpleNamespace(launch=emulated._captures.pop())
+
+
+class FakeEvent:
+    def __init__(self, disable_timing=False):
+        assert disable_timing, "events that take the time are slow"
+
+
+class FakeModule:
+    """A RawModule: kernels by the names that it was given, and no others."""
+
+    def __init__(self, device, name_expressions):
+        self._device, self._names = device, set(name_expressions)
+
+    def get_function(self, name):
+        assert name in self._names
+        kernel, arguments = re.fullmatch(r"(\w+)(?:<(.*)>)?", name).groups()
+        return self._device.load(kernel, tuple(arguments.split(", ")) if arguments else ())
+
+
+class FakeCupy:
+    """Stands for the module ``cupy``."""
+
+    ndarray = EmulatedArray
+
+    def __init__(self, device: EmulatedDevice) -> None:
+        self._device = device
+        self.modules = []
+        default = FakeStream(device, device.stream)
+
+        class CUDARuntimeError(RuntimeError):
+            pass
+
+        properties = {"name": b"fake", "multiProcessorCount": 1}
+        runtime = SimpleNamespace(
+            CUDARuntimeError=CUDARuntimeError,
+            getDeviceProperties=lambda number: properties,
+            memGetInfo=lambda: (device.free_bytes(), 0),
+        )
+        self.cuda = SimpleNamespace(
+            runtime=runtime,
+            graph=SimpleNamespace(),
+            Device=lambda: SimpleNamespace(id=0),
+            Event=FakeEvent,
+            Stream=lambda non_blocking: FakeStream(device),
+            get_current_stream=lambda: default if device.stream is default.queue else None,
+            alloc_pinned_memory=self._pinned,
+        )
+
+    def _pinned(self, size):
+        memory = np.zeros(size, np.uint8)
+        self._device.lock_pages(memory)
+        return memory
+
+    def empty(self, shape, dtype):
+        return FakeArray(self._device.empty(shape, dtype).held)
+
+    def zeros(self, shape, dtype):
+        return FakeArray(self._device.zeros(shape, dtype).held)
+
+    def asarray(self, array):
+        return self._device.upload(array) if isinstance(array, np.ndarray) else self._device.adopt(array)
+
+    def asnumpy(self, array):
+        return self._device.download(array)
+
+    def from_dlpack(self, array):
+        return self._device.adopt(array)
+
+    def where(self, *given):
+        return self._device.where(*given)
+
+    def argsort(self, keys, kind):
+        assert kind == "stable"
+        return self._device.sort_order(keys)
+
+    def cumsum(self, values):
+        return self._device.running_total(values)
+
+    def get_default_memory_pool(self):
+        return SimpleNamespace(free_bytes=lambda: 0)
+
+    def RawModule(self, code, options, name_expressions):
+        assert "__global__" in code
+        self.modules.append(name_expressions)
+        return FakeModule(self._device, name_expressions)

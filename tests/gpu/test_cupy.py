@@ -1,0 +1,154 @@
+"""The real device's code without a card: over a stand-in for CuPy, and its calls against CuPy itself."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+from emulator.device import EmulatedDevice
+from emulator.fake_cupy import FakeCupy
+
+import lingendice as lg
+from gpu.test_device_solve import random_counts, random_log
+from lingendice.gpu.arrays import lies_on_device
+from lingendice.gpu.catalogue import MODULES, expressions
+from lingendice.gpu.device import COMPILER_OPTIONS, CupyDevice, load_everything, names_of, using
+from lingendice.gpu.sources import module_source
+
+POLICY = np.random.default_rng(3).dirichlet(np.ones(3), size=12)
+
+
+# -- over a stand-in -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stand_in(libraries):
+    """CupyDevice over the emulator, with the emulator."""
+    emulator = EmulatedDevice(libraries(), block=256)
+    cupy = FakeCupy(emulator)
+    with using(CupyDevice(cupy)):
+        yield emulator, cupy
+
+
+SGD = {"method": "sgd", "bound": 4.0, "max_iter": 40, "options": {"batch": 16, "first_epoch": 40}}
+CASES = {
+    "discounted": (random_counts(), 0.9, {}),
+    "average": (random_counts(), 1.0, {}),
+    "single precision": (random_counts(), 0.9, {"tol": 1e-5, "options": {"storage": "float32"}}),
+    "chunked": (random_counts(), 0.9, {"options": {"chunk_rows": 7}}),
+    "ridge": (lg.Counts.from_transitions(**random_log()), 0.9, {"policy": POLICY}),
+    "sgd": (lg.Counts.from_transitions(**random_log()), 0.5, {"policy": POLICY} | SGD),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_device_of_cupy_solves(stand_in, case):
+    """Bit for bit what the emulated device gives: only the way through CuPy's names differs."""
+    counts, gamma, choices = CASES[case]
+    there = lg.solve(counts, gamma, device="cuda", **choices)
+    emulator, _ = stand_in
+    assert (emulator.graph_launches > 0) == (case != "chunked")
+    direct = EmulatedDevice(emulator.path, block=256)
+    direct.most_blocks = 16
+    with using(direct):
+        expected = lg.solve(counts, gamma, device="cuda", **choices)
+    assert (there.stationary == expected.stationary).all()
+
+
+def test_data_of_cupy_stay_on_the_device(stand_in):
+    emulator, cupy = stand_in
+    matrix = cupy.asarray(random_counts(20).toarray())
+    solution = lg.solve(matrix, 0.9, device="cuda")
+    assert lies_on_device(solution.stationary)
+    expected = lg.solve(random_counts(20), 0.9).stationary
+    np.testing.assert_allclose(emulator.download(solution.stationary), expected, rtol=1e-9)
+
+
+def test_memory_that_cannot_be_locked_is_copied_all_the_same(stand_in, monkeypatch):
+    _, cupy = stand_in
+
+    def refuse(size):
+        raise cupy.cuda.runtime.CUDARuntimeError("out of memory")
+
+    monkeypatch.setattr(cupy.cuda, "alloc_pinned_memory", refuse)
+    held = CupyDevice(cupy).pinned(np.arange(5), np.float32)
+    assert held.dtype == np.float32
+    assert held.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_every_kernel_is_compiled_once(stand_in):
+    _, cupy = stand_in
+    device = CupyDevice(cupy)
+    assert load_everything(device) == load_everything(device)
+    compiled = [name for names in cupy.modules for name in names]
+    assert sorted(compiled) == sorted(name for module in MODULES for name in expressions(module))
+
+
+# -- against CuPy itself ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cupy():
+    return pytest.importorskip(
+        "cupy", reason="CuPy is not installed (extras cuda12, cuda13)", exc_type=ImportError
+    )
+
+
+def test_cupy_has_what_its_device_calls(cupy):
+    """Names and arguments; importing CuPy and looking needs no card."""
+    cuda = cupy.cuda
+    for owner, names in {
+        cupy: "empty zeros asarray asnumpy from_dlpack where cumsum RawModule get_default_memory_pool",
+        cuda: "Device Event Stream get_current_stream alloc_pinned_memory",
+        cuda.runtime: "getDeviceCount getDeviceProperties memGetInfo CUDARuntimeError",
+        cuda.Stream: "begin_capture end_capture record wait_event synchronize",
+        cuda.graph.Graph: "launch",
+        cupy.ndarray: "set astype reshape ravel sum max min argmax any copy __cuda_array_interface__",
+        cupy.RawModule: "get_function",
+    }.items():
+        for name in names.split():
+            assert hasattr(owner, name), f"{owner} has no {name}"
+    assert "kind" in inspect.signature(cupy.argsort).parameters
+    assert "'stable'" in cupy.argsort.__doc__
+    assert "set(self, arr, stream=None)" in cupy.ndarray.set.__doc__
+    assert "disable_timing" in inspect.signature(cuda.Event.__init__).parameters
+    assert issubclass(cuda.runtime.CUDARuntimeError, RuntimeError)
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("module", MODULES)
+def test_nvrtc_compiles_through_cupys_binding(cupy, module, single):
+    """To machine code, by CuPy's own NVRTC, which needs no driver."""
+    names = names_of(module, single)
+    if not names:
+        pytest.skip("this module has no kernels in single precision")
+    program = _compiler(cupy)._NVRTCProgram(module_source(module), f"{module}.cu", (), (), names)
+    code, mapping = program.compile((*COMPILER_OPTIONS, "--gpu-architecture=sm_80"))
+    assert set(mapping) == set(names)
+    assert len(code) > 1000
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_cupy_compiles_as_a_raw_module_does(cupy, module, monkeypatch):
+    """The way of RawModule up to the loading of its code: only the card is named instead of asked."""
+    compiler = _compiler(cupy)
+    monkeypatch.setattr(
+        compiler, "_get_arch_for_options_for_nvrtc", lambda arch: (f"-arch=sm_{arch}", "cubin")
+    )
+    names = names_of(module, False)
+    code, mapping = compiler.compile_using_nvrtc(
+        module_source(module), COMPILER_OPTIONS, "90", f"{module}.cu", names
+    )
+    assert set(mapping) == set(names)
+    assert len(code) > 1000
+
+
+def _compiler(cupy):
+    from cupy.cuda import compiler
+
+    try:
+        cupy.cuda.nvrtc.getVersion()
+    except Exception as reason:
+        pytest.skip(f"CuPy finds no NVRTC: {reason}")
+    return compiler
