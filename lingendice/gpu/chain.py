@@ -11,7 +11,7 @@ from lingendice.compose import Choices
 from lingendice.gpu.arrays import device_vector
 from lingendice.gpu.catalogue import VALUES
 from lingendice.gpu.counting import DeviceCounts
-from lingendice.gpu.device import Device, DeviceMemoryError
+from lingendice.gpu.device import Device, require_bytes
 from lingendice.gpu.equation import MOST_HUBS, Equation
 from lingendice.gpu.pull import (
     Feed,
@@ -112,11 +112,13 @@ def _offset_size(n_entries: int) -> int:
     return 8 if n_entries >= 2**31 else 4
 
 
-def require_memory(device: Device, needed: int, n_states: int, n_entries: int, settings: Settings) -> None:
+def require_memory(
+    device: Device, needed: int, n_states: int, n_entries: int, gamma: float, settings: Settings
+) -> None:
     """An estimate in place of an allocation that fails half-way, and what would fit."""
     free, text = device.free_bytes(), ""
     if settings.chunk_rows is None and n_entries:
-        room = max(free - required_bytes(n_states, n_states, 0, 1, 1.0, settings.storage), 0)
+        room = max(free - required_bytes(n_states, n_states, 0, 1, gamma, settings.storage), 0)
         a_row = 2 * n_entries / n_states * (np.dtype(settings.storage).itemsize + 4)
         rows = int(0.5 * room / max(a_row, 1e-9))
         if rows:
@@ -124,14 +126,6 @@ def require_memory(device: Device, needed: int, n_states: int, n_entries: int, s
     if settings.storage == "float64":
         text += '; options={"storage": "float32"} halves laws and rates'
     require_bytes(device, needed, text)
-
-
-def require_bytes(device: Device, needed: int, advice: str = '; use device="cpu"') -> None:
-    """Refuse what does not fit into the memory that is free."""
-    free = device.free_bytes()
-    if needed > free:
-        text = f"about {needed / 1e9:.3g} GB of device memory are needed and {free / 1e9:.3g} GB are free"
-        raise DeviceMemoryError(text + advice)
 
 
 # -- counts on the host -----------------------------------------------------------------------------------
@@ -170,7 +164,7 @@ def require_sizes(n_states: int, n_hubs: int) -> None:
 def _resident_parts(device: Device, operator: EmpiricalOperator, settings: Settings) -> tuple[Any, Any]:
     sizes = (operator.n_states, operator.n_cells, operator.indices.size, operator.law.shape[0])
     needed = required_bytes(*sizes, operator.gamma, settings.storage)
-    require_memory(device, needed, operator.n_states, operator.indices.size, settings)
+    require_memory(device, needed, operator.n_states, operator.indices.size, operator.gamma, settings)
     offset = np.int64 if operator.indices.size >= 2**31 else np.int32
     weight = operator.weight
     if weight.dtype != np.int64:
@@ -195,7 +189,7 @@ def _streamed_parts(device: Device, operator: EmpiricalOperator, settings: Setti
     most = max(most_entries(held.indptr, settings.chunk_rows) for held in both)
     sizes = (operator.n_states, operator.n_cells, by_row.nnz, most, operator.law.shape[0])
     needed = streamed_bytes(*sizes, operator.gamma, settings.storage)
-    require_memory(device, needed, operator.n_states, by_row.nnz, settings)
+    require_memory(device, needed, operator.n_states, by_row.nnz, operator.gamma, settings)
     feed = Feed(device, most, settings.storage)
     by_column, backward = (
         streamed_matrix(device, held.indptr, held.indices, held.data, settings.chunk_rows, feed)
@@ -231,7 +225,7 @@ def compose_on_device(
     _refuse(choices, counts)
     sizes = (counts.n_states, counts.n_cells, counts.count.size, 2)
     needed = required_bytes(*sizes, choices.gamma, settings.storage)
-    require_memory(device, needed, counts.n_states, counts.count.size, settings)
+    require_memory(device, needed, counts.n_states, counts.count.size, choices.gamma, settings)
     total, bad = row_totals(device, counts.indptr, counts.count)
     if bad is not None:
         value = device.download(counts.count[bad])

@@ -10,7 +10,7 @@ import numpy as np
 from lingendice.counts import Counts
 from lingendice.gpu.arrays import lies_on_device
 from lingendice.gpu.catalogue import OFFSETS
-from lingendice.gpu.device import Device, current_device, for_each, launch, n_blocks
+from lingendice.gpu.device import Device, current_device, for_each, launch, n_blocks, require_bytes
 
 SHARED_BINS = 12_000
 """Bins that fit into the shared memory of a block, 4 bytes each."""
@@ -117,9 +117,13 @@ def count_transitions(
         raise ValueError("there are no transitions to count: state is empty")
     next_state = _column(device, "next_state", next_state, n).astype(state.dtype, copy=False)
     action = state if action is None else _column(device, "action", action, n).astype(state.dtype, copy=False)
-    keys = _keys(device, state, action, next_state, terminal, n_states, n_actions)
     n_columns, n_cells = n_states + 1, n_states * (n_actions or 1)
-    if reward is None and weight is None and n_cells * n_columns <= DENSE_BINS:
+    n_values = (reward is not None) + (weight is not None)
+    densely = n_values == 0 and n_cells * n_columns <= DENSE_BINS
+    needed = counting_bytes(n, n_cells, n_cells * n_columns if densely else None, n_values)
+    require_bytes(device, needed, "; count parts of the log, or on the host by lingendice.Counts")
+    keys = _keys(device, state, action, next_state, terminal, n_states, n_actions)
+    if densely:
         distinct, count = _count_densely(device, keys, n_cells * n_columns)
         mean = deviation = None
     else:
@@ -132,6 +136,15 @@ def count_transitions(
     for_each(device, "key_rows", (), n_cells + 1, rows)
     initial = None if first_state is None else _count_states(device, first_state, n_states)
     return DeviceCounts(device, n_states, n_actions, indptr, indices, count, mean, deviation, initial)
+
+
+def counting_bytes(n: int, n_cells: int, n_bins: int | None, n_values: int) -> int:
+    """Device memory of counting n transitions at its peak, beside the log: no more pairs than transitions."""
+    listed = 8 * (n_cells + 1) + 20 * (n if n_bins is None else min(n, n_bins))
+    if n_bins is not None:
+        return 9 * n + 24 * n_bins + listed
+    sorting = 4 * 8 * n  # keys, order, and what the sort itself takes
+    return n + sorting + 3 * 8 * n + n_values * 8 * n + (24 * n if n_values else 0) + listed
 
 
 def _column(device: Device, name: str, value: Any, n: int | None) -> Any:

@@ -313,3 +313,11 @@ def load_everything(device: Device) -> int:
                     device.load(name, arguments)
                     total += 1
     return total
+
+
+def require_bytes(device: Device, needed: int, advice: str = '; use device="cpu"') -> None:
+    """Refuse what does not fit into the memory that is free."""
+    free = device.free_bytes()
+    if needed > free:
+        text = f"about {needed / 1e9:.3g} GB of device memory are needed and {free / 1e9:.3g} GB are free"
+        raise DeviceMemoryError(text + advice)

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.checks import Floats
-from lingendice.gpu.chain import DeviceProblem, Settings, chain_of_operator
+from lingendice.gpu.chain import DeviceProblem, Settings, chain_of_operator, required_bytes
 from lingendice.gpu.counting import DeviceCounts
-from lingendice.gpu.device import current_device, for_each
+from lingendice.gpu.device import current_device, for_each, require_bytes
 from lingendice.gpu.pull import composed_rates, row_totals
 from lingendice.gpu.solution import EARNED, UNKNOWN, report
 from lingendice.gpu.stationary import iterate_law
@@ -74,6 +74,11 @@ def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
             )
 
 
+def bootstrap_bytes(n_entries: int, n_cells: int, n_log: int) -> int:
+    """Device memory of replicates beside that of a solve."""
+    return 100 * n_entries + 120 * n_cells + 72 * n_log
+
+
 class _Replicator:
     """Draws counts on the device and solves for their law; the pattern of the matrix is built once."""
 
@@ -82,6 +87,16 @@ class _Replicator:
         self.operator = operator
         counts = operator.counts
         self.sample = group_sample(counts)
+        n_log = 0 if counts.episodes is None else counts.episodes.entry.size
+        require_bytes(
+            device,
+            bootstrap_bytes(counts.count.size, counts.n_cells, n_log)
+            + required_bytes(
+                counts.n_states, counts.n_cells, counts.count.size, operator.law.shape[0], operator.gamma,
+                "float64",
+            ),
+            '; use sol.interval(method="bootstrap")',
+        )  # fmt: skip
         chain = chain_of_operator(device, operator, Settings(), REPLICATE_TOL)
         self.equation = chain.push
         up = device.upload

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from lingendice.checks import Floats
-from lingendice.gpu.chain import require_bytes, require_sizes
-from lingendice.gpu.device import Device, for_each, launch, n_blocks
+from lingendice.gpu.chain import require_sizes
+from lingendice.gpu.device import Device, for_each, launch, n_blocks, require_bytes
 from lingendice.gpu.equation import SCRATCH, Equation
 from lingendice.gpu.pull import resident_matrix
 from lingendice.gpu.stationary import POLL_SECONDS

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array, diags_array
 from lingendice.checks import NotAvailableYet, require_choice
 from lingendice.divergences import FDivergence
 from lingendice.features import FeatureMap, MatrixFeatures, Tabular
-from lingendice.gpu.device import Device, for_each, launch, n_blocks
+from lingendice.gpu.device import Device, for_each, launch, n_blocks, require_bytes
 from lingendice.gpu.equation import SCRATCH, Equation
 from lingendice.gpu.pull import PullMatrix, resident_matrix
 from lingendice.linear_solution import LinearSolution
@@ -20,10 +20,12 @@ from lingendice.problem import RatioProblem
 from lingendice.solution import Status
 from lingendice.solvers import sgd
 from lingendice.solvers.iterate import Controls, run
-from lingendice.solvers.linear import _limit_sgd, _solution, _status, read_options, read_problem
+from lingendice.solvers.linear import _entries, _limit_sgd, _solution, _status, read_options, read_problem
 from lingendice.solvers.linear_choices import LinearChoices
 from lingendice.solvers.saddle import certified
 
+STEPS_AT_ONCE = 32
+"""Steps of SGD that are drawn, sorted and recorded together."""
 DEVICE_BATCH = 1024
 """Samples of one step of SGD on the device unless options['batch'] says otherwise."""
 
@@ -62,6 +64,7 @@ def solve_saddle(
         outcome = certified(problem, problem.start(), zero, 0.0, controls.tol, method, 0)
         status = Status.UNBOUNDED if problem.bound_is_feasible else Status.BOUND_TOO_SMALL
     else:
+        require_bytes(device, saddle_bytes(problem, int(read["batch"]) if method == "sgd" else None))
         _limit_sgd(method, problem, read, controls)
         if method == "sgd":
             solver = device_sgd(device, problem, controls.tol, choices.seed, read, controls.max_iter)
@@ -71,6 +74,28 @@ def solve_saddle(
         status = _status(outcome)
     outcome.reason = f"{reason}, on {device.name}"
     return _solution(operator, problem, outcome, status, back, controls, reward_range)
+
+
+def saddle_bytes(problem: RatioProblem, batch: int | None) -> int:
+    """Device memory of extragradient steps, or of SGD with samples of ``batch``."""
+    flow = problem.flow
+    n, n_states = flow.n_cells, flow.n_cells if flow.policy is None else flow.policy.shape[0]
+    n_entries, n_hubs = flow.rows.indices.size, flow.rows.law.shape[0] + 1
+    if batch is not None:
+        tables = 20 * (n_entries + n * n_hubs) + 12 * n_hubs * n_states + 44 * n
+        a_step = (12 + 8 + 8 * (2 + 6)) * batch  # samples, and entries padded to powers of two
+        return 8 * (12 + 4) * n + tables + STEPS_AT_ONCE * a_step + 40 * batch
+    maps = [features for features in (problem.features, problem.dual_features) if features.n_features != n]
+    over_features = sum(24 * _entries(part) + 40 * (part.n_features + n) for part in maps)
+    n_point = problem.features.n_features + problem.dual_features.n_features + 1
+    matrices = 24 * n_entries + 24 * (n + n_states)
+    return (
+        matrices
+        + 32 * n_hubs * (n + n_states)
+        + 8 * 12 * n_point
+        + 8 * (10 * n + 5 * n_states)
+        + over_features
+    )
 
 
 class DeviceFlow:

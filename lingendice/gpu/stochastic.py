@@ -20,6 +20,7 @@ import numpy as np
 from lingendice.divergences import FDivergence
 from lingendice.gpu.device import Device, for_each, launch, n_blocks
 from lingendice.gpu.equation import SCRATCH
+from lingendice.gpu.saddle import STEPS_AT_ONCE
 from lingendice.gpu.stationary import POLL_SECONDS
 from lingendice.problem import RatioProblem
 from lingendice.sampler import alias_table, build_sampler
@@ -27,7 +28,6 @@ from lingendice.solvers.iterate import Step
 from lingendice.solvers.saddle import Checkpoints, SaddleSolver, certified
 from lingendice.solvers.sgd import step_sizes
 
-STEPS_AT_ONCE = 32
 # Places in the array of the clock: see cuda/saddle.cu.
 STEP, EPOCH, MULTIPLIER_LENGTH, CLOCK = range(4)
 SHARED_WIDTH = 4096

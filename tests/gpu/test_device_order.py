@@ -14,8 +14,9 @@ from problems import birth_death
 
 import lingendice as lg
 from gpu.test_device_solve import assert_same_law, random_counts, random_log
-from lingendice.gpu import chain
-from lingendice.gpu.device import using
+from lingendice.gpu import chain, count_transitions, resampling, saddle
+from lingendice.gpu.counting import counting_bytes
+from lingendice.gpu.device import DeviceMemoryError, using
 from lingendice.solution import Status
 from lingendice.solvers.iterate import Controls
 
@@ -177,4 +178,63 @@ def test_a_solve_takes_what_was_estimated(emulator, monkeypatch, gamma, storage,
     )
     assert solution.converged  # at gamma = 1 the trial of the condition was made, too
     taken = emulated.MEMORY.peak - before
+    assert taken <= estimates[0] <= 3 * taken
+
+
+def taken_by(work):
+    """Most bytes of the device that lived at once during the work, beside those before it."""
+    emulated.MEMORY.peak = before = emulated.MEMORY.live
+    kept = work()
+    taken = emulated.MEMORY.peak - before
+    del kept
+    return taken
+
+
+@pytest.mark.parametrize(("n_states", "reward"), [(20, False), (3000, False), (3000, True)])
+def test_counting_takes_what_was_estimated(emulator, monkeypatch, n_states, reward):
+    n = 20_000
+    log = random_log(n, n_states=n_states)
+    columns = [emulator.upload(log[name]) for name in ("state", "next_state", "action")]
+    more = {"reward": emulator.upload(log["reward"])} if reward else {}
+    sizes = {"n_states": n_states, "n_actions": 3}
+    bins = None if reward or n_states > 2000 else 3 * n_states * (n_states + 1)
+    emulator.block = 256
+    taken = taken_by(lambda: count_transitions(*columns, **sizes, **more))
+    assert taken <= counting_bytes(n, 3 * n_states, bins, int(reward)) <= 3 * taken
+    emulator.free = taken // 2
+    with pytest.raises(DeviceMemoryError, match="count parts of the log"):
+        count_transitions(*columns, **sizes, **more)
+
+
+@pytest.mark.parametrize("method", ["extragradient", "features", "sgd"])
+@pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+def test_saddle_points_take_what_was_estimated(emulator, monkeypatch, method):
+    estimates = []
+    plain = saddle.require_bytes
+    monkeypatch.setattr(saddle, "require_bytes", lambda *given: (estimates.append(given[1]), plain(*given)))
+    counts = lg.Counts.from_transitions(**random_log(9000, n_states=800))
+    choices = {"policy": np.full((800, 3), 1.0 / 3.0), "bound": 4.0, "max_iter": 8, "method": method}
+    if method == "features":
+        choices |= {"features": np.random.default_rng(0).random((2400, 4)), "method": "extragradient"}
+    if method == "sgd":
+        choices["options"] = {"batch": 100}
+    emulator.block = 256
+    taken = taken_by(lambda: lg.solve(counts, 0.9, device="cuda", **choices))
+    assert taken <= estimates[0] <= 3 * taken
+    emulator.free = taken // 2
+    with pytest.raises(DeviceMemoryError, match="GB of device memory"):
+        lg.solve(counts, 0.9, device="cuda", **choices)
+
+
+def test_a_bootstrap_takes_what_was_estimated(emulator, monkeypatch):
+    estimates = []
+    plain = resampling.require_bytes
+    monkeypatch.setattr(
+        resampling, "require_bytes", lambda *given: (estimates.append(given[1]), plain(*given))
+    )
+    counts = lg.Counts.from_transitions(**random_log(6000, n_states=60), keep_episodes=True)
+    policy = np.full((60, 3), 1.0 / 3.0)
+    emulator.block = 256
+    solution = lg.solve(counts, policy=policy, ridge=0, clone=0, device="cuda")
+    taken = taken_by(lambda: resampling.bootstrap(solution, 2))
     assert taken <= estimates[0] <= 3 * taken
