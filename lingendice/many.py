@@ -69,7 +69,9 @@ def solve_many(
         return solution
 
     tasks = [partial(solve_one, table) for table in named.values()]
-    solutions = run_all(tasks, threads if each == 1 else 1)
+    # A card's current stream belongs to the thread that asks: its solves follow one another there.
+    beside = threads if each == 1 and arguments.get("device", "cpu") == "cpu" else 1
+    solutions = run_all(tasks, beside)
     return Comparison(tuple(named), tuple(solutions), int(arguments.get("seed", 0)))
 
 

@@ -201,7 +201,8 @@ def solve(
             bound, reward_range, max_iter, time_limit, warm_start, options,
         )  # fmt: skip
         words = (ratio, leak, unseen, terminal, method, device, divergence, normalise)
-        if words == _PLAIN_WORDS and all(option is None for option in given):
+        sound = type(tol) is float and tol > 0.0
+        if sound and words == _PLAIN_WORDS and all(option is None for option in given):
             solution = solve_small(data, gamma, tol, started)
             if solution is not None:
                 return solution

@@ -66,6 +66,8 @@ def solve_resident(
     problem = compose_on_device(counts, choices, settings, controls.tol)
     found = solve_chain(problem.chain, choices.initial is not None, controls, settings.poll_every)
     outcome = found.outcome
+    if choices.policy is not None and linear.ridge is None:
+        outcome.reason += "; counts there are solved exactly, as with ridge=0, clone=0"
     error, kind = outcome.error, outcome.error_kind
     residual = outcome.residual if outcome.residual is not None else np.nan
     if choices.gamma < 1.0 and settings.storage == "float64":

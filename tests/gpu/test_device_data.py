@@ -131,6 +131,7 @@ def test_a_log_is_counted_composed_and_solved_there(device, gamma, ends):
     )  # fmt: skip
     assert isinstance(counts, DeviceCounts)
     there = lg.solve(counts, gamma, policy=up(policy), device="cuda")
+    assert "ridge=0" in there.reason  # the host would choose a ridge: said, not done in silence
     here = lg.solve(
         lg.Counts.from_transitions(**log, terminal=terminal), gamma, policy=policy, ridge=0, clone=0
     )
