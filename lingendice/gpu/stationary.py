@@ -46,6 +46,8 @@ MOST_SMOOTHING = 32
 """Most runs of DEPTH plain steps between two mixes."""
 WINDOW, LEAST_TRIAL, TRIAL, ENOUGH = 16, 512, 2, 1e-3
 """Trial of the condition: steps between looks, least number, multiple of the steps made, shrinkage to see."""
+MOST_UNSEEN = 32
+"""Steps of a search for what is reached between two looks at whether it still grows."""
 LAZY = 0.5
 """Damping at gamma = 1: periodic chains have eigenvalues -1, which it turns into 0."""
 
@@ -333,19 +335,25 @@ class Reach:
         self.grown = self.device.zeros(1, np.int32)
 
     def from_(self, marks: Any, equation: Equation) -> Any:
-        """All that is reached from the marked states (or reaches them, with the transpose)."""
+        """All that is reached from the marked states (or reaches them, with the transpose).
+
+        The host looks after 1, 2, 4, ... steps, at most MOST_UNSEEN: as many may be made in vain.
+        """
         n = equation.n_in
         reached = self.device.zeros(n, equation.value_type)
         reached[:] = marks
         arrived = self.device.empty(n, equation.value_type)
+        equation.reset()
+        n_steps = 1
         while True:
-            equation.reset()
-            equation.product(reached, arrived)
             self.grown[:] = 0
-            arguments = (np.int32(n), arrived, reached, self.grown)
-            for_each(self.device, "mark_reached", (equation.value,), n, arguments)
+            for _ in range(n_steps):
+                equation.product(reached, arrived)
+                arguments = (np.int32(n), arrived, reached, self.grown)
+                for_each(self.device, "mark_reached", (equation.value,), n, arguments)
             if not int(self.device.download(self.grown)[0]):
                 return reached
+            n_steps = min(2 * n_steps, MOST_UNSEEN)
 
     def recurrent_classes(self) -> list[Any]:
         """Marks of every recurrent class, in the order of their first states.

@@ -11,12 +11,15 @@ from emulator import device as emulated
 from emulator.device import EmulatedDevice
 from emulator.streams import EmulatedStream, OrderError
 from problems import birth_death
+from scipy import sparse
 
 import lingendice as lg
 from gpu.test_device_solve import assert_same_law, random_counts, random_log
+from lingendice.compose import Choices, compose
 from lingendice.gpu import chain, count_transitions, resampling, saddle
 from lingendice.gpu.counting import counting_bytes
 from lingendice.gpu.device import DeviceMemoryError, using
+from lingendice.gpu.stationary import Reach
 from lingendice.solution import Status
 from lingendice.solvers.iterate import Controls
 
@@ -96,6 +99,19 @@ def test_what_a_graph_cannot_hold_is_noticed(emulator, sin):
 def test_cycles_are_launched_as_graphs(emulator, gamma):
     assert lg.solve(random_counts(), gamma, device="cuda").converged
     assert emulator.graph_launches > 3
+
+
+def test_searches_for_classes_look_seldom(emulator):
+    """A ring of 300 states is gone through in steps of one, with a few dozen looks."""
+    n = 300
+    ring = sparse.csr_array((np.ones(n), (np.arange(n), (np.arange(n) + 1) % n)), shape=(n, n))
+    operator = compose(lg.Counts.from_matrix(ring), Choices(1.0))
+    held = chain.chain_of_operator(emulator, operator, chain.Settings(), 1e-9)
+    down = emulator.downloaded
+    (found,) = Reach(held.push, held.backward()).recurrent_classes()
+    looks = (emulator.downloaded - down) / 8
+    assert emulator.download(found).sum() == n
+    assert looks < 40
 
 
 # -- limits ----------------------------------------------------------------------------------------------
