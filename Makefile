@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
 
-.PHONY: help demo test bench paper paper-quick paper-control paper-control-quick lint docs clean
+.PHONY: help demo test test-cupy bench paper paper-quick paper-control paper-control-quick lint docs clean
 
 help:
 	@echo "make demo    simulate taxi logs, estimate a policy's value from them, draw a picture"
 	@echo "make test    run the test suite"
+	@echo "make test-cupy   let CuPy's own compiler read the CUDA kernels; needs no card, takes 600 MB"
 	@echo "make bench   run the benchmarks"
 	@echo "make paper   run the paper's tabular experiments in full; make paper-quick: a part, in minutes"
 	@echo "make paper-control   run its control experiments (a day); make paper-control-quick: a part, in minutes"
@@ -37,6 +38,17 @@ demo: $(VENV)/.demo
 # A process a core: threads of BLAS on top of that would only wait for each other.
 test: $(VENV)/.dev
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+
+# In an environment of its own: CuPy and NVRTC are large, and nothing else needs them.
+CUPY_VENV := .venv-cupy
+$(CUPY_VENV)/.made: pyproject.toml
+	$(PYTHON) -m venv $(CUPY_VENV)
+	$(CUPY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[cuda12]" \
+	    nvidia-cuda-nvrtc-cu12 pytest pytest-benchmark hypothesis
+	@touch $@
+
+test-cupy: $(CUPY_VENV)/.made
+	LINGENDICE_REQUIRE_CUPY=1 $(CUPY_VENV)/bin/python -m pytest tests/gpu/test_cupy.py $(PYTEST_ARGS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest benchmarks --benchmark-enable $(PYTEST_ARGS)
@@ -75,6 +87,6 @@ docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean:
-	rm -rf $(VENV) build dist site demo_output .pytest_cache .mypy_cache .ruff_cache \
+	rm -rf $(VENV) $(CUPY_VENV) build dist site demo_output .pytest_cache .mypy_cache .ruff_cache \
 	    .import_linter_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
