@@ -228,57 +228,10 @@ def solve(
     )
     limits = _reward_range(reward_range)
     if device != "cpu" or lies_on_device(data):
-        return _dispatch_to_device(data, choices, linear, controls, limits, device)
+        from lingendice.gpu.front import solve_on_device
+
+        return solve_on_device(data, choices, linear, controls, limits, device)
     return _dispatch(data, choices, linear, controls, limits)
-
-
-def _dispatch_to_device(
-    data: Any,
-    choices: Choices,
-    linear: LinearChoices,
-    controls: Controls,
-    reward_range: tuple[float, float] | None,
-    device: str,
-) -> Solution:
-    """Send checked arguments to the device; data from the host come back to the host."""
-    from lingendice.gpu.chain import Settings
-    from lingendice.gpu.device import current_device
-    from lingendice.gpu.front import EXACT_METHODS, OPTIONS, require_one_side, solve_resident
-
-    require_one_side(data, choices, device)
-    options = dict(linear.options or {})
-    on_interrupt = _read_options(
-        {name: options.pop(name) for name in ("on_interrupt",) if name in options}, False
-    )
-    if not linear.is_asked:
-        require_choice("method", linear.method, EXACT_METHODS)
-        _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
-        for name in sorted(set(options) - set(OPTIONS)):
-            raise ValueError(f"options has no entry {name!r} on the device; known: {', '.join(OPTIONS)}")
-    if lies_on_device(data):
-        solution: Solution = solve_resident(data, choices, linear, options, controls, reward_range)
-    else:
-        counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
-        choices, strength = _defaults(choices, linear)
-        there = current_device()
-        if linear.is_asked:
-            from lingendice.gpu.saddle import solve_saddle
-
-            solution = solve_saddle(there, compose(counts, choices), linear, options, controls, reward_range)
-            mind_the_leak(solution, stacklevel=4)
-        elif strength == 0.0:
-            solution = _run(
-                compose(counts, choices), choices.initial is not None, linear.method, controls, reward_range,
-                (there, Settings.read(options)),
-            )  # fmt: skip
-        else:
-            from lingendice.gpu.ridge import RidgeOnDevice
-
-            _refuse_with_ridge(linear.method, options)
-            solution = _run_ridge(counts, choices, strength, controls, reward_range, RidgeOnDevice(there))
-    if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
-        raise Interrupted(solution)
-    return solution
 
 
 def _dispatch(
@@ -317,16 +270,6 @@ def _defaults(choices: Choices, linear: LinearChoices) -> tuple[Choices, float |
     if left_to_us and not exact and choices.ratio != "state_action":
         choices = choices._replace(clone="auto")
     return choices, _ridge_strength(linear.ridge, exact)
-
-
-def _refuse_with_ridge(method: str, options: dict[str, Any]) -> None:
-    """What concerns the exact equation on the device says nothing to the ridge problem."""
-    if method != "auto":
-        raise ValueError(f"method={method!r} solves the exact equation; leave it out, or pass ridge=0")
-    for name in options:
-        raise ValueError(
-            f"options[{name!r}] is for the exact equation; leave it out, or pass ridge=0, clone=0"
-        )
 
 
 def _solve_transitions(given: dict[str, Any], started: float) -> ContinuousSolution:
@@ -388,6 +331,7 @@ def _run(
     controls: Controls,
     reward_range: tuple[float, float] | None,
     there: Any = None,
+    stacklevel: int = 5,
 ) -> Solution:
     """Solve the exact equation, here or, with a device and its settings, there."""
     from lingendice.solvers.exact import stationary_laws
@@ -401,7 +345,7 @@ def _run(
 
         laws = device_laws(there[0], operator, follow_initial, controls, there[1])
     solution = exact_solution(operator, laws, controls, reward_range, recheck=there is not None)
-    mind_the_leak(solution)
+    mind_the_leak(solution, stacklevel)
     return solution
 
 
@@ -458,6 +402,7 @@ def _run_ridge(
     controls: Controls,
     reward_range: tuple[float, float] | None,
     build: Any = None,
+    stacklevel: int = 5,
 ) -> Solution:
     """Solve the ridge problem, here or by the systems that ``build`` makes."""
     from lingendice.auto import fit_automatically
@@ -488,7 +433,7 @@ def _run_ridge(
         ridge=fit.system.ridge,
         cell_ridge_law=cell_law,
     )
-    mind_the_leak(solution)
+    mind_the_leak(solution, stacklevel)
     return solution
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from lingendice.checks import require_choice
-from lingendice.compose import Choices
+from lingendice.compose import Choices, compose
+from lingendice.counts import Counts
 from lingendice.gpu.arrays import lies_on_device
 from lingendice.gpu.chain import Settings, compose_on_device
 from lingendice.gpu.counting import DeviceCounts
@@ -16,7 +17,7 @@ from lingendice.gpu.device import Device, current_device
 from lingendice.gpu.laws import solve_chain
 from lingendice.gpu.pull import row_totals
 from lingendice.gpu.solution import DeviceSolution
-from lingendice.solution import error_bound
+from lingendice.solution import Interrupted, Solution, Status, error_bound
 from lingendice.solvers.iterate import Controls
 from lingendice.solvers.linear_choices import LinearChoices
 
@@ -41,6 +42,77 @@ def require_one_side(data: Any, choices: Choices, device: str) -> None:
                 f"{name} lies on the device and the data on the host; "
                 "copy one of them: nothing moves in silence"
             )
+
+
+def solve_on_device(
+    data: Any,
+    choices: Choices,
+    linear: LinearChoices,
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+    device: str,
+) -> Solution:
+    """Send checked arguments of ``solve`` to the device; data from the host come back to the host."""
+    from lingendice.solve import _read_options, _refuse_unavailable
+
+    require_one_side(data, choices, device)
+    options = dict(linear.options or {})
+    on_interrupt = _read_options(
+        {name: options.pop(name) for name in ("on_interrupt",) if name in options}, False
+    )
+    if not linear.is_asked:
+        require_choice("method", linear.method, EXACT_METHODS)
+        _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
+        for name in sorted(set(options) - set(OPTIONS)):
+            raise ValueError(f"options has no entry {name!r} on the device; known: {', '.join(OPTIONS)}")
+    solve_there = solve_resident if lies_on_device(data) else _solve_from_host
+    solution = solve_there(data, choices, linear, options, controls, reward_range)
+    if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
+        raise Interrupted(solution)
+    return solution
+
+
+def _solve_from_host(
+    data: Any,
+    choices: Choices,
+    linear: LinearChoices,
+    options: dict[str, Any],
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+) -> Solution:
+    """The exact equation, the ridge problem or the saddle point, as the host would choose."""
+    from lingendice.solve import _defaults, _run, _run_ridge, mind_the_leak
+
+    counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+    choices, strength = _defaults(choices, linear)
+    device = current_device()
+    if linear.is_asked:
+        from lingendice.gpu.saddle import solve_saddle
+
+        solution = solve_saddle(device, compose(counts, choices), linear, options, controls, reward_range)
+        mind_the_leak(solution)
+        return solution
+    if strength != 0.0:
+        from lingendice.gpu.ridge import RidgeOnDevice
+
+        _refuse_with_ridge(linear.method, options)
+        build = RidgeOnDevice(device)
+        return _run_ridge(counts, choices, strength, controls, reward_range, build, stacklevel=6)
+    there = (device, Settings.read(options))
+    follow_initial = choices.initial is not None
+    return _run(
+        compose(counts, choices), follow_initial, linear.method, controls, reward_range, there, stacklevel=6
+    )
+
+
+def _refuse_with_ridge(method: str, options: dict[str, Any]) -> None:
+    """What concerns the exact equation on the device says nothing to the ridge problem."""
+    if method != "auto":
+        raise ValueError(f"method={method!r} solves the exact equation; leave it out, or pass ridge=0")
+    for name in options:
+        raise ValueError(
+            f"options[{name!r}] is for the exact equation; leave it out, or pass ridge=0, clone=0"
+        )
 
 
 def solve_resident(

@@ -160,6 +160,15 @@ def test_leaks_on_the_device(device):
         lg.solve(device.upload(matrix), leak="error", device="cuda")
 
 
+def test_warnings_point_to_the_caller(emulator):
+    matrix = random_counts(20).toarray()
+    matrix[3] = 0
+    for data, choices in ((matrix, {}), (matrix, {"ridge": 0.1}), (emulator.upload(matrix), {})):
+        with pytest.warns(lg.LeakWarning) as caught:
+            lg.solve(data, device="cuda", **choices)
+        assert {warning.filename for warning in caught} == {__file__}
+
+
 def test_several_laws_on_the_device(device):
     matrix = np.kron(np.eye(2), [[1.0, 2.0], [2.0, 1.0]])
     there = lg.solve(device.upload(matrix), device="cuda")

@@ -6,8 +6,9 @@ import warnings
 
 import numpy as np
 import pytest
-from problems import birth_death, birth_death_law, kandori_mailath_rob
+from problems import birth_death, birth_death_law, kandori_mailath_rob, rational_law
 from scipy import sparse
+from test_solve import COURTOIS
 
 import lingendice as lg
 from lingendice.gpu.device import DeviceMemoryError
@@ -183,6 +184,32 @@ def test_kandori_mailath_rob_is_not_called_solved(device):
     there = lg.solve(matrix, device="cuda")
     assert there.status is Status.STALLED
     assert there.error > np.abs(there.stationary - law).sum()
+
+
+HARD = {
+    "Courtois": (COURTOIS, rational_law(COURTOIS)),
+    "mutations at 0.3": kandori_mailath_rob(0.3),
+    "drift over 50 states": (
+        birth_death(np.full(49, 0.49), np.full(49, 0.47)),
+        birth_death_law(np.full(49, 0.49), np.full(49, 0.47)),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("gamma", [0.9999, 1.0])
+def test_hard_chains_are_right_or_said_not_to_be(device, name, gamma):
+    matrix, law = HARD[name]
+    if gamma < 1.0:
+        kernel, n = matrix / matrix.sum(axis=1, keepdims=True), len(matrix)
+        law = np.linalg.solve(np.eye(n) - gamma * kernel.T, np.full(n, (1 - gamma) / n))
+    there = lg.solve(matrix, gamma, device="cuda")
+    apart = np.abs(there.stationary - law)
+    wrong = apart.sum() if gamma < 1.0 else (apart / law).max()
+    assert there.status in (Status.SOLVED, Status.STALLED)
+    assert there.converged == (there.error <= 1e-10)
+    assert wrong <= 2.0 * there.error + 1e-13  # at gamma = 1 an estimate
 
 
 @pytest.mark.parametrize("gamma", [pytest.param(0.9999, marks=pytest.mark.slow), 1.0])
