@@ -72,7 +72,9 @@ class _Iteration:
             self.flow.field(self.at, self.here)
 
 
-def device_extragradient(device: Device, problem: RatioProblem, tol: float) -> SaddleSolver:
+def device_extragradient(
+    device: Device, problem: RatioProblem, tol: float, max_iter: int | None
+) -> SaddleSolver:
     """:func:`lingendice.solvers.extragradient.solve_extragradient` with its steps on the device.
 
     A step costs two passes over the matrix in each direction. Points come to the host only at checkpoints,
@@ -85,6 +87,8 @@ def device_extragradient(device: Device, problem: RatioProblem, tol: float) -> S
     checkpoints = Checkpoints()
     n_iter, since, check, restart_gap = 0, 0, FIRST_CHECK, math.inf
     while True:
+        if max_iter is not None:
+            check = min(check, since + max(1, max_iter - n_iter))
         for _ in range(check - since - made):
             repeat()
         made = 0

@@ -69,7 +69,7 @@ def solve_saddle(
         if method == "sgd":
             solver = device_sgd(device, problem, controls.tol, choices.seed, read, controls.max_iter)
         else:
-            solver = device_extragradient(device, problem, controls.tol)
+            solver = device_extragradient(device, problem, controls.tol, controls.max_iter)
         outcome = run(solver, controls)  # type: ignore[arg-type, assignment]
         status = _status(outcome)
     outcome.reason = f"{reason}, on {device.name}"

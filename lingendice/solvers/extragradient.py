@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,6 @@ from lingendice.problem import RatioProblem
 from lingendice.solvers.iterate import Step
 from lingendice.solvers.saddle import SaddleOutcome, SaddleSolver, certified, diagonal_metric
 
-REPORT_SECONDS = 0.1
 SAFETY = 0.9
 """Share of the longest step that the local Lipschitz constant allows."""
 WORTH_RESTARTING = 0.3
@@ -128,7 +126,6 @@ def solve_extragradient(
     n_iter, since, check = 0, 0, FIRST_CHECK
     restart_gap = math.inf
     total, weight = _Saddle(np.zeros_like(at.w), np.zeros_like(at.v), 0.0), 0.0
-    reported = time.perf_counter()
     field = geometry.field(at)
     while True:
         at, field, middle, length, used = _extragradient_step(geometry, at, field, length)
@@ -153,12 +150,8 @@ def solve_extragradient(
                 since, check = 0, FIRST_CHECK
             else:
                 check = since + max(FIRST_CHECK, since // 2)
-        now = time.perf_counter()
-        if now - reported > REPORT_SECONDS or n_iter % 1000 == 0:
-            reported = now
-            command = yield Step(n_iter, math.inf if best is None else best.gap.value)
-            if command is not None:
-                break
+        if (yield Step(n_iter, math.inf if best is None else best.gap.value)) is not None:
+            break
     if best is None:
         best = certified(problem, *at, tol, "extragradient", n_iter)
     best.n_iter, best.trace = n_iter, tuple(trace)

@@ -147,6 +147,7 @@ def test_limits_have_their_statuses(solve):
     policy = logged_mdp(3).policy
     cut = solve(counts, 0.9, policy=policy, method="extragradient", tol=1e-12, max_iter=3)
     assert cut.status is Status.ITERATION_LIMIT
+    assert cut.n_iter == 3
     late = solve(counts, 0.9, policy=policy, method="extragradient", tol=1e-12, time_limit=1e-9)
     assert late.status is Status.TIME_LIMIT
     small = solve(counts, 0.9, policy=policy, method="extragradient", bound=1e-3)
