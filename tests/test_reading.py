@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from fractions import Fraction
 from itertools import pairwise
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import lingendice as lg
-from lingendice.io import reading
+from lingendice.io import reading, sources
 from lingendice.io.accumulate import Accumulator
 from lingendice.io.columns import Batch
 
@@ -109,6 +110,47 @@ def test_files(tmp_path, name, labelled, threads):
     log = make_log(labelled=labelled)
     FILES[name](tmp_path / name, log)
     assert_same(lg.read_transitions(tmp_path / name, threads=threads), lg.Counts.from_transitions(**log))
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("options", [{}, {"next_state": False}, {"action": False, "reward": False}])
+@pytest.mark.parametrize("labelled", [False, True])
+def test_threads_make_no_difference_to_any_bit(tmp_path, monkeypatch, labelled, options, at_once):
+    """Row groups that are decoded side by side, whole or in batches, in several files."""
+    monkeypatch.setattr(sources, "_GROUP_ROWS", 100)
+    monkeypatch.setattr(sources, "_BATCH_ROWS", 70)
+    monkeypatch.setattr(sources, "_LARGEST_GROUP", 1 << 26 if at_once else 0)
+    log = make_log(3000, labelled=labelled)
+    for number, part in enumerate(cut(log, [1000, 1001, 2200])):
+        pq.write_table(pa.table(part), tmp_path / f"{number}.parquet", row_group_size=170)
+    whole = lg.read_transitions(log, threads=1, **options)
+    for threads in (1, 2, 3, 8):
+        assert lg.read_transitions(tmp_path, threads=threads, **options) == whole
+
+
+def test_a_damaged_file_is_named_after_the_files_before_it_were_read(tmp_path):
+    parts = cut(make_log(), [200, 300])
+    for number, part in enumerate(parts):
+        write_parquet(tmp_path / f"{number}.parquet", part)
+    good = (tmp_path / "2.parquet").read_bytes()
+    (tmp_path / "2.parquet").write_bytes(good[:-50])
+    checkpoint = tmp_path / "half.npz"
+    with pytest.raises(ValueError, match=r"2\.parquet: cannot be read"):
+        lg.read_transitions(tmp_path, threads=2, checkpoint=checkpoint)
+    with np.load(checkpoint) as kept:
+        assert kept["pairs"][:, 1].sum() == 300
+    assert not [thread for thread in threading.enumerate() if thread.name == "lingendice-read"]
+
+
+def test_pieces_end_where_they_should_though_row_groups_are_empty(tmp_path):
+    table = pa.table(make_log())
+    with pq.ParquetWriter(tmp_path / "log.parquet", table.schema) as writer:
+        for group in (table[:200], table[:0], table[200:]):
+            writer.write_table(group)
+    piece = reading.count_piece(tmp_path / "log.parquet", stop=(0, 2), threads=1)
+    assert piece.counts.total == 200
+    rest = reading.count_piece(tmp_path / "log.parquet", start=(0, 2), threads=1)
+    assert rest.counts.total == 300
 
 
 @pytest.mark.parametrize("labelled", [False, True])
@@ -431,8 +473,10 @@ def test_a_stream_goes_on_after_an_interruption(tmp_path, options, labelled):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_go_on_by_row_group_after_a_kill(tmp_path):
+@pytest.mark.parametrize("rows", [10, 100])
+def test_files_go_on_within_row_groups_after_a_kill(tmp_path, monkeypatch, rows):
     """Stopped without a chance to tidy up: the last checkpoint on disk is what counts."""
+    monkeypatch.setattr(sources, "_GROUP_ROWS", rows)  # row groups have 37
     log = make_log()
     for name, part in zip("ab", cut(log, [250]), strict=True):
         write_parquet(tmp_path / f"{name}.parquet", part)
@@ -447,6 +491,7 @@ def test_files_go_on_by_row_group_after_a_kill(tmp_path):
     expected = lg.read_transitions(source, checkpoint=checkpoint, checkpoint_every=0.0, progress=spy)
     assert_same(expected, lg.Counts.from_transitions(**log))
     assert seen[-1] == (500, 1.0)
+    assert len(images) == (50 + 4 if rows == 10 else 14)  # the last of the 7 row groups of a file has 28 rows
     for image in images.values():
         checkpoint.write_bytes(image)
         assert lg.read_transitions(source, checkpoint=checkpoint) == expected

@@ -15,6 +15,18 @@ from numpy.typing import NDArray
 from lingendice.counts import Counts
 from lingendice.io.columns import Batch, Coded
 from lingendice.io.files import FileError
+from lingendice.io.packing import (
+    ACTION_BITS,
+    NEXT_BITS,
+    NO_FLAGS,
+    NO_INTS,
+    NO_REALS,
+    STATE_BITS,
+    flags,
+    kernel_array,
+    narrowed,
+    pack,
+)
 from lingendice.io.pieces import EpisodeRecords, Piece
 from lingendice.io.square import Square, is_worth_it
 from lingendice.kernels import streaming
@@ -26,7 +38,6 @@ _FIRST_CAPACITY = 1 << 12
 _LOAD = 0.6
 _SPARSE_LOAD, _SPARSE_CAPACITY = 0.3, 1 << 18  # while a table is small, room is cheaper than collisions
 _KEY_BITS = 63
-_NO_INTS, _NO_REALS, _NO_FLAGS = np.empty(0, np.int64), np.empty(0), np.empty(0, bool)
 
 
 @dataclass
@@ -102,11 +113,11 @@ class IdMap:
     size: int = 0
     """One more than the largest id."""
 
-    def read(self, batch: Batch, role: str) -> Array:
-        """The column of a role as integers."""
+    def read(self, batch: Batch, role: str, rows: Any = slice(None)) -> Array:
+        """The column of a role, or some rows of it, as integers."""
         column = batch.columns[role]
         if batch.n_rows == 0:
-            return _NO_INTS
+            return NO_INTS
         coded = isinstance(column, Coded)
         if self.coded is None:
             self.coded = coded
@@ -120,13 +131,13 @@ class IdMap:
             known = self.position
             moved = np.array([known.setdefault(value, len(known)) for value in column.values], np.int64)
             self.size = len(known)
-            return moved[column.codes]
+            return np.take(moved, column.codes[rows])
         if self.what != "episode":
             self.size = max(self.size, self._checked_size(column, batch, role))
-        return column
+        return column[rows]
 
     def _checked_size(self, column: Array, batch: Batch, role: str) -> int:
-        low, high = streaming.extent(_kernel_array(column, column.dtype))
+        low, high = streaming.extent(kernel_array(column, column.dtype))
         if low < 0:
             row = int((column < 0).argmax())
             raise FileError(
@@ -149,13 +160,13 @@ class Accumulator:
         if self.derive and "reward_m2" in roles:
             raise ValueError("reward_m2= is for rows that stand for several steps; they need next_state= too")
         self.knows_starts = bool(roles & {"episode", "terminal", "truncated"})
-        self.follows = self.knows_starts or self.derive
         self.fractional: bool | None = None if "weight" in roles else False
         self.pairs = Table(5 if "reward" in roles else 2, by_status=False)
         self.first_at = 2 if keep_first else -1
         self.last_at = (4 if keep_first else 2) if self.derive else -1
         self.episodes = Table(2 + 2 * keep_first + 4 * self.derive, by_status=True)
-        self.bits = [24, 15, 24]  # of state, action and next state in a key
+        self.bits = [STATE_BITS, ACTION_BITS if "action" in roles else 0, NEXT_BITS]
+        """Widths of state, action and next state in a key."""
         self.starts = np.zeros(0, np.int64)
         self.square: Square | None = None
         self.bare = not roles & {"weight", "reward", "reward_m2"}
@@ -169,35 +180,76 @@ class Accumulator:
         """Count the rows of one batch."""
         if batch.n_rows == 0:
             return
-        columns = self._columns(batch)
-        self._fit_keys(batch)
-        for start in range(0, batch.n_rows, _BLOCK):
-            block = {role: column[start : start + _BLOCK] for role, column in columns.items()}
-            if self.follows:
-                block = self._follow(block)
-            self._count(block)
+        batch = pack(batch)
+        if not self._add_packed(batch):
+            self._add_columns(batch)
         self.n_rows += batch.n_rows
 
+    def _add_packed(self, batch: Batch) -> bool:
+        """Count by the keys that came with the batch; False where they do not serve."""
+        packed, states, actions = batch.packed, self.maps["state"], self.maps["action"]
+        if packed is None or packed.keys is None or states.coded or actions.coded:
+            return False
+        wide = [STATE_BITS, ACTION_BITS if "action" in self.roles else 0, NEXT_BITS]
+        if self.bits != wide:
+            return False
+        states.coded, states.size = False, max(states.size, packed.n_states)
+        if "action" in self.roles:
+            actions.coded, actions.size = False, max(actions.size, packed.n_actions)
+        self._fit_keys(batch)
+        numbers = self._numbers(batch)
+        if packed.events is not None:
+            state = packed.keys[packed.events] >> (self.bits[1] + self.bits[2])
+            self._note_events(batch, packed.events, state, numbers["weight"])
+        for start in range(0, batch.n_rows, _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            self._count(packed.keys[rows], {role: column[rows] for role, column in numbers.items()})
+        return True
+
+    def _add_columns(self, batch: Batch) -> None:
+        """Count rows whose ids have to be looked up, or whose next states are those of later rows."""
+        columns, numbers = self._columns(batch), self._numbers(batch)
+        self._fit_keys(batch)
+        if batch.packed is not None and batch.packed.events is not None:
+            rows = batch.packed.events
+            self._note_events(batch, rows, columns["state"][rows].astype(np.int64), numbers["weight"])
+        columns |= numbers
+        for start in range(0, batch.n_rows, _BLOCK):
+            block = {role: column[start : start + _BLOCK] for role, column in columns.items()}
+            if self.derive:
+                block = self._follow(block)
+            keys = np.empty(block["state"].size, np.int64)
+            streaming.pack_keys(
+                block["state"], block["action"], block["next_state"], block["terminal"], self.bits[1],
+                self.bits[2], keys,
+            )  # fmt: skip
+            self._count(keys, block)
+
     def _columns(self, batch: Batch) -> dict[str, Array]:
-        """Columns by role as the kernels take them; absent ones are empty."""
+        """Columns of ids and flags as the kernels take them; absent ones are empty."""
         states: list[str] = [role for role in ("state", "next_state") if role in self.roles]
         ids: dict[str, Array] = {role: self.maps["state"].read(batch, role) for role in states}
-        for role in ("action", "episode"):
-            if role in self.roles:
-                ids[role] = self.maps[role].read(batch, role)
-        narrow = not self.derive and all(ids[role].dtype == np.int32 for role in ids if role != "episode")
-        kind = np.int32 if narrow else np.int64
-        columns: dict[str, Array] = {"next_state": _NO_INTS, "action": np.empty(0, kind)}
-        for role, column in ids.items():
-            columns[role] = _kernel_array(column, np.int64 if role == "episode" else kind)
-        for role in ("terminal", "truncated"):
-            columns[role] = _kernel_array(self._plain(batch, role, _NO_FLAGS), bool)
-        for role in ("reward", "reward_m2"):
-            columns[role] = _kernel_array(self._plain(batch, role, _NO_REALS), np.float64)
-        columns["weight"] = self._weights(batch)
-        if self.follows and "episode" not in columns:
-            columns["episode"] = np.zeros(batch.n_rows, np.int64)
-        return columns
+        if "action" in self.roles:
+            ids["action"] = self.maps["action"].read(batch, "action")
+        columns = narrowed(ids)
+        columns.setdefault("action", np.empty(0, columns["state"].dtype))
+        if self.derive:
+            columns = {role: kernel_array(column, np.int64) for role, column in columns.items()}
+            columns["episode"] = self._episodes(batch, slice(None))
+        return columns | {role: flags(batch, role) for role in ("terminal", "truncated")}
+
+    def _numbers(self, batch: Batch) -> dict[str, Array]:
+        numbers = {
+            role: kernel_array(self._plain(batch, role, NO_REALS), np.float64)
+            for role in ("reward", "reward_m2")
+        }
+        return numbers | {"weight": self._weights(batch)}
+
+    def _episodes(self, batch: Batch, rows: Any) -> Array:
+        """Ids of the episodes of some rows; all rows are one episode where there is no such column."""
+        if "episode" not in self.roles:
+            return kernel_array(np.broadcast_to(np.int64(0), batch.n_rows)[rows], np.int64)
+        return kernel_array(self.maps["episode"].read(batch, "episode", rows), np.int64)
 
     def _plain(self, batch: Batch, role: str, absent: Array) -> Array:
         column = batch.columns[role] if role in self.roles else absent
@@ -205,7 +257,7 @@ class Accumulator:
         return column
 
     def _weights(self, batch: Batch) -> Array:
-        weight = self._plain(batch, "weight", _NO_INTS)
+        weight = self._plain(batch, "weight", NO_INTS)
         fractional = weight.dtype.kind == "f"
         if self.fractional is None:
             self.fractional = fractional
@@ -213,7 +265,7 @@ class Accumulator:
             raise FileError(
                 f"{batch.where(0)}: weight changes between integers and floats; give it one type throughout"
             )
-        return _kernel_array(weight, np.float64 if fractional else np.int64)
+        return kernel_array(weight, np.float64 if fractional else np.int64)
 
     def _fit_keys(self, batch: Batch) -> None:
         """Widen the keys where ids outgrow them, and check ids against sizes that the caller gave."""
@@ -262,6 +314,20 @@ class Accumulator:
         cell = key >> self.bits[2]
         return cell >> self.bits[1], cell & ((1 << self.bits[1]) - 1), key & ((1 << self.bits[2]) - 1)
 
+    def _note_events(self, batch: Batch, rows: Array, state: Array, weight: Array) -> None:
+        """Find where episodes begin among the rows that may begin or end one."""
+        self._follow(
+            {
+                "episode": self._episodes(batch, rows),
+                "state": state,
+                "action": NO_INTS,
+                "reward": NO_REALS,
+                "weight": weight[rows] if weight.size else weight,
+                "terminal": flags(batch, "terminal")[rows] if "terminal" in self.roles else NO_FLAGS,
+                "truncated": flags(batch, "truncated")[rows] if "truncated" in self.roles else NO_FLAGS,
+            }
+        )
+
     def _follow(self, block: dict[str, Array]) -> dict[str, Array]:
         """Find where episodes begin; without a column of next states, complete transitions."""
         n, table = block["state"].size, self.episodes
@@ -297,7 +363,7 @@ class Accumulator:
         for role in ("action", "reward", "weight"):
             if role not in self.roles:
                 completed[role] = completed[role][:0]
-        return {**completed, "reward_m2": _NO_REALS}
+        return {**completed, "reward_m2": NO_REALS}
 
     def _note_starts(self, block: dict[str, Array], begins: Array) -> None:
         first = block["state"][begins]
@@ -310,18 +376,18 @@ class Accumulator:
         weight = block["weight"][begins] if block["weight"].size else 1
         np.add.at(self.starts, first, weight)
 
-    def _count(self, block: dict[str, Array]) -> None:
-        n = block["state"].size
+    def _count(self, keys: Array, numbers: dict[str, Array]) -> None:
+        """Count rows by their keys, with their weights and rewards."""
         sizes = self.maps["state"].size, self.maps["action"].size if "action" in self.roles else 1
-        if self.square is not None and not self.square.takes(*sizes, n):
+        if self.square is not None and not self.square.takes(*sizes, keys.size):
             self.settle()
         if self.square is None and self.bare and is_worth_it(*sizes, self.rows_in_table):
-            self.square = Square(*sizes, block["state"].dtype)
+            self.square = Square(*sizes)
         if self.square is not None:
-            self.square.add(block)
+            self.square.add(keys, *self.bits[1:])
             return
-        self.rows_in_table += n
-        self._count_in_table(block)
+        self.rows_in_table += keys.size
+        self._count_in_table(keys, numbers["weight"], numbers["reward"], numbers["reward_m2"])
 
     def settle(self) -> None:
         """Move counts from the square to the table of pairs, which is all that is kept and read."""
@@ -329,16 +395,15 @@ class Accumulator:
         if square is None:
             return
         self.rows_in_table = 0
-        for block in square.pairs("action" in self.roles):
-            self._count_in_table(block)
+        for keys, count in square.pairs(*self.bits[1:]):
+            self._count_in_table(keys, count, NO_REALS, NO_REALS)
 
-    def _count_in_table(self, block: dict[str, Array]) -> None:
-        n, table, done = block["state"].size, self.pairs, 0
+    def _count_in_table(self, keys: Array, weight: Array, reward: Array, reward_m2: Array) -> None:
+        n, table, done = keys.size, self.pairs, 0
         while done < n:
             done = streaming.add_pairs(
-                block["state"], block["action"], block["next_state"], block["terminal"], block["weight"],
-                block["reward"], block["reward_m2"], done, n, self.bits[1], self.bits[2], table.shift,
-                bool(self.fractional), table.words, table.reals, table.held, table.room,
+                keys, weight, reward, reward_m2, done, n, table.shift, bool(self.fractional), table.words,
+                table.reals, table.held, table.room,
             )  # fmt: skip
             if done < n:
                 table.grow()
@@ -422,23 +487,3 @@ class Accumulator:
             last_weight=weights(last + 3) if self.derive else None,
             marks_starts=self.knows_starts,
         )
-
-
-def _kernel_array(column: Array, kind: Any) -> Array:
-    """The column in the one form that kernels are compiled for, copied only where it must be."""
-    column = np.ascontiguousarray(column, dtype=kind)
-    if column.flags.writeable and column.flags.aligned:
-        return column
-    if not column.flags.aligned:
-        return column.copy()
-    # Kernels are compiled for arrays that may be written; they write to none of their inputs.
-    return np.asarray(_Writable(column))
-
-
-class _Writable:
-    """Lends the memory of a read-only array under a writable name."""
-
-    def __init__(self, array: Array) -> None:
-        address, _ = array.__array_interface__["data"]
-        self._owner = array
-        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}

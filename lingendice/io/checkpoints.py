@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from lingendice.io.accumulate import Accumulator
+from lingendice.io.columns import Position
 from lingendice.saving import StoredFileError, read_archive, write_archive
 
 
-def save(path: Path, counted: Accumulator, after: tuple[int, int], identity: dict[str, Any]) -> None:
+def save(path: Path, counted: Accumulator, after: Position, identity: dict[str, Any]) -> None:
     """Write what was counted so far and where reading goes on."""
     counted.settle()
     record = {
@@ -36,7 +37,7 @@ def save(path: Path, counted: Accumulator, after: tuple[int, int], identity: dic
     write_archive(path, arrays, record)
 
 
-def load(path: Path, identity: dict[str, Any]) -> tuple[Accumulator, tuple[int, int]]:
+def load(path: Path, identity: dict[str, Any]) -> tuple[Accumulator, Position]:
     """Read it back; the log must be the one that the checkpoint belongs to."""
     arrays, record = read_archive(path, "checkpoint")
     if record["identity"] != json.loads(json.dumps(identity)):
@@ -56,5 +57,4 @@ def load(path: Path, identity: dict[str, Any]) -> tuple[Accumulator, tuple[int, 
     counted.pairs.load(arrays["pairs"])
     counted.episodes.load(arrays["episodes"])
     counted.starts = arrays["starts"]
-    first, second = record["after"]
-    return counted, (first, second)
+    return counted, tuple(record["after"])

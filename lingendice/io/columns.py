@@ -26,6 +26,20 @@ class Coded(NamedTuple):
 
 
 Column = NDArray[Any] | Coded
+Position = tuple[int, ...]
+"""A place in a log: source, part of it and, where a part can be cut, rows of the part."""
+
+
+class Packed(NamedTuple):
+    """Rows made ready for counting; see :mod:`lingendice.io.packing`."""
+
+    keys: NDArray[np.int64] | None
+    """State, action and next state of each row in one integer; None where that cannot be told yet."""
+    n_states: int
+    n_actions: int
+    """One more than the largest ids."""
+    events: NDArray[np.int64] | None
+    """Rows at which an episode may begin or end."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +50,11 @@ class Batch:
     n_rows: int
     where: Callable[[int], str] = field(repr=False)
     """Tells in words where a row of the batch stands."""
-    after: tuple[int, int] | None = None
-    """Where reading can go on after this batch: (source, part); None inside a part."""
+    after: Position | None = None
+    """Where reading can go on after this batch; None inside a part that cannot be cut."""
     fraction: float | None = None
     """Share of the whole that is read after this batch; None where the end is unknown."""
+    packed: Packed | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -80,7 +95,7 @@ def read_batch(
     n_rows: int,
     where: Callable[[int], str],
     labels: bool,
-    after: tuple[int, int] | None = None,
+    after: Position | None = None,
     fraction: float | None = None,
 ) -> Batch:
     """Convert the wanted columns of a table (anything with ``table[name]``)."""
@@ -131,7 +146,7 @@ class _Entry:
         types, kind = arrow("types"), self.column.type
         column = self.column
         if types.is_dictionary(kind):
-            if _is_text(types, kind.value_type):
+            if is_text(kind.value_type):
                 if column.dictionary.null_count:
                     column, kind = column.dictionary_decode(), kind.value_type
                     if column.null_count:
@@ -140,7 +155,7 @@ class _Entry:
                     return Coded(column.indices.to_numpy(), column.dictionary.to_pylist())
             else:
                 column, kind = column.dictionary_decode(), kind.value_type
-        if _is_text(types, kind):
+        if is_text(kind):
             coded = column.dictionary_encode()
             return Coded(coded.indices.to_numpy(), coded.dictionary.to_pylist())
         if types.is_boolean(kind) or types.is_integer(kind):
@@ -211,6 +226,8 @@ class _Entry:
     def flags(self) -> NDArray[np.bool_]:
         column = self.column
         if self.is_arrow:
+            if arrow("types").is_boolean(column.type):
+                return _unpack_bits(column)
             column = column.to_numpy(zero_copy_only=False)
         if column.dtype.kind == "b":
             return column
@@ -223,7 +240,17 @@ class _Entry:
         return column.astype(bool)
 
 
-def _is_text(types: Any, kind: Any) -> bool:
+def _unpack_bits(column: Any) -> NDArray[np.bool_]:
+    """Arrow's booleans, eight a byte from the lowest bit on, as bytes; Arrow itself takes far longer."""
+    begin, end = column.offset, column.offset + len(column)
+    _, held = column.buffers()
+    bits = np.frombuffer(held, np.uint8)[begin // 8 : (end + 7) // 8]
+    return np.unpackbits(bits, bitorder="little")[begin % 8 :][: len(column)].view(np.bool_)
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type holds strings."""
+    types = arrow("types")
     view = getattr(types, "is_string_view", None)
     return bool(types.is_string(kind) or types.is_large_string(kind) or (view is not None and view(kind)))
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.checks import require_choice
-from lingendice.io.columns import Batch, Names, read_batch
+from lingendice.io.ahead import Part
+from lingendice.io.columns import Batch, Names, Position, read_batch
 from lingendice.io.files import FileError
 
 Array = NDArray[Any]
@@ -41,7 +43,11 @@ class MinariLog:
         spec = getattr(self.dataset, "spec", None)
         return ["minari", str(getattr(spec, "dataset_id", "")), int(self.dataset.total_steps)]
 
-    def batches(self, start: tuple[int, int], names: Names, threads: int) -> Iterator[Batch]:
+    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
+        """The whole in one part."""
+        yield Part(partial(self._batches, start, names))
+
+    def _batches(self, start: Position, names: Names) -> Iterator[Batch]:
         """One batch an episode."""
         total = max(int(self.dataset.total_episodes), 1)
         for index, episode in enumerate(self.dataset.iterate_episodes()):
@@ -110,7 +116,11 @@ class VectorLog:
         """Shapes of the arrays."""
         return ["vector", {str(name): list(np.shape(values)) for name, values in self.log.items()}]
 
-    def batches(self, start: tuple[int, int], names: Names, threads: int) -> Iterator[Batch]:
+    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
+        """The whole in one part."""
+        yield Part(partial(self._batches, start, names))
+
+    def _batches(self, start: Position, names: Names) -> Iterator[Batch]:
         """One batch an environment."""
         found = names.find([str(name) for name in self.log], "the vector log")
         arrays = {role: np.asarray(self.log[name]) for role, name in found.items()}

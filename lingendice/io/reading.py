@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import queue
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from lingendice.counts import Counts
 from lingendice.io import checkpoints
 from lingendice.io.accumulate import Accumulator
-from lingendice.io.columns import ROLES, Batch, Names
+from lingendice.io.ahead import in_order
+from lingendice.io.columns import ROLES, Batch, Names, Position
 from lingendice.io.episodic import MINARI, MinariLog, VectorLog, open_minari
 from lingendice.io.files import ColumnNames, FileError, TransitionTable, read_data
 from lingendice.io.pieces import Piece
@@ -32,7 +31,6 @@ from lingendice.io.sources import (
 )
 from lingendice.parallel import resolve_threads
 
-T = TypeVar("T")
 Progress = bool | Callable[[int, "float | None"], object]
 _MATRICES = (".npz", ".npy", ".mtx")
 
@@ -98,8 +96,8 @@ def read_transitions(
         True shows a line on standard error, unless that is a file or a pipe; or a function that is called
         with the number of rows and the share read so far (None where the end is unknown).
     threads
-        1 decodes and counts in turns; more let the next batch be decoded while one is counted. The result
-        is the same bits.
+        1 decodes and counts in turns; with more, row groups are decoded side by side and ahead of the
+        counting, which goes in the order of rows. The result is the same bits.
 
     Returns
     -------
@@ -155,8 +153,8 @@ def count_piece(
     progress: Progress = False,
     threads: int | None = None,
     keep_ends: bool = False,
-    start: tuple[int, int] = (0, 0),
-    stop: tuple[int, int] | None = None,
+    start: Position = (0, 0),
+    stop: Position | None = None,
     **columns: Any,
 ) -> Piece:
     """As :func:`read_transitions`, for a part of a log: ``keep_ends`` keeps what its neighbours need."""
@@ -256,8 +254,8 @@ class _Run:
         self.counted: Accumulator | None = None
         self.checkpoint: Path | None = None
         self.every = 0.0
-        self.resumed_at = (0, 0)
-        self.safe: tuple[int, int] | None = None
+        self.resumed_at: Position = (0, 0)
+        self.safe: Position | None = None
         """Where reading can go on from what is counted now; None while a part is half counted."""
         self.saved_at = time.monotonic()
 
@@ -271,11 +269,10 @@ class _Run:
         given = {role: name for role, name in self.names.given.items() if name is not None}
         return {"source": self.source.fingerprint(), "columns": given, "labels": self.names.labels}
 
-    def read(self, start: tuple[int, int], stop: tuple[int, int] | None, meter: _Meter) -> None:
+    def read(self, start: Position, stop: Position | None, meter: _Meter) -> None:
         """Count all batches up to ``stop``."""
-        batches = self.source.batches(max(start, self.resumed_at), self.names, self.threads)
-        if self.threads > 1:
-            batches = _ahead(batches)
+        parts = self.source.parts(max(start, self.resumed_at), self.names, self.threads)
+        batches = in_order(parts, self.threads)
         try:
             with meter:
                 for batch in batches:
@@ -287,9 +284,7 @@ class _Run:
             self._keep()
             raise
         finally:
-            close = getattr(batches, "close", None)
-            if close is not None:
-                close()
+            batches.close()
 
     def _add(self, batch: Batch) -> None:
         if self.counted is None:
@@ -320,45 +315,6 @@ class _Run:
         if self.checkpoint is not None:
             self.checkpoint.unlink(missing_ok=True)
         return piece
-
-
-def _ahead(items: Iterator[T], depth: int = 2) -> Iterator[T]:
-    """The same items, made by a thread of their own up to ``depth`` ahead."""
-    ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(maxsize=depth)
-    stopped = threading.Event()
-
-    def put(entry: tuple[T | None, BaseException | None]) -> bool:
-        while not stopped.is_set():
-            try:
-                ready.put(entry, timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False
-
-    def produce() -> None:
-        error: BaseException | None = None
-        try:
-            for item in items:
-                if not put((item, None)):
-                    return
-        except BaseException as caught:
-            error = caught
-        put((None, error))
-
-    thread = threading.Thread(target=produce, name="lingendice-read", daemon=True)
-    thread.start()
-    try:
-        while True:
-            item, error = ready.get()
-            if error is not None:
-                raise error
-            if item is None:
-                return
-            yield item
-    finally:
-        stopped.set()
-        thread.join()
 
 
 class _Meter:

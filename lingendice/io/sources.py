@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from lingendice.arrow import arrow
-from lingendice.io.columns import Batch, Names, read_batch
+from lingendice.io.ahead import Part
+from lingendice.io.columns import ID_ROLES, Batch, Names, Position, is_text, read_batch
 from lingendice.io.files import FileError
 
 PARQUET = (".parquet", ".pq")
@@ -24,7 +27,8 @@ DUCKDB = (".duckdb", ".db", ".ddb")
 STREAMED = (*PARQUET, *IPC, *CSV)
 
 _BATCH_ROWS = 1 << 18
-_LARGEST_GROUP = 1 << 27  # bytes of a row group that is decoded at once; larger ones come in batches
+_GROUP_ROWS = 1 << 18  # rows of a decoded row group that are packed together
+_LARGEST_GROUP = 1 << 26  # bytes of a row group that is decoded at once
 
 
 class Source(Protocol):
@@ -33,8 +37,8 @@ class Source(Protocol):
     def fingerprint(self) -> list[Any]:
         """What tells this log from another, as JSON values: a checkpoint belongs to one log."""
 
-    def batches(self, start: tuple[int, int], names: Names, threads: int) -> Iterator[Batch]:
-        """Batches from part ``start[1]`` of file ``start[0]`` on."""
+    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
+        """Parts that can be read side by side, from part ``start[1]`` of file ``start[0]`` on."""
 
 
 def find_files(paths: Any) -> list[Path]:
@@ -75,31 +79,33 @@ class Files:
         facts = [(file, file.stat()) for file in self.files]
         return [[str(file.resolve()), fact.st_size, fact.st_mtime_ns] for file, fact in facts]
 
-    def batches(self, start: tuple[int, int], names: Names, threads: int) -> Iterator[Batch]:
-        """Batches of every file from ``start`` on."""
+    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
+        """Row groups of Parquet files, other files whole, from ``start`` on."""
         whole = sum(file.stat().st_size for file in self.files) or 1
         before = sum(file.stat().st_size for file in self.files[: start[0]])
         for number in range(start[0], len(self.files)):
             file = self.files[number]
-            part = start[1] if number == start[0] else 0
-            share = file.stat().st_size
-            for batch in _read_file(file, number, part, names, threads):
-                within = 1.0 if batch.fraction is None else batch.fraction
-                yield _with_fraction(batch, (before + within * share) / whole)
-            before += share
+            within = start[1:] if number == start[0] else (0,)
+            size = file.stat().st_size
+            for part in _file_parts(file, number, within, names, threads):
+                yield part._replace(read=partial(_with_fractions, part, before / whole, size / whole))
+            before += size
 
 
-def _with_fraction(batch: Batch, fraction: float) -> Batch:
-    return Batch(batch.columns, batch.n_rows, batch.where, batch.after, fraction)
+def _with_fractions(part: Part, before: float, share: float) -> Iterator[Batch]:
+    for batch in part.read():
+        within = 1.0 if batch.fraction is None else batch.fraction
+        yield replace(batch, fraction=before + within * share)
 
 
-def _read_file(file: Path, number: int, part: int, names: Names, threads: int) -> Iterator[Batch]:
+def _file_parts(file: Path, number: int, start: Position, names: Names, threads: int) -> Iterator[Part]:
     suffix = file.suffix.lower()
     if suffix in PARQUET:
-        return _read_parquet(file, number, part, names, threads)
-    if suffix in IPC:
-        return _read_ipc(file, number, part, names)
-    return _read_csv(file, number, part, names, threads)
+        yield from _parquet_parts(file, number, start, names)
+    elif suffix in IPC:
+        yield Part(partial(_read_ipc, file, number, start[0], names))
+    else:
+        yield Part(partial(_read_csv, file, number, start[0], names, threads))
 
 
 def _unreadable(where: str, error: Exception) -> FileError:
@@ -110,42 +116,73 @@ def _unreadable(where: str, error: Exception) -> FileError:
 # -- Parquet ------------------------------------------------------------------------------------------
 
 
-def _read_parquet(file: Path, number: int, part: int, names: Names, threads: int) -> Iterator[Batch]:
+def _open_parquet(file: Path, metadata: Any = None, labels: Sequence[str] = ()) -> Any:
+    """Open a file; of the columns of labels, codes are read and each label once, where it was written so."""
     pa, parquet = arrow(), arrow("parquet")
     try:
-        opened = parquet.ParquetFile(file, page_checksum_verification=True)
+        return parquet.ParquetFile(
+            file,
+            metadata=metadata,
+            page_checksum_verification=True,
+            pre_buffer=False,
+            read_dictionary=list(labels),
+        )
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(str(file), error) from None
-    with opened as stored:
-        found = names.find(stored.schema_arrow.names, str(file))
-        columns = list(found.values())
-        for group in range(part, stored.num_row_groups):
-            tables = _group_tables(stored, group, columns, threads)
-            first = 0
-            last = (group + 1) / stored.num_row_groups
-            pending: tuple[Any, Callable[[int], str]] | None = None
-            while True:
-                try:
-                    table = next(tables, None)
-                except (pa.ArrowException, OSError) as error:
-                    raise _blame(stored, file, group, columns, error) from None
-                if pending is not None:
-                    after = (number, group + 1) if table is None else None
-                    rows, where = pending
-                    yield read_batch(rows, found, len(rows), where, names.labels, after, last)
-                if table is None:
-                    break
-                pending = table, _place(f"{file}, row group {group}", first)
-                first += len(table)
 
 
-def _group_tables(stored: Any, group: int, columns: list[str], threads: int) -> Iterator[Any]:
-    if stored.metadata.row_group(group).total_byte_size <= _LARGEST_GROUP:
-        yield stored.read_row_group(group, columns=columns, use_threads=threads > 1)
-        return
-    yield from stored.iter_batches(
-        batch_size=_BATCH_ROWS, row_groups=[group], columns=columns, use_threads=threads > 1
-    )
+def _parquet_parts(file: Path, number: int, start: Position, names: Names) -> Iterator[Part]:
+    """The row groups; each is opened by itself, since readers are not shared between threads."""
+    with _open_parquet(file) as stored:
+        metadata = stored.metadata
+        schema = stored.schema_arrow
+        found = names.find(schema.names, str(file))
+    texts = [name for role, name in found.items() if role in ID_ROLES and is_text(schema.field(name).type)]
+    group, *rows = start
+    for index in range(group, metadata.num_row_groups):
+        skip = rows[0] if rows and index == group else 0
+        small = 8 * len(found) * metadata.row_group(index).num_rows <= _LARGEST_GROUP
+        place = number, index, skip
+        opened = partial(_open_parquet, file, metadata, texts)
+        yield Part(partial(_read_group, opened, file, place, found, names.labels, small), small)
+
+
+def _read_group(
+    opened: Callable[[], Any],
+    file: Path,
+    start: tuple[int, int, int],
+    found: Mapping[str, str],
+    labels: bool,
+    at_once: bool,
+) -> Iterator[Batch]:
+    """Batches of a row group, without the rows that were read before."""
+    number, group, skip = start
+    columns, first = list(found.values()), 0
+    with opened() as stored:
+        n_rows, n_groups = stored.metadata.row_group(group).num_rows, stored.metadata.num_row_groups
+        for rows in _group_tables(stored, file, group, columns, at_once):
+            begin = max(first, skip)
+            kept, first = rows.slice(begin - first), first + len(rows)
+            after = (number, group, first) if first < n_rows else (number, group + 1)
+            share = (group + first / max(n_rows, 1)) / n_groups
+            if first > begin or n_rows == 0:
+                place = _place(f"{file}, row group {group}", begin)
+                yield read_batch(kept, found, len(kept), place, labels, after, share)
+
+
+def _group_tables(stored: Any, file: Path, group: int, columns: list[str], at_once: bool) -> Iterator[Any]:
+    """A row group in batches; Arrow is faster at decoding it at once, where there is memory for that."""
+    options: dict[str, Any] = {"columns": columns, "use_threads": False}
+    try:
+        if not at_once:
+            yield from stored.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group], **options)
+            return
+        table = stored.read_row_group(group, **options)
+    except (arrow().ArrowException, OSError) as error:
+        raise _blame(stored, file, group, columns, error) from None
+    # Labels are looked up once a batch.
+    labelled = any(arrow("types").is_dictionary(kind) for kind in table.schema.types)
+    yield from [table] if labelled else table.to_batches(_GROUP_ROWS) or [table]
 
 
 def _blame(stored: Any, file: Path, group: int, columns: list[str], error: Exception) -> FileError:
@@ -276,7 +313,11 @@ class DuckTable:
         fact = self.file.stat()
         return [str(self.file.resolve()), fact.st_size, fact.st_mtime_ns, self.table]
 
-    def batches(self, start: tuple[int, int], names: Names, threads: int) -> Iterator[Batch]:
+    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
+        """The whole in one part."""
+        yield Part(partial(self._batches, start, names, threads))
+
+    def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
         """Batches in the order of insertion."""
         try:
             import duckdb
@@ -319,7 +360,11 @@ class Frame:
         shape = getattr(self.frame, "shape", None)
         return [type(self.frame).__name__, list(shape) if isinstance(shape, tuple) else None]
 
-    def batches(self, start: tuple[int, int], names: Names, threads: int) -> Iterator[Batch]:
+    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
+        """The whole in one part."""
+        yield Part(partial(self._batches, start, names))
+
+    def _batches(self, start: Position, names: Names) -> Iterator[Batch]:
         """Batches of the frame."""
         return read_stream(self._reader(names), f"the {type(self.frame).__name__}", 0, start[1], names)
 
@@ -352,7 +397,11 @@ class Stream:
         """Nothing is known of a stream: that it is the same again is the caller's word."""
         return ["stream"]
 
-    def batches(self, start: tuple[int, int], names: Names, threads: int) -> Iterator[Batch]:
+    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
+        """The whole in one part."""
+        yield Part(partial(self._batches, start, names))
+
+    def _batches(self, start: Position, names: Names) -> Iterator[Batch]:
         """Batches of the stream; what was read before a checkpoint is passed over."""
         found: dict[str, str] | None = None
         for index, rows in enumerate(self.stream):

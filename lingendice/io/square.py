@@ -22,8 +22,8 @@ _STEP = 1 << 22  # places read a call
 class Square:
     """Counts of rows without weights and rewards, for states and actions up to given sizes."""
 
-    def __init__(self, n_states: int, n_actions: int, kind: Any) -> None:
-        self.n_states, self.n_actions, self.kind = n_states, n_actions, kind
+    def __init__(self, n_states: int, n_actions: int) -> None:
+        self.n_states, self.n_actions = n_states, n_actions
         self.table = np.zeros(places(n_states, n_actions), np.int32)
         self.n_rows = 0
 
@@ -32,17 +32,15 @@ class Square:
         fits = n_states <= self.n_states and n_actions <= self.n_actions
         return fits and self.n_rows + n_rows <= _MOST_ROWS
 
-    def add(self, block: dict[str, Array]) -> None:
-        """Count the rows of a block."""
-        n = block["state"].size
+    def add(self, keys: Array, action_bits: int, next_bits: int) -> None:
+        """Count rows by their keys."""
         streaming.add_to_square(
-            block["state"], block["action"], block["next_state"], block["terminal"], 0, n, self.n_actions,
-            self.n_states + 1, self.table,
-        )  # fmt: skip
-        self.n_rows += n
+            keys, 0, keys.size, action_bits, next_bits, self.n_actions, self.n_states + 1, self.table
+        )
+        self.n_rows += keys.size
 
-    def pairs(self, with_actions: bool) -> Iterator[dict[str, Array]]:
-        """What was counted, as blocks of rows with weights."""
+    def pairs(self, action_bits: int, next_bits: int) -> Iterator[tuple[Array, Array]]:
+        """What was counted: keys and how often each came."""
         found, count = np.empty(_STEP >> 4, np.int64), np.empty(_STEP >> 4, np.int64)
         start = 0
         while start < self.table.size:
@@ -50,15 +48,7 @@ class Square:
             n, start = streaming.take_from_square(self.table, start, stop, found, count)
             cell, following = np.divmod(found[:n], self.n_states + 1)
             state, action = np.divmod(cell, self.n_actions)
-            yield {
-                "state": state.astype(self.kind),
-                "action": (action if with_actions else action[:0]).astype(self.kind),
-                "next_state": np.maximum(following - 1, 0).astype(self.kind),
-                "terminal": following == 0,
-                "weight": count[:n].copy(),
-                "reward": np.empty(0),
-                "reward_m2": np.empty(0),
-            }
+            yield (((state << action_bits) | action) << next_bits) | following, count[:n].copy()
 
 
 def places(n_states: int, n_actions: int) -> int:

@@ -20,7 +20,8 @@ import numpy as np
 from lingendice.kernels.jit import kernel
 
 EMPTY, OPEN, CLOSED = 0, 1, 2
-_KEYS = 512  # keys written at a time: they stay in the first-level cache
+_KEYS = 512  # keys at a time: they and their slots stay in the first-level cache
+_STEPS = 64  # rows looked over at a time for ends of episodes
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # multiplicative hashing: 2**64 over the golden ratio
 
 
@@ -30,36 +31,108 @@ def _home(key, shift):
 
 
 @kernel
-def _write_keys(state, action, following, terminal, start, stop, action_bits, next_bits, keys):
-    """Keys of some rows: state, action and next state + 1, or 0 where the episode ended."""
-    one = np.int64(1)
-    if action.size != 0:
-        for i in range(start, stop):
-            cell = (np.int64(state[i]) << action_bits) | np.int64(action[i])
-            keys[i - start] = (cell << next_bits) | (np.int64(following[i]) + one)
-    else:
-        for i in range(start, stop):
-            keys[i - start] = (np.int64(state[i]) << next_bits) | (np.int64(following[i]) + one)
-    if terminal.size != 0:
-        for i in range(start, stop):
-            if terminal[i]:
-                keys[i - start] = (keys[i - start] >> next_bits) << next_bits
+def _pack_cells(state, action, following, action_bits, next_bits, keys):
+    """Keys of rows with actions; the smallest id or 0, the largest state and action."""
+    low, high_state, high_action = np.int64(0), np.int64(-1), np.int64(-1)
+    for i in range(keys.size):
+        x, a, y = np.int64(state[i]), np.int64(action[i]), np.int64(following[i])
+        keys[i] = (((x << action_bits) | a) << next_bits) | (y + 1)
+        low = min(low, min(a, min(x, y)))
+        high_state = max(high_state, max(x, y))
+        high_action = max(high_action, a)
+    return low, high_state, high_action
 
 
 @kernel
-def add_to_square(state, action, following, terminal, start, stop, n_actions, width, square):
+def _pack_states(state, following, next_bits, keys):
+    """Keys of rows without actions; the smallest id or 0, and the largest state."""
+    low, high_state = np.int64(0), np.int64(-1)
+    for i in range(keys.size):
+        x, y = np.int64(state[i]), np.int64(following[i])
+        keys[i] = (x << next_bits) | (y + 1)
+        low = min(low, min(x, y))
+        high_state = max(high_state, max(x, y))
+    return low, high_state
+
+
+@kernel
+def pack_keys(state, action, following, terminal, action_bits, next_bits, keys):
+    """Keys of rows: state, action and next state + 1, or 0 where the episode ended.
+
+    Returns the smallest id or 0, the largest state and the largest action: what the keys are worth. Without
+    actions ``action_bits`` is 0.
+    """
+    high_action = np.int64(-1)
+    if action.size != 0:
+        low, high_state, high_action = _pack_cells(state, action, following, action_bits, next_bits, keys)
+    else:
+        low, high_state = _pack_states(state, following, next_bits, keys)
+    if terminal.size != 0:
+        for i in range(keys.size):
+            keys[i] = (keys[i] >> next_bits) << next_bits if terminal[i] else keys[i]
+    return low, high_state, high_action
+
+
+@kernel
+def _changes(ids):
+    """Whether not all are equal; without a way out, so that the loop is vectorised."""
+    some = np.int64(0)
+    for i in range(ids.size):
+        some |= np.int64(ids[i]) ^ np.int64(ids[0])
+    return some != 0
+
+
+@kernel
+def _some(flags):
+    some = np.int64(0)
+    for i in range(flags.size):
+        some |= np.int64(flags[i])
+    return some != 0
+
+
+@kernel
+def find_events(episode, terminal, truncated, n, rows):
+    """Rows that may begin an episode or end one; all others just go on. Returns their number.
+
+    Most blocks of a log have none.
+    """
+    found = 0
+    if n > 0:
+        rows[0] = 0
+        found = 1
+    for first in range(1, n, _STEPS):
+        last = min(first + _STEPS, n)
+        if not (
+            _changes(episode[first - 1 : last])
+            or _some(terminal[first - 1 : last])
+            or _some(truncated[first - 1 : last])
+        ):
+            continue
+        for i in range(first, last):
+            event = False
+            if episode.size != 0:
+                event = episode[i] != episode[i - 1]
+            if terminal.size != 0:
+                event |= terminal[i] or terminal[i - 1]
+            if truncated.size != 0:
+                event |= truncated[i] or truncated[i - 1]
+            rows[found] = i
+            found += event
+    return found
+
+
+@kernel
+def add_to_square(keys, start, stop, action_bits, next_bits, n_actions, width, square):
     """Add rows, without weights and rewards, to a table with a place for every pair.
 
     A cell has ``width`` places: 0 for ends of episodes, then one a next state.
     """
+    actions = (np.int64(1) << action_bits) - 1
+    following = (np.int64(1) << next_bits) - 1
     for i in range(start, stop):
-        cell = np.int64(state[i])
-        if action.size != 0:
-            cell = cell * n_actions + np.int64(action[i])
-        place = np.int64(following[i]) + 1
-        if terminal.size != 0 and terminal[i]:
-            place = np.int64(0)
-        square[np.uint64(cell * width + place)] += 1
+        cell = keys[i] >> next_bits
+        cell = (cell >> action_bits) * n_actions + (cell & actions)
+        square[np.uint64(cell * width + (keys[i] & following))] += 1
 
 
 @kernel
@@ -174,23 +247,19 @@ def _add_weighted(weight, reward, extra_m2, first, slots, n, fractional, table, 
 
 
 @kernel
-def add_pairs(
-    state, action, following, terminal, weight, reward, extra_m2, start, stop, action_bits, next_bits, shift,
-    fractional, table, reals, held, room,
-):  # fmt: skip
+def add_pairs(keys, weight, reward, extra_m2, start, stop, shift, fractional, table, reals, held, room):
     """Add rows to the records of their pairs; rows of weight zero are no transitions."""
-    keys = np.empty(_KEYS, np.int64)
     slots = np.empty(_KEYS, np.uint64)
-    # No actions: the state stands where state and action would.
-    action_bits = action_bits if action.size != 0 else 0
+    weighted = np.empty(_KEYS, np.int64)
     for first in range(start, stop, _KEYS):
         last = min(first + _KEYS, stop)
-        _write_keys(state, action, following, terminal, first, last, action_bits, next_bits, keys)
+        block = keys[first:last]
         if weight.size != 0:
             for i in range(first, last):
-                if weight[i] == 0:
-                    keys[i - first] = -1  # the key of an empty slot: finds one and leaves it empty
-        placed = _place(keys, last - first, shift, table, held, room, slots)
+                # The key of an empty slot finds one and leaves it empty.
+                weighted[i - first] = keys[i] if weight[i] != 0 else -1
+            block = weighted[: last - first]
+        placed = _place(block, last - first, shift, table, held, room, slots)
         if weight.size != 0 or extra_m2.size != 0:
             _add_weighted(weight, reward, extra_m2, first, slots, placed, fractional, table, reals)
         elif reward.size != 0:
@@ -226,22 +295,6 @@ def _episode_slot(episode, shift, table, mask):
 
 
 @kernel
-def _goes_on(episode, terminal, truncated, start, stop):
-    """The first row from ``start`` on that is of another episode than the row before it, or ends one."""
-    current = episode[start - 1]
-    if terminal.size == 0 and truncated.size == 0:
-        for i in range(start, stop):
-            if episode[i] != current:
-                return i
-        return stop
-    for i in range(start, stop):
-        ends = (terminal.size != 0 and terminal[i]) or (truncated.size != 0 and truncated[i])
-        if ends or episode[i] != current:
-            return i
-    return stop
-
-
-@kernel
 def follow_episodes(
     episode, state, action, reward, weight, terminal, truncated, start, stop, shift, first_at, last_at,
     fractional, table, reals, held, room, begins, out_state, out_action, out_next, out_reward, out_weight,
@@ -250,16 +303,14 @@ def follow_episodes(
     """Mark rows that begin an episode, and complete transitions by the row that follows in the episode.
 
     ``begins[i]`` becomes True for the first row of an id and for the row of that id after a terminal or
-    truncated one. With ``last_at >= 0`` the completed transitions are written to the ``out`` arrays, their
-    number to ``held[1]``; a row gives at most two: the one it completes and, if terminal, its own.
+    truncated one; rows that `find_events` passes over would change nothing and need not be given. With
+    ``last_at >= 0`` the completed transitions are written to the ``out`` arrays, their number to
+    ``held[1]``; a row gives at most two: the one it completes and, if terminal, its own.
     """
     mask = table.shape[0] - 1
     slot = np.int64(-1)
     written = held[1]
-    goes_on = -1  # rows before this one go on with the episode of the row before them
     for i in range(start, stop):
-        if i < goes_on:
-            continue
         if slot < 0 or table[slot, 0] != episode[i]:
             slot = _episode_slot(episode[i], shift, table, mask)
         if table[slot, 1] == EMPTY:
@@ -292,9 +343,6 @@ def follow_episodes(
         stops = truncated.size != 0 and truncated[i]
         table[slot, 1] = CLOSED if ends or stops else OPEN
         if last_at < 0:
-            if table[slot, 1] == OPEN:
-                goes_on = _goes_on(episode, terminal, truncated, i + 1, stop)
-                begins[i + 1 : goes_on] = False
             continue
         w = weight[i] if weight.size != 0 else weight.dtype.type(1)
         a = action[i] if action.size != 0 else action.dtype.type(0)

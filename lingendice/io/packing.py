@@ -1,0 +1,98 @@
+"""What of a batch can be worked out without the rows before it.
+
+It is done where the batch is decoded, so that batches are packed side by side and only what depends on the
+order of rows is left for the one thread that counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.io.columns import Batch, Coded, Packed
+from lingendice.kernels import streaming
+
+Array = NDArray[Any]
+
+STATE_BITS, ACTION_BITS, NEXT_BITS = 24, 15, 24
+"""Widths in the key of a pair that suit nearly every log; wider ids are packed when they are counted."""
+NO_INTS, NO_REALS, NO_FLAGS = np.empty(0, np.int64), np.empty(0), np.empty(0, bool)
+
+
+def pack(batch: Batch) -> Batch:
+    """The batch with keys of its pairs, where ids are integers of ordinary size, and its events."""
+    if batch.packed is not None or batch.n_rows == 0 or "next_state" not in batch.columns:
+        return batch
+    return replace(batch, packed=Packed(*_keys(batch), _events(batch)))
+
+
+def _keys(batch: Batch) -> tuple[Array | None, int, int]:
+    """Keys, and one more than the largest state and action; no keys where ids do not fit or are labels."""
+    roles = [role for role in ("state", "next_state", "action") if role in batch.columns]
+    ids = [column for role in roles if not isinstance(column := batch.columns[role], Coded)]
+    if len(ids) < len(roles):
+        return None, 0, 0
+    columns = narrowed(dict(zip(roles, ids, strict=True)))
+    action_bits = ACTION_BITS if "action" in columns else 0
+    action = columns.get("action", np.empty(0, columns["state"].dtype))
+    keys = np.empty(batch.n_rows, np.int64)
+    low, state, action_size = streaming.pack_keys(
+        columns["state"],
+        action,
+        columns["next_state"],
+        flags(batch, "terminal"),
+        action_bits,
+        NEXT_BITS,
+        keys,
+    )
+    fits = low >= 0 and int(state + 2).bit_length() <= NEXT_BITS and int(action_size + 1) < 1 << ACTION_BITS
+    return (keys if fits else None), int(state) + 1, int(action_size) + 1
+
+
+def _events(batch: Batch) -> Array | None:
+    """Rows that may begin or end an episode; None where the log does not tell of episodes."""
+    if not batch.columns.keys() & {"episode", "terminal", "truncated"}:
+        return None
+    episode = batch.columns.get("episode", NO_INTS)
+    ids = episode.codes if isinstance(episode, Coded) else episode
+    rows = np.empty(batch.n_rows, np.int64)
+    kind = np.int32 if ids.dtype == np.int32 else np.int64
+    terminal, truncated = flags(batch, "terminal"), flags(batch, "truncated")
+    found = streaming.find_events(kernel_array(ids, kind), terminal, truncated, batch.n_rows, rows)
+    return rows[:found].copy()
+
+
+def narrowed(ids: dict[str, Array]) -> dict[str, Array]:
+    """Columns of ids in one type, 32 bits where all of them have that."""
+    kind = np.int32 if all(column.dtype == np.int32 for column in ids.values()) else np.int64
+    return {role: kernel_array(column, kind) for role, column in ids.items()}
+
+
+def flags(batch: Batch, role: str) -> Array:
+    """A column of flags; empty where there is none."""
+    column = batch.columns.get(role, NO_FLAGS)
+    assert not isinstance(column, Coded)
+    return kernel_array(column, bool)
+
+
+def kernel_array(column: Array, kind: Any) -> Array:
+    """The column in the one form that kernels are compiled for, copied only where it must be."""
+    column = np.ascontiguousarray(column, dtype=kind)
+    if column.flags.writeable and column.flags.aligned:
+        return column
+    if not column.flags.aligned:
+        return column.copy()
+    # Kernels are compiled for arrays that may be written; they write to none of their inputs.
+    return np.asarray(_Writable(column))
+
+
+class _Writable:
+    """Lends the memory of a read-only array under a writable name."""
+
+    def __init__(self, array: Array) -> None:
+        address, _ = array.__array_interface__["data"]
+        self._owner = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
