@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,9 @@ from lingendice.rows import read_only
 from lingendice.solution import Solution, Status, error_bound
 from lingendice.solve import solve
 
+if TYPE_CHECKING:
+    from lingendice.solvers.elimination import Elimination
+
 MOST_STATES = 4096
 """States up to which a dense table of counts is kept."""
 BUFFER = 1024
@@ -32,6 +35,12 @@ HEAVIEST = 2.0**300
 """Weight of a new transition at which, with forgetting, all counts are scaled down."""
 WORN = 8
 """Steps of a refresh after which the next one starts from a new factor."""
+FEWEST_PLANNED = 64
+"""Nodes from which a sparse elimination is looked into; fewer are eliminated densely in no time."""
+FEW_SUCCESSORS = 8
+"""Successors a node, on average, up to which the same."""
+WORTH_PLANNING = 0.05
+"""Share of the operations of a dense elimination up to which a sparse one is taken instead."""
 
 
 class _Factor(NamedTuple):
@@ -49,6 +58,18 @@ class _Factor(NamedTuple):
     """Data at the time, in the units of then."""
     rounding: float
     """Relative error that rounding in a residual can bring."""
+
+
+class _Plan(NamedTuple):
+    """How to eliminate a chain of few transitions afresh, which costs less than to follow it."""
+
+    elimination: Elimination
+    start: NDArray[np.int64]
+    target: NDArray[np.int32]
+    """Places of the rates among the nodes, as compressed rows."""
+    members: NDArray[np.int64]
+    place: NDArray[np.int64]
+    """As in a factor."""
 
 
 class OnlineRatio:
@@ -76,7 +97,9 @@ class OnlineRatio:
     -----
     Counting is O(1) a transition. A first read factors the chain (2 n^3 / 3); later ones take a few steps of
     O(n^2) with that factor, and make a new one when it has worn out, when the recurrent class changed, or
-    when rounding would be amplified beyond ``tol``. All methods may be called from several threads.
+    when rounding would be amplified beyond ``tol``. Where states have few, local successors (a walk on a ring
+    or a grid), every read eliminates the chain afresh, in an order of states that is kept while no new pair
+    is seen. All methods may be called from several threads.
 
     Examples
     --------
@@ -121,6 +144,8 @@ class OnlineRatio:
         self._recent = (np.empty((room, 2), np.int64), np.empty(room))
         self._n_recent = 0
         self._factor: _Factor | None = None
+        self._plan: _Plan | None = None
+        self._may_plan = True
         self._ratio: Floats | None = None
         self._law: Floats | None = None
         self._laws: tuple[Floats, ...] = ()
@@ -223,13 +248,17 @@ class OnlineRatio:
                 n = self.n_states
                 self._rewards = (np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, n)), np.zeros((2, n)))
             add_rewards(states, next_states, rewards, self._weight, growth, *self._rewards)
-        place = self._factor.place if self._factor is not None else self._nowhere
-        self._weight, self._n_recent, changed = add_transitions(
+        known = self._factor or self._plan
+        place = known.place if known is not None else self._nowhere
+        self._weight, self._n_recent, changed, widened = add_transitions(
             states, next_states, self._weight, growth, self._counts, self._totals, place, self._recent,
             self._n_recent,
         )  # fmt: skip
         if changed or self._n_recent > self._recent[1].size:
             self._factor = None
+        if changed or widened:
+            self._plan = None
+        self._may_plan |= bool(changed)
         self._counted += states.size
         self._law = None
         self._laws = ()
@@ -247,7 +276,8 @@ class OnlineRatio:
             for table in (pair_weight, pair_m2, cells):
                 table /= self._weight
         self._weight = 1.0
-        self._factor = None
+        self._factor = self._plan = None
+        self._may_plan = True
 
     # -- solving ----------------------------------------------------------------------------------
 
@@ -258,7 +288,7 @@ class OnlineRatio:
             return
         if self._counted == 0:
             raise ValueError("there are no transitions to learn from; call update first")
-        if not (self._follow() or self._factorise()):
+        if not (self._follow() or self._eliminate() or self._factorise()):
             solution = solve(self._frozen(), self.gamma, initial=self._initial, restart=self._restart)
             self._law, self._laws = solution.state_law, solution.state_laws
             self._error, self.n_steps = solution.error, 0
@@ -266,23 +296,28 @@ class OnlineRatio:
 
     def _follow(self) -> bool:
         """Refresh the ratio with the factor at hand; False where that is not possible or not worth it."""
-        from lingendice.kernels.online import refresh
-
         factor = self._factor
         if factor is None or self._ratio is None or factor.rounding > 0.25 * self.tol or self.n_steps > WORN:
             return False
-        follows_data = self._hub_follows_data and factor.hub >= 0
         ratio = self._ratio
-        self.n_steps, error = refresh(
-            self._counts, self._totals, self.gamma, factor.members, factor.place, factor.hub,
-            self._hub_law(), follows_data, self._masses(factor.members), factor.arrays, self._recent,
-            self._n_recent, self._totals.sum() / factor.total, self.tol, ratio,
-        )  # fmt: skip
+        self.n_steps, error = self._refreshed(factor, ratio)
         if self.n_steps < 0:
             return False
         self._error = max(error, factor.rounding)
         self._take(factor.members, ratio)
         return True
+
+    def _refreshed(self, factor: _Factor, ratio: Floats) -> tuple[int, float]:
+        """Bring the ratio up to date in place: steps (or -1) and error."""
+        from lingendice.kernels.online import refresh
+
+        follows_data = self._hub_follows_data and factor.hub >= 0
+        steps, error = refresh(
+            self._counts, self._totals, self.gamma, factor.members, factor.place, factor.hub,
+            self._hub_law(), follows_data, self._masses(factor.members), factor.arrays, self._recent,
+            self._n_recent, self._totals.sum() / factor.total, self.tol, ratio,
+        )  # fmt: skip
+        return steps, error
 
     def _factorise(self) -> bool:
         """Solve afresh and keep the factor; False for what has several laws or two kinds of restart."""
@@ -302,15 +337,19 @@ class OnlineRatio:
             return False
         if members.size < rates.shape[0]:
             rates = among(rates, members)
+        place = self._nowhere
+        states = members < self.n_states
+        place[members[states]] = np.flatnonzero(states)
+        if self._may_plan:
+            self._plan = self._make_plan(rates, members, place)
+            if self._eliminate():
+                return True
         front, exit_rate, broken = dense_factor(rates)
         if broken >= 0:
             return False
         ratio, lost = dense_law(front, exit_rate)
         if lost >= 0:
             return False
-        place = self._nowhere
-        states = members < self.n_states
-        place[members[states]] = np.flatnonzero(states)
         np.fill_diagonal(rates, 0.0)
         rounding = rounding_error((front, exit_rate, ratio), rates.sum(axis=1))
         self._factor = _Factor(
@@ -321,10 +360,51 @@ class OnlineRatio:
             total=float(self._totals.sum()),
             rounding=float(rounding),
         )
-        self.n_factorisations += 1
         self._n_recent = self.n_steps = 0
+        if self.n_factorisations == 0:
+            self._refreshed(self._factor, ratio.copy())  # compiles it now, not in the midst of a stream
+        self.n_factorisations += 1
         self._error, self._ratio = None, ratio
         self._take(members, ratio)
+        return True
+
+    def _make_plan(self, rates: Floats, members: NDArray[np.int64], place: NDArray[np.int64]) -> _Plan | None:
+        """A plan where the chain is so sparse, and so local, that it is worth having."""
+        from lingendice.kernels.online import pattern
+        from lingendice.solvers.elimination import Elimination
+
+        size = members.size
+        if size < FEWEST_PLANNED:
+            return None
+        self._may_plan = False  # until the class changes, pairs only become more
+        start, target = pattern(rates)
+        if target.size > FEW_SUCCESSORS * size:
+            return None
+        most = WORTH_PLANNING * 2 / 3 * size**3
+        n_hubs = int((members >= self.n_states).sum())
+        elimination = Elimination.analyse(start, target, size, n_hubs, max_flops=most)
+        self._may_plan = elimination.complete and elimination.flops <= most
+        return _Plan(elimination, start, target, members, place) if self._may_plan else None
+
+    def _eliminate(self) -> bool:
+        """Solve afresh as planned; False without a plan, or where it does not serve."""
+        from lingendice.kernels.online import rates_among
+        from lingendice.solvers.elimination import EliminationError
+
+        if self._plan is None:
+            return False
+        plan = self._plan
+        rates = rates_among(
+            self._counts, self._totals, self.gamma, plan.members, self._hub_law(), plan.start, plan.target
+        )
+        try:
+            ratio = plan.elimination.factorise(rates, keep_rows=False).stationary()
+        except EliminationError:
+            self._plan = None
+            return False
+        self.n_factorisations += 1
+        self.n_steps, self._error = 0, None
+        self._take(plan.members, ratio)
         return True
 
     @property

@@ -26,9 +26,9 @@ def walk(n: int, length: int, seed: int = 0, successors: int = 5) -> np.ndarray:
     return states
 
 
-def agrees(online: lg.OnlineRatio, gamma: float, rtol: float = 2e-10, **laws: np.ndarray) -> None:
+def agrees(online, gamma, rtol=2e-10, method="elimination", **laws):
     """Compare with sparse elimination of the snapshot, another method than the dense factor."""
-    reference = lg.solve(online.snapshot(), gamma, method="elimination", **laws)
+    reference = lg.solve(online.snapshot(), gamma, method=method, **laws)
     np.testing.assert_allclose(online.stationary, reference.stationary, rtol=rtol, atol=1e-300)
     np.testing.assert_allclose(online.tau, reference.tau, rtol=rtol, atol=1e-300)
     assert online.leak == pytest.approx(reference.leak, rel=1e-9, abs=1e-15)
@@ -48,6 +48,45 @@ def test_follows_a_stream(gamma):
     assert online.n_factorisations < 20
     assert sum(step > 0 for step in steps) > 20
     assert online.snapshot() == lg.Counts.from_transitions(states[:39_000], states[1:39_001], n_states=n)
+
+
+def ring_walk(n: int, length: int, seed: int = 0) -> np.ndarray:
+    steps = np.random.default_rng(seed).choice([-1, 1], length - 1)
+    return np.concatenate([[0], np.cumsum(steps)]) % n
+
+
+@pytest.mark.parametrize("options", [{}, {"gamma": 0.95}, {"forgetting": 0.9999}, {"restart": "given"}])
+def test_a_local_chain_is_eliminated_afresh_by_a_plan_that_is_kept(options, monkeypatch):
+    """States are met one after another, two never seen leaving at first; later a short cut opens."""
+    n, planned = 200, []
+    laws = {"restart": np.random.default_rng(1).random(n)} if "restart" in options else {}
+    gamma = options.get("gamma", 1.0)
+    online = lg.OnlineRatio(n, **(options | laws))
+    make = online._make_plan
+    monkeypatch.setattr(online, "_make_plan", lambda *given: planned.append(make(*given)) or planned[-1])
+    states = ring_walk(n, 60_001)
+    source, target = states[:-1], states[1:]
+    for start in range(0, 60_000, 2000):
+        part = slice(start, start + 2000)
+        keep = ~np.isin(source[part], [5, 6]) if start < 30_000 else slice(None)
+        online.update(source[part][keep], target[part][keep])
+        if start == 50_000:
+            online.update([3, 40], [40, 3])
+        agrees(online, gamma, method="gth", **laws)
+    assert online.n_steps == 0
+    assert online._plan is planned[-1] is not None
+    # New plans for new states and for the short cut alone.
+    assert len(planned) < online.n_factorisations == 30
+
+
+def test_a_chain_without_locality_is_not_eliminated_by_a_plan():
+    n = 100
+    states = walk(n, 20_001, successors=6)
+    online = lg.OnlineRatio(n)
+    online.update(states[:-1], states[1:])
+    agrees(online, 1.0)
+    assert online._plan is None
+    assert not online._may_plan
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])

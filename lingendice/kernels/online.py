@@ -25,9 +25,11 @@ def add_transitions(states, next_states, weight, growth, counts, totals, place, 
     """Count transitions in place, each weighing ``growth`` times its predecessor.
 
     ``recent`` (pairs) and its weights keep what came since the factor was made, as far as there is room.
-    Returns (next weight, number of recent ones, whether the classes of the chain may have changed).
+    Returns (next weight, number of recent ones, whether the classes of the chain may have changed, whether
+    there is a pair that was never seen before).
     """
     changed = False
+    widened = False
     pairs, weights = recent
     for t in range(states.size):
         i = states[t]
@@ -35,6 +37,8 @@ def add_transitions(states, next_states, weight, growth, counts, totals, place, 
         # Only a row's first transition and one that leaves the recurrent class can change the classes.
         if totals[i] == 0.0 or (place[i] >= 0 and place[j] < 0):
             changed = True
+        if counts[i, j] == 0.0:
+            widened = True
         counts[i, j] += weight
         totals[i] += weight
         if n_recent < weights.size:
@@ -43,7 +47,7 @@ def add_transitions(states, next_states, weight, growth, counts, totals, place, 
             weights[n_recent] = weight
         n_recent += 1
         weight *= growth
-    return weight, n_recent, changed
+    return weight, n_recent, changed, widened
 
 
 @kernel
@@ -60,6 +64,43 @@ def add_rewards(states, next_states, rewards, weight, growth, pair_weight, pair_
         cells[0, i] += weight
         cells[1, i] += weight * rewards[t]
         weight *= growth
+
+
+@kernel
+def pattern(rates):  # type: ignore[no-untyped-def]
+    """Where rates among nodes are positive, off the diagonal, as compressed rows."""
+    n = rates.shape[0]
+    start = np.zeros(n + 1, np.int64)
+    for i in range(n):
+        start[i + 1] = start[i]
+        for j in range(n):
+            start[i + 1] += rates[i, j] > 0.0 and i != j
+    target = np.empty(start[n], np.int32)
+    at = 0
+    for i in range(n):
+        for j in range(n):
+            if rates[i, j] > 0.0 and i != j:
+                target[at] = j
+                at += 1
+    return start, target
+
+
+@kernel
+def rates_among(counts, totals, gamma, members, hub_law, start, target):  # type: ignore[no-untyped-def]
+    """Rates among the nodes of a class, in the order of a pattern, from the counts of now; see `nodes`."""
+    n = totals.size
+    rate = np.empty(target.size)
+    for k in range(members.size):
+        i = members[k]
+        for entry in range(start[k], start[k + 1]):
+            j = members[target[entry]]
+            if i >= n:
+                rate[entry] = hub_law[j]
+            elif j < n:
+                rate[entry] = gamma * counts[i, j]
+            else:
+                rate[entry] = (1.0 - gamma) * totals[i] if totals[i] > 0.0 else 1.0
+    return rate
 
 
 @fused_kernel
