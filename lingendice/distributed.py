@@ -39,6 +39,8 @@ MOST_ROUNDS = 10_000
 _FAILURES = 20  # rounds lost in a row before the cluster is taken for dead
 _GROUPS = 8  # groups of rows whose masses are balanced together: the client keeps a vector for each
 _ROUNDING = 1e-12  # factors as near to one as this are rounding, which would hide how rounds still converge
+_APART = 0.3  # share of a block's entries from other blocks beyond which a second sweep gains next to nothing
+_PROMISING = 10.0  # times tol: a round of such a change may have met it
 _DAMPING = 0.7  # share of a round's step that is taken at gamma = 1: blocks of a periodic chain may swap
 
 
@@ -165,7 +167,7 @@ def solve(
     max_iter: int | None = None,
     time_limit: float | None = None,
     blocks: int | None = None,
-    sweeps: int = 2,
+    sweeps: int | None = None,
     progress: bool = False,
     **columns: Any,
 ) -> Solution:
@@ -183,7 +185,8 @@ def solve(
     blocks
         Number of blocks of rows; default one a worker thread.
     sweeps
-        Gauss-Seidel sweeps that a worker makes over its block in each round.
+        Gauss-Seidel sweeps that a worker makes over its block in each round. None: one where much of what a
+        block takes in comes from other blocks, as on a graph without locality, else two.
 
     Returns
     -------
@@ -195,10 +198,10 @@ def solve(
     -----
     Each round sends the law to every worker and brings one slice back from each: 8 n (workers + 1) bytes.
     Workers sweep over their own rows with the rest of the law as it was (block Jacobi with Gauss-Seidel
-    inside); the client balances the masses of groups of rows and extrapolates (Anderson). The counts stay
-    with the client too: where a worker is lost, its block is sent to another and the round repeated, so
-    no round is ever half used. Use it where one machine's cores are not enough; on one machine
-    :func:`lingendice.solve` is faster.
+    inside); the client balances the masses of groups of rows, extrapolates (Anderson), and measures the
+    residual itself once the rounds promise that it is small enough. The counts stay with the client: where
+    a worker is lost, its block is sent to another and the round repeated, so no round is ever half used. Use
+    it where one machine's cores are not enough; on one machine :func:`lingendice.solve` is faster.
 
     Examples
     --------
@@ -224,7 +227,7 @@ def solve(
         terminal=terminal,
     )
     operator = compose(counts, choices)
-    system = _Spread(operator, client, blocks, max(1, int(sweeps)))
+    system = _Spread(operator, client, blocks, sweeps)
     try:
         laws = _laws(operator, system, controls, initial is not None)
     finally:
@@ -273,40 +276,29 @@ class _Block:
     base: Floats
     law: Floats
 
-    def sweep(self, x: Floats, inflow: Floats, active: Any, sweeps: int) -> tuple[Floats, float]:
-        """The block's rows of x after some sweeps, and the L1 residual that x had in them."""
+    def sweep(self, x: Floats, inflow: Floats, active: Any, sweeps: int) -> Floats:
+        """The block's rows of x after some sweeps."""
         system, first, last = self.system, self.first, self.first + self.system.size
         own = x[first:last].copy()
         y = self.c * np.concatenate([own, x[:first], x[last:]])
         outside = self.base + inflow @ self.law
-        ranges = row_ranges(system.indptr, 0, system.size)
-        residual = 0.0
-        ones, image, unused = np.ones(own.size), np.empty(own.size), np.zeros(own.size)
-        for rows in ranges:
-            residual += gauss_seidel.residual(
-                system.indptr,
-                system.sources,
-                system.weights,
-                ones,
-                outside,
-                system.loops,
-                own,
-                y,
-                *rows,
-                image,
-            )[0]
+        unused = np.zeros(own.size)
         stays = self.c[: own.size] * system.loops
         f = np.where(active[first:last], 1.0 / np.where(stays < 1.0, 1.0 - stays, 1.0), 0.0)
         for _ in range(sweeps):
-            for rows in ranges:
+            for rows in row_ranges(system.indptr, 0, system.size):
                 gauss_seidel.sweep(
                     system.indptr[:-1], system.indptr[1:], system.sources, system.weights, f, f * outside,
                     1.0, self.c, unused, own, y, *rows,
                 )  # fmt: skip
-        return own, residual
+        return own
+
+    def share_from_outside(self) -> float:
+        """Share of its entries whose sources are in other blocks."""
+        return float((self.system.sources >= self.system.size).mean()) if self.system.sources.size else 0.0
 
 
-def _sweep(block: _Block, x: Floats, *rest: Any) -> tuple[Floats, float]:
+def _sweep(block: _Block, x: Floats, *rest: Any) -> Floats:
     """Runs on a worker."""
     return block.sweep(x, *rest)
 
@@ -384,8 +376,10 @@ def _edges(indptr: Any, n_parts: int) -> Any:
 class _Spread:
     """The equation of an operator, its rows spread over the workers of a cluster."""
 
-    def __init__(self, operator: EmpiricalOperator, client: Any, blocks: int | None, sweeps: int) -> None:
-        self.client, self.sweeps = client, sweeps
+    def __init__(
+        self, operator: EmpiricalOperator, client: Any, blocks: int | None, sweeps: int | None
+    ) -> None:
+        self.client, self.operator = client, operator
         chain, self.gamma = operator.chain, operator.gamma
         self.n, self.out = chain.n, self.gamma * chain.out
         base = np.zeros(chain.n)
@@ -398,14 +392,18 @@ class _Spread:
         )
         c = self.gamma * chain.scale()
         self.blocks = _cut(whole, chain, c, base, blocks or max(threads, 1))
+        apart = max(block.share_from_outside() for block in self.blocks) > _APART
+        self.sweeps = max(1, int(sweeps)) if sweeps is not None else 1 if apart else 2
         self.coarse = _Coarse(whole, chain, base, c, self.out)
         self.kept: list[Any] | None = None
+        self.members: tuple[Any, Any] | None = None
+        """The active states of the rounds at hand, here and on the workers."""
         self.n_lost = 0
         self.reason = f"{len(self.blocks)} blocks on {len(client.nthreads())} workers"
 
     def close(self) -> None:
         """Let the workers forget their blocks."""
-        self.kept = None
+        self.kept = self.members = None
 
     def balance(self, x: Floats) -> Floats:
         """x with the mass that the equation has, in total and in groups of rows."""
@@ -414,8 +412,12 @@ class _Spread:
             return x / x.sum()
         return x * ((1.0 - self.gamma) / float(self.loss @ x))
 
-    def round(self, x: Floats, active: Any) -> tuple[Floats, float]:
-        """Swept x, not balanced, and the L1 residual of x itself; repeated if a worker is lost meanwhile."""
+    def residual(self, law: Floats) -> float:
+        """L1 residual of a law; one pass over all rows, by the client."""
+        return float(np.abs(self.operator.residual(self.operator.spread(law))).sum())
+
+    def round(self, x: Floats, active: Any) -> Floats:
+        """Swept x, not balanced; repeated if a worker is lost meanwhile."""
         for attempt in range(_FAILURES):
             try:
                 return self._round(x, active)
@@ -430,7 +432,7 @@ class _Spread:
                 self.client.wait_for_workers(1, timeout=60)
         raise AssertionError("unreachable")
 
-    def _round(self, x: Floats, active: Any) -> tuple[Floats, float]:
+    def _round(self, x: Floats, active: Any) -> Floats:
         if self.kept is None:
             workers = list(self.client.nthreads())
             if not workers:
@@ -439,14 +441,16 @@ class _Spread:
                 self.client.scatter(block, workers=[workers[number % len(workers)]], hash=False)
                 for number, block in enumerate(self.blocks)
             ]
-        law, members = self.client.scatter([x, active], broadcast=True, hash=False)
+            self.members = None
+        if self.members is None or self.members[0] is not active:
+            self.members = active, self.client.scatter([active], broadcast=True, hash=False)[0]
+        (law,) = self.client.scatter([x], broadcast=True, hash=False)
         inflow = x @ self.out
         tasks = [
-            self.client.submit(_sweep, block, law, inflow, members, self.sweeps, pure=False)
+            self.client.submit(_sweep, block, law, inflow, self.members[1], self.sweeps, pure=False)
             for block in self.kept
         ]
-        slices, residuals = zip(*self.client.gather(tasks), strict=True)
-        return np.concatenate(slices), float(sum(residuals))
+        return np.concatenate(self.client.gather(tasks))
 
 
 def _lost_worker() -> tuple[type[BaseException], ...]:
@@ -470,17 +474,21 @@ def _rounds(system: _Spread, active: Any, controls: Controls) -> Solver:
     pace = _Pace()
     history: list[float] = []
     for n_iter in range(1, (controls.max_iter or MOST_ROUNDS) + 1):
-        swept, residual = system.round(x, active)
+        swept = system.round(x, active)
         if system.gamma == 1.0:
             swept = (1.0 - _DAMPING) * x + _DAMPING * swept
         swept = system.balance(swept)
-        error = residual / (1.0 - system.gamma) if system.gamma < 1.0 else pace.error(x, swept)
+        if system.gamma < 1.0:
+            error, proven = _discounted_error(system, x, swept, controls.tol)
+            law = swept
+        else:
+            error, proven, law = pace.error(x, swept), True, x
         history.append(error)
         if outcome.error is None or error < outcome.error:
-            outcome.law, outcome.error, outcome.residual = x, error, residual
+            outcome.law, outcome.error = law, error
             outcome.condition = pace.condition
+            outcome.converged = proven and error <= controls.tol
         outcome.n_iter, outcome.history = n_iter, tuple(history)
-        outcome.converged = outcome.error <= controls.tol
         stop = yield Step(n_iter, error)
         if outcome.converged or stop is not None or pace.stalled(history):
             return outcome
@@ -490,6 +498,17 @@ def _rounds(system: _Spread, active: Any, controls: Controls) -> Solver:
             extrapolation.before[:] = x
             pace.begin()
     return outcome
+
+
+def _discounted_error(system: _Spread, x: Floats, swept: Floats, tol: float) -> tuple[float, bool]:
+    """L1 error of what a round made of x, and whether that is a bound: measured only where it may be small.
+
+    Until then the change of the round stands for it, which is about as large as the residual of x.
+    """
+    guess = float(np.abs(swept - x).sum()) / (1.0 - system.gamma)
+    if guess > _PROMISING * tol:
+        return guess, False
+    return system.residual(swept) / (1.0 - system.gamma), True
 
 
 class _Pace:

@@ -20,6 +20,7 @@ from test_reading import assert_same, cut, make_log
 
 import lingendice as lg
 from lingendice import distributed
+from lingendice.compose import Choices, compose
 
 
 def random_chain(n, degree, seed):
@@ -186,6 +187,19 @@ def test_limits_are_told(client):
     found = lg.distributed.solve(counts, 0.99, client=client, max_iter=2)
     assert found.status is lg.Status.ITERATION_LIMIT
     assert not found.converged
+    assert found.error_kind == "bound"
+    off = np.abs(found.stationary - lg.solve(counts, 0.99).stationary).sum()
+    assert 1e-10 < off <= found.error
+
+
+def test_one_sweep_a_round_where_blocks_feed_each_other():
+    ring = np.repeat(np.arange(600), 3)
+    local = lg.Counts.from_transitions(ring, (ring + np.tile([-1, 1, 2], 600)) % 600)
+    scattered = lg.Counts.from_matrix(random_chain(600, 5, seed=5))
+    for counts, sweeps in ((local, 2), (scattered, 1)):
+        operator = compose(counts, Choices(0.9))
+        assert distributed._Spread(operator, InThisProcess(), 3, None).sweeps == sweeps
+        assert distributed._Spread(operator, InThisProcess(), 3, 5).sweeps == 5
 
 
 def test_a_worker_lost_while_solving(client, monkeypatch):
