@@ -298,6 +298,18 @@ def test_rows_that_stand_for_many():
     assert_same(found, expected)
 
 
+def test_long_rows_come_out_sorted():
+    rng = np.random.default_rng(3)
+    n = 5000
+    log = {
+        role: rng.integers(0, size, n) for role, size in (("state", 3), ("action", 2), ("next_state", 300))
+    }
+    log |= {"reward": rng.normal(size=n), "terminal": rng.random(n) < 0.1}
+    found = lg.read_transitions(log)
+    assert np.diff(found.indptr).max() > 200
+    assert_same(found, lg.Counts.from_transitions(**log))
+
+
 def test_large_ids_widen_the_keys_and_tables_grow():
     rng = np.random.default_rng(2)
     parts = [rng.integers(0, top, (2, 30_000)) for top in (50, 10**5, 2 * 10**7)]

@@ -6,6 +6,7 @@ the order of the log, so that the result is the same bits however the log is cut
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from lingendice.io.packing import (
 )
 from lingendice.io.pieces import EpisodeRecords, Piece
 from lingendice.io.square import Square, is_worth_it
-from lingendice.kernels import streaming
+from lingendice.kernels import streaming, table_rows
 
 Array = NDArray[Any]
 
@@ -38,6 +39,7 @@ _FIRST_CAPACITY = 1 << 12
 _LOAD = 0.6
 _SPARSE_LOAD, _SPARSE_CAPACITY = 0.3, 1 << 18  # while a table is small, room is cheaper than collisions
 _KEY_BITS = 63
+_STRETCH = 1 << 21  # records that one call walks through
 
 
 @dataclass
@@ -98,8 +100,7 @@ class Table:
 
     def _refill(self, records: Array, capacity: int) -> None:
         self.words = self._blank(capacity)
-        for first in range(0, records.shape[0], 1 << 21):
-            last = min(first + (1 << 21), records.shape[0])
+        for first, last in _parts(records.shape[0]):
             streaming.move_records(records, first, last, self.shift, self.by_status, self.words)
 
 
@@ -415,26 +416,17 @@ class Accumulator:
         return Piece(self._counts(), self._episode_records() if self.first_at >= 0 else None)
 
     def _counts(self) -> Counts:
-        from lingendice.tally import count_pairs
-
         self.settle()
-        records = self.pairs.records()
-        state, action, following = self._unpack(records[:, 0])
         n_states = self._size("state")
         n_actions = self._size("action") if "action" in self.roles else None
-        cell = state if n_actions is None else state * n_actions + action
-        column = np.where(following == 0, n_states, following - 1)
-        pairs = count_pairs(cell, column, n_states * (n_actions or 1), n_states + 1, want_entry=True)
-        place = np.empty(records.shape[0], np.int64)
-        place[pairs.entry] = np.arange(place.size)
-        words = records[place]
+        indptr, indices, words = self._rows(n_states, n_actions or 1)
         reals = words.view(np.float64)
-        count = reals[:, 1].copy() if self.fractional else words[:, 1].copy()
+        count = reals[:, 0].copy() if self.fractional else words[:, 0].copy()
         counts = Counts(
             n_states=n_states,
             n_actions=n_actions,
-            indptr=pairs.indptr,
-            indices=pairs.indices,
+            indptr=indptr,
+            indices=indices,
             count=count,
             initial_count=self._initial(n_states),
             state_labels=self._labels("state"),
@@ -442,9 +434,27 @@ class Accumulator:
         )
         if "reward" not in self.roles:
             return counts
-        shift = reals[:, 3] / count
-        m2 = np.maximum(reals[:, 4] - reals[:, 3] * shift, 0.0)
-        return replace(counts, reward_count=count, reward_mean=reals[:, 2] + shift, reward_m2=m2)
+        shift = reals[:, 2] / count
+        m2 = np.maximum(reals[:, 3] - reals[:, 2] * shift, 0.0)
+        return replace(counts, reward_count=count, reward_mean=reals[:, 1] + shift, reward_m2=m2)
+
+    def _rows(self, n_states: int, n_actions: int) -> tuple[Array, Array, Array]:
+        """The table of pairs as compressed rows: where each begins, columns, and the words of each record."""
+        table, n_cells = self.pairs.words, n_states * n_actions
+        _, action_bits, next_bits = self.bits
+        layout = action_bits, next_bits, n_actions
+        indptr = np.zeros(n_cells + 1, np.int64)
+        for first, last in _parts(table.shape[0]):
+            table_rows.count_rows(table, first, last, *layout, indptr[1:])
+        np.cumsum(indptr, out=indptr)
+        columns = np.empty(indptr[-1], np.int32 if n_states < 2**31 - 1 else np.int64)
+        words = np.empty((columns.size, table.shape[1] - 1), np.int64)
+        cursor = indptr[:-1].copy()
+        for first, last in _parts(table.shape[0]):
+            table_rows.fill_rows(table, first, last, *layout, n_states, cursor, columns, words)
+        for first, last in _parts(n_cells):
+            table_rows.sort_rows(indptr, first, last, columns, words)
+        return indptr, columns, words
 
     def _size(self, what: str) -> int:
         given = self.given[what]
@@ -487,3 +497,8 @@ class Accumulator:
             last_weight=weights(last + 3) if self.derive else None,
             marks_starts=self.knows_starts,
         )
+
+
+def _parts(size: int) -> Iterator[tuple[int, int]]:
+    """Ranges that a kernel goes through in a fraction of a second."""
+    return ((first, min(first + _STRETCH, size)) for first in range(0, size, _STRETCH))

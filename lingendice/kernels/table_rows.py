@@ -1,0 +1,70 @@
+"""A hash table of pairs (see `streaming`) as compressed rows, columns ascending."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lingendice.kernels.jit import kernel
+
+_SHORT = 48  # entries of a row up to which they are sorted by insertion
+
+
+@kernel
+def _cell(key, action_bits, next_bits, n_actions):  # type: ignore[no-untyped-def]
+    cell = key >> next_bits
+    return (cell >> action_bits) * n_actions + (cell & ((np.int64(1) << action_bits) - 1))
+
+
+@kernel
+def count_rows(table, start, stop, action_bits, next_bits, n_actions, sizes):  # type: ignore[no-untyped-def]
+    """Add the number of pairs of every cell, for records ``start`` to ``stop`` of the table."""
+    for slot in range(start, stop):
+        if table[slot, 0] >= 0:
+            sizes[_cell(table[slot, 0], action_bits, next_bits, n_actions)] += 1
+
+
+@kernel
+def fill_rows(table, start, stop, action_bits, next_bits, n_actions, end, cursor, columns, values):  # type: ignore[no-untyped-def]
+    """Put records into the rows of their cells, each where the row's cursor stands.
+
+    Column ``end`` is for ends of episodes; ``values`` takes the words after the key.
+    """
+    following = (np.int64(1) << next_bits) - 1
+    for slot in range(start, stop):
+        key = table[slot, 0]
+        if key < 0:
+            continue
+        cell = _cell(key, action_bits, next_bits, n_actions)
+        at = cursor[cell]
+        cursor[cell] = at + 1
+        column = key & following
+        columns[at] = column - 1 if column > 0 else end
+        for word in range(values.shape[1]):
+            values[at, word] = table[slot, word + 1]
+
+
+@kernel
+def sort_rows(indptr, start, stop, columns, values):  # type: ignore[no-untyped-def]
+    """Sort the entries of rows ``start`` to ``stop`` by column, in place."""
+    width = values.shape[1]
+    moved = np.empty(width, values.dtype)
+    for row in range(start, stop):
+        first, last = indptr[row], indptr[row + 1]
+        if last - first > _SHORT:
+            order = np.argsort(columns[first:last])
+            columns[first:last] = columns[first:last][order]
+            values[first:last] = values[first:last][order]
+            continue
+        for i in range(first + 1, last):
+            column = columns[i]
+            if columns[i - 1] <= column:
+                continue
+            moved[:] = values[i]
+            j = i
+            while j > first and columns[j - 1] > column:
+                columns[j] = columns[j - 1]
+                for word in range(width):
+                    values[j, word] = values[j - 1, word]
+                j -= 1
+            columns[j] = column
+            values[j] = moved
