@@ -192,13 +192,15 @@ def test_limits_are_told(client):
     assert 1e-10 < off <= found.error
 
 
-def test_one_sweep_a_round_where_blocks_feed_each_other():
+def test_one_sweep_and_few_groups_where_blocks_feed_each_other():
     ring = np.repeat(np.arange(600), 3)
     local = lg.Counts.from_transitions(ring, (ring + np.tile([-1, 1, 2], 600)) % 600)
     scattered = lg.Counts.from_matrix(random_chain(600, 5, seed=5))
-    for counts, sweeps in ((local, 2), (scattered, 1)):
+    for counts, sweeps, groups in ((local, 2, 30), (scattered, 1, 8)):
         operator = compose(counts, Choices(0.9))
-        assert distributed._Spread(operator, InThisProcess(), 3, None).sweeps == sweeps
+        system = distributed._Spread(operator, InThisProcess(), 3, None)
+        assert system.sweeps == sweeps
+        assert len(system.coarse.starts) == groups
         assert distributed._Spread(operator, InThisProcess(), 3, 5).sweeps == 5
 
 
