@@ -1,17 +1,10 @@
-"""20 million transitions to counts, against SciPy from the same ids, with its ones made beforehand.
-
-The case of a million states is run with NumPy's hint for huge pages, its default, and without. With it,
-where huge pages are scarce, the kernel compacts memory when large arrays are asked for soon after others
-were freed, and charges that to whoever comes next: with int32 ids we then took 250 and 480 ms in turn, at
-equal time of our own.
-"""
+"""20 million transitions to counts, against SciPy from the same ids, with its ones made beforehand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from conftest import alternate
-from numpy._core.multiarray import _set_madvise_hugepage
 from scipy.sparse import coo_matrix
 
 from lingendice.tally import count_pairs
@@ -37,20 +30,11 @@ CASES = {
     "12,000 cells x 2,000 states, uniform": (cells_uniform, 5.0),
     "12,000 cells x 2,000 states, three successors": (cells_and_successors, 5.0),
     "1M states": (million, 3.0),
-    "1M states, small pages": (million, 3.0),
 }
-
-
-@pytest.fixture
-def pages(name):
-    before = _set_madvise_hugepage("small pages" not in name)
-    yield
-    _set_madvise_hugepage(before)
 
 
 @pytest.mark.parametrize("ids", [np.int64, np.int32])
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.usefixtures("pages")
 def test_counting(record, name, ids):
     make, goal = CASES[name]
     n_rows, n_columns, row, column = make(np.random.default_rng(0))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lingendice import pages
 from lingendice.kernels import counting
 from lingendice.parallel import run_all
 
@@ -281,12 +282,12 @@ def _partition(
 ) -> _Partition:  # fmt: skip
     n, input_type = row.size, _input_type(row, column)
     offsets = np.empty(((n + _CHUNK - 1) // _CHUNK, plan.n_buckets + 1), np.int32)
-    keys = np.empty(n, plan.key_type)
-    order = np.empty(n if want_slots else 0, np.int32)
-    slot = np.empty(order.size, _index_type(n))
+    keys = pages.empty(n, plan.key_type)
+    order = pages.empty(n if want_slots else 0, np.int32)
+    slot = pages.empty(order.size, _index_type(n))
     payloads = [
-        None if weight is None else (weight, np.empty(n, _total_type(weight))),
-        None if value is None else (value, np.empty(n, np.float64)),
+        None if weight is None else (weight, pages.empty(n, _total_type(weight))),
+        None if value is None else (value, pages.empty(n, np.float64)),
     ]
 
     def task(first_chunk: int, last_chunk: int) -> int:
@@ -442,7 +443,7 @@ def _tally_large_table(parts: _Partition, plan: _Plan, bucket: int, size: int, t
 def _tally_large_keys(parts: _Partition, plan: _Plan, bucket: int, size: int, threads: int) -> _Group:
     """Count a large bucket of many keys as a problem of its own: one row, local keys for columns."""
     stretches = _stretches(parts, size)
-    local, end = np.empty(size, plan.key_type), 0
+    local, end = pages.empty(size, plan.key_type), 0
     for stretch in stretches:
         end = counting.gather_bucket(parts.keys, parts.offsets, _CHUNK, bucket, *stretch, end, local)
     same_row = np.broadcast_to(np.int32(0), size)
@@ -495,10 +496,10 @@ class _Writer:
         self.plan = plan
         self.n_pairs = 0
         self.indptr = np.empty(plan.n_rows + 1, np.int64)
-        self.indices = np.empty(capacity, _index_type(plan.n_columns))
-        self.count = np.empty(capacity, total_type)
-        self.mean = np.empty(capacity) if moments else None
-        self.m2 = np.empty(capacity) if moments else None
+        self.indices = pages.empty(capacity, _index_type(plan.n_columns))
+        self.count = pages.empty(capacity, total_type)
+        self.mean = pages.empty(capacity, _FLOAT64) if moments else None
+        self.m2 = pages.empty(capacity, _FLOAT64) if moments else None
         self.bucket_offset = np.empty(plan.n_buckets, np.int64)
 
     def append(self, groups: list[_Group], threads: int) -> None:
@@ -530,7 +531,7 @@ class _Writer:
 
 def _entries(parts: _Partition, writer: _Writer, threads: int) -> Array:
     n = parts.keys.size
-    entry = np.empty(n, _index_type(writer.n_pairs))
+    entry = pages.empty(n, _index_type(writer.n_pairs))
 
     def task(first_chunk: int, last_chunk: int) -> None:
         for chunk in range(first_chunk, last_chunk):
