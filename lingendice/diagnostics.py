@@ -42,7 +42,7 @@ def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
     """Check a solution: leak, coverage, effective sample size, distance travelled, concentration, mixing.
 
     Costs O(nnz), and at most 200 steps of the chain for the mixing time. Nothing is checked where there
-    are several laws, and the leak alone for a matrix without a sample size. For a
+    are several laws or none, and the leak alone for a matrix without a sample size. For a
     :class:`ContinuousSolution`: normalisation of the ratio, effective sample size, distance from the log,
     concentration, and agreement of an ensemble.
     """
@@ -52,7 +52,8 @@ def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
         from lingendice.continuous_diagnostics import diagnose_continuous
 
         return diagnose_continuous(solution)
-    if solution.state_law is None:
+    law = solution.state_law
+    if law is None or not np.isfinite(law).all() or not law.any():
         return ()
     if not solution.operator.counts.has_sample_size:
         return (_leak(solution),)
@@ -103,8 +104,8 @@ def _coverage(solution: Solution) -> Check:
 
 def _sample(solution: Solution) -> Check:
     size = solution.effective_sample_size or 0.0
-    total = float(solution.operator.counts.total)
-    sentence = f"{size:,.0f} of {total:,.6g} transitions count after weighting"
+    total, unit = solution.sample
+    sentence = f"{size:,.0f} of {total:,.6g} {unit} count after weighting"
     remedy = "collect more data, or take a target closer to the behaviour"
     return make_check("effective sample size", size, LEAST_SAMPLE, True, sentence, remedy)
 

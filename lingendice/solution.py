@@ -206,6 +206,11 @@ class Solution:
             return 0.0
         return float(self.gamma / (1.0 - self.gamma) * (self.cell_law @ self.operator.ended))
 
+    @property
+    def sample(self) -> tuple[float, str]:
+        """How many were weighed, and of what: the log's transitions."""
+        return float(self.operator.counts.total), "transitions"
+
     @cached_property
     def effective_sample_size(self) -> float | None:
         """N (E_p tau)^2 / E_p tau^2; None for a matrix without a sample size."""

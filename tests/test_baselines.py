@@ -343,17 +343,84 @@ def test_refusals(mdp, full):
         baselines.step_wise(full, policy=mdp["policy"], behaviour=np.tile([1.0, 0.0, 0.0], (S, 1)))
 
 
-def test_estimates_read_well(mdp, full):
+# -- as solutions ------------------------------------------------------------------------------------------
+
+
+def test_laws_of_importance_sampling_are_its_weights(mdp):
+    """Rewards that are 1 in one cell and 0 elsewhere make the value that cell's share of the law."""
+    log = walk(mdp, 12, 5, seed=2)
+    for estimate in (baselines.trajectory_wise, baselines.step_wise, baselines.per_decision):
+        law = estimate(count(log), GAMMA, policy=mdp["policy"], behaviour=mdp["behaviour"]).stationary
+        assert law.shape == (S * A,)
+        for cell in range(S * A):
+            only = {**log, "reward": (log["state"] * A + log["action"] == cell).astype(float)}
+            found = estimate(count(only), GAMMA, policy=mdp["policy"], behaviour=mdp["behaviour"])
+            assert found.value == pytest.approx(law[cell], rel=1e-12, abs=1e-300)
+
+
+@pytest.mark.parametrize("gamma", [GAMMA, 1.0])
+def test_the_naive_law_is_that_of_the_log(mdp, gamma):
+    log = walk(mdp, 9, 7, seed=1)
+    found = baselines.naive_average(count(log), gamma)
+    expected = np.zeros(S * A)
+    for episode in episodes_of(log):
+        for t, (s, a, *_) in enumerate(episode):
+            expected[s * A + a] += gamma**t
+    np.testing.assert_allclose(found.stationary, expected / expected.sum(), rtol=1e-12)
+    if gamma == 1.0:
+        np.testing.assert_allclose(found.tau[found.supported], 1.0)
+
+
+def test_every_baseline_returns_a_solution(mdp, full):
+    """Residuals tell which laws are stationary: the plug-in's and exact ratios', not reweighted paths'."""
+    policy = mdp["policy"]
+    answers = {
+        name: getattr(baselines, name)(full, GAMMA, policy=policy)
+        for name in (
+            "model_based", "trajectory_wise", "step_wise", "per_decision", "doubly_robust", "ips",
+            "dual_dice", "gradient_dice", "best_dice",
+        )
+    }  # fmt: skip
+    answers["naive_average"] = baselines.naive_average(full, GAMMA)
+    for name, found in answers.items():
+        assert isinstance(found, lg.Solution), name
+        assert np.isfinite(found.value), name
+        assert found.converged, name
+        assert found.to_dict()["tau"] is not None
+        assert "value per step" in str(found)
+        assert lg.diagnose(found)
+        assert found.plot("ratio") is not None
+    for name in ("model_based", "doubly_robust", "dual_dice", "gradient_dice"):
+        assert answers[name].residual < 1e-9, name
+    for name in ("trajectory_wise", "step_wise", "naive_average"):
+        assert answers[name].residual > 1e-3, name
+
+
+def test_solutions_of_baselines_read_well(mdp, full):
     found = baselines.step_wise(full, GAMMA, policy=mdp["policy"])
     assert found.interval().low < found.value < found.interval().high
     assert found.to_dict()["method"] == "step-wise weighted importance sampling"
-    assert baselines.dual_dice(full, GAMMA, policy=mdp["policy"]).to_dict()["tau"] is not None
-
-
-def test_estimates_print_as_a_table(mdp):
-    log = walk(mdp, 30, 6, seed=5)
-    found = baselines.step_wise(count(log), GAMMA, policy=mdp["policy"], behaviour=mdp["behaviour"])
-    assert f"value per step         {found.value:.6g}" in str(found)
+    assert found.to_dict()["standard_error"] == found.standard_error
     assert f"standard error         {found.standard_error:.2g}" in str(found)
+    assert "of 80 episodes count" in str(found)
     assert "\n" not in repr(found)
     assert "<table>" in found._repr_html_()
+    assert found.gap is None
+    assert found.value_bounds is None
+    with pytest.raises(ValueError, match="value only"):
+        found.interval(of="stationary")
+    for name in ("q_values", "state_values"):
+        with pytest.raises(ValueError, match="no value function"):
+            getattr(found, name)
+
+
+def test_an_estimate_without_weights_still_prints(mdp):
+    """The target never takes the logged actions: no weight is positive, and the value is nan."""
+    counts = lg.Counts.from_transitions(
+        [0, 1, 0, 1], [1, 0, 1, 0], [0, 0, 0, 0], [1.0, 2.0, 3.0, 4.0], [0, 0, 1, 1],
+        n_states=2, n_actions=2, keep_episodes=True,
+    )  # fmt: skip
+    found = baselines.trajectory_wise(counts, 0.9, policy=[[0.0, 1.0], [0.0, 1.0]])
+    assert np.isnan(found.value)
+    assert found.to_dict()["value"] is None
+    assert "value per step         nan" in str(found)

@@ -1,5 +1,6 @@
 """Rivals as peers of ``solve``: one function each, on the same counts, with the same kind of answer."""
 
+from lingendice.baselines.baseline_solution import BaselineSolution
 from lingendice.baselines.behaviour_cloning import clone_behaviour
 from lingendice.baselines.best_dice import best_dice
 from lingendice.baselines.doubly_robust import doubly_robust
@@ -15,6 +16,7 @@ from lingendice.baselines.neural_importance_sampling import clone_log_density, n
 from lingendice.baselines.neural_model_based import neural_model_based
 
 __all__ = [
+    "BaselineSolution",
     "Estimate",
     "best_dice",
     "clone_behaviour",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.baselines.estimate import Estimate
+from lingendice.baselines.baseline_solution import BaselineSolution
 from lingendice.baselines.saddle import Stationarity, stationarity
 from lingendice.checks import Floats, require_gamma, require_number
 from lingendice.counts import Counts
@@ -26,7 +27,7 @@ def best_dice(
     alpha_nu: float = 1e-6,
     alpha_reward: float = 1.0,
     nonnegative: bool = True,
-) -> Estimate:
+) -> BaselineSolution:
     """Saddle point of the regularised Lagrangian with normalisation and positivity.
 
         max over zeta >= 0, min over nu, lam of  (1 - gamma) E_mu0[nu] + lam
@@ -39,6 +40,7 @@ def best_dice(
 
     gamma = 1 is supported.
     """
+    started = time.perf_counter()
     gamma = require_gamma(gamma)
     for name, number in (("alpha_zeta", alpha_zeta), ("alpha_nu", alpha_nu)):
         if require_number(name, number) == 0.0:
@@ -56,15 +58,10 @@ def best_dice(
             break
         free = (free & ~leave) | enter
     zeta = np.maximum(zeta, 0.0) if nonnegative else zeta
-    return Estimate(
-        float(system.p @ (zeta * system.reward)),
-        gamma,
-        "BestDICE",
-        f"{int((~free).sum()):,} cells held at zero" + ("" if settled else "; the active set did not settle"),
-        tau=system.spread(zeta),
-        effective_sample_size=float(counts.total) / float(system.p @ zeta**2),
-        converged=settled,
-    )
+    note = f"{int((~free).sum()):,} cells held at zero"
+    if not settled:
+        note += "; the active set did not settle: raise alpha_zeta, or pass nonnegative=False"
+    return system.answer("BestDICE", zeta, note, started, settled)
 
 
 def _solve_free(

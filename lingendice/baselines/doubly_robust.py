@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 
-from lingendice.baselines.estimate import Estimate
+from lingendice.baselines.baseline_solution import BaselineSolution, Weighing, answer
 from lingendice.baselines.model_based import model_based
 from lingendice.baselines.paths import Paths, effective_size, read_paths, running_products, step_ratios
-from lingendice.checks import Floats, require_gamma
+from lingendice.checks import require_gamma
 from lingendice.counts import Counts
 
 
@@ -21,17 +22,18 @@ def doubly_robust(
     behaviour: Any = None,
     weighted: bool = False,
     folds: int = 1,
-) -> Estimate:
+) -> BaselineSolution:
     """(1 - gamma) (V(s0) + sum_t gamma^t w_{0:t} (r + gamma V(s') - Q(s, a))), averaged over episodes.
 
     ``weighted`` scales the weights of each step to mean one over the episodes that reach it. ``folds`` > 1
     takes the Q of each episode from the other folds only (cross-fitting). A truncated episode ends with
-    V of its last state, so the horizon is infinite. Cost: one plug-in solve and one adjoint a fold, and
-    O(N).
+    V of its last state, so the horizon is infinite. The law and ratio shown are the plug-in's; only the
+    value is corrected. Cost: one plug-in solve and one adjoint a fold, and O(N).
 
     gamma = 1 is not supported: with infinite products of ratios there is no limit. There the doubly
     robust value with the exact empirical Q equals the plug-in's: use solve.
     """
+    started = time.perf_counter()
     gamma = require_gamma(gamma)
     if gamma == 1.0:
         raise ValueError("doubly_robust needs gamma < 1; at gamma=1 use solve(...), which it would equal")
@@ -45,11 +47,14 @@ def doubly_robust(
         mean = np.bincount(paths.step, weights=weight) / alive
         weight = np.divide(weight, mean[paths.step], out=np.zeros_like(weight), where=mean[paths.step] > 0)
     fold = np.arange(n) * int(folds) // n
+    model = model_based(counts, gamma, policy=policy)
     earned = np.zeros(n)
     for number in range(int(folds)):
-        train = counts if folds == 1 else _without(counts, paths, fold[paths.episode] == number)
-        q, v = _values(train, policy, gamma)
         inside = fold[paths.episode] == number
+        part = model
+        if folds > 1:
+            part = model_based(_without(counts, paths, inside), gamma, policy=policy)
+        q, v = part.q_values.reshape(counts.n_states, -1), part.state_values
         after = np.append(v, 0.0)[paths.next_state]
         surprise = paths.reward + gamma * after - q[paths.cell]
         first = np.where(paths.step == 0, v[paths.state], 0.0)
@@ -57,21 +62,20 @@ def doubly_robust(
         earned += np.bincount(paths.episode, weights=terms, minlength=n)
     scores = (1.0 - gamma) * earned
     last = np.append(np.flatnonzero(paths.step == 0)[1:], paths.step.size) - 1
-    return Estimate(
-        float(scores.mean()),
-        gamma,
+    return answer(
         f"{'weighted ' * weighted}doubly robust",
-        f"behaviour {'cloned from the log' if behaviour is None else 'as given'}, {folds} fold(s)",
-        float(scores.std(ddof=1) / np.sqrt(n)) if n > 1 else None,
-        n - 1,
-        effective_sample_size=effective_size(weight[last]),
+        model.operator,
+        model.cell_law,
+        Weighing(
+            float(scores.mean()),
+            f"behaviour {'cloned from the log' if behaviour is None else 'as given'}, {folds} fold(s)",
+            float(scores.std(ddof=1) / np.sqrt(n)) if n > 1 else None,
+            n - 1,
+            effective_size(weight[last]),
+            "episodes",
+        ),
+        started,
     )
-
-
-def _values(counts: Counts, policy: Any, gamma: float) -> tuple[Floats, Floats]:
-    model = model_based(counts, gamma, policy=policy)
-    shape = (counts.n_states, counts.n_actions or 1)
-    return model.q_values.reshape(shape), model.state_values
 
 
 def _without(counts: Counts, paths: Paths, left_out: Any) -> Counts:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
-from lingendice.baselines.estimate import Estimate
+from lingendice.baselines.baseline_solution import BaselineSolution
 from lingendice.baselines.saddle import stationarity
 from lingendice.checks import require_gamma
 from lingendice.counts import Counts
 
 
-def dual_dice(counts: Counts, gamma: float, *, policy: Any, initial: Any = None) -> Estimate:
+def dual_dice(counts: Counts, gamma: float, *, policy: Any, initial: Any = None) -> BaselineSolution:
     """min over nu of E_p[(nu - gamma T nu)^2] / 2 - (1 - gamma) E_mu0[nu]; tau = nu - gamma T nu.
 
     The optimum satisfies M tau = (1 - gamma) mu0 over the cells with data, solved here by one sparse
@@ -21,16 +22,9 @@ def dual_dice(counts: Counts, gamma: float, *, policy: Any, initial: Any = None)
     """
     from scipy.sparse.linalg import spsolve
 
+    started = time.perf_counter()
     if require_gamma(gamma) == 1.0:
         raise ValueError("dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)")
     system = stationarity(counts, policy, gamma, initial)
     tau = spsolve(system.matrix, system.right)
-    missing = 1.0 - float(system.p @ tau)
-    return Estimate(
-        float(system.p @ (tau * system.reward)),
-        gamma,
-        "DualDICE",
-        f"E_p tau = {1.0 - missing:.4f}, not rescaled",
-        tau=system.spread(tau),
-        effective_sample_size=float(counts.total) * (1.0 - missing) ** 2 / float(system.p @ tau**2),
-    )
+    return system.answer("DualDICE", tau, f"E_p tau = {float(system.p @ tau):.4f}, not rescaled", started)

@@ -1,4 +1,4 @@
-"""The answer of a baseline that yields a value, perhaps a ratio, but no law."""
+"""The answer of a baseline over continuous states that yields a value, but no ratio and no law."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.checks import Floats
 from lingendice.markup import table_of_facts
 from lingendice.uncertainty import Interval, student
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate:
-    """A value per step, with what the method knows of its noise. Reads like a Solution where it can."""
+    """A value per step, with what the method knows of its noise. Reads like a solution where it can."""
 
     value: float
     gamma: float
@@ -24,11 +23,8 @@ class Estimate:
     standard_error: float | None = None
     degrees: float = math.inf
     """Degrees of freedom of the standard error."""
-    tau: Floats | None = None
-    """Ratio over cells, nan where there is no data; None for methods without one."""
     effective_sample_size: float | None = None
     """Of the weights: episodes or transitions, as the method weighs."""
-    converged: bool = True
 
     def interval(self, level: float = 0.95) -> Interval:
         """Student interval of the value, clustered by episode."""
@@ -58,8 +54,6 @@ class Estimate:
             rows.append(("standard error", f"{self.standard_error:.2g}"))
         if self.effective_sample_size is not None:
             rows.append(("effective sample size", f"{self.effective_sample_size:,.1f}"))
-        if not self.converged:
-            rows.append(("next step", "the method did not settle: take more steps, or another method"))
         return [*rows, ("note", self.note)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,6 +65,4 @@ class Estimate:
             "note": self.note,
             "standard_error": self.standard_error,
             "effective_sample_size": self.effective_sample_size,
-            "tau": None if self.tau is None else [x if math.isfinite(x) else None for x in self.tau.tolist()],
-            "converged": self.converged,
         }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 
-from lingendice.baselines.estimate import Estimate
+from lingendice.baselines.baseline_solution import BaselineSolution
 from lingendice.baselines.saddle import stationarity
 from lingendice.checks import require_gamma, require_number
 from lingendice.counts import Counts
@@ -14,7 +15,7 @@ from lingendice.counts import Counts
 
 def gradient_dice(
     counts: Counts, gamma: float = 1.0, *, policy: Any, initial: Any = None, penalty: float = 1.0
-) -> Estimate:
+) -> BaselineSolution:
     """min over tau of |M tau - b|^2 / (2 p) + penalty (E_p tau - 1)^2 / 2, tau of either sign.
 
     The saddle point's linear system in (f, tau, u), 2 n + 1 unknowns for n cells with data, is factorised
@@ -26,6 +27,7 @@ def gradient_dice(
     from scipy import sparse
     from scipy.sparse.linalg import spsolve
 
+    started = time.perf_counter()
     gamma = require_gamma(gamma)
     if require_number("penalty", penalty) == 0.0 and gamma == 1.0:
         raise ValueError("gradient_dice at gamma=1 needs penalty > 0: without it tau = 0 is optimal")
@@ -42,12 +44,5 @@ def gradient_dice(
     )
     solved = spsolve(saddle, np.concatenate([system.right, np.zeros(n), [1.0]]))
     tau = solved[n : 2 * n]
-    mean = float(system.p @ tau)
-    return Estimate(
-        float(system.p @ (tau * system.reward)),
-        gamma,
-        "GradientDICE",
-        f"E_p tau = {mean:.4f}, least tau {tau.min():.3g}",
-        tau=system.spread(tau),
-        effective_sample_size=float(counts.total) * mean**2 / float(system.p @ tau**2),
-    )
+    note = f"E_p tau = {float(system.p @ tau):.4f}, least tau {tau.min():.3g}"
+    return system.answer("GradientDICE", tau, note, started)

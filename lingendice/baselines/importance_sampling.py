@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.baselines.estimate import Estimate
+from lingendice.baselines.baseline_solution import BaselineSolution, Weighing, answer, target_operator
 from lingendice.baselines.paths import Paths, effective_size, read_paths, running_products, step_ratios
 from lingendice.checks import Floats, require_gamma
 from lingendice.counts import Counts
@@ -15,7 +16,7 @@ from lingendice.counts import Counts
 
 def trajectory_wise(
     counts: Counts, gamma: float = 1.0, *, policy: Any, behaviour: Any = None, weighted: bool = True
-) -> Estimate:
+) -> BaselineSolution:
     """Weigh each episode by the product of target / behaviour over all its steps.
 
     With W_e that product, G_e = sum gamma^t r and Z_e = sum gamma^t over an episode (1 / (1 - gamma) for one
@@ -25,6 +26,7 @@ def trajectory_wise(
     gamma = 1: the average over the logged horizon, biased toward the start of episodes; refused where
     episodes end in terminal states. The value is nan where no episode has a positive weight.
     """
+    started = time.perf_counter()
     gamma, paths = _read(counts, gamma, "trajectory_wise")
     ratio = step_ratios(counts, paths, policy, behaviour)
     n = paths.n_episodes
@@ -39,20 +41,19 @@ def trajectory_wise(
     value = float(earned.sum()) / whole if whole > 0 else float("nan")
     influence = earned / whole - value * (span / whole) if whole > 0 else np.full(n, np.nan)
     spread = float((influence**2).sum()) * n / max(n - 1, 1)
-    return Estimate(
-        value,
-        gamma,
+    share = gamma**paths.step * (weight / whole if whole > 0 else np.full(n, np.nan))[paths.episode]
+    return answer(
         f"trajectory-wise {'weighted ' * weighted}importance sampling",
-        _note(behaviour),
-        float(np.sqrt(spread)),
-        n - 1,
-        effective_sample_size=effective_size(weight),
+        target_operator(counts, gamma, policy),
+        paths.law(share, counts),
+        Weighing(value, _note(behaviour), float(np.sqrt(spread)), n - 1, effective_size(weight), "episodes"),
+        started,
     )
 
 
 def step_wise(
     counts: Counts, gamma: float = 1.0, *, policy: Any, behaviour: Any = None, weighted: bool = True
-) -> Estimate:
+) -> BaselineSolution:
     """Weigh each reward by the product of target / behaviour up to its own step.
 
     Step t has the mean A_t = sum_e w r / sum_e w (``weighted``) or sum_e w r / E over the episodes that
@@ -62,6 +63,7 @@ def step_wise(
     gamma = 1: the average over the logged horizon, biased toward the start of episodes; refused where
     episodes end in terminal states.
     """
+    started = time.perf_counter()
     gamma, paths = _read(counts, gamma, "step_wise")
     weight = running_products(paths, step_ratios(counts, paths, policy, behaviour))
     n, horizon = paths.n_episodes, int(paths.step.max()) + 1
@@ -86,18 +88,20 @@ def step_wise(
     influence += _ended_influence(paths, weight, scale * mean, weighted)
     spread = float((influence**2).sum()) * n / max(n - 1, 1)
     last = np.append(np.flatnonzero(paths.step == 0)[1:], paths.step.size) - 1
-    return Estimate(
-        value,
-        gamma,
+    return answer(
         f"step-wise {'weighted ' * weighted}importance sampling",
-        _note(behaviour),
-        float(np.sqrt(spread)),
-        n - 1,
-        effective_sample_size=effective_size(weight[last]),
+        target_operator(counts, gamma, policy),
+        paths.law(scale[paths.step] * weight, counts),
+        Weighing(
+            value, _note(behaviour), float(np.sqrt(spread)), n - 1, effective_size(weight[last]), "episodes"
+        ),
+        started,
     )
 
 
-def per_decision(counts: Counts, gamma: float = 1.0, *, policy: Any, behaviour: Any = None) -> Estimate:
+def per_decision(
+    counts: Counts, gamma: float = 1.0, *, policy: Any, behaviour: Any = None
+) -> BaselineSolution:
     """Per-decision importance sampling: :func:`step_wise` without weighting, unbiased over the horizon.
 
     gamma = 1: the average over the logged horizon; refused where episodes end in terminal states.

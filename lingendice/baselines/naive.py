@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
-from lingendice.baselines.estimate import Estimate
-from lingendice.baselines.paths import read_paths
+from lingendice.baselines.baseline_solution import BaselineSolution, Weighing, answer, target_operator
+from lingendice.baselines.paths import effective_size, read_paths
 from lingendice.checks import require_gamma
 from lingendice.counts import Counts
 
 
-def naive_average(counts: Counts, gamma: float = 1.0) -> Estimate:
+def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
     """Average reward of the log, the target ignored: the behaviour's value, not the target's.
 
     gamma = 1: mean reward, from counts alone. gamma < 1: sum gamma^t r / sum gamma^t over kept
     episodes (an episode that ended in a terminal state earns 0 for ever after). O(N).
     """
+    started = time.perf_counter()
     gamma = require_gamma(gamma)
     note = "the behaviour's own reward; the target plays no part"
     if gamma == 1.0:
         if counts.reward is None:
             raise ValueError("naive_average needs logged rewards; pass reward= to Counts.from_transitions")
-        return Estimate(float(np.nansum(counts.data_law * counts.reward)), gamma, "naive average", note)
+        value, law = float(np.nansum(counts.data_law * counts.reward)), counts.data_law
+        # Where first states are unknown, ended episodes restart as the log's steps do.
+        starts = counts.initial_count is not None and counts.initial_count.any()
+        initial = None if starts else law.reshape(counts.n_states, -1).sum(axis=1)
+        operator = target_operator(counts, gamma, initial=initial)
+        return answer(
+            "naive average", operator, law, Weighing(value, note, effective_size=counts.total), started
+        )
     paths = read_paths(counts, "naive_average at gamma < 1")
     n = paths.n_episodes
     earned = np.bincount(paths.episode, weights=gamma**paths.step * paths.reward, minlength=n)
@@ -30,4 +40,11 @@ def naive_average(counts: Counts, gamma: float = 1.0) -> Estimate:
     span = np.where(ended, 1.0, 1.0 - gamma**length) / (1.0 - gamma)
     value = float(earned.sum() / span.sum())
     spread = float(((earned - value * span) ** 2).sum()) / span.sum() ** 2 * n / max(n - 1, 1)
-    return Estimate(value, gamma, "naive average", note, float(np.sqrt(spread)), n - 1)
+    weight = gamma**paths.step / span.sum()
+    return answer(
+        "naive average",
+        target_operator(counts, gamma),
+        paths.law(weight, counts),
+        Weighing(value, note, float(np.sqrt(spread)), n - 1, effective_size(weight)),
+        started,
+    )

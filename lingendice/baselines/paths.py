@@ -31,6 +31,12 @@ class Paths(NamedTuple):
         """Index into tables of states by actions."""
         return self.state, self.action
 
+    def law(self, share: Floats, counts: Counts) -> Floats:
+        """Shares of logged steps, added up by cell."""
+        cell = self.state * (counts.n_actions or 1) + self.action
+        law = np.bincount(cell, weights=share, minlength=counts.n_cells)
+        return law.astype(np.float64, copy=False)
+
 
 def read_paths(counts: Counts, method: str) -> Paths:
     """The kept episodes of a log, or an error that says what is missing."""

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.baselines.baseline_solution import BaselineSolution, Weighing, answer, target_operator
 from lingendice.checks import Floats, require_gamma
-from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
+from lingendice.operator import EmpiricalOperator
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -27,13 +28,19 @@ class Stationarity(NamedTuple):
     matrix: csc_array
     right: Floats
     reward: Floats
-    n_cells: int
+    operator: EmpiricalOperator
 
-    def spread(self, tau: Floats) -> Floats:
-        """Over all cells, nan where there is no data."""
-        whole = np.full(self.n_cells, np.nan)
-        whole[self.seen] = tau
-        return whole
+    def answer(
+        self, method: str, tau: Floats, note: str, started: float, settled: bool = True
+    ) -> BaselineSolution:
+        """The solution that a ratio over the seen cells amounts to; the value E_p[tau r] is not rescaled."""
+        law = np.zeros(self.operator.n_cells)
+        law[self.seen] = self.p * tau
+        size = float(self.operator.counts.total) * float(self.p @ tau) ** 2 / float(self.p @ tau**2)
+        value = float(self.p @ (tau * self.reward))
+        return answer(
+            method, self.operator, law, Weighing(value, note, effective_size=size, settled=settled), started
+        )
 
 
 def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Stationarity:
@@ -41,7 +48,7 @@ def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Sta
     from scipy import sparse
 
     gamma = require_gamma(gamma)
-    operator = compose(counts, Choices(gamma=gamma, policy=policy, initial=initial))
+    operator = target_operator(counts, gamma, policy, initial)
     if operator.reward is None:
         raise ValueError("the data hold no rewards; pass reward= to Counts.from_transitions")
     seen = np.flatnonzero(operator.seen)
@@ -63,4 +70,4 @@ def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Sta
     right = np.zeros(seen.size)
     if gamma < 1.0 and operator.cell_initial is not None:
         right = (1.0 - gamma) * operator.cell_initial[seen]
-    return Stationarity(seen, p, matrix.tocsc(), right, operator.reward[seen], operator.n_cells)
+    return Stationarity(seen, p, matrix.tocsc(), right, operator.reward[seen], operator)

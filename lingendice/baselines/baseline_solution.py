@@ -1,0 +1,152 @@
+"""The answer of a rival method over counts: a :class:`Solution` with the method's own value and noise."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lingendice.checks import Floats
+from lingendice.compose import Choices, compose
+from lingendice.counts import Counts
+from lingendice.operator import EmpiricalOperator
+from lingendice.solution import Solution, Status
+from lingendice.uncertainty import Interval, student
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BaselineSolution(Solution):
+    """A rival's value, with the law over cells that its weights amount to.
+
+    Weights of logged rewards, added up by cell, are the law; ``tau`` is that over p, and ``residual`` says
+    how far it is from stationary. The value is the method's own: weights that differ between visits of
+    one cell make it differ from the law's mean of the cells' average rewards.
+    """
+
+    estimate: float = math.nan
+    standard_error: float | None = None
+    degrees: float = math.inf
+    """Degrees of freedom of the standard error."""
+    note: str = ""
+    weighed_size: float | None = None
+    weighed: str = "transitions"
+    """What the method gives weights to: "transitions" or "episodes"."""
+
+    @property
+    def value(self) -> float:  # type: ignore[override]
+        """The method's value per step; nan where no weight is positive."""
+        return self.estimate
+
+    @property
+    def effective_sample_size(self) -> float | None:  # type: ignore[override]
+        """Of the weights: episodes or transitions, as ``weighed`` says."""
+        return self.weighed_size
+
+    @property
+    def sample(self) -> tuple[float, str]:
+        """How many the method weighs, and of what."""
+        if self.weighed == "transitions":
+            return super().sample
+        episodes = self.operator.counts.episodes
+        assert episodes is not None
+        return float(episodes.first_state.size), self.weighed
+
+    @property
+    def value_bounds(self) -> None:  # type: ignore[override]
+        """None: bounds belong to the exact equation; see ``solve``."""
+        return
+
+    @property
+    def gap(self) -> None:  # type: ignore[override]
+        """None: a gap belongs to the exact equation; see ``solve``."""
+        return
+
+    @property
+    def state_values(self) -> Floats:  # type: ignore[override]
+        """Not estimated by these methods."""
+        raise ValueError(f"{self.method} estimates no value function; model_based(...) and solve(...) do")
+
+    q_values = state_values  # type: ignore[assignment]
+
+    def interval(
+        self, level: float = 0.95, of: Any = "value", method: str = "influence", **options: Any
+    ) -> Interval:
+        """Student interval of the value, clustered by episode; other functions have none here."""
+        if not isinstance(of, str) or of != "value" or method != "influence" or options:
+            raise ValueError(f"{self.method} has an interval of its value only; see solve(...).interval")
+        if self.standard_error is None:
+            raise ValueError(f"{self.method} gives no standard error; use solve(...).interval instead")
+        low, high = student(np.array([self.value]), np.array([self.standard_error]), level, self.degrees)
+        return Interval(
+            float(low[0]), float(high[0]), self.value, self.standard_error, level, self.method, self.note
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types."""
+        error = self.standard_error
+        known = error is not None and math.isfinite(error)
+        return {**super().to_dict(), "standard_error": error if known else None, "note": self.note}
+
+    def _table(self) -> list[tuple[str, str]]:
+        rows = super()._table()
+        if self.standard_error is None:
+            return rows
+        place = next(k for k, (name, _) in enumerate(rows) if name == "value per step") + 1
+        return [*rows[:place], ("standard error", f"{self.standard_error:.2g}"), *rows[place:]]
+
+
+class Weighing(NamedTuple):
+    """What a method found: its value, its noise, and the size of its weights."""
+
+    value: float
+    note: str
+    standard_error: float | None = None
+    degrees: float = math.inf
+    effective_size: float | None = None
+    weighed: str = "transitions"
+    settled: bool = True
+
+
+def answer(
+    method: str,
+    operator: EmpiricalOperator,
+    cell_law: Floats,
+    found: Weighing,
+    started: float,
+) -> BaselineSolution:
+    """Make the solution of a law over cells and of what the method found."""
+    state_law = cell_law.reshape(operator.n_states, -1).sum(axis=1)
+    return BaselineSolution(
+        status=Status.SOLVED if found.settled else Status.ITERATION_LIMIT,
+        gamma=operator.gamma,
+        method=method,
+        reason=found.note,
+        state_law=state_law,
+        state_laws=(state_law,),
+        residual=float(np.abs(operator.residual(cell_law)).sum()),
+        error=None,
+        error_kind="",
+        condition=None,
+        n_iter=0,
+        seconds=time.perf_counter() - started,
+        tol=math.nan,
+        source=operator,
+        cell_ridge_law=cell_law,
+        estimate=found.value,
+        standard_error=found.standard_error,
+        degrees=found.degrees,
+        note=found.note,
+        weighed_size=found.effective_size,
+        weighed=found.weighed,
+    )
+
+
+def target_operator(
+    counts: Counts, gamma: float, policy: Any = None, initial: Any = None
+) -> EmpiricalOperator:
+    """The operator against which a baseline's law is measured, over cells; the logged chain by default."""
+    ratio = "auto" if counts.n_actions is None else "state_action"
+    return compose(counts, Choices(gamma=gamma, policy=policy, initial=initial, ratio=ratio))
