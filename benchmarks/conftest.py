@@ -83,13 +83,14 @@ class Record:
 
     def limit(self, name: str, value: float, at_most: float, unit: str, note: str = "") -> None:
         """Record a figure that has an upper limit."""
-        self.rows[name] = {
-            "goal": f"<= {at_most:g} {unit}",
-            "measured": f"{value:.3g} {unit}",
-            "met": bool(value <= at_most),
-            "seconds": {},
-            "note": note,
-        }
+        self._figure(name, f"<= {at_most:g} {unit}", f"{value:.3g} {unit}", value <= at_most, note)
+
+    def least(self, name: str, value: float, at_least: float, unit: str, note: str = "") -> None:
+        """Record a figure that has a lower limit."""
+        self._figure(name, f">= {at_least:g} {unit}", f"{value:.3g} {unit}", value >= at_least, note)
+
+    def _figure(self, name: str, goal: str, measured: str, met: bool, note: str) -> None:
+        self.rows[name] = {"goal": goal, "measured": measured, "met": bool(met), "seconds": {}, "note": note}
 
 
 _record = Record()
