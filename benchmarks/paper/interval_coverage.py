@@ -1,11 +1,10 @@
 """How often 95 % intervals hold the truth, over fresh logs.
 
-    python benchmarks/paper/interval_coverage.py [--logs 400] [--policies DIR] [--only taxi,pagerank,garnet]
+    python benchmarks/paper/interval_coverage.py [--logs 400] [--only taxi,pagerank,garnet]
 
-writes ``interval_coverage.json`` and ``interval_coverage.md`` into ``results``. ``--policies`` names a
-directory with ``pi18.npy`` and ``pi19.npy`` (the base and target policies of the published protocol);
-without it our own Q-learning trains the two. Logs without an interval (several recurrent classes in the
-log at gamma = 1) are counted, not dropped in silence.
+writes ``interval_coverage.json`` and ``interval_coverage.md`` into ``results``. Taxi runs with the policies that
+our own Q-learning trains and, where present, with ``pi19`` and ``pi18`` of the published protocol. Logs without
+an interval (several recurrent classes in the log at gamma = 1) are counted, not dropped in silence.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from reporting import RESULTS, data_directory
 
 import lingendice as lg
 from lingendice.environments import taxi
 
-RESULTS = Path(__file__).parent / "results"
 LEVEL = 0.95
 PLUG_IN = {"ratio": "state_action", "ridge": 0.0}
 
@@ -65,13 +63,20 @@ class Tally:
         }
 
 
-def taxi_settings(logs: int, policies: str | None) -> Iterator[tuple[dict[str, Any], Tally]]:
-    """Taxi: target pi19, behaviour pi18."""
-    if policies is None:
-        trained = taxi.train_policies()
-        target, behaviour = trained.target, trained.base
-    else:
-        target, behaviour = (np.load(Path(policies) / name) for name in ("pi19.npy", "pi18.npy"))
+def taxi_settings(logs: int) -> Iterator[tuple[dict[str, Any], Tally]]:
+    """Taxi with policies trained here and, where present, with those of the published protocol."""
+    trained = taxi.train_policies()
+    yield from taxi_logs(logs, "trained here", trained.target, trained.base)
+    folder = data_directory("taxi")
+    if folder is not None:
+        target, base = (np.load(folder / name) for name in ("pi19.npy", "pi18.npy"))
+        yield from taxi_logs(logs, "pi19 and pi18", target, base)
+
+
+def taxi_logs(
+    logs: int, policies: str, target: np.ndarray, behaviour: np.ndarray
+) -> Iterator[tuple[dict[str, Any], Tally]]:
+    """Logs of the behaviour, intervals of the target's value."""
     kinds = {
         "default": {},
         "state ratio, clone shrunk by 10": {"ratio": "state", "clone": 10.0},
@@ -90,7 +95,7 @@ def taxi_settings(logs: int, policies: str | None) -> Iterator[tuple[dict[str, A
             log = taxi.simulate(behaviour, episodes, steps, seed=10_000 + seed, threads=1)
             counts = log.counts(keep_episodes=True, threads=1)
             for (gamma, kind, method), tally in tallies.items():
-                if method == "bootstrap" and (seed >= logs // 8 or kind != "default"):
+                if method == "bootstrap" and (seed >= logs // 2 or kind != "default"):
                     continue
                 solution = lg.solve(counts, gamma, policy=target, threads=1, **kinds[kind])
                 options = {"replicates": 200, "threads": 1} if method == "bootstrap" else {}
@@ -99,7 +104,8 @@ def taxi_settings(logs: int, policies: str | None) -> Iterator[tuple[dict[str, A
                 )
         for (gamma, kind, method), tally in tallies.items():
             if tally.held:
-                name = {"problem": f"Taxi {episodes} x {steps}", "gamma": gamma, "of": "value"}
+                problem = f"Taxi {episodes} x {steps}, {policies}"
+                name = {"problem": problem, "gamma": gamma, "of": "value"}
                 yield name | {"estimator": kind, "method": method}, tally
 
 
@@ -256,13 +262,12 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--logs", type=int, default=400)
-    parser.add_argument("--policies", default=None)
     parser.add_argument("--only", default="garnet,pagerank,taxi")
     chosen = parser.parse_args()
     settings = {
         "garnet": lambda: garnet_settings(chosen.logs),
         "pagerank": lambda: pagerank_settings(chosen.logs),
-        "taxi": lambda: taxi_settings(chosen.logs, chosen.policies),
+        "taxi": lambda: taxi_settings(chosen.logs),
     }
     path = RESULTS / "interval_coverage.json"
     wanted = chosen.only.split(",")
