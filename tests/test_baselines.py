@@ -414,6 +414,22 @@ def test_solutions_of_baselines_read_well(mdp, full):
             getattr(found, name)
 
 
+@pytest.mark.parametrize("steps", [104, 107, 120])
+def test_products_near_the_least_number_do_not_overflow(steps):
+    """The target takes the logged action once in a thousand times: products end near 1e-312, or at 0."""
+    state, first = np.arange(2 * steps) % 2, np.repeat([0, 1], steps)
+    reward = np.where(np.arange(2 * steps) % steps < 50, 1.0, 0.0)
+    counts = lg.Counts.from_transitions(
+        state, 1 - state, np.zeros(2 * steps, int), reward, first, n_states=2, n_actions=2, keep_episodes=True
+    )
+    policy, behaviour = [[0.001, 0.999]] * 2, [[1.0, 0.0]] * 2
+    found = baselines.step_wise(counts, 0.9, policy=policy, behaviour=behaviour)
+    # Both episodes weigh the same: the weighted mean of each step is its reward, until no weight is left.
+    assert found.value == pytest.approx((1 - 0.9**50) / (1 - 0.9**steps), rel=1e-12)
+    assert np.isfinite(found.residual)
+    assert np.isfinite(found.standard_error)
+
+
 def test_an_estimate_without_weights_still_prints(mdp):
     """The target never takes the logged actions: no weight is positive, and the value is nan."""
     counts = lg.Counts.from_transitions(

@@ -81,12 +81,17 @@ def step_ratios(counts: Counts, paths: Paths, policy: Any, behaviour: Any) -> Fl
     return target[paths.cell] / chance
 
 
+LEAST_PRODUCT = 1e-290
+"""Smaller products count as 0: their reciprocals would overflow."""
+
+
 def running_products(paths: Paths, ratio: Floats) -> Floats:
     """Product of the ratios of an episode up to and including each step."""
     products = np.empty_like(ratio)
     begin = np.flatnonzero(paths.step == 0)
     for first, last in zip(begin, np.append(begin[1:], ratio.size), strict=True):
         products[first:last] = np.cumprod(ratio[first:last])
+    products[products < LEAST_PRODUCT] = 0.0
     return products
 
 
