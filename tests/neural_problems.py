@@ -83,6 +83,7 @@ def gradients(learner: Learner):
     for group in range(len(grads[0])):
         ratio_step.group_gradient(
             group,
+            0,
             draws,
             settings,
             shape,
