@@ -19,7 +19,7 @@ from lingendice.kernels.prefetch import prefetch_run
 from lingendice.kernels.tickets import draw_part, is_last, open_next, wait_for_all
 from lingendice.kernels.vectors import ROWS, copy_row
 
-TILE = 128
+TILE = 96
 """Rows of the batch whose activations are in the cache together."""
 GROUP = 512
 """Rows of the batch that share one gradient."""

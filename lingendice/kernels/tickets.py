@@ -51,9 +51,7 @@ def _count(typing, counters, place):
     """Add one; returns what was there before."""
 
     def generate(context, builder, signature, arguments):
-        return builder.atomic_rmw(
-            "add", _place(context, builder, signature, arguments), _long(1), "acq_rel"
-        )
+        return builder.atomic_rmw("add", _place(context, builder, signature, arguments), _long(1), "acq_rel")
 
     return types.int64(counters, types.intp), generate
 

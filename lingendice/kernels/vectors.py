@@ -93,8 +93,8 @@ class _Writer:
             value = self.multiply_add(value, at, self.constant(coefficient))
         return value
 
-    def tanh_pair(self, first, second):
-        """tanh of two vectors at the price of one division; NaN stays NaN."""
+    def tanh(self, first, second):
+        """tanh of two vectors; NaN stays NaN."""
         builder = self.builder
         above, below = [], []
         for x in (first, second):
@@ -104,6 +104,9 @@ class _Writer:
             square = builder.fmul(x, x)
             above.append(builder.fmul(x, self.polynomial(square, TANH_P)))
             below.append(self.polynomial(square, TANH_Q))
+        if LANES <= 8:
+            return tuple(map(builder.fdiv, above, below))
+        # Vectors of 16 are divided in two halves one after the other: two tanh for one division.
         inverse = builder.fdiv(self.constant(1.0), builder.fmul(below[0], below[1]))
         return (
             builder.fmul(builder.fmul(above[0], below[1]), inverse),
@@ -184,7 +187,7 @@ def activate_block(
             with is_tanh:
                 for row, offsets in zip(block.values(), places, strict=True):
                     for k in range(0, _VECTORS, 2):
-                        pair = write.tanh_pair(row[k], row[k + 1])
+                        pair = write.tanh(row[k], row[k + 1])
                         write.store(pair[0], target, offsets[k])
                         write.store(pair[1], target, offsets[k + 1])
             with is_relu:
