@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import TypeVar
 
@@ -34,6 +34,11 @@ def resolve_threads(threads: int | None) -> int:
 @lru_cache(maxsize=4)
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=threads, thread_name_prefix="lingendice")
+
+
+def start_all(tasks: Iterable[Callable[[], T]], threads: int) -> list[Future[T]]:
+    """Start tasks beside the caller's own work; a busy pool may start them late."""
+    return [_pool(threads).submit(task) for task in tasks]
 
 
 def run_all(tasks: Iterable[Callable[[], T]], threads: int) -> list[T]:

@@ -83,6 +83,7 @@ def gradients(learner: Learner):
     for group in range(len(grads[0])):
         ratio_step.group_gradient(
             group,
+            0,
             draws,
             settings,
             shape,
@@ -122,12 +123,13 @@ def policy_of(kind: str):
 
 def make_learner(
     kind="discrete", gamma=0.9, divergence="chi2", hidden=(20, 12), activation="tanh", output="square",
-    engine="vector", batch=700, ridge=0.1, seed=1,
+    engine="vector", batch=700, ridge=0.1, seed=1, **further,
 ) -> Learner:  # fmt: skip
     samples: Samples = prepare(random_transitions(kind, np.random.default_rng(seed)), policy_of(kind), gamma)
     options = NeuralOptions(
-        hidden=hidden, activation=activation, output=output, batch=batch, engine=engine, learning_rate=3e-3
-    )
+        hidden=hidden, activation=activation, output=output, batch=batch, engine=engine, learning_rate=3e-3,
+        **further,
+    )  # fmt: skip
     network = Network(samples.n_inputs, hidden, activation)
     objective = gendice(gamma, divergence, output, 1.5, ridge, None)
     learner = Learner(Batches(samples, network), network, objective, options, 100, seed)

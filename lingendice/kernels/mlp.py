@@ -13,6 +13,7 @@ from numba import types
 
 from lingendice.kernels.jit import fused_kernel
 from lingendice.kernels.vectors import (
+    GRADIENT_REST,
     GRADIENT_ROWS,
     PANEL,
     ROWS,
@@ -22,6 +23,7 @@ from lingendice.kernels.vectors import (
     TANH_Q,
     activate_block,
     add_outer_block,
+    add_outer_rest,
     backpropagate_block,
     last_layer_block,
 )
@@ -167,13 +169,22 @@ def _activate_rows(parameters, scratch, source, stride, target, width, rows, inn
 
 @fused_kernel
 def _add_outer_rows(gradient, scratch, below, stride, at, width, rows, weights_at):
+    # Strides are multiples of 8: what whole blocks leave is made 0, 4 or 8 rows.
+    whole = stride // GRADIENT_ROWS * GRADIENT_ROWS
+    whole -= GRADIENT_ROWS if (stride - whole) % GRADIENT_REST else 0
     for first in range(0, rows, _NEAR_ROWS):
         inner = min(_NEAR_ROWS, rows - first)
+        left, right = below + first * stride, at + first * width
         for c in range(0, width, PANEL):
-            for k in range(0, stride, GRADIENT_ROWS):
+            for k in range(0, whole, GRADIENT_ROWS):
                 add_outer_block(
-                    scratch, below + first * stride + k, stride, scratch, at + first * width + c, width,
-                    inner, gradient, weights_at + k * width + c,
+                    scratch, left + k, stride, scratch, right + c, width, inner, gradient,
+                    weights_at + k * width + c,
+                )  # fmt: skip
+            for k in range(whole, stride, GRADIENT_REST):
+                add_outer_rest(
+                    scratch, left + k, stride, scratch, right + c, width, inner, gradient,
+                    weights_at + k * width + c,
                 )  # fmt: skip
 
 

@@ -36,3 +36,23 @@ def prefetch(typing_context, matrix, row, column):  # type: ignore[no-untyped-de
         return context.get_dummy_value()
 
     return types.void(matrix, row, column), generate
+
+
+@intrinsic
+def prefetch_run(typing_context, flat, place, count):  # type: ignore[no-untyped-def]
+    """Fetch the cache lines of ``flat[place : place + count]``; changes nothing."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        array_type = signature.args[0]
+        flat = context.make_array(array_type)(context, builder, arguments[0]).data
+        place, count = arguments[1:]
+        per_line = ir.Constant(place.type, 64 * 8 // array_type.dtype.bitwidth)
+        end = builder.add(place, count)
+        lines = builder.sdiv(builder.add(count, ir.Constant(place.type, per_line.constant - 1)), per_line)
+        with cgutils.for_range(builder, lines) as loop:
+            fetch(builder, builder.gep(flat, [builder.add(place, builder.mul(loop.index, per_line))]))
+        # A run that begins within a line ends in one more.
+        fetch(builder, builder.gep(flat, [builder.sub(end, ir.Constant(place.type, 1))]))
+        return context.get_dummy_value()
+
+    return types.void(flat, types.intp, types.intp), generate

@@ -15,9 +15,11 @@ from lingendice.kernels.conjugates import excess_and_slope
 from lingendice.kernels.jit import fused_kernel, kernel
 from lingendice.kernels.mlp import backward, forward, transpose_weights
 from lingendice.kernels.noise import fill_normals, row_below, stream_key
+from lingendice.kernels.prefetch import prefetch_run
+from lingendice.kernels.tickets import draw_part, is_last, open_next, wait_for_all
 from lingendice.kernels.vectors import ROWS, copy_row
 
-TILE = 128
+TILE = 96
 """Rows of the batch whose activations are in the cache together."""
 GROUP = 512
 """Rows of the batch that share one gradient."""
@@ -114,7 +116,8 @@ def _arrive(
 
 
 @kernel
-def _gather(low, n, draws, shape, starts, data, given, given_at, scratch, weights, noise, integers, indices):
+def _gather(low, n, draws, shape, starts, data, mass, given, given_at, scratch, weights, noise, integers,
+            indices):  # fmt: skip
     """Inputs of a tile: logged rows, arrivals at s', and (where used) initial states, branch by branch."""
     seed, step = draws
     pairs, firsts, next_action, first_action, limits, flags = data
@@ -123,8 +126,20 @@ def _gather(low, n, draws, shape, starts, data, given, given_at, scratch, weight
     rows, first_rows = indices[0], indices[1]
     origin, one = low - low, n // n  # a literal would compile every callee once more
     key, key_first = stream_key(seed, step, origin + _ROWS), stream_key(seed, step, origin + _FIRSTS)
+    # Rows lie anywhere in memory: all of a tile are asked for before the first is copied.
     for r in range(n):
-        rows[r] = row_below(key, low + r, n_rows)
+        i = row_below(key, low + r, n_rows)
+        rows[r] = i
+        prefetch_run(pairs, i * 2 * stride, 2 * stride)
+        prefetch_run(next_action, i * n_actions, n_actions)
+        prefetch_run(flags, i, one)
+        prefetch_run(mass, i, one)
+    if starts:
+        for r in range(n):
+            i = row_below(key_first, low + r, n_firsts)
+            first_rows[r] = i
+            prefetch_run(firsts, i * stride, stride)
+            prefetch_run(first_action, i * n_actions, n_actions)
     next_noise, first_noise = noise[0], noise[1]
     per_row, noise_at = n_actions, origin
     if kind == ACT_GAUSSIAN:
@@ -143,15 +158,14 @@ def _gather(low, n, draws, shape, starts, data, given, given_at, scratch, weight
             scratch, weights[0])  # fmt: skip
     if restarts > 0:
         key_restart = stream_key(seed, step, origin + _RESTARTS)
+        restart_row = indices[2]
         for r in range(n):
             if flags[rows[r]] == RESTARTED:
-                first_rows[0] = row_below(key_restart, low + r, n_firsts)
-                _arrive(one, at + r * stride, spacing, first_rows, one, origin, shape, firsts, first_action,
+                restart_row[0] = row_below(key_restart, low + r, n_firsts)
+                _arrive(one, at + r * stride, spacing, restart_row, one, origin, shape, firsts, first_action,
                         next_noise, noise_at + r * per_row, limits, scratch,
                         weights[0][r * branches :])  # fmt: skip
     if starts:
-        for r in range(n):
-            first_rows[r] = row_below(key_first, low + r, n_firsts)
         _arrive(n, at + branches * spacing, spacing, first_rows, one, origin, shape, firsts, first_action,
                 first_noise, noise_at, limits, scratch, weights[1])  # fmt: skip
 
@@ -198,17 +212,20 @@ def _saddle_gradient(n, branches, starts, share, objective, u, out, out_tau, wei
 
 
 @kernel
-def group_gradient(group, draws, settings, shape, objective, u, data, mass, nets, gradients, given, given_at,
-                   work, engine):  # fmt: skip
-    """Add up the gradients of one group of the batch; returns its sum of nu tau."""
+def group_gradient(group, slot, draws, settings, shape, objective, u, data, mass, nets, gradients, given,
+                   given_at, work, engine):  # fmt: skip
+    """Add up the gradients of one group of the batch; returns its sum of nu tau.
+
+    ``slot`` names the scratch in use: one for each thread, so that it stays in the thread's cache.
+    """
     batch, group_rows, tile, activation = settings
     layout, tau, f, tau_turned, f_turned = nets
     scratches, outs, factors, weights, noises, integers, indices, spares = work
     to_tau, to_f = gradients[0][group], gradients[1][group]
     for i in range(to_tau.size):
         to_tau[i] = to_f[i] = np.float32(0)
-    scratch, out, factor = scratches[group], outs[group], factors[group]
-    tile_indices, spare = indices[group], spares[group]
+    scratch, out, factor, weight = scratches[slot], outs[slot], factors[slot], weights[slot]
+    tile_indices, spare = indices[slot], spares[slot]
     stride, branches = shape[3], shape[7]
     starts = objective[0] < 1.0
     sets = 1 + branches * (2 if starts else 1)
@@ -224,8 +241,8 @@ def group_gradient(group, draws, settings, shape, objective, u, data, mass, nets
     for low in range(group * group_rows, end, tile):
         n = min(tile, end - low)
         rows, rows_tau = padded(n * sets), padded(n)
-        _gather(low, n, draws, shape, starts, data, given, given_at, scratch, weights[group], noises[group],
-                integers[group], tile_indices)  # fmt: skip
+        _gather(low, n, draws, shape, starts, data, mass, given, given_at, scratch, weight,
+                noises[slot], integers[slot], tile_indices)  # fmt: skip
         forward(f, layout, scratch, origin, hidden_at, capacity, rows, out[0], origin, activation, engine)
         forward(
             tau,
@@ -241,7 +258,7 @@ def group_gradient(group, draws, settings, shape, objective, u, data, mass, nets
             engine,
         )
         total += _saddle_gradient(
-            n, branches, starts, 1.0 / batch, objective, u, out[0], out[1], weights[group], mass, data[5],
+            n, branches, starts, 1.0 / batch, objective, u, out[0], out[1], weight, mass, data[5],
             tile_indices[0], factor[0], factor[1],
         )  # fmt: skip
         for r in range(n * sets, rows):
@@ -319,17 +336,31 @@ def finish_step(total, batch, objective, rates, nets, gradients, moments, mean, 
 
 
 @kernel
-def train_steps(count, draws, settings, shape, objective, rates, data, mass, nets, gradients, given, moments,
-                mean, state, work, engine):  # fmt: skip
-    """``count`` steps on one thread."""
+def train_steps(slot, counters, totals, count, draws, settings, shape, objective, rates, data, mass, nets,
+                gradients, given, moments, mean, state, work, engine):  # fmt: skip
+    """``count`` steps, by all the threads that call this with the same counters, each with its own slot.
+
+    The caller in slot 0 comes back when all steps are done, any other when nothing is left for it to do.
+    """
     seed, first = draws
-    batch = settings[0]
-    for step in range(first, first + count):
-        total = 0.0
-        for group in range(gradients[0].shape[0]):
-            total += group_gradient(group, (seed, step), settings, shape, objective, state[0], data, mass,
-                                    nets, gradients, given, (step - first) * batch, work, engine)  # fmt: skip
-        finish_step(total, batch, objective, rates, nets, gradients, moments, mean, state)
+    batch, groups = settings[0], gradients[0].shape[0]
+    parts = count * groups
+    while True:
+        part = draw_part(counters, parts)
+        if part >= parts:
+            break
+        step, group = part // groups, part % groups
+        totals[group] = group_gradient(group, slot, (seed, first + step), settings, shape, objective,
+                                       state[0], data, mass, nets, gradients, given, step * batch, work,
+                                       engine)  # fmt: skip
+        if is_last(counters, part, groups):
+            total = 0.0
+            for other in range(groups):
+                total += totals[other]
+            finish_step(total, batch, objective, rates, nets, gradients, moments, mean, state)
+            open_next(counters, part, groups)
+    if slot == 0:
+        wait_for_all(counters, parts)
 
 
 @kernel

@@ -17,16 +17,18 @@ from numba.extending import intrinsic
 
 
 def _shape():
-    """(lanes of a vector, vectors of a panel, rows of a block, rows of a gradient block) for this machine."""
+    """(lanes of a vector, vectors of a panel, rows of a block) for this machine."""
     features = binding.get_host_cpu_features()
     if features.get("avx512f"):
-        return 16, 4, 6, 4  # 24 of 32 registers accumulate
+        return 16, 4, 6  # 24 of 32 registers accumulate
     if features.get("avx2") and features.get("fma"):
-        return 8, 2, 6, 4  # 12 of 16
-    return 4, 2, 4, 4
+        return 8, 2, 6  # 12 of 16
+    return 4, 2, 4
 
 
-LANES, _VECTORS, ROWS, GRADIENT_ROWS = _shape()
+LANES, _VECTORS, ROWS = _shape()
+GRADIENT_ROWS, GRADIENT_REST = 6, 4
+"""Rows of a block of a gradient, and of those that fill up its last 4 or 8 rows."""
 PANEL = LANES * _VECTORS
 """Columns of a block: widths are padded to a multiple of it."""
 WIDE = LANES >= 8
@@ -91,8 +93,8 @@ class _Writer:
             value = self.multiply_add(value, at, self.constant(coefficient))
         return value
 
-    def tanh_pair(self, first, second):
-        """tanh of two vectors at the price of one division; NaN stays NaN."""
+    def tanh(self, first, second):
+        """tanh of two vectors; NaN stays NaN."""
         builder = self.builder
         above, below = [], []
         for x in (first, second):
@@ -102,6 +104,9 @@ class _Writer:
             square = builder.fmul(x, x)
             above.append(builder.fmul(x, self.polynomial(square, TANH_P)))
             below.append(self.polynomial(square, TANH_Q))
+        if LANES <= 8:
+            return tuple(map(builder.fdiv, above, below))
+        # Vectors of 16 are divided in two halves one after the other: two tanh for one division.
         inverse = builder.fdiv(self.constant(1.0), builder.fmul(below[0], below[1]))
         return (
             builder.fmul(builder.fmul(above[0], below[1]), inverse),
@@ -182,7 +187,7 @@ def activate_block(
             with is_tanh:
                 for row, offsets in zip(block.values(), places, strict=True):
                     for k in range(0, _VECTORS, 2):
-                        pair = write.tanh_pair(row[k], row[k + 1])
+                        pair = write.tanh(row[k], row[k + 1])
                         write.store(pair[0], target, offsets[k])
                         write.store(pair[1], target, offsets[k + 1])
             with is_relu:
@@ -241,27 +246,34 @@ def backpropagate_block(
     return signature, generate
 
 
-@intrinsic
-def add_outer_block(
-    typing, left, left_at, left_stride, right, right_at, width, inner, target, target_at
-):  # fmt: skip
-    """target[GRADIENT_ROWS, PANEL] += left[:, GRADIENT_ROWS]' @ right[:, PANEL] over ``inner`` rows."""
-    signature = types.void(left, _index, _index, right, _index, _index, _index, target, _index)
+def _outer_block(height):
+    """target[height, PANEL] += left[:, height]' @ right[:, PANEL] over ``inner`` rows."""
 
-    def generate(context, builder, signature, arguments):
-        left, left_at, left_stride, right, right_at, width, inner, target, target_at = arguments
-        left, right, target = (_data(context, builder, signature.args[i], arguments[i]) for i in (0, 3, 7))
-        block = _Block(builder, GRADIENT_ROWS)
-        write = block.write
-        places = block.places(target_at, width)
-        block.begin([[write.load(target, offset) for offset in row] for row in places])
-        block.accumulate(left, left_at, _long(1), left_stride, right, right_at, width, inner)
-        for row, offsets in zip(block.values(), places, strict=True):
-            for value, offset in zip(row, offsets, strict=True):
-                write.store(value, target, offset)
-        return context.get_dummy_value()
+    @intrinsic
+    def add(typing, left, left_at, left_stride, right, right_at, width, inner, target, target_at):
+        signature = types.void(left, _index, _index, right, _index, _index, _index, target, _index)
 
-    return signature, generate
+        def generate(context, builder, signature, arguments):
+            left, left_at, left_stride, right, right_at, width, inner, target, target_at = arguments
+            left, right, target = (
+                _data(context, builder, signature.args[i], arguments[i]) for i in (0, 3, 7)
+            )
+            block = _Block(builder, height)
+            write = block.write
+            places = block.places(target_at, width)
+            block.begin([[write.load(target, offset) for offset in row] for row in places])
+            block.accumulate(left, left_at, _long(1), left_stride, right, right_at, width, inner)
+            for row, offsets in zip(block.values(), places, strict=True):
+                for value, offset in zip(row, offsets, strict=True):
+                    write.store(value, target, offset)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return add
+
+
+add_outer_block, add_outer_rest = _outer_block(GRADIENT_ROWS), _outer_block(GRADIENT_REST)
 
 
 @intrinsic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from lingendice.checks import Floats
 from lingendice.kernels import ratio_step
 from lingendice.kernels.mlp import transpose_weights
+from lingendice.kernels.tickets import new_counters
 from lingendice.neural.network import Network, Singles, aligned, aligned_rows, engine_code
 from lingendice.neural.objective import Objective
 from lingendice.neural.options import NeuralOptions
 from lingendice.neural.samples import Arrivals, Samples
-from lingendice.parallel import run_all
+from lingendice.parallel import start_all
 
 _KINDS = {
     "none": ratio_step.ACT_NONE,
@@ -80,6 +81,7 @@ class Learner:
         self.moments = (aligned(2, network.size), aligned(2, network.size))
         self.state = np.zeros(5)
         self._turned = (aligned(network.turned_size), aligned(network.turned_size))
+        self._scratch: tuple[NDArray[Any], ...] | None = None
         self._turn()
 
     @property
@@ -100,12 +102,17 @@ class Learner:
 
     def advance(self, steps: int, threads: int = 1) -> None:
         """Take some steps; with threads, the groups of each step run side by side."""
+        groups = len(self._gradients[0])
+        threads = min(threads, groups)
         for count, given in self._chunks(steps):
-            if threads == 1:
-                ratio_step.train_steps(count, (self.seed, self.step), *self._step_arguments(given))
-            else:
-                for k in range(count):
-                    self._threaded_step(k, given, threads)
+            shared = (new_counters(groups), np.empty(groups), count, (self.seed, self.step))
+            arguments = (*shared, *self._step_arguments(given, threads))
+            helpers = start_all(
+                [partial(ratio_step.train_steps, slot, *arguments) for slot in range(1, threads)], threads
+            )
+            ratio_step.train_steps(0, *arguments)
+            for helper in helpers:
+                helper.result()
 
     def _chunks(self, steps: int) -> Iterator[tuple[int, tuple[Singles, Singles]]]:
         """(steps, actions drawn for them): all at once where the kernel draws the actions itself."""
@@ -134,59 +141,14 @@ class Learner:
         starting = samples.draw(samples.starting, firsts, rng) if self.objective.gamma < 1.0 else following[0]
         return following.ravel(), starting.ravel()
 
-    def _threaded_step(self, k: int, given: tuple[Singles, Singles], threads: int) -> None:
-        (
-            settings,
-            shape,
-            objective,
-            rates,
-            data,
-            mass,
-            nets,
-            gradients,
-            given,
-            moments,
-            mean,
-            state,
-            work,
-            engine,
-        ) = self._step_arguments(given)
-        batch = self.options.batch
-        draws = (self.seed, self.step)
-        u = self.u
-
-        def one(group: int) -> float:
-            return ratio_step.group_gradient(
-                group,
-                draws,
-                settings,
-                shape,
-                objective,
-                u,
-                data,
-                mass,
-                nets,
-                gradients,
-                given,
-                k * batch,
-                work,
-                engine,
-            )
-
-        totals = run_all([lambda group=group: one(group) for group in range(len(gradients[0]))], threads)  # type: ignore[misc]
-        total = 0.0
-        for part in totals:
-            total += part
-        ratio_step.finish_step(total, batch, objective, rates, nets, gradients, moments, mean, state)
-
-    def _step_arguments(self, given: tuple[Singles, Singles]) -> tuple[Any, ...]:
+    def _step_arguments(self, given: tuple[Singles, Singles], threads: int = 1) -> tuple[Any, ...]:
         options = self.options
         settings = (options.batch, ratio_step.GROUP, ratio_step.TILE, self.network.code)
         nets = (self.network.layout, self.tau_parameters, self.f_parameters, *self._turned)
         batches = self.batches
         return (
             settings, batches.shape, self.objective.numbers(), self._rates, batches.data, batches.mass, nets,
-            self._gradients, given, self.moments, self.mean, self.state, self._work,
+            self._gradients, given, self.moments, self.mean, self.state, self._work(threads),
             engine_code(options.engine),
         )  # fmt: skip
 
@@ -209,24 +171,27 @@ class Learner:
         groups = -(-self.options.batch // ratio_step.GROUP)
         return aligned(groups, self.network.size), aligned(groups, self.network.size)
 
-    @cached_property
-    def _work(self) -> tuple[NDArray[Any], ...]:
-        """Scratch of every group."""
-        groups = -(-self.options.batch // ratio_step.GROUP)
+    def _work(self, threads: int) -> tuple[NDArray[Any], ...]:
+        """Scratch of every thread."""
+        if self._scratch is None or len(self._scratch[0]) < threads:
+            self._scratch = self._new_work(threads)
+        return self._scratch
+
+    def _new_work(self, threads: int) -> tuple[NDArray[Any], ...]:
         tile, samples = ratio_step.TILE, self.batches.samples
         sets = 1 + 2 * samples.n_branches
         rows, rows_tau = ratio_step.padded(tile * sets), ratio_step.padded(tile)
         widths = int(self.network.layout[:-1, 2].sum())
         normals = tile * (samples.n_actions_in + 1)
         return (
-            aligned(groups, rows * (self.network.stride + widths) + rows_tau * widths),
-            aligned(groups, 2, rows),
-            aligned(groups, 2, rows),
-            aligned(groups, 2, tile * samples.n_branches),
-            aligned(groups, 2, normals),
-            np.zeros((groups, 2, normals), dtype=np.int32),
-            np.zeros((groups, 2, tile), dtype=np.int64),
-            aligned(groups, rows * int(self.network.layout[:, 1].max())),
+            aligned(threads, rows * (self.network.stride + widths) + rows_tau * widths),
+            aligned(threads, 2, rows),
+            aligned(threads, 2, rows),
+            aligned(threads, 2, tile * samples.n_branches),
+            aligned(threads, 2, normals),
+            np.zeros((threads, 2, normals), dtype=np.int32),
+            np.zeros((threads, 3, tile), dtype=np.int64),
+            aligned(threads, rows * int(self.network.layout[:, 1].max())),
         )
 
     # -- what was learnt -----------------------------------------------------------------------------

@@ -120,6 +120,44 @@ def test_outputs_of_a_network(engine, activation):
     np.testing.assert_allclose(network.outputs(parameters, inputs, engine), expected, atol=5e-6)
 
 
+@pytest.mark.parametrize("engine", ["vector", "blas"])
+def test_tanh_is_right_to_half_a_millionth(engine):
+    network = Network(1, (1,))
+    parameters = network.start(np.random.default_rng(0), 0.0)
+    for weights, biases in network.layers(parameters):
+        weights[:], biases[:] = 1.0, 0.0
+    x = np.concatenate([np.linspace(-12.0, 12.0, 40_001), np.geomspace(1e-6, 1.0, 1000)]).astype(np.float32)
+    expected = np.tanh(x.astype(float))
+    off = np.abs(network.outputs(parameters, x[:, None], engine) - expected)
+    assert (off <= 5e-7 * np.abs(expected)).all()
+
+
+@pytest.mark.parametrize("clip", [1e-3, 1e3])
+def test_steps_are_those_of_adam_on_clipped_gradients(clip):
+    learner = make_learner(kind="none", clip=clip, decay=False)
+
+    def flat(parameters):
+        return np.concatenate([part.ravel() for pair in layers_of(learner, parameters) for part in pair])
+
+    for step in (1, 2, 3):
+        before = [flat(parameters) for parameters in (learner.tau_parameters, learner.f_parameters)]
+        seconds = [flat(moments[1]) for moments in learner.moments]
+        slopes = [np.concatenate([p.ravel() for pair in net for p in pair]) for net in gradients(learner)]
+        learner.advance(1)
+        after = (learner.tau_parameters, learner.f_parameters)
+        for k, signed_rate in enumerate((-3e-3, 9e-3)):
+            norm = np.linalg.norm(slopes[k])
+            assert (norm > clip) == (clip < 1.0)
+            slope = slopes[k] * min(1.0, clip / norm)
+            second = 0.999 * seconds[k] + 0.001 * slope**2
+            held = flat(learner.moments[k][1])
+            np.testing.assert_allclose(held, second, rtol=1e-4, atol=1e-4 * second.max())
+            # Where rounding is small beside the slope: the change does not shrink with it.
+            clear = np.abs(slope) > 1e-3 * np.abs(slope).max()
+            change = signed_rate * slope / (np.sqrt(second / (1.0 - 0.999**step)) + 1e-8)
+            np.testing.assert_allclose((flat(after[k]) - before[k])[clear], change[clear], atol=2e-5)
+
+
 def test_not_a_number_is_not_hidden():
     network = Network(3, (16, 16))
     parameters = network.start(np.random.default_rng(0), 0.0)
