@@ -176,8 +176,8 @@ def solve(
     options
         ``{"on_interrupt": "return"}`` returns the best so far on Ctrl-C instead of raising. For
         ``method="sgd"``: ``batch``, ``step_scale``, ``first_epoch``, ``average``. For ``device="cuda"``:
-        ``storage`` ("float64" or "float32"), ``chunk_rows`` (stream the matrix from the host, so many
-        states at a time), ``poll_every`` (cycles between two looks at the device).
+        ``storage`` ("float64" or "float32", for any method there), ``chunk_rows`` (stream the matrix from
+        the host, so many states at a time), ``poll_every`` (cycles between two looks at the device).
 
     Returns
     -------

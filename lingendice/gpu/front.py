@@ -11,6 +11,7 @@ from lingendice.checks import require_choice
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
 from lingendice.gpu.arrays import lies_on_device
+from lingendice.gpu.catalogue import WEIGHTS
 from lingendice.gpu.chain import Settings, compose_on_device
 from lingendice.gpu.counting import DeviceCounts
 from lingendice.gpu.device import Device, current_device
@@ -96,7 +97,7 @@ def _solve_from_host(
         from lingendice.gpu.ridge import RidgeOnDevice
 
         _refuse_with_ridge(linear.method, options)
-        build = RidgeOnDevice(device)
+        build = RidgeOnDevice(device, Settings.read(options).storage)
         return _run_ridge(counts, choices, strength, controls, reward_range, build, stacklevel=6)
     there = (device, Settings.read(options))
     follow_initial = choices.initial is not None
@@ -109,7 +110,7 @@ def _refuse_with_ridge(method: str, options: dict[str, Any]) -> None:
     """What concerns the exact equation on the device says nothing to the ridge problem."""
     if method != "auto":
         raise ValueError(f"method={method!r} solves the exact equation; leave it out, or pass ridge=0")
-    for name in options:
+    for name in sorted(set(options) - {"storage"}):
         raise ValueError(
             f"options[{name!r}] is for the exact equation; leave it out, or pass ridge=0, clone=0"
         )
@@ -211,8 +212,9 @@ def read_matrix(device: Device, data: Any) -> DeviceCounts:
 
 
 def _weights(values: Any) -> Any:
-    whole = np.dtype(values.dtype).kind in "biu"
-    return values.astype(np.int64 if whole else np.float64, copy=False)
+    if np.dtype(values.dtype).name in WEIGHTS:
+        return values
+    return values.astype(np.int64 if np.dtype(values.dtype).kind in "biu" else np.float64)
 
 
 def _require_square(shape: tuple[int, ...]) -> None:

@@ -246,7 +246,7 @@ def _away_from(equation: Equation, law: Any, first: Any) -> Any:
     """A random law over the states of ``first``, less this one."""
     device, n = equation.device, equation.n_in
     drawn = device.empty(n, np.float64)
-    for_each(device, "draw_factors", (), n, (np.int64(n), np.uint64(0), drawn))
+    for_each(device, "draw_factors", ("double",), n, (np.int64(n), np.uint64(0), drawn))
     drawn[:] = drawn * (first > 0)
     drawn[:] = drawn / float(device.download(drawn.sum())) - law
     return drawn.astype(equation.value_type, copy=False)
