@@ -133,11 +133,3 @@ def test_memory_of_the_ridge(emulator, storage):
     emulator.free = 10_000
     with pytest.raises(DeviceMemoryError, match="GB of device memory"):
         lg.solve(counts, 0.9, policy=policy, device="cuda")
-
-
-def test_data_on_the_device_name_the_way_to_a_ridge(emulator):
-    counts = emulator.upload(random_counts(10).toarray())
-    with pytest.raises(ValueError, match=r"a ridge is served for counts on the host: .*to_host"):
-        lg.solve(counts, ridge=0.1, device="cuda")
-    with pytest.raises(ValueError, match=r"the saddle point .* is served for counts on the host"):
-        lg.solve(counts, method="sgd", device="cuda")
