@@ -29,6 +29,7 @@ from lingendice.solvers.saddle import certified
 ADVICE = '; options={"storage": "float32"} halves vectors and matrices; or use device="cpu"'
 STEPS_AT_ONCE = 32
 """Steps of SGD that are drawn, sorted and recorded together."""
+HOST_METHODS = ("convex", "svrg")
 DEVICE_BATCH = 1024
 """Samples of one step of SGD on the device unless options['batch'] says otherwise."""
 
@@ -45,6 +46,10 @@ def solve_saddle(
     from lingendice.gpu.extragradient import device_extragradient
     from lingendice.gpu.stochastic import device_sgd
 
+    if choices.method in HOST_METHODS:
+        raise NotAvailableYet(
+            f"method={choices.method!r} on the device", 'use method="extragradient", or device="cpu"'
+        )
     method = require_choice("method", choices.method, ("auto", "extragradient", "sgd"))
     reason = "chosen by the caller" if method != "auto" else "the method for features, bounds and divergences"
     method = "extragradient" if method == "auto" else method
@@ -53,7 +58,7 @@ def solve_saddle(
             "features= with SGD on the device", 'use method="extragradient", or device="cpu"'
         )
     if choices.warm_start is not None:
-        raise NotAvailableYet("warm_start on the device", "leave it out")
+        raise NotAvailableYet("warm_start on the device", 'leave it out, or use device="cpu"')
     problem, back = read_problem(operator, choices)
     if not isinstance(problem.divergence, FDivergence) or problem.divergence.name == "equality":
         raise NotAvailableYet(f"divergence {problem.divergence.name} on the device", 'use device="cpu"')
@@ -62,7 +67,9 @@ def solve_saddle(
     read = read_options(method, {"batch": DEVICE_BATCH} | options if method == "sgd" else options)
     if method == "sgd":
         if problem.self_normalised:
-            raise NotAvailableYet('normalise="self" with SGD on the device', 'use "extragradient"')
+            raise NotAvailableYet(
+                'normalise="self" with SGD on the device', 'use method="extragradient", or device="cpu"'
+            )
         problem = sgd.bounded_for_sgd(problem)
     if not problem.bound_is_feasible or not math.isfinite(problem.largest_mass):
         zero = np.zeros(problem.dual_features.n_features)
