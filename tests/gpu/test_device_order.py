@@ -258,6 +258,7 @@ def test_a_bootstrap_takes_what_was_estimated(emulator, monkeypatch, storage):
     counts = lg.Counts.from_transitions(**random_log(6000, n_states=60), keep_episodes=True)
     policy = np.full((60, 3), 1.0 / 3.0)
     emulator.block = 256
-    solution = lg.solve(counts, policy=policy, ridge=0, clone=0, device="cuda")
+    start = np.full(60, 1.0 / 60.0)
+    solution = lg.solve(counts, 0.9, policy=policy, initial=start, ridge=0, clone=0, device="cuda")
     taken = taken_by(lambda: resampling.bootstrap(solution, 2, storage=storage))
     assert taken <= estimates[0] <= 3 * taken
