@@ -51,13 +51,14 @@ def kernels(n: int, nnz: int) -> list[Work]:
     return [
         # rates 8, sources 4; per row: offset 4, row number 4, old 8, start 8, law 8, share 8, new 8
         Work("pull_rows: one step with its residual", 12 * nnz + 48 * n, nnz, 2 * nnz + 10 * n, "step"),
+        Work("pull_rows in float32", 8 * nnz + 28 * n, nnz, 2 * nnz + 10 * n, "step"),
         Work("change_products", 8 * (DEPTH + 1) * n, 0, (2 * pairs + DEPTH) * n, "cycle"),
         Work("mix_iterates", 8 * (DEPTH + 2) * n, 0, (2 * DEPTH + 3) * n, "cycle"),
         Work("scale_law (gamma = 1)", 16 * n, 0, n, "cycle"),
         Work("compose_rates", 20 * nnz + 28 * n, 0, 2 * nnz, "setup"),
         # eight passes of a radix sort over 4-byte keys with 8-byte places, then the permutation
         Work("sort by column, permute_entries", 4 * 2 * 12 * nnz + 32 * nnz, nnz, 0, "setup"),
-        Work("count_in_global (dense)", 8 * nnz, nnz, 0, "log"),
+        Work("count_in_global (dense, 4-byte keys)", 4 * nnz, nnz, 0, "log"),
         Work("sorted counting (8-byte keys)", 8 * 2 * 16 * nnz + 48 * nnz, nnz, 0, "log"),
         # two passes in each direction for a trial and a step, and the vectors between them
         Work(
@@ -68,7 +69,8 @@ def kernels(n: int, nnz: int) -> list[Work]:
         Work("sample_gradients, update_coordinates", 140 * BATCH, 13 * BATCH, 30 * BATCH, "step"),
         # tables met at random; entries of 8 bytes written, and sorted in shared memory
         Work("draw_samples, list_entries, sort_segments", 200 * BATCH, 6 * BATCH, 0, "step"),
-        Work("reweigh_entries", 40 * nnz, nnz, 3 * nnz, "replicate"),
+        # places in the log 4 + 4, weight 8, value 8, factor 8
+        Work("reweigh_entries", 32 * nnz, nnz, 3 * nnz, "replicate"),
     ]
 
 

@@ -2,13 +2,17 @@
 // n_columns = n_states + 1 and the last column for "ended in a terminal state". Few distinct keys are counted
 // into a dense table, by blocks in shared memory where it fits; many are sorted (by a library) and runs of
 // equal keys added up in order.
+//
+// Ids are S and keys K (int or long long, whichever holds them all), columns of numbers V (float or double). Counts are
+// integers and means double whatever V is: a float holds no count above 2^24. The library's sort and running total
+// number places in 64 bits.
 
 // Keys of a log, and the first row with an id out of range.
-template <typename S>
+template <typename S, typename K>
 __global__ void transition_keys(long long n, const S *__restrict__ state, const S *__restrict__ action,
                                 const S *__restrict__ next_state, const unsigned char *__restrict__ terminal,
                                 int has_action, int has_terminal, long long n_states, long long n_actions,
-                                long long *__restrict__ keys, unsigned long long *__restrict__ first_bad)
+                                K *__restrict__ keys, unsigned long long *__restrict__ first_bad)
 {
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
          i += (long long)gridDim.x * blockDim.x) {
@@ -17,12 +21,13 @@ __global__ void transition_keys(long long n, const S *__restrict__ state, const 
         const bool ended = has_terminal && terminal[i] != 0;
         if (s < 0 || s >= n_states || following < 0 || following >= n_states || a < 0 || a >= n_actions)
             atomicMin(first_bad, (unsigned long long)i);
-        keys[i] = (s * n_actions + a) * (n_states + 1) + (ended ? n_states : following);
+        keys[i] = K((s * n_actions + a) * (n_states + 1) + (ended ? n_states : following));
     }
 }
 
 // Dense table in shared memory, one copy a block.
-__global__ void count_in_shared(long long n, const long long *__restrict__ keys, int n_bins,
+template <typename K>
+__global__ void count_in_shared(long long n, const K *__restrict__ keys, int n_bins,
                                 unsigned long long *__restrict__ bins)
 {
     SHARED_MEMORY(unsigned int, mine);
@@ -40,7 +45,8 @@ __global__ void count_in_shared(long long n, const long long *__restrict__ keys,
 }
 
 // Dense table in global memory.
-__global__ void count_in_global(long long n, const long long *__restrict__ keys, long long n_bins,
+template <typename K>
+__global__ void count_in_global(long long n, const K *__restrict__ keys, long long n_bins,
                                 unsigned long long *__restrict__ bins)
 {
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
@@ -58,20 +64,22 @@ __global__ void mark_filled(long long n_bins, const unsigned long long *__restri
         filled[b] = bins[b] ? 1 : 0;
 }
 
+template <typename K>
 __global__ void compress_bins(long long n_bins, const unsigned long long *__restrict__ bins,
-                              const long long *__restrict__ number, long long *__restrict__ distinct,
+                              const long long *__restrict__ number, K *__restrict__ distinct,
                               long long *__restrict__ count)
 {
     for (long long b = (long long)blockIdx.x * blockDim.x + threadIdx.x; b < n_bins;
          b += (long long)gridDim.x * blockDim.x)
         if (bins[b]) {
-            distinct[number[b] - 1] = b;
+            distinct[number[b] - 1] = K(b);
             count[number[b] - 1] = (long long)bins[b];
         }
 }
 
 // 1 where a run of equal keys begins.
-__global__ void mark_heads(long long n, const long long *__restrict__ keys, const long long *__restrict__ order,
+template <typename K>
+__global__ void mark_heads(long long n, const K *__restrict__ keys, const long long *__restrict__ order,
                            long long *__restrict__ heads)
 {
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
@@ -80,8 +88,9 @@ __global__ void mark_heads(long long n, const long long *__restrict__ keys, cons
 }
 
 // Where each run begins, and its key. number is the running total of the heads.
-__global__ void list_runs(long long n, const long long *__restrict__ keys, const long long *__restrict__ order,
-                          const long long *__restrict__ number, long long *__restrict__ distinct,
+template <typename K>
+__global__ void list_runs(long long n, const K *__restrict__ keys, const long long *__restrict__ order,
+                          const long long *__restrict__ number, K *__restrict__ distinct,
                           long long *__restrict__ run_first)
 {
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
@@ -96,9 +105,10 @@ __global__ void list_runs(long long n, const long long *__restrict__ keys, const
 }
 
 // A warp adds up one run: its weight, the mean of its values, and their squared deviations.
+template <typename V>
 __global__ void __launch_bounds__(256, 4)
 run_moments(long long n_runs, const long long *__restrict__ run_first, const long long *__restrict__ order,
-            const double *__restrict__ weight, const double *__restrict__ value, int has_weight, int has_value,
+            const V *__restrict__ weight, const V *__restrict__ value, int has_weight, int has_value,
             double *__restrict__ total, double *__restrict__ mean, double *__restrict__ deviation)
 {
     const int lane = threadIdx.x % 32;
@@ -110,9 +120,9 @@ run_moments(long long n_runs, const long long *__restrict__ run_first, const lon
         const long long last = run < n_runs ? run_first[run + 1] : 0;
         double weighed = 0.0, summed = 0.0, squared = 0.0;
         for (long long i = first + lane; i < last; i += 32) {
-            const double w = has_weight ? weight[order[i]] : 1.0;
+            const double w = has_weight ? double(weight[order[i]]) : 1.0;
             weighed += w;
-            summed += has_value ? w * value[order[i]] : 0.0;
+            summed += has_value ? w * double(value[order[i]]) : 0.0;
         }
         for (int offset = 16; offset > 0; offset /= 2) {
             weighed += __shfl_xor_sync(WHOLE_WARP, weighed, offset);
@@ -120,8 +130,8 @@ run_moments(long long n_runs, const long long *__restrict__ run_first, const lon
         }
         const double middle = weighed > 0.0 ? summed / weighed : 0.0;
         for (long long i = first + lane; has_value && i < last; i += 32) {
-            const double away = value[order[i]] - middle;
-            squared += (has_weight ? weight[order[i]] : 1.0) * away * away;
+            const double away = double(value[order[i]]) - middle;
+            squared += (has_weight ? double(weight[order[i]]) : 1.0) * away * away;
         }
         for (int offset = 16; offset > 0; offset /= 2)
             squared += __shfl_xor_sync(WHOLE_WARP, squared, offset);
@@ -136,7 +146,8 @@ run_moments(long long n_runs, const long long *__restrict__ run_first, const lon
 }
 
 // Compressed rows of distinct keys in rising order.
-__global__ void split_keys(long long n_distinct, const long long *__restrict__ distinct, long long n_columns,
+template <typename K>
+__global__ void split_keys(long long n_distinct, const K *__restrict__ distinct, long long n_columns,
                            int *__restrict__ columns)
 {
     for (long long k = (long long)blockIdx.x * blockDim.x + threadIdx.x; k < n_distinct;
@@ -144,8 +155,9 @@ __global__ void split_keys(long long n_distinct, const long long *__restrict__ d
         columns[k] = int(distinct[k] % n_columns);
 }
 
-__global__ void key_rows(long long n_distinct, const long long *__restrict__ distinct, long long n_columns,
-                         long long n_rows, long long *__restrict__ indptr)
+template <typename K, typename I>
+__global__ void key_rows(long long n_distinct, const K *__restrict__ distinct, long long n_columns, long long n_rows,
+                         I *__restrict__ indptr)
 {
     for (long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x; row <= n_rows;
          row += (long long)gridDim.x * blockDim.x) {
@@ -157,6 +169,6 @@ __global__ void key_rows(long long n_distinct, const long long *__restrict__ dis
             else
                 last = middle;
         }
-        indptr[row] = first;
+        indptr[row] = I(first);
     }
 }

@@ -193,7 +193,7 @@ finish_pass(int n_parts, const double *__restrict__ partials, int role, double g
     scalars[RESIDUAL] = sums[CHANGE];
     scalars[LARGEST] = sums[RELATIVE];
     const double error = gamma < 1.0 ? (sums[CHANGE] + 4.0 * rounding) / (1.0 - gamma)
-                                     : sums[RELATIVE] / (1.0 - scalars[SLOWEST]);
+                                     : (sums[RELATIVE] + 2.0 * rounding) / (1.0 - scalars[SLOWEST]);
     scalars[ERROR] = error;
     const int check = int(scalars[CHECKS]);
     history[check % n_history] = error;

@@ -1,5 +1,7 @@
 // The Bayesian bootstrap: random weights for clusters (episodes, blocks) or for counted entries, and the
-// counts that they give. Numbers depend on the seed and on the place alone, not on the launch.
+// counts that they give. Numbers depend on the seed and on the place alone, not on the launch. Columns are stored as T
+// (float or double), places in the log are I (int or long long); variates are drawn and summed in double, since
+// accepting or rejecting one compares logarithms.
 
 __device__ __forceinline__ double uniform(unsigned long long counter)
 {
@@ -42,28 +44,29 @@ __device__ __forceinline__ unsigned long long stream(unsigned long long seed, un
     return random_bits(seed + place * GOLDEN);
 }
 
-__global__ void draw_factors(long long n_clusters, unsigned long long seed, double *__restrict__ factor)
+template <typename T>
+__global__ void draw_factors(long long n_clusters, unsigned long long seed, T *__restrict__ factor)
 {
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n_clusters;
          i += (long long)gridDim.x * blockDim.x)
-        factor[i] = exponential(stream(seed, (unsigned long long)i));
+        factor[i] = T(exponential(stream(seed, (unsigned long long)i)));
 }
 
-__global__ void draw_counts(long long n, unsigned long long seed, const double *__restrict__ count,
-                            double *__restrict__ drawn)
+template <typename T>
+__global__ void draw_counts(long long n, unsigned long long seed, const T *__restrict__ count, T *__restrict__ drawn)
 {
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
          i += (long long)gridDim.x * blockDim.x)
-        drawn[i] = count[i] > 0.0 ? gamma_variate(count[i], stream(seed, (unsigned long long)i)) : 0.0;
+        drawn[i] = T(count[i] > T(0) ? gamma_variate(double(count[i]), stream(seed, (unsigned long long)i)) : 0.0);
 }
 
 // Eight threads add up one entry: its transitions, in the order of the log, each weight * factor[cluster]
 // times. order lists the transitions by entry.
+template <typename T, typename I>
 __global__ void __launch_bounds__(256, 4)
-reweigh_entries(long long n_entries, const long long *__restrict__ entry_first,
-                const long long *__restrict__ order, const long long *__restrict__ cluster,
-                const double *__restrict__ weight, const double *__restrict__ value,
-                const double *__restrict__ factor, double *__restrict__ count, double *__restrict__ value_sum)
+reweigh_entries(long long n_entries, const I *__restrict__ entry_first, const I *__restrict__ order,
+                const I *__restrict__ cluster, const T *__restrict__ weight, const T *__restrict__ value,
+                const T *__restrict__ factor, T *__restrict__ count, T *__restrict__ value_sum)
 {
     const int lane = threadIdx.x % 8;
     const int entries_a_block = blockDim.x / 8;
@@ -72,32 +75,34 @@ reweigh_entries(long long n_entries, const long long *__restrict__ entry_first,
         const long long entry = base + threadIdx.x / 8;
         double weighed = 0.0, summed = 0.0;
         if (entry < n_entries)
-            for (long long i = entry_first[entry] + lane; i < entry_first[entry + 1]; i += 8) {
-                const double w = weight[order[i]] * factor[cluster[order[i]]];
+            for (long long i = (long long)entry_first[entry] + lane; i < entry_first[entry + 1]; i += 8) {
+                const I place = order[i];
+                const double w = double(weight[place]) * double(factor[cluster[place]]);
                 weighed += w;
-                summed += w * value[order[i]];
+                summed += w * double(value[place]);
             }
         for (int offset = 4; offset > 0; offset /= 2) {
             weighed += __shfl_down_sync(WHOLE_WARP, weighed, offset, 8);
             summed += __shfl_down_sync(WHOLE_WARP, summed, offset, 8);
         }
         if (lane == 0 && entry < n_entries) {
-            count[entry] = weighed;
-            value_sum[entry] = summed;
+            count[entry] = T(weighed);
+            value_sum[entry] = T(summed);
         }
     }
 }
 
 // Means of rewards drawn anew: mean + sqrt(m2) / n times a standard normal.
-__global__ void draw_means(long long n, unsigned long long seed, const double *__restrict__ mean,
-                           const double *__restrict__ m2, const double *__restrict__ count,
-                           double *__restrict__ drawn)
+template <typename T>
+__global__ void draw_means(long long n, unsigned long long seed, const T *__restrict__ mean, const T *__restrict__ m2,
+                           const T *__restrict__ count, T *__restrict__ drawn)
 {
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
          i += (long long)gridDim.x * blockDim.x) {
         const unsigned long long mine = stream(seed, (unsigned long long)i);
         const double radius = sqrt(2.0 * exponential(mine));
         const double normal = radius * cos(6.283185307179586 * uniform(mine + GOLDEN));
-        drawn[i] = mean[i] + sqrt(m2[i]) / (count[i] > 1.0 ? count[i] : 1.0) * normal;
+        const double seen = count[i] > T(1) ? double(count[i]) : 1.0;
+        drawn[i] = T(double(mean[i]) + sqrt(double(m2[i])) / seen * normal);
     }
 }

@@ -5,15 +5,18 @@
 // Both products with the counted matrix are passes of the operator; what lies between them and all scalars of
 // the method are here, so that a step needs no word with the host. Cells of one state are neighbours: those of
 // state s are group_first[s] : group_first[s + 1].
+//
+// Vectors are stored as T (float or double), sums and scalars are double. In float the host refines: it measures
+// what is left in double and begins again from there.
 
 // Scalars of the descent, on the device.
 enum { GOAL, REMAINING, ALONG, STRIDE, MOMENTUM, MADE, DESCENT };
 
 // z = d - spread pushed, and what z gathers in each state: the end of M d and the beginning of M'z.
-__global__ void turn_around(int n_states, const int *__restrict__ group_first, const double *__restrict__ spread,
-                            const double *__restrict__ pushed, const double *__restrict__ direction,
-                            const int *__restrict__ done, double *__restrict__ misfit,
-                            double *__restrict__ gathered)
+template <typename T>
+__global__ void turn_around(int n_states, const int *__restrict__ group_first, const T *__restrict__ spread,
+                            const T *__restrict__ pushed, const T *__restrict__ direction,
+                            const int *__restrict__ done, T *__restrict__ misfit, T *__restrict__ gathered)
 {
     if (*done)
         return;
@@ -21,20 +24,20 @@ __global__ void turn_around(int n_states, const int *__restrict__ group_first, c
          s += (long long)gridDim.x * blockDim.x) {
         double total = 0.0;
         for (int i = group_first[s]; i < group_first[s + 1]; ++i) {
-            const double here = direction[i] - spread[i] * pushed[s];
-            misfit[i] = here;
-            total += spread[i] * here;
+            const double here = double(direction[i]) - double(spread[i]) * double(pushed[s]);
+            misfit[i] = T(here);
+            total += double(spread[i]) * here;
         }
-        gathered[s] = total;
+        gathered[s] = T(total);
     }
 }
 
 // image = H d, and d'H d.
+template <typename T>
 __global__ void __launch_bounds__(256, 4)
-normal_image(int n, const double *__restrict__ direction, const double *__restrict__ misfit,
-             const double *__restrict__ pulled, const double *__restrict__ q, double penalty, double ridge,
-             const double *__restrict__ scalars, const int *__restrict__ done, double *__restrict__ image,
-             double *__restrict__ partials)
+normal_image(int n, const T *__restrict__ direction, const T *__restrict__ misfit, const T *__restrict__ pulled,
+             const T *__restrict__ q, double penalty, double ridge, const double *__restrict__ scalars,
+             const int *__restrict__ done, T *__restrict__ image, double *__restrict__ partials)
 {
     SHARED_MEMORY(double, scratch);
     if (*done)
@@ -42,9 +45,11 @@ normal_image(int n, const double *__restrict__ direction, const double *__restri
     double curvature = 0.0;
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
          i += (long long)gridDim.x * blockDim.x) {
-        const double here = misfit[i] - pulled[i] + penalty * scalars[ALONG] * q[i] + ridge * direction[i];
-        image[i] = here;
-        curvature += direction[i] * here;
+        const double along = double(direction[i]);
+        const double here =
+            double(misfit[i]) - double(pulled[i]) + penalty * scalars[ALONG] * double(q[i]) + ridge * along;
+        image[i] = T(here);
+        curvature += along * here;
     }
     curvature = block_sum(curvature, scratch);
     if (threadIdx.x == 0)
@@ -52,11 +57,11 @@ normal_image(int n, const double *__restrict__ direction, const double *__restri
 }
 
 // One step along the direction, and what is left: sum of residual^2 / diagonal over the free entries.
+template <typename T>
 __global__ void __launch_bounds__(256, 4)
-step_along(int n, const double *__restrict__ direction, const double *__restrict__ image,
-           const double *__restrict__ diagonal, const unsigned char *__restrict__ free_entries,
-           const double *__restrict__ scalars, const int *__restrict__ done, double *__restrict__ y,
-           double *__restrict__ residual, double *__restrict__ partials)
+step_along(int n, const T *__restrict__ direction, const T *__restrict__ image, const T *__restrict__ diagonal,
+           const unsigned char *__restrict__ free_entries, const double *__restrict__ scalars,
+           const int *__restrict__ done, T *__restrict__ y, T *__restrict__ residual, double *__restrict__ partials)
 {
     SHARED_MEMORY(double, scratch);
     if (*done)
@@ -64,11 +69,11 @@ step_along(int n, const double *__restrict__ direction, const double *__restrict
     double left = 0.0;
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
          i += (long long)gridDim.x * blockDim.x) {
-        y[i] += scalars[STRIDE] * direction[i];
-        const double here = residual[i] - scalars[STRIDE] * image[i];
-        residual[i] = here;
+        y[i] = T(double(y[i]) + scalars[STRIDE] * double(direction[i]));
+        const double here = double(residual[i]) - scalars[STRIDE] * double(image[i]);
+        residual[i] = T(here);
         if (free_entries[i])
-            left += here * here / diagonal[i];
+            left += here * here / double(diagonal[i]);
     }
     left = block_sum(left, scratch);
     if (threadIdx.x == 0)
@@ -76,11 +81,12 @@ step_along(int n, const double *__restrict__ direction, const double *__restrict
 }
 
 // The next direction, and its mass q'd.
+template <typename T>
 __global__ void __launch_bounds__(256, 4)
-turn_direction(int n, const double *__restrict__ residual, const double *__restrict__ diagonal,
-               const unsigned char *__restrict__ free_entries, const double *__restrict__ q,
-               const double *__restrict__ scalars, const int *__restrict__ done,
-               double *__restrict__ direction, double *__restrict__ partials)
+turn_direction(int n, const T *__restrict__ residual, const T *__restrict__ diagonal,
+               const unsigned char *__restrict__ free_entries, const T *__restrict__ q,
+               const double *__restrict__ scalars, const int *__restrict__ done, T *__restrict__ direction,
+               double *__restrict__ partials)
 {
     SHARED_MEMORY(double, scratch);
     if (*done)
@@ -88,10 +94,10 @@ turn_direction(int n, const double *__restrict__ residual, const double *__restr
     double along = 0.0;
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
          i += (long long)gridDim.x * blockDim.x) {
-        const double downhill = free_entries[i] ? residual[i] / diagonal[i] : 0.0;
-        const double here = downhill + scalars[MOMENTUM] * direction[i];
-        direction[i] = here;
-        along += q[i] * here;
+        const double downhill = free_entries[i] ? double(residual[i]) / double(diagonal[i]) : 0.0;
+        const double here = downhill + scalars[MOMENTUM] * double(direction[i]);
+        direction[i] = T(here);
+        along += double(q[i]) * here;
     }
     along = block_sum(along, scratch);
     if (threadIdx.x == 0)

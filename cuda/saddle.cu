@@ -5,8 +5,12 @@
 // m = p tau, q = start + gamma T' m, N = sum_x weight(x) m(x) + offset, c = m or p. The field is
 // (dJ/dtau, -dJ/df, -dJ/du). Points and fields of the extragradient method are one array each: tau, f, u, or
 // the coefficients of tau and f over features, and u.
+//
+// Vectors are stored as T (float or double); arithmetic, sums over blocks and sums over steps are double. Cells are
+// int, as on the host.
 
-// excess(y) = phi*(y) - y and its slope, by the number that each f-divergence carries.
+// excess(y) = phi*(y) - y and its slope, by the number that each f-divergence carries. In double for either T: near
+// y = 0 the value is a difference of nearly equal numbers.
 __device__ __forceinline__ double excess_and_slope(int code, double y, double *slope)
 {
     if (code == 0) {  // chi-square
@@ -41,55 +45,54 @@ __device__ __forceinline__ double excess_and_slope(int code, double y, double *s
 }
 
 // Values over cells to values over states: sum_a W(a|s) f(s, a), cells without data left out.
-__global__ void gather_actions(int n_states, int n_actions, const double *__restrict__ policy,
-                               const double *__restrict__ p, int only_seen, const double *__restrict__ f,
-                               double *__restrict__ states)
+template <typename T>
+__global__ void gather_actions(int n_states, int n_actions, const T *__restrict__ policy, const T *__restrict__ p,
+                               int only_seen, const T *__restrict__ f, T *__restrict__ states)
 {
     for (long long s = (long long)blockIdx.x * blockDim.x + threadIdx.x; s < n_states;
          s += (long long)gridDim.x * blockDim.x) {
         double total = 0.0;
         for (long long x = s * n_actions; x < (s + 1) * n_actions; ++x)
-            if (!only_seen || p[x] > 0.0)
-                total += policy[x] * f[x];
-        states[s] = total;
+            if (!only_seen || p[x] > T(0))
+                total += double(policy[x]) * double(f[x]);
+        states[s] = T(total);
     }
 }
 
 // p tau: what the operator moves.
-__global__ void weigh_ratio(int n_cells, const double *__restrict__ p, const double *__restrict__ tau,
-                            double *__restrict__ mass)
+template <typename T>
+__global__ void weigh_ratio(int n_cells, const T *__restrict__ p, const T *__restrict__ tau, T *__restrict__ mass)
 {
     for (long long x = (long long)blockIdx.x * blockDim.x + threadIdx.x; x < n_cells;
          x += (long long)gridDim.x * blockDim.x)
-        mass[x] = p[x] * tau[x];
+        mass[x] = T(double(p[x]) * double(tau[x]));
 }
 
 // The field at a point, given pushed = gamma T' m over states and pulled = gamma T f over cells.
+template <typename T>
 __global__ void __launch_bounds__(256, 3)
-saddle_field(int n_cells, int n_actions, int only_seen, const double *__restrict__ ratio,
-             const double *__restrict__ dual, const double *__restrict__ multiplier,
-             const double *__restrict__ pushed, const double *__restrict__ pulled,
-             const double *__restrict__ policy, const double *__restrict__ p, const double *__restrict__ start,
-             const double *__restrict__ weight, int code, int by_ratio, double price, double ridge,
-             double centre, double *__restrict__ on_ratio, double *__restrict__ on_dual,
-             double *__restrict__ partials)
+saddle_field(int n_cells, int n_actions, int only_seen, const T *__restrict__ ratio, const T *__restrict__ dual,
+             const T *__restrict__ multiplier, const T *__restrict__ pushed, const T *__restrict__ pulled,
+             const T *__restrict__ policy, const T *__restrict__ p, const T *__restrict__ start,
+             const T *__restrict__ weight, int code, int by_ratio, double price, double ridge, double centre,
+             T *__restrict__ on_ratio, T *__restrict__ on_dual, double *__restrict__ partials)
 {
     SHARED_MEMORY(double, scratch);
-    const double u = multiplier[0];
+    const double u = double(multiplier[0]);
     double mass_sum = 0.0;
     for (long long x = (long long)blockIdx.x * blockDim.x + threadIdx.x; x < n_cells;
          x += (long long)gridDim.x * blockDim.x) {
-        const double tau = ratio[x], f = dual[x], mass = p[x] * tau;
-        const bool inside = !only_seen || p[x] > 0.0;
-        const double inflow = inside ? start[x] + policy[x] * pushed[x / n_actions] : 0.0;
+        const double tau = double(ratio[x]), f = double(dual[x]), seen = double(p[x]), mass = seen * tau;
+        const bool inside = !only_seen || seen > 0.0;
+        const double inflow = inside ? double(start[x]) + double(policy[x]) * double(pushed[x / n_actions]) : 0.0;
         double slope;
         const double excess = excess_and_slope(code, f, &slope);
-        double to_tau = pulled[x] - f + ridge * (tau - centre) + price * u * weight[x];
+        double to_tau = double(pulled[x]) - f + ridge * (tau - centre) + price * u * double(weight[x]);
         if (by_ratio)
             to_tau -= excess;
-        on_ratio[x] = p[x] * to_tau;
-        on_dual[x] = (by_ratio ? mass : p[x]) * slope + mass - inflow;
-        mass_sum += mass * weight[x];
+        on_ratio[x] = T(seen * to_tau);
+        on_dual[x] = T((by_ratio ? mass : seen) * slope + mass - inflow);
+        mass_sum += mass * double(weight[x]);
     }
     mass_sum = block_sum(mass_sum, scratch);
     if (threadIdx.x == 0)
@@ -97,9 +100,10 @@ saddle_field(int n_cells, int n_actions, int only_seen, const double *__restrict
 }
 
 // The last entry of the field: -dJ/du. One block.
+template <typename T>
 __global__ void __launch_bounds__(256)
-finish_field(int n_parts, const double *__restrict__ partials, const double *__restrict__ multiplier,
-             double offset, double price, double keep, double *__restrict__ on_multiplier)
+finish_field(int n_parts, const double *__restrict__ partials, const T *__restrict__ multiplier, double offset,
+             double price, double keep, T *__restrict__ on_multiplier)
 {
     SHARED_MEMORY(double, scratch);
     double total = 0.0;
@@ -107,10 +111,10 @@ finish_field(int n_parts, const double *__restrict__ partials, const double *__r
         total += partials[part];
     total = block_sum(total, scratch);
     if (threadIdx.x == 0)
-        on_multiplier[0] = -price * (total + offset - 1.0 - keep * multiplier[0]);
+        on_multiplier[0] = T(-price * (total + offset - 1.0 - keep * double(multiplier[0])));
 }
 
-// Scalars of the extragradient method, on the device.
+// Scalars of the extragradient method, on the device: double, as lengths are products over many steps.
 enum { LENGTH, ACCEPTED, USED, TOTAL_LENGTH, ATTEMPTS, TAKEN, BROKEN, PACE };
 
 __device__ __forceinline__ double stepped(double at, double field, double metric, double length, double low,
@@ -121,29 +125,30 @@ __device__ __forceinline__ double stepped(double at, double field, double metric
 }
 
 // A step of the length on the device from at along the field, clipped to the box.
-__global__ void saddle_step(long long n, const double *__restrict__ at, const double *__restrict__ field,
-                            const double *__restrict__ metric, const double *__restrict__ low,
-                            const double *__restrict__ high, const double *__restrict__ pace,
-                            double *__restrict__ out)
+template <typename T>
+__global__ void saddle_step(long long n, const T *__restrict__ at, const T *__restrict__ field,
+                            const T *__restrict__ metric, const T *__restrict__ low, const T *__restrict__ high,
+                            const double *__restrict__ pace, T *__restrict__ out)
 {
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
          i += (long long)gridDim.x * blockDim.x)
-        out[i] = stepped(at[i], field[i], metric[i], pace[LENGTH], low[i], high[i]);
+        out[i] = T(stepped(double(at[i]), double(field[i]), double(metric[i]), pace[LENGTH], double(low[i]),
+                           double(high[i])));
 }
 
 // How far the half step moved the point, and how far the field changed on the way.
+template <typename T>
 __global__ void __launch_bounds__(256, 4)
-compare_fields(long long n, const double *__restrict__ at, const double *__restrict__ middle,
-               const double *__restrict__ field, const double *__restrict__ ahead,
-               const double *__restrict__ metric, double *__restrict__ partials, int n_parts)
+compare_fields(long long n, const T *__restrict__ at, const T *__restrict__ middle, const T *__restrict__ field,
+               const T *__restrict__ ahead, const T *__restrict__ metric, double *__restrict__ partials, int n_parts)
 {
     SHARED_MEMORY(double, scratch);
     double moved = 0.0, changed = 0.0;
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
          i += (long long)gridDim.x * blockDim.x) {
-        const double step = middle[i] - at[i], turn = ahead[i] - field[i];
-        moved += step * step * metric[i];
-        changed += turn * turn / metric[i];
+        const double step = double(middle[i]) - double(at[i]), turn = double(ahead[i]) - double(field[i]);
+        moved += step * step * double(metric[i]);
+        changed += turn * turn / double(metric[i]);
     }
     moved = block_sum(moved, scratch);
     changed = block_sum(changed, scratch);
@@ -190,18 +195,20 @@ judge_step(int n_parts, const double *__restrict__ partials, double safety, doub
     }
 }
 
-// The full step by the field ahead where it is taken, and the running sum of middle points.
-__global__ void take_step(long long n, const double *__restrict__ middle, const double *__restrict__ ahead,
-                          const double *__restrict__ metric, const double *__restrict__ low,
-                          const double *__restrict__ high, const double *__restrict__ pace,
-                          double *__restrict__ at, double *__restrict__ total)
+// The full step by the field ahead where it is taken, and the running sum of middle points, which is double:
+// thousands of steps are added up.
+template <typename T>
+__global__ void take_step(long long n, const T *__restrict__ middle, const T *__restrict__ ahead,
+                          const T *__restrict__ metric, const T *__restrict__ low, const T *__restrict__ high,
+                          const double *__restrict__ pace, T *__restrict__ at, double *__restrict__ total)
 {
     if (pace[ACCEPTED] == 0.0)
         return;
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
          i += (long long)gridDim.x * blockDim.x) {
-        total[i] += pace[USED] * middle[i];
-        at[i] = stepped(at[i], ahead[i], metric[i], pace[USED], low[i], high[i]);
+        total[i] += pace[USED] * double(middle[i]);
+        at[i] = T(stepped(double(at[i]), double(ahead[i]), double(metric[i]), pace[USED], double(low[i]),
+                          double(high[i])));
     }
 }
 
@@ -221,7 +228,8 @@ __device__ __forceinline__ long long draw_alias(unsigned long long bits, const d
 enum { STEP, EPOCH, MULTIPLIER_LENGTH, CLOCK };
 
 // Samples (x, x', x0) for many steps at once: they do not depend on the iterates. Every sample has its own
-// stream of six numbers. next codes: >= 0 a state, -1 the end, -2 - k a draw from law k.
+// stream of six numbers. next codes: >= 0 a state, -1 the end, -2 - k a draw from law k. Thresholds are double
+// whatever T is, for they meet 32 random bits; aliases are int, as the host builds them.
 __global__ void draw_samples(long long n_samples, const unsigned long long *__restrict__ counter, long long n_events,
                              const double *__restrict__ event_t, const int *__restrict__ event_a,
                              const int *__restrict__ event_x, const int *__restrict__ event_next,
@@ -311,13 +319,13 @@ sort_segments(int n_segments, int width, int in_shared, unsigned long long *__re
 }
 
 // Gradients of the samples of one step, all at the iterates before it. u_parts: share of -dJ/du by block.
+template <typename T>
 __global__ void __launch_bounds__(256, 4)
 sample_gradients(int step, int batch, const double *__restrict__ clock, const int *__restrict__ from,
                  const int *__restrict__ to, const double *__restrict__ discount, double start_mass,
-                 const double *__restrict__ tau, const double *__restrict__ f, const double *__restrict__ u,
-                 const double *__restrict__ weight, int code, int by_ratio, double penalty, double offset,
-                 double ridge, double centre, double *__restrict__ on_tau, double *__restrict__ on_f,
-                 double *__restrict__ u_parts)
+                 const T *__restrict__ tau, const T *__restrict__ f, const double *__restrict__ u,
+                 const T *__restrict__ weight, int code, int by_ratio, double penalty, double offset, double ridge,
+                 double centre, T *__restrict__ on_tau, T *__restrict__ on_f, double *__restrict__ u_parts)
 {
     SHARED_MEMORY(double, scratch);
     if (clock[STEP] + step >= clock[EPOCH])
@@ -326,18 +334,19 @@ sample_gradients(int step, int batch, const double *__restrict__ clock, const in
     for (int b = blockIdx.x * blockDim.x + threadIdx.x; b < batch; b += gridDim.x * blockDim.x) {
         const long long i = (long long)step * batch + b;
         const int x = from[i], y = to[i];
+        const double ratio = double(tau[x]), dual = double(f[x]), rate = discount[i];
         double slope;
-        const double excess = excess_and_slope(code, f[x], &slope);
-        double to_tau = penalty * u[0] * weight[x] - f[x] + ridge * (tau[x] - centre);
+        const double excess = excess_and_slope(code, dual, &slope);
+        double to_tau = penalty * u[0] * double(weight[x]) - dual + ridge * (ratio - centre);
         if (y >= 0)
-            to_tau += discount[i] * f[y];
+            to_tau += rate * double(f[y]);
         if (by_ratio)
             to_tau -= excess;
-        on_tau[b] = to_tau;
-        on_f[3 * b] = -tau[x] - (by_ratio ? tau[x] : 1.0) * slope;
-        on_f[3 * b + 1] = y >= 0 ? discount[i] * tau[x] : 0.0;
-        on_f[3 * b + 2] = start_mass;
-        on_u += penalty * (weight[x] * tau[x] + offset - 1.0 - u[0]);
+        on_tau[b] = T(to_tau);
+        on_f[3 * b] = T(-ratio - (by_ratio ? ratio : 1.0) * slope);
+        on_f[3 * b + 1] = T(y >= 0 ? rate * ratio : 0.0);
+        on_f[3 * b + 2] = T(start_mass);
+        on_u += penalty * (double(weight[x]) * ratio + offset - 1.0 - u[0]);
     }
     on_u = block_sum(on_u, scratch);
     if (threadIdx.x == 0)
@@ -346,13 +355,13 @@ sample_gradients(int step, int batch, const double *__restrict__ clock, const in
 
 // Move each coordinate that the step met, by the mean of its gradients. Entries are sorted by coordinate:
 // the first of a run adds up the run, so that no two threads write to one place. A coordinate enters its sum
-// with the number of steps it stayed unchanged.
+// with the number of steps it stayed unchanged; sums and step numbers are double, which no run exhausts.
+template <typename T>
 __global__ void update_coordinates(int step, int n_entries, int width, long long n_cells,
-                                   const unsigned long long *__restrict__ entries,
-                                   const double *__restrict__ gradient, double scale,
-                                   const double *__restrict__ lengths, const double *__restrict__ low,
-                                   const double *__restrict__ high, const double *__restrict__ clock,
-                                   double *__restrict__ value, double *__restrict__ sum, double *__restrict__ last)
+                                   const unsigned long long *__restrict__ entries, const T *__restrict__ gradient,
+                                   double scale, const T *__restrict__ lengths, const T *__restrict__ low,
+                                   const T *__restrict__ high, const double *__restrict__ clock,
+                                   T *__restrict__ value, double *__restrict__ sum, double *__restrict__ last)
 {
     const double now = clock[STEP] + step;
     if (now >= clock[EPOCH])
@@ -365,10 +374,10 @@ __global__ void update_coordinates(int step, int n_entries, int width, long long
             continue;
         double total = 0.0;
         for (int k = e; k < n_entries && mine[k] >> 32 == met; ++k)
-            total += gradient[mine[k] & 0xffffffffull];
-        sum[j] += value[j] * (now - last[j]);
+            total += double(gradient[mine[k] & 0xffffffffull]);
+        sum[j] += double(value[j]) * (now - last[j]);
         last[j] = now;
-        const double moved = value[j] + scale * lengths[j] * total;
+        const T moved = T(double(value[j]) + scale * double(lengths[j]) * total);
         value[j] = moved < low[j] ? low[j] : (moved > high[j] ? high[j] : moved);
     }
 }

@@ -171,13 +171,14 @@ def solve(
         ``"cpu"``, or ``"cuda"`` for an NVIDIA card through CuPy: the exact equation by extrapolated power
         steps, the ridge by conjugate gradients, or ``method="extragradient"`` (over features, too) or
         ``"sgd"``. Data on the host are copied there and the laws back; data on the device (CuPy, cupyx,
-        DLPack, ``lingendice.gpu.DeviceCounts``) stay there, and so do the arrays of the solution; for them
-        the exact equation is solved, as with ``ridge=0, clone=0``.
+        DLPack, ``lingendice.gpu.DeviceCounts``) stay there, and so do the arrays of the solution; what
+        the exact equation does not give (the ridge of the default, say) is chosen on the host, with a
+        ``HostCopyWarning`` or ``options={"copy_to_host": True}``.
     options
         ``{"on_interrupt": "return"}`` returns the best so far on Ctrl-C instead of raising. For
         ``method="sgd"``: ``batch``, ``step_scale``, ``first_epoch``, ``average``. For ``device="cuda"``:
-        ``storage`` ("float64" or "float32"), ``chunk_rows`` (stream the matrix from the host, so many
-        states at a time), ``poll_every`` (cycles between two looks at the device).
+        ``storage`` ("float64" or "float32", for any method there), ``chunk_rows`` (stream the matrix from
+        the host, so many states at a time), ``poll_every`` (cycles between two looks at the device).
 
     Returns
     -------

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DeviceCounts", "DeviceMemoryError", "DeviceSolution", "DeviceUnavailable", "bootstrap",
-           "count_transitions"]  # fmt: skip
+__all__ = ["DeviceCounts", "DeviceMemoryError", "DeviceSolution", "DeviceUnavailable", "HostCopyWarning",
+           "bootstrap", "count_transitions"]  # fmt: skip
 
 _HOMES = {
     "DeviceCounts": "counting",
     "DeviceMemoryError": "device",
     "DeviceSolution": "solution",
     "DeviceUnavailable": "device",
+    "HostCopyWarning": "by_host",
     "bootstrap": "resampling",
     "count_transitions": "counting",
 }

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 VALUES = {"float32": "float", "float64": "double"}
-"""How laws and rates may be stored."""
-WEIGHTS = {"int64": "long long", "float64": "double"}
-"""How counts may come."""
+"""How vectors over states and cells, rates and columns of a log may be stored."""
 OFFSETS = {"int32": "int", "int64": "long long"}
-"""How places in a matrix (and ids in a log) may be numbered."""
+"""How places in a matrix, ids in a log and pairs of them may be numbered."""
+WEIGHTS = OFFSETS | VALUES
+"""How counts may come."""
 LANES = (1, 8, 32)
 """Threads that may work on one row."""
 DEPTHS = (6,)
@@ -32,7 +34,7 @@ def _variants(*choices: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 
 _VALUES, _WEIGHTS, _OFFSETS = (tuple(kinds.values()) for kinds in (VALUES, WEIGHTS, OFFSETS))
 _LANES, _DEPTHS = tuple(map(str, LANES)), tuple(map(str, DEPTHS))
-_EACH_VALUE = _variants(_VALUES)
+_EACH_VALUE, _EACH_OFFSET = _variants(_VALUES), _variants(_OFFSETS)
 
 KERNELS = {
     "pull_rows": Kernel("operator", _variants(_VALUES, _OFFSETS, _LANES), 256),
@@ -45,47 +47,52 @@ KERNELS = {
     "mix_iterates": Kernel("operator", _variants(_VALUES, _DEPTHS), 256),
     "scale_law": Kernel("operator", _EACH_VALUE),
     "mark_reached": Kernel("operator", _EACH_VALUE),
-    "classify_rows": Kernel("operator", _variants(_OFFSETS)),
+    "classify_rows": Kernel("operator", _EACH_OFFSET),
     "row_totals": Kernel("operator", _variants(_WEIGHTS, _OFFSETS), 256),
     "compose_rates": Kernel("operator", _variants(_VALUES, _WEIGHTS, _OFFSETS), 256),
     "permute_entries": Kernel("operator", _EACH_VALUE),
     "lower_bounds": Kernel("operator", _variants(_OFFSETS, _OFFSETS)),
     "report_cells": Kernel("operator", _EACH_VALUE, 256),
-    "transition_keys": Kernel("counting", _variants(_OFFSETS)),
-    "count_in_shared": Kernel("counting"),
-    "count_in_global": Kernel("counting"),
+    "transition_keys": Kernel("counting", _variants(_OFFSETS, _OFFSETS)),
+    "count_in_shared": Kernel("counting", _EACH_OFFSET),
+    "count_in_global": Kernel("counting", _EACH_OFFSET),
     "mark_filled": Kernel("counting"),
-    "compress_bins": Kernel("counting"),
-    "mark_heads": Kernel("counting"),
-    "list_runs": Kernel("counting"),
-    "run_moments": Kernel("counting", most_threads=256),
-    "split_keys": Kernel("counting"),
-    "key_rows": Kernel("counting"),
-    "gather_actions": Kernel("saddle"),
-    "weigh_ratio": Kernel("saddle"),
-    "saddle_field": Kernel("saddle", most_threads=256),
-    "finish_field": Kernel("saddle", most_threads=256),
-    "saddle_step": Kernel("saddle"),
-    "compare_fields": Kernel("saddle", most_threads=256),
+    "compress_bins": Kernel("counting", _EACH_OFFSET),
+    "mark_heads": Kernel("counting", _EACH_OFFSET),
+    "list_runs": Kernel("counting", _EACH_OFFSET),
+    "run_moments": Kernel("counting", _EACH_VALUE, 256),
+    "split_keys": Kernel("counting", _EACH_OFFSET),
+    "key_rows": Kernel("counting", _variants(_OFFSETS, _OFFSETS)),
+    "gather_actions": Kernel("saddle", _EACH_VALUE),
+    "weigh_ratio": Kernel("saddle", _EACH_VALUE),
+    "saddle_field": Kernel("saddle", _EACH_VALUE, 256),
+    "finish_field": Kernel("saddle", _EACH_VALUE, 256),
+    "saddle_step": Kernel("saddle", _EACH_VALUE),
+    "compare_fields": Kernel("saddle", _EACH_VALUE, 256),
     "judge_step": Kernel("saddle", most_threads=256),
-    "take_step": Kernel("saddle"),
+    "take_step": Kernel("saddle", _EACH_VALUE),
     "draw_samples": Kernel("saddle"),
     "list_entries": Kernel("saddle"),
     "sort_segments": Kernel("saddle", most_threads=256),
-    "sample_gradients": Kernel("saddle", most_threads=256),
-    "update_coordinates": Kernel("saddle"),
+    "sample_gradients": Kernel("saddle", _EACH_VALUE, 256),
+    "update_coordinates": Kernel("saddle", _EACH_VALUE),
     "update_multiplier": Kernel("saddle"),
     "advance_clock": Kernel("saddle"),
-    "turn_around": Kernel("ridge"),
-    "normal_image": Kernel("ridge", most_threads=256),
-    "step_along": Kernel("ridge", most_threads=256),
-    "turn_direction": Kernel("ridge", most_threads=256),
+    "turn_around": Kernel("ridge", _EACH_VALUE),
+    "normal_image": Kernel("ridge", _EACH_VALUE, 256),
+    "step_along": Kernel("ridge", _EACH_VALUE, 256),
+    "turn_direction": Kernel("ridge", _EACH_VALUE, 256),
     "finish_descent": Kernel("ridge", most_threads=256),
-    "draw_factors": Kernel("resample"),
-    "draw_counts": Kernel("resample"),
-    "draw_means": Kernel("resample"),
-    "reweigh_entries": Kernel("resample", most_threads=256),
+    "draw_factors": Kernel("resample", _EACH_VALUE),
+    "draw_counts": Kernel("resample", _EACH_VALUE),
+    "draw_means": Kernel("resample", _EACH_VALUE),
+    "reweigh_entries": Kernel("resample", _variants(_VALUES, _OFFSETS), 256),
 }
+
+
+def c_type(dtype: Any) -> str:
+    """What C++ calls a type of NumPy."""
+    return WEIGHTS[np.dtype(dtype).name]
 
 
 def expression(kernel: str, arguments: tuple[str, ...] = ()) -> str:

@@ -263,13 +263,6 @@ def compose_on_device(
 
 
 def _refuse(choices: Choices, counts: DeviceCounts) -> None:
-    for name, plain in (("behaviour", None), ("clone", None), ("smoothing", None)):
-        if getattr(choices, name) not in (plain, 0):
-            raise ValueError(f"{name}= is served for counts on the host; pass counts.to_host()")
-    if choices.unseen not in ("auto", "leak") or (choices.ratio == "state" and choices.policy is not None):
-        raise ValueError(
-            'counts on the device serve unseen="leak" and ratio="state_action"; pass counts.to_host()'
-        )
     if choices.leak == "absorb" and choices.gamma == 1.0:
         raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
     if choices.policy is not None and counts.n_actions is None:

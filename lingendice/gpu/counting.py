@@ -9,7 +9,7 @@ import numpy as np
 
 from lingendice.counts import Counts
 from lingendice.gpu.arrays import lies_on_device
-from lingendice.gpu.catalogue import OFFSETS
+from lingendice.gpu.catalogue import OFFSETS, c_type
 from lingendice.gpu.device import Device, current_device, for_each, launch, n_blocks, require_bytes
 
 SHARED_BINS = 12_000
@@ -49,13 +49,14 @@ class DeviceCounts:
             name: None if getattr(self, name) is None else self.device.download(getattr(self, name))
             for name in ("indptr", "indices", "count", "reward_mean", "reward_m2", "initial_count")
         }
+        count = held["count"].astype(np.int64 if held["count"].dtype.kind == "i" else np.float64)  # type: ignore[union-attr]
         return Counts(
             n_states=self.n_states,
             n_actions=self.n_actions,
             indptr=held["indptr"].astype(np.int64),  # type: ignore[union-attr]
             indices=held["indices"],  # type: ignore[arg-type]
-            count=held["count"],  # type: ignore[arg-type]
-            reward_count=None if self.reward_mean is None else held["count"],
+            count=count,
+            reward_count=None if self.reward_mean is None else count,
             reward_mean=held["reward_mean"],
             reward_m2=held["reward_m2"],
             initial_count=held["initial_count"],
@@ -90,7 +91,8 @@ def count_transitions(
     n_states, n_actions
         Sizes; they are not looked up in the log, which would cost a wait for the device.
     reward, weight, terminal
-        One number (or flag) a transition.
+        One number (or flag) a transition. Rewards and weights may be float32, and are then read as they are;
+        sums and means are double.
     first_state
         The state that each episode began in: the initial law.
 
@@ -118,33 +120,69 @@ def count_transitions(
     next_state = _column(device, "next_state", next_state, n).astype(state.dtype, copy=False)
     action = state if action is None else _column(device, "action", action, n).astype(state.dtype, copy=False)
     n_columns, n_cells = n_states + 1, n_states * (n_actions or 1)
-    n_values = (reward is not None) + (weight is not None)
-    densely = n_values == 0 and n_cells * n_columns <= DENSE_BINS
-    needed = counting_bytes(n, n_cells, n_cells * n_columns if densely else None, n_values)
+    n_pairs = n_cells * n_columns
+    columns = _value_columns(device, n, weight, reward)
+    densely = not columns and n_pairs <= DENSE_BINS
+    needed = counting_bytes(
+        n, n_cells, n_pairs, densely, sum(column.dtype.itemsize for column in columns.values())
+    )
     require_bytes(device, needed, "; count parts of the log, or on the host by lingendice.Counts")
     keys = _keys(device, state, action, next_state, terminal, n_states, n_actions)
     if densely:
-        distinct, count = _count_densely(device, keys, n_cells * n_columns)
+        distinct, count = _count_densely(device, keys, n_pairs)
         mean = deviation = None
     else:
-        distinct, count, mean, deviation = _count_by_sorting(device, keys, reward, weight)
-    indices = device.empty(distinct.size, np.int32)
-    size = np.int64(distinct.size)
-    for_each(device, "split_keys", (), distinct.size, (size, distinct, np.int64(n_columns), indices))
-    indptr = device.empty(n_cells + 1, np.int64)
-    rows = (size, distinct, np.int64(n_columns), np.int64(n_cells), indptr)
-    for_each(device, "key_rows", (), n_cells + 1, rows)
+        distinct, count, mean, deviation = _count_by_sorting(device, keys, **columns)
+    indptr, indices = _compressed_keys(device, distinct, n_columns, n_cells)
     initial = None if first_state is None else _count_states(device, first_state, n_states)
     return DeviceCounts(device, n_states, n_actions, indptr, indices, count, mean, deviation, initial)
 
 
-def counting_bytes(n: int, n_cells: int, n_bins: int | None, n_values: int) -> int:
-    """Device memory of counting n transitions at its peak, beside the log: no more pairs than transitions."""
-    listed = 8 * (n_cells + 1) + 20 * (n if n_bins is None else min(n, n_bins))
-    if n_bins is not None:
-        return 9 * n + 24 * n_bins + listed
-    sorting = 4 * 8 * n  # keys, order, and what the sort itself takes
-    return n + sorting + 3 * 8 * n + n_values * 8 * n + (24 * n if n_values else 0) + listed
+def counting_bytes(n: int, n_cells: int, n_pairs: int, densely: bool, value_bytes: int) -> int:
+    """Device memory of counting n transitions, each with values of so many bytes, at its peak."""
+    key, offset = key_type(n_pairs).itemsize, _offset_type(n).itemsize
+    listed = offset * (n_cells + 1) + (key + 12) * min(n, n_pairs)
+    if densely:
+        return (key + 1) * n + 24 * n_pairs + listed
+    sorting = 2 * (key + 8) * n  # keys, order, and what the sort itself takes
+    return n + sorting + 3 * 8 * n + value_bytes * n + (24 * n if value_bytes else 0) + listed
+
+
+def key_type(n_pairs: int) -> np.dtype[Any]:
+    """What numbers so many pairs."""
+    return np.dtype(np.int32 if n_pairs < 2**31 else np.int64)
+
+
+def _offset_type(n_entries: int) -> np.dtype[Any]:
+    return key_type(n_entries + 1)
+
+
+def _value_columns(device: Device, n: int, weight: Any, reward: Any) -> dict[str, Any]:
+    """The given ones of weight and reward in one type: float32 if all are, else float64."""
+    given = {
+        name: device.adopt(value)
+        for name, value in (("weight", weight), ("reward", reward))
+        if value is not None
+    }
+    for name, column in given.items():
+        if column.size != n:
+            raise ValueError(f"{name} has {column.size} entries but state has {n}; give one a transition")
+    single = all(column.dtype == np.float32 for column in given.values())
+    return {
+        name: column.astype(np.float32 if single else np.float64, copy=False)
+        for name, column in given.items()
+    }
+
+
+def _compressed_keys(device: Device, distinct: Any, n_columns: int, n_cells: int) -> tuple[Any, Any]:
+    """(indptr, indices) of distinct keys in rising order."""
+    size, key, width = np.int64(distinct.size), c_type(distinct.dtype), np.int64(n_columns)
+    indices = device.empty(distinct.size, np.int32)
+    for_each(device, "split_keys", (key,), distinct.size, (size, distinct, width, indices))
+    indptr = device.empty(n_cells + 1, _offset_type(distinct.size))
+    rows = (size, distinct, width, np.int64(n_cells), indptr)
+    for_each(device, "key_rows", (key, c_type(indptr.dtype)), n_cells + 1, rows)
+    return indptr, indices
 
 
 def _column(device: Device, name: str, value: Any, n: int | None) -> Any:
@@ -173,11 +211,12 @@ def _keys(
         ended = device.adopt(terminal).astype(np.uint8)
         if ended.size != n:
             raise ValueError(f"terminal has {ended.size} entries but state has {n}; give one a transition")
-    keys = device.empty(n, np.int64)
+    n_pairs = n_states * (n_actions or 1) * (n_states + 1)
+    keys = device.empty(n, key_type(n_pairs))
     nowhere = np.iinfo(np.uint64).max
     first_bad = device.upload(np.array([nowhere], np.uint64))
     for_each(
-        device, "transition_keys", (OFFSETS[np.dtype(state.dtype).name],), n,
+        device, "transition_keys", (c_type(state.dtype), c_type(keys.dtype)), n,
         (np.int64(n), state, action, next_state, ended, np.int32(n_actions is not None),
          np.int32(terminal is not None), np.int64(n_states), np.int64(n_actions or 1), keys, first_bad),
     )  # fmt: skip
@@ -193,51 +232,48 @@ def _keys(
 
 def _count_densely(device: Device, keys: Any, n_bins: int) -> tuple[Any, Any]:
     n = int(keys.size)
-    bins = device.zeros(n_bins, np.uint64)
+    bins, key = device.zeros(n_bins, np.uint64), (c_type(keys.dtype),)
     if n_bins <= SHARED_BINS:
         grid = n_blocks(device, n, 8 * device.block)
         arguments: tuple[Any, ...] = (np.int64(n), keys, np.int32(n_bins), bins)
-        launch(device, "count_in_shared", (), grid, arguments, shared_bytes=4 * n_bins)
+        launch(device, "count_in_shared", key, grid, arguments, shared_bytes=4 * n_bins)
     else:
-        for_each(device, "count_in_global", (), n, (np.int64(n), keys, np.int64(n_bins), bins))
+        for_each(device, "count_in_global", key, n, (np.int64(n), keys, np.int64(n_bins), bins))
     filled = device.empty(n_bins, np.int64)
     for_each(device, "mark_filled", (), n_bins, (np.int64(n_bins), bins, filled))
     number = device.running_total(filled)
     n_distinct = int(device.download(number[n_bins - 1]))
-    distinct, count = device.empty(n_distinct, np.int64), device.empty(n_distinct, np.int64)
-    for_each(device, "compress_bins", (), n_bins, (np.int64(n_bins), bins, number, distinct, count))
+    distinct, count = device.empty(n_distinct, keys.dtype), device.empty(n_distinct, np.int64)
+    for_each(device, "compress_bins", key, n_bins, (np.int64(n_bins), bins, number, distinct, count))
     return distinct, count
 
 
-def _count_by_sorting(device: Device, keys: Any, reward: Any, weight: Any) -> tuple[Any, Any, Any, Any]:
-    n = int(keys.size)
+def _count_by_sorting(
+    device: Device, keys: Any, weight: Any = None, reward: Any = None
+) -> tuple[Any, Any, Any, Any]:
+    n, key = int(keys.size), (c_type(keys.dtype),)
     order = device.sort_order(keys)
     heads = device.empty(n, np.int64)
-    for_each(device, "mark_heads", (), n, (np.int64(n), keys, order, heads))
+    for_each(device, "mark_heads", key, n, (np.int64(n), keys, order, heads))
     number = device.running_total(heads)
     n_runs = int(device.download(number[n - 1]))
-    distinct, run_first = device.empty(n_runs, np.int64), device.empty(n_runs + 1, np.int64)
-    for_each(device, "list_runs", (), n, (np.int64(n), keys, order, number, distinct, run_first))
+    distinct, run_first = device.empty(n_runs, keys.dtype), device.empty(n_runs + 1, np.int64)
+    for_each(device, "list_runs", key, n, (np.int64(n), keys, order, number, distinct, run_first))
     if reward is None and weight is None:
         return distinct, run_first[1:] - run_first[:-1], None, None
-    columns = []
-    for name, given in (("weight", weight), ("reward", reward)):
-        column = device.zeros(1, np.float64) if given is None else device.adopt(given).astype(np.float64)
-        if given is not None and column.size != n:
-            raise ValueError(f"{name} has {column.size} entries but state has {n}; give one a transition")
-        columns.append(column)
+    value = (reward if weight is None else weight).dtype
+    columns = [device.zeros(1, value) if column is None else column for column in (weight, reward)]
     total, mean, deviation = (device.zeros(n_runs, np.float64) for _ in range(3))
     flags = (np.int32(weight is not None), np.int32(reward is not None))
     arguments = (np.int64(n_runs), run_first, order, *columns, *flags, total, mean, deviation)
-    for_each(device, "run_moments", (), n_runs, arguments, a_thread=32)
+    for_each(device, "run_moments", (c_type(value),), n_runs, arguments, a_thread=32)
     count = total if weight is not None else total.astype(np.int64)
     return (distinct, count, mean, deviation) if reward is not None else (distinct, count, None, None)
 
 
 def _count_states(device: Device, first_state: Any, n_states: int) -> Any:
-    states = _column(device, "first_state", first_state, None).astype(np.int64)
+    states = _column(device, "first_state", first_state, None)
     bins = device.zeros(n_states, np.uint64)
-    for_each(
-        device, "count_in_global", (), states.size, (np.int64(states.size), states, np.int64(n_states), bins)
-    )
+    arguments = (np.int64(states.size), states, np.int64(n_states), bins)
+    for_each(device, "count_in_global", (c_type(states.dtype),), states.size, arguments)
     return bins.astype(np.int64)

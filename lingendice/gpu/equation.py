@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.gpu.catalogue import VALUES
+from lingendice.gpu.catalogue import c_type
 from lingendice.gpu.device import Device, launch, n_blocks
 from lingendice.gpu.pull import Chunk, PullMatrix
 
@@ -54,7 +54,7 @@ class Equation:
     @property
     def value(self) -> str:
         """The same in C++."""
-        return VALUES[self.value_type.name]
+        return c_type(self.value_type)
 
     @cached_property
     def rounding(self) -> float:

@@ -11,6 +11,8 @@ from lingendice.checks import require_choice
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
 from lingendice.gpu.arrays import lies_on_device
+from lingendice.gpu.by_host import COPY, HostedSolution, copied_to_host, what_needs_the_host
+from lingendice.gpu.catalogue import WEIGHTS
 from lingendice.gpu.chain import Settings, compose_on_device
 from lingendice.gpu.counting import DeviceCounts
 from lingendice.gpu.device import Device, current_device
@@ -63,10 +65,20 @@ def solve_on_device(
     if not linear.is_asked:
         require_choice("method", linear.method, EXACT_METHODS)
         _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
-        for name in sorted(set(options) - set(OPTIONS)):
+        for name in sorted(set(options) - set(OPTIONS) - ({COPY} if lies_on_device(data) else set())):
             raise ValueError(f"options has no entry {name!r} on the device; known: {', '.join(OPTIONS)}")
-    solve_there = solve_resident if lies_on_device(data) else _solve_from_host
-    solution = solve_there(data, choices, linear, options, controls, reward_range)
+    if not lies_on_device(data):
+        solution = _solve_from_host(data, choices, linear, options, controls, reward_range)
+    else:
+        allowed = bool(options.pop(COPY, False))
+        counts = data if isinstance(data, DeviceCounts) else read_matrix(current_device(), data)
+        what = what_needs_the_host(choices, linear)
+        if what is None:
+            solution = solve_resident(counts, choices, linear, options, controls, reward_range)
+        else:
+            held, choices, linear = copied_to_host(what, counts, choices, linear, allowed)
+            solution = _solve_from_host(held, choices, linear, options, controls, reward_range)
+            solution = HostedSolution.of(solution, counts.device)
     if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
         raise Interrupted(solution)
     return solution
@@ -96,7 +108,7 @@ def _solve_from_host(
         from lingendice.gpu.ridge import RidgeOnDevice
 
         _refuse_with_ridge(linear.method, options)
-        build = RidgeOnDevice(device)
+        build = RidgeOnDevice(device, Settings.read(options).storage)
         return _run_ridge(counts, choices, strength, controls, reward_range, build, stacklevel=6)
     there = (device, Settings.read(options))
     follow_initial = choices.initial is not None
@@ -109,14 +121,14 @@ def _refuse_with_ridge(method: str, options: dict[str, Any]) -> None:
     """What concerns the exact equation on the device says nothing to the ridge problem."""
     if method != "auto":
         raise ValueError(f"method={method!r} solves the exact equation; leave it out, or pass ridge=0")
-    for name in options:
+    for name in sorted(set(options) - {"storage"}):
         raise ValueError(
             f"options[{name!r}] is for the exact equation; leave it out, or pass ridge=0, clone=0"
         )
 
 
 def solve_resident(
-    data: Any,
+    counts: DeviceCounts,
     choices: Choices,
     linear: LinearChoices,
     options: dict[str, Any],
@@ -124,22 +136,12 @@ def solve_resident(
     reward_range: tuple[float, float] | None,
 ) -> DeviceSolution:
     """Solve the exact equation for data that lie on the device; the arrays of the solution stay there."""
-    if linear.is_asked or linear.ridge not in (None, 0):
-        what = "a ridge" if not linear.is_asked else "the saddle point (features, bound, method=)"
-        raise ValueError(
-            f'{what} is served for counts on the host: pass counts.to_host() with device="cuda", '
-            "or leave it out to solve the exact equation"
-        )
     from lingendice.solve import outcome_fields
 
-    device = current_device()
     settings = Settings.read(options)
-    counts = data if isinstance(data, DeviceCounts) else read_matrix(device, data)
     problem = compose_on_device(counts, choices, settings, controls.tol)
     found = solve_chain(problem.chain, choices.initial is not None, controls, settings.poll_every)
     outcome = found.outcome
-    if choices.policy is not None and linear.ridge is None:
-        outcome.reason += "; counts there are solved exactly, as with ridge=0, clone=0"
     error, kind = outcome.error, outcome.error_kind
     residual = outcome.residual if outcome.residual is not None else np.nan
     if choices.gamma < 1.0 and settings.storage == "float64":
@@ -211,8 +213,9 @@ def read_matrix(device: Device, data: Any) -> DeviceCounts:
 
 
 def _weights(values: Any) -> Any:
-    whole = np.dtype(values.dtype).kind in "biu"
-    return values.astype(np.int64 if whole else np.float64, copy=False)
+    if np.dtype(values.dtype).name in WEIGHTS:
+        return values
+    return values.astype(np.int64 if np.dtype(values.dtype).kind in "biu" else np.float64)
 
 
 def _require_square(shape: tuple[int, ...]) -> None:

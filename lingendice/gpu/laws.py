@@ -62,8 +62,9 @@ def device_laws(
     settings: Settings,
 ) -> Laws:
     """Laws of an operator whose counts lie on the host: up, solved, and the laws down again."""
-    # A little stricter than asked: the residual is measured again on the host, where it rounds otherwise.
-    chain = chain_of_operator(device, operator, settings, 0.9 * controls.tol)
+    # A little stricter than asked where the residual is measured again on the host, which rounds otherwise.
+    tol = 0.9 * controls.tol if operator.gamma < 1.0 else controls.tol
+    chain = chain_of_operator(device, operator, settings, tol)
     found = solve_chain(chain, follow_initial, controls, settings.poll_every)
 
     def down(law: Any) -> Any:

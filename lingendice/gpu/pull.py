@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.gpu.catalogue import LANES, OFFSETS, VALUES, WEIGHTS
+from lingendice.gpu.catalogue import LANES, c_type
 from lingendice.gpu.device import Device, for_each, n_blocks
 
 FEW, SOME, MANY = 6, 96, 2048
@@ -91,7 +91,7 @@ class PullMatrix:
     @property
     def templates(self) -> tuple[str, str]:
         """C++ names of the types of rates and offsets."""
-        return VALUES[self.value_type.name], OFFSETS[np.dtype(self.indptr.dtype).name]
+        return c_type(self.value_type), c_type(self.indptr.dtype)
 
     def entries(self) -> Iterator[tuple[Chunk, Any, Any]]:
         """Chunks with their sources and rates on the device, for the kernels launched before the next."""
@@ -155,11 +155,14 @@ def _by_degree(
 ) -> tuple[tuple[tuple[int, Any], ...], LongRows | None]:
     """Rows ``first:last`` grouped by degree. Only a handful of numbers comes to the host."""
     size = last - first
-    offset = OFFSETS[np.dtype(indptr.dtype).name]
     kind = device.empty(size, np.int32)
     limits = (np.int32(FEW), np.int32(SOME), np.int32(MANY))
     for_each(
-        device, "classify_rows", (offset,), size, (np.int32(size), indptr[first : last + 1], *limits, kind)
+        device,
+        "classify_rows",
+        (c_type(indptr.dtype),),
+        size,
+        (np.int32(size), indptr[first : last + 1], *limits, kind),
     )
     order = device.sort_order(kind)
     starts = device.empty(5, np.int64)
@@ -202,13 +205,12 @@ def transposed(
     n_entries = columns.size
     order = device.sort_order(columns)
     sorted_sources, sorted_rates = device.empty(n_entries, np.int32), device.empty(n_entries, rates.dtype)
-    value = VALUES[np.dtype(rates.dtype).name]
     for_each(
-        device, "permute_entries", (value,), n_entries,
+        device, "permute_entries", (c_type(rates.dtype),), n_entries,
         (np.int64(n_entries), order, sources, rates, sorted_sources, sorted_rates),
     )  # fmt: skip
     indptr = device.empty(n_columns + 1, offset)
-    kinds = (OFFSETS[np.dtype(columns.dtype).name], OFFSETS[np.dtype(offset).name])
+    kinds = (c_type(columns.dtype), c_type(offset))
     for_each(
         device, "lower_bounds", kinds, n_columns + 1,
         (np.int64(n_entries), columns, order, np.int32(n_columns), indptr),
@@ -222,7 +224,7 @@ def row_totals(device: Device, indptr: Any, weight: Any) -> tuple[Any, int | Non
     totals = device.empty(n_rows, np.float64)
     nowhere = np.iinfo(np.uint64).max
     first_bad = device.upload(np.array([nowhere], np.uint64))
-    kinds = (WEIGHTS[np.dtype(weight.dtype).name], OFFSETS[np.dtype(indptr.dtype).name])
+    kinds = (c_type(weight.dtype), c_type(indptr.dtype))
     arguments = (np.int32(n_rows), indptr, weight, totals, first_bad)
     for_each(device, "row_totals", kinds, n_rows, arguments, a_thread=8)
     bad = int(device.download(first_bad)[0])
@@ -235,11 +237,7 @@ def composed_rates(
     """Source state and rate of every entry: W(a|s) K(s'|x) from s = x // n_actions."""
     n_cells, n_entries = indptr.size - 1, weight.size
     sources, rates = device.empty(n_entries, np.int32), device.empty(n_entries, value_type)
-    kinds = (
-        VALUES[np.dtype(value_type).name],
-        WEIGHTS[np.dtype(weight.dtype).name],
-        OFFSETS[np.dtype(indptr.dtype).name],
-    )
+    kinds = (c_type(value_type), c_type(weight.dtype), c_type(indptr.dtype))
     arguments = (np.int32(n_cells), np.int32(n_actions), indptr, weight, scale, policy, sources, rates)
     for_each(device, "compose_rates", kinds, n_cells, arguments, a_thread=8)
     return sources, rates

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.checks import Floats
+from lingendice.gpu.catalogue import c_type
 from lingendice.gpu.chain import DeviceProblem, Settings, chain_of_operator, required_bytes
-from lingendice.gpu.counting import DeviceCounts
+from lingendice.gpu.counting import DeviceCounts, key_type
 from lingendice.gpu.device import current_device, for_each, require_bytes
 from lingendice.gpu.pull import composed_rates, row_totals
 from lingendice.gpu.solution import EARNED, UNKNOWN, report
@@ -19,10 +20,13 @@ from lingendice.solution import Solution
 from lingendice.solvers.iterate import Controls, run
 from lingendice.uncertainty import group_sample
 
-REPLICATE_TOL = 1e-7
+REPLICATE_TOL = {"float64": 1e-7, "float32": 1e-4}
+"""Error of the law of a replicate, by how it is stored; errors of replicates are far larger."""
 
 
-def bootstrap(solution: Solution, replicates: int = 1000, *, seed: int = 0) -> Floats:
+def bootstrap(
+    solution: Solution, replicates: int = 1000, *, seed: int = 0, storage: str = "float64"
+) -> Floats:
     """Values of Bayesian bootstrap replicates, one number each.
 
     Parameters
@@ -31,12 +35,15 @@ def bootstrap(solution: Solution, replicates: int = 1000, *, seed: int = 0) -> F
         An exact solution over counts on the host (``ridge=0``), with rewards.
     replicates, seed
         How many, and what they depend on; nothing else does.
+    storage
+        "float64", or "float32" for the log, counts, rates and laws on the device; sums are double.
 
     Notes
     -----
     Every episode (block, or entry of the counts) gets a random weight of mean one; a replicate costs one pass
-    over the log and a solve that starts from the law of the data, to an error of 1e-7. What the host's
-    bootstrap redraws besides (the initial law, cloned policies, priors, ends) is refused here by name.
+    over the log and a solve that starts from the law of the data, to an error of 1e-7 (1e-4 in float32; where
+    that is out of reach, an error says so). What the host's bootstrap redraws besides (the initial law,
+    cloned policies, priors, ends) is refused here by name.
 
     Examples
     --------
@@ -45,7 +52,7 @@ def bootstrap(solution: Solution, replicates: int = 1000, *, seed: int = 0) -> F
     """
     operator = solution.operator
     _require_plain(solution, operator)
-    replicator = _Replicator(solution, operator)
+    replicator = _Replicator(solution, operator, Settings.read({"storage": storage}))
     seeds = np.random.SeedSequence(seed).generate_state(replicates, np.uint64)
     return np.array([replicator.value(number) for number in seeds])
 
@@ -74,30 +81,37 @@ def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
             )
 
 
-def bootstrap_bytes(n_entries: int, n_cells: int, n_log: int) -> int:
+def bootstrap_bytes(n_entries: int, n_cells: int, n_log: int, storage: str = "float64") -> int:
     """Device memory of replicates beside that of a solve."""
-    return 100 * n_entries + 120 * n_cells + 72 * n_log
+    value, place = np.dtype(storage).itemsize, key_type(n_log).itemsize
+    a_transition = max(4 * 8 + place, 2 * value + 2 * place)  # the sort of the log, or its columns
+    return (36 + 8 * value) * n_entries + 120 * n_cells + a_transition * n_log
+
+
+PLAIN = Settings()
 
 
 class _Replicator:
     """Draws counts on the device and solves for their law; the pattern of the matrix is built once."""
 
-    def __init__(self, solution: Solution, operator: EmpiricalOperator) -> None:
+    def __init__(self, solution: Solution, operator: EmpiricalOperator, settings: Settings = PLAIN) -> None:
         self.device = device = current_device()
-        self.operator = operator
+        self.operator, self.tol = operator, REPLICATE_TOL[settings.storage]
+        self.storage = np.dtype(settings.storage)
+        self.value_type = (c_type(self.storage),)
         counts = operator.counts
         self.sample = group_sample(counts)
         n_log = 0 if counts.episodes is None else counts.episodes.entry.size
         require_bytes(
             device,
-            bootstrap_bytes(counts.count.size, counts.n_cells, n_log)
+            bootstrap_bytes(counts.count.size, counts.n_cells, n_log, settings.storage)
             + required_bytes(
                 counts.n_states, counts.n_cells, counts.count.size, operator.law.shape[0], operator.gamma,
-                "float64",
+                settings.storage,
             ),
             '; use sol.interval(method="bootstrap")',
         )  # fmt: skip
-        chain = chain_of_operator(device, operator, Settings(), REPLICATE_TOL)
+        chain = chain_of_operator(device, operator, settings, self.tol)
         self.equation = chain.push
         up = device.upload
         self.indptr = up(operator.indptr)
@@ -106,16 +120,20 @@ class _Replicator:
         self.n_actions = operator.n_cells // operator.n_states
         policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
         self.policy, self.keep = up(policy), up(operator.keep)
-        self.start = up(solution._single())
-        self.count = up(counts.count.astype(float))
+        self.start = self.up(solution._single())
+        self.count = self.up(counts.count)
         self.fixed_reward = operator.choices.reward is not None
         self.reward = up(np.asarray(operator.reward, float))
         if not self.fixed_reward:
             self.mean, self.m2 = (
-                up(np.zeros(counts.count.size) if part is None else np.asarray(part, float))
+                self.up(np.zeros(counts.count.size) if part is None else part)
                 for part in (counts.reward_mean, counts.reward_m2)
             )
         self._by_entry()
+
+    def up(self, array: Any) -> Any:
+        """A column on the device, as they are stored there."""
+        return self.device.upload(np.ascontiguousarray(array, self.storage))
 
     def _by_entry(self) -> None:
         """The log in the order of the entries it was counted into, where it was kept."""
@@ -125,31 +143,32 @@ class _Replicator:
         episodes = counts.episodes
         size = episodes.entry.size
         entry: NDArray[np.int64] = episodes.entry.astype(np.int64)
-        up = device.upload
-        self.log_order = device.sort_order(up(entry))
+        up, place = device.upload, key_type(size + 1)
+        self.log_order = device.sort_order(up(entry)).astype(place)
         bounds = np.concatenate([[0], np.cumsum(np.bincount(entry, minlength=counts.count.size))])
-        self.entry_first = up(bounds.astype(np.int64))
-        self.cluster = up(self.sample.cluster.astype(np.int64))
-        self.weight = up(np.ones(size) if episodes.weight is None else episodes.weight.astype(float))
-        self.log_reward = up(np.zeros(size) if episodes.reward is None else episodes.reward.astype(float))
+        self.entry_first = up(bounds.astype(place))
+        self.cluster = up(self.sample.cluster.astype(place))
+        self.weight = self.up(np.ones(size) if episodes.weight is None else episodes.weight)
+        self.log_reward = self.up(np.zeros(size) if episodes.reward is None else episodes.reward)
 
     def draw(self, seed: np.uint64) -> tuple[Any, Any]:
         """Counts and sums of rewards of one replicate, by entry."""
-        device, size = self.device, int(self.count.size)
-        drawn, earned = (device.empty(size, np.float64) for _ in range(2))
+        device, size, value = self.device, int(self.count.size), self.value_type
+        drawn, earned = (device.empty(size, self.storage) for _ in range(2))
         if self.sample.cluster is None:
-            for_each(device, "draw_counts", (), size, (np.int64(size), seed, self.count, drawn))
+            for_each(device, "draw_counts", value, size, (np.int64(size), seed, self.count, drawn))
             if self.fixed_reward:
                 return drawn, drawn
             again = np.uint64((int(seed) + 0x632BE59BD9B4E019) % 2**64)
             arguments = (np.int64(size), again, self.mean, self.m2, self.count, earned)
-            for_each(device, "draw_means", (), size, arguments)
+            for_each(device, "draw_means", value, size, arguments)
             return drawn, drawn * earned
         n_clusters = self.sample.n_clusters
-        factor = device.empty(n_clusters, np.float64)
-        for_each(device, "draw_factors", (), n_clusters, (np.int64(n_clusters), seed, factor))
+        factor = device.empty(n_clusters, self.storage)
+        for_each(device, "draw_factors", value, n_clusters, (np.int64(n_clusters), seed, factor))
         log = (self.entry_first, self.log_order, self.cluster, self.weight, self.log_reward, factor)
-        for_each(device, "reweigh_entries", (), size, (np.int64(size), *log, drawn, earned), a_thread=8)
+        kinds = (*value, c_type(self.log_order.dtype))
+        for_each(device, "reweigh_entries", kinds, size, (np.int64(size), *log, drawn, earned), a_thread=8)
         return drawn, earned
 
     def law(self, drawn: Any) -> tuple[Any, Any]:
@@ -158,14 +177,15 @@ class _Replicator:
         total, _ = row_totals(device, self.indptr, drawn)
         scale = self.keep / device.where(total > 0.0, total, 1.0)
         _, rates = composed_rates(
-            device, self.indptr, drawn, scale, self.policy, self.n_actions, np.dtype(np.float64)
+            device, self.indptr, drawn, scale, self.policy, self.n_actions, self.storage
         )
         (chunk,) = self.equation.matrix.chunks
         chunk.rates[:] = rates[self.order]
-        outcome = run(iterate_law(self.equation, self.start, 1), Controls(tol=REPLICATE_TOL))
+        outcome = run(iterate_law(self.equation, self.start, 1), Controls(tol=self.tol))
         if not outcome.converged:
             raise ValueError(
-                f"a replicate did not settle (error {outcome.error:.1e} at gamma={operator.gamma:g}); "
+                f"a replicate did not settle (error {outcome.error:.1e} at gamma={operator.gamma:g}, "
+                f"{self.storage.name}); "
                 'use sol.interval(method="bootstrap")'
             )
         return outcome.law, total

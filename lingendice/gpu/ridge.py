@@ -6,6 +6,7 @@ a descent is one recorded sequence of launches, and scalars are read after a gro
 
 from __future__ import annotations
 
+import math
 import time
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -26,13 +27,16 @@ from lingendice.solvers.ridge import RidgeSystem
 # Places in the array of scalars, and roles of the kernel that finishes a sum: see cuda/ridge.cu.
 GOAL, REMAINING, ALONG, STRIDE, MOMENTUM, MADE, DESCENT = range(7)
 ALONG_DIRECTION, CURVATURE, LEFT = np.int32(0), np.int32(1), np.int32(2)
+REFINED = 1e-3
+"""Part of a residual down to which float32 is trusted."""
+ADVICE = '; options={"storage": "float32"} halves vectors and matrix; or use device="cpu"'
 
 
 class RidgeOnDevice:
     """Builds the systems of one call of ``solve``; those of one operator share what lies on the device."""
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    def __init__(self, device: Device, storage: str = "float64") -> None:
+        self.device, self.storage = device, np.dtype(storage)
         self._of: EmpiricalOperator | None = None
         self._parts: _Parts | None = None
 
@@ -41,16 +45,16 @@ class RidgeOnDevice:
         system = _DeviceSystem(operator, ridge, penalty)
         if self._parts is None or self._of is not operator:
             self._parts = None  # gone before the next is made
-            self._of, self._parts = operator, _Parts.of(self.device, system)
+            self._of, self._parts = operator, _Parts.of(self.device, system, self.storage)
         system.device, system.parts = self.device, self._parts
         return system
 
 
-def ridge_bytes(n_states: int, n_seen: int, n_entries: int, n_hubs: int) -> int:
+def ridge_bytes(n_states: int, n_seen: int, n_entries: int, n_hubs: int, storage: str = "float64") -> int:
     """Device memory of a descent: the matrix both ways, hubs, and vectors over seen cells and states."""
-    offset = 8 if n_entries >= 2**31 else 4
-    matrix = 2 * 12 * n_entries + (offset + 12) * (n_states + n_seen)
-    return matrix + 2 * 8 * n_hubs * (n_states + n_seen) + 8 * 12 * n_seen + 8 * 8 * n_states
+    offset, value = 8 if n_entries >= 2**31 else 4, np.dtype(storage).itemsize
+    matrix = 2 * (4 + value) * n_entries + (offset + 12) * (n_states + n_seen)
+    return matrix + 2 * value * n_hubs * (n_states + n_seen) + value * 11 * n_seen + value * 8 * n_states
 
 
 class _Parts(NamedTuple):
@@ -65,13 +69,18 @@ class _Parts(NamedTuple):
     """Raised once a descent is over: passes over the matrix are then nothing, too."""
 
     @classmethod
-    def of(cls, device: Device, system: RidgeSystem) -> _Parts:
+    def of(cls, device: Device, system: RidgeSystem, storage: np.dtype[Any]) -> _Parts:
         indptr, indices, data, group, spread, hub_out, _, gamma, _ = system._arrays
         n_seen, n_states, law = system.q.size, system.operator.n_states, system._rows.law
         require_sizes(n_states, law.shape[0])
-        require_bytes(device, ridge_bytes(n_states, n_seen, data.size, law.shape[0]))
+        require_bytes(device, ridge_bytes(n_states, n_seen, data.size, law.shape[0], storage.name), ADVICE)
         by_cell = csr_array((data, indices, indptr), shape=(n_seen, n_states))
-        up, done = device.upload, device.zeros(1, np.int32)
+        done = device.zeros(1, np.int32)
+
+        def up(array: NDArray[Any]) -> Any:
+            return device.upload(
+                array.astype(storage if array.dtype.kind == "f" else array.dtype, copy=False)
+            )
 
         def equation(matrix: Any, shares: Floats, laws: Floats) -> Equation:
             offset = np.int64 if matrix.nnz >= 2**31 else np.int32
@@ -81,7 +90,7 @@ class _Parts(NamedTuple):
             flat = [
                 up(np.ascontiguousarray(part).ravel() if law.size else np.zeros(1)) for part in (shares, laws)
             ]
-            zero = device.zeros(matrix.shape[0], np.float64)
+            zero = device.zeros(matrix.shape[0], storage)
             made = Equation(device, held, flat[0], flat[1], law.shape[0], zero, gamma, matrix.shape[1])
             made.done = done
             return made
@@ -100,7 +109,8 @@ class _DeviceSystem(RidgeSystem):
 
     @property
     def where(self) -> str:  # type: ignore[override]
-        return f", on {self.device.name}"
+        single = self.parts.push.value_type == np.float32
+        return f", on {self.device.name}" + (" in float32, refined in float64" if single else "")
 
     @cached_property
     def _step(self) -> _Step:
@@ -116,28 +126,33 @@ class _Step:
     def __init__(self, system: _DeviceSystem) -> None:
         self.device, self.parts, self.system = system.device, system.parts, system
         device, n = self.device, system.q.size
+        self.value, self.storage = self.parts.push.value, self.parts.push.value_type
         self.y, self.residual, self.direction, self.image, self.misfit, self.pulled = (
-            device.empty(n, np.float64) for _ in range(6)
+            device.empty(n, self.storage) for _ in range(6)
         )
-        self.diagonal = device.upload(system._diagonal)
+        self.diagonal = self.up(system._diagonal)
         self.free = device.empty(n, np.uint8)
         n_states = system.operator.n_states
-        self.pushed, self.gathered = (device.empty(n_states, np.float64) for _ in range(2))
+        self.pushed, self.gathered = (device.empty(n_states, self.storage) for _ in range(2))
         self.scalars, self.done = device.zeros(DESCENT, np.float64), self.parts.done
         self.n_parts = n_blocks(device, n, device.block)
         self.partials = device.empty(self.n_parts, np.float64)
         self._repeat: Any = None
 
-    def begin(self, free: NDArray[np.bool_], y: Floats, residual: Floats) -> float:
-        """Set out from y; returns the squared residual."""
-        up, system = self.device.upload, self.system
+    def up(self, array: Floats) -> Any:
+        """A vector on the device, as vectors are stored there."""
+        return self.device.upload(array.astype(self.storage, copy=False))
+
+    def begin(self, free: NDArray[np.bool_], residual: Floats) -> float:
+        """Set out from 0, toward what takes the residual away; returns its square."""
+        up, system = self.up, self.system
         direction = np.where(free, residual / system._diagonal, 0.0)
         squared = float(direction @ residual)
-        self.y[:], self.residual[:], self.direction[:] = up(y), up(residual), up(direction)
-        self.free[:] = up(free.astype(np.uint8))
+        self.y[:], self.residual[:], self.direction[:] = 0.0, up(residual), up(direction)
+        self.free[:] = self.device.upload(free.astype(np.uint8))
         scalars = np.zeros(DESCENT)
         scalars[REMAINING], scalars[ALONG] = squared, float(system.q @ direction)
-        self.scalars[:] = up(scalars)
+        self.scalars[:] = self.device.upload(scalars)
         return squared
 
     def advance(self, goal: float, n_steps: int) -> Any:
@@ -157,9 +172,8 @@ class _Step:
         parts.push.product(self.direction, self.pushed)
         n_states = system.operator.n_states
         around = (parts.group_first, parts.spread, self.pushed, self.direction, self.done)
-        for_each(
-            device, "turn_around", (), n_states, (np.int32(n_states), *around, self.misfit, self.gathered)
-        )
+        arguments = (np.int32(n_states), *around, self.misfit, self.gathered)
+        for_each(device, "turn_around", (self.value,), n_states, arguments)
         parts.pull.product(self.gathered, self.pulled)
         self._sum(
             "normal_image", CURVATURE,
@@ -179,27 +193,49 @@ class _Step:
     def _sum(self, kernel: str, role: Any, arguments: tuple[Any, ...]) -> None:
         """Launch a kernel whose blocks leave partial sums, and the one that adds them up and decides."""
         device, scalars = self.device, (self.scalars, self.done)
-        launch(device, kernel, (), self.n_parts, (*arguments, self.partials), shared_bytes=SCRATCH)
+        launch(device, kernel, (self.value,), self.n_parts, (*arguments, self.partials), shared_bytes=SCRATCH)
         finish = (np.int32(self.n_parts), self.partials, role, *scalars)
         launch(device, "finish_descent", (), 1, finish, shared_bytes=SCRATCH)
 
 
 class _DeviceDescent:
+    """Conjugate gradients from y on the device; a correction to y is what lies there.
+
+    Stored in float32 the residual that the steps carry on drifts from the true one. It is trusted down to
+    REFINED of itself: then the correction is added here, what is left measured in double, and the way begun
+    again.
+    """
+
     def __init__(self, step: _Step, free: NDArray[np.bool_], y: Floats, residual: Floats) -> None:
-        self.step, self.squared, self.made, self.budget = step, step.begin(free, y, residual), 0, 8
+        self.step, self.free, self.y, self.residual = step, free, y, residual
+        self.single = step.storage == np.float32
+        self.budget, self.start = 8, math.inf
+        self._begin()
+
+    def _begin(self) -> None:
+        before = self.start
+        self.start = self.squared = self.step.begin(self.free, self.residual)
+        self.made, self.stuck = 0, self.single and not self.squared < 0.25 * before
 
     def advance(self, goal: float, at_most: int | None = None) -> tuple[float, int]:
-        if not self.squared > goal:
+        if not self.squared > goal or self.stuck:
             return self.squared, 0
         began = time.perf_counter()
         n_steps = self.budget if at_most is None else min(at_most, self.budget)
-        scalars = self.step.advance(goal, n_steps)
+        near = max(goal, REFINED**2 * self.start) if self.single else goal
+        scalars = self.step.advance(near, n_steps)
         spent = time.perf_counter() - began
         self.budget = max(1, min(2 * self.budget, int(n_steps * POLL_SECONDS / max(spent, 1e-6))))
         before, self.made = self.made, int(scalars[MADE])
-        self.squared = float(scalars[REMAINING])
-        return self.squared, self.made - before
+        done, self.squared = self.made - before, float(scalars[REMAINING])
+        if self.single and not self.squared > near:
+            self.y, self.residual = self.point()
+            self._begin()
+        return self.squared, done
 
     def point(self) -> tuple[Floats, Floats]:
         download = self.step.device.download
-        return download(self.step.y), download(self.step.residual)
+        correction = download(self.step.y).astype(np.float64)
+        if not self.single:
+            return self.y + correction, download(self.step.residual)
+        return self.y + correction, self.residual - self.step.system.normal(correction)

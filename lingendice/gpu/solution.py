@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from lingendice.compose import Choices, compose
-from lingendice.gpu.catalogue import VALUES
+from lingendice.gpu.catalogue import c_type
 from lingendice.gpu.chain import DeviceProblem
 from lingendice.gpu.device import launch, n_blocks
 from lingendice.gpu.equation import SCRATCH
+from lingendice.gpu.pull import row_totals
 from lingendice.operator import EmpiricalOperator
 from lingendice.solution import SeveralLaws, Solution
 
@@ -131,7 +132,7 @@ class DeviceSolution(Solution):
         counts = self._parts.counts
         if not counts.has_sample_size:
             return None
-        total = float(counts.device.download(counts.count.sum()))
+        total = float(counts.device.download(row_totals(counts.device, counts.indptr, counts.count)[0].sum()))
         sums = self._report[2]
         return total * float(sums[COVERED]) ** 2 / float(sums[SQUARED])
 
@@ -198,7 +199,7 @@ def report(parts: DeviceProblem, law: Any) -> tuple[Any, Any, Any]:
     n_parts = n_blocks(device, n_cells, device.block)
     partials = device.empty(REPORTED * n_parts, np.float64)
     launch(
-        device, "report_cells", (VALUES[np.dtype(law.dtype).name],), n_parts,
+        device, "report_cells", (c_type(law.dtype),), n_parts,
         (np.int32(n_cells), np.int32(counts.n_actions or 1), law, parts.policy, parts.p, reward, parts.ended,
          mass, ratio, partials, np.int32(n_parts)),
         shared_bytes=REPORTED * SCRATCH,

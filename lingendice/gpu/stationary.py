@@ -42,6 +42,8 @@ PATIENCE, SMOOTHED_PATIENCE = 25, 10
 """Cycles without a new least residual after which plain steps are put between mixes, or all is given up."""
 SAFETY = 2.0
 """On the condition: one random direction is not the worst one."""
+ROUNDED = 2.0
+"""Roundings that a step may hide, in units of the last place: as in finish_pass of cuda/operator.cu."""
 MOST_SMOOTHING = 32
 """Most runs of DEPTH plain steps between two mixes."""
 WINDOW, LEAST_TRIAL, TRIAL, ENOUGH = 16, 512, 2, 1e-3
@@ -111,10 +113,10 @@ def iterate_law(
             repeat()
         made = 0
         watch.read()
-        if watch.trial_is_due and (yield from watch.try_condition(rows[0], first)) is not None:
+        if watch.trial_is_due and (yield from watch.try_condition(rows[0])) is not None:
             break
         if watch.finished():
-            yield from watch.try_condition(rows[0], first)
+            yield from watch.try_condition(rows[0])
             break
         if watch.smoothing and smooth is None:
             smooth = recorded(cycle.smooth)
@@ -149,6 +151,9 @@ class _Watch:
         self._checks, self._residual = int(scalars[CHECKS]), float(scalars[RESIDUAL])
         self._largest = float(scalars[LARGEST])
 
+    def _stated(self, condition: float) -> float:
+        return condition * (self._largest + ROUNDED * self.equation.rounding)
+
     @property
     def _at_rounding(self) -> bool:
         return self._residual < 1e3 * self.equation.rounding
@@ -162,7 +167,7 @@ class _Watch:
         """Whether to stop, solved or not."""
         equation, done = self.equation, self.done
         if self.condition is not None:
-            self.error = self.condition * self._largest
+            self.error = self._stated(self.condition)
             self.done = done and self.error <= equation.tol
             if self.error <= (1.0 if done else 0.5) * equation.tol or not math.isfinite(self.error):
                 return True
@@ -186,7 +191,7 @@ class _Watch:
             self._set(SLOWEST, 0.0)
         return False
 
-    def try_condition(self, law: Any, first: Any) -> Generator[Step, Stop | None, Stop | None]:
+    def try_condition(self, law: Any) -> Generator[Step, Stop | None, Stop | None]:
         """At gamma = 1, where it is not known yet; the law is then ready to be stepped from.
 
         Returns why the trial was stopped; what it had seen until then is kept, but proves nothing.
@@ -195,7 +200,7 @@ class _Watch:
             return None
         most_steps = max(LEAST_TRIAL, TRIAL * self.steps)
         here = Step(self.steps, self.error)
-        self.condition, stopped = yield from condition_of(self.equation, law, first, most_steps, here)
+        self.condition, stopped = yield from condition_of(self.equation, law, most_steps, here)
         self.tried = stopped is None
         self._set(SLOWEST, 1.0 - max(1.0 / self.condition, self.equation.rounding))
         self.equation.weigh(law)
@@ -206,22 +211,26 @@ class _Watch:
 
 
 def condition_of(
-    equation: Equation, law: Any, first: Any, most_steps: int, progress: Step
+    equation: Equation, law: Any, most_steps: int, progress: Step
 ) -> Generator[Step, Stop | None, tuple[float, Stop | None]]:
-    """Lazy steps that the distance of a random law from this one adds up to: sum_k |x_k - law| / |x_0 - law|.
+    """How much larger than a lazy step the way that is left may be, entry by entry relative to the law.
 
     Small steps of the iteration do not show nearly separate parts of a chain: mass that leaks between them at
-    a rate of 1e-12 moves less than rounding. The distance of another law does: it stays. ``progress`` is
-    yielded after every two steps, for limits and Ctrl-C to be heeded.
+    a rate of 1e-12 moves less than rounding. A law that differs from this one by a random share in every
+    entry does. With d_k its largest relative distance after k steps, which no step can raise, all steps from
+    the k-th on move it by at most sum_{j >= k} d_j. The largest of these sums over its d_k is what is
+    returned, with a factor of SAFETY: not the first alone, because what the iteration has left is the slowest
+    part, and a random law holds but little of that until the rest has gone. The sum beyond the last step is
+    that of a geometric series. ``progress`` is yielded after every two steps, for limits and Ctrl-C to be
+    heeded.
     """
     device, n = equation.device, equation.n_in
     equation.done[:] = 0
-    here, there = _away_from(equation, law, first), device.empty(n, equation.value_type)
-    began = distance = float(device.download(abs(here).sum()))
-    if distance <= n * equation.rounding:
+    here, there = _away_from(equation, law), device.empty(n, equation.value_type)
+    distances = [_relative(device, here, law)]
+    if distances[0] <= n * equation.rounding:
         return 1.0, None
-    # Until steps are seen to shrink the distance they are taken not to.
-    total, ratio, stopped = 0.0, 1.0, None
+    stopped = None
     for _ in range(0, most_steps, WINDOW):
         for _ in range(WINDOW // 2):
             equation.product(here, there, LAZY)
@@ -232,24 +241,39 @@ def condition_of(
         if stopped is not None:
             break
         here[:] = here - law * here.sum()
-        before, distance = distance, float(device.download(abs(here).sum()))
-        total += WINDOW * before
-        ratio = distance / before
-        if distance <= ENOUGH * began:
+        distances.append(_relative(device, here, law))
+        if distances[-1] <= ENOUGH * distances[0]:
             break
-    # A distance that stays the same to the last digit shrinks by less than that digit.
-    ratio = min(ratio, 1.0 - equation.rounding)
-    return max(1.0, SAFETY * (total + WINDOW * distance / (1.0 - ratio)) / began), stopped
+    return _most_left(distances, equation.rounding), stopped
 
 
-def _away_from(equation: Equation, law: Any, first: Any) -> Any:
-    """A random law over the states of ``first``, less this one."""
+def _most_left(distances: list[float], rounding: float) -> float:
+    """SAFETY times the largest sum of distances (a WINDOW apart) from one of them on, over that one."""
+    # Until steps are seen to shrink the distance they are taken not to; and one that stays the same to the
+    # last digit shrinks by less than that digit.
+    ratio = distances[-1] / distances[-2] if len(distances) > 1 else 1.0
+    left = WINDOW * distances[-1] / (1.0 - min(ratio, 1.0 - rounding))
+    most = left / distances[-1] if distances[-1] > 0.0 else 1.0
+    for distance in reversed(distances[:-1]):
+        left += WINDOW * distance
+        most = max(most, left / distance)
+    return max(1.0, SAFETY * most)
+
+
+def _relative(device: Device, change: Any, law: Any) -> float:
+    """Largest entry of a change relative to the law, where that has mass."""
+    held = law > 0
+    return float(device.download((abs(change) * held / device.where(held, law, 1)).max()))
+
+
+def _away_from(equation: Equation, law: Any) -> Any:
+    """The law times a random number from -1 to 1 in every entry, less what that adds to its mass."""
     device, n = equation.device, equation.n_in
-    drawn = device.empty(n, np.float64)
-    for_each(device, "draw_factors", (), n, (np.int64(n), np.uint64(0), drawn))
-    drawn[:] = drawn * (first > 0)
-    drawn[:] = drawn / float(device.download(drawn.sum())) - law
-    return drawn.astype(equation.value_type, copy=False)
+    drawn = device.empty(n, equation.value_type)
+    for_each(device, "draw_factors", (equation.value,), n, (np.int64(n), np.uint64(0), drawn))
+    drawn[:] = law * (1 - 2 * np.exp(-drawn))
+    drawn[:] = drawn - law * drawn.sum()
+    return drawn
 
 
 def _outcome(equation: Equation, law: Any, watch: _Watch) -> Outcome:
@@ -263,7 +287,7 @@ def _outcome(equation: Equation, law: Any, watch: _Watch) -> Outcome:
     condition = watch.condition
     if gamma == 1.0:
         condition = 1.0 / (1.0 - float(scalars[SLOWEST])) if condition is None else condition
-        error = condition * float(scalars[LARGEST])
+        error = condition * (float(scalars[LARGEST]) + ROUNDED * equation.rounding)
     return Outcome(
         law=law,
         method="power-extrapolated",

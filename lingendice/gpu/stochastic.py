@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from lingendice.divergences import FDivergence
+from lingendice.gpu.catalogue import c_type
 from lingendice.gpu.device import Device, for_each, launch, n_blocks
 from lingendice.gpu.equation import SCRATCH
 from lingendice.gpu.saddle import STEPS_AT_ONCE
 from lingendice.gpu.stationary import POLL_SECONDS
 from lingendice.problem import RatioProblem
 from lingendice.sampler import alias_table, build_sampler
-from lingendice.solvers.iterate import Step
+from lingendice.solvers.iterate import Controls, Step
 from lingendice.solvers.saddle import Checkpoints, SaddleSolver, certified
 from lingendice.solvers.sgd import step_sizes
 
@@ -37,12 +38,11 @@ SHARED_WIDTH = 4096
 class _Block:
     """One block of variables on the device: values, lazy sums, step lengths and box."""
 
-    def __init__(self, device: Device, value: Any, length: Any, low: Any, high: Any) -> None:
+    def __init__(self, up: Callable[[Any], Any], device: Device, value: Any, low: Any, high: Any) -> None:
         self.device = device
         n = value.size
-        self.value, self.length = device.upload(value.astype(float)), device.upload(length.astype(float))
-        self.low = device.upload(np.broadcast_to(low, n).astype(float))
-        self.high = device.upload(np.broadcast_to(high, n).astype(float))
+        self.value, self.length = up(value), up(np.zeros(n))
+        self.low, self.high = (up(np.broadcast_to(part, n)) for part in (low, high))
         self.sum, self.last = (device.zeros(n, np.float64) for _ in range(2))
 
     def reset(self) -> None:
@@ -108,27 +108,40 @@ class _Samples:
 class _Run:
     """Everything on the device, and the launches of STEPS_AT_ONCE steps."""
 
-    def __init__(self, device: Device, problem: RatioProblem, batch: int, scale: float, seed: int) -> None:
+    def __init__(
+        self,
+        device: Device,
+        problem: RatioProblem,
+        storage: np.dtype[Any],
+        batch: int,
+        scale: float,
+        seed: int,
+    ) -> None:
         self.device, self.problem, self.batch, self.scale = device, problem, batch, scale
+        self.storage, self.type = storage, (c_type(storage),)
         divergence = problem.divergence
         assert isinstance(divergence, FDivergence)
         self.lengths = step_sizes(problem)
-        n = problem.flow.n_cells
-        zero = np.zeros(n)
-        self.tau = _Block(device, np.clip(problem.start(), 0.0, problem.upper), zero, 0.0, problem.upper)
-        self.f = _Block(device, zero, zero, -problem.dual_box, problem.dual_top)
+        zero = np.zeros(problem.flow.n_cells)
+        start = np.clip(problem.start(), 0.0, problem.upper)
+        self.tau = _Block(self.up, device, start, 0.0, problem.upper)
+        self.f = _Block(self.up, device, zero, -problem.dual_box, problem.dual_top)
         self.u, self.clock = device.zeros(2, np.float64), device.zeros(CLOCK, np.float64)
         self.samples = _Samples(device, problem, batch, seed)
-        self.weight = device.upload(problem.flow.mass_weight)
+        self.weight = self.up(problem.flow.mass_weight)
         self.kind = (np.int32(divergence.code), np.int32(divergence.weighs_by_ratio))
-        self.on_tau, self.on_f = device.empty(batch, np.float64), device.empty(3 * batch, np.float64)
+        self.on_tau, self.on_f = device.empty(batch, storage), device.empty(3 * batch, storage)
         self.n_parts = n_blocks(device, batch, device.block)
         self.u_parts = device.empty(self.n_parts, np.float64)
 
+    def up(self, array: Any) -> Any:
+        """A vector on the device, as vectors are stored there."""
+        return self.device.upload(np.ascontiguousarray(array, self.storage))
+
     def begin_epoch(self, n_steps: int) -> None:
         pace = self.scale / math.sqrt(n_steps)
-        self.tau.length[:] = self.device.upload(self.lengths.w * pace)
-        self.f.length[:] = self.device.upload(self.lengths.v * pace)
+        self.tau.length[:] = self.up(self.lengths.w * pace)
+        self.f.length[:] = self.up(self.lengths.v * pace)
         self.clock[:] = self.device.upload(np.array([0.0, n_steps, self.lengths.u * pace]))
         self.tau.reset()
         self.f.reset()
@@ -148,7 +161,7 @@ class _Run:
         device, samples, problem, batch = self.device, self.samples, self.problem, self.batch
         flow, number = problem.flow, np.int32(step)
         launch(
-            device, "sample_gradients", (), self.n_parts,
+            device, "sample_gradients", self.type, self.n_parts,
             (number, np.int32(batch), self.clock, samples.from_, samples.to, samples.discount,
              np.float64(samples.start_mass), self.tau.value, self.f.value, self.u, self.weight, *self.kind,
              np.float64(problem.penalty), np.float64(flow.mass_offset), np.float64(problem.ridge),
@@ -157,7 +170,7 @@ class _Run:
         )  # fmt: skip
         for block, each, gradient, sign in ((self.tau, 1, self.on_tau, -1.0), (self.f, 3, self.on_f, 1.0)):
             for_each(
-                device, "update_coordinates", (), each * batch,
+                device, "update_coordinates", self.type, each * batch,
                 (number, np.int32(each * batch), np.int32(samples.width[each]), np.int64(flow.n_cells),
                  samples.entries[each], gradient, np.float64(sign / batch), block.length, block.low,
                  block.high, self.clock, block.value, block.sum, block.last),
@@ -177,18 +190,19 @@ class _Run:
 def device_sgd(
     device: Device,
     problem: RatioProblem,
-    tol: float,
+    storage: np.dtype[Any],
+    controls: Controls,
     seed: int,
     options: dict[str, Any],
-    max_iter: int | None,
 ) -> SaddleSolver:
     """Epochs of doubling length, as on the host, each step the mean gradient of ``batch`` samples.
 
     The constants of :func:`lingendice.solvers.sgd.step_sizes` hold for any batch; a larger one lowers the
     noise below what they allow for.
     """
+    tol, max_iter = controls.tol, controls.max_iter
     batch, average = int(options["batch"]), bool(options["average"])
-    run = _Run(device, problem, batch, float(options["step_scale"]), seed)
+    run = _Run(device, problem, storage, batch, float(options["step_scale"]), seed)
     checkpoints = Checkpoints()
     n_iter, n_steps, stopped, rounds = 0, int(options["first_epoch"]), False, 1
     repeat: Callable[[], None] | None = None
@@ -215,7 +229,8 @@ def device_sgd(
         if average:
             point = run.tau.average(done), run.f.average(done), float(u[1]) / done
         else:
-            point = device.download(run.tau.value), device.download(run.f.value), float(u[0])
+            w, v = (device.download(block.value).astype(float) for block in (run.tau, run.f))
+            point = w, v, float(u[0])
         checkpoints.note(certified(problem, *point, tol, "sgd", n_iter))
         if checkpoints.gap <= tol:
             break

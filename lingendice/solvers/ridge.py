@@ -194,7 +194,7 @@ class RidgeSystem:
             law=law,
             method="ridge",
             reason=f"conjugate gradients on the ridge problem{self.where}",
-            converged=stop is None and bool(np.isfinite(law).all()),
+            converged=stop is None and not squared > goal and bool(np.isfinite(law).all()),
             n_iter=steps,
             error=error,
             error_kind="bound",

@@ -7,13 +7,15 @@ exercise: its name, then "ok", "value" (a wrong answer) or "misuse" (what the em
 from __future__ import annotations
 
 import sys
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from emulator.device import EmulatedDevice, EmulatorError
 from lingendice.gpu import pull
-from lingendice.gpu.catalogue import DEPTHS
+from lingendice.gpu.catalogue import DEPTHS, c_type
 from lingendice.gpu.device import for_each, launch
 from lingendice.gpu.equation import CHECKED, HUBS, SCRATCH, SLOTS, STEPPED, Equation
 
@@ -21,8 +23,30 @@ pull.FEW, pull.SOME, pull.MANY = 2, 10, 100  # small matrices then meet every ki
 RNG = np.random.default_rng(0)
 
 
-def close(one, other):
-    np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-13)
+class Types(NamedTuple):
+    """How vectors are stored, and how keys and places are numbered."""
+
+    value: type = np.float64
+    index: type = np.int64
+    mixed: bool = False
+    """Whether other types may meet these: a library of double precision alone has no kernels for that."""
+
+    T = property(lambda self: (c_type(self.value),))
+    I = property(lambda self: (c_type(self.index),))  # noqa: E741
+
+    def close(self, one, other):
+        """Equal up to rounding of what is stored: all numbers of the exercises are of order one."""
+        rtol, atol = (1e-10, 1e-13) if self.value is np.float64 else (3e-5, 2e-5)
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+
+    def up(self, device):
+        """Uploads vectors of numbers as they are stored."""
+        return lambda array: device.upload(np.asarray(array).astype(self.value))
+
+
+EVERY_TYPE = tuple(
+    Types(*both, mixed=True) for both in product((np.float64, np.float32), (np.int64, np.int32))
+)
 
 
 def compressed(n, longest):
@@ -38,15 +62,16 @@ def compressed(n, longest):
     return dense, indptr, indices, data
 
 
-def operator(device):
+def operator(device, types):
     """One damped step with hubs, its residual and masses; then a product."""
     n, gamma = 70, 0.8
     dense, indptr, indices, data = compressed(n, 330)
-    matrix = pull.resident_matrix(device, *map(device.upload, (indptr, indices, data)))
+    up, close = types.up(device), types.close
+    offsets = device.upload(indptr.astype(types.index))
+    matrix = pull.resident_matrix(device, offsets, device.upload(indices), up(data))
     shares, laws, start, x = RNG.random((2, n)), RNG.random((2, n)), RNG.random(n), RNG.random(n)
-    up = device.upload
     equation = Equation(device, matrix, up(shares.ravel()), up(laws.ravel()), 2, up(start), gamma, n, 0.0)
-    law, out = up(x), device.empty(n, np.float64)
+    law, out = up(x), device.empty(n, types.value)
     equation.weigh(law)
     equation.step(law, out, 0.5, STEPPED)
     stepped = start + gamma * (dense @ x + laws.T @ (shares @ x))
@@ -66,79 +91,88 @@ def operator(device):
     assert (device.download(out) == 7.0).all()  # once done, nothing moves
 
 
-def extrapolation(device):
+def extrapolation(device, types):
     """Iterates of a linear map with as many modes as steps: the mix is the fixed point."""
     depth, n = DEPTHS[0], 150
     modes = RNG.standard_normal((depth - 1, n)) * 0.02
     rates = np.linspace(-0.6, 0.9, depth - 1)
     fixed = 1.0 + RNG.random(n)
     history = np.stack([fixed + (rates**k) @ modes for k in range(depth + 1)])
-    iterates, weights = device.upload(history.ravel()), device.empty(depth, np.float64)
+    up, close = types.up(device), types.close
+    iterates, weights = up(history.ravel()), device.empty(depth, np.float64)
     parts, pairs, done = 2, depth * (depth + 1) // 2, device.zeros(1, np.int32)
     products, partials = device.empty(pairs * parts, np.float64), device.empty(SLOTS * parts, np.float64)
     size, blocks, text = np.int32(n), np.int32(parts), str(depth)
-    launch(device, "change_products", ("double", text), parts, (size, iterates, done, products, blocks),
+    launch(device, "change_products", (*types.T, text), parts, (size, iterates, done, products, blocks),
            shared_bytes=pairs * SCRATCH)  # fmt: skip
     launch(device, "mix_weights", (text,), 1, (blocks, products, done, weights), shared_bytes=pairs * 8)
-    shares = device.upload(np.ones(n))
-    launch(device, "mix_iterates", ("double", text), parts,
+    shares = up(np.ones(n))
+    launch(device, "mix_iterates", (*types.T, text), parts,
            (size, weights, shares, np.int32(1), done, iterates, partials, blocks),
            shared_bytes=SLOTS * SCRATCH)  # fmt: skip
     mixed = device.download(iterates)[:n]
-    np.testing.assert_allclose(mixed, fixed, rtol=1e-6)
-    close(device.download(partials).reshape(SLOTS, parts)[2].sum(), mixed.sum())
+    # Modes that nearly coincide magnify the rounding of what is stored.
+    np.testing.assert_allclose(mixed, fixed, rtol=1e-6 if types.value is np.float64 else 1e-2)
+    close(device.download(partials).reshape(SLOTS, parts)[2].sum(), mixed.astype(float).sum())
     scalars = device.upload(np.array([0.0, 0.0, mixed.sum()]))
     law = iterates[:n].copy()
-    for_each(device, "scale_law", ("double",), n, (size, scalars, done, law))
-    close(device.download(law).sum(), 1.0)
+    for_each(device, "scale_law", types.T, n, (size, scalars, done, law))
+    close(device.download(law).astype(float).sum(), 1.0)
 
 
-def building(device):
+def building(device, types):
     """Transposition, totals and composition."""
     n = 40
     dense, indptr, indices, data = compressed(n, 130)
-    up = device.upload
-    starts, sources, rates = pull.transposed(
-        device,
-        up(indices),
-        n,
-        up(np.repeat(np.arange(n), np.diff(indptr)).astype(np.int32)),
-        up(data),
-        np.int32,
-    )
-    starts, sources, rates = map(device.download, (starts, sources, rates))
-    flipped = np.zeros((n, n))
-    np.add.at(flipped, (np.repeat(np.arange(n), np.diff(starts)), sources), rates)
-    close(flipped, dense.T)
-    totals, bad = pull.row_totals(device, up(indptr), up(data))
+    plain, up, close = device.upload, types.up(device), types.close
+    indptr, T = indptr.astype(types.index), types.T
+    sources = plain(np.repeat(np.arange(n), np.diff(indptr)).astype(np.int32))
+    columns = plain(indices.astype(types.index))
+    for offset in (np.int32, np.int64):
+        found = pull.transposed(device, columns, n, sources, up(data), offset)
+        starts, places, rates = map(device.download, found)
+        flipped = np.zeros((n, n))
+        np.add.at(flipped, (np.repeat(np.arange(n), np.diff(starts)), places), rates)
+        close(flipped, dense.T)
+    totals, bad = pull.row_totals(device, plain(indptr), up(data))
     assert bad is None
     close(device.download(totals), dense.sum(axis=1))
     data[[5, 9]] = [np.nan, -1.0]
-    assert pull.row_totals(device, up(indptr), up(data))[1] == 5
+    assert pull.row_totals(device, plain(indptr), up(data))[1] == 5
     data[[5, 9]] = 1.0
     scale, policy = RNG.random(n), RNG.random(n)
-    sources, rates = pull.composed_rates(
-        device, up(indptr), up(data), up(scale), up(policy), 4, np.dtype(float)
-    )
     rows = np.repeat(np.arange(n), np.diff(indptr))
-    assert (device.download(sources) == rows // 4).all()
-    close(device.download(rates), (policy * scale)[rows] * data)
+    whole = np.arange(data.size) % 7
+    given = [
+        (data.astype(types.value), data),
+        (whole.astype(np.int32), whole),
+        (whole.astype(np.int64), whole),
+    ]
+    if types.mixed:
+        given += [(data.astype(np.float32), data), (data, data)]
+    for weight, expected in given:
+        around = (plain(weight), plain(scale), plain(policy), 4, np.dtype(types.value))
+        sources, rates = pull.composed_rates(device, plain(indptr), *around)
+        assert (device.download(sources) == rows // 4).all()
+        np.testing.assert_allclose(device.download(rates), (policy * scale)[rows] * expected, rtol=3e-7)
+        totals = pull.row_totals(device, plain(indptr), plain(weight))[0]
+        np.testing.assert_allclose(device.download(totals), np.bincount(rows, expected, n), rtol=3e-7)
     reached, grown = up(np.zeros(n)), device.zeros(1, np.int32)
     arrived = up((np.arange(n) % 3 == 0).astype(float))
-    for_each(device, "mark_reached", ("double",), n, (np.int32(n), arrived, reached, grown))
+    for_each(device, "mark_reached", T, n, (np.int32(n), arrived, reached, grown))
     assert device.download(grown)[0] == device.download(reached).sum() == 14
-    _report(device)
+    _report(device, types)
 
 
-def _report(device):
+def _report(device, types):
     n, n_parts = 90, 3
     law, policy, p, reward = RNG.random(n // 3), RNG.random(n), RNG.random(n), RNG.standard_normal(n)
     p[4], reward[8] = 0.0, np.nan
-    up = device.upload
+    up, close = device.upload, types.close
     mass, ratio, partials = (device.empty(size, np.float64) for size in (n, n, 6 * n_parts))
-    launch(device, "report_cells", ("double",), n_parts,
-           (np.int32(n), np.int32(3), *map(up, (law, policy, p, reward, np.ones(n))), mass, ratio, partials,
-            np.int32(n_parts)), shared_bytes=6 * SCRATCH)  # fmt: skip
+    launch(device, "report_cells", types.T, n_parts,
+           (np.int32(n), np.int32(3), types.up(device)(law), *map(up, (policy, p, reward, np.ones(n))),
+            mass, ratio, partials, np.int32(n_parts)), shared_bytes=6 * SCRATCH)  # fmt: skip
     here = np.repeat(law, 3) * policy
     close(device.download(mass), here)
     known = (p > 0) & np.isfinite(reward)
@@ -147,65 +181,77 @@ def _report(device):
     close(sums[4:], [(here[p > 0] ** 2 / p[p > 0]).sum(), here[p > 0].sum()])
 
 
-def counting(device):
+def counting(device, types):
     """Dense and sorted counting, with bad rows and outsiders."""
     from lingendice.gpu.counting import _count_by_sorting, _count_densely, _keys
 
     n, n_states, n_actions = 400, 5, 3
     state, following = RNG.integers(n_states, size=(2, n))
     action, terminal = RNG.integers(n_actions, size=n), RNG.random(n) < 0.1
-    up = device.upload
-    keys = _keys(device, *map(up, (state, action, following)), up(terminal), n_states, n_actions)
+    up, close, K = device.upload, types.close, types.I
+    ids = [column.astype(types.index) for column in (state, action, following)]
+    keys = _keys(device, *map(up, ids), up(terminal), n_states, n_actions)
     expected = (state * n_actions + action) * (n_states + 1) + np.where(terminal, n_states, following)
     assert (device.download(keys) == expected).all()
+    wide = device.empty(n, np.int64)
+    sizes = (np.int32(1), np.int32(1), np.int64(n_states), np.int64(n_actions))
+    bad = up(np.array([n], np.uint64))
+    columns = (*map(up, ids), up(terminal.astype(np.uint8)))
+    for_each(device, "transition_keys", (*K, "long long"), n, (np.int64(n), *columns, *sizes, wide, bad))
+    assert (device.download(wide) == expected).all()
+    keys = keys.astype(types.index)
     distinct, count = np.unique(expected, return_counts=True)
     n_bins = n_states * n_actions * (n_states + 1)
-    for found in (_count_densely(device, keys, n_bins), _count_by_sorting(device, keys, None, None)[:2]):
+    for found in (_count_densely(device, keys, n_bins), _count_by_sorting(device, keys)[:2]):
         assert (device.download(found[0]) == distinct).all()
         assert (device.download(found[1]) == count).all()
-    outside = np.concatenate([expected, [-3, n_bins, n_bins + 7]])
+    outside = np.concatenate([expected, [-3, n_bins, n_bins + 7]]).astype(types.index)
     bins = device.zeros(n_bins, np.uint64)
-    launch(device, "count_in_shared", (), 3, (np.int64(outside.size), up(outside), np.int32(n_bins), bins),
+    launch(device, "count_in_shared", K, 3, (np.int64(outside.size), up(outside), np.int32(n_bins), bins),
            shared_bytes=4 * n_bins)  # fmt: skip
     everywhere = device.zeros(n_bins, np.uint64)
     arguments = (np.int64(outside.size), up(outside), np.int64(n_bins), everywhere)
-    for_each(device, "count_in_global", (), outside.size, arguments)
+    for_each(device, "count_in_global", K, outside.size, arguments)
     for found in (bins, everywhere):
         assert (device.download(found) == np.bincount(expected, minlength=n_bins)).all()
     reward, weight = RNG.standard_normal(n), RNG.random(n)
-    _, total, mean, m2 = map(device.download, _count_by_sorting(device, keys, up(reward), up(weight)))
+    _, total, mean, m2 = map(
+        device.download, _count_by_sorting(device, keys, *map(types.up(device), (weight, reward)))
+    )
     for k, key in enumerate(distinct):
         w, r = weight[expected == key], reward[expected == key]
         close([total[k], mean[k]], [w.sum(), w @ r / w.sum()])
         close(m2[k], w @ (r - w @ r / w.sum()) ** 2)
-    indptr = device.empty(n_states * n_actions + 1, np.int64)
-    rows = (np.int64(distinct.size), up(distinct), np.int64(n_states + 1), np.int64(n_states * n_actions))
-    for_each(device, "key_rows", (), indptr.size, (*rows, indptr))
-    columns = device.empty(distinct.size, np.int32)
-    for_each(device, "split_keys", (), distinct.size, (*rows[:3], columns))
-    assert (device.download(columns) == distinct % (n_states + 1)).all()
+    rows = (np.int64(distinct.size), up(distinct.astype(types.index)), np.int64(n_states + 1))
     starts = np.searchsorted(distinct, np.arange(n_states * n_actions + 1) * (n_states + 1))
-    assert (device.download(indptr) == starts).all()
-    state[7] = n_states
+    for offset in (np.int32, np.int64):
+        indptr = device.empty(n_states * n_actions + 1, offset)
+        arguments = (*rows, np.int64(n_states * n_actions), indptr)
+        for_each(device, "key_rows", (*K, c_type(offset)), indptr.size, arguments)
+        assert (device.download(indptr) == starts).all()
+    columns = device.empty(distinct.size, np.int32)
+    for_each(device, "split_keys", K, distinct.size, (*rows, columns))
+    assert (device.download(columns) == distinct % (n_states + 1)).all()
+    ids[0][7] = n_states
     with pytest.raises(ValueError, match="transition 7"):
-        _keys(device, *map(up, (state, action, following)), None, n_states, n_actions)
+        _keys(device, *map(up, ids), None, n_states, n_actions)
 
 
-def saddle(device):
+def saddle(device, types):
     """Steps, judgement and the update of coordinates that many samples met."""
     n = 150
-    up = device.upload
+    up, close, T = types.up(device), types.close, types.T
     at, field, ahead, middle = RNG.standard_normal((4, n))
     metric, low, high = 0.5 + RNG.random(n), np.full(n, -0.4), np.full(n, 0.9)
     pace = np.array([0.3, 0, 0, 0, 0, 0, 0])
-    on_device, out, total = up(pace), device.empty(n, np.float64), device.zeros(n, np.float64)
+    on_device, out, total = device.upload(pace), device.empty(n, types.value), device.zeros(n, np.float64)
     box = (up(metric), up(low), up(high), on_device)
     size = np.int64(n)
-    for_each(device, "saddle_step", (), n, (size, up(at), up(field), *box, out))
+    for_each(device, "saddle_step", T, n, (size, up(at), up(field), *box, out))
     close(device.download(out), np.clip(at - 0.3 * field / metric, low, high))
     parts = np.int32(3)
     partials = device.empty(6, np.float64)
-    launch(device, "compare_fields", (), 3,
+    launch(device, "compare_fields", T, 3,
            (size, *map(up, (at, middle, field, ahead)), box[0], partials, parts),
            shared_bytes=SCRATCH)  # fmt: skip
     moved, changed = ((middle - at) ** 2 * metric).sum(), ((ahead - field) ** 2 / metric).sum()
@@ -215,31 +261,32 @@ def saddle(device):
     judged = device.download(on_device)
     assert bool(judged[1]) == taken
     there = up(at)
-    for_each(device, "take_step", (), n, (size, up(middle), up(ahead), *box, there, total))
+    for_each(device, "take_step", T, n, (size, up(middle), up(ahead), *box, there, total))
     expected = np.clip(at - 0.3 * ahead / metric, low, high) if taken else at
     close(device.download(there), expected)
     close(device.download(total), 0.3 * middle if taken else 0 * middle)
-    _field(device)
-    _coordinates(device, absent=1)
-    _coordinates(device, absent=0)
+    _field(device, types)
+    _coordinates(device, types, absent=1)
+    _coordinates(device, types, absent=0)
     _samples(device)
-    _gradients(device)
+    _gradients(device, types)
 
 
-def _field(device):
+def _field(device, types):
     n, actions, parts = 60, 2, 3
-    up = device.upload
+    up, close, T = types.up(device), types.close, types.T
     point, policy, p, start, weight = RNG.random(2 * n + 1), *RNG.random((4, n))
-    pushed, pulled, field = RNG.random(n // actions), RNG.random(n), device.empty(2 * n + 1, np.float64)
-    partials, gathered, mass = (device.empty(k, np.float64) for k in (parts, n // actions, n))
+    pushed, pulled, field = RNG.random(n // actions), RNG.random(n), device.empty(2 * n + 1, types.value)
+    gathered, mass = (device.empty(k, types.value) for k in (n // actions, n))
+    partials = device.empty(parts, np.float64)
     p[3] = 0.0
     sizes = (np.int32(n), np.int32(actions), np.int32(1))
-    launch(device, "saddle_field", (), parts,
+    launch(device, "saddle_field", T, parts,
            (*sizes, *map(up, (point[:n], point[n : 2 * n], point[2 * n :], pushed, pulled, policy, p, start)),
             up(weight), np.int32(0), np.int32(1), np.float64(1.5), np.float64(0.2), np.float64(1.0),
             field[:n], field[n : 2 * n], partials),
            shared_bytes=SCRATCH)  # fmt: skip
-    launch(device, "finish_field", (), 1,
+    launch(device, "finish_field", T, 1,
            (np.int32(parts), partials, up(point[2 * n :]), np.float64(0.1), np.float64(1.5), np.float64(1.0),
             field[2 * n :]), shared_bytes=SCRATCH)  # fmt: skip
     tau, f, u = point[:n], point[n : 2 * n], point[-1]
@@ -249,16 +296,17 @@ def _field(device):
     on_u = -1.5 * ((p * tau) @ weight + 0.1 - 1.0 - u)
     close(device.download(field), np.concatenate([on_tau, on_f, [on_u]]))
     gather = (np.int32(n // actions), np.int32(actions), up(policy), up(p), np.int32(1), up(f), gathered)
-    for_each(device, "gather_actions", (), n // actions, gather)
+    for_each(device, "gather_actions", T, n // actions, gather)
     close(device.download(gathered), (policy * f * (p > 0)).reshape(-1, actions).sum(axis=1))
-    for_each(device, "weigh_ratio", (), n, (np.int32(n), up(p), up(tau), mass))
+    for_each(device, "weigh_ratio", T, n, (np.int32(n), up(p), up(tau), mass))
     close(device.download(mass), p * tau)
 
 
-def _coordinates(device, absent):
+def _coordinates(device, types, absent):
     """Last step of a chunk: many samples meet few coordinates; n_cells itself stands for an absent one."""
     n, batch, width, step = 9, 200 if absent else 256, 256, np.int32(2)
-    up = device.upload
+    up, close = device.upload, types.close
+    store = types.up(device)
     met = RNG.integers(n + absent, size=3 * batch)
     from_ = np.where(met == n, -1, met).astype(np.int32)
     gradient, lengths, value, last = RNG.standard_normal(batch), RNG.random(n), RNG.random(n), RNG.random(n)
@@ -275,10 +323,10 @@ def _coordinates(device, absent):
     for n_steps in (8.0, 7.0):
         late = n_steps == 7.0  # a step past the end of the epoch moves nothing
         clock = up(np.array([5.0, n_steps, 0.1]))
-        held = [up(part) for part in (value, np.zeros(n), last)]
-        for_each(device, "update_coordinates", (), batch,
-                 (step, np.int32(batch), np.int32(width), np.int64(n), entries, up(gradient),
-                  np.float64(0.01), *map(up, (lengths, low, high)), clock, *held))  # fmt: skip
+        held = [store(value), up(np.zeros(n)), up(last)]
+        for_each(device, "update_coordinates", types.T, batch,
+                 (step, np.int32(batch), np.int32(width), np.int64(n), entries, store(gradient),
+                  np.float64(0.01), *map(store, (lengths, low, high)), clock, *held))  # fmt: skip
         total, moved = np.zeros(n + 1), np.zeros(n + 1, bool)
         np.add.at(total, met[2 * batch :], gradient)
         moved[met[2 * batch :]] = not late
@@ -328,10 +376,10 @@ def _samples(device):
     assert set(to[redirected]) == set(to[from_ == 7]) | {6} == set(started) == set(range(n_cells))
 
 
-def _gradients(device):
+def _gradients(device, types):
     """Gradients of the samples of a step, chi-square; a step past the end of the epoch writes nothing."""
     n, batch, parts, step = 20, 150, 3, 1
-    up = device.upload
+    up, store, close = device.upload, types.up(device), types.close
     tau, f, weight = RNG.random((3, n))
     from_, to = RNG.integers(n, size=2 * batch), RNG.integers(-1, n, size=2 * batch)
     discount, u, start_mass, penalty, offset, ridge, centre = (
@@ -350,13 +398,13 @@ def _gradients(device):
                      np.full(batch, start_mass)], axis=1)  # fmt: skip
     on_u = penalty * (weight[x] * tau[x] + offset - 1.0 - u)
     for n_steps in (1.0, 2.0):
-        found = device.zeros(batch, np.float64), device.zeros(3 * batch, np.float64)
+        found = device.zeros(batch, types.value), device.zeros(3 * batch, types.value)
         sums = device.zeros(parts, np.float64)
-        launch(device, "sample_gradients", (), parts,
+        launch(device, "sample_gradients", types.T, parts,
                (np.int32(step), np.int32(batch), up(np.array([0.0, n_steps, 0.0])),
                 *map(up, (from_.astype(np.int32), to.astype(np.int32), discount)), np.float64(start_mass),
-                *map(up, (tau, f, np.array([u, 0.0]), weight)), np.int32(0), np.int32(1), np.float64(penalty),
-                np.float64(offset), np.float64(ridge), np.float64(centre), *found, sums),
+                store(tau), store(f), up(np.array([u, 0.0])), store(weight), np.int32(0), np.int32(1),
+                np.float64(penalty), np.float64(offset), np.float64(ridge), np.float64(centre), *found, sums),
                shared_bytes=SCRATCH)  # fmt: skip
         moved = float(n_steps > step)
         close(device.download(found[0]), moved * on_tau)
@@ -364,28 +412,29 @@ def _gradients(device):
         close(device.download(sums).sum(), moved * on_u.sum())
 
 
-def ridge(device):
+def ridge(device, types):
     """Every part of a step of conjugate gradients against NumPy."""
     n, n_states, parts, stride = 150, 40, 3, 0.7
-    up = device.upload
+    up, close, T = types.up(device), types.close, types.T
     group_first = np.sort(np.concatenate([[0, 0, n], RNG.integers(n, size=n_states - 2)])).astype(np.int32)
     group = np.repeat(np.arange(n_states), np.diff(group_first))
     spread, direction, pulled, q, y, residual = RNG.standard_normal((6, n))
     diagonal, pushed, free = 1.0 + RNG.random(n), RNG.standard_normal(n_states), RNG.random(n) < 0.7
-    scalars = up(np.array([1e-9, 5.0, 0.4, stride, 0.3, 0.0]))
-    known, image_now = (scalars, device.zeros(1, np.int32)), device.empty(n, np.float64)
-    misfit, gathered, partials = (device.empty(size, np.float64) for size in (n, n_states, parts))
-    d, r, at, mask = up(direction), up(residual), up(y), up(free.astype(np.uint8))
+    scalars = device.upload(np.array([1e-9, 5.0, 0.4, stride, 0.3, 0.0]))
+    known, image_now = (scalars, device.zeros(1, np.int32)), device.empty(n, types.value)
+    misfit, gathered = (device.empty(size, types.value) for size in (n, n_states))
+    partials = device.empty(parts, np.float64)
+    d, r, at, mask = up(direction), up(residual), up(y), device.upload(free.astype(np.uint8))
 
     def sums(kernel, role, *arguments):
-        launch(device, kernel, (), parts, (np.int32(n), *arguments, partials), shared_bytes=SCRATCH)
+        launch(device, kernel, T, parts, (np.int32(n), *arguments, partials), shared_bytes=SCRATCH)
         found = device.download(partials).sum()
         finish = (np.int32(parts), partials, np.int32(role), *known)
         launch(device, "finish_descent", (), 1, finish, shared_bytes=SCRATCH)
         return found, device.download(scalars)
 
-    around = (up(group_first), up(spread), up(pushed), d, known[1], misfit, gathered)
-    for_each(device, "turn_around", (), n_states, (np.int32(n_states), *around))
+    around = (device.upload(group_first), up(spread), up(pushed), d, known[1], misfit, gathered)
+    for_each(device, "turn_around", T, n_states, (np.int32(n_states), *around))
     here = direction - spread * pushed[group]
     close(device.download(misfit), here)
     close(device.download(gathered), np.bincount(group, spread * here, n_states))
@@ -422,40 +471,32 @@ def ridge(device):
     close(device.download(at), y + stride * direction)
 
 
-def resample(device):
+def resample(device, types):
     """Reweighting against a plain loop; moments of the variates."""
     n, n_entries, n_clusters = 500, 23, 11
     entry, cluster = RNG.integers(n_entries, size=n), RNG.integers(n_clusters, size=n)
     weight, reward = RNG.random(n), RNG.standard_normal(n)
-    up = device.upload
-    factor = device.empty(n_clusters, np.float64)
-    for_each(device, "draw_factors", (), n_clusters, (np.int64(n_clusters), np.uint64(5), factor))
-    count, summed = device.empty(n_entries, np.float64), device.empty(n_entries, np.float64)
+    up, close, T = types.up(device), types.close, types.T
+    factor = device.empty(n_clusters, types.value)
+    for_each(device, "draw_factors", T, n_clusters, (np.int64(n_clusters), np.uint64(5), factor))
+    count, summed = device.empty(n_entries, types.value), device.empty(n_entries, types.value)
     first = np.concatenate([[0], np.cumsum(np.bincount(entry, minlength=n_entries))])
-    order = device.sort_order(up(entry))
-    arguments = (
-        np.int64(n_entries),
-        up(first),
-        order,
-        *map(up, (cluster, weight, reward)),
-        factor,
-        count,
-        summed,
-    )
-    for_each(device, "reweigh_entries", (), n_entries, arguments, a_thread=8)
+    places = [device.upload(part.astype(types.index)) for part in (first, np.argsort(entry), cluster)]
+    arguments = (np.int64(n_entries), *places, up(weight), up(reward), factor, count, summed)
+    for_each(device, "reweigh_entries", (*T, *types.I), n_entries, arguments, a_thread=8)
     factors = device.download(factor)
     close(device.download(count), np.bincount(entry, weight * factors[cluster], n_entries))
     close(device.download(summed), np.bincount(entry, weight * factors[cluster] * reward, n_entries))
     shape = np.repeat([0.5, 1.0, 4.0], 3000)
-    drawn = device.empty(shape.size, np.float64)
-    for_each(device, "draw_counts", (), shape.size, (np.int64(shape.size), np.uint64(8), up(shape), drawn))
+    drawn = device.empty(shape.size, types.value)
+    for_each(device, "draw_counts", T, shape.size, (np.int64(shape.size), np.uint64(8), up(shape), drawn))
     for block in (device.download(drawn).reshape(3, 3000),):
         np.testing.assert_allclose(block.mean(axis=1), [0.5, 1.0, 4.0], rtol=0.1)
         np.testing.assert_allclose(block.var(axis=1), [0.5, 1.0, 4.0], rtol=0.2)
 
     mean, m2, count = np.repeat([1.0, -2.0], 3000), np.full(6000, 9.0), np.repeat([2.0, 0.5], 3000)
     arguments = (np.int64(6000), np.uint64(9), up(mean), up(m2), up(count), drawn)
-    for_each(device, "draw_means", (), 6000, arguments)
+    for_each(device, "draw_means", T, 6000, arguments)
     means = device.download(drawn)[:6000].reshape(2, 3000)
     np.testing.assert_allclose(means.mean(axis=1), [1.0, -2.0], atol=0.2)
     np.testing.assert_allclose(means.std(axis=1), [1.5, 3.0], rtol=0.1)
@@ -470,14 +511,14 @@ EXERCISES = {
 }
 
 
-def run(library, modules, orders=(2,)):
+def run(library, modules, orders=(2,), every_type=None):
     """Lines of a run: exercise and what happened."""
     lines = []
     for module in modules:
         for exercise in EXERCISES[module]:
-            for order in orders:
+            for order, types in product(orders, every_type or (Types(),)):
                 try:
-                    exercise(EmulatedDevice(library, seed=order, order=order))
+                    exercise(EmulatedDevice(library, seed=order, order=order), types)
                     verdict = "ok"
                 except EmulatorError as error:
                     verdict = f"misuse {error}"

@@ -123,7 +123,7 @@ class TrialDevice(EmulatedDevice):
     on_trial, since = None, None
 
     def run(self, name, *rest):
-        if name == "draw_factors" and self.on_trial is not None:
+        if name == "draw_factors<double>" and self.on_trial is not None:
             self.on_trial()
             self.since = 0
         if self.since is not None:
@@ -213,27 +213,33 @@ def test_counting_takes_what_was_estimated(emulator, monkeypatch, n_states, rewa
     columns = [emulator.upload(log[name]) for name in ("state", "next_state", "action")]
     more = {"reward": emulator.upload(log["reward"])} if reward else {}
     sizes = {"n_states": n_states, "n_actions": 3}
-    bins = None if reward or n_states > 2000 else 3 * n_states * (n_states + 1)
+    n_pairs = 3 * n_states * (n_states + 1)
     emulator.block = 256
     taken = taken_by(lambda: count_transitions(*columns, **sizes, **more))
-    assert taken <= counting_bytes(n, 3 * n_states, bins, int(reward)) <= 3 * taken
+    assert (
+        taken
+        <= counting_bytes(n, 3 * n_states, n_pairs, not reward and n_states < 2000, 8 * reward)
+        <= 3 * taken
+    )
     emulator.free = taken // 2
     with pytest.raises(DeviceMemoryError, match="count parts of the log"):
         count_transitions(*columns, **sizes, **more)
 
 
+@pytest.mark.parametrize("storage", ["float32", "float64"])
 @pytest.mark.parametrize("method", ["extragradient", "features", "sgd"])
 @pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
-def test_saddle_points_take_what_was_estimated(emulator, monkeypatch, method):
+def test_saddle_points_take_what_was_estimated(emulator, monkeypatch, method, storage):
     estimates = []
     plain = saddle.require_bytes
     monkeypatch.setattr(saddle, "require_bytes", lambda *given: (estimates.append(given[1]), plain(*given)))
     counts = lg.Counts.from_transitions(**random_log(9000, n_states=800))
     choices = {"policy": np.full((800, 3), 1.0 / 3.0), "bound": 4.0, "max_iter": 8, "method": method}
+    choices["options"] = {"storage": storage}
     if method == "features":
         choices |= {"features": np.random.default_rng(0).random((2400, 4)), "method": "extragradient"}
     if method == "sgd":
-        choices["options"] = {"batch": 100}
+        choices["options"]["batch"] = 100
     emulator.block = 256
     taken = taken_by(lambda: lg.solve(counts, 0.9, device="cuda", **choices))
     assert taken <= estimates[0] <= 3 * taken
@@ -242,7 +248,8 @@ def test_saddle_points_take_what_was_estimated(emulator, monkeypatch, method):
         lg.solve(counts, 0.9, device="cuda", **choices)
 
 
-def test_a_bootstrap_takes_what_was_estimated(emulator, monkeypatch):
+@pytest.mark.parametrize("storage", ["float32", "float64"])
+def test_a_bootstrap_takes_what_was_estimated(emulator, monkeypatch, storage):
     estimates = []
     plain = resampling.require_bytes
     monkeypatch.setattr(
@@ -251,6 +258,7 @@ def test_a_bootstrap_takes_what_was_estimated(emulator, monkeypatch):
     counts = lg.Counts.from_transitions(**random_log(6000, n_states=60), keep_episodes=True)
     policy = np.full((60, 3), 1.0 / 3.0)
     emulator.block = 256
-    solution = lg.solve(counts, policy=policy, ridge=0, clone=0, device="cuda")
-    taken = taken_by(lambda: resampling.bootstrap(solution, 2))
+    start = np.full(60, 1.0 / 60.0)
+    solution = lg.solve(counts, 0.9, policy=policy, initial=start, ridge=0, clone=0, device="cuda")
+    taken = taken_by(lambda: resampling.bootstrap(solution, 2, storage=storage))
     assert taken <= estimates[0] <= 3 * taken

@@ -118,25 +118,18 @@ def test_limits_of_the_ridge(device):
     assert lg.solve(logged(), policy=POLICY, time_limit=1e-9, device="cuda").status is Status.TIME_LIMIT
 
 
-def test_memory_of_the_ridge(emulator):
+@pytest.mark.parametrize("storage", ["float32", "float64"])
+def test_memory_of_the_ridge(emulator, storage):
     log = random_log(9000, n_states=1500)
     counts, policy = lg.Counts.from_transitions(**log), np.full((1500, 3), 1.0 / 3.0)
     operator = compose(counts, Choices(0.9, policy=policy, ratio="state_action"))
     emulator.block = 256
     emulated.MEMORY.peak = before = emulated.MEMORY.live
-    system = RidgeOnDevice(emulator)(operator, 1e-3, 1.0)
+    system = RidgeOnDevice(emulator, storage)(operator, 1e-3, 1.0)
     assert system.solve(Controls(tol=1e-4)).outcome.converged
     taken = emulated.MEMORY.peak - before
     sizes = (1500, system.q.size, system._arrays[2].size, operator.law.shape[0])
-    assert taken <= ridge_bytes(*sizes) <= 2 * taken
+    assert taken <= ridge_bytes(*sizes, storage) <= 2 * taken
     emulator.free = 10_000
     with pytest.raises(DeviceMemoryError, match="GB of device memory"):
         lg.solve(counts, 0.9, policy=policy, device="cuda")
-
-
-def test_data_on_the_device_name_the_way_to_a_ridge(emulator):
-    counts = emulator.upload(random_counts(10).toarray())
-    with pytest.raises(ValueError, match=r"a ridge is served for counts on the host: .*to_host"):
-        lg.solve(counts, ridge=0.1, device="cuda")
-    with pytest.raises(ValueError, match=r"the saddle point .* is served for counts on the host"):
-        lg.solve(counts, method="sgd", device="cuda")

@@ -194,14 +194,28 @@ def replay(device, run, n_steps):
     return tau
 
 
-def test_what_the_device_does_not_serve_is_refused(emulator):
-    counts = small_counts()
-    with pytest.raises(ValueError, match="features= with SGD on the device"):
-        lg.solve(counts, 0.9, policy=POLICY, features=np.ones((36, 2)), method="sgd", device="cuda")
-    with pytest.raises(ValueError, match="divergence equality on the device"):
-        lg.solve(counts, 0.9, policy=POLICY, divergence="equality", method="extragradient", device="cuda")
-    with pytest.raises(ValueError, match="method must be one of"):
-        lg.solve(counts, 0.9, policy=POLICY, method="convex", device="cuda")
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"features": np.ones((36, 2)), "method": "sgd"}, "features= with SGD on the device"),
+        ({"normalise": "self", "method": "sgd"}, "SGD on the device"),
+        ({"divergence": "equality", "method": "extragradient"}, "divergence equality on the device"),
+        ({"divergence": "mmd", "method": "extragradient"}, "divergence mmd on the device"),
+        ({"method": "convex"}, "method='convex' on the device"),
+        ({"method": "svrg"}, "method='svrg' on the device"),
+        ({"method": "extragradient", "warm_start": object()}, "warm_start on the device"),
+    ],
+)
+def test_what_the_device_does_not_serve_names_the_host(emulator, choices, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        lg.solve(small_counts(), 0.9, policy=POLICY, device="cuda", **choices)
+    assert 'device="cpu"' in str(caught.value)
+
+
+def test_transitions_name_the_host():
+    data = lg.Transitions(state=np.zeros((4, 1)), next_state=np.zeros((4, 1)))
+    with pytest.raises(ValueError, match='use device="cpu"'):
+        lg.solve(data, device="cuda")
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -73,23 +73,23 @@ def test_transposing_twice_changes_nothing(libraries, seed, n, order):
 def test_wrong_calls_are_errors_and_not_guesses(emulator):
     keys, bins = emulator.zeros(4, np.int64), emulator.zeros(4, np.uint64)
     with pytest.raises(TypeError, match="NumPy scalars"):
-        launch(emulator, "count_in_global", (), 1, (4, keys, np.int64(4), bins))
+        launch(emulator, "count_in_global", ("long long",), 1, (4, keys, np.int64(4), bins))
     with pytest.raises(TypeError, match="NumPy scalars"):
-        launch(emulator, "count_in_global", (), 1, (np.int64(4), np.zeros(4), np.int64(4), bins))
+        launch(emulator, "count_in_global", ("long long",), 1, (np.int64(4), np.zeros(4), np.int64(4), bins))
     with pytest.raises(EmulatorError, match=r"argument 0: wants i8, got i4"):
-        launch(emulator, "count_in_global", (), 1, (np.int32(4), keys, np.int64(4), bins))
+        launch(emulator, "count_in_global", ("long long",), 1, (np.int32(4), keys, np.int64(4), bins))
     with pytest.raises(EmulatorError, match=r"argument 3: wants \*u8, got \*i8"):
-        launch(emulator, "count_in_global", (), 1, (np.int64(4), keys, np.int64(4), keys))
+        launch(emulator, "count_in_global", ("long long",), 1, (np.int64(4), keys, np.int64(4), keys))
     shared = (np.int64(4), keys, np.int32(4), bins)
     with pytest.raises(EmulatorError, match="shared memory"):
-        launch(emulator, "count_in_shared", (), 1, shared, shared_bytes=10**6)
+        launch(emulator, "count_in_shared", ("long long",), 1, shared, shared_bytes=10**6)
     moments = emulator.zeros(4, np.float64)
     arguments = (np.int64(1), keys, keys, moments, moments, np.int32(0), np.int32(0), *[moments] * 3)
     with pytest.raises(EmulatorError, match="limit of 256"):
-        launch(emulator, "run_moments", (), 1, arguments, block=512)
+        launch(emulator, "run_moments", ("double",), 1, arguments, block=512)
     wide = emulator.zeros(8, np.int64)
     with pytest.raises(EmulatorError, match="not contiguous"):
-        for_each(emulator, "count_in_global", (), 4, (np.int64(4), wide[::2], np.int64(4), bins))
+        for_each(emulator, "count_in_global", ("long long",), 4, (np.int64(4), wide[::2], np.int64(4), bins))
 
 
 def test_emulated_arrays_do_not_mix_with_host_arrays(emulator):

@@ -89,13 +89,16 @@ def test_every_kernel_computes_what_it_should(libraries, monkeypatch, order):
     plain = EmulatedDevice.run
 
     def run(self, name, *rest):
-        launched.add(name.partition("<")[0])
+        launched.add(name)
         plain(self, name, *rest)
 
     monkeypatch.setattr(EmulatedDevice, "run", run)
-    lines = drill.run(libraries(), drill.EXERCISES, orders=(order,))
+    lines = drill.run(libraries(), drill.EXERCISES, (order,))
     assert [line for line in lines if not line.endswith(" ok")] == []
-    assert launched == set(KERNELS)  # so that sanitizers see them all
+    assert {name.partition("<")[0] for name in launched} == set(KERNELS)  # so that sanitizers see them all
+    lines = drill.run(libraries(), drill.EXERCISES, (order,), drill.EVERY_TYPE)
+    assert [line for line in lines if not line.endswith(" ok")] == []
+    assert launched == {name for module in MODULES for name in expressions(module)}
 
 
 def sanitized(folder, kind, sources=None, modules=MODULES, name=None):

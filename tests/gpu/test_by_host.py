@@ -1,0 +1,92 @@
+"""Data on the device and the defaults of the host: the same answer there, and no copy in silence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lingendice as lg
+from gpu.test_device_data import device_type
+from gpu.test_device_ridge import POLICY
+from gpu.test_device_solve import random_counts, random_log
+from lingendice.gpu import DeviceSolution, HostCopyWarning, count_transitions
+from lingendice.solution import Status
+
+ALLOWED = {"copy_to_host": True}
+
+
+def both(device, n=400):
+    """The same log counted on the device and on the host."""
+    log, up = random_log(n), device.upload
+    there = count_transitions(
+        up(log["state"]), up(log["next_state"]), up(log["action"]), n_states=12, n_actions=3,
+        reward=up(log["reward"]), first_state=up(log["state"][::20]),
+    )  # fmt: skip
+    return there, lg.Counts.from_transitions(**log)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_the_default_with_a_policy_is_that_of_the_host(device, gamma):
+    counts, host_counts = both(device)
+    with pytest.warns(HostCopyWarning, match=r"default regularisation .* MB\) are copied") as caught:
+        there = lg.solve(counts, gamma, policy=device.upload(POLICY), device="cuda")
+    assert {warning.filename for warning in caught} == {__file__}
+    here = lg.solve(host_counts, gamma, policy=POLICY)
+    assert isinstance(there, DeviceSolution)
+    assert there.status is Status.SOLVED
+    assert there.ridge == here.ridge > 0.0
+    for name in ("stationary", "tau", "data_law", "cell_law", "supported"):
+        array = getattr(there, name)
+        assert isinstance(array, device_type(device))
+        np.testing.assert_allclose(device.download(array), getattr(here, name), rtol=1e-7, atol=1e-10)
+    assert there.value == pytest.approx(here.value, rel=1e-8)
+    assert there.leak == pytest.approx(here.leak, abs=1e-12)
+    assert there.effective_sample_size == pytest.approx(here.effective_sample_size, rel=1e-7)
+    assert there.to_host().interval().estimate == pytest.approx(here.value, rel=1e-8)
+    assert f"{there.value:.6g}" in str(there)
+
+
+CASES = {
+    "a number": {"ridge": 1e-3},
+    "cloned": {"clone": 5.0, "ratio": "state", "ridge": 0},
+    "state": {"ratio": "state"},
+    "smoothed": {"smoothing": 2.0, "ridge": 0, "clone": 0},
+    "behaviour": {"behaviour": np.full((12, 3), 1 / 3), "ratio": "state", "ridge": 0},
+    "saddle": {"method": "extragradient", "tol": 1e-3},
+    "features": {"features": np.kron(np.eye(12), np.ones((3, 1))), "tol": 1e-3},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_whatever_else_is_asked_comes_by_way_of_the_host(device, case):
+    counts, host_counts = both(device)
+    choices = {"policy": POLICY} | CASES[case]
+    put = {
+        name: device.upload(value) if isinstance(value, np.ndarray) else value
+        for name, value in choices.items()
+    }
+    there = lg.solve(counts, 0.5, device="cuda", options=ALLOWED, **put)
+    expected = lg.solve(host_counts, 0.5, device="cuda", **choices)
+    assert isinstance(there.stationary, device_type(device))
+    assert there.method == expected.method
+    np.testing.assert_allclose(device.download(there.stationary), expected.stationary, rtol=1e-9, atol=1e-12)
+    assert there.value == pytest.approx(expected.value, rel=1e-9)
+
+
+def test_what_the_device_can_do_alone_stays_there(emulator):
+    counts, _ = both(emulator)
+    down = emulator.downloaded
+    lg.solve(counts, 0.9, policy=emulator.upload(POLICY), ridge=0, clone=0, device="cuda")
+    lg.solve(counts, 0.9, policy=emulator.upload(POLICY), leak="absorb", device="cuda")
+    lg.solve(emulator.upload(random_counts(20).toarray()), device="cuda")
+    assert emulator.downloaded - down < 60_000  # scalars and histories of three solves
+
+
+def test_host_arrays_do_not_mix_in(emulator):
+    counts, host_counts = both(emulator)
+    with pytest.raises(ValueError, match="policy lies on the host and the data on the device"):
+        lg.solve(counts, 0.9, policy=POLICY, device="cuda")
+    with pytest.raises(ValueError, match="features lies on the host"):
+        lg.solve(counts, 0.9, features=np.ones((36, 1)), device="cuda")
+    with pytest.raises(ValueError, match="copy_to_host"):
+        lg.solve(host_counts, 0.9, policy=POLICY, ridge=0, clone=0, device="cuda", options=ALLOWED)
