@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lingendice.counts import Counts
 from lingendice.io.columns import Batch, Coded
 from lingendice.io.files import FileError
+from lingendice.io.ids import IdMap
 from lingendice.io.packing import (
     ACTION_BITS,
     NEXT_BITS,
@@ -29,7 +30,7 @@ from lingendice.io.packing import (
     pack,
 )
 from lingendice.io.pieces import EpisodeRecords, Piece
-from lingendice.io.square import Square, is_worth_it
+from lingendice.io.square import Square, Squares, is_worth_it
 from lingendice.kernels import streaming, table_rows
 
 Array = NDArray[Any]
@@ -104,59 +105,20 @@ class Table:
             streaming.move_records(records, first, last, self.shift, self.by_status, self.words)
 
 
-@dataclass
-class IdMap:
-    """Ids of states, actions or episodes: integers as they are, or labels numbered as they come."""
-
-    what: str
-    coded: bool | None = None
-    position: dict[str, int] = field(default_factory=dict)
-    size: int = 0
-    """One more than the largest id."""
-
-    def read(self, batch: Batch, role: str, rows: Any = slice(None)) -> Array:
-        """The column of a role, or some rows of it, as integers."""
-        column = batch.columns[role]
-        if batch.n_rows == 0:
-            return NO_INTS
-        coded = isinstance(column, Coded)
-        if self.coded is None:
-            self.coded = coded
-        elif self.coded != coded:
-            kinds = ("integers", "strings")
-            raise FileError(
-                f"{batch.where(0)}: {role} holds {kinds[coded]}, but {self.what} ids before were "
-                f"{kinds[not coded]}; pass labels=True to read all of them as strings"
-            )
-        if isinstance(column, Coded):
-            known = self.position
-            moved = np.array([known.setdefault(value, len(known)) for value in column.values], np.int64)
-            self.size = len(known)
-            return np.take(moved, column.codes[rows])
-        if self.what != "episode":
-            self.size = max(self.size, self._checked_size(column, batch, role))
-        return column[rows]
-
-    def _checked_size(self, column: Array, batch: Batch, role: str) -> int:
-        low, high = streaming.extent(kernel_array(column, column.dtype))
-        if low < 0:
-            row = int((column < 0).argmax())
-            raise FileError(
-                f"{batch.where(row)}: {role} is {column[row]}, but ids run from 0; mend it, or pass "
-                "labels=True to read ids as names"
-            )
-        return int(high) + 1
-
-
 class Accumulator:
     """Takes batches in order; :meth:`finish` gives the piece of the log that they make up."""
 
     def __init__(
-        self, roles: frozenset[str], n_states: int | None, n_actions: int | None, keep_first: bool
-    ) -> None:
+        self, roles: frozenset[str], n_states: int | None, n_actions: int | None, keep_first: bool,
+        beside: Squares | None = None,
+    ) -> None:  # fmt: skip
         self.roles = roles
         self.given = {"state": n_states, "action": n_actions}
         self.maps = {what: IdMap(what) for what in ("state", "action", "episode")}
+        self.beside = beside
+        """Where batches that come counted already were counted, and their states numbered."""
+        if beside is not None:
+            self.maps["state"] = beside.states
         self.derive = "next_state" not in roles
         if self.derive and "reward_m2" in roles:
             raise ValueError("reward_m2= is for rows that stand for several steps; they need next_state= too")
@@ -182,9 +144,24 @@ class Accumulator:
         if batch.n_rows == 0:
             return
         batch = pack(batch)
-        if not self._add_packed(batch):
+        if batch.packed is not None and batch.packed.counted:
+            self._add_counted(batch)
+        elif not self._add_packed(batch):
             self._add_columns(batch)
         self.n_rows += batch.n_rows
+
+    def _add_counted(self, batch: Batch) -> None:
+        """Take note of a batch whose pairs were counted where it was decoded."""
+        packed = batch.packed
+        assert packed is not None
+        for what, size in (("state", packed.n_states), ("action", packed.n_actions)):
+            if what in self.roles:
+                self.maps[what].expect(isinstance(batch.columns[what], Coded), batch, what)
+                self.maps[what].size = max(self.maps[what].size, size)
+        self._fit_keys(batch)
+        if packed.events is not None:
+            state = self.maps["state"].read(batch, "state", packed.events).astype(np.int64)
+            self._note_events(batch, packed.events, state, self._weights(batch))
 
     def _add_packed(self, batch: Batch) -> bool:
         """Count by the keys that came with the batch; False where they do not serve."""
@@ -392,12 +369,13 @@ class Accumulator:
 
     def settle(self) -> None:
         """Move counts from the square to the table of pairs, which is all that is kept and read."""
-        square, self.square = self.square, None
-        if square is None:
-            return
-        self.rows_in_table = 0
-        for keys, count in square.pairs(*self.bits[1:]):
-            self._count_in_table(keys, count, NO_REALS, NO_REALS)
+        squares = [] if self.beside is None else self.beside.taken()
+        if self.square is not None:
+            squares.append(self.square)
+            self.square, self.rows_in_table = None, 0
+        for square in squares:
+            for keys, count in square.pairs(*self.bits[1:]):
+                self._count_in_table(keys, count, NO_REALS, NO_REALS)
 
     def _count_in_table(self, keys: Array, weight: Array, reward: Array, reward_m2: Array) -> None:
         n, table, done = keys.size, self.pairs, 0

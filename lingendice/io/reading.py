@@ -14,10 +14,11 @@ import numpy as np
 from lingendice.counts import Counts
 from lingendice.io import checkpoints
 from lingendice.io.accumulate import Accumulator
-from lingendice.io.ahead import in_order
+from lingendice.io.ahead import MOST_THREADS, in_order
 from lingendice.io.columns import ROLES, Batch, Names, Position
 from lingendice.io.episodic import MINARI, MinariLog, VectorLog, open_minari
 from lingendice.io.files import ColumnNames, FileError, TransitionTable, read_data
+from lingendice.io.packing import pack
 from lingendice.io.pieces import Piece
 from lingendice.io.sources import (
     DUCKDB,
@@ -29,6 +30,7 @@ from lingendice.io.sources import (
     find_files,
     is_frame,
 )
+from lingendice.io.square import Squares
 from lingendice.parallel import resolve_threads
 
 Progress = bool | Callable[[int, "float | None"], object]
@@ -114,8 +116,8 @@ def read_transitions(
 
     Takes one pass and O(distinct pairs + episodes) memory: 16 bytes a pair (40 with rewards) and 16 an
     episode (48 where next states are derived), times up to 5 while a table grows; labels come on top.
-    Without rewards and weights, many rows of few states are counted in a table with a place for every pair,
-    of 128 MB at most.
+    Without rewards and weights, many rows of few states are counted in tables with a place for every pair,
+    one a thread, of 128 MB at most together.
 
     Raises
     ------
@@ -251,6 +253,7 @@ class _Run:
         self.source, self.names, self.threads = source, names, threads
         self.sizes = n_states, n_actions
         self.keep_ends = keep_ends
+        self.beside: Squares | None = None
         self.counted: Accumulator | None = None
         self.checkpoint: Path | None = None
         self.every = 0.0
@@ -272,7 +275,10 @@ class _Run:
     def read(self, start: Position, stop: Position | None, meter: _Meter) -> None:
         """Count all batches up to ``stop``."""
         parts = self.source.parts(max(start, self.resumed_at), self.names, self.threads)
-        batches = in_order(parts, self.threads)
+        if self.checkpoint is None and stop is None:
+            # All of the log is counted or nothing: what is counted ahead need not be told apart.
+            self.beside = Squares(*self.sizes, min(self.threads, MOST_THREADS))
+        batches = in_order(parts, pack if self.beside is None else self.beside.take, self.threads)
         try:
             with meter:
                 for batch in batches:
@@ -288,7 +294,7 @@ class _Run:
 
     def _add(self, batch: Batch) -> None:
         if self.counted is None:
-            self.counted = Accumulator(frozenset(batch.columns), *self.sizes, self.keep_ends)
+            self.counted = Accumulator(frozenset(batch.columns), *self.sizes, self.keep_ends, self.beside)
         if frozenset(batch.columns) != self.counted.roles:
             raise FileError(
                 f"{batch.where(0)}: columns for {', '.join(sorted(batch.columns))} here, but for "

@@ -136,16 +136,82 @@ def add_to_square(keys, start, stop, action_bits, next_bits, n_actions, width, s
 
 
 @kernel
+def _number(codes, numbers, ids):
+    for i in range(codes.size):
+        ids[i] = numbers[np.uint64(codes[i])]
+
+
+@kernel
+def _add_block(state, action, following, terminal, n_actions, width, times, places, square):
+    """Add a few rows, unless some id has no place; the largest state and action, or -2."""
+    low, high, top = np.int64(0), np.int64(-1), np.int64(-1)
+    for i in range(state.size):
+        x, y = np.int64(state[i]), np.int64(following[i])
+        low = min(low, min(x, y))
+        high = max(high, max(x, y))
+    for i in range(action.size):
+        low = min(low, np.int64(action[i]))
+        top = max(top, np.int64(action[i]))
+    if low < 0 or high + 1 >= width or top >= n_actions:
+        return np.int64(-2), np.int64(-2)
+    for i in range(state.size):
+        places[i] = np.uint32(state[i])
+    if action.size != 0:
+        for i in range(state.size):
+            places[i] = places[i] * np.uint32(n_actions) + np.uint32(action[i])
+    if terminal.size != 0:
+        for i in range(state.size):
+            column = np.uint32(0) if terminal[i] else np.uint32(following[i]) + np.uint32(1)
+            places[i] = places[i] * np.uint32(width) + column
+    else:
+        for i in range(state.size):
+            places[i] = places[i] * np.uint32(width) + np.uint32(following[i]) + np.uint32(1)
+    for i in range(state.size):
+        square[np.uint64(places[i])] += times
+    return high, top
+
+
+@kernel
+def add_ids_to_square(state, action, following, terminal, moves, n, n_actions, width, times, square):
+    """Add the first n rows, ``times`` each, to a table as in `add_to_square`, of less than 2^32 places.
+
+    Where ``moves`` are not empty, columns of states hold codes and these are their numbers. Returns n, or the
+    row before which it stopped as an id has no place in the table, and the largest state and action.
+    """
+    places = np.empty(_KEYS, np.uint32)
+    here, there = np.empty(_KEYS, np.int64), np.empty(_KEYS, np.int64)
+    high_state = high_action = np.int64(-1)
+    for first in range(0, n, _KEYS):
+        last = min(first + _KEYS, n)
+        s, a, f, ends = state[first:last], action[first:last], following[first:last], terminal[first:last]
+        if moves[0].size != 0:
+            x, y = here[: last - first], there[: last - first]
+            _number(s, moves[0], x)
+            _number(f, moves[1], y)
+            high, top = _add_block(x, a, y, ends, n_actions, width, times, places, square)
+        else:
+            high, top = _add_block(s, a, f, ends, n_actions, width, times, places, square)
+        if high == -2:
+            return first, high_state, high_action
+        high_state, high_action = max(high_state, high), max(high_action, top)
+    return n, high_state, high_action
+
+
+@kernel
 def take_from_square(square, start, stop, places, counts):
     """Collect places that are not zero, until the arrays are full; their number, and where to go on."""
     found = 0
-    for i in range(start, stop):
-        if square[i] != 0:
-            if found == places.size:
-                return found, i
-            places[found] = i
-            counts[found] = square[i]
-            found += 1
+    for first in range(start, stop, _STEPS):
+        last = min(first + _STEPS, stop)
+        if found + last - first > places.size:
+            return found, first
+        if not _some(square[first:last]):
+            continue
+        for i in range(first, last):
+            if square[i] != 0:
+                places[found] = i
+                counts[found] = square[i]
+                found += 1
     return found, stop
 
 
