@@ -9,9 +9,9 @@ costs one pair of triangular solves a step, and the changes of y, not the residu
 growth g of the data since the factor was made takes the uniform part out of M - M_0.
 
 The factor is applied in single precision: relative changes of y come from residuals relative to the flows
-through the nodes, by numbers of at most 1, so that no entry is too small for it. Steps start from the
-residual that the transitions since the last solve bring; once the changes are so small that single precision
-shows in none of the digits wanted, the residual is computed anew from the counts.
+through the nodes, by ratios of flows, so that no entry is too small for it. Steps start from the residual
+that the transitions since the last solve bring; where what single precision did to it would begin to show,
+the residual is computed anew from the counts.
 """
 
 from __future__ import annotations
@@ -158,8 +158,9 @@ def node_residual(counts, totals, gamma, members, hub, hub_law, y, out):  # type
 def flow_factor(front, exit_rate, law):  # type: ignore[no-untyped-def]
     """A factor of `gth_dense` relative to the flows of its law: shares in single precision, and the flows.
 
-    With flow_k = law_k exit_k an entry is the share of the flow through its column that comes by way of its
-    row: before the row's node is eliminated below the diagonal, after that above it.
+    With flow_k = law_k exit_k, the flow from a node to those eliminated after it, an entry is what its row's
+    node sends to its column's, directly (below the diagonal) or in the end (above it), over the flow of the
+    latter.
     """
     n = law.size
     flow = law * exit_rate
@@ -284,8 +285,9 @@ def refresh(
     dy = np.empty(size)
     z = np.empty(size, np.float32)
     changes_since(gamma, hub, follows_data, recent, solved, n_recent, y, residual)
-    from_counts = False
     before = np.inf
+    coarse = COARSER * rounding
+    noise = tol  # error of y that the residual does not know of: here what the last solve left
     for step in range(MOST_STEPS):
         for k in range(size):
             residual[k] = -residual[k] / growth
@@ -298,16 +300,16 @@ def refresh(
                 return -1, np.inf
             change = max(change, abs(dy[k]) / y[k])
         rate = change / before
-        if from_counts and (
-            change <= 1e-3 * tol or (step > 0 and rate < SLOWEST and change * rate <= tol * (1.0 - rate))
-        ):
+        noise += coarse * change
+        done = change <= 1e-3 * tol or (step > 0 and rate < SLOWEST and change * rate <= tol * (1.0 - rate))
+        if done and noise <= 0.1 * tol:
             return step + 1, change * rate / (1.0 - rate) if step > 0 else change
         if step > 0 and not rate < SLOWEST:
             return -1, np.inf
         before = change
-        if not from_counts and change * COARSER * rounding <= 0.1 * tol:
+        if done or noise > 0.01 * change:
             node_residual(counts, totals, gamma, members, hub, hub_law, y, residual)
-            from_counts = True
+            before, noise = change + noise, 0.0
             continue
         # The sign was turned and the growth divided out above.
         for k in range(size):
