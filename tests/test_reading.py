@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import lingendice as lg
-from lingendice.io import reading, sources
+from lingendice.io import reading, sources, tables
 from lingendice.io.accumulate import Accumulator
 from lingendice.io.columns import Batch
 from lingendice.io.square import Squares
@@ -121,6 +121,7 @@ def test_threads_make_no_difference_to_any_bit(tmp_path, monkeypatch, labelled, 
     monkeypatch.setattr(sources, "_GROUP_ROWS", 100)
     monkeypatch.setattr(sources, "_BATCH_ROWS", 70)
     monkeypatch.setattr(sources, "_LARGEST_GROUP", 1 << 26 if at_once else 0)
+    monkeypatch.setattr(tables, "_WORTH_SHARING", 1)
     log = make_log(3000, labelled=labelled)
     for number, part in enumerate(cut(log, [1000, 1001, 2200])):
         pq.write_table(pa.table(part), tmp_path / f"{number}.parquet", row_group_size=170)

@@ -6,8 +6,8 @@ the order of the log, so that the result is the same bits however the log is cut
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,78 +31,15 @@ from lingendice.io.packing import (
 )
 from lingendice.io.pieces import EpisodeRecords, Piece
 from lingendice.io.square import Square, Squares, is_worth_it
+from lingendice.io.tables import Pairs, Table, stretches
 from lingendice.kernels import streaming, table_rows
 
 Array = NDArray[Any]
 
 _BLOCK = 1 << 16  # rows a step: the columns of a block stay in the second-level cache
-_FIRST_CAPACITY = 1 << 12
-_LOAD = 0.6
-_SPARSE_LOAD, _SPARSE_CAPACITY = 0.3, 1 << 18  # while a table is small, room is cheaper than collisions
+_MOST_KEYS = 1 << 20  # rows a step where their keys are there already
 _KEY_BITS = 63
-_STRETCH = 1 << 21  # records that one call walks through
-
-
-@dataclass
-class Table:
-    """Records of 64-bit words in a hash table that doubles when it fills."""
-
-    width: int
-    by_status: bool
-    """Whether word 1 tells empty records (episodes), or a negative key does (pairs)."""
-    words: Array = field(init=False)
-    held: Array = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.words = self._blank(_FIRST_CAPACITY)
-        self.held = np.zeros(2, np.int64)
-
-    def _blank(self, capacity: int) -> Array:
-        words = np.zeros((capacity, self.width), np.int64)
-        if not self.by_status:
-            words[:, 0] = -1
-        return words
-
-    @property
-    def reals(self) -> Array:
-        """The same words read as floats."""
-        return self.words.view(np.float64)
-
-    @property
-    def shift(self) -> int:
-        """How far a hash is shifted to become a place in the table."""
-        return 65 - int(self.words.shape[0]).bit_length()
-
-    @property
-    def room(self) -> int:
-        """Records that the table takes before it must grow."""
-        return self._room(self.words.shape[0])
-
-    @staticmethod
-    def _room(capacity: int) -> int:
-        return int((_LOAD if capacity > _SPARSE_CAPACITY else _SPARSE_LOAD) * capacity)
-
-    def grow(self) -> None:
-        """Double the capacity."""
-        self._refill(self.words, 2 * self.words.shape[0])
-
-    def records(self) -> Array:
-        """The records in use, in the order of the table."""
-        used = self.words[:, 1] != streaming.EMPTY if self.by_status else self.words[:, 0] >= 0
-        return self.words[used]
-
-    def load(self, records: Array) -> None:
-        """Replace the contents by these records."""
-        capacity = _FIRST_CAPACITY
-        while records.shape[0] > self._room(capacity):
-            capacity *= 2
-        self.held[0] = records.shape[0]
-        self._refill(np.ascontiguousarray(records), capacity)
-
-    def _refill(self, records: Array, capacity: int) -> None:
-        self.words = self._blank(capacity)
-        for first, last in _parts(records.shape[0]):
-            streaming.move_records(records, first, last, self.shift, self.by_status, self.words)
+_SIDES = 2  # that are counted at once, where there are threads for it
 
 
 class Accumulator:
@@ -110,7 +47,7 @@ class Accumulator:
 
     def __init__(
         self, roles: frozenset[str], n_states: int | None, n_actions: int | None, keep_first: bool,
-        beside: Squares | None = None,
+        beside: Squares | None = None, hands: Executor | None = None,
     ) -> None:  # fmt: skip
         self.roles = roles
         self.given = {"state": n_states, "action": n_actions}
@@ -124,7 +61,7 @@ class Accumulator:
             raise ValueError("reward_m2= is for rows that stand for several steps; they need next_state= too")
         self.knows_starts = bool(roles & {"episode", "terminal", "truncated"})
         self.fractional: bool | None = None if "weight" in roles else False
-        self.pairs = Table(5 if "reward" in roles else 2, by_status=False)
+        self.pairs = Pairs(5 if "reward" in roles else 2, 1 if hands is None else _SIDES, hands)
         self.first_at = 2 if keep_first else -1
         self.last_at = (4 if keep_first else 2) if self.derive else -1
         self.episodes = Table(2 + 2 * keep_first + 4 * self.derive, by_status=True)
@@ -179,8 +116,8 @@ class Accumulator:
         if packed.events is not None:
             state = packed.keys[packed.events] >> (self.bits[1] + self.bits[2])
             self._note_events(batch, packed.events, state, numbers["weight"])
-        for start in range(0, batch.n_rows, _BLOCK):
-            rows = slice(start, start + _BLOCK)
+        for start in range(0, batch.n_rows, _MOST_KEYS):
+            rows = slice(start, start + _MOST_KEYS)
             self._count(packed.keys[rows], {role: column[rows] for role, column in numbers.items()})
         return True
 
@@ -365,7 +302,9 @@ class Accumulator:
             self.square.add(keys, *self.bits[1:])
             return
         self.rows_in_table += keys.size
-        self._count_in_table(keys, numbers["weight"], numbers["reward"], numbers["reward_m2"])
+        self.pairs.add(
+            keys, numbers["weight"], numbers["reward"], numbers["reward_m2"], bool(self.fractional)
+        )
 
     def settle(self) -> None:
         """Move counts from the square to the table of pairs, which is all that is kept and read."""
@@ -375,17 +314,7 @@ class Accumulator:
             self.square, self.rows_in_table = None, 0
         for square in squares:
             for keys, count in square.pairs(*self.bits[1:]):
-                self._count_in_table(keys, count, NO_REALS, NO_REALS)
-
-    def _count_in_table(self, keys: Array, weight: Array, reward: Array, reward_m2: Array) -> None:
-        n, table, done = keys.size, self.pairs, 0
-        while done < n:
-            done = streaming.add_pairs(
-                keys, weight, reward, reward_m2, done, n, table.shift, bool(self.fractional), table.words,
-                table.reals, table.held, table.room,
-            )  # fmt: skip
-            if done < n:
-                table.grow()
+                self.pairs.add(keys, count, NO_REALS, NO_REALS, False)
 
     # -- results -----------------------------------------------------------------------------------------
 
@@ -417,20 +346,22 @@ class Accumulator:
         return replace(counts, reward_count=count, reward_mean=reals[:, 1] + shift, reward_m2=m2)
 
     def _rows(self, n_states: int, n_actions: int) -> tuple[Array, Array, Array]:
-        """The table of pairs as compressed rows: where each begins, columns, and the words of each record."""
-        table, n_cells = self.pairs.words, n_states * n_actions
+        """The tables of pairs as compressed rows: where each begins, columns, the words of each record."""
+        tables, n_cells = [table.words for table in self.pairs.tables], n_states * n_actions
         _, action_bits, next_bits = self.bits
         layout = action_bits, next_bits, n_actions
         indptr = np.zeros(n_cells + 1, np.int64)
-        for first, last in _parts(table.shape[0]):
-            table_rows.count_rows(table, first, last, *layout, indptr[1:])
+        for table in tables:
+            for first, last in stretches(table.shape[0]):
+                table_rows.count_rows(table, first, last, *layout, indptr[1:])
         np.cumsum(indptr, out=indptr)
         columns = np.empty(indptr[-1], np.int32 if n_states < 2**31 - 1 else np.int64)
-        words = np.empty((columns.size, table.shape[1] - 1), np.int64)
+        words = np.empty((columns.size, tables[0].shape[1] - 1), np.int64)
         cursor = indptr[:-1].copy()
-        for first, last in _parts(table.shape[0]):
-            table_rows.fill_rows(table, first, last, *layout, n_states, cursor, columns, words)
-        for first, last in _parts(n_cells):
+        for table in tables:
+            for first, last in stretches(table.shape[0]):
+                table_rows.fill_rows(table, first, last, *layout, n_states, cursor, columns, words)
+        for first, last in stretches(n_cells):
             table_rows.sort_rows(indptr, first, last, columns, words)
         return indptr, columns, words
 
@@ -475,8 +406,3 @@ class Accumulator:
             last_weight=weights(last + 3) if self.derive else None,
             marks_starts=self.knows_starts,
         )
-
-
-def _parts(size: int) -> Iterator[tuple[int, int]]:
-    """Ranges that a kernel goes through in a fraction of a second."""
-    return ((first, min(first + _STRETCH, size)) for first in range(0, size, _STRETCH))

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,8 @@ def read_transitions(
         with the number of rows and the share read so far (None where the end is unknown).
     threads
         1 decodes and counts in turns; with more, row groups are decoded side by side and ahead of the
-        counting, which goes in the order of rows. The result is the same bits.
+        counting, and pairs are counted side by side, each in the order of its rows. The result is the same
+        bits.
 
     Returns
     -------
@@ -169,11 +171,12 @@ def count_piece(
         return Piece(matrix)
     opened = open_source(source, state, table, autoreset)
     names = Names({"state": state if isinstance(state, str) else "state", **columns}, labels)
-    run = _Run(opened, names, n_states, n_actions, keep_ends, resolve_threads(threads))
-    if checkpoint is not None:
-        run.resume_from(Path(checkpoint), checkpoint_every)
-    run.read(start, stop, _Meter(progress))
-    return run.finish()
+    with ThreadPoolExecutor(1, "lingendice-count") as hands:
+        run = _Run(opened, names, n_states, n_actions, keep_ends, resolve_threads(threads), hands)
+        if checkpoint is not None:
+            run.resume_from(Path(checkpoint), checkpoint_every)
+        run.read(start, stop, _Meter(progress))
+        return run.finish()
 
 
 def open_source(source: Any, state: Any, table: str | None, autoreset: str) -> Source:
@@ -248,9 +251,10 @@ class _Run:
 
     def __init__(
         self, source: Source, names: Names, n_states: int | None, n_actions: int | None, keep_ends: bool,
-        threads: int,
+        threads: int, hands: Executor,
     ) -> None:  # fmt: skip
         self.source, self.names, self.threads = source, names, threads
+        self.hands = hands if threads > 1 else None
         self.sizes = n_states, n_actions
         self.keep_ends = keep_ends
         self.beside: Squares | None = None
@@ -266,7 +270,7 @@ class _Run:
         """Keep a checkpoint there, and go on from it where there is one."""
         self.checkpoint, self.every = checkpoint, every
         if checkpoint.exists():
-            self.counted, self.resumed_at = checkpoints.load(checkpoint, self._identity())
+            self.counted, self.resumed_at = checkpoints.load(checkpoint, self._identity(), self.hands)
 
     def _identity(self) -> dict[str, Any]:
         given = {role: name for role, name in self.names.given.items() if name is not None}
@@ -294,7 +298,8 @@ class _Run:
 
     def _add(self, batch: Batch) -> None:
         if self.counted is None:
-            self.counted = Accumulator(frozenset(batch.columns), *self.sizes, self.keep_ends, self.beside)
+            roles = frozenset(batch.columns)
+            self.counted = Accumulator(roles, *self.sizes, self.keep_ends, self.beside, self.hands)
         if frozenset(batch.columns) != self.counted.roles:
             raise FileError(
                 f"{batch.where(0)}: columns for {', '.join(sorted(batch.columns))} here, but for "

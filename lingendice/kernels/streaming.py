@@ -31,6 +31,21 @@ def _home(key, shift):
 
 
 @kernel
+def _side(key, mask):
+    """Which of several tables, ``mask`` + 1 in number, holds a key; by bits that its place does not use."""
+    return np.int64((np.uint64(key) * _GOLDEN) >> np.uint64(32)) & mask
+
+
+@kernel
+def sides(keys, mask):
+    """The table of each key."""
+    out = np.empty(keys.size, np.int64)
+    for i in range(keys.size):
+        out[i] = _side(keys[i], mask)
+    return out
+
+
+@kernel
 def _pack_cells(state, action, following, action_bits, next_bits, keys):
     """Keys of rows with actions; the smallest id or 0, the largest state and action."""
     low, high_state, high_action = np.int64(0), np.int64(-1), np.int64(-1)
@@ -262,14 +277,14 @@ def _move_origin(slot, total, reals):
 
 
 @kernel
-def _add_rewards(reward, first, slots, n, table, reals):
+def _add_rewards(reward, rows, slots, n, table, reals):
     """Add rows of weight one with their rewards.
 
     The origin moves whenever a count reaches a power of two: what came since is then never more than what
     came before, and the squares about the origin are at most twice those about the mean.
     """
     for i in range(n):
-        slot, r = slots[i], reward[first + i]
+        slot, r = slots[i], reward[rows[i]]
         before = table[slot, 1]
         table[slot, 1] = before + 1
         if before == 0:
@@ -286,14 +301,15 @@ def _add_rewards(reward, first, slots, n, table, reals):
 
 
 @kernel
-def _add_weighted(weight, reward, extra_m2, first, slots, n, fractional, table, reals):
+def _add_weighted(weight, reward, extra_m2, rows, slots, n, fractional, table, reals):
     """Add rows that stand for several steps each."""
     for i in range(n):
-        slot, w = slots[i], weight[first + i] if weight.size != 0 else weight.dtype.type(1)
+        row, slot = rows[i], slots[i]
+        w = weight[row] if weight.size != 0 else weight.dtype.type(1)
         if w == 0:
             continue
         if reward.size != 0 and table[slot, 1] == 0:
-            reals[slot, 2] = reward[first + i]
+            reals[slot, 2] = reward[row]
             reals[slot, 3] = 0.0
             reals[slot, 4] = 0.0
         if fractional:
@@ -303,38 +319,50 @@ def _add_weighted(weight, reward, extra_m2, first, slots, n, fractional, table, 
             table[slot, 1] += np.int64(w)
             total = np.float64(table[slot, 1])
         if reward.size != 0:
-            shifted = reward[first + i] - reals[slot, 2]
+            shifted = reward[row] - reals[slot, 2]
             reals[slot, 3] += w * shifted
             reals[slot, 4] += w * shifted * shifted
             if extra_m2.size != 0:
-                reals[slot, 4] += extra_m2[first + i]
+                reals[slot, 4] += extra_m2[row]
             if 4.0 * reals[slot, 3] * reals[slot, 3] > total * reals[slot, 4]:
                 _move_origin(slot, total, reals)
 
 
 @kernel
-def add_pairs(keys, weight, reward, extra_m2, start, stop, shift, fractional, table, reals, held, room):
-    """Add rows to the records of their pairs; rows of weight zero are no transitions."""
+def _choose(keys, weight, first, last, side, mask, rows, chosen):
+    """Rows of one side, and their keys; how many they are."""
+    found = 0
+    for i in range(first, last):
+        rows[found] = i
+        chosen[found] = keys[np.uint64(i)]
+        found += _side(keys[np.uint64(i)], mask) == side
+    if weight.size != 0:
+        for i in range(found):
+            # The key of an empty slot finds one and leaves it empty.
+            chosen[i] = chosen[i] if weight[rows[i]] != 0 else -1
+    return found
+
+
+@kernel
+def add_pairs(
+    keys, weight, reward, extra_m2, start, stop, side, mask, shift, fractional, table, reals, held, room
+):  # fmt: skip
+    """Add rows of one side (see `sides`) to the records of their pairs; weight zero is no transition."""
     slots = np.empty(_KEYS, np.uint64)
-    weighted = np.empty(_KEYS, np.int64)
+    chosen = np.empty(_KEYS, np.int64)
+    rows = np.empty(_KEYS, np.uint64)
     for first in range(start, stop, _KEYS):
-        last = min(first + _KEYS, stop)
-        block = keys[first:last]
-        if weight.size != 0:
-            for i in range(first, last):
-                # The key of an empty slot finds one and leaves it empty.
-                weighted[i - first] = keys[i] if weight[i] != 0 else -1
-            block = weighted[: last - first]
-        placed = _place(block, last - first, shift, table, held, room, slots)
+        found = _choose(keys, weight, first, min(first + _KEYS, stop), side, mask, rows, chosen)
+        placed = _place(chosen, found, shift, table, held, room, slots)
         if weight.size != 0 or extra_m2.size != 0:
-            _add_weighted(weight, reward, extra_m2, first, slots, placed, fractional, table, reals)
+            _add_weighted(weight, reward, extra_m2, rows, slots, placed, fractional, table, reals)
         elif reward.size != 0:
-            _add_rewards(reward, first, slots, placed, table, reals)
+            _add_rewards(reward, rows, slots, placed, table, reals)
         else:
             for i in range(placed):
                 table[slots[i], 1] += 1
-        if placed < last - first:
-            return first + placed
+        if placed < found:
+            return np.int64(rows[placed])
     return stop
 
 
