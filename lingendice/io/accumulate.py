@@ -31,8 +31,8 @@ from lingendice.io.packing import (
 )
 from lingendice.io.pieces import EpisodeRecords, Piece
 from lingendice.io.square import Square, Squares, is_worth_it
-from lingendice.io.tables import Pairs, Table, stretches
-from lingendice.kernels import streaming, table_rows
+from lingendice.io.tables import Pairs, Table
+from lingendice.kernels import streaming
 
 Array = NDArray[Any]
 
@@ -326,9 +326,10 @@ class Accumulator:
         self.settle()
         n_states = self._size("state")
         n_actions = self._size("action") if "action" in self.roles else None
-        indptr, indices, words = self._rows(n_states, n_actions or 1)
+        indptr, indices, words = self.pairs.rows((self.bits[1], self.bits[2], n_actions or 1), n_states)
         reals = words.view(np.float64)
-        count = reals[:, 0].copy() if self.fractional else words[:, 0].copy()
+        # Without rewards a record has no other word, and nothing is copied.
+        count = np.ascontiguousarray((reals if self.fractional else words)[:, 0])
         counts = Counts(
             n_states=n_states,
             n_actions=n_actions,
@@ -344,26 +345,6 @@ class Accumulator:
         shift = reals[:, 2] / count
         m2 = np.maximum(reals[:, 3] - reals[:, 2] * shift, 0.0)
         return replace(counts, reward_count=count, reward_mean=reals[:, 1] + shift, reward_m2=m2)
-
-    def _rows(self, n_states: int, n_actions: int) -> tuple[Array, Array, Array]:
-        """The tables of pairs as compressed rows: where each begins, columns, the words of each record."""
-        tables, n_cells = [table.words for table in self.pairs.tables], n_states * n_actions
-        _, action_bits, next_bits = self.bits
-        layout = action_bits, next_bits, n_actions
-        indptr = np.zeros(n_cells + 1, np.int64)
-        for table in tables:
-            for first, last in stretches(table.shape[0]):
-                table_rows.count_rows(table, first, last, *layout, indptr[1:])
-        np.cumsum(indptr, out=indptr)
-        columns = np.empty(indptr[-1], np.int32 if n_states < 2**31 - 1 else np.int64)
-        words = np.empty((columns.size, tables[0].shape[1] - 1), np.int64)
-        cursor = indptr[:-1].copy()
-        for table in tables:
-            for first, last in stretches(table.shape[0]):
-                table_rows.fill_rows(table, first, last, *layout, n_states, cursor, columns, words)
-        for first, last in stretches(n_cells):
-            table_rows.sort_rows(indptr, first, last, columns, words)
-        return indptr, columns, words
 
     def _size(self, what: str) -> int:
         given = self.given[what]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.kernels import streaming
+from lingendice.kernels import streaming, table_rows
 
 Array = NDArray[Any]
 
@@ -79,7 +80,7 @@ class Table:
 
     def _refill(self, records: Array, capacity: int) -> None:
         self.words = self._blank(capacity)
-        for first, last in stretches(records.shape[0]):
+        for first, last in _stretches(0, records.shape[0]):
             streaming.move_records(records, first, last, self.shift, self.by_status, self.words)
 
 
@@ -108,14 +109,50 @@ class Pairs:
                 if done < keys.size:
                     table.grow()
 
-        if self.hands is None or keys.size < _WORTH_SHARING:
-            for side in range(len(self.tables)):
-                add_to(side)
+        self.share(add_to, range(len(self.tables)), keys.size)
+
+    def share(self, work: Callable[[Any], None], portions: Iterable[Any], n_rows: int) -> None:
+        """Do the work of all portions, of so many rows together, at once where there are threads for it."""
+        mine, *others = portions
+        if self.hands is None or n_rows < _WORTH_SHARING:
+            for portion in (mine, *others):
+                work(portion)
             return
-        shared = [self.hands.submit(add_to, side) for side in range(1, len(self.tables))]
-        add_to(0)
+        shared = [self.hands.submit(work, portion) for portion in others]
+        work(mine)
         for job in shared:
             job.result()
+
+    def rows(self, layout: tuple[int, int, int], n_states: int) -> tuple[Array, Array, Array]:
+        """Compressed rows: where each begins, columns, the words of each record.
+
+        ``layout`` has the bits of action and next state in a key, and the number of actions. Every thread
+        makes a range of rows.
+        """
+        n_cells = n_states * layout[2]
+        words = [table.words for table in self.tables]
+        n_slots = sum(table.shape[0] for table in words)
+        edges = [n_cells * side // len(words) for side in range(len(words) + 1)]
+        indptr = np.zeros(n_cells + 1, np.int64)
+
+        def count(cells: tuple[int, int]) -> None:
+            for table, first, last in _through(words):
+                table_rows.count_rows(table, first, last, cells, *layout, indptr[1:])
+
+        self.share(count, pairwise(edges), n_slots)
+        np.cumsum(indptr, out=indptr)
+        columns = np.empty(indptr[-1], np.int32 if n_states < 2**31 - 1 else np.int64)
+        values = np.empty((columns.size, words[0].shape[1] - 1), np.int64)
+        cursor = indptr[:-1].copy()
+
+        def fill(cells: tuple[int, int]) -> None:
+            for table, first, last in _through(words):
+                table_rows.fill_rows(table, first, last, cells, *layout, n_states, cursor, columns, values)
+            for first, last in _stretches(*cells):
+                table_rows.sort_rows(indptr, first, last, columns, values)
+
+        self.share(fill, pairwise(edges), n_slots)
+        return indptr, columns, values
 
     def records(self) -> Array:
         """The records in use, in no order that means anything."""
@@ -129,6 +166,10 @@ class Pairs:
             table.load(records[side == number])
 
 
-def stretches(size: int) -> Iterator[tuple[int, int]]:
+def _stretches(start: int, stop: int) -> Iterator[tuple[int, int]]:
     """Ranges that a kernel goes through in a fraction of a second."""
-    return ((first, min(first + _STRETCH, size)) for first in range(0, size, _STRETCH))
+    return ((first, min(first + _STRETCH, stop)) for first in range(start, stop, _STRETCH))
+
+
+def _through(tables: list[Array]) -> Iterator[tuple[Array, int, int]]:
+    return ((table, *ends) for table in tables for ends in _stretches(0, table.shape[0]))
