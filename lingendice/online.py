@@ -46,8 +46,8 @@ WORTH_PLANNING = 0.05
 class _Factor(NamedTuple):
     """An elimination of the chain as it was, and what places it among the states."""
 
-    arrays: tuple[Floats, Floats, Floats]
-    """Front, exit rates and law y of the nodes of the recurrent class."""
+    arrays: tuple[NDArray[np.float32], Floats, Floats]
+    """Shares, flows and law y of the nodes of the recurrent class."""
     members: NDArray[np.int64]
     """Number of each node of the class: states first, then the hub."""
     place: NDArray[np.int64]
@@ -143,6 +143,8 @@ class OnlineRatio:
         room = max(4096, 32 * self.n_states)
         self._recent = (np.empty((room, 2), np.int64), np.empty(room))
         self._n_recent = 0
+        self._solved = 0
+        """How many of the recent transitions the ratio knows."""
         self._factor: _Factor | None = None
         self._plan: _Plan | None = None
         self._may_plan = True
@@ -303,7 +305,7 @@ class OnlineRatio:
         self.n_steps, error = self._refreshed(factor, ratio)
         if self.n_steps < 0:
             return False
-        self._error = max(error, factor.rounding)
+        self._error, self._solved = max(error, factor.rounding), self._n_recent
         self._take(factor.members, ratio)
         return True
 
@@ -313,9 +315,9 @@ class OnlineRatio:
 
         follows_data = self._hub_follows_data and factor.hub >= 0
         steps, error = refresh(
-            self._counts, self._totals, self.gamma, factor.members, factor.place, factor.hub,
-            self._hub_law(), follows_data, self._masses(factor.members), factor.arrays, self._recent,
-            self._n_recent, self._totals.sum() / factor.total, self.tol, ratio,
+            self._counts, self._totals, self.gamma, factor.members, factor.hub, self._hub_law(),
+            follows_data, self._masses(factor.members), factor.arrays, self._totals.sum() / factor.total,
+            factor.rounding, self._recent, self._solved, self._n_recent, self.tol, ratio,
         )  # fmt: skip
         return steps, error
 
@@ -323,7 +325,7 @@ class OnlineRatio:
         """Solve afresh and keep the factor; False for what has several laws or two kinds of restart."""
         from lingendice.kernels.gth_dense import dense_factor, dense_law
         from lingendice.kernels.nodes import among, dense_class, dense_rates
-        from lingendice.kernels.online import rounding_error
+        from lingendice.kernels.online import flow_factor, rounding_error
 
         self._factor = None
         nothing = np.empty(0)
@@ -351,16 +353,17 @@ class OnlineRatio:
         if lost >= 0:
             return False
         np.fill_diagonal(rates, 0.0)
-        rounding = rounding_error((front, exit_rate, ratio), rates.sum(axis=1))
+        arrays = (*flow_factor(front, exit_rate, ratio), ratio.copy())
+        rounding = rounding_error(arrays, rates.sum(axis=1))
         self._factor = _Factor(
-            (front, exit_rate, ratio.copy()),
+            arrays,
             members,
             place,
             hub=members.size - 1 if not states[-1] else -1,
             total=float(self._totals.sum()),
             rounding=float(rounding),
         )
-        self._n_recent = self.n_steps = 0
+        self._n_recent = self._solved = self.n_steps = 0
         if self.n_factorisations == 0:
             self._refreshed(self._factor, ratio.copy())  # compiles it now, not in the midst of a stream
         self.n_factorisations += 1

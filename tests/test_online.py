@@ -55,6 +55,26 @@ def ring_walk(n: int, length: int, seed: int = 0) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(steps)]) % n
 
 
+def test_follows_a_law_with_rare_states():
+    """Rare states change by much at once, which single precision must not be left to forget."""
+    rng = np.random.default_rng(0)
+    n = 120
+    matrix = rng.random((n, n)) * np.exp(-8.0 * rng.random(n))
+    cumulative = np.cumsum(matrix / matrix.sum(axis=1, keepdims=True), axis=1)
+    states = [0]
+    for draw in rng.random(45_000):
+        states.append(min(int(np.searchsorted(cumulative[states[-1]], draw)), n - 1))
+    online, steps = lg.OnlineRatio(n), []
+    online.update(states[:30_000], states[1:30_001])
+    _ = online.stationary
+    for start in range(30_000, 45_000, 500):
+        online.update(states[start : start + 500], states[start + 1 : start + 501])
+        found, expected = online.stationary, lg.solve(online.snapshot()).stationary
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        steps.append(online.n_steps)
+    assert np.count_nonzero(steps) >= 10
+
+
 @pytest.mark.parametrize("options", [{}, {"gamma": 0.95}, {"forgetting": 0.9999}, {"restart": "given"}])
 def test_a_local_chain_is_eliminated_afresh_by_a_plan_that_is_kept(options, monkeypatch):
     """States are met one after another, two never seen leaving at first; later a short cut opens."""

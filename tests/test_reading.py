@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import lingendice as lg
-from lingendice.io import reading, sources
+from lingendice.io import reading, sources, tables
 from lingendice.io.accumulate import Accumulator
 from lingendice.io.columns import Batch
+from lingendice.io.square import Squares
 
 NAMES = [f"room {i:02d}" for i in range(9)]
 
@@ -120,6 +121,7 @@ def test_threads_make_no_difference_to_any_bit(tmp_path, monkeypatch, labelled, 
     monkeypatch.setattr(sources, "_GROUP_ROWS", 100)
     monkeypatch.setattr(sources, "_BATCH_ROWS", 70)
     monkeypatch.setattr(sources, "_LARGEST_GROUP", 1 << 26 if at_once else 0)
+    monkeypatch.setattr(tables, "_WORTH_SHARING", 1)
     log = make_log(3000, labelled=labelled)
     for number, part in enumerate(cut(log, [1000, 1001, 2200])):
         pq.write_table(pa.table(part), tmp_path / f"{number}.parquet", row_group_size=170)
@@ -203,6 +205,44 @@ def test_counts_alone_by_hash_and_by_place(places, with_actions, with_ends, seed
     np.testing.assert_array_equal(found.indptr, expected.indptr)
     narrow = {name: column.astype(np.int32) for name, column in log.items() if name != "terminal"}
     assert lg.read_transitions(cut(log | narrow, [40, 80, 120, 250])) == found
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("role", [None, "action", "terminal"])
+def test_pairs_are_counted_where_they_are_decoded(tmp_path, labelled, role, threads):
+    """States that turn up late outgrow the squares; none is counted twice or lost."""
+    rng = np.random.default_rng(5)
+    n = 20_000
+    reach = 2 + np.arange(n) // 500
+    log = {"state": rng.integers(0, reach), "next_state": rng.integers(0, reach)}
+    if role == "action":
+        log["action"] = rng.integers(0, 1 + np.arange(n) // 5000)
+    if role == "terminal":
+        log |= {"terminal": rng.random(n) < 0.01, "episode": np.arange(n) // 64}
+    if labelled:
+        log |= {name: np.char.mod("at %d", log[name]) for name in ("state", "next_state")}
+    pq.write_table(pa.table(log), tmp_path / "log.parquet", row_group_size=1500)
+    expected = lg.Counts.from_transitions(**log)
+    assert lg.read_transitions(tmp_path / "log.parquet", threads=threads) == expected
+    if not labelled:
+        with pytest.raises(ValueError, match=r"row group 4, row \d+: .* outside 0\.\.13; raise n_states"):
+            lg.read_transitions(tmp_path / "log.parquet", threads=threads, n_states=14)
+
+
+def test_pairs_counted_beside_the_reading_need_no_keys(tmp_path):
+    counter = Squares(None, None, 2)
+    batch = Batch({"state": np.arange(9), "next_state": np.arange(9)}, 9, str)
+    done = counter.take(batch)
+    assert done.packed.counted
+    assert done.packed.keys is None
+    assert (done.packed.n_states, counter.free[0].n_rows) == (9, 9)
+    far = Batch({"state": np.arange(9) * 1000, "next_state": np.arange(9)}, 9, str)
+    assert not counter.take(far).packed.counted
+    negative = Batch({"state": np.arange(9) - 1, "next_state": np.arange(9)}, 9, str)
+    assert not counter.take(negative).packed.counted
+    (square,) = counter.taken()
+    assert square.table.sum() == 9
 
 
 def test_a_square_is_used_where_rows_are_many():

@@ -6,8 +6,8 @@ the order of the log, so that the result is the same bits however the log is cut
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lingendice.counts import Counts
 from lingendice.io.columns import Batch, Coded
 from lingendice.io.files import FileError
+from lingendice.io.ids import IdMap
 from lingendice.io.packing import (
     ACTION_BITS,
     NEXT_BITS,
@@ -29,140 +30,38 @@ from lingendice.io.packing import (
     pack,
 )
 from lingendice.io.pieces import EpisodeRecords, Piece
-from lingendice.io.square import Square, is_worth_it
-from lingendice.kernels import streaming, table_rows
+from lingendice.io.square import Square, Squares, is_worth_it
+from lingendice.io.tables import Pairs, Table
+from lingendice.kernels import streaming
 
 Array = NDArray[Any]
 
 _BLOCK = 1 << 16  # rows a step: the columns of a block stay in the second-level cache
-_FIRST_CAPACITY = 1 << 12
-_LOAD = 0.6
-_SPARSE_LOAD, _SPARSE_CAPACITY = 0.3, 1 << 18  # while a table is small, room is cheaper than collisions
+_MOST_KEYS = 1 << 20  # rows a step where their keys are there already
 _KEY_BITS = 63
-_STRETCH = 1 << 21  # records that one call walks through
-
-
-@dataclass
-class Table:
-    """Records of 64-bit words in a hash table that doubles when it fills."""
-
-    width: int
-    by_status: bool
-    """Whether word 1 tells empty records (episodes), or a negative key does (pairs)."""
-    words: Array = field(init=False)
-    held: Array = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.words = self._blank(_FIRST_CAPACITY)
-        self.held = np.zeros(2, np.int64)
-
-    def _blank(self, capacity: int) -> Array:
-        words = np.zeros((capacity, self.width), np.int64)
-        if not self.by_status:
-            words[:, 0] = -1
-        return words
-
-    @property
-    def reals(self) -> Array:
-        """The same words read as floats."""
-        return self.words.view(np.float64)
-
-    @property
-    def shift(self) -> int:
-        """How far a hash is shifted to become a place in the table."""
-        return 65 - int(self.words.shape[0]).bit_length()
-
-    @property
-    def room(self) -> int:
-        """Records that the table takes before it must grow."""
-        return self._room(self.words.shape[0])
-
-    @staticmethod
-    def _room(capacity: int) -> int:
-        return int((_LOAD if capacity > _SPARSE_CAPACITY else _SPARSE_LOAD) * capacity)
-
-    def grow(self) -> None:
-        """Double the capacity."""
-        self._refill(self.words, 2 * self.words.shape[0])
-
-    def records(self) -> Array:
-        """The records in use, in the order of the table."""
-        used = self.words[:, 1] != streaming.EMPTY if self.by_status else self.words[:, 0] >= 0
-        return self.words[used]
-
-    def load(self, records: Array) -> None:
-        """Replace the contents by these records."""
-        capacity = _FIRST_CAPACITY
-        while records.shape[0] > self._room(capacity):
-            capacity *= 2
-        self.held[0] = records.shape[0]
-        self._refill(np.ascontiguousarray(records), capacity)
-
-    def _refill(self, records: Array, capacity: int) -> None:
-        self.words = self._blank(capacity)
-        for first, last in _parts(records.shape[0]):
-            streaming.move_records(records, first, last, self.shift, self.by_status, self.words)
-
-
-@dataclass
-class IdMap:
-    """Ids of states, actions or episodes: integers as they are, or labels numbered as they come."""
-
-    what: str
-    coded: bool | None = None
-    position: dict[str, int] = field(default_factory=dict)
-    size: int = 0
-    """One more than the largest id."""
-
-    def read(self, batch: Batch, role: str, rows: Any = slice(None)) -> Array:
-        """The column of a role, or some rows of it, as integers."""
-        column = batch.columns[role]
-        if batch.n_rows == 0:
-            return NO_INTS
-        coded = isinstance(column, Coded)
-        if self.coded is None:
-            self.coded = coded
-        elif self.coded != coded:
-            kinds = ("integers", "strings")
-            raise FileError(
-                f"{batch.where(0)}: {role} holds {kinds[coded]}, but {self.what} ids before were "
-                f"{kinds[not coded]}; pass labels=True to read all of them as strings"
-            )
-        if isinstance(column, Coded):
-            known = self.position
-            moved = np.array([known.setdefault(value, len(known)) for value in column.values], np.int64)
-            self.size = len(known)
-            return np.take(moved, column.codes[rows])
-        if self.what != "episode":
-            self.size = max(self.size, self._checked_size(column, batch, role))
-        return column[rows]
-
-    def _checked_size(self, column: Array, batch: Batch, role: str) -> int:
-        low, high = streaming.extent(kernel_array(column, column.dtype))
-        if low < 0:
-            row = int((column < 0).argmax())
-            raise FileError(
-                f"{batch.where(row)}: {role} is {column[row]}, but ids run from 0; mend it, or pass "
-                "labels=True to read ids as names"
-            )
-        return int(high) + 1
+_SIDES = 2  # that are counted at once, where there are threads for it
 
 
 class Accumulator:
     """Takes batches in order; :meth:`finish` gives the piece of the log that they make up."""
 
     def __init__(
-        self, roles: frozenset[str], n_states: int | None, n_actions: int | None, keep_first: bool
-    ) -> None:
+        self, roles: frozenset[str], n_states: int | None, n_actions: int | None, keep_first: bool,
+        beside: Squares | None = None, hands: Executor | None = None,
+    ) -> None:  # fmt: skip
         self.roles = roles
         self.given = {"state": n_states, "action": n_actions}
         self.maps = {what: IdMap(what) for what in ("state", "action", "episode")}
+        self.beside = beside
+        """Where batches that come counted already were counted, and their states numbered."""
+        if beside is not None:
+            self.maps["state"] = beside.states
         self.derive = "next_state" not in roles
         if self.derive and "reward_m2" in roles:
             raise ValueError("reward_m2= is for rows that stand for several steps; they need next_state= too")
         self.knows_starts = bool(roles & {"episode", "terminal", "truncated"})
         self.fractional: bool | None = None if "weight" in roles else False
-        self.pairs = Table(5 if "reward" in roles else 2, by_status=False)
+        self.pairs = Pairs(5 if "reward" in roles else 2, 1 if hands is None else _SIDES, hands)
         self.first_at = 2 if keep_first else -1
         self.last_at = (4 if keep_first else 2) if self.derive else -1
         self.episodes = Table(2 + 2 * keep_first + 4 * self.derive, by_status=True)
@@ -182,9 +81,24 @@ class Accumulator:
         if batch.n_rows == 0:
             return
         batch = pack(batch)
-        if not self._add_packed(batch):
+        if batch.packed is not None and batch.packed.counted:
+            self._add_counted(batch)
+        elif not self._add_packed(batch):
             self._add_columns(batch)
         self.n_rows += batch.n_rows
+
+    def _add_counted(self, batch: Batch) -> None:
+        """Take note of a batch whose pairs were counted where it was decoded."""
+        packed = batch.packed
+        assert packed is not None
+        for what, size in (("state", packed.n_states), ("action", packed.n_actions)):
+            if what in self.roles:
+                self.maps[what].expect(isinstance(batch.columns[what], Coded), batch, what)
+                self.maps[what].size = max(self.maps[what].size, size)
+        self._fit_keys(batch)
+        if packed.events is not None:
+            state = self.maps["state"].read(batch, "state", packed.events).astype(np.int64)
+            self._note_events(batch, packed.events, state, self._weights(batch))
 
     def _add_packed(self, batch: Batch) -> bool:
         """Count by the keys that came with the batch; False where they do not serve."""
@@ -202,8 +116,8 @@ class Accumulator:
         if packed.events is not None:
             state = packed.keys[packed.events] >> (self.bits[1] + self.bits[2])
             self._note_events(batch, packed.events, state, numbers["weight"])
-        for start in range(0, batch.n_rows, _BLOCK):
-            rows = slice(start, start + _BLOCK)
+        for start in range(0, batch.n_rows, _MOST_KEYS):
+            rows = slice(start, start + _MOST_KEYS)
             self._count(packed.keys[rows], {role: column[rows] for role, column in numbers.items()})
         return True
 
@@ -388,26 +302,19 @@ class Accumulator:
             self.square.add(keys, *self.bits[1:])
             return
         self.rows_in_table += keys.size
-        self._count_in_table(keys, numbers["weight"], numbers["reward"], numbers["reward_m2"])
+        self.pairs.add(
+            keys, numbers["weight"], numbers["reward"], numbers["reward_m2"], bool(self.fractional)
+        )
 
     def settle(self) -> None:
         """Move counts from the square to the table of pairs, which is all that is kept and read."""
-        square, self.square = self.square, None
-        if square is None:
-            return
-        self.rows_in_table = 0
-        for keys, count in square.pairs(*self.bits[1:]):
-            self._count_in_table(keys, count, NO_REALS, NO_REALS)
-
-    def _count_in_table(self, keys: Array, weight: Array, reward: Array, reward_m2: Array) -> None:
-        n, table, done = keys.size, self.pairs, 0
-        while done < n:
-            done = streaming.add_pairs(
-                keys, weight, reward, reward_m2, done, n, table.shift, bool(self.fractional), table.words,
-                table.reals, table.held, table.room,
-            )  # fmt: skip
-            if done < n:
-                table.grow()
+        squares = [] if self.beside is None else self.beside.taken()
+        if self.square is not None:
+            squares.append(self.square)
+            self.square, self.rows_in_table = None, 0
+        for square in squares:
+            for keys, count in square.pairs(*self.bits[1:]):
+                self.pairs.add(keys, count, NO_REALS, NO_REALS, False)
 
     # -- results -----------------------------------------------------------------------------------------
 
@@ -419,9 +326,10 @@ class Accumulator:
         self.settle()
         n_states = self._size("state")
         n_actions = self._size("action") if "action" in self.roles else None
-        indptr, indices, words = self._rows(n_states, n_actions or 1)
+        indptr, indices, words = self.pairs.rows((self.bits[1], self.bits[2], n_actions or 1), n_states)
         reals = words.view(np.float64)
-        count = reals[:, 0].copy() if self.fractional else words[:, 0].copy()
+        # Without rewards a record has no other word, and nothing is copied.
+        count = np.ascontiguousarray((reals if self.fractional else words)[:, 0])
         counts = Counts(
             n_states=n_states,
             n_actions=n_actions,
@@ -437,24 +345,6 @@ class Accumulator:
         shift = reals[:, 2] / count
         m2 = np.maximum(reals[:, 3] - reals[:, 2] * shift, 0.0)
         return replace(counts, reward_count=count, reward_mean=reals[:, 1] + shift, reward_m2=m2)
-
-    def _rows(self, n_states: int, n_actions: int) -> tuple[Array, Array, Array]:
-        """The table of pairs as compressed rows: where each begins, columns, and the words of each record."""
-        table, n_cells = self.pairs.words, n_states * n_actions
-        _, action_bits, next_bits = self.bits
-        layout = action_bits, next_bits, n_actions
-        indptr = np.zeros(n_cells + 1, np.int64)
-        for first, last in _parts(table.shape[0]):
-            table_rows.count_rows(table, first, last, *layout, indptr[1:])
-        np.cumsum(indptr, out=indptr)
-        columns = np.empty(indptr[-1], np.int32 if n_states < 2**31 - 1 else np.int64)
-        words = np.empty((columns.size, table.shape[1] - 1), np.int64)
-        cursor = indptr[:-1].copy()
-        for first, last in _parts(table.shape[0]):
-            table_rows.fill_rows(table, first, last, *layout, n_states, cursor, columns, words)
-        for first, last in _parts(n_cells):
-            table_rows.sort_rows(indptr, first, last, columns, words)
-        return indptr, columns, words
 
     def _size(self, what: str) -> int:
         given = self.given[what]
@@ -497,8 +387,3 @@ class Accumulator:
             last_weight=weights(last + 3) if self.derive else None,
             marks_starts=self.knows_starts,
         )
-
-
-def _parts(size: int) -> Iterator[tuple[int, int]]:
-    """Ranges that a kernel goes through in a fraction of a second."""
-    return ((first, min(first + _STRETCH, size)) for first in range(0, size, _STRETCH))

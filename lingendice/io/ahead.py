@@ -9,10 +9,13 @@ from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from lingendice.io.columns import Batch
-from lingendice.io.packing import pack
 
-_MOST_THREADS = 4  # counting goes in the order of rows: two or three decoders keep it busy
+MOST_THREADS = 4  # counting goes in the order of rows: two or three decoders keep it busy
 _BATCHES_AHEAD = 2
+
+
+Prepare = Callable[[Batch], Batch]
+"""What is done to a batch where it is decoded."""
 
 
 class Part(NamedTuple):
@@ -23,13 +26,13 @@ class Part(NamedTuple):
     """Whether it may be held in memory whole."""
 
 
-def in_order(parts: Iterator[Part], threads: int) -> Generator[Batch, None, None]:
-    """Batches of all parts, packed; with several threads, decoded before they are asked for."""
+def in_order(parts: Iterator[Part], prepare: Prepare, threads: int) -> Generator[Batch, None, None]:
+    """Batches of all parts, prepared; with several threads, decoded before they are asked for."""
     if threads == 1:
         for part in parts:
-            yield from map(pack, part.read())
+            yield from map(prepare, part.read())
         return
-    window = _Window(parts, min(threads, _MOST_THREADS))
+    window = _Window(parts, prepare, min(threads, MOST_THREADS))
     try:
         yield from window.batches()
     finally:
@@ -39,8 +42,8 @@ def in_order(parts: Iterator[Part], threads: int) -> Generator[Batch, None, None
 class _Task:
     """A part on its way: when done, it has batches or the error that ended it."""
 
-    def __init__(self, part: Part) -> None:
-        self.part = part
+    def __init__(self, part: Part, prepare: Prepare) -> None:
+        self.part, self.prepare = part, prepare
         self.done = False
         self.batches: Iterator[Batch] = iter(())
         self.error: BaseException | None = None
@@ -50,9 +53,9 @@ class _Task:
         self.batches = iter(ready)
         try:
             if not self.part.small:
-                self.batches = _stream(map(pack, self.part.read()))
+                self.batches = _stream(map(self.prepare, self.part.read()))
                 return
-            ready.extend(map(pack, self.part.read()))
+            ready.extend(map(self.prepare, self.part.read()))
         except Exception as error:
             self.error = error
 
@@ -60,8 +63,8 @@ class _Task:
 class _Window:
     """The next few parts, in order; whoever has nothing to do decodes one, the counting thread too."""
 
-    def __init__(self, parts: Iterator[Part], threads: int) -> None:
-        self.parts = parts
+    def __init__(self, parts: Iterator[Part], prepare: Prepare, threads: int) -> None:
+        self.parts, self.prepare = parts, prepare
         self.room = threads + 2
         self.tasks: deque[_Task] = deque()
         self.ended = False
@@ -111,7 +114,7 @@ class _Window:
                 # Raised in its turn, after the parts before it.
                 self.ended = True
                 self.changed.notify_all()
-                failed = _Task(Part(lambda: iter(())))
+                failed = _Task(Part(lambda: iter(())), self.prepare)
                 failed.done, failed.error = True, error
                 self.tasks.append(failed)
                 return None
@@ -119,7 +122,7 @@ class _Window:
                 self.ended = True
                 self.changed.notify_all()
                 return None
-            self.tasks.append(_Task(part))
+            self.tasks.append(_Task(part, self.prepare))
             return self.tasks[-1]
 
     def _run(self, task: _Task) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def save(path: Path, counted: Accumulator, after: Position, identity: dict[str, 
     write_archive(path, arrays, record)
 
 
-def load(path: Path, identity: dict[str, Any]) -> tuple[Accumulator, Position]:
+def load(path: Path, identity: dict[str, Any], hands: Executor | None) -> tuple[Accumulator, Position]:
     """Read it back; the log must be the one that the checkpoint belongs to."""
     arrays, record = read_archive(path, "checkpoint")
     if record["identity"] != json.loads(json.dumps(identity)):
@@ -46,7 +47,8 @@ def load(path: Path, identity: dict[str, Any]) -> tuple[Accumulator, Position]:
             "delete it to begin anew"
         )
     n_states, n_actions = record["sizes"]
-    counted = Accumulator(frozenset(record["roles"]), n_states, n_actions, record["keep_first"])
+    roles = frozenset(record["roles"])
+    counted = Accumulator(roles, n_states, n_actions, record["keep_first"], hands=hands)
     counted.fractional = record["fractional"]
     counted.bits = record["bits"]
     counted.n_rows = record["n_rows"]

@@ -40,6 +40,8 @@ class Packed(NamedTuple):
     """One more than the largest ids."""
     events: NDArray[np.int64] | None
     """Rows at which an episode may begin or end."""
+    counted: bool = False
+    """Whether the pairs were counted already, apart from the order of rows."""
 
 
 @dataclass(frozen=True)
@@ -152,12 +154,12 @@ class _Entry:
                     if column.null_count:
                         self._null(int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))))
                 else:
-                    return Coded(column.indices.to_numpy(), column.dictionary.to_pylist())
+                    return Coded(column.indices.to_numpy(), _strings(column.dictionary))
             else:
                 column, kind = column.dictionary_decode(), kind.value_type
         if is_text(kind):
             coded = column.dictionary_encode()
-            return Coded(coded.indices.to_numpy(), coded.dictionary.to_pylist())
+            return Coded(coded.indices.to_numpy(), _strings(coded.dictionary))
         if types.is_boolean(kind) or types.is_integer(kind):
             return self._numpy_ids(column.to_numpy(zero_copy_only=False), labels, wanted)
         raise self._wrong(kind, wanted)
@@ -253,6 +255,12 @@ def is_text(kind: Any) -> bool:
     types = arrow("types")
     view = getattr(types, "is_string_view", None)
     return bool(types.is_string(kind) or types.is_large_string(kind) or (view is not None and view(kind)))
+
+
+def _strings(column: Any) -> list[str]:
+    """Strings of Arrow, made together: several times as fast as one by one."""
+    strings: list[str] = column.to_numpy(zero_copy_only=False).tolist()
+    return strings
 
 
 def _code(column: NDArray[np.str_]) -> Coded:

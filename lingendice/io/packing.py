@@ -26,7 +26,7 @@ def pack(batch: Batch) -> Batch:
     """The batch with keys of its pairs, where ids are integers of ordinary size, and its events."""
     if batch.packed is not None or batch.n_rows == 0 or "next_state" not in batch.columns:
         return batch
-    return replace(batch, packed=Packed(*_keys(batch), _events(batch)))
+    return replace(batch, packed=Packed(*_keys(batch), events_of(batch)))
 
 
 def _keys(batch: Batch) -> tuple[Array | None, int, int]:
@@ -52,7 +52,7 @@ def _keys(batch: Batch) -> tuple[Array | None, int, int]:
     return (keys if fits else None), int(state) + 1, int(action_size) + 1
 
 
-def _events(batch: Batch) -> Array | None:
+def events_of(batch: Batch) -> Array | None:
     """Rows that may begin or end an episode; None where the log does not tell of episodes."""
     if not batch.columns.keys() & {"episode", "terminal", "truncated"}:
         return None

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import numpy as np
 from lingendice.counts import Counts
 from lingendice.io import checkpoints
 from lingendice.io.accumulate import Accumulator
-from lingendice.io.ahead import in_order
+from lingendice.io.ahead import MOST_THREADS, in_order
 from lingendice.io.columns import ROLES, Batch, Names, Position
 from lingendice.io.episodic import MINARI, MinariLog, VectorLog, open_minari
 from lingendice.io.files import ColumnNames, FileError, TransitionTable, read_data
+from lingendice.io.packing import pack
 from lingendice.io.pieces import Piece
 from lingendice.io.sources import (
     DUCKDB,
@@ -29,6 +31,7 @@ from lingendice.io.sources import (
     find_files,
     is_frame,
 )
+from lingendice.io.square import Squares
 from lingendice.parallel import resolve_threads
 
 Progress = bool | Callable[[int, "float | None"], object]
@@ -97,7 +100,8 @@ def read_transitions(
         with the number of rows and the share read so far (None where the end is unknown).
     threads
         1 decodes and counts in turns; with more, row groups are decoded side by side and ahead of the
-        counting, which goes in the order of rows. The result is the same bits.
+        counting, and pairs are counted side by side, each in the order of its rows. The result is the same
+        bits.
 
     Returns
     -------
@@ -114,8 +118,8 @@ def read_transitions(
 
     Takes one pass and O(distinct pairs + episodes) memory: 16 bytes a pair (40 with rewards) and 16 an
     episode (48 where next states are derived), times up to 5 while a table grows; labels come on top.
-    Without rewards and weights, many rows of few states are counted in a table with a place for every pair,
-    of 128 MB at most.
+    Without rewards and weights, many rows of few states are counted in tables with a place for every pair,
+    one a thread, of 128 MB at most together.
 
     Raises
     ------
@@ -167,11 +171,12 @@ def count_piece(
         return Piece(matrix)
     opened = open_source(source, state, table, autoreset)
     names = Names({"state": state if isinstance(state, str) else "state", **columns}, labels)
-    run = _Run(opened, names, n_states, n_actions, keep_ends, resolve_threads(threads))
-    if checkpoint is not None:
-        run.resume_from(Path(checkpoint), checkpoint_every)
-    run.read(start, stop, _Meter(progress))
-    return run.finish()
+    with ThreadPoolExecutor(1, "lingendice-count") as hands:
+        run = _Run(opened, names, n_states, n_actions, keep_ends, resolve_threads(threads), hands)
+        if checkpoint is not None:
+            run.resume_from(Path(checkpoint), checkpoint_every)
+        run.read(start, stop, _Meter(progress))
+        return run.finish()
 
 
 def open_source(source: Any, state: Any, table: str | None, autoreset: str) -> Source:
@@ -246,11 +251,13 @@ class _Run:
 
     def __init__(
         self, source: Source, names: Names, n_states: int | None, n_actions: int | None, keep_ends: bool,
-        threads: int,
+        threads: int, hands: Executor,
     ) -> None:  # fmt: skip
         self.source, self.names, self.threads = source, names, threads
+        self.hands = hands if threads > 1 else None
         self.sizes = n_states, n_actions
         self.keep_ends = keep_ends
+        self.beside: Squares | None = None
         self.counted: Accumulator | None = None
         self.checkpoint: Path | None = None
         self.every = 0.0
@@ -263,7 +270,7 @@ class _Run:
         """Keep a checkpoint there, and go on from it where there is one."""
         self.checkpoint, self.every = checkpoint, every
         if checkpoint.exists():
-            self.counted, self.resumed_at = checkpoints.load(checkpoint, self._identity())
+            self.counted, self.resumed_at = checkpoints.load(checkpoint, self._identity(), self.hands)
 
     def _identity(self) -> dict[str, Any]:
         given = {role: name for role, name in self.names.given.items() if name is not None}
@@ -272,7 +279,10 @@ class _Run:
     def read(self, start: Position, stop: Position | None, meter: _Meter) -> None:
         """Count all batches up to ``stop``."""
         parts = self.source.parts(max(start, self.resumed_at), self.names, self.threads)
-        batches = in_order(parts, self.threads)
+        if self.checkpoint is None and stop is None:
+            # All of the log is counted or nothing: what is counted ahead need not be told apart.
+            self.beside = Squares(*self.sizes, min(self.threads, MOST_THREADS))
+        batches = in_order(parts, pack if self.beside is None else self.beside.take, self.threads)
         try:
             with meter:
                 for batch in batches:
@@ -288,7 +298,8 @@ class _Run:
 
     def _add(self, batch: Batch) -> None:
         if self.counted is None:
-            self.counted = Accumulator(frozenset(batch.columns), *self.sizes, self.keep_ends)
+            roles = frozenset(batch.columns)
+            self.counted = Accumulator(roles, *self.sizes, self.keep_ends, self.beside, self.hands)
         if frozenset(batch.columns) != self.counted.roles:
             raise FileError(
                 f"{batch.where(0)}: columns for {', '.join(sorted(batch.columns))} here, but for "

@@ -27,7 +27,7 @@ DUCKDB = (".duckdb", ".db", ".ddb")
 STREAMED = (*PARQUET, *IPC, *CSV)
 
 _BATCH_ROWS = 1 << 18
-_GROUP_ROWS = 1 << 18  # rows of a decoded row group that are packed together
+_GROUP_ROWS = 1 << 20  # rows of a decoded row group that are packed together
 _LARGEST_GROUP = 1 << 26  # bytes of a row group that is decoded at once
 
 

@@ -7,6 +7,11 @@ i -> j changes M in two or three entries. With the factor of an older M_0 a step
 
 costs one pair of triangular solves a step, and the changes of y, not the residual alone, tell the error. The
 growth g of the data since the factor was made takes the uniform part out of M - M_0.
+
+The factor is applied in single precision: relative changes of y come from residuals relative to the flows
+through the nodes, by ratios of flows, so that no entry is too small for it. Steps start from the residual
+that the transitions since the last solve bring; where what single precision did to it would begin to show,
+the residual is computed anew from the counts.
 """
 
 from __future__ import annotations
@@ -18,13 +23,16 @@ from lingendice.kernels.jit import fused_kernel, kernel
 # Steps that a refreshed ratio may take, and how fast they must shrink.
 MOST_STEPS = 12
 SLOWEST = 0.5
+# How much coarser the kept factor is than the numbers that it is applied to.
+COARSER = 2.0**29
 
 
 @kernel
 def add_transitions(states, next_states, weight, growth, counts, totals, place, recent, n_recent):  # type: ignore[no-untyped-def]
     """Count transitions in place, each weighing ``growth`` times its predecessor.
 
-    ``recent`` (pairs) and its weights keep what came since the factor was made, as far as there is room.
+    ``recent`` (places of pairs) and its weights keep what came since the factor was made, as far as there is
+    room.
     Returns (next weight, number of recent ones, whether the classes of the chain may have changed, whether
     there is a pair that was never seen before).
     """
@@ -42,8 +50,8 @@ def add_transitions(states, next_states, weight, growth, counts, totals, place, 
         counts[i, j] += weight
         totals[i] += weight
         if n_recent < weights.size:
-            pairs[n_recent, 0] = i
-            pairs[n_recent, 1] = j
+            pairs[n_recent, 0] = place[i]
+            pairs[n_recent, 1] = place[j]
             weights[n_recent] = weight
         n_recent += 1
         weight *= growth
@@ -104,12 +112,12 @@ def rates_among(counts, totals, gamma, members, hub_law, start, target):  # type
 
 
 @fused_kernel
-def carry_four(front, k, start, stop, a, b, c, d, out):  # type: ignore[no-untyped-def]
-    """out[start:stop] += a, b, c, d times rows k to k + 3 of the front; each slice is contiguous."""
-    first = front[k, start:stop]
-    second = front[k + 1, start:stop]
-    third = front[k + 2, start:stop]
-    fourth = front[k + 3, start:stop]
+def carry_four(shares, k, start, stop, a, b, c, d, out):  # type: ignore[no-untyped-def]
+    """out[start:stop] += a, b, c, d times rows k to k + 3 of the shares; each slice is contiguous."""
+    first = shares[k, start:stop]
+    second = shares[k + 1, start:stop]
+    third = shares[k + 2, start:stop]
+    fourth = shares[k + 3, start:stop]
     target = out[start:stop]
     for j in range(stop - start):
         target[j] += a * first[j] + b * second[j] + c * third[j] + d * fourth[j]
@@ -146,68 +154,94 @@ def node_residual(counts, totals, gamma, members, hub, hub_law, y, out):  # type
         out[hub] = y[hub] * hub_total - to_hub
 
 
-@fused_kernel
-def step_through(front, exit_rate, right, dy):  # type: ignore[no-untyped-def]
-    """Solve dy (D - W) = right with a factor of `gth_dense`; dy is 0 at the last node. O(n^2).
+@kernel
+def flow_factor(front, exit_rate, law):  # type: ignore[no-untyped-def]
+    """A factor of `gth_dense` relative to the flows of its law: shares in single precision, and the flows.
 
-    Four rows of the factor are carried on at a time, which spares most of the traffic of dy.
+    With flow_k = law_k exit_k, the flow from a node to those eliminated after it, an entry is what its row's
+    node sends to its column's, directly (below the diagonal) or in the end (above it), over the flow of the
+    latter.
     """
-    n = exit_rate.size
+    n = law.size
+    flow = law * exit_rate
+    flow[n - 1] = np.inf  # nothing is carried to the last node, whose change is fixed
+    shares = np.zeros((n, n), np.float32)
     for k in range(n):
-        dy[k] = right[k]
+        for j in range(k):
+            shares[k, j] = law[k] * front[k, j] / flow[j]
+        for j in range(k + 1, n):
+            shares[k, j] = flow[k] * front[k, j] / flow[j]
+    return shares, flow
+
+
+@fused_kernel
+def step_through(shares, z):  # type: ignore[no-untyped-def]
+    """Turn residuals relative to flows into the relative changes of y that make up for them, in place.
+
+    The change of the last node is 0. Four rows of the factor are carried on at a time, which spares most of
+    the traffic of z. O(n^2).
+    """
+    n = z.size
     k = 0
     while k + 4 < n:
-        a = dy[k]
-        b = dy[k + 1] + a * front[k, k + 1]
-        c = dy[k + 2] + a * front[k, k + 2] + b * front[k + 1, k + 2]
-        d = dy[k + 3] + a * front[k, k + 3] + b * front[k + 1, k + 3] + c * front[k + 2, k + 3]
-        dy[k + 1], dy[k + 2], dy[k + 3] = b, c, d
-        carry_four(front, k, k + 4, n, a, b, c, d, dy)
+        a = z[k]
+        b = z[k + 1] + a * shares[k, k + 1]
+        c = z[k + 2] + a * shares[k, k + 2] + b * shares[k + 1, k + 2]
+        d = z[k + 3] + a * shares[k, k + 3] + b * shares[k + 1, k + 3] + c * shares[k + 2, k + 3]
+        z[k + 1], z[k + 2], z[k + 3] = b, c, d
+        carry_four(shares, k, k + 4, n, a, b, c, d, z)
         k += 4
     while k < n - 1:
         for j in range(k + 1, n):
-            dy[j] += dy[k] * front[k, j]
+            z[j] += z[k] * shares[k, j]
         k += 1
-    dy[n - 1] = 0.0
+    z[n - 1] = 0.0
     i = n - 2
     while i >= 3:
-        d = dy[i] / exit_rate[i]
-        c = (dy[i - 1] + d * front[i, i - 1]) / exit_rate[i - 1]
-        b = (dy[i - 2] + d * front[i, i - 2] + c * front[i - 1, i - 2]) / exit_rate[i - 2]
-        a = dy[i - 3] + d * front[i, i - 3] + c * front[i - 1, i - 3] + b * front[i - 2, i - 3]
-        a /= exit_rate[i - 3]
-        dy[i - 3], dy[i - 2], dy[i - 1], dy[i] = a, b, c, d
-        carry_four(front, i - 3, 0, i - 3, a, b, c, d, dy)
+        d = z[i]
+        c = z[i - 1] + d * shares[i, i - 1]
+        b = z[i - 2] + d * shares[i, i - 2] + c * shares[i - 1, i - 2]
+        a = z[i - 3] + d * shares[i, i - 3] + c * shares[i - 1, i - 3] + b * shares[i - 2, i - 3]
+        z[i - 3], z[i - 2], z[i - 1] = a, b, c
+        carry_four(shares, i - 3, 0, i - 3, a, b, c, d, z)
         i -= 4
     while i >= 0:
-        dy[i] /= exit_rate[i]
         for j in range(i):
-            dy[j] += dy[i] * front[i, j]
+            z[j] += z[i] * shares[i, j]
         i -= 1
 
 
 @kernel
-def changes_since(gamma, place, hub, follows_data, recent, n_recent, dy, out):  # type: ignore[no-untyped-def]
+def solve_with(factor, right, z, dy):  # type: ignore[no-untyped-def]
+    """dy with dy M_0 = right, nearly, for the factor of M_0; ``z`` is room for the relative changes."""
+    shares, flow, law = factor
+    for k in range(z.size):
+        z[k] = right[k] / flow[k]
+    step_through(shares, z)
+    for k in range(z.size):
+        dy[k] = law[k] * z[k]
+
+
+@kernel
+def changes_since(gamma, hub, follows_data, recent, first, last, dy, out):  # type: ignore[no-untyped-def]
     """out += dy (M - M_0) from the transitions counted since M_0."""
     pairs, weights = recent
-    for t in range(n_recent):
-        i = pairs[t, 0]
-        a = place[i]
+    restarts = 0.0
+    for t in range(first, last):
+        a = pairs[t, 0]
         if a < 0:
             continue
-        weight = weights[t]
-        flow = gamma * weight * dy[a]
-        b = place[pairs[t, 1]]
+        flow = weights[t] * dy[a]
         out[a] += flow
-        out[b] -= flow
+        out[pairs[t, 1]] -= gamma * flow
         if gamma < 1.0:
-            restarts = (1.0 - gamma) * weight * dy[a]
-            out[a] += restarts
-            out[hub] -= restarts
+            restarts -= (1.0 - gamma) * flow
         elif follows_data:
-            restarts = weight * dy[hub]
-            out[hub] += restarts
-            out[a] -= restarts
+            back = weights[t] * dy[hub]
+            restarts += back
+            out[a] -= back
+    if hub >= 0:
+        out[hub] += restarts
 
 
 @kernel
@@ -228,33 +262,37 @@ def refresh(
     totals,
     gamma,
     members,
-    place,
     hub,
     hub_law,
     follows_data,
     mass,
     factor,
-    recent,
-    n_recent,
     growth,
+    rounding,
+    recent,
+    solved,
+    n_recent,
     tol,
     y,
 ):  # type: ignore[no-untyped-def]
-    """Bring y up to date with an old factor (front, exit rates, law); returns (steps or -1, error).
+    """Bring y up to date with an old factor (shares, flows, law); returns (steps or -1, error).
 
-    The error is that of the worst entry, relative, as the last changes foretell it.
+    y solves the chain without the recent transitions from ``solved`` on. The error is that of the worst
+    entry, relative, as the last changes foretell it.
     """
-    front, exit_rate, factor_law = factor
     size = y.size
-    residual = np.empty(size)
+    residual = np.zeros(size)
     dy = np.empty(size)
-    node_residual(counts, totals, gamma, members, hub, hub_law, y, residual)
+    z = np.empty(size, np.float32)
+    changes_since(gamma, hub, follows_data, recent, solved, n_recent, y, residual)
     before = np.inf
+    coarse = COARSER * rounding
+    noise = tol  # error of y that the residual does not know of: here what the last solve left
     for step in range(MOST_STEPS):
         for k in range(size):
             residual[k] = -residual[k] / growth
-        step_through(front, exit_rate, residual, dy)
-        keep_mass(factor_law, mass, dy)
+        solve_with(factor, residual, z, dy)
+        keep_mass(factor[2], mass, dy)
         change = 0.0
         for k in range(size):
             y[k] += dy[k]
@@ -262,22 +300,28 @@ def refresh(
                 return -1, np.inf
             change = max(change, abs(dy[k]) / y[k])
         rate = change / before
-        if change <= 1e-3 * tol or (step > 0 and rate < SLOWEST and change * rate <= tol * (1.0 - rate)):
+        noise += coarse * change
+        done = change <= 1e-3 * tol or (step > 0 and rate < SLOWEST and change * rate <= tol * (1.0 - rate))
+        if done and noise <= 0.1 * tol:
             return step + 1, change * rate / (1.0 - rate) if step > 0 else change
         if step > 0 and not rate < SLOWEST:
             return -1, np.inf
         before = change
+        if done or noise > 0.01 * change:
+            node_residual(counts, totals, gamma, members, hub, hub_law, y, residual)
+            before, noise = change + noise, 0.0
+            continue
         # The sign was turned and the growth divided out above.
         for k in range(size):
             residual[k] *= 1.0 - growth
-        changes_since(gamma, place, hub, follows_data, recent, n_recent, dy, residual)
+        changes_since(gamma, hub, follows_data, recent, 0, n_recent, dy, residual)
     return -1, np.inf
 
 
 @kernel
 def rounding_error(factor, exit_scale):  # type: ignore[no-untyped-def]
     """How far rounding in y M, of random signs, moves the worst entry of y (relative)."""
-    front, exit_rate, law = factor
+    law = factor[2]
     size = law.size
     right = np.empty(size)
     dy = np.empty(size)
@@ -288,7 +332,7 @@ def rounding_error(factor, exit_scale):  # type: ignore[no-untyped-def]
         word ^= word << np.uint64(17)
         sign = 1.0 if word & np.uint64(1) else -1.0
         right[k] = sign * 2.0**-53 * law[k] * exit_scale[k]
-    step_through(front, exit_rate, right, dy)
+    solve_with(factor, right, np.empty(size, np.float32), dy)
     keep_mass(law, exit_scale, dy)
     worst = 0.0
     for k in range(size):

@@ -31,6 +31,21 @@ def _home(key, shift):
 
 
 @kernel
+def _side(key, mask):
+    """Which of several tables, ``mask`` + 1 in number, holds a key; by bits that its place does not use."""
+    return np.int64((np.uint64(key) * _GOLDEN) >> np.uint64(32)) & mask
+
+
+@kernel
+def sides(keys, mask):
+    """The table of each key."""
+    out = np.empty(keys.size, np.int64)
+    for i in range(keys.size):
+        out[i] = _side(keys[i], mask)
+    return out
+
+
+@kernel
 def _pack_cells(state, action, following, action_bits, next_bits, keys):
     """Keys of rows with actions; the smallest id or 0, the largest state and action."""
     low, high_state, high_action = np.int64(0), np.int64(-1), np.int64(-1)
@@ -136,16 +151,82 @@ def add_to_square(keys, start, stop, action_bits, next_bits, n_actions, width, s
 
 
 @kernel
+def _number(codes, numbers, ids):
+    for i in range(codes.size):
+        ids[i] = numbers[np.uint64(codes[i])]
+
+
+@kernel
+def _add_block(state, action, following, terminal, n_actions, width, times, places, square):
+    """Add a few rows, unless some id has no place; the largest state and action, or -2."""
+    low, high, top = np.int64(0), np.int64(-1), np.int64(-1)
+    for i in range(state.size):
+        x, y = np.int64(state[i]), np.int64(following[i])
+        low = min(low, min(x, y))
+        high = max(high, max(x, y))
+    for i in range(action.size):
+        low = min(low, np.int64(action[i]))
+        top = max(top, np.int64(action[i]))
+    if low < 0 or high + 1 >= width or top >= n_actions:
+        return np.int64(-2), np.int64(-2)
+    for i in range(state.size):
+        places[i] = np.uint32(state[i])
+    if action.size != 0:
+        for i in range(state.size):
+            places[i] = places[i] * np.uint32(n_actions) + np.uint32(action[i])
+    if terminal.size != 0:
+        for i in range(state.size):
+            column = np.uint32(0) if terminal[i] else np.uint32(following[i]) + np.uint32(1)
+            places[i] = places[i] * np.uint32(width) + column
+    else:
+        for i in range(state.size):
+            places[i] = places[i] * np.uint32(width) + np.uint32(following[i]) + np.uint32(1)
+    for i in range(state.size):
+        square[np.uint64(places[i])] += times
+    return high, top
+
+
+@kernel
+def add_ids_to_square(state, action, following, terminal, moves, n, n_actions, width, times, square):
+    """Add the first n rows, ``times`` each, to a table as in `add_to_square`, of less than 2^32 places.
+
+    Where ``moves`` are not empty, columns of states hold codes and these are their numbers. Returns n, or the
+    row before which it stopped as an id has no place in the table, and the largest state and action.
+    """
+    places = np.empty(_KEYS, np.uint32)
+    here, there = np.empty(_KEYS, np.int64), np.empty(_KEYS, np.int64)
+    high_state = high_action = np.int64(-1)
+    for first in range(0, n, _KEYS):
+        last = min(first + _KEYS, n)
+        s, a, f, ends = state[first:last], action[first:last], following[first:last], terminal[first:last]
+        if moves[0].size != 0:
+            x, y = here[: last - first], there[: last - first]
+            _number(s, moves[0], x)
+            _number(f, moves[1], y)
+            high, top = _add_block(x, a, y, ends, n_actions, width, times, places, square)
+        else:
+            high, top = _add_block(s, a, f, ends, n_actions, width, times, places, square)
+        if high == -2:
+            return first, high_state, high_action
+        high_state, high_action = max(high_state, high), max(high_action, top)
+    return n, high_state, high_action
+
+
+@kernel
 def take_from_square(square, start, stop, places, counts):
     """Collect places that are not zero, until the arrays are full; their number, and where to go on."""
     found = 0
-    for i in range(start, stop):
-        if square[i] != 0:
-            if found == places.size:
-                return found, i
-            places[found] = i
-            counts[found] = square[i]
-            found += 1
+    for first in range(start, stop, _STEPS):
+        last = min(first + _STEPS, stop)
+        if found + last - first > places.size:
+            return found, first
+        if not _some(square[first:last]):
+            continue
+        for i in range(first, last):
+            if square[i] != 0:
+                places[found] = i
+                counts[found] = square[i]
+                found += 1
     return found, stop
 
 
@@ -196,14 +277,14 @@ def _move_origin(slot, total, reals):
 
 
 @kernel
-def _add_rewards(reward, first, slots, n, table, reals):
+def _add_rewards(reward, rows, slots, n, table, reals):
     """Add rows of weight one with their rewards.
 
     The origin moves whenever a count reaches a power of two: what came since is then never more than what
     came before, and the squares about the origin are at most twice those about the mean.
     """
     for i in range(n):
-        slot, r = slots[i], reward[first + i]
+        slot, r = slots[i], reward[rows[i]]
         before = table[slot, 1]
         table[slot, 1] = before + 1
         if before == 0:
@@ -220,14 +301,15 @@ def _add_rewards(reward, first, slots, n, table, reals):
 
 
 @kernel
-def _add_weighted(weight, reward, extra_m2, first, slots, n, fractional, table, reals):
+def _add_weighted(weight, reward, extra_m2, rows, slots, n, fractional, table, reals):
     """Add rows that stand for several steps each."""
     for i in range(n):
-        slot, w = slots[i], weight[first + i] if weight.size != 0 else weight.dtype.type(1)
+        row, slot = rows[i], slots[i]
+        w = weight[row] if weight.size != 0 else weight.dtype.type(1)
         if w == 0:
             continue
         if reward.size != 0 and table[slot, 1] == 0:
-            reals[slot, 2] = reward[first + i]
+            reals[slot, 2] = reward[row]
             reals[slot, 3] = 0.0
             reals[slot, 4] = 0.0
         if fractional:
@@ -237,38 +319,50 @@ def _add_weighted(weight, reward, extra_m2, first, slots, n, fractional, table, 
             table[slot, 1] += np.int64(w)
             total = np.float64(table[slot, 1])
         if reward.size != 0:
-            shifted = reward[first + i] - reals[slot, 2]
+            shifted = reward[row] - reals[slot, 2]
             reals[slot, 3] += w * shifted
             reals[slot, 4] += w * shifted * shifted
             if extra_m2.size != 0:
-                reals[slot, 4] += extra_m2[first + i]
+                reals[slot, 4] += extra_m2[row]
             if 4.0 * reals[slot, 3] * reals[slot, 3] > total * reals[slot, 4]:
                 _move_origin(slot, total, reals)
 
 
 @kernel
-def add_pairs(keys, weight, reward, extra_m2, start, stop, shift, fractional, table, reals, held, room):
-    """Add rows to the records of their pairs; rows of weight zero are no transitions."""
+def _choose(keys, weight, first, last, side, mask, rows, chosen):
+    """Rows of one side, and their keys; how many they are."""
+    found = 0
+    for i in range(first, last):
+        rows[found] = i
+        chosen[found] = keys[np.uint64(i)]
+        found += _side(keys[np.uint64(i)], mask) == side
+    if weight.size != 0:
+        for i in range(found):
+            # The key of an empty slot finds one and leaves it empty.
+            chosen[i] = chosen[i] if weight[rows[i]] != 0 else -1
+    return found
+
+
+@kernel
+def add_pairs(
+    keys, weight, reward, extra_m2, start, stop, side, mask, shift, fractional, table, reals, held, room
+):  # fmt: skip
+    """Add rows of one side (see `sides`) to the records of their pairs; weight zero is no transition."""
     slots = np.empty(_KEYS, np.uint64)
-    weighted = np.empty(_KEYS, np.int64)
+    chosen = np.empty(_KEYS, np.int64)
+    rows = np.empty(_KEYS, np.uint64)
     for first in range(start, stop, _KEYS):
-        last = min(first + _KEYS, stop)
-        block = keys[first:last]
-        if weight.size != 0:
-            for i in range(first, last):
-                # The key of an empty slot finds one and leaves it empty.
-                weighted[i - first] = keys[i] if weight[i] != 0 else -1
-            block = weighted[: last - first]
-        placed = _place(block, last - first, shift, table, held, room, slots)
+        found = _choose(keys, weight, first, min(first + _KEYS, stop), side, mask, rows, chosen)
+        placed = _place(chosen, found, shift, table, held, room, slots)
         if weight.size != 0 or extra_m2.size != 0:
-            _add_weighted(weight, reward, extra_m2, first, slots, placed, fractional, table, reals)
+            _add_weighted(weight, reward, extra_m2, rows, slots, placed, fractional, table, reals)
         elif reward.size != 0:
-            _add_rewards(reward, first, slots, placed, table, reals)
+            _add_rewards(reward, rows, slots, placed, table, reals)
         else:
             for i in range(placed):
                 table[slots[i], 1] += 1
-        if placed < last - first:
-            return first + placed
+        if placed < found:
+            return np.int64(rows[placed])
     return stop
 
 

@@ -16,16 +16,18 @@ def _cell(key, action_bits, next_bits, n_actions):  # type: ignore[no-untyped-de
 
 
 @kernel
-def count_rows(table, start, stop, action_bits, next_bits, n_actions, sizes):  # type: ignore[no-untyped-def]
-    """Add the number of pairs of every cell, for records ``start`` to ``stop`` of the table."""
+def count_rows(table, start, stop, cells, action_bits, next_bits, n_actions, sizes):  # type: ignore[no-untyped-def]
+    """Add the number of pairs of every cell in a range, for records ``start`` to ``stop`` of the table."""
     for slot in range(start, stop):
         if table[slot, 0] >= 0:
-            sizes[_cell(table[slot, 0], action_bits, next_bits, n_actions)] += 1
+            cell = _cell(table[slot, 0], action_bits, next_bits, n_actions)
+            if cells[0] <= cell < cells[1]:
+                sizes[cell] += 1
 
 
 @kernel
-def fill_rows(table, start, stop, action_bits, next_bits, n_actions, end, cursor, columns, values):  # type: ignore[no-untyped-def]
-    """Put records into the rows of their cells, each where the row's cursor stands.
+def fill_rows(table, start, stop, cells, action_bits, next_bits, n_actions, end, cursor, columns, values):  # type: ignore[no-untyped-def]
+    """Put records into the rows of their cells, where these are in a range, at the row's cursor.
 
     Column ``end`` is for ends of episodes; ``values`` takes the words after the key.
     """
@@ -35,6 +37,8 @@ def fill_rows(table, start, stop, action_bits, next_bits, n_actions, end, cursor
         if key < 0:
             continue
         cell = _cell(key, action_bits, next_bits, n_actions)
+        if not cells[0] <= cell < cells[1]:
+            continue
         at = cursor[cell]
         cursor[cell] = at + 1
         column = key & following
