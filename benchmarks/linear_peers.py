@@ -54,6 +54,67 @@ def our_sgd(problem: RatioProblem, batch: int, n: int):
     return task
 
 
+def touched_cells(problem: RatioProblem, n: int):
+    """The floor of a tabular step on this machine: its random reads and writes, fetched beforehand as ours
+    are, and no arithmetic, averages or projections: one event, the start table, and a line of three cells."""
+    from numba import njit
+
+    from lingendice.kernels.prefetch import prefetch
+    from lingendice.kernels.sampling import draw, draw_event, mix
+    from lingendice.sampler import build_sampler
+    from lingendice.solvers.sgd import rows_by_cache_line
+
+    sampler = build_sampler(problem.flow)
+    cells = rows_by_cache_line(problem.flow.n_cells, 8)
+
+    @njit(error_model="numpy")
+    def touch(counter, n, events, threshold, alias, cells):  # type: ignore[no-untyped-def]
+        at = np.empty((32, 3), np.int64)
+        for _ in range(0, n, 32):
+            for k in range(32):
+                x, y = draw_event(mix(counter), events)
+                z = draw(mix(counter + np.uint64(1)), threshold, alias, 0, threshold.size)
+                counter += np.uint64(0x9E3779B97F4A7C15)
+                at[k, 0], at[k, 1], at[k, 2] = x, y, z
+                for c in range(3):
+                    prefetch(cells, at[k, c], 0)
+            for k in range(32):
+                for c in range(3):
+                    cells[at[k, c], 4] += 1.0
+                cells[at[k, 0], 0] += 1.0
+
+    given = (n, sampler.events, sampler.starts[0], sampler.starts[1], cells)
+    touch(np.uint64(1), *given)
+    return lambda: touch(np.uint64(1), *given)
+
+
+def jax_tabular_plain(flow: Flow, n: int):
+    """As a user of JAX writes it first: arrays in the carry, functional updates, sums of the iterates."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    samples = tuple(map(jnp.asarray, sampled(flow, n, 1)))
+
+    def step(carry, sample):
+        tau, f, u, tau_sum, f_sum = carry
+        x, y, z = sample
+        to_tau = GAMMA * f[y] - f[x] - 0.25 * f[x] ** 2 + u
+        moved = f.at[x].add(-1e-3 * tau[x] * (1 + 0.5 * f[x])).at[y].add(1e-3 * GAMMA * tau[x])
+        moved = moved.at[z].add(1e-3 * (1 - GAMMA))
+        met = jnp.stack([x, y, z])
+        moved = moved.at[met].set(jnp.clip(moved[met], -2.0, 2.0))
+        new = tau.at[x].set(jnp.clip(tau[x] - 1e-3 * to_tau, 0.0, 10.0))
+        u_new = jnp.clip(u + 1e-3 * (tau[x] - 1.0 - u), -10.0, 10.0)
+        return (new, moved, u_new, tau_sum + tau, f_sum + f), None
+
+    zeros = jnp.zeros(CELLS)
+    start = (zeros + 1.0, zeros, jnp.array(0.0), zeros, zeros)
+    scan = jax.jit(lambda carry, samples: jax.lax.scan(step, carry, samples)[0])
+    jax.block_until_ready(scan(start, samples))
+    return lambda: jax.block_until_ready(scan(start, samples))
+
+
 def jax_tabular(flow: Flow, n: int):
     """One gather and one scatter a step, so that XLA updates in place; no averages and no projection."""
     import jax

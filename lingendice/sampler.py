@@ -62,7 +62,7 @@ def build_sampler(flow: Flow) -> Sampler:
     seen = flow.seen if closes else np.zeros(0, dtype=np.bool_)
     factor, restart = 0.0, np.ones(1)
     if closes and not flow.absorb:
-        factor = flow._stay * float(flow._restart.sum())
+        factor = flow._return_rate * float(flow._restart.sum())
         restart = flow._restart
     start_mass = float(flow.start.sum())
     starts = (*alias_table(flow.start if start_mass > 0 else np.ones(1)), start_mass)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from lingendice.kernels.jit import kernel
+from lingendice.kernels.jit import inlined
 
 
-@kernel
+@inlined
 def excess_and_slope(code, y):  # type: ignore[no-untyped-def]
     """(excess, slope) at y; steps of SGD keep y inside the domain."""
     if code == 0:  # chi-square

@@ -1,71 +1,97 @@
-"""Inner products with rows of a matrix, and sums of them, for rows that lie anywhere in memory.
+"""Inner products with the rows of sampled cells, and sums of them, for rows that lie anywhere in memory.
 
-Written in vectors of eight: left to itself the compiler takes half the width of the widest machines, and
-tests before each loop whether the arrays overlap (they never do here). Four rows at a time share the loads
-of the other operand. Rows of later samples are fetched between the arithmetic, a cache line of each in turn:
-asked for all at once they would hold up the loads that the arithmetic waits for.
+A sample (x, x') needs psi(x), phi(x) and phi(x'), first for tau(x), f(x) and f(x'), then for the gradients.
+The rows of a group of samples are walked side by side: their cache misses overlap, so that nothing need be
+fetched beforehand, they share the loads of the other operand, and their sums just fit the registers. Written
+in vectors as wide as the machine's: left to itself the compiler takes half the width of the widest machines,
+and tests before each loop whether the arrays overlap (they never do here).
 """
 
 from __future__ import annotations
 
-from llvmlite import ir
+import numpy as np
+from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from lingendice.kernels.jit import kernel
-from lingendice.kernels.prefetch import fetch
+from lingendice.kernels.jit import inlined, kernel
 
 GROUP = 4
-"""Rows worked on together."""
-LANES = 8
-"""float64 entries of a vector, and of a cache line."""
-_NUMBER, _WORD = ir.DoubleType(), ir.IntType(32)
+"""Samples worked on together: twelve rows."""
+LANES = 8 if binding.get_host_cpu_features().get("avx512f") else 4
+"""float64 entries of a vector."""
+UNROLLED = 8
+"""Vectors of each row that the longest loop body takes."""
+_NUMBER, _WORD, _PLACE = ir.DoubleType(), ir.IntType(32), ir.IntType(64)
 _VECTOR = ir.VectorType(_NUMBER, LANES)
 _FUSED = ("contract",)
 
 
-class _Rows:
-    """Code for loops over the entries of some rows: whole vectors first, then what is left."""
+def _constant(value):  # type: ignore[no-untyped-def]
+    return ir.Constant(_PLACE, value)
 
-    def __init__(self, context, builder, types_given, matrix, numbers, first, size):  # type: ignore[no-untyped-def]
-        self.context, self.builder, self.first, self.size = context, builder, first, size
-        self.matrix_type = types_given[0]
-        self.matrix = context.make_array(types_given[0])(context, builder, matrix)
-        self.numbers = context.make_array(types_given[1])(context, builder, numbers)
 
-    def constant(self, value):  # type: ignore[no-untyped-def]
-        return ir.Constant(self.size.type, value)
+class _Block:
+    """Rows of one matrix that belong to a group of samples, and the vector that goes with all of them."""
 
-    def place(self, array, k):  # type: ignore[no-untyped-def]
-        """Where entry first + k of an array over samples stands."""
-        return self.builder.gep(array.data, [self.builder.add(self.first, self.constant(k))])
+    def __init__(self, context, builder, signature, arguments, matrix, lists, first, vector, count):  # type: ignore[no-untyped-def]
+        self.builder = builder
+        arrays = {
+            at: context.make_array(signature.args[at])(context, builder, arguments[at])
+            for at in (matrix, vector, *lists)
+        }
+        self.rows = []
+        for numbers in lists:
+            for k in range(count):
+                place = builder.gep(arrays[numbers].data, [builder.add(first, _constant(k))])
+                at = [builder.load(place), _constant(0)]
+                self.rows.append(
+                    cgutils.get_item_pointer(
+                        context, builder, signature.args[matrix], arrays[matrix], at, wraparound=False
+                    )
+                )
+        self.vector = arrays[vector].data
+        self.size = builder.extract_value(arrays[vector].shape, 0)
+        self.whole = builder.and_(self.size, _constant(-LANES))
 
-    def row(self, k):  # type: ignore[no-untyped-def]
-        """Where row ``numbers[first + k]`` begins."""
-        at = [self.builder.load(self.place(self.numbers, k)), self.constant(0)]
-        return cgutils.get_item_pointer(
-            self.context, self.builder, self.matrix_type, self.matrix, at, wraparound=False
-        )
+    def entries(self, pointer, j, kind):  # type: ignore[no-untyped-def]
+        """Where the entries from j on stand: a vector, or one."""
+        return self.builder.bitcast(self.builder.gep(pointer, [j]), kind.as_pointer())
 
-    def vectors(self):  # type: ignore[no-untyped-def]
-        """A loop over j = 0, 8, 16, ... while eight entries follow."""
-        whole = self.builder.and_(self.size, self.constant(-LANES))
-        return cgutils.for_range_slice(
-            self.builder, self.constant(0), whole, self.constant(LANES), self.size.type
-        )
+    def load(self, pointer, j, kind):  # type: ignore[no-untyped-def]
+        return self.builder.load(self.entries(pointer, j, kind), align=8)
 
-    def rest(self):  # type: ignore[no-untyped-def]
-        """A loop over the entries that fill no vector."""
-        whole = self.builder.and_(self.size, self.constant(-LANES))
-        return cgutils.for_range_slice(self.builder, whole, self.size, self.constant(1), self.size.type)
 
-    def entries(self, pointer, j):  # type: ignore[no-untyped-def]
-        """Where a vector of entries from j on stands."""
-        return self.builder.bitcast(self.builder.gep(pointer, [j]), _VECTOR.as_pointer())
+def _walk(builder, blocks, body):  # type: ignore[no-untyped-def]
+    """Run ``body(block, j, vector type)`` over whole vectors: of both blocks together as far as both go."""
+    both = builder.select(
+        builder.icmp_signed("<", blocks[0].whole, blocks[1].whole), blocks[0].whole, blocks[1].whole
+    )
+    # Twelve rows and the rest take more pointers than there are registers: long bodies reload them seldom.
+    long = builder.and_(both, _constant(-UNROLLED * LANES))
+    for part, start, stop, repeats in (
+        (blocks, _constant(0), long, UNROLLED),
+        (blocks, long, both, 1),
+        (blocks[:1], both, blocks[0].whole, 1),
+        (blocks[1:], both, blocks[1].whole, 1),
+    ):
+        stride = _constant(repeats * LANES)
+        with cgutils.for_range_slice(builder, start, stop, stride, _PLACE) as (j, _):
+            for k in range(repeats):
+                for block in part:
+                    body(block, builder.add(j, _constant(k * LANES)), _VECTOR)
 
-    def add_product(self, total, x, y):  # type: ignore[no-untyped-def]
-        return self.builder.fadd(total, self.builder.fmul(x, y, flags=_FUSED), flags=_FUSED)
+
+def _walk_rest(builder, blocks, body):  # type: ignore[no-untyped-def]
+    """The same over the entries that fill no vector, one by one."""
+    for block in blocks:
+        with cgutils.for_range_slice(builder, block.whole, block.size, _constant(1), _PLACE) as (j, _):
+            body(block, j, _NUMBER)
+
+
+def _add_product(builder, total, x, y):  # type: ignore[no-untyped-def]
+    return builder.fadd(total, builder.fmul(x, y, flags=_FUSED), flags=_FUSED)
 
 
 def _sum_of(builder, vector):  # type: ignore[no-untyped-def]
@@ -92,120 +118,117 @@ def _everywhere(builder, number):  # type: ignore[no-untyped-def]
     return builder.shuffle_vector(once, nothing, ir.Constant(ir.VectorType(_WORD, LANES), [0] * LANES))
 
 
+def _pair_of_blocks(context, builder, signature, arguments, count):  # type: ignore[no-untyped-def]
+    """psi(x) with w, and phi(x), phi(x') with v, from (psi, phi, xs, ys, first, w, v, ...)."""
+    common = (context, builder, signature, arguments)
+    first = arguments[4]
+    return [_Block(*common, 0, (2,), first, 5, count), _Block(*common, 1, (2, 3), first, 6, count)]
+
+
+def _places(context, builder, signature, arguments, count):  # type: ignore[no-untyped-def]
+    """Where tau(x), f(x) and f(x') of the samples stand, in the order of the blocks' rows."""
+    places = []
+    for at in (7, 8, 9):
+        array = context.make_array(signature.args[at])(context, builder, arguments[at])
+        places += [builder.gep(array.data, [builder.add(arguments[4], _constant(k))]) for k in range(count)]
+    return [places[:count], places[count:]]
+
+
 def _dot(count):  # type: ignore[no-untyped-def]
     @intrinsic
-    def dot(typing_context, matrix, numbers, first, vector, out, ahead):  # type: ignore[no-untyped-def]
-        """out[k] = matrix[numbers[k], :] @ vector for k = first, ..., first + count - 1.
-
-        Fetches the first half of the rows numbers[first + ahead : first + ahead + count].
-        """
+    def dot(typing_context, psi, phi, xs, ys, first, w, v, tau, f, f_next):  # type: ignore[no-untyped-def]
+        """`dot_rows` for ``count`` samples."""
 
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            other, target = (
-                context.make_array(signature.args[k])(context, builder, arguments[k]) for k in (3, 4)
-            )
-            size = builder.extract_value(other.shape, 0)
-            rows = _Rows(context, builder, signature.args, *arguments[:3], size)
-            later = _Rows(
-                context,
-                builder,
-                signature.args,
-                *arguments[:2],
-                builder.add(arguments[2], arguments[5]),
-                size,
-            )
-            pointers = [rows.row(k) for k in range(count)]
-            fetched = [later.row(k) for k in range((count + 1) // 2)]
-            sums = [cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, [0.0] * LANES)) for _ in pointers]
-            with rows.vectors() as (j, _):
-                for pointer in fetched:
-                    fetch(builder, builder.gep(pointer, [j]))
-                factor = builder.load(rows.entries(other.data, j), align=8)
-                for pointer, total in zip(pointers, sums, strict=True):
-                    entries = builder.load(rows.entries(pointer, j), align=8)
-                    builder.store(rows.add_product(builder.load(total), entries, factor), total)
-            totals = [cgutils.alloca_once_value(builder, _sum_of(builder, builder.load(s))) for s in sums]
-            with rows.rest() as (j, _):
-                factor = builder.load(builder.gep(other.data, [j]))
-                for pointer, total in zip(pointers, totals, strict=True):
-                    entry = builder.load(builder.gep(pointer, [j]))
-                    builder.store(rows.add_product(builder.load(total), entry, factor), total)
-            for k, total in enumerate(totals):
-                builder.store(builder.load(total), rows.place(target, k))
+            blocks = _pair_of_blocks(context, builder, signature, arguments, count)
+            zero = ir.Constant(_VECTOR, [0.0] * LANES)
+            sums = {block: [cgutils.alloca_once_value(builder, zero) for _ in block.rows] for block in blocks}
+
+            def body(block, j, kind):  # type: ignore[no-untyped-def]
+                factor = block.load(block.vector, j, kind)
+                for row, total in zip(block.rows, sums[block], strict=True):
+                    product = _add_product(builder, builder.load(total), block.load(row, j, kind), factor)
+                    builder.store(product, total)
+
+            _walk(builder, blocks, body)
+            for block in blocks:
+                sums[block] = [
+                    cgutils.alloca_once_value(builder, _sum_of(builder, builder.load(total)))
+                    for total in sums[block]
+                ]
+            _walk_rest(builder, blocks, body)
+            places = _places(context, builder, signature, arguments, count)
+            for block, into in zip(blocks, places, strict=True):
+                for total, place in zip(sums[block], into, strict=True):
+                    builder.store(builder.load(total), place)
             return context.get_dummy_value()
 
-        return types.void(matrix, numbers, types.intp, vector, out, types.intp), generate
+        return types.void(psi, phi, xs, ys, types.intp, w, v, tau, f, f_next), generate
 
     return dot
 
 
 def _add(count):  # type: ignore[no-untyped-def]
     @intrinsic
-    def add(typing_context, matrix, numbers, first, scales, target, ahead):  # type: ignore[no-untyped-def]
-        """target += scales[k] matrix[numbers[k], :] for k = first, ..., first + count - 1.
-
-        Fetches the second half of the rows numbers[first + ahead : first + ahead + count].
-        """
+    def add(typing_context, psi, phi, xs, ys, first, to_w, to_v, on_tau, on_f, on_next):  # type: ignore[no-untyped-def]
+        """`add_rows` for ``count`` samples."""
 
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            factors, total = (
-                context.make_array(signature.args[k])(context, builder, arguments[k]) for k in (3, 4)
-            )
-            size = builder.extract_value(total.shape, 0)
-            rows = _Rows(context, builder, signature.args, *arguments[:3], size)
-            later = _Rows(
-                context,
-                builder,
-                signature.args,
-                *arguments[:2],
-                builder.add(arguments[2], arguments[5]),
-                size,
-            )
-            pointers = [rows.row(k) for k in range(count)]
-            fetched = [later.row(k) for k in range((count + 1) // 2, count)]
-            numbers_ = [builder.load(rows.place(factors, k)) for k in range(count)]
-            vectors = [_everywhere(builder, number) for number in numbers_]
-            with rows.vectors() as (j, _):
-                for pointer in fetched:
-                    fetch(builder, builder.gep(pointer, [j]))
-                held = builder.load(rows.entries(total.data, j), align=8)
-                for pointer, factor in zip(pointers, vectors, strict=True):
-                    held = rows.add_product(held, builder.load(rows.entries(pointer, j), align=8), factor)
-                builder.store(held, rows.entries(total.data, j), align=8)
-            with rows.rest() as (j, _):
-                held = builder.load(builder.gep(total.data, [j]))
-                for pointer, factor in zip(pointers, numbers_, strict=True):
-                    held = rows.add_product(held, builder.load(builder.gep(pointer, [j])), factor)
-                builder.store(held, builder.gep(total.data, [j]))
+            blocks = _pair_of_blocks(context, builder, signature, arguments, count)
+            factors = {}
+            for block, places in zip(
+                blocks, _places(context, builder, signature, arguments, count), strict=True
+            ):
+                numbers = [builder.load(place) for place in places]
+                factors[block, _NUMBER] = numbers
+                factors[block, _VECTOR] = [_everywhere(builder, number) for number in numbers]
+
+            def body(block, j, kind):  # type: ignore[no-untyped-def]
+                # Two chains of sums: one of twice the length would be waited for.
+                totals = [block.load(block.vector, j, kind), ir.Constant(kind, None)]
+                for k, (row, factor) in enumerate(zip(block.rows, factors[block, kind], strict=True)):
+                    totals[k % 2] = _add_product(builder, totals[k % 2], block.load(row, j, kind), factor)
+                builder.store(builder.fadd(*totals), block.entries(block.vector, j, kind), align=8)
+
+            _walk(builder, blocks, body)
+            _walk_rest(builder, blocks, body)
             return context.get_dummy_value()
 
-        return types.void(matrix, numbers, types.intp, scales, target, types.intp), generate
+        return types.void(psi, phi, xs, ys, types.intp, to_w, to_v, on_tau, on_f, on_next), generate
 
     return add
+
+
+@kernel
+def line_of(size):  # type: ignore[no-untyped-def]
+    """Zeros that begin at a cache line, so that no vector of them lies across two."""
+    room = np.zeros(size + 8)
+    skipped = -(room.ctypes.data >> 3) & 7
+    return room[skipped : skipped + size]
 
 
 _dot_group, _dot_one = _dot(GROUP), _dot(1)
 _add_group, _add_one = _add(GROUP), _add(1)
 
 
-@kernel
-def dot_rows(matrix, numbers, first, last, vector, out, ahead):  # type: ignore[no-untyped-def]
-    """out[k] = matrix[numbers[k], : vector.size] @ vector for ``first <= k < last <= first + GROUP``.
+@inlined
+def dot_rows(psi, phi, xs, ys, first, last, w, v, tau, f, f_next):  # type: ignore[no-untyped-def]
+    """tau[k], f[k], f_next[k] = psi(x) @ w, phi(x) @ v, phi(x') @ v, x = xs[k] and x' = ys[k].
 
-    ``numbers`` has entries up to last + ahead + GROUP: those rows are needed next.
+    For ``first <= k < last <= first + GROUP``; columns beyond the sizes of w and v are not read.
     """
     if last - first == GROUP:
-        _dot_group(matrix, numbers, first, vector, out, ahead)
+        _dot_group(psi, phi, xs, ys, first, w, v, tau, f, f_next)
     else:
         for k in range(first, last):
-            _dot_one(matrix, numbers, k, vector, out, ahead)
+            _dot_one(psi, phi, xs, ys, k, w, v, tau, f, f_next)
 
 
-@kernel
-def add_rows(matrix, numbers, first, last, scales, target, ahead):  # type: ignore[no-untyped-def]
-    """target += scales[k] matrix[numbers[k], : target.size] for ``first <= k < last <= first + GROUP``."""
+@inlined
+def add_rows(psi, phi, xs, ys, first, last, to_w, to_v, on_tau, on_f, on_next):  # type: ignore[no-untyped-def]
+    """to_w += on_tau[k] psi(x) and to_v += on_f[k] phi(x) + on_next[k] phi(x') for the same samples."""
     if last - first == GROUP:
-        _add_group(matrix, numbers, first, scales, target, ahead)
+        _add_group(psi, phi, xs, ys, first, to_w, to_v, on_tau, on_f, on_next)
     else:
         for k in range(first, last):
-            _add_one(matrix, numbers, k, scales, target, ahead)
+            _add_one(psi, phi, xs, ys, k, to_w, to_v, on_tau, on_f, on_next)

@@ -5,50 +5,59 @@ from __future__ import annotations
 import numpy as np
 
 from lingendice.kernels.conjugates import excess_and_slope
-from lingendice.kernels.jit import kernel
+from lingendice.kernels.jit import inlined, kernel
 from lingendice.kernels.prefetch import prefetch
 from lingendice.kernels.sampling import draw, draw_event, draw_next, mix
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-# Columns of the packed arrays: what a step needs of a cell lies in one cache line.
-VALUE, SUM, LAST, STEP, TOP, WEIGHT, SHARE = 0, 1, 2, 3, 4, 5, 6
+# Columns of the packed cells: what a step needs of a cell lies in one cache line.
+TAU, TAU_MOVED, TAU_STEP, TOP, F, F_MOVED, F_STEP, WEIGHT = range(8)
 
 
 @kernel
-def pack(value, step, top, weight, share, packed):  # type: ignore[no-untyped-def]
-    """Lay out one block for an epoch: value, lazy sum, the step it was last met, step length; for tau also
-    its top, nu(x), and p(x) nu(x), the share of the total mass."""
-    for j in range(value.size):
-        packed[j, VALUE] = value[j]
-        packed[j, SUM] = 0.0
-        packed[j, LAST] = 0.0
-        packed[j, STEP] = step[j]
-        if packed.shape[1] > TOP:
-            packed[j, TOP] = top[j]
-            packed[j, WEIGHT] = weight[j]
-            packed[j, SHARE] = share[j]
+def pack(tau, tau_step, top, f, f_step, weight, cells):  # type: ignore[no-untyped-def]
+    """Lay out the cells for an epoch: values, step lengths, the top of tau, and nu(x).
+
+    ``MOVED`` sums every change of a value times the number of the step, counted from 1: over T steps a value
+    is on average what it is at the end less that sum / T.
+    """
+    for j in range(tau.size):
+        cells[j, TAU] = tau[j]
+        cells[j, TAU_MOVED] = 0.0
+        cells[j, TAU_STEP] = tau_step[j]
+        cells[j, TOP] = top[j]
+        cells[j, F] = f[j]
+        cells[j, F_MOVED] = 0.0
+        cells[j, F_STEP] = f_step[j]
+        cells[j, WEIGHT] = weight[j]
 
 
 @kernel
-def note(packed, j, t):  # type: ignore[no-untyped-def]
-    """Bring the lazy sum of coordinate j up to step t, before it moves."""
-    packed[j, SUM] += packed[j, VALUE] * (t + 1.0 - packed[j, LAST])
-    packed[j, LAST] = t + 1.0
+def move_f(cells, x, y, z, on_x, on_y, on_z, low, high, t):  # type: ignore[no-untyped-def]
+    """Add to f(x), f(y) and f(z) at step t (y, z may be -1), then project: right also where they are one."""
+    for j, change in ((y, on_y), (x, on_x), (z, on_z)):
+        if j >= 0:
+            cells[j, F] += cells[j, F_STEP] * change
+            cells[j, F_MOVED] += t * cells[j, F_STEP] * change
+    for j in (z, y, x):
+        if j >= 0:
+            within = min(max(cells[j, F], low), high)
+            cells[j, F_MOVED] += t * (within - cells[j, F])
+            cells[j, F] = within
 
 
-# Samples drawn, and their rows fetched, before the first of them is used: cache misses then overlap.
-# A power of two.
+# Samples drawn, and their cells fetched, before the first of them is used: cache misses then overlap.
 BLOCK = 32
 
 
-@kernel
-def draw_block(counter, events, tables, redirects, starts, actions, tau, f, xs, ys, zs, factors):  # type: ignore[no-untyped-def]
-    """Draw (x, x', x0) for some steps, x' with the factor on gamma; returns the next counter."""
+@inlined
+def draw_block(counter, size, events, tables, redirects, starts, actions, cells, xs, ys, zs, weights):  # type: ignore[no-untyped-def]
+    """Draw (x, x', x0) for ``size`` steps, x' with the factor on gamma; returns the next counter."""
     start_t, start_a, start_mass = starts
     plain = actions == 1 and redirects[0].size == 0
-    for k in range(xs.size):
+    for k in range(size):
         x, y = draw_event(mix(counter), events)
         counter += _GOLDEN
         factor = 1.0
@@ -58,63 +67,65 @@ def draw_block(counter, events, tables, redirects, starts, actions, tau, f, xs, 
         if start_mass > 0.0:
             z = draw(mix(counter), start_t, start_a, 0, start_t.size)
             counter += _GOLDEN
-        xs[k], ys[k], zs[k], factors[k] = x, y, z, factor
-        prefetch(tau, x, 0)
-        prefetch(f, x, 0)
-        prefetch(f, max(y, 0), 0)
-        prefetch(f, z, 0)
+        xs[k], ys[k], zs[k], weights[k] = x, y, z, factor
+        prefetch(cells, x, 0)
+        prefetch(cells, max(y, 0), 0)
+        prefetch(cells, z, 0)
     return counter
 
 
 @kernel
 def sgd_tabular(counter, first, last, events, tables, redirects, starts, scalars, code, by_ratio, actions,
-                tau, f, u, u_sum, f_low, f_high):  # type: ignore[no-untyped-def]  # fmt: skip
+                cells, u, u_sum, f_low, f_high):  # type: ignore[no-untyped-def]  # fmt: skip
     """Take steps ``first : last`` of an epoch from sampled (x, x', x0); returns (counter, u, sum of u).
 
     J's terms at a sample: gamma tau(x) f(x') - tau(x) f(x) - c(x) excess(f(x)) + (1 - gamma) f(x0)
     + penalty (u (nu(x) tau(x) + offset - 1) - u^2/2) + ridge/2 (tau(x) - centre)^2.
-    ``tau`` and ``f`` are packed; a coordinate enters its sum with the number of steps it stayed unchanged.
     """
     start_mass = starts[2]
     gamma, penalty, offset, ridge, centre, u_step, u_top = scalars
     xs, ys, zs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     factors = np.empty(BLOCK)
-    for step in range(first, last):
-        k = np.uint64((step - first) & (BLOCK - 1))
-        if k == 0:
-            size = min(BLOCK, last - step)
-            counter = draw_block(
-                counter, events, tables, redirects, starts, actions, tau, f, xs[:size], ys[:size],
-                zs[:size], factors[:size],
-            )  # fmt: skip
-        t = float(step)
-        # Unsigned: Numba then leaves out the test for negative indices.
-        x, y, follows = np.uint64(xs[k]), np.uint64(ys[k]), ys[k] >= 0
-        tau_x, f_x, nu = tau[x, VALUE], f[x, VALUE], tau[x, WEIGHT]
-        excess, slope = excess_and_slope(code, f_x)
-        to_tau = penalty * u * nu - f_x + ridge * (tau_x - centre)
-        if by_ratio:
-            to_tau -= excess
-            slope *= tau_x
-        to_u = penalty * (nu * tau_x + offset - 1.0 - u)
-        note(f, x, t)
-        if follows:
+    for begin in range(first, last, BLOCK):
+        size = min(BLOCK, last - begin)
+        counter = draw_block(
+            counter, size, events, tables, redirects, starts, actions, cells, xs, ys, zs, factors
+        )
+        for k in range(np.uint64(size)):
+            t = float(begin + k) + 1.0
+            # Unsigned: Numba then leaves out the test for negative indices.
+            x, y, z, follows = np.uint64(xs[k]), np.uint64(ys[k]), np.uint64(zs[k]), ys[k] >= 0
+            tau_x, f_x, nu = cells[x, TAU], cells[x, F], cells[x, WEIGHT]
+            excess, slope = excess_and_slope(code, f_x)
+            to_tau = penalty * u * nu - f_x + ridge * (tau_x - centre)
+            if by_ratio:
+                to_tau -= excess
+                slope *= tau_x
+            to_u = penalty * (nu * tau_x + offset - 1.0 - u)
             weight = gamma * factors[k]
-            to_tau += weight * f[y, VALUE]
-            note(f, y, t)
-            f[y, VALUE] += f[y, STEP] * weight * tau_x
-        f[x, VALUE] -= f[x, STEP] * (tau_x + slope)
-        if start_mass > 0.0:
-            z = np.uint64(zs[k])
-            note(f, z, t)
-            f[z, VALUE] = min(f[z, VALUE] + f[z, STEP] * start_mass, f_high)
-        if follows:
-            f[y, VALUE] = min(max(f[y, VALUE], f_low), f_high)
-        f[x, VALUE] = min(max(f[x, VALUE], f_low), f_high)
-        note(tau, x, t)
-        tau[x, VALUE] = min(max(tau_x - tau[x, STEP] * to_tau, 0.0), tau[x, TOP])
-        u_sum += u
-        u = min(max(u + u_step * to_u, -u_top), u_top)
+            to_f = -tau_x - slope
+            f_y = cells[y, F] if follows else 0.0
+            to_tau += weight * f_y
+            if follows and start_mass > 0.0 and x != y and x != z and y != z:
+                # The usual case, apart: a function would count the references to its array.
+                f_z = cells[z, F]
+                new = min(max(f_y + cells[y, F_STEP] * weight * tau_x, f_low), f_high)
+                cells[y, F] = new
+                cells[y, F_MOVED] += t * (new - f_y)
+                new = min(max(f_z + cells[z, F_STEP] * start_mass, f_low), f_high)
+                cells[z, F] = new
+                cells[z, F_MOVED] += t * (new - f_z)
+                new = min(max(f_x + cells[x, F_STEP] * to_f, f_low), f_high)
+                cells[x, F] = new
+                cells[x, F_MOVED] += t * (new - f_x)
+            else:
+                started = zs[k] if start_mass > 0.0 else -1
+                move_f(cells, xs[k], ys[k], started, to_f, weight * tau_x, start_mass, f_low, f_high, t)
+            moved = min(max(tau_x - cells[x, TAU_STEP] * to_tau, 0.0), cells[x, TOP])
+            cells[x, TAU] = moved
+            cells[x, TAU_MOVED] += t * (moved - tau_x)
+            u_sum += u
+            u = min(max(u + u_step * to_u, -u_top), u_top)
     return counter, u, u_sum
 
 
@@ -132,17 +143,17 @@ def sample_pull(f_x, f_y, tau, u, nu, weight, scalars, code, by_ratio):  # type:
 
 @kernel
 def sgd_tabular_self(counter, first, last, events, tables, redirects, starts, scalars, code, by_ratio,
-                     actions, tau, f, held, f_low, f_high):  # type: ignore[no-untyped-def]  # fmt: skip
+                     actions, cells, shares, held, f_low, f_high):  # type: ignore[no-untyped-def]  # fmt: skip
     """The same for tau scaled to total mass 1; returns (counter, ``held``), the mass of the seen cells.
 
-    ``held`` is kept exactly. Its part of the gradient is a product of two expectations, so that each takes
-    its own sample.
+    ``shares`` holds p(x) nu(x). ``held`` is kept exactly. Its part of the gradient is a product of two
+    expectations, so that each takes its own sample.
     """
     start_t, start_a, start_mass = starts
     gamma, offset = scalars[0], scalars[2]
     plain = actions == 1 and redirects[0].size == 0
     for step in range(first, last):
-        t = float(step)
+        t = float(step) + 1.0
         x, y = draw_event(mix(counter), events)
         counter += _GOLDEN
         factor = 1.0
@@ -154,34 +165,26 @@ def sgd_tabular_self(counter, first, last, events, tables, redirects, starts, sc
         if not plain or beyond < 0:
             beyond, reach, counter = draw_next(counter, beyond, actions, tables, redirects)
         scale = (1.0 - offset) / held
-        ratio, f_next = scale * tau[other, VALUE], f[beyond, VALUE] if beyond >= 0 else 0.0
+        ratio, f_next = scale * cells[other, TAU], cells[beyond, F] if beyond >= 0 else 0.0
         level, _ = sample_pull(
-            f[other, VALUE], f_next, ratio, 0.0, 1.0, gamma * reach, scalars, code, by_ratio
+            cells[other, F], f_next, ratio, 0.0, 1.0, gamma * reach, scalars, code, by_ratio
         )
         level *= ratio / (1.0 - offset)
-        tau_x, weight = tau[x, VALUE], gamma * factor
-        f_next = f[y, VALUE] if y >= 0 else 0.0
+        tau_x, weight = cells[x, TAU], gamma * factor
+        f_next = cells[y, F] if y >= 0 else 0.0
         to_tau, to_f = sample_pull(
-            f[x, VALUE], f_next, scale * tau_x, 0.0, 1.0, weight, scalars, code, by_ratio
+            cells[x, F], f_next, scale * tau_x, 0.0, 1.0, weight, scalars, code, by_ratio
         )
-        note(f, x, t)
-        if y >= 0:
-            note(f, y, t)
-            f[y, VALUE] += f[y, STEP] * weight * scale * tau_x
-        f[x, VALUE] += f[x, STEP] * to_f
+        z = np.int64(-1)
         if start_mass > 0.0:
             z = draw(mix(counter), start_t, start_a, 0, start_t.size)
             counter += _GOLDEN
-            note(f, z, t)
-            f[z, VALUE] = min(f[z, VALUE] + f[z, STEP] * start_mass, f_high)
-        if y >= 0:
-            f[y, VALUE] = min(max(f[y, VALUE], f_low), f_high)
-        f[x, VALUE] = min(max(f[x, VALUE], f_low), f_high)
-        note(tau, x, t)
-        to_tau = scale * (to_tau - tau[x, WEIGHT] * level)
-        moved = min(max(tau_x - tau[x, STEP] * to_tau, 0.0), tau[x, TOP])
-        tau[x, VALUE] = moved
-        held = max(held + tau[x, SHARE] * (moved - tau_x), 1e-3)
+        move_f(cells, x, y, z, to_f, weight * scale * tau_x, start_mass, f_low, f_high, t)
+        to_tau = scale * (to_tau - cells[x, WEIGHT] * level)
+        moved = min(max(tau_x - cells[x, TAU_STEP] * to_tau, 0.0), cells[x, TOP])
+        cells[x, TAU] = moved
+        cells[x, TAU_MOVED] += t * (moved - tau_x)
+        held = max(held + shares[x] * (moved - tau_x), 1e-3)
     return counter, held
 
 

@@ -176,14 +176,11 @@ class _Runner:
         self.code, self.by_ratio = divergence.code, divergence.weighs_by_ratio
         self.top, self.box = problem.upper, problem.dual_box
         kinds = {type(problem.features), type(problem.dual_features)}
-        self.tabular = kinds == {Tabular}
+        # A table in batches takes the steps of sparse features: its own kernel takes a sample at a time.
+        self.tabular = kinds == {Tabular} and batch == 1
         self.dense = kinds == {MatrixFeatures} and not (
             problem.features.is_sparse or problem.dual_features.is_sparse  # type: ignore[attr-defined]
         )
-        if batch > 1 and not self.dense:
-            raise ValueError(
-                "options['batch'] is served for dense features; tabular and sparse ones step singly"
-            )
         if self.dense:
             self.psi, self.phi = (
                 _by_cache_lines(features.matrix)  # type: ignore[attr-defined]
@@ -226,7 +223,7 @@ class _Runner:
             from lingendice.kernels.sgd_linear import sgd_sparse
 
             state.counter, state.u, state.u_sum, self.mass = sgd_sparse(
-                np.uint64(state.counter), first, last, *source, *kind, self.psi, self.phi,
+                np.uint64(state.counter), first, last, self.batch, *source, *kind, self.psi, self.phi,
                 self.own, self.mass, state.w, state.v, state.u,
                 state.w_sum, state.v_sum, state.u_sum, state.w_last, state.v_last, w_step, v_step,
                 weight, self.top, -self.box, problem.dual_top,
@@ -235,30 +232,27 @@ class _Runner:
     def _run_tabular(
         self, state: _State, first: int, last: int, source: Any, kind: Any, w_step: Floats, v_step: Floats
     ) -> None:
-        from lingendice.kernels.sgd_tabular import VALUE, pack, sgd_tabular, sgd_tabular_self
+        from lingendice.kernels.sgd_tabular import TAU, F, pack, sgd_tabular, sgd_tabular_self
 
         problem = self.problem
         if first == 0:
-            self.packed_w, self.packed_v = np.empty((state.w.size, 8)), np.empty((state.v.size, 4))
-            weights = (problem.flow.mass_weight, problem.mass_row)
-            pack(state.w, w_step, self.top, *weights, self.packed_w)
-            pack(state.v, v_step, self.top, *weights, self.packed_v)
-        common = (np.uint64(state.counter), first, last, *source, *kind, self.packed_w, self.packed_v)
+            self.cells = rows_by_cache_line(state.w.size, 8)
+            pack(state.w, w_step, self.top, state.v, v_step, problem.flow.mass_weight, self.cells)
+        common = (np.uint64(state.counter), first, last, *source, *kind, self.cells)
         low, high = -float(self.box[0]), float(problem.dual_top[0])
         if problem.self_normalised:
-            state.counter, self.mass = sgd_tabular_self(*common, self.mass, low, high)
+            state.counter, self.mass = sgd_tabular_self(*common, problem.mass_row, self.mass, low, high)
         else:
             state.counter, state.u, state.u_sum = sgd_tabular(*common, state.u, state.u_sum, low, high)
-        state.w, state.v = self.packed_w[:, VALUE].copy(), self.packed_v[:, VALUE].copy()
+        state.w, state.v = self.cells[:, TAU].copy(), self.cells[:, F].copy()
 
     def averages(self, state: _State, n_steps: int) -> tuple[Floats, Floats, float]:
         """The average point of the first ``n_steps`` steps of the epoch."""
         if self.tabular:
-            sums = [
-                packed[:, 1] + packed[:, 0] * (n_steps - packed[:, 2])
-                for packed in (self.packed_w, self.packed_v)
-            ]
-            return sums[0] / n_steps, sums[1] / n_steps, state.u_sum / n_steps
+            from lingendice.kernels.sgd_tabular import F_MOVED, TAU_MOVED
+
+            w, v = (self.cells[:, moved] / n_steps for moved in (TAU_MOVED, F_MOVED))
+            return state.w - w, state.v - v, state.u_sum / n_steps
         if not self.dense:
             from lingendice.kernels.sgd_tabular import finish_averages
 
@@ -273,11 +267,16 @@ def _by_cache_lines(matrix: Floats) -> Floats:
     padded = -(-width // _LINE) * _LINE
     if n_rows * padded > LARGEST_COPY:
         return np.ascontiguousarray(matrix, dtype=float)
-    room = np.zeros(n_rows * padded + _LINE)
-    skipped = -(room.ctypes.data // room.itemsize) % _LINE
-    rows = room[skipped : skipped + n_rows * padded].reshape(n_rows, padded)
+    rows = rows_by_cache_line(n_rows, padded)
     rows[:, :width] = matrix
     return rows
+
+
+def rows_by_cache_line(n_rows: int, width: int) -> Floats:
+    """Zeros whose first row begins at a cache line; ``width`` a multiple of eight."""
+    room = np.zeros(n_rows * width + _LINE)
+    skipped = -(room.ctypes.data // room.itemsize) % _LINE
+    return room[skipped : skipped + n_rows * width].reshape(n_rows, width)
 
 
 def solve_sgd(
@@ -290,7 +289,7 @@ def solve_sgd(
 ) -> SaddleSolver:
     """SGD in epochs of doubling length; the gap of each epoch's average is a checkpoint.
 
-    A tabular step costs O(1), about 30 ns; E gap falls as 1 / sqrt(steps). Use it for streams and for
+    A tabular step costs O(1), some tens of ns; E gap falls as 1 / sqrt(steps). Use it for streams and for
     problems that nothing else can hold; where a few thousand features fit, ``convex`` is far more exact.
     """
     steps = step_sizes(problem)

@@ -123,7 +123,7 @@ def test_steps_too_long_do_not_pass_for_a_solution():
         ({"method": "convex", "divergence": "tv"}, "one of chi2"),
         ({"features": -np.eye(30)}, r"features\[0, 0\]"),
         ({"features": np.eye(29)}, "one row a cell"),
-        ({"method": "svrg", "normalise": "self"}, "penalty"),
+        ({"method": "svrg", "divergence": "total_variation"}, "smooth excess"),
         ({"method": "convex", "ridge": "auto"}, "ridge"),
         ({"divergence": "tv"}, "divergence"),
     ],
