@@ -13,6 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from lingendice.checks import Floats, numeric_array, require_finite, require_nonnegative
 
+LARGEST_FEATURE = 1e150
+"""Larger ones have squares that overflow, and answers that would be NaN."""
+
 
 class FeatureMap(ABC):
     """Psi, cells by features: tau = Psi w, or f = Psi w."""
@@ -106,6 +109,11 @@ def read_features(name: str, given: Any, n_cells: int, *, nonnegative: bool) -> 
         )
     else:
         require_finite(name, values)
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest > LARGEST_FEATURE:
+        raise ValueError(
+            f"{name} holds {largest:g}, whose square would overflow; divide the features by it"
+        )
     return MatrixFeatures(matrix)
 
 

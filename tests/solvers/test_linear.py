@@ -123,6 +123,7 @@ def test_steps_too_long_do_not_pass_for_a_solution():
         ({"method": "convex", "divergence": "tv"}, "one of chi2"),
         ({"features": -np.eye(30)}, r"features\[0, 0\]"),
         ({"features": np.eye(29)}, "one row a cell"),
+        ({"dual_features": -1e160 * np.eye(30)}, r"dual_features holds 1e\+160.* divide"),
         ({"method": "svrg", "divergence": "total_variation"}, "smooth excess"),
         ({"method": "convex", "ridge": "auto"}, "ridge"),
         ({"divergence": "tv"}, "divergence"),
