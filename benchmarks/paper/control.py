@@ -80,9 +80,8 @@ def chosen(store: Store, mode: plan.Mode, setting: plan.Setting, method: str) ->
     """
     if method not in plan.CANDIDATES:
         return None
-    ridge = plan.CANDIDATES[method] is not plan.RATES
     if mode.tuning_logs == 0:
-        return plan.UNTUNED_RIDGE if ridge else plan.UNTUNED_RATE
+        return plan.UNTUNED[plan.CANDIDATES[method]]
     gamma = 1.0 if setting.gamma == 1 else plan.GAMMAS[0]
     place = plan.centre(setting.environment, gamma, mode)
     truth = control_truth.read()[setting.environment][f"{gamma:g}"]["value"]

@@ -144,7 +144,7 @@ REDUCED = replace(QUICK, name="reduced", tuning_logs=2, seeds=3, ablation_seeds=
 """Every panel and ablation, with the quick mode's training and tuned as the full mode is."""
 UNTUNED_RATE = 1e-3
 """Of every method in the quick mode; the paper chose 3e-4 for Cartpole and 3e-3 for the others."""
-UNTUNED_RIDGE = 1e-2
+UNTUNED = {RATES: UNTUNED_RATE, RIDGES: 1e-2, BASE_RIDGES: 1.0}
 
 
 def centre(environment: str, gamma: float, mode: Mode) -> Setting:
