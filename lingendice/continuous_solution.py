@@ -105,7 +105,10 @@ class ContinuousSolution:
     def ratio(self, state: Any, action: Any = None) -> Floats:
         """tau at new states and actions."""
         if self.evaluate is None:
-            raise ValueError(f"{self.method} gives the ratio at the logged transitions only; read sol.tau")
+            raise ValueError(
+                f"{self.method} gives the ratio at the logged transitions only; read sol.tau "
+                "(networks without options['base'] know it everywhere)"
+            )
         return self.evaluate(state, action)
 
     def to_dict(self) -> dict[str, Any]:

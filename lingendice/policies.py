@@ -29,9 +29,9 @@ class ContinuousPolicy(ABC):
         """One action for each state, shape (n, action dimension)."""
 
     def log_density(self, states: Floats, actions: Floats) -> Floats:
-        """Log density of each action; only importance sampling needs it."""
+        """Log density of each action; only importance sampling and a cloned base need it."""
         raise ValueError(
-            f"{type(self).__name__} has no density; importance sampling needs one: pass "
+            f"{type(self).__name__} has no density; importance sampling and a cloned base need one: pass "
             "SampledPolicy(sample, log_density=...) or a GaussianPolicy"
         )
 

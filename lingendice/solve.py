@@ -315,7 +315,7 @@ _INSTEAD = {
     "reward": "rewards belong to Transitions",
     "initial": "pass initial_state= to Transitions",
     "restart": "ended episodes restart from the initial law at gamma=1",
-    "clone": "the behaviour is not cloned; see baselines.neural_importance_sampling",
+    "clone": "networks clone the behaviour by options={'base': 'cloned'}",
     "smoothing": "it is a prior on counted rows",
     "reward_range": "there are no value bounds",
     "warm_start": "see options['checkpoint'] and options['resume']",

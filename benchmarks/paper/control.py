@@ -1,6 +1,7 @@
 """Cartpole, Reacher and HalfCheetah: every method across behaviours, numbers and lengths of trajectories.
 
-    python benchmarks/paper/control.py [--quick | --reduced] [--jobs 2] [--minutes M] [--only NAME] [--report]
+    python benchmarks/paper/control.py [--quick | --reduced] [--jobs 2] [--minutes M] [--only NAME]
+                                       [--methods NAME] [--report]
 
 What is run is fixed in ``control_plan.py``: settings, seeds, four candidates for whatever a method has to
 choose, and the logs they are compared on. True values come from ``control_truth.py`` (computed first where
@@ -67,7 +68,7 @@ def tuning_units(mode: plan.Mode, store: Store, ridge: bool) -> Iterator[list[Wo
                         mode, tuning_name(method, choice),
                     )
                     for method in methods
-                    if (plan.CANDIDATES[method] is plan.RIDGES) == ridge
+                    if (plan.CANDIDATES[method] is not plan.RATES) == ridge
                     for choice in plan.CANDIDATES[method]
                 ]  # fmt: skip
 
@@ -79,9 +80,8 @@ def chosen(store: Store, mode: plan.Mode, setting: plan.Setting, method: str) ->
     """
     if method not in plan.CANDIDATES:
         return None
-    ridge = plan.CANDIDATES[method] is plan.RIDGES
     if mode.tuning_logs == 0:
-        return plan.UNTUNED_RIDGE if ridge else plan.UNTUNED_RATE
+        return plan.UNTUNED[plan.CANDIDATES[method]]
     gamma = 1.0 if setting.gamma == 1 else plan.GAMMAS[0]
     place = plan.centre(setting.environment, gamma, mode)
     truth = control_truth.read()[setting.environment][f"{gamma:g}"]["value"]
@@ -130,6 +130,7 @@ def execute(work: Iterator[list[Work]], store: Store, given: argparse.Namespace,
                 for one in unit
                 if (one.setting.key, one.seed, one.name) not in store.runs
                 and (not given.only or one.setting.environment in given.only)
+                and (not given.methods or one.method in given.methods)
             ]
             for task in grouped(missing):
                 if time.time() > deadline:
@@ -163,6 +164,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--only", nargs="*", choices=plan.ENVIRONMENTS)
+    parser.add_argument("--methods", nargs="*", choices=(*plan.HEADLINE, *plan.CANDIDATES))
     parser.add_argument("--report", action="store_true")
     given = parser.parse_args()
     mode = plan.QUICK if given.quick else plan.REDUCED if given.reduced else plan.FULL

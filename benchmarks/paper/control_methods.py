@@ -16,7 +16,11 @@ from lingendice.environments import control
 from lingendice.policies import SampledPolicy
 
 CURVE_POINTS = 20
-COMPANIONS = {"ours": "ours, ensemble", "DualDICE, plain": "DualDICE"}
+COMPANIONS = {
+    "ours": "ours, ensemble",
+    "DualDICE, plain": "DualDICE",
+    "cloned base, untrained": "ours, cloned base",
+}
 """Methods that another one answers for."""
 
 
@@ -123,6 +127,12 @@ def ours(work: Work, log: lg.Transitions) -> dict[str, Any]:
     return from_member(gendice(work, log, options(work, rate, **OURS), penalty=OUR_PENALTY, **ridge))
 
 
+def with_base(work: Work, log: lg.Transitions) -> Any:
+    """What is left to learn after a cloned behaviour."""
+    chosen = options(work, work.rate, **OURS, base="cloned")
+    return gendice(work, log, chosen, penalty=OUR_PENALTY, ridge=work.choice)
+
+
 def centred(work: Work, log: lg.Transitions) -> Any:
     """The same problem in other coordinates: each action less the target's mean action in its state."""
     target = control.policy(work.setting.environment)
@@ -190,6 +200,15 @@ def with_companions(work: Work, log: lg.Transitions) -> dict[str, dict[str, Any]
         # The first member has the seed, and so the answer, of "ours" alone.
         first = {**from_member(solution, 0), "seconds": seconds / work.mode.members}
         return {work.name: {**from_member(solution), "seconds": seconds}, "ours": first}
+    if work.method == "ours, cloned base":
+        solution = with_base(work, log)
+        weight = solution.details["base"]
+        untrained = {"value": float(weight @ log.reward / weight.sum()), "mean_ratio": float(weight.mean())}
+        seconds = {"seconds": time.perf_counter() - begun}
+        return {
+            work.name: {**from_member(solution), **seconds},
+            "cloned base, untrained": {**untrained, **seconds},
+        }
     found = {**estimate(work, log), "seconds": time.perf_counter() - begun}
     if work.name == "DualDICE":
         # Its own value, E[zeta r], beside the self-normalised one that all methods are given.

@@ -25,6 +25,8 @@ ABLATION_GAMMAS = (0.95, 0.99, 0.995, 0.999, 1.0)
 RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 """The paper's grid of learning rates."""
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0)
+BASE_RIDGES = (0.0, 0.1, 1.0, 10.0)
+"""Toward the cloned base, which is worth staying near to."""
 PENALTIES = (0.0, 0.1, 1.0, 10.0)
 OUTPUTS = ("square", "softplus", "exp")
 
@@ -39,14 +41,18 @@ HEADLINE = (
     "ours, ridge",
     "ours, ensemble",
     "ours, centred",
+    "ours, cloned base",
+    "cloned base, untrained",
     "linear",
 )
 """GenDICE is the paper's: penalty 1, Adam with one constant learning rate, last iterate. Ours is the same
 saddle point with penalty 10, no momentum, learning rates that fall to zero and are thrice as large for f
 as for tau, and tau's parameters averaged over the second half of training; then with a ridge; as the mean
 of several seeds; and (continuous actions) with actions given as their distance from the target's mean
-action, so that tau, which is narrow around that mean, is an easy function of its inputs. All neural
-values are self-normalised, but for "DualDICE, plain"."""
+action, so that tau, which is narrow around that mean, is an easy function of its inputs; and as a
+factor g of tau = base * g, the base made of ratios of the target to a cloned behaviour (with a ridge toward
+g = 1), beside the value of that base with g = 1. All neural values are self-normalised, but for "DualDICE,
+plain"."""
 CANDIDATES = {
     "IS, cloned": RATES,
     "model-based": RATES,
@@ -54,12 +60,12 @@ CANDIDATES = {
     "GenDICE": RATES,
     "ours": RATES,
     "ours, ridge": RIDGES,
+    "ours, cloned base": BASE_RIDGES,
     "linear": RIDGES,
 }
-"""What is chosen on the tuning logs: a learning rate, or the weight of a ridge. "ours, ridge" and "ours,
-ensemble"
-take the learning rate of "ours"."""
-OURS_FAMILY = ("ours", "ours, ridge", "ours, ensemble")
+"""What is chosen on the tuning logs: a learning rate, or the weight of a ridge. "ours, ridge", "ours,
+ensemble" and "ours, cloned base" take the learning rate of "ours", "ours, centred" that of "GenDICE"."""
+OURS_FAMILY = ("ours", "ours, ridge", "ours, ensemble", "ours, cloned base")
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,7 @@ REDUCED = replace(QUICK, name="reduced", tuning_logs=2, seeds=3, ablation_seeds=
 """Every panel and ablation, with the quick mode's training and tuned as the full mode is."""
 UNTUNED_RATE = 1e-3
 """Of every method in the quick mode; the paper chose 3e-4 for Cartpole and 3e-3 for the others."""
-UNTUNED_RIDGE = 1e-2
+UNTUNED = {RATES: UNTUNED_RATE, RIDGES: 1e-2, BASE_RIDGES: 1.0}
 
 
 def centre(environment: str, gamma: float, mode: Mode) -> Setting:
@@ -188,7 +194,7 @@ def ablations(mode: Mode) -> list[Job]:
 
     for environment in ENVIRONMENTS:
         for gamma in ABLATION_GAMMAS:
-            add(environment, gamma, "0", ("DualDICE", "GenDICE", "ours"))
+            add(environment, gamma, "0", ("DualDICE", "GenDICE", "ours", "ours, cloned base"))
         for behaviour in ("0", "0.33"):
             add(environment, 1.0, behaviour, tuple(f"GenDICE, rate {rate:g}" for rate in RATES))
         for behaviour in ("0", "0.33", "0.66"):

@@ -13,7 +13,7 @@ from reporting import errors, table, write
 
 Runs = dict[tuple[str, int, str], dict[str, Any]]
 Truth = dict[str, dict[str, dict[str, float]]]
-TRAINED = ("DualDICE", "GenDICE", "ours")
+TRAINED = ("DualDICE", "GenDICE", "ours", "ours, cloned base")
 """Methods whose estimate is shown over training steps."""
 GAMMA_LABEL = {0.99: "gamma 0.99", 1.0: "average reward"}
 
@@ -185,6 +185,39 @@ def headline_table(summary: Summary) -> str:
     return table(["environment", "gamma", "log", "alpha", "logs", *plan.HEADLINE], rows)
 
 
+def duel(summary: Summary, settings: list[plan.Setting], method: str, rival: str) -> str:
+    """In how many settings the mean squared error is smaller, over logs that both have; mean difference."""
+    differences = []
+    for setting in settings:
+        truth = summary.true_value(setting)
+        squares = [
+            {entry["seed"]: (entry["value"] - truth) ** 2 for entry in summary.entries[setting.key, name]}
+            for name in (method, rival)
+        ]
+        both = squares[0].keys() & squares[1].keys()
+        if both:
+            ours, theirs = (sum(one[seed] for seed in both) for one in squares)
+            differences.append(math.log(ours / theirs))
+    if not differences:
+        return ""
+    won = sum(one < 0 for one in differences)
+    return f"{won} of {len(differences)} ({np.mean(differences):+.1f})"
+
+
+def duels_table(summary: Summary) -> str:
+    """Our methods against the others over the headline settings of each environment and gamma."""
+    rivals = ("DualDICE", "IS, cloned", "naive", "model-based", "cloned base, untrained")
+    headline = [one for one in settings_run(summary) if one.gamma in plan.GAMMAS]
+    rows = []
+    for gamma in plan.GAMMAS:
+        for environment in plan.ENVIRONMENTS:
+            settings = [s for s in headline if (s.environment, s.gamma) == (environment, gamma)]
+            for method in ("GenDICE", "ours", "ours, cloned base"):
+                texts = [duel(summary, settings, method, rival) for rival in rivals]
+                rows.append([environment, f"{gamma:g}", method, *texts])
+    return table(["environment", "gamma", "method", *(f"over {rival}" for rival in rivals)], rows)
+
+
 def ablation_table(summary: Summary) -> str:
     """Log MSE of the ablated variants."""
     rows = []
@@ -233,7 +266,10 @@ def report(mode: plan.Mode, runs: Runs, choices: dict[str, dict[str, float | Non
         f"environment and gamma) from {plan.FIRST_TUNING_SEED}. In each cell: natural log of the mean "
         "squared error over logs ± its standard error; the least of a row in bold. From a single log there "
         "is no standard error, and little to conclude.\n\n"
-        f"{headline_table(summary)}\n\n## Ablations\n\n{ablation_table(summary)}\n\n"
+        f"{headline_table(summary)}\n\n## Settings won\n\n"
+        "Settings in which the mean squared error is smaller, over the logs that both methods have, and the "
+        "mean difference of the logarithms (negative is better).\n\n"
+        f"{duels_table(summary)}\n\n## Ablations\n\n{ablation_table(summary)}\n\n"
         f"## True values\n\n{table(['environment', 'gamma', 'value', 's.e.', 'rollouts'], truths)}\n\n"
         "## Chosen on the tuning logs\n\n"
         + "\n".join(f"- {one[0]}: {'; '.join(one[1:]) or 'not tuned yet'}" for one in picked)

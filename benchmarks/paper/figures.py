@@ -30,7 +30,11 @@ def new_figure(n_panels: int, width: float = 4.0, height: float = 3.9) -> tuple[
 
 def draw_line(axes: Any, place: int, label: str, x: Any, y: Any, spread: Any = None) -> None:
     """One method's curve, its look decided by its place in the list of methods."""
-    look = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+    look = {
+        "color": COLOURS[place % len(COLOURS)],
+        "marker": MARKERS[place % len(MARKERS)],
+        "linestyle": "-" if place < len(COLOURS) else "--",
+    }
     axes.errorbar(x, y, yerr=spread, label=label, markersize=4.5, linewidth=1.4, capsize=2, **look)
 
 

@@ -12,8 +12,9 @@ from lingendice.baselines.ips import ips
 from lingendice.baselines.model_based import model_based
 from lingendice.baselines.naive import naive_average
 from lingendice.baselines.neural_dual_dice import neural_dual_dice
-from lingendice.baselines.neural_importance_sampling import clone_log_density, neural_importance_sampling
+from lingendice.baselines.neural_importance_sampling import neural_importance_sampling
 from lingendice.baselines.neural_model_based import neural_model_based
+from lingendice.neural.clone import clone_log_density
 
 __all__ = [
     "BaselineSolution",

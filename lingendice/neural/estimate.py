@@ -15,6 +15,7 @@ import numpy as np
 from lingendice.checks import Floats
 from lingendice.continuous_solution import ContinuousSolution, Progress
 from lingendice.neural.automatic import imbalance
+from lingendice.neural.base import resampled
 from lingendice.neural.checkpoint import read_checkpoint, write_checkpoint
 from lingendice.neural.learner import Batches, Learner, ratio_of
 from lingendice.neural.network import Network, Singles
@@ -61,7 +62,7 @@ class Training:
         self.held_out = HeldOut(samples, held, seed)
         self.network = Network(samples.n_inputs, options.hidden, options.activation)
         part = samples if trained.size == len(samples.logged) else samples.subset(trained)
-        batches = Batches(part, self.network)
+        batches = Batches(resampled(part, seed), self.network)
         self.learners = [
             Learner(batches, self.network, objective, options, self.steps, seed + member)
             for member in range(options.ensemble)
@@ -116,8 +117,12 @@ class Training:
         if self.options.checkpoint is not None:
             write_checkpoint(self.options.checkpoint, self.learners, self.histories, self._identity)
 
+    def ratio(self, learner: Learner) -> Floats:
+        """tau of one member at every transition."""
+        return self.samples.base * learner.tau(self.samples.logged)
+
     def _progress(self, learner: Learner) -> Progress:
-        tau, reward = learner.tau(self.samples.logged), self.samples.transitions.reward
+        tau, reward = self.ratio(learner), self.samples.transitions.reward
         mean = float(np.mean(tau * self.samples.mass_weight))
         value = math.nan if reward is None else float(np.mean(tau * reward)) / mean
         return Progress(learner.step, value, mean, self.held_out.residual(learner))
@@ -165,7 +170,9 @@ class Training:
 def _digest(samples: Samples) -> str:
     """A hash of every number that training or its reports read, the policy's actions at arrivals included."""
     found = hashlib.sha256()
-    parts: list[Any] = [samples.logged, samples.transitions.reward, samples.absorbed, samples.restarted]
+    parts: list[Any] = [
+        samples.logged, samples.transitions.reward, samples.absorbed, samples.restarted, samples.base
+    ]  # fmt: skip
     for arrivals in (samples.following, samples.starting):
         parts += [] if arrivals is None else [arrivals.states, arrivals.action]
     for part in (*parts, *samples.noise):
@@ -193,7 +200,7 @@ def train(
     training = Training(samples, objective, options, controls, seed)
     stopped = training.run()
     learners, histories = training.learners, training.histories
-    members = np.stack([learner.tau(samples.logged) for learner in learners])
+    members = np.stack([training.ratio(learner) for learner in learners])
     residuals = [training.held_out.residual(learner) for learner in learners]
     return ContinuousSolution(
         status=_STATUS[stopped],
@@ -210,13 +217,19 @@ def train(
         divergence=objective.divergence,
         threads=controls.threads,
         history=tuple(tuple(history) for history in histories),
-        evaluate=NetworkRatio(
+        evaluate=None
+        if np.ptp(samples.base) > 0.0
+        else NetworkRatio(
             samples,
             training.network,
             objective.output,
             [learner.best_parameters.copy() for learner in learners],
         ),
-        details={"u": [learner.u for learner in learners], "penalty": objective.penalty},
+        details={
+            "u": [learner.u for learner in learners],
+            "penalty": objective.penalty,
+            "base": samples.base,
+        },
     )
 
 

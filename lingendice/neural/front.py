@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from lingendice.checks import require_number
 from lingendice.continuous_solution import ContinuousSolution
 from lingendice.neural.automatic import JUDGED_SHARE, at_all_rows, judge
+from lingendice.neural.base import base_of
+from lingendice.neural.clone import clone_log_ratio
 from lingendice.neural.estimate import train
 from lingendice.neural.linear import OPTIONS as LINEAR_OPTIONS
 from lingendice.neural.linear import read_linear_options, solve_features
@@ -23,6 +25,8 @@ FEW_DIMENSIONS = 3
 """Inputs up to which bumps may cover the data."""
 MOST_LINEAR_ROWS = 50_000
 FEWEST_JUDGED_ROWS = 500
+CLONE_STEPS = 1000
+"""Of the behaviour, where the ratio has a cloned base."""
 NEURAL_OPTIONS = tuple(entry.name for entry in fields(NeuralOptions))
 
 
@@ -144,9 +148,21 @@ def _run_neural(
         choices.gamma, choices.divergence, options.output, choices.penalty, _ridge(choices), choices.bound
     )
     samples = prepare(transitions, choices.policy, choices.gamma, choices.terminal, options.standardise)
+    if options.base == "cloned":
+        samples, window = _with_base(samples, choices, options)
+        reason = f"{reason}; base of up to {window} cloned ratio{'s' * (window > 1)} a row"
     return train(
         samples, objective, options, controls, int(choices.seed), reason=reason
     ), options.on_interrupt
+
+
+def _with_base(samples: Samples, choices: ContinuousChoices, options: NeuralOptions) -> tuple[Samples, int]:
+    log_ratio = clone_log_ratio(
+        samples.transitions, choices.policy, steps=CLONE_STEPS, batch=options.batch, hidden=options.hidden,
+        seed=int(choices.seed),
+    )  # fmt: skip
+    base = base_of(samples.transitions, log_ratio, choices.gamma)
+    return replace(samples, base=base.weight), base.window
 
 
 def _ridge(choices: ContinuousChoices) -> float:

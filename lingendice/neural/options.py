@@ -11,6 +11,7 @@ from lingendice.checks import require_choice, require_number
 ACTIVATIONS = ("tanh", "relu")
 OUTPUTS = ("square", "softplus", "exp", "identity")
 ENGINES = ("auto", "vector", "blas")
+BASES = ("none", "cloned")
 DEFAULT_STEPS = 10_000
 SEARCHED_RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 """The paper's grid."""
@@ -41,6 +42,8 @@ class NeuralOptions:
     """Share of the steps, at the end, whose tau parameters are averaged; 0 takes the last."""
     holdout: float = 0.1
     """Share of the episodes kept out of training, for the residual."""
+    base: str = "none"
+    """"cloned": networks learn what the target over a cloned behaviour leaves open; see ``base.py``."""
     ensemble: int = 1
     """Members, each with its own seed, trained side by side."""
     report_every: int | None = None
@@ -74,6 +77,7 @@ def read_neural_options(given: dict[str, Any] | None) -> NeuralOptions:
     require_choice("options['activation']", options.activation, ACTIVATIONS)
     require_choice("options['output']", options.output, OUTPUTS)
     require_choice("options['engine']", options.engine, ENGINES)
+    require_choice("options['base']", options.base, BASES)
     require_choice("options['on_interrupt']", options.on_interrupt, ("raise", "return"))
     for name in ("batch", "ensemble", "report_every"):
         if getattr(options, name) is not None:

@@ -41,7 +41,7 @@ class HeldOut:
         if rows.size > most_rows:
             rows = rng.permutation(rows)[:most_rows]
         self.gamma = samples.gamma
-        self.logged = samples.logged[rows]
+        self.logged, self.base = samples.logged[rows], samples.base[rows]
         inputs, weights = expected_inputs(samples, samples.following, rows, rng)
         restarted = np.flatnonzero(samples.restarted[rows])
         self.starting: tuple[Singles, Singles] | None = None
@@ -60,7 +60,7 @@ class HeldOut:
         With g = (1 - gamma) E phi(x0) + gamma E tau phi(x') - E tau phi(x) and H = E tau phi phi'. Noise of
         n held-out rows alone makes it about sqrt(dim phi / n).
         """
-        tau = np.maximum(learner.tau(self.logged), 0.0)
+        tau = self.base * np.maximum(learner.tau(self.logged), 0.0)
         phi = self._features(learner, self.logged)
         arrived = mean_features(lambda x: self._features(learner, x), *self.following)
         g = (tau[:, None] * (self.gamma * arrived - phi)).mean(axis=0)

@@ -73,6 +73,8 @@ class Samples:
     restarted: NDArray[np.bool_]
     """Rows whose next state is drawn anew from the initial law."""
     gamma: float
+    base: Floats
+    """(N,): tau over what the networks learn; ones where they learn all of it."""
 
     @property
     def n_states_in(self) -> int:
@@ -129,6 +131,7 @@ class Samples:
             following=part,
             absorbed=self.absorbed[rows],
             restarted=self.restarted[rows],
+            base=self.base[rows],
         )
 
 
@@ -177,6 +180,7 @@ def prepare(
         absorbed=ends & (not restarts),
         restarted=ends & restarts,
         gamma=gamma,
+        base=np.ones(n),
     )
 
 
