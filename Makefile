@@ -51,7 +51,7 @@ test-cupy: $(CUPY_VENV)/.made
 	LINGENDICE_REQUIRE_CUPY=1 $(CUPY_VENV)/bin/python -m pytest tests/gpu/test_cupy.py $(PYTEST_ARGS)
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m pytest benchmarks --benchmark-enable $(PYTEST_ARGS)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest benchmarks --benchmark-enable $(PYTEST_ARGS)
 	$(BIN)/python docs/hooks.py  # the tables of the README follow the results
 
 # Citation graphs come from LINGENDICE_DATA or ../shared where present, else by download.
