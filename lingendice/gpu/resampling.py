@@ -183,10 +183,12 @@ class _Replicator:
         chunk.rates[:] = rates[self.order]
         outcome = run(iterate_law(self.equation, self.start, 1), Controls(tol=self.tol))
         if not outcome.converged:
+            instead = 'sol.interval(method="bootstrap")'
+            if self.storage == np.float32:
+                instead = f'storage="float64", or {instead}'
             raise ValueError(
                 f"a replicate did not settle (error {outcome.error:.1e} at gamma={operator.gamma:g}, "
-                f"{self.storage.name}); "
-                'use sol.interval(method="bootstrap")'
+                f"{self.storage.name}); use {instead}"
             )
         return outcome.law, total
 
