@@ -111,9 +111,7 @@ def read_features(name: str, given: Any, n_cells: int, *, nonnegative: bool) -> 
         require_finite(name, values)
     largest = float(np.abs(values).max(initial=0.0))
     if largest > LARGEST_FEATURE:
-        raise ValueError(
-            f"{name} holds {largest:g}, whose square would overflow; divide the features by it"
-        )
+        raise ValueError(f"{name} holds {largest:g}, whose square would overflow; divide the features by it")
     return MatrixFeatures(matrix)
 
 
