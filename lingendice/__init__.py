@@ -21,7 +21,14 @@ from lingendice.transitions import Transitions
 from lingendice.uncertainty import Interval
 
 if TYPE_CHECKING:
+    from lingendice import baselines as baselines
     from lingendice import distributed as distributed
+    from lingendice import divergences as divergences
+    from lingendice import embed as embed
+    from lingendice import environments as environments
+    from lingendice import features as features
+    from lingendice import gpu as gpu
+    from lingendice import io as io
     from lingendice.io.reading import read_transitions as read_transitions
 
 __version__ = "0.1.0.dev0"
@@ -45,8 +52,15 @@ __all__ = [
     "Transitions",
     "__version__",
     "audit",
+    "baselines",
     "diagnose",
     "distributed",
+    "divergences",
+    "embed",
+    "environments",
+    "features",
+    "gpu",
+    "io",
     "read_transitions",
     "report",
     "ridge_path",
@@ -54,12 +68,21 @@ __all__ = [
 ]
 
 
+_MODULES = frozenset(
+    ("baselines", "distributed", "divergences", "embed", "environments", "features", "gpu", "io")
+)
+
+
 def __getattr__(name: str) -> Any:
-    """Load readers, and what stands on Dask, when first asked for."""
+    """Load public modules, and readers, when first asked for."""
     from importlib import import_module
 
     if name == "read_transitions":
         return import_module("lingendice.io.reading").read_transitions
-    if name == "distributed":
-        return import_module("lingendice.distributed")
+    if name in _MODULES:
+        return import_module(f"lingendice.{name}")
     raise AttributeError(f"module 'lingendice' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
