@@ -59,7 +59,6 @@ __all__ = [
     "embed",
     "environments",
     "features",
-    "gpu",
     "io",
     "read_transitions",
     "report",

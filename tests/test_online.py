@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lingendice as lg
@@ -172,6 +172,7 @@ def test_a_class_that_grows_is_noticed():
     ),
     gamma=st.sampled_from([1.0, 0.7]),
 )
+@example(portions=[[(0, 0), (0, 1), (0, 2), (1, 2)], [(0, 0), (1, 1)]], gamma=1.0)
 def test_any_stream_agrees_with_solve(portions, gamma):
     online = lg.OnlineRatio(6, gamma)
     for portion in portions:

@@ -301,7 +301,7 @@ def refresh(
             change = max(change, abs(dy[k]) / y[k])
         rate = change / before
         noise += coarse * change
-        done = change <= 1e-3 * tol or (step > 0 and rate < SLOWEST and change * rate <= tol * (1.0 - rate))
+        done = change <= 1e-3 * tol or (step > 0 and rate < SLOWEST and change * rate <= 0.1 * tol * (1.0 - rate))
         if done and noise <= 0.1 * tol:
             return step + 1, change * rate / (1.0 - rate) if step > 0 else change
         if step > 0 and not rate < SLOWEST:
