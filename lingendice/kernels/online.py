@@ -301,7 +301,9 @@ def refresh(
             change = max(change, abs(dy[k]) / y[k])
         rate = change / before
         noise += coarse * change
-        done = change <= 1e-3 * tol or (step > 0 and rate < SLOWEST and change * rate <= 0.1 * tol * (1.0 - rate))
+        # A tenth of tol: a residual measured anew in between makes the rate look smaller than it is.
+        small = rate < SLOWEST and change * rate <= 0.1 * tol * (1.0 - rate)
+        done = change <= 1e-3 * tol or (step > 0 and small)
         if done and noise <= 0.1 * tol:
             return step + 1, change * rate / (1.0 - rate) if step > 0 else change
         if step > 0 and not rate < SLOWEST:
