@@ -1,15 +1,27 @@
-"""Large arrays on pages of the usual size, for what is written once from end to end."""
+"""Huge pages for large arrays where they come cheaply, for what is written once from end to end.
+
+NumPy asks Linux for huge pages. One that is at hand costs a tenth of the usual pages it stands for. But where
+few are free, the kernel compacts memory to make some, and a virtual machine whose free memory went back to
+its host waits for the host: filling an array then takes several times as long as on usual pages. Which of
+these it is shows only on the way, so every few megabytes one page is touched against the clock.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 from functools import cache
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-_LARGE = 1 << 22  # bytes from which NumPy asks Linux for huge pages
+_LARGE = 1 << 22  # bytes from which NumPy asks for huge pages
+_HUGE_PAGE = 1 << 21
+_STRETCH = 1 << 24  # bytes that one touched page speaks for
+_DEAR = 1e-3  # seconds; a huge page at hand is filled with zeros in a quarter of this
+
+Array = np.ndarray[Any, Any]
 
 
 @cache
@@ -22,18 +34,28 @@ def _advise() -> Any:
     return function
 
 
-def empty(size: int, dtype: Any) -> np.ndarray[Any, Any]:
-    """As ``np.empty(size, dtype)``, without NumPy's hint for huge pages.
-
-    Where few huge pages are free, the kernel compacts memory to make some, and charges that to whoever
-    asks: filling a fresh array then costs up to several times as much system time as on usual pages.
-    An array that is walked in order gains next to nothing from huge pages. The advice is only that:
-    where it cannot be given, the array is an ordinary one.
-    """
+def empty(size: int, dtype: Any) -> Array:
+    """As ``np.empty(size, dtype)`` for an array that will be filled, on the pages that come cheaper."""
     array = np.empty(size, dtype)
-    advise = _advise() if array.nbytes >= _LARGE else None
-    if advise is not None:
-        address = array.ctypes.data
-        first = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
-        advise(first, address + array.nbytes - first, mmap.MADV_NOHUGEPAGE)
+    settle(array, 0, size)
     return array
+
+
+def settle(array: Array, start: int, stop: int) -> None:
+    """Before ``array[start:stop]`` is first written: decline huge pages from where they are dear.
+
+    The rest of the array then stays on usual pages, at the cost of one dear page. The advice is only that:
+    where it cannot be given, the array is an ordinary one. Entries in the range may be overwritten.
+    """
+    advise = _advise() if array.nbytes >= _LARGE else None
+    if advise is None:
+        return
+    bytes_of, address = array.view(np.uint8), array.ctypes.data
+    end = address + array.nbytes
+    page = -(-(address + start * array.itemsize) // _HUGE_PAGE) * _HUGE_PAGE
+    for touched in range(page, address + stop * array.itemsize, _STRETCH):
+        clock = perf_counter()
+        bytes_of[touched - address] = 0
+        if perf_counter() - clock > _DEAR:
+            advise(touched, -(-(end - touched) // mmap.PAGESIZE) * mmap.PAGESIZE, mmap.MADV_NOHUGEPAGE)
+            return

@@ -496,20 +496,25 @@ class _Writer:
         self.plan = plan
         self.n_pairs = 0
         self.indptr = np.empty(plan.n_rows + 1, np.int64)
-        self.indices = pages.empty(capacity, _index_type(plan.n_columns))
-        self.count = pages.empty(capacity, total_type)
-        self.mean = pages.empty(capacity, _FLOAT64) if moments else None
-        self.m2 = pages.empty(capacity, _FLOAT64) if moments else None
+        self.indices = np.empty(capacity, _index_type(plan.n_columns))
+        self.count = np.empty(capacity, total_type)
+        self.mean = np.empty(capacity, _FLOAT64) if moments else None
+        self.m2 = np.empty(capacity, _FLOAT64) if moments else None
         self.bucket_offset = np.empty(plan.n_buckets, np.int64)
 
     def append(self, groups: list[_Group], threads: int) -> None:
-        tasks = []
+        tasks, before = [], self.n_pairs
         for group in groups:
             last_bucket = group.first_bucket + group.pair_start.size - 1
             self.bucket_offset[group.first_bucket : last_bucket] = self.n_pairs
             tasks.append(partial(self._write, group, self.n_pairs))
             self.n_pairs += group.key.size
+        for array in self._arrays():
+            pages.settle(array, before, self.n_pairs)
         run_all(tasks, threads)
+
+    def _arrays(self) -> list[Array]:
+        return [array for array in (self.indices, self.count, self.mean, self.m2) if array is not None]
 
     def _write(self, group: _Group, start: int) -> None:
         plan, stop = self.plan, start + group.key.size
@@ -523,9 +528,8 @@ class _Writer:
 
     def finish(self) -> PairCounts:
         self.indptr[-1] = self.n_pairs
-        for array in (self.indices, self.count, self.mean, self.m2):
-            if array is not None:
-                array.resize(self.n_pairs, refcheck=False)  # gives the rest back, without a copy
+        for array in self._arrays():
+            array.resize(self.n_pairs, refcheck=False)  # gives the rest back, without a copy
         return PairCounts(self.indptr, self.indices, self.count, self.mean, self.m2, None)
 
 

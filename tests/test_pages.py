@@ -1,4 +1,4 @@
-"""Large arrays come on usual pages, small ones untouched, and they can be shrunk in place as NumPy's own."""
+"""Huge pages are declined from where they are dear; arrays are whole and shrink in place as NumPy's own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from lingendice import pages
 
 
-def flags_of(array):
-    """VmFlags of the mapping that holds the middle of an array."""
-    address = array.ctypes.data + array.nbytes // 2
+def flags_of(array, share=0.5):
+    """VmFlags of the mapping that holds the entry so far into an array."""
+    address = array.ctypes.data + int(array.nbytes * share)
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         first = line.split()[0]
@@ -25,10 +25,40 @@ def flags_of(array):
     raise AssertionError("no mapping holds the array")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/smaps")
-def test_large_arrays_decline_huge_pages():
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/smaps")
+
+
+@on_linux
+def test_huge_pages_that_are_dear_are_declined(monkeypatch):
+    monkeypatch.setattr(pages, "_DEAR", -1.0)
     assert "nh" in flags_of(pages.empty(1 << 21, np.int32))
     assert "nh" not in flags_of(np.empty(1 << 21, np.int32))
+
+
+@on_linux
+def test_huge_pages_that_are_cheap_are_kept(monkeypatch):
+    monkeypatch.setattr(pages, "_DEAR", np.inf)
+    assert "nh" not in flags_of(pages.empty(1 << 21, np.int32))
+
+
+@on_linux
+def test_the_part_before_the_first_dear_page_keeps_its_huge_pages(monkeypatch):
+    clock = iter([0.0, 0.0, 0.0, 1.0])
+    monkeypatch.setattr(pages, "perf_counter", lambda: next(clock))
+    array = pages.empty(12 << 20, np.int32)  # three stretches: the second is found dear, the third not tried
+    assert "nh" not in flags_of(array, 0.2)
+    assert "nh" in flags_of(array, 0.5)
+    assert "nh" in flags_of(array, 0.9)
+
+
+def test_only_the_range_to_be_written_is_touched():
+    array = np.full(6 << 20, 7, np.int64)
+    pages.settle(array, 2 << 20, 4 << 20)
+    changed = np.flatnonzero(array != 7)
+    assert changed.size <= 2
+    assert ((changed >= 2 << 20) & (changed < 4 << 20)).all()
+    pages.settle(array, 5 << 20, 5 << 20)
+    assert (array[4 << 20 :] == 7).all()
 
 
 @pytest.mark.parametrize("size", [0, 1, 5_000_000])

@@ -438,20 +438,23 @@ def emit_pairs(pair_key, pair_start, first_bucket, shift, column_bits, n_rows, o
     """Write the columns of consecutive buckets and the starts of all rows that begin in them."""
     column_mask = (np.int64(1) << column_bits) - 1
     last_bucket = first_bucket + pair_start.size - 1
-    row = ((first_bucket << shift) + column_mask) >> column_bits
+    first_row = ((first_bucket << shift) + column_mask) >> column_bits
     last_row = min(((last_bucket << shift) + column_mask) >> column_bits, n_rows)
+    indptr[first_row:last_row] = 0
     for bucket in range(first_bucket, last_bucket):
         high = bucket << shift
-        for i in range(pair_start[bucket - first_bucket], pair_start[bucket - first_bucket + 1]):
-            key = high | np.int64(pair_key[i])
-            while row <= key >> column_bits:
-                indptr[row] = offset + i
-                row += 1
-            indices[offset + i] = key & column_mask
-    end = offset + pair_start[pair_start.size - 1]
-    while row < last_row:
-        indptr[row] = end
-        row += 1
+        start, stop = pair_start[bucket - first_bucket], pair_start[bucket - first_bucket + 1]
+        for i in range(start, stop):
+            indices[np.uint64(offset + i)] = (high | np.int64(pair_key[np.uint64(i)])) & column_mask
+        # Every pair says where the next row may start at the earliest; the last of a row prevails.
+        for i in range(start, stop):
+            row = ((high | np.int64(pair_key[np.uint64(i)])) >> column_bits) + 1
+            if row < last_row:
+                indptr[np.uint64(row)] = offset + i + 1
+    running = np.int64(offset)
+    for row in range(first_row, last_row):
+        running = max(running, indptr[row])
+        indptr[row] = running
 
 
 @kernel
