@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lingendice.io.columns import Batch, Coded, Packed
 from lingendice.kernels import streaming
+from lingendice.rows import kernel_array
 
 Array = NDArray[Any]
 
@@ -76,23 +77,3 @@ def flags(batch: Batch, role: str) -> Array:
     column = batch.columns.get(role, NO_FLAGS)
     assert not isinstance(column, Coded)
     return kernel_array(column, bool)
-
-
-def kernel_array(column: Array, kind: Any) -> Array:
-    """The column in the one form that kernels are compiled for, copied only where it must be."""
-    column = np.ascontiguousarray(column, dtype=kind)
-    if column.flags.writeable and column.flags.aligned:
-        return column
-    if not column.flags.aligned:
-        return column.copy()
-    # Kernels are compiled for arrays that may be written; they write to none of their inputs.
-    return np.asarray(_Writable(column))
-
-
-class _Writable:
-    """Lends the memory of a read-only array under a writable name."""
-
-    def __init__(self, array: Array) -> None:
-        address, _ = array.__array_interface__["data"]
-        self._owner = array
-        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}

@@ -119,7 +119,8 @@ def read_transitions(
     Takes one pass and O(distinct pairs + episodes) memory: 16 bytes a pair (40 with rewards) and 16 an
     episode (48 where next states are derived), times up to 5 while a table grows; labels come on top.
     Without rewards and weights, many rows of few states are counted in tables with a place for every pair,
-    one a thread, of 128 MB at most together.
+    one a thread, of 128 MB at most together; where pairs are many, up to 16 million rows are set aside and
+    sorted together, which takes some 300 MB.
 
     Raises
     ------
@@ -270,7 +271,9 @@ class _Run:
         """Keep a checkpoint there, and go on from it where there is one."""
         self.checkpoint, self.every = checkpoint, every
         if checkpoint.exists():
-            self.counted, self.resumed_at = checkpoints.load(checkpoint, self._identity(), self.hands)
+            self.counted, self.resumed_at = checkpoints.load(
+                checkpoint, self._identity(), self.hands, self.threads
+            )
 
     def _identity(self) -> dict[str, Any]:
         given = {role: name for role, name in self.names.given.items() if name is not None}
@@ -299,7 +302,9 @@ class _Run:
     def _add(self, batch: Batch) -> None:
         if self.counted is None:
             roles = frozenset(batch.columns)
-            self.counted = Accumulator(roles, *self.sizes, self.keep_ends, self.beside, self.hands)
+            self.counted = Accumulator(
+                roles, *self.sizes, self.keep_ends, self.beside, self.hands, self.threads
+            )
         if frozenset(batch.columns) != self.counted.roles:
             raise FileError(
                 f"{batch.where(0)}: columns for {', '.join(sorted(batch.columns))} here, but for "

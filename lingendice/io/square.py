@@ -87,13 +87,15 @@ class Squares:
         self.states = IdMap("state")
         self.most = LARGEST // threads
         self.n_rows = 0
+        self.hopeless = False
+        """Whether ids came that no square has room for, so that more of them are to be expected."""
         self.lock = threading.Lock()
         self.free: list[Square] = []
         self.outgrown: list[Square] = []
 
     def take(self, batch: Batch) -> Batch:
         """Count the pairs of a batch where that serves; else pack it, to be counted in its turn."""
-        ids = self._ids(batch)
+        ids = None if self.hopeless else self._ids(batch)
         if ids is None:
             return pack(batch)
         with self.lock:
@@ -136,6 +138,7 @@ class Squares:
         larger = None
         if sizes is not None and fits:
             n_states, n_actions = sizes[0], max(sizes[1], 1)
+            self.hopeless |= places(n_states, n_actions) > self.most
             shapes = [(n_states, n_actions)]
             if square is not None:
                 # By doubling, states that turn up one after another outgrow few squares.

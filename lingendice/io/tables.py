@@ -96,6 +96,15 @@ class Pairs:
         self.hands = hands
         """Threads that help with the sides after the first."""
 
+    @property
+    def size(self) -> int:
+        """Records in use."""
+        return sum(int(table.held[0]) for table in self.tables)
+
+    def clear(self) -> None:
+        """Forget all records."""
+        self.load(np.empty((0, self.tables[0].width), np.int64))
+
     def add(self, keys: Array, weight: Array, reward: Array, reward_m2: Array, fractional: bool) -> None:
         """Add rows to the records of their pairs."""
 
