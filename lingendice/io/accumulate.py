@@ -7,7 +7,7 @@ the order of the log, so that the result is the same bits however the log is cut
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,9 @@ from lingendice.io.packing import (
     NO_INTS,
     NO_REALS,
     STATE_BITS,
+    Packer,
     flags,
     narrowed,
-    pack,
 )
 from lingendice.io.pieces import EpisodeRecords, Piece
 from lingendice.io.square import Square, Squares, is_worth_it
@@ -41,7 +41,17 @@ _BLOCK = 1 << 16  # rows a step: the columns of a block stay in the second-level
 _MOST_KEYS = 1 << 20  # rows a step where their keys are there already
 _KEY_BITS = 63
 _FEW_TIMES = 8  # how often pairs have come on average where they are as well counted again
-_SIDES = 2  # that are counted at once, where there are threads for it
+_THREADS_TO_SPARE = 4  # with which pairs are counted on two sides though one would take less work
+
+
+@dataclass(frozen=True)
+class Means:
+    """What the counting works with."""
+
+    hands: Executor | None = None
+    """A thread that helps."""
+    threads: int = 1
+    packer: Packer = field(default_factory=Packer)
 
 
 class Accumulator:
@@ -49,9 +59,9 @@ class Accumulator:
 
     def __init__(
         self, roles: frozenset[str], n_states: int | None, n_actions: int | None, keep_first: bool,
-        beside: Squares | None = None, hands: Executor | None = None, threads: int = 1,
+        means: Means, beside: Squares | None = None,
     ) -> None:  # fmt: skip
-        self.roles, self.threads = roles, threads
+        self.roles, self.means = roles, means
         self.given = {"state": n_states, "action": n_actions}
         self.maps = {what: IdMap(what) for what in ("state", "action", "episode")}
         self.beside = beside
@@ -63,7 +73,8 @@ class Accumulator:
             raise ValueError("reward_m2= is for rows that stand for several steps; they need next_state= too")
         self.knows_starts = bool(roles & {"episode", "terminal", "truncated"})
         self.fractional: bool | None = None if "weight" in roles else False
-        self.pairs = Pairs(5 if "reward" in roles else 2, 1 if hands is None else _SIDES, hands)
+        sides = 2 if means.threads >= _THREADS_TO_SPARE else 1
+        self.pairs = Pairs(5 if "reward" in roles else 2, means.hands, sides)
         self.first_at = 2 if keep_first else -1
         self.last_at = (4 if keep_first else 2) if self.derive else -1
         self.episodes = Table(2 + 2 * keep_first + 4 * self.derive, by_status=True)
@@ -83,11 +94,12 @@ class Accumulator:
         """Count the rows of one batch."""
         if batch.n_rows == 0:
             return
-        batch = pack(batch)
+        batch = self.means.packer.pack(batch)
         if batch.packed is not None and batch.packed.counted:
             self._add_counted(batch)
         elif not self._add_packed(batch):
             self._add_columns(batch)
+        self.means.packer.forget(batch)
         self.n_rows += batch.n_rows
 
     def _add_counted(self, batch: Batch) -> None:
@@ -319,7 +331,7 @@ class Accumulator:
 
     def _begin_aside(self) -> None:
         """From now on set keys aside; those of the first few rows too, so that nothing is merged later."""
-        self.aside = Aside(self.threads)
+        self.aside = Aside(self.means.threads)
         keys, count = self.pairs.records().T
         if count.sum() <= _FEW_TIMES * keys.size:
             self.pairs.clear()
