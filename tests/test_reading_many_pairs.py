@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 import lingendice as lg
-from lingendice.io import aside
+from lingendice.io import aside, tables
 
 
 @pytest.fixture
@@ -108,6 +108,23 @@ def test_a_log_shows_early_that_it_will_have_many_pairs():
     assert aside.are_many(125_000, 1 << 17)
     assert not aside.are_many(100_000, 1 << 17)
     assert aside.are_many(600_000, 10**9)
+
+
+def test_rewards_are_the_same_bits_where_a_second_side_is_begun(monkeypatch):
+    log = growing_log() | {"reward": np.random.default_rng(6).normal(size=2000)}
+    expected = lg.read_transitions(batches(log), threads=1)
+    monkeypatch.setattr(tables, "_WORTH_SHARING", 1)
+    monkeypatch.setattr(tables, "_IN_CACHE", 500)
+    divided, plain = [], tables.Pairs._divide
+
+    def spy(self):
+        divided.append(self.size)
+        plain(self)
+
+    monkeypatch.setattr(tables.Pairs, "_divide", spy)
+    assert lg.read_transitions(batches(log), threads=2) == expected
+    assert len(divided) == 1
+    assert divided[0] > 500
 
 
 def test_merging_adds_up_as_matrices_do():
