@@ -1,8 +1,8 @@
 """Seconds to count and to solve on a local Dask cluster of one and of two workers, as JSON lines.
 
-    python benchmarks/dask_scaling.py [states]
+    python benchmarks/dask_scaling.py [states [degree]]
 
-States of the random chain that is solved: 200,000 unless given, with eleven entries each.
+States of the random chain that is solved: 200,000 unless given, with ten successors and a neighbour each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from distributed import Client, LocalCluster
 
 import lingendice as lg
 
-N_ROWS, N_FILES, DEGREE = 16_000_000, 8, 10
+N_ROWS, N_FILES = 16_000_000, 8
 
 
 def write_log(folder):
@@ -36,12 +36,12 @@ def write_log(folder):
         pq.write_table(pa.table(columns | {"reward": rng.normal(size=share)}), folder / f"{number}.parquet")
 
 
-def random_chain(n_states):
+def random_chain(n_states, degree):
     """Counts of a random graph made irreducible by a ring."""
     rng = np.random.default_rng(1)
     ring = np.arange(n_states)
-    state = np.concatenate([np.repeat(ring, DEGREE), ring])
-    following = np.concatenate([rng.integers(0, n_states, n_states * DEGREE), (ring + 1) % n_states])
+    state = np.concatenate([np.repeat(ring, degree), ring])
+    following = np.concatenate([rng.integers(0, n_states, n_states * degree), (ring + 1) % n_states])
     return lg.Counts.from_transitions(state, following)
 
 
@@ -55,8 +55,8 @@ def median_seconds(action, repeats=3):
     return sorted(seconds[1:])[repeats // 2]
 
 
-def main(n_states=200_000):
-    chain = random_chain(n_states)
+def main(n_states=200_000, degree=10):
+    chain = random_chain(n_states, degree)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_log(folder)

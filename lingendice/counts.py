@@ -259,6 +259,8 @@ class Counts:
         """The same counts over a larger space: further states and actions were never seen."""
         if n_states < self.n_states or (n_actions or 0) < (self.n_actions or 0):
             raise ValueError(f"counts over {self.n_states} states cannot shrink to {n_states}")
+        if (n_states, n_actions) == (self.n_states, self.n_actions):
+            return self
         if self.indptr.size == 1 and self.n_actions is None:
             return replace(
                 self, n_states=n_states, n_actions=n_actions, indptr=Counts.empty(n_states, n_actions).indptr

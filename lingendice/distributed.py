@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -24,14 +23,15 @@ from lingendice.counts import Counts
 from lingendice.io.pieces import Piece, join
 from lingendice.io.reading import count_piece
 from lingendice.io.sources import PARQUET, find_files
-from lingendice.kernels import gauss_seidel
 from lingendice.operator import EmpiricalOperator, FlowChain
+from lingendice.parallel import resolve_threads
 from lingendice.solution import Interrupted, Solution, Status
 from lingendice.solve import exact_solution, mind_the_leak
 from lingendice.solvers.exact import Laws, absorption
 from lingendice.solvers.extrapolation import Extrapolation
 from lingendice.solvers.iterate import Controls, Outcome, Solver, Step, run
-from lingendice.solvers.pull_system import PullSystem, row_ranges, transposed_system
+from lingendice.solvers.pull_system import PullSystem, transposed_system
+from lingendice.solvers.row_blocks import cut_rows, on_bench, work_edges
 
 ROWS_A_TASK = 20_000_000
 """Rows that one counting task takes at least, where a file has row groups to choose from."""
@@ -46,6 +46,7 @@ _LOCAL = 0.7  # share of the entries from the same eighth of the rows beyond whi
 _ROUNDING = 1e-12  # factors as near to one as this are rounding, which would hide how rounds still converge
 _APART = 0.3  # share of a block's entries from other blocks beyond which a second sweep gains next to nothing
 _PROMISING = 10.0  # times tol: a round of such a change may have met it
+_FAST = 0.5  # share of the error that a round leaves, below which extrapolation costs more than it gains
 _DAMPING = 0.7  # share of a round's step that is taken at gamma = 1: blocks of a periodic chain may swap
 
 
@@ -203,10 +204,11 @@ def solve(
     -----
     Each round sends the law to every worker and brings one slice back from each: 8 n (workers + 1) bytes.
     Workers sweep over their own rows with the rest of the law as it was (block Jacobi with Gauss-Seidel
-    inside); the client balances the masses of groups of rows, extrapolates (Anderson), and measures the
-    residual itself once the rounds promise that it is small enough. The counts stay with the client: where
-    a worker is lost, its block is sent to another and the round repeated, so no round is ever half used. Use
-    it where one machine's cores are not enough; on one machine :func:`lingendice.solve` is faster.
+    inside); the client balances the masses of groups of rows, extrapolates (Anderson) where rounds are slow,
+    and has the residual measured once the rounds promise that it is small enough. The counts stay with the
+    client: where a worker is lost, its block is sent to another and the round repeated, so no round is ever
+    half used. Use it where one machine's cores are not enough; on one machine :func:`lingendice.solve` is
+    faster.
 
     Examples
     --------
@@ -267,67 +269,6 @@ def _laws(operator: EmpiricalOperator, system: _Spread, controls: Controls, foll
     return Laws(np.einsum("c,cs->s", share, np.stack(laws)), laws, hardest)
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Consecutive rows of ``x = base + law' inflow + A' diag(c) x`` that one worker keeps.
-
-    Sources are numbered with the block's own rows first, then all others in their order.
-    """
-
-    system: PullSystem
-    first: int
-    c: Floats
-    """For every source, in that numbering."""
-    base: Floats
-    law: Floats
-
-    def sweep(self, x: Floats, inflow: Floats, active: Any, sweeps: int) -> Floats:
-        """The block's rows of x after some sweeps."""
-        system, first, last = self.system, self.first, self.first + self.system.size
-        own = x[first:last].copy()
-        y = self.c * np.concatenate([own, x[:first], x[last:]])
-        outside = self.base + inflow @ self.law
-        unused = np.zeros(own.size)
-        stays = self.c[: own.size] * system.loops
-        f = np.where(active[first:last], 1.0 / np.where(stays < 1.0, 1.0 - stays, 1.0), 0.0)
-        for _ in range(sweeps):
-            for rows in row_ranges(system.indptr, 0, system.size):
-                gauss_seidel.sweep(
-                    system.indptr[:-1], system.indptr[1:], system.sources, system.weights, f, f * outside,
-                    1.0, self.c, unused, own, y, *rows,
-                )  # fmt: skip
-        return own
-
-    def share_from_outside(self) -> float:
-        """Share of its entries whose sources are in other blocks."""
-        return float((self.system.sources >= self.system.size).mean()) if self.system.sources.size else 0.0
-
-
-def _sweep(block: _Block, x: Floats, *rest: Any) -> Floats:
-    """Runs on a worker."""
-    return block.sweep(x, *rest)
-
-
-def _cut(whole: PullSystem, chain: FlowChain, c: Floats, base: Floats, n_blocks: int) -> list[_Block]:
-    """The transposed chain cut into blocks of rows of about equal work."""
-    blocks = []
-    for first, last in pairwise(_edges(whole.indptr, n_blocks).tolist()):
-        entries = slice(int(whole.indptr[first]), int(whole.indptr[last]))
-        sources, size = whole.sources[entries], last - first
-        ours = (sources >= first) & (sources < last)
-        renamed = np.where(ours, sources - first, np.where(sources < first, sources + size, sources))
-        system = replace(
-            whole,
-            indptr=whole.indptr[first : last + 1] - whole.indptr[first],
-            sources=renamed.astype(sources.dtype),
-            weights=whole.weights[entries].copy(),
-            loops=whole.loops[first:last].copy(),
-        )
-        order = np.concatenate([c[first:last], c[:first], c[last:]])
-        blocks.append(_Block(system, first, order, base[first:last].copy(), chain.law[:, first:last].copy()))
-    return blocks
-
-
 class _Coarse:
     """The equation summed over groups of rows: a few unknowns, the factors by which the groups are scaled.
 
@@ -338,7 +279,7 @@ class _Coarse:
     """
 
     def __init__(self, whole: PullSystem, chain: FlowChain, base: Floats, c: Floats, out: Floats) -> None:
-        edges = _edges(whole.indptr, _count_groups(whole))
+        edges = work_edges(whole.indptr, _count_groups(whole))
         self.starts, self.out = edges[:-1], out
         self.base = np.add.reduceat(base, self.starts)
         self.law = np.add.reduceat(chain.law, self.starts, axis=1)
@@ -354,7 +295,9 @@ class _Coarse:
     def share(self, x: Floats) -> Floats:
         """x with the mass shared among the groups as the equation has it; x where the sums do not tell."""
         mass = np.add.reduceat(x, self.starts)
-        flow = np.stack([np.add.reduceat(row * x, self.starts) for row in self.into])
+        ends = [*self.starts[1:].tolist(), x.size]
+        parts = [slice(first, last) for first, last in zip(self.starts.tolist(), ends, strict=True)]
+        flow = np.stack([self.into[:, part] @ x[part] for part in parts], axis=1)
         flow += self.law.T @ np.add.reduceat(x[:, None] * self.out, self.starts, axis=0).T
         empty = mass <= 0.0
         matrix = np.diag(np.where(empty, 1.0, mass)) - flow
@@ -376,19 +319,12 @@ def _count_groups(whole: PullSystem) -> int:
     """Many groups of rows where most entries come from rows near by, judged by a sample of them."""
     n, sources = whole.size, whole.sources
     entries = np.arange(0, sources.size, 1 + sources.size // 100_000)
-    eighths = _edges(whole.indptr, 8)
+    eighths = work_edges(whole.indptr, 8)
     rows = np.searchsorted(whole.indptr, entries, side="right") - 1
     own, other = (np.searchsorted(eighths, found, side="right") for found in (rows, sources[entries]))
     if entries.size == 0 or (own == other).mean() < _LOCAL:
         return _FEWEST_GROUPS
     return max(_FEWEST_GROUPS, min(n // _ROWS_A_GROUP, _GROUP_ENTRIES // n, _MOST_GROUPS))
-
-
-def _edges(indptr: Any, n_parts: int) -> Any:
-    """Rows cut into parts of about equal work: where each begins, and the end."""
-    work = indptr + np.arange(indptr.size)
-    cuts = np.searchsorted(work, np.arange(1, n_parts) * work[-1] / n_parts)
-    return np.unique(np.concatenate([[0], cuts, [indptr.size - 1]]))
 
 
 class _Spread:
@@ -406,11 +342,15 @@ class _Spread:
         self.loss = 1.0 - self.gamma * (1.0 - chain.absorbed())
         threads = sum(client.nthreads().values())
         whole = transposed_system(
-            chain.indptr, chain.indices, np.ascontiguousarray(chain.weight, dtype=np.float64), threads=1
+            chain.indptr,
+            chain.indices,
+            np.ascontiguousarray(chain.weight, dtype=np.float64),
+            threads=resolve_threads(None),
         )
         c = self.gamma * chain.scale()
-        self.blocks = _cut(whole, chain, c, base, blocks or max(threads, 1))
-        apart = max(block.share_from_outside() for block in self.blocks) > _APART
+        self.blocks = cut_rows(whole, chain, c, base, blocks or max(threads, 1))
+        shares = [block.is_inside().mean() for block in self.blocks if block.sources.size]
+        apart = min(shares, default=1.0) < 1.0 - _APART
         self.sweeps = max(1, int(sweeps)) if sweeps is not None else 1 if apart else 2
         self.coarse = _Coarse(whole, chain, base, c, self.out)
         self.kept: list[Any] | None = None
@@ -430,15 +370,19 @@ class _Spread:
             return x / x.sum()
         return x * ((1.0 - self.gamma) / float(self.loss @ x))
 
-    def residual(self, law: Floats) -> float:
-        """L1 residual of a law; one pass over all rows, by the client."""
-        return float(np.abs(self.operator.residual(self.operator.spread(law))).sum())
+    def residual(self, x: Floats, active: Any) -> float:
+        """L1 residual of a law."""
+        return float(sum(self._ask(x, active, "residual")))
 
     def round(self, x: Floats, active: Any) -> Floats:
-        """Swept x, not balanced; repeated if a worker is lost meanwhile."""
+        """Swept x, not balanced."""
+        return np.concatenate(self._ask(x, active, "sweep", self.sweeps))
+
+    def _ask(self, x: Floats, active: Any, *task: Any) -> list[Any]:
+        """What every block makes of x; asked again if a worker is lost meanwhile."""
         for attempt in range(_FAILURES):
             try:
-                return self._round(x, active)
+                return self._ask_once(x, active, *task)
             except _lost_worker() as error:
                 self.kept = None
                 self.n_lost += 1
@@ -450,7 +394,7 @@ class _Spread:
                 self.client.wait_for_workers(1, timeout=60)
         raise AssertionError("unreachable")
 
-    def _round(self, x: Floats, active: Any) -> Floats:
+    def _ask_once(self, x: Floats, active: Any, name: str, *options: Any) -> list[Any]:
         if self.kept is None:
             workers = list(self.client.nthreads())
             if not workers:
@@ -465,10 +409,11 @@ class _Spread:
         (law,) = self.client.scatter([x], broadcast=True, hash=False)
         inflow = x @ self.out
         tasks = [
-            self.client.submit(_sweep, block, law, inflow, self.members[1], self.sweeps, pure=False)
+            self.client.submit(on_bench, name, block, law, inflow, self.members[1], *options, pure=False)
             for block in self.kept
         ]
-        return np.concatenate(self.client.gather(tasks))
+        answers: list[Any] = self.client.gather(tasks)
+        return answers
 
 
 def _lost_worker() -> tuple[type[BaseException], ...]:
@@ -488,7 +433,7 @@ def _rounds(system: _Spread, active: Any, controls: Controls) -> Solver:
         outcome.converged, outcome.error, outcome.error_kind, outcome.residual = True, None, "direct", 0.0
         yield Step(0)
         return outcome
-    extrapolation = Extrapolation(x)
+    extrapolation: Extrapolation | None = None
     pace = _Pace()
     history: list[float] = []
     for n_iter in range(1, (controls.max_iter or MOST_ROUNDS) + 1):
@@ -497,7 +442,7 @@ def _rounds(system: _Spread, active: Any, controls: Controls) -> Solver:
             swept = (1.0 - _DAMPING) * x + _DAMPING * swept
         swept = system.balance(swept)
         if system.gamma < 1.0:
-            error, proven = _discounted_error(system, x, swept, controls.tol)
+            error, proven = _discounted_error(system, x, swept, active, controls.tol)
             law = swept
         else:
             error, proven, law = pace.error(x, swept), True, x
@@ -510,15 +455,20 @@ def _rounds(system: _Spread, active: Any, controls: Controls) -> Solver:
         stop = yield Step(n_iter, error)
         if outcome.converged or stop is not None or pace.stalled(history):
             return outcome
-        x = swept.copy()
-        if extrapolation.observe(x):
+        # An error that is not known yet, infinite, tells of no fast round.
+        if extrapolation is None and len(history) > 1 and not history[-1] < _FAST * history[-2]:
+            extrapolation = Extrapolation(x)
+        x = swept if extrapolation is None else swept.copy()
+        if extrapolation is not None and extrapolation.observe(x):
             x = system.balance(x)
             extrapolation.before[:] = x
             pace.begin()
     return outcome
 
 
-def _discounted_error(system: _Spread, x: Floats, swept: Floats, tol: float) -> tuple[float, bool]:
+def _discounted_error(
+    system: _Spread, x: Floats, swept: Floats, active: Any, tol: float
+) -> tuple[float, bool]:
     """L1 error of what a round made of x, and whether that is a bound: measured only where it may be small.
 
     Until then the change of the round stands for it, which is about as large as the residual of x.
@@ -526,7 +476,7 @@ def _discounted_error(system: _Spread, x: Floats, swept: Floats, tol: float) -> 
     guess = float(np.abs(swept - x).sum()) / (1.0 - system.gamma)
     if guess > _PROMISING * tol:
         return guess, False
-    return system.residual(swept) / (1.0 - system.gamma), True
+    return system.residual(swept, active) / (1.0 - system.gamma), True
 
 
 class _Pace:

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.counts import Counts, Episodes
+from lingendice.kernels.row_union import count_union, unite_rows
 from lingendice.labels import Labels, union
+from lingendice.parallel import resolve_threads, run_all
+from lingendice.rows import kernel_array
+
+_ROWS = 1 << 18  # rows that one task unites
 
 
-def merge(first: Counts, second: Counts) -> Counts:
+def merge(first: Counts, second: Counts, threads: int | None = None) -> Counts:
     """Counts of both logs together, over the union of their states and actions."""
     if _is_identity(second):
         return first
     if _is_identity(first):
         return second
     first, second = _align(first, second)
-    n_columns = first.n_states + 1
-    keys = [_keys(counts, n_columns) for counts in (first, second)]
-    merged = np.union1d(*keys)
-    places = [np.searchsorted(merged, key) for key in keys]
-    count = _scatter_sum(merged.size, places, (first.count, second.count))
-    reward_count, mean, m2 = _merge_rewards(merged.size, places, first, second)
-    rows = merged // n_columns
-    indptr = np.searchsorted(rows, np.arange(first.n_cells + 1))
+    has_rewards = first.reward_mean is not None or second.reward_mean is not None
+    want_places = has_rewards or (first.episodes is not None and second.episodes is not None)
+    indptr, indices, count, places = _unite(first, second, want_places, resolve_threads(threads))
+    reward_count, mean, m2 = _merge_rewards(count.size, places, first, second)
     return Counts(
         n_states=first.n_states,
         n_actions=first.n_actions,
-        indptr=indptr.astype(np.int64),
-        indices=(merged % n_columns).astype(np.int32 if n_columns < 2**31 else np.int64),
+        indptr=indptr,
+        indices=indices,
         count=count,
         reward_count=reward_count,
         reward_mean=mean,
@@ -42,6 +44,33 @@ def merge(first: Counts, second: Counts) -> Counts:
         episodes=_merge_episodes(first, second, places),
         has_sample_size=first.has_sample_size and second.has_sample_size,
     )
+
+
+def _unite(
+    first: Counts, second: Counts, want_places: bool, threads: int
+) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], list[NDArray[np.int64]]]:
+    """Compressed rows with the sums of counts and, where wanted, the place of every entry of either side."""
+    column_type = np.int32 if first.n_states + 1 < 2**31 else np.int64
+    count_type = np.float64 if any(side.count.dtype.kind == "f" for side in (first, second)) else np.int64
+    starts = [kernel_array(side.indptr, np.int64) for side in (first, second)]
+    columns = [kernel_array(side.indices, column_type) for side in (first, second)]
+    counts = [kernel_array(side.count, count_type) for side in (first, second)]
+    places = [np.empty(column.size if want_places else 0, np.int64) for column in columns]
+    indptr = np.zeros(first.n_cells + 1, np.int64)
+    ranges = [(start, min(start + _ROWS, first.n_cells)) for start in range(0, first.n_cells, _ROWS)]
+
+    def size(start: int, stop: int) -> None:
+        count_union(starts[0], columns[0], starts[1], columns[1], start, stop, indptr[1:])
+
+    def fill(start: int, stop: int) -> None:
+        sides = zip(starts, columns, counts, strict=True)
+        unite_rows(*next(sides), *next(sides), start, stop, indptr, indices, count, *places)
+
+    run_all([partial(size, *rows) for rows in ranges], threads)
+    np.cumsum(indptr, out=indptr)
+    indices, count = np.empty(indptr[-1], column_type), np.empty(indptr[-1], count_type)
+    run_all([partial(fill, *rows) for rows in ranges], threads)
+    return indptr, indices, count, places
 
 
 def _is_identity(counts: Counts) -> bool:
@@ -119,21 +148,6 @@ def _complete(move: NDArray[np.int64] | None, n: int) -> NDArray[np.int64]:
         return np.arange(n)
     rest = np.setdiff1d(np.arange(n), move)
     return np.concatenate([move, rest])[:n]
-
-
-def _keys(counts: Counts, n_columns: int) -> NDArray[np.int64]:
-    cells = np.repeat(np.arange(counts.n_cells), np.diff(counts.indptr))
-    keys: NDArray[np.int64] = cells * n_columns + counts.indices
-    return keys
-
-
-def _scatter_sum(
-    size: int, places: list[NDArray[Any]], values: tuple[NDArray[Any], NDArray[Any]]
-) -> NDArray[Any]:
-    out = np.zeros(size, dtype=np.result_type(*values))
-    for place, value in zip(places, values, strict=True):
-        out[place] += value  # keys are distinct within one log
-    return out
 
 
 def _merge_rewards(

@@ -46,3 +46,23 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def kernel_array(column: NDArray[Any], kind: Any) -> NDArray[Any]:
+    """The column in the one form that kernels are compiled for, copied only where it must be."""
+    column = np.ascontiguousarray(column, dtype=kind)
+    if column.flags.writeable and column.flags.aligned:
+        return column
+    if not column.flags.aligned:
+        return column.copy()
+    # Kernels are compiled for arrays that may be written; they write to none of their inputs.
+    return np.asarray(_Writable(column))
+
+
+class _Writable:
+    """Lends the memory of a read-only array under a writable name."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        address, _ = array.__array_interface__["data"]
+        self._owner = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}

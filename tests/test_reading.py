@@ -21,8 +21,9 @@ from scipy import sparse
 
 import lingendice as lg
 from lingendice.io import reading, sources, tables
-from lingendice.io.accumulate import Accumulator
+from lingendice.io.accumulate import Accumulator, Means
 from lingendice.io.columns import Batch
+from lingendice.io.packing import Packer
 from lingendice.io.square import Squares
 
 NAMES = [f"room {i:02d}" for i in range(9)]
@@ -231,7 +232,7 @@ def test_pairs_are_counted_where_they_are_decoded(tmp_path, labelled, role, thre
 
 
 def test_pairs_counted_beside_the_reading_need_no_keys(tmp_path):
-    counter = Squares(None, None, 2)
+    counter = Squares(None, None, 2, Packer())
     batch = Batch({"state": np.arange(9), "next_state": np.arange(9)}, 9, str)
     done = counter.take(batch)
     assert done.packed.counted
@@ -246,7 +247,7 @@ def test_pairs_counted_beside_the_reading_need_no_keys(tmp_path):
 
 
 def test_a_square_is_used_where_rows_are_many():
-    counted = Accumulator(frozenset({"state", "next_state"}), None, None, False)
+    counted = Accumulator(frozenset({"state", "next_state"}), None, None, False, Means())
     for part in cut({"state": np.arange(300) % 9, "next_state": np.arange(300) % 7}, [100, 200]):
         counted.add(Batch(part, 100, str))
     assert counted.square is not None

@@ -7,13 +7,14 @@ the order of the log, so that the result is the same bits however the log is cut
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.counts import Counts
+from lingendice.io.aside import Aside, are_many, records_of
 from lingendice.io.columns import Batch, Coded
 from lingendice.io.files import FileError
 from lingendice.io.ids import IdMap
@@ -24,22 +25,33 @@ from lingendice.io.packing import (
     NO_INTS,
     NO_REALS,
     STATE_BITS,
+    Packer,
     flags,
-    kernel_array,
     narrowed,
-    pack,
 )
 from lingendice.io.pieces import EpisodeRecords, Piece
 from lingendice.io.square import Square, Squares, is_worth_it
 from lingendice.io.tables import Pairs, Table
 from lingendice.kernels import streaming
+from lingendice.rows import kernel_array
 
 Array = NDArray[Any]
 
 _BLOCK = 1 << 16  # rows a step: the columns of a block stay in the second-level cache
 _MOST_KEYS = 1 << 20  # rows a step where their keys are there already
 _KEY_BITS = 63
-_SIDES = 2  # that are counted at once, where there are threads for it
+_FEW_TIMES = 8  # how often pairs have come on average where they are as well counted again
+_THREADS_TO_SPARE = 4  # with which pairs are counted on two sides though one would take less work
+
+
+@dataclass(frozen=True)
+class Means:
+    """What the counting works with."""
+
+    hands: Executor | None = None
+    """A thread that helps."""
+    threads: int = 1
+    packer: Packer = field(default_factory=Packer)
 
 
 class Accumulator:
@@ -47,9 +59,9 @@ class Accumulator:
 
     def __init__(
         self, roles: frozenset[str], n_states: int | None, n_actions: int | None, keep_first: bool,
-        beside: Squares | None = None, hands: Executor | None = None,
+        means: Means, beside: Squares | None = None,
     ) -> None:  # fmt: skip
-        self.roles = roles
+        self.roles, self.means = roles, means
         self.given = {"state": n_states, "action": n_actions}
         self.maps = {what: IdMap(what) for what in ("state", "action", "episode")}
         self.beside = beside
@@ -61,7 +73,8 @@ class Accumulator:
             raise ValueError("reward_m2= is for rows that stand for several steps; they need next_state= too")
         self.knows_starts = bool(roles & {"episode", "terminal", "truncated"})
         self.fractional: bool | None = None if "weight" in roles else False
-        self.pairs = Pairs(5 if "reward" in roles else 2, 1 if hands is None else _SIDES, hands)
+        sides = 2 if means.threads >= _THREADS_TO_SPARE else 1
+        self.pairs = Pairs(5 if "reward" in roles else 2, means.hands, sides)
         self.first_at = 2 if keep_first else -1
         self.last_at = (4 if keep_first else 2) if self.derive else -1
         self.episodes = Table(2 + 2 * keep_first + 4 * self.derive, by_status=True)
@@ -69,6 +82,7 @@ class Accumulator:
         """Widths of state, action and next state in a key."""
         self.starts = np.zeros(0, np.int64)
         self.square: Square | None = None
+        self.aside: Aside | None = None
         self.bare = not roles & {"weight", "reward", "reward_m2"}
         self.rows_in_table = 0
         """Rows counted in the hash table since the square was last emptied."""
@@ -80,11 +94,12 @@ class Accumulator:
         """Count the rows of one batch."""
         if batch.n_rows == 0:
             return
-        batch = pack(batch)
+        batch = self.means.packer.pack(batch)
         if batch.packed is not None and batch.packed.counted:
             self._add_counted(batch)
         elif not self._add_packed(batch):
             self._add_columns(batch)
+        self.means.packer.forget(batch)
         self.n_rows += batch.n_rows
 
     def _add_counted(self, batch: Batch) -> None:
@@ -116,8 +131,10 @@ class Accumulator:
         if packed.events is not None:
             state = packed.keys[packed.events] >> (self.bits[1] + self.bits[2])
             self._note_events(batch, packed.events, state, numbers["weight"])
-        for start in range(0, batch.n_rows, _MOST_KEYS):
-            rows = slice(start, start + _MOST_KEYS)
+        # In short steps until it is known where they are counted best.
+        step = _BLOCK if self.bare and self.aside is None else _MOST_KEYS
+        for start in range(0, batch.n_rows, step):
+            rows = slice(start, start + step)
             self._count(packed.keys[rows], {role: column[rows] for role, column in numbers.items()})
         return True
 
@@ -204,6 +221,7 @@ class Accumulator:
                 f"{batch.where(0)}: ids reach {self.maps['state'].size - 1}, too many to count; "
                 "pass labels=True to number the ids that occur"
             )
+        self._count_aside()
         records = self.pairs.records()
         state, action, following = self._unpack(records[:, 0])
         records[:, 0] = (((state << wanted[1]) | action) << wanted[2]) | following
@@ -301,13 +319,41 @@ class Accumulator:
         if self.square is not None:
             self.square.add(keys, *self.bits[1:])
             return
+        if self.bare and self.aside is None and are_many(self.pairs.size, self.rows_in_table):
+            self._begin_aside()
         self.rows_in_table += keys.size
+        if self.aside is not None:
+            self._set_aside(keys)
+            return
         self.pairs.add(
             keys, numbers["weight"], numbers["reward"], numbers["reward_m2"], bool(self.fractional)
         )
 
+    def _begin_aside(self) -> None:
+        """From now on set keys aside; those of the first few rows too, so that nothing is merged later."""
+        self.aside = Aside(self.means.threads)
+        keys, count = self.pairs.records().T
+        if count.sum() <= _FEW_TIMES * keys.size:
+            self.pairs.clear()
+            self._set_aside(np.repeat(keys, count))
+
+    def _set_aside(self, keys: Array) -> None:
+        assert self.aside is not None
+        while keys.size:
+            if self.aside.room == 0:
+                self._count_aside()
+            taken = min(keys.size, self.aside.room)
+            self.aside.add(keys[:taken])
+            keys = keys[taken:]
+
+    def _count_aside(self) -> None:
+        """Count the keys that were set aside."""
+        if self.aside is not None:
+            n_actions = self.maps["action"].size if "action" in self.roles else None
+            self.aside.count(self.bits, self.maps["state"].size, n_actions)
+
     def settle(self) -> None:
-        """Move counts from the square to the table of pairs, which is all that is kept and read."""
+        """Bring all counts of pairs to one place: the table of pairs, or what was counted aside."""
         squares = [] if self.beside is None else self.beside.taken()
         if self.square is not None:
             squares.append(self.square)
@@ -315,6 +361,16 @@ class Accumulator:
         for square in squares:
             for keys, count in square.pairs(*self.bits[1:]):
                 self.pairs.add(keys, count, NO_REALS, NO_REALS, False)
+        if self.aside is not None:
+            self._count_aside()
+            if self.pairs.size:
+                self.aside.take(self._in_rows())
+                self.pairs.clear()
+
+    def records(self) -> Array:
+        """All pairs as records of the table; in no order that means anything."""
+        self.settle()
+        return self.pairs.records() if self.aside is None else records_of(self.aside.total(), self.bits)
 
     # -- results -----------------------------------------------------------------------------------------
 
@@ -324,22 +380,25 @@ class Accumulator:
 
     def _counts(self) -> Counts:
         self.settle()
+        counts = self._in_rows() if self.aside is None else self.aside.total()
+        n_states = self._size("state")
+        n_actions = self._size("action") if "action" in self.roles else None
+        return replace(
+            counts.with_states(n_states, n_actions),
+            initial_count=self._initial(n_states),
+            state_labels=self._labels("state"),
+            action_labels=self._labels("action"),
+        )
+
+    def _in_rows(self) -> Counts:
+        """What the table of pairs holds."""
         n_states = self._size("state")
         n_actions = self._size("action") if "action" in self.roles else None
         indptr, indices, words = self.pairs.rows((self.bits[1], self.bits[2], n_actions or 1), n_states)
         reals = words.view(np.float64)
         # Without rewards a record has no other word, and nothing is copied.
         count = np.ascontiguousarray((reals if self.fractional else words)[:, 0])
-        counts = Counts(
-            n_states=n_states,
-            n_actions=n_actions,
-            indptr=indptr,
-            indices=indices,
-            count=count,
-            initial_count=self._initial(n_states),
-            state_labels=self._labels("state"),
-            action_labels=self._labels("action"),
-        )
+        counts = Counts(n_states, n_actions, indptr, indices, count)
         if "reward" not in self.roles:
             return counts
         shift = reals[:, 2] / count

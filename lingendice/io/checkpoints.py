@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
-from lingendice.io.accumulate import Accumulator
+from lingendice.io.accumulate import Accumulator, Means
 from lingendice.io.columns import Position
 from lingendice.saving import StoredFileError, read_archive, write_archive
 
 
 def save(path: Path, counted: Accumulator, after: Position, identity: dict[str, Any]) -> None:
     """Write what was counted so far and where reading goes on."""
-    counted.settle()
     record = {
         "kind": "checkpoint",
         "identity": identity,
@@ -31,14 +29,14 @@ def save(path: Path, counted: Accumulator, after: Position, identity: dict[str, 
         },
     }
     arrays = {
-        "pairs": counted.pairs.records(),
+        "pairs": counted.records(),
         "episodes": counted.episodes.records(),
         "starts": counted.starts,
     }
     write_archive(path, arrays, record)
 
 
-def load(path: Path, identity: dict[str, Any], hands: Executor | None) -> tuple[Accumulator, Position]:
+def load(path: Path, identity: dict[str, Any], means: Means) -> tuple[Accumulator, Position]:
     """Read it back; the log must be the one that the checkpoint belongs to."""
     arrays, record = read_archive(path, "checkpoint")
     if record["identity"] != json.loads(json.dumps(identity)):
@@ -48,7 +46,7 @@ def load(path: Path, identity: dict[str, Any], hands: Executor | None) -> tuple[
         )
     n_states, n_actions = record["sizes"]
     roles = frozenset(record["roles"])
-    counted = Accumulator(roles, n_states, n_actions, record["keep_first"], hands=hands)
+    counted = Accumulator(roles, n_states, n_actions, record["keep_first"], means)
     counted.fractional = record["fractional"]
     counted.bits = record["bits"]
     counted.n_rows = record["n_rows"]

@@ -211,7 +211,9 @@ class _Entry:
             raise self._wrong(column.dtype, wanted)
         whole = role == "weight" and column.dtype.kind in "biu"
         numbers = column.astype(np.int64 if whole else np.float64, copy=False)
-        if numbers.size and not whole and not np.isfinite(numbers.min() + numbers.max()):
+        with np.errstate(over="ignore", invalid="ignore"):
+            suspect = not whole and not np.isfinite(numbers.sum())
+        if suspect:
             bad = ~np.isfinite(numbers)
             if bad.any():
                 row = int(bad.argmax())

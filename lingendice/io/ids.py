@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from lingendice.io.columns import Batch, Coded
 from lingendice.io.files import FileError
-from lingendice.io.packing import NO_INTS, kernel_array
+from lingendice.io.packing import NO_INTS
 from lingendice.kernels import streaming
+from lingendice.rows import kernel_array
 
 Array = NDArray[Any]
 

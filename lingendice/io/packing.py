@@ -6,6 +6,7 @@ order of rows is left for the one thread that counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from lingendice.io.columns import Batch, Coded, Packed
 from lingendice.kernels import streaming
+from lingendice.rows import kernel_array
 
 Array = NDArray[Any]
 
@@ -22,14 +24,33 @@ STATE_BITS, ACTION_BITS, NEXT_BITS = 24, 15, 24
 NO_INTS, NO_REALS, NO_FLAGS = np.empty(0, np.int64), np.empty(0), np.empty(0, bool)
 
 
-def pack(batch: Batch) -> Batch:
-    """The batch with keys of its pairs, where ids are integers of ordinary size, and its events."""
-    if batch.packed is not None or batch.n_rows == 0 or "next_state" not in batch.columns:
-        return batch
-    return replace(batch, packed=Packed(*_keys(batch), events_of(batch)))
+class Packer:
+    """Packs batches; memory of keys that were counted is used again, as touching new memory takes longer."""
+
+    def __init__(self) -> None:
+        self.spare: list[Array] = []
+
+    def pack(self, batch: Batch) -> Batch:
+        """The batch with keys of its pairs, where ids are integers of ordinary size, and its events."""
+        if batch.packed is not None or batch.n_rows == 0 or "next_state" not in batch.columns:
+            return batch
+        return replace(batch, packed=Packed(*_keys(batch, self._memory), events_of(batch)))
+
+    def _memory(self, n_rows: int) -> Array:
+        try:
+            memory = self.spare.pop()
+        except IndexError:
+            return np.empty(n_rows, np.int64)
+        return memory[:n_rows] if memory.size >= n_rows else np.empty(n_rows, np.int64)
+
+    def forget(self, batch: Batch) -> None:
+        """Take the memory of the keys back: nobody reads them any more."""
+        if batch.packed is not None and batch.packed.keys is not None:
+            keys = batch.packed.keys
+            self.spare.append(keys if keys.base is None else keys.base)
 
 
-def _keys(batch: Batch) -> tuple[Array | None, int, int]:
+def _keys(batch: Batch, memory: Callable[[int], Array]) -> tuple[Array | None, int, int]:
     """Keys, and one more than the largest state and action; no keys where ids do not fit or are labels."""
     roles = [role for role in ("state", "next_state", "action") if role in batch.columns]
     ids = [column for role in roles if not isinstance(column := batch.columns[role], Coded)]
@@ -38,7 +59,7 @@ def _keys(batch: Batch) -> tuple[Array | None, int, int]:
     columns = narrowed(dict(zip(roles, ids, strict=True)))
     action_bits = ACTION_BITS if "action" in columns else 0
     action = columns.get("action", np.empty(0, columns["state"].dtype))
-    keys = np.empty(batch.n_rows, np.int64)
+    keys = memory(batch.n_rows)
     low, state, action_size = streaming.pack_keys(
         columns["state"],
         action,
@@ -76,23 +97,3 @@ def flags(batch: Batch, role: str) -> Array:
     column = batch.columns.get(role, NO_FLAGS)
     assert not isinstance(column, Coded)
     return kernel_array(column, bool)
-
-
-def kernel_array(column: Array, kind: Any) -> Array:
-    """The column in the one form that kernels are compiled for, copied only where it must be."""
-    column = np.ascontiguousarray(column, dtype=kind)
-    if column.flags.writeable and column.flags.aligned:
-        return column
-    if not column.flags.aligned:
-        return column.copy()
-    # Kernels are compiled for arrays that may be written; they write to none of their inputs.
-    return np.asarray(_Writable(column))
-
-
-class _Writable:
-    """Lends the memory of a read-only array under a writable name."""
-
-    def __init__(self, array: Array) -> None:
-        address, _ = array.__array_interface__["data"]
-        self._owner = array
-        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}

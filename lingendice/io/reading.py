@@ -14,12 +14,11 @@ import numpy as np
 
 from lingendice.counts import Counts
 from lingendice.io import checkpoints
-from lingendice.io.accumulate import Accumulator
+from lingendice.io.accumulate import Accumulator, Means
 from lingendice.io.ahead import MOST_THREADS, in_order
 from lingendice.io.columns import ROLES, Batch, Names, Position
 from lingendice.io.episodic import MINARI, MinariLog, VectorLog, open_minari
 from lingendice.io.files import ColumnNames, FileError, TransitionTable, read_data
-from lingendice.io.packing import pack
 from lingendice.io.pieces import Piece
 from lingendice.io.sources import (
     DUCKDB,
@@ -119,7 +118,8 @@ def read_transitions(
     Takes one pass and O(distinct pairs + episodes) memory: 16 bytes a pair (40 with rewards) and 16 an
     episode (48 where next states are derived), times up to 5 while a table grows; labels come on top.
     Without rewards and weights, many rows of few states are counted in tables with a place for every pair,
-    one a thread, of 128 MB at most together.
+    one a thread, of 128 MB at most together; where pairs are many, up to 16 million rows are set aside and
+    sorted together, which takes some 300 MB.
 
     Raises
     ------
@@ -253,8 +253,8 @@ class _Run:
         self, source: Source, names: Names, n_states: int | None, n_actions: int | None, keep_ends: bool,
         threads: int, hands: Executor,
     ) -> None:  # fmt: skip
-        self.source, self.names, self.threads = source, names, threads
-        self.hands = hands if threads > 1 else None
+        self.source, self.names = source, names
+        self.means = Means(hands if threads > 1 else None, threads)
         self.sizes = n_states, n_actions
         self.keep_ends = keep_ends
         self.beside: Squares | None = None
@@ -270,7 +270,7 @@ class _Run:
         """Keep a checkpoint there, and go on from it where there is one."""
         self.checkpoint, self.every = checkpoint, every
         if checkpoint.exists():
-            self.counted, self.resumed_at = checkpoints.load(checkpoint, self._identity(), self.hands)
+            self.counted, self.resumed_at = checkpoints.load(checkpoint, self._identity(), self.means)
 
     def _identity(self) -> dict[str, Any]:
         given = {role: name for role, name in self.names.given.items() if name is not None}
@@ -278,11 +278,13 @@ class _Run:
 
     def read(self, start: Position, stop: Position | None, meter: _Meter) -> None:
         """Count all batches up to ``stop``."""
-        parts = self.source.parts(max(start, self.resumed_at), self.names, self.threads)
+        threads, packer = self.means.threads, self.means.packer
+        parts = self.source.parts(max(start, self.resumed_at), self.names, threads)
         if self.checkpoint is None and stop is None:
             # All of the log is counted or nothing: what is counted ahead need not be told apart.
-            self.beside = Squares(*self.sizes, min(self.threads, MOST_THREADS))
-        batches = in_order(parts, pack if self.beside is None else self.beside.take, self.threads)
+            self.beside = Squares(*self.sizes, min(threads, MOST_THREADS), packer)
+        prepare = packer.pack if self.beside is None else self.beside.take
+        batches = in_order(parts, prepare, threads)
         try:
             with meter:
                 for batch in batches:
@@ -299,7 +301,7 @@ class _Run:
     def _add(self, batch: Batch) -> None:
         if self.counted is None:
             roles = frozenset(batch.columns)
-            self.counted = Accumulator(roles, *self.sizes, self.keep_ends, self.beside, self.hands)
+            self.counted = Accumulator(roles, *self.sizes, self.keep_ends, self.means, self.beside)
         if frozenset(batch.columns) != self.counted.roles:
             raise FileError(
                 f"{batch.where(0)}: columns for {', '.join(sorted(batch.columns))} here, but for "

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lingendice.io.columns import Batch, Coded, Packed
 from lingendice.io.ids import IdMap
-from lingendice.io.packing import NO_INTS, events_of, flags, narrowed, pack
+from lingendice.io.packing import NO_INTS, Packer, events_of, flags, narrowed
 from lingendice.kernels import streaming
 
 Array = NDArray[Any]
@@ -82,20 +82,23 @@ class Squares:
     A thread borrows a square for a batch; in the end all of them are added up.
     """
 
-    def __init__(self, n_states: int | None, n_actions: int | None, threads: int) -> None:
+    def __init__(self, n_states: int | None, n_actions: int | None, threads: int, packer: Packer) -> None:
         self.given = n_states, n_actions
+        self.packer = packer
         self.states = IdMap("state")
         self.most = LARGEST // threads
         self.n_rows = 0
+        self.hopeless = False
+        """Whether ids came that no square has room for, so that more of them are to be expected."""
         self.lock = threading.Lock()
         self.free: list[Square] = []
         self.outgrown: list[Square] = []
 
     def take(self, batch: Batch) -> Batch:
         """Count the pairs of a batch where that serves; else pack it, to be counted in its turn."""
-        ids = self._ids(batch)
+        ids = None if self.hopeless else self._ids(batch)
         if ids is None:
-            return pack(batch)
+            return self.packer.pack(batch)
         with self.lock:
             square = self.free.pop() if self.free else None
             self.n_rows += batch.n_rows
@@ -103,7 +106,7 @@ class Squares:
         if sizes is None:
             square, sizes = self._larger(square, ids)
         if square is None or sizes is None:
-            return pack(batch)
+            return self.packer.pack(batch)
         square.n_rows += batch.n_rows
         with self.lock:
             self.free.append(square)
@@ -136,6 +139,7 @@ class Squares:
         larger = None
         if sizes is not None and fits:
             n_states, n_actions = sizes[0], max(sizes[1], 1)
+            self.hopeless |= places(n_states, n_actions) > self.most
             shapes = [(n_states, n_actions)]
             if square is not None:
                 # By doubling, states that turn up one after another outgrow few squares.

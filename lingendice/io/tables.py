@@ -17,8 +17,9 @@ Array = NDArray[Any]
 
 _FIRST_CAPACITY = 1 << 12
 _LOAD = 0.6
-_SPARSE_LOAD, _SPARSE_CAPACITY = 0.3, 1 << 18  # while a table is small, room is cheaper than collisions
+_SPARSE_LOAD, _SPARSE_CAPACITY = 0.3, 1 << 17  # while a table is small, room is cheaper than collisions
 _WORTH_SHARING = 1 << 14  # rows for which it pays to wake another thread
+_IN_CACHE = 1 << 17  # records that one thread finds about as fast as two do
 _STRETCH = 1 << 21  # records that one call walks through
 
 
@@ -91,13 +92,24 @@ class Pairs:
     rewards are the same bits whatever the number of sides.
     """
 
-    def __init__(self, width: int, sides: int, hands: Executor | None) -> None:
+    def __init__(self, width: int, hands: Executor | None, sides: int = 1) -> None:
         self.tables = [Table(width, by_status=False) for _ in range(sides)]
         self.hands = hands
         """Threads that help with the sides after the first."""
 
+    @property
+    def size(self) -> int:
+        """Records in use."""
+        return sum(int(table.held[0]) for table in self.tables)
+
+    def clear(self) -> None:
+        """Forget all records."""
+        self.load(np.empty((0, self.tables[0].width), np.int64))
+
     def add(self, keys: Array, weight: Array, reward: Array, reward_m2: Array, fractional: bool) -> None:
         """Add rows to the records of their pairs."""
+        if self.hands is not None and len(self.tables) == 1 and self.size > _IN_CACHE:
+            self._divide()
 
         def add_to(side: int) -> None:
             table, done = self.tables[side], 0
@@ -110,6 +122,12 @@ class Pairs:
                     table.grow()
 
         self.share(add_to, range(len(self.tables)), keys.size)
+
+    def _divide(self) -> None:
+        """Go on with two sides: to find the rows of each is more work, which pays where records are far."""
+        records = self.records()
+        self.tables.append(Table(self.tables[0].width, by_status=False))
+        self.load(records)
 
     def share(self, work: Callable[[Any], None], portions: Iterable[Any], n_rows: int) -> None:
         """Do the work of all portions, of so many rows together, at once where there are threads for it."""

@@ -1,4 +1,4 @@
-"""A hash table of pairs (see `streaming`) as compressed rows, columns ascending."""
+"""Keys and hash tables of pairs (see `streaming`) as compressed rows, columns ascending."""
 
 from __future__ import annotations
 
@@ -13,6 +13,20 @@ _SHORT = 48  # entries of a row up to which they are sorted by insertion
 def _cell(key, action_bits, next_bits, n_actions):  # type: ignore[no-untyped-def]
     cell = key >> next_bits
     return (cell >> action_bits) * n_actions + (cell & ((np.int64(1) << action_bits) - 1))
+
+
+@kernel
+def split_keys(keys, start, stop, action_bits, next_bits, n_actions, end, pairs):  # type: ignore[no-untyped-def]
+    """Cell and column of each key; ``end`` is the column for ends of episodes.
+
+    ``pairs`` may be the same memory as ``keys``, in which case the keys are gone.
+    """
+    following = (np.int64(1) << next_bits) - 1
+    for i in range(start, stop):
+        key = keys[i]
+        column = key & following
+        pairs[i, 0] = _cell(key, action_bits, next_bits, n_actions)
+        pairs[i, 1] = column - 1 if column > 0 else end
 
 
 @kernel
