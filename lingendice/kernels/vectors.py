@@ -12,16 +12,23 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import binding, ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 
+def _features():
+    """What Numba compiles for: this machine, unless its environment variables name another."""
+    if config.CPU_FEATURES is None:
+        return {name for name, present in binding.get_host_cpu_features().items() if present}
+    return {entry[1:] for entry in config.CPU_FEATURES.split(",") if entry.startswith("+")}
+
+
 def _shape():
-    """(lanes of a vector, vectors of a panel, rows of a block) for this machine."""
-    features = binding.get_host_cpu_features()
-    if features.get("avx512f"):
+    """(lanes of a vector, vectors of a panel, rows of a block)."""
+    features = _features()
+    if "avx512f" in features:
         return 16, 4, 6  # 24 of 32 registers accumulate
-    if features.get("avx2") and features.get("fma"):
+    if {"avx2", "fma"} <= features:
         return 8, 2, 6  # 12 of 16
     return 4, 2, 4
 
@@ -80,7 +87,8 @@ class _Writer:
         return self.everywhere(self.builder.load(self.address(base, offset), align=4))
 
     def multiply_add(self, left, right, plus):
-        name = f"llvm.fma.v{LANES}f32"
+        # In one instruction where there is one; llvm.fma would else call a function for every number.
+        name = f"llvm.fmuladd.v{LANES}f32"
         module = self.builder.module
         function = module.globals.get(name)
         if function is None:
