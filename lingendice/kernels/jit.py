@@ -11,8 +11,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from numba import cfunc, njit
+from numba.extending import register_jitable
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+_FUSED = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def kernel(function: F) -> F:
@@ -22,13 +26,33 @@ def kernel(function: F) -> F:
 
 def fused_kernel(function: F) -> F:
     """Compile a kernel whose sums may be reordered and fused: for throughput loops."""
-    flags = {"reassoc", "contract", "nsz", "arcp"}
-    return njit(cache=True, nogil=True, error_model="numpy", fastmath=flags)(function)  # type: ignore[no-any-return]
+    return njit(cache=True, nogil=True, error_model="numpy", fastmath=_FUSED)(function)  # type: ignore[no-any-return]
+
+
+# Without counts of references, which every slice and tuple would change, there is a third less to compile.
+_BORROWING = {
+    "nogil": True, "error_model": "numpy", "fastmath": _FUSED, "no_cfunc_wrapper": True, "_nrt": False
+}  # fmt: skip
+
+
+def borrowing_kernel(function: F) -> F:
+    """Compile a fused kernel that works on arrays of its caller, and neither makes nor returns any."""
+    return njit(cache=True, **_BORROWING)(function)  # type: ignore[no-any-return]
+
+
+def internal(function: F) -> F:
+    """A function of borrowing kernels alone: no entry from Python, and no file of its own."""
+    return njit(no_cpython_wrapper=True, **_BORROWING)(function)  # type: ignore[no-any-return]
 
 
 def inlined(function: F) -> F:
     """A part of kernels that becomes one with each of them: no call, no counting of references to arrays."""
     return njit(cache=True, nogil=True, error_model="numpy", inline="always")(function)  # type: ignore[no-any-return]
+
+
+def shared(function: F) -> F:
+    """A function of scalars for kernels and for Python, which runs it as it is."""
+    return register_jitable(inline="always")(function)  # type: ignore[no-any-return]
 
 
 def c_callable(signature: Any) -> Callable[[F], Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from lingendice.kernels.jit import fused_kernel
+from lingendice.kernels.jit import borrowing_kernel, internal
 from lingendice.kernels.vectors import (
     GRADIENT_REST,
     GRADIENT_ROWS,
@@ -21,9 +21,10 @@ from lingendice.kernels.vectors import (
     TANH_CLAMP,
     TANH_P,
     TANH_Q,
-    activate_block,
+    activate_run,
     add_outer_block,
     add_outer_rest,
+    affine_block,
     backpropagate_block,
     last_layer_block,
 )
@@ -39,9 +40,11 @@ _gemm = types.ExternalFunction(
         _matrix, _matrix, types.intp, _matrix, types.intp, _matrix, _matrix, types.intp,
     ),
 )  # fmt: skip
-_SINGLE, _PLAIN, _TURNED = ord("s"), ord("n"), ord("t")
-# Larger products BLAS would share among threads of its own (see blas.py).
-_BLAS_WORK = 2**18
+_SINGLE, _PLAIN = ord("s"), ord("n")
+# Products of this many multiplications OpenBLAS would share among threads of its own (see blas.py).
+_SHARED_WORK = 2**19
+# Factors of a product and of what it is added to: BLAS takes them by address.
+_IN_PLACE_OF, _ADDED_TO = np.array([1.0, 0.0], np.float32), np.array([1.0, 1.0], np.float32)
 # Rows over which a gradient block is accumulated while both its operands stay in the nearest cache.
 _NEAR_ROWS = 192
 
@@ -51,7 +54,7 @@ _Q0, _Q1, _Q2, _Q3, _Q4 = (np.float32(c) for c in TANH_Q)
 _ONE, _ZERO = np.float32(1), np.float32(0)
 
 
-@fused_kernel
+@borrowing_kernel
 def forward(
     parameters, layout, scratch, inputs_at, hidden_at, capacity, rows, out, out_at, activation, engine
 ):
@@ -76,8 +79,19 @@ def forward(
                 activation,
             )
         else:
-            _affine(parameters, scratch, source, stride, target, width, rows, inner, weights_at)
-            _activate(parameters, scratch, target, width, rows, bias_at, activation)
+            _activate(
+                parameters,
+                scratch,
+                source,
+                stride,
+                target,
+                width,
+                rows,
+                inner,
+                weights_at,
+                bias_at,
+                activation,
+            )
         source, target = target, target + capacity * width
     width, weights_at, bias_at = layout[depth, 0], layout[depth, 3], layout[depth, 4]
     out_weights = parameters[weights_at : weights_at + width]
@@ -90,7 +104,7 @@ def forward(
         out[out_at + r] = total + parameters[bias_at]
 
 
-@fused_kernel
+@borrowing_kernel
 def backward(
     parameters, transposed, gradient, layout, scratch, inputs_at, hidden_at, capacity, rows, factor,
     factor_at, activation, engine, spare,
@@ -122,7 +136,7 @@ def backward(
         if engine is None:
             _add_outer_rows(gradient, scratch, below, stride, at, width, rows, weights_at)
         else:
-            _add_outer(gradient, scratch, below, stride, at, width, rows, weights_at)
+            _add_outer(gradient, scratch, below, stride, at, width, rows, weights_at, spare)
         if layer == 0:
             break
         outputs = layout[layer + 1, 0]
@@ -134,13 +148,13 @@ def backward(
             )  # fmt: skip
         else:
             _backpropagate(
-                parameters, gradient, scratch, at, width, below, stride, rows, weights_at, to_bias,
+                transposed, gradient, scratch, at, width, below, stride, rows, layout[layer, 5], to_bias,
                 activation, spare,
             )  # fmt: skip
         at = below
 
 
-@fused_kernel
+@borrowing_kernel
 def transpose_weights(parameters, layout, transposed):
     """Weights of all layers but the first, turned, for the way back."""
     for layer in range(1, layout.shape[0] - 1):
@@ -156,18 +170,19 @@ def transpose_weights(parameters, layout, transposed):
 # -- explicit vectors ----------------------------------------------------------------------------------
 
 
-@fused_kernel
+@internal
 def _activate_rows(parameters, scratch, source, stride, target, width, rows, inner, weights_at, bias_at,
                    activation):  # fmt: skip
     for r in range(0, rows, ROWS):
         for c in range(0, width, PANEL):
-            activate_block(
+            affine_block(
                 scratch, source + r * stride, stride, parameters, weights_at + c, width, inner,
-                parameters, bias_at + c, scratch, target + r * width + c, activation,
+                parameters, bias_at + c, scratch, target + r * width + c,
             )  # fmt: skip
+        activate_run(scratch, target + r * width, ROWS * width, activation)
 
 
-@fused_kernel
+@internal
 def _add_outer_rows(gradient, scratch, below, stride, at, width, rows, weights_at):
     # Strides are multiples of 8: what whole blocks leave is made 0, 4 or 8 rows.
     whole = stride // GRADIENT_ROWS * GRADIENT_ROWS
@@ -188,7 +203,7 @@ def _add_outer_rows(gradient, scratch, below, stride, at, width, rows, weights_a
                 )  # fmt: skip
 
 
-@fused_kernel
+@internal
 def _backpropagate_rows(transposed, gradient, scratch, at, width, below, stride, rows, outputs, turned,
                         to_bias, activation):  # fmt: skip
     for r in range(0, rows, ROWS):
@@ -202,51 +217,53 @@ def _backpropagate_rows(transposed, gradient, scratch, at, width, below, stride,
 # -- BLAS and plain loops ------------------------------------------------------------------------------
 
 
-@fused_kernel
-def _multiply(turn_left, turn_right, left, left_at, left_stride, right, right_at, right_stride, keep, target,
-              target_at, width, rows, inner):  # fmt: skip
-    """target[rows, width] = left @ right + keep[1] target, all of them row by row, either operand turned."""
+@internal
+def _multiply(left, left_at, left_stride, right, right_at, factors, target, target_at, width, rows, inner):
+    """target[rows, width] = left @ right + factors[1] target, all of them row by row."""
     _gemm(
-        _SINGLE, _TURNED if turn_right else _PLAIN, _TURNED if turn_left else _PLAIN, width, rows, inner,
-        keep.ctypes, right[right_at:].ctypes, right_stride, left[left_at:].ctypes, left_stride,
-        keep[1:].ctypes, target[target_at:].ctypes, width,
+        _SINGLE, _PLAIN, _PLAIN, width, rows, inner, factors.ctypes, right[right_at:].ctypes, width,
+        left[left_at:].ctypes, left_stride, factors[1:].ctypes, target[target_at:].ctypes, width,
     )  # fmt: skip
 
 
-@fused_kernel
-def _chunk(width, inner):
-    return max(1, _BLAS_WORK // (width * inner))
+@internal
+def _chunk(rows, work):
+    """Rows of even parts, of ``work`` multiplications a row, that BLAS computes where it is called."""
+    most = max(1, (_SHARED_WORK - 1) // work)
+    parts = (rows + most - 1) // most
+    return (rows + parts - 1) // parts
 
 
-@fused_kernel
-def _affine(parameters, scratch, source, stride, target, width, rows, inner, weights_at):
-    keep = np.array([1.0, 0.0], np.float32)
-    chunk = _chunk(width, inner)
-    for r in range(0, rows, chunk):
-        n = min(chunk, rows - r)
-        _multiply(False, False, scratch, source + r * stride, stride, parameters, weights_at, width, keep,
-                  scratch, target + r * width, width, n, inner)  # fmt: skip
-
-
-@fused_kernel
-def _activate(parameters, scratch, target, width, rows, bias_at, activation):
+@internal
+def _activate(parameters, scratch, source, stride, target, width, rows, inner, weights_at, bias_at,
+              activation):  # fmt: skip
     bias = parameters[bias_at : bias_at + width]
-    for r in range(rows):
-        row = scratch[target + r * width : target + (r + 1) * width]
-        if activation == TANH:
+    chunk = _chunk(rows, width * inner)
+    for first in range(0, rows, chunk):
+        n = min(chunk, rows - first)
+        at = target + first * width
+        for r in range(n):
+            row = scratch[at + r * width : at + (r + 1) * width]
             for j in range(width):
-                x = min(max(row[j] + bias[j], -_CLAMP), _CLAMP)
+                row[j] = bias[j]
+        _multiply(scratch, source + first * stride, stride, parameters, weights_at, _ADDED_TO, scratch, at,
+                  width, n, inner)  # fmt: skip
+        # One long run, by itself: with the bias in it, rows would be checked for overlap one by one.
+        run = scratch[at : at + n * width]
+        if activation == TANH:
+            for j in range(n * width):
+                x = min(max(run[j], -_CLAMP), _CLAMP)
                 y = x * x
-                row[j] = (
+                run[j] = (
                     x * (((_P3 * y + _P2) * y + _P1) * y + _P0)
                     / ((((_Q4 * y + _Q3) * y + _Q2) * y + _Q1) * y + _Q0)
                 )  # fmt: skip
         else:
-            for j in range(width):
-                row[j] = max(row[j] + bias[j], _ZERO)
+            for j in range(n * width):
+                run[j] = max(run[j], _ZERO)
 
 
-@fused_kernel
+@internal
 def _last_layer(parameters, gradient, scratch, at, width, rows, factor, factor_at, weights_at, to_bias,
                 activation):  # fmt: skip
     out = parameters[weights_at : weights_at + width]
@@ -263,26 +280,28 @@ def _last_layer(parameters, gradient, scratch, at, width, rows, factor, factor_a
             sums[j] += row[j]
 
 
-@fused_kernel
-def _add_outer(gradient, scratch, below, stride, at, width, rows, weights_at):
-    keep = np.array([1.0, 1.0], np.float32)
-    chunk = _chunk(width, stride)
-    for r in range(0, rows, chunk):
-        n = min(chunk, rows - r)
-        _multiply(True, False, scratch, below + r * stride, stride, scratch, at + r * width, width, keep,
-                  gradient, weights_at, width, stride, n)  # fmt: skip
-
-
-@fused_kernel
-def _backpropagate(parameters, gradient, scratch, at, width, below, stride, rows, weights_at, to_bias,
-                   activation, spare):  # fmt: skip
-    keep = np.array([1.0, 0.0], np.float32)
-    sums = gradient[to_bias : to_bias + stride]
-    chunk = min(_chunk(stride, width), spare.size // stride)
+@internal
+def _add_outer(gradient, scratch, below, stride, at, width, rows, weights_at, spare):
+    # BLAS is slow at packing an operand that is to be turned: it is turned here.
+    chunk = _chunk(rows, width * stride)
     for first in range(0, rows, chunk):
         n = min(chunk, rows - first)
-        _multiply(False, True, scratch, at + first * width, width, parameters, weights_at, width, keep,
-                  spare, 0, stride, n, width)  # fmt: skip
+        for r in range(n):
+            row = scratch[below + (first + r) * stride : below + (first + r + 1) * stride]
+            for i in range(stride):
+                spare[i * n + r] = row[i]
+        _multiply(spare, 0, n, scratch, at + first * width, _ADDED_TO, gradient, weights_at, width, stride, n)
+
+
+@internal
+def _backpropagate(transposed, gradient, scratch, at, width, below, stride, rows, turned, to_bias, activation,
+                   spare):  # fmt: skip
+    sums = gradient[to_bias : to_bias + stride]
+    chunk = _chunk(rows, width * stride)
+    for first in range(0, rows, chunk):
+        n = min(chunk, rows - first)
+        _multiply(scratch, at + first * width, width, transposed, turned, _IN_PLACE_OF, spare, 0, stride, n,
+                  width)  # fmt: skip
         for r in range(n):
             row = scratch[below + (first + r) * stride : below + (first + r + 1) * stride]
             new = spare[r * stride : (r + 1) * stride]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lingendice.kernels.jit import fused_kernel, kernel
+from lingendice.kernels.jit import internal
 from lingendice.kernels.xoshiro import mix
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -21,36 +21,32 @@ _S3, _S5, _S7, _S9 = (np.float32(c) for c in (-1 / 6, 1 / 120, -1 / 5040, 1 / 36
 _C2, _C4, _C6, _C8 = (np.float32(c) for c in (-1 / 2, 1 / 24, -1 / 720, 1 / 40320))
 
 
-@kernel
+@internal
 def stream_key(seed, step, purpose):
     """Start of the stream of one purpose within one step."""
     return mix(mix(np.uint64(seed) + _GOLDEN) + np.uint64(step * 8 + purpose) * _GOLDEN)
 
 
-@kernel
+@internal
 def row_below(key, place, n):
     """Whole number uniform on 0..n-1 (bias below n / 2**53)."""
     word = mix(key + np.uint64(place + 1) * _GOLDEN)
     return np.int64((word >> np.uint64(11)) * _UNIT * n)
 
 
-@fused_kernel
-def fill_normals(key, first, count, radius, turn, out):
+@internal
+def fill_normals(key, first, count, radius, as_float, turn, out):
     """Standard normals number ``first : first + count`` of a stream (both even) into ``out``.
 
     Box and Muller's polar form on float32 polynomials, in loops that vectorise; ``radius`` and ``turn`` are
-    int32 scratch of half the length. The tails end at 5.8 standard deviations.
+    int32 scratch of half the length, ``as_float`` the first of them seen as float32. The tails end at 5.8
+    standard deviations.
     """
     pairs = count // 2
     for i in range(pairs):
         word = mix(key + np.uint64(first // 2 + i + 1) * _GOLDEN)
         radius[i] = np.int32(word >> np.uint64(40))
         turn[i] = np.int32((word >> np.uint64(8)) & np.uint64(0x3FFFFFF))
-    _polar(radius, turn, radius.view(np.float32), pairs, out)
-
-
-@fused_kernel
-def _polar(radius, turn, as_float, pairs, out):
     for i in range(pairs):
         as_float[i] = np.float32(radius[i] + np.int32(1)) * _F24
     for i in range(pairs):

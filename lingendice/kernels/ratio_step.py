@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from lingendice.kernels.conjugates import excess_and_slope
-from lingendice.kernels.jit import fused_kernel, kernel
+from lingendice.kernels.jit import borrowing_kernel, inlined, internal, kernel, shared
 from lingendice.kernels.mlp import backward, forward, transpose_weights
 from lingendice.kernels.noise import fill_normals, row_below, stream_key
 from lingendice.kernels.prefetch import prefetch_run
@@ -30,7 +30,7 @@ _U_RATE = 0.1
 _ROWS, _FIRSTS, _RESTARTS, _NEXT_NOISE = 0, 1, 2, 3
 
 
-@kernel
+@shared
 def padded(rows):
     """Rows rounded up to whole blocks."""
     return (rows + ROWS - 1) // ROWS * ROWS
@@ -49,7 +49,7 @@ def draw_rows(seed, step, batch, n_rows, n_firsts, flags, rows, firsts, restarts
         restarts[r] = row_below(key_restart, r, n_firsts) if restarted else -1
 
 
-@kernel
+@internal
 def dual_and_slope(y, bound, limit):
     """f from the network's output y, and df/dy: free, bounded by a tanh, or kept below a limit."""
     if math.isfinite(limit):
@@ -63,7 +63,7 @@ def dual_and_slope(y, bound, limit):
     return y, 1.0
 
 
-@kernel
+@internal
 def ratio_and_slope(z, output):
     """tau from the network's output z, and d tau / dz: square, softplus, exp, identity."""
     if output == 0:
@@ -77,13 +77,14 @@ def ratio_and_slope(z, output):
     return z, 1.0
 
 
-@kernel
+@internal
 def _arrive(
     n, at, spacing, index, step, shift, shape, source, action, noise, noise_at, limits, scratch, weights
 ):
     """Inputs at ``n`` arrivals, branches ``spacing`` apart, and the branches' weights.
 
-    Arrival r is row ``step * index[r] + shift`` of ``source``, and row ``index[r]`` of ``action``.
+    Arrival r is row ``step * index[r] + shift`` of ``source``, which holds the means of Gaussian actions, and
+    row ``index[r]`` of ``action``, the probabilities of discrete ones.
     """
     stride, n_states, n_actions, kind, branches = shape[3], shape[4], shape[5], shape[6], shape[7]
     eights = stride // 8
@@ -105,19 +106,18 @@ def _arrive(
         for r in range(n):
             place = at + r * stride + n_states
             inputs = scratch[place : place + n_actions]
-            means = action[index[r] * n_actions : (index[r] + 1) * n_actions]
             drawn = noise[noise_at + r * per_row : noise_at + (r + 1) * per_row]
             for j in range(n_actions):
-                inputs[j] = min(max(means[j] + std[j] * drawn[j], low[j]), high[j])
+                inputs[j] = min(max(inputs[j] + std[j] * drawn[j], low[j]), high[j])
     elif kind == ACT_GIVEN:
         for r in range(n):
             for j in range(n_actions):
                 scratch[at + r * stride + n_states + j] = noise[noise_at + r * n_actions + j]
 
 
-@kernel
+@inlined
 def _gather(low, n, draws, shape, starts, data, mass, given, given_at, scratch, weights, noise, integers,
-            indices):  # fmt: skip
+            as_floats, indices):  # fmt: skip
     """Inputs of a tile: logged rows, arrivals at s', and (where used) initial states, branch by branch."""
     seed, step = draws
     pairs, firsts, next_action, first_action, limits, flags = data
@@ -131,7 +131,8 @@ def _gather(low, n, draws, shape, starts, data, mass, given, given_at, scratch, 
         i = row_below(key, low + r, n_rows)
         rows[r] = i
         prefetch_run(pairs, i * 2 * stride, 2 * stride)
-        prefetch_run(next_action, i * n_actions, n_actions)
+        if kind == ACT_DISCRETE:
+            prefetch_run(next_action, i * n_actions, n_actions)
         prefetch_run(flags, i, one)
         prefetch_run(mass, i, one)
     if starts:
@@ -139,15 +140,18 @@ def _gather(low, n, draws, shape, starts, data, mass, given, given_at, scratch, 
             i = row_below(key_first, low + r, n_firsts)
             first_rows[r] = i
             prefetch_run(firsts, i * stride, stride)
-            prefetch_run(first_action, i * n_actions, n_actions)
+            if kind == ACT_DISCRETE:
+                prefetch_run(first_action, i * n_actions, n_actions)
     next_noise, first_noise = noise[0], noise[1]
     per_row, noise_at = n_actions, origin
     if kind == ACT_GAUSSIAN:
         per_row = n_actions + n_actions % 2
         count = n * per_row
-        for part in range(2 if starts else 1):
-            key_noise = stream_key(seed, step, part + _NEXT_NOISE)
-            fill_normals(key_noise, low * per_row, count, integers[0], integers[1], noise[part])
+        for which in range(2 if starts else 1):
+            key_noise = stream_key(seed, step, which + _NEXT_NOISE)
+            fill_normals(
+                key_noise, low * per_row, count, integers[0], as_floats[0], integers[1], noise[which]
+            )  # fmt: skip
     elif kind == ACT_GIVEN:
         next_noise, first_noise = given
         noise_at = (given_at + low) * n_actions
@@ -170,7 +174,7 @@ def _gather(low, n, draws, shape, starts, data, mass, given, given_at, scratch, 
                 first_noise, noise_at, limits, scratch, weights[1])  # fmt: skip
 
 
-@kernel
+@inlined
 def _saddle_gradient(n, branches, starts, share, objective, u, out, out_tau, weights, mass, flags, rows,
                      factor, factor_tau):  # fmt: skip
     """d J / d y at every row of f and d J / d z at every row of tau; returns the sum of nu tau."""
@@ -211,7 +215,7 @@ def _saddle_gradient(n, branches, starts, share, objective, u, out, out_tau, wei
     return total
 
 
-@kernel
+@inlined
 def group_gradient(group, slot, draws, settings, shape, objective, u, data, mass, nets, gradients, given,
                    given_at, work, engine):  # fmt: skip
     """Add up the gradients of one group of the batch; returns its sum of nu tau.
@@ -220,7 +224,7 @@ def group_gradient(group, slot, draws, settings, shape, objective, u, data, mass
     """
     batch, group_rows, tile, activation = settings
     layout, tau, f, tau_turned, f_turned = nets
-    scratches, outs, factors, weights, noises, integers, indices, spares = work
+    scratches, outs, factors, weights, noises, integers, as_floats, indices, spares = work
     to_tau, to_f = gradients[0][group], gradients[1][group]
     for i in range(to_tau.size):
         to_tau[i] = to_f[i] = np.float32(0)
@@ -242,7 +246,7 @@ def group_gradient(group, slot, draws, settings, shape, objective, u, data, mass
         n = min(tile, end - low)
         rows, rows_tau = padded(n * sets), padded(n)
         _gather(low, n, draws, shape, starts, data, mass, given, given_at, scratch, weight,
-                noises[slot], integers[slot], tile_indices)  # fmt: skip
+                noises[slot], integers[slot], as_floats[slot], tile_indices)  # fmt: skip
         forward(f, layout, scratch, origin, hidden_at, capacity, rows, out[0], origin, activation, engine)
         forward(
             tau,
@@ -272,7 +276,7 @@ def group_gradient(group, slot, draws, settings, shape, objective, u, data, mass
     return total
 
 
-@fused_kernel
+@internal
 def _reduced_norm(gradients):
     """Add all groups to the first, in order; returns the Euclidean norm."""
     first = gradients[0]
@@ -286,7 +290,7 @@ def _reduced_norm(gradients):
     return math.sqrt(total)
 
 
-@fused_kernel
+@borrowing_kernel
 def adam(parameters, gradient, moments, scale, rate, late, momentum):
     """One step of Adam along ``scale * gradient``; ``rate`` is the signed step over its bias correction."""
     one, first_decay, second_decay = np.float32(1), np.float32(momentum), np.float32(0.999)
@@ -301,13 +305,13 @@ def adam(parameters, gradient, moments, scale, rate, late, momentum):
         parameters[i] += rate * m / (np.sqrt(v * late) + tiny)
 
 
-@fused_kernel
+@internal
 def _average(mean, parameters, weight):
     for i in range(mean.size):
         mean[i] += weight * (parameters[i] - mean[i])
 
 
-@kernel
+@inlined
 def finish_step(total, batch, objective, rates, nets, gradients, moments, mean, state):
     """Clip, step both networks and u, and average tau; ``state`` is [u, -, -, steps, steps averaged]."""
     learning, dual_learning, clip, planned, average_from, decay, momentum = rates
@@ -335,7 +339,7 @@ def finish_step(total, batch, objective, rates, nets, gradients, moments, mean, 
     transpose_weights(f, layout, f_turned)
 
 
-@kernel
+@borrowing_kernel
 def train_steps(slot, counters, totals, count, draws, settings, shape, objective, rates, data, mass, nets,
                 gradients, given, moments, mean, state, work, engine):  # fmt: skip
     """``count`` steps, by all the threads that call this with the same counters, each with its own slot.
@@ -363,7 +367,7 @@ def train_steps(slot, counters, totals, count, draws, settings, shape, objective
         wait_for_all(counters, parts)
 
 
-@kernel
+@borrowing_kernel
 def evaluate_rows(parameters, layout, inputs, scratch, part, out, activation, engine):
     """Outputs at rows of padded inputs, tile by tile; ``part`` is scratch of one tile.
 

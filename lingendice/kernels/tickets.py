@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from lingendice.kernels.jit import kernel
+from lingendice.kernels.jit import internal
 
 # Each counter on a cache line of its own (and the one beside it, which is fetched along).
 _DRAWN, _OPEN, _DONE, COUNTERS = 0, 16, 32, 48
@@ -63,7 +63,7 @@ def new_counters(parts):
     return counters
 
 
-@kernel
+@internal
 def _wait(counters, place, goal):
     looks = 0
     while _read(counters, place) < goal:
@@ -72,7 +72,7 @@ def _wait(counters, place, goal):
             _give_way()
 
 
-@kernel
+@internal
 def draw_part(counters, total):
     """The next part, once its round is open; ``total`` or more when all parts are given away."""
     part = _count(counters, _DRAWN)
@@ -81,19 +81,19 @@ def draw_part(counters, total):
     return part
 
 
-@kernel
+@internal
 def is_last(counters, part, parts):
     """Report a part; whether it was the last of its round, which the caller has then to end."""
     return _count(counters, _DONE) + 1 == (part // parts + 1) * parts
 
 
-@kernel
+@internal
 def open_next(counters, part, parts):
     """End the round of a part."""
     _write(counters, _OPEN, (part // parts + 2) * parts)
 
 
-@kernel
+@internal
 def wait_for_all(counters, total):
     """Until every round is ended."""
     _wait(counters, _OPEN, total + 1)

@@ -12,16 +12,23 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import binding, ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 
+def _features():
+    """What Numba compiles for: this machine, unless its environment variables name another."""
+    if config.CPU_FEATURES is None:
+        return {name for name, present in binding.get_host_cpu_features().items() if present}
+    return {entry[1:] for entry in config.CPU_FEATURES.split(",") if entry.startswith("+")}
+
+
 def _shape():
-    """(lanes of a vector, vectors of a panel, rows of a block) for this machine."""
-    features = binding.get_host_cpu_features()
-    if features.get("avx512f"):
+    """(lanes of a vector, vectors of a panel, rows of a block)."""
+    features = _features()
+    if "avx512f" in features:
         return 16, 4, 6  # 24 of 32 registers accumulate
-    if features.get("avx2") and features.get("fma"):
+    if {"avx2", "fma"} <= features:
         return 8, 2, 6  # 12 of 16
     return 4, 2, 4
 
@@ -80,7 +87,8 @@ class _Writer:
         return self.everywhere(self.builder.load(self.address(base, offset), align=4))
 
     def multiply_add(self, left, right, plus):
-        name = f"llvm.fma.v{LANES}f32"
+        # In one instruction where there is one; llvm.fma would else call a function for every number.
+        name = f"llvm.fmuladd.v{LANES}f32"
         module = self.builder.module
         function = module.globals.get(name)
         if function is None:
@@ -93,11 +101,11 @@ class _Writer:
             value = self.multiply_add(value, at, self.constant(coefficient))
         return value
 
-    def tanh(self, first, second):
-        """tanh of two vectors; NaN stays NaN."""
+    def tanh(self, *several):
+        """tanh of some vectors; NaN stays NaN."""
         builder = self.builder
         above, below = [], []
-        for x in (first, second):
+        for x in several:
             high, low = self.constant(TANH_CLAMP), self.constant(-TANH_CLAMP)
             x = builder.select(builder.fcmp_ordered("<", high, x), high, x)
             x = builder.select(builder.fcmp_ordered(">", low, x), low, x)
@@ -112,6 +120,11 @@ class _Writer:
             builder.fmul(builder.fmul(above[0], below[1]), inverse),
             builder.fmul(builder.fmul(above[1], below[0]), inverse),
         )
+
+    def relu(self, *several):
+        """max(x, 0) of some vectors, written so that NaN passes through."""
+        builder, zero = self.builder, self.constant(0.0)
+        return tuple(builder.select(builder.fcmp_ordered("<", x, zero), zero, x) for x in several)
 
 
 def _data(context, builder, array_type, array):
@@ -162,18 +175,17 @@ class _Block:
 
 
 @intrinsic
-def activate_block(
-    typing, left, left_at, left_stride, weights, weights_at, width, inner, bias, bias_at, target, target_at,
-    activation,
-):  # fmt: skip
-    """target[ROWS, PANEL] = activation(left @ weights + bias); activation is TANH or RELU."""
+def affine_block(
+    typing, left, left_at, left_stride, weights, weights_at, width, inner, bias, bias_at, target, target_at
+):
+    """target[ROWS, PANEL] = left @ weights + bias."""
     signature = types.void(
-        left, _index, _index, weights, _index, _index, _index, bias, _index, target, _index, _index
+        left, _index, _index, weights, _index, _index, _index, bias, _index, target, _index
     )
 
     def generate(context, builder, signature, arguments):
-        (left, left_at, left_stride, weights, weights_at, width, inner, bias, bias_at, target, target_at,
-         activation) = arguments  # fmt: skip
+        (left, left_at, left_stride, weights, weights_at, width, inner, bias, bias_at, target,
+         target_at) = arguments  # fmt: skip
         left, weights, bias, target = (
             _data(context, builder, signature.args[i], arguments[i]) for i in (0, 3, 7, 9)
         )
@@ -182,21 +194,37 @@ def activate_block(
         start = [write.load(bias, offset) for offset in block.columns(bias_at)]
         block.begin([start] * ROWS)
         block.accumulate(left, left_at, left_stride, _long(1), weights, weights_at, width, inner)
-        places = block.places(target_at, width)
-        with builder.if_else(builder.icmp_signed("==", activation, _long(TANH))) as (is_tanh, is_relu):
-            with is_tanh:
-                for row, offsets in zip(block.values(), places, strict=True):
-                    for k in range(0, _VECTORS, 2):
-                        pair = write.tanh(row[k], row[k + 1])
-                        write.store(pair[0], target, offsets[k])
-                        write.store(pair[1], target, offsets[k + 1])
-            with is_relu:
-                zero = write.constant(0.0)
-                for row, offsets in zip(block.values(), places, strict=True):
-                    for value, offset in zip(row, offsets, strict=True):
-                        # Written so that NaN passes through.
-                        negative = builder.fcmp_ordered("<", value, zero)
-                        write.store(builder.select(negative, zero, value), target, offset)
+        for row, offsets in zip(block.values(), block.places(target_at, width), strict=True):
+            for value, offset in zip(row, offsets, strict=True):
+                write.store(value, target, offset)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def activate_run(typing, values, first, count, activation):
+    """values[first : first + count] = activation of them, TANH or RELU; a whole number of panels.
+
+    In a loop of its own, where the constants of tanh stay in registers that a product would fill.
+    """
+    signature = types.void(values, _index, _index, _index)
+
+    def generate(context, builder, signature, arguments):
+        values, first, count, activation = arguments
+        values = _data(context, builder, signature.args[0], values)
+        write = _Writer(builder)
+        together = 2 if LANES > 8 else 1
+        steps = builder.sdiv(count, _long(together * LANES))
+        is_tanh = builder.icmp_signed("==", activation, _long(TANH))
+        with builder.if_else(is_tanh) as branches:
+            for branch, function in zip(branches, (write.tanh, write.relu), strict=True):
+                with branch, cgutils.for_range(builder, steps) as loop:
+                    start = builder.add(first, builder.mul(loop.index, _long(together * LANES)))
+                    places = [builder.add(start, _long(k * LANES)) for k in range(together)]
+                    results = function(*(write.load(values, place) for place in places))
+                    for result, place in zip(results, places, strict=True):
+                        write.store(result, values, place)
         return context.get_dummy_value()
 
     return signature, generate

@@ -38,7 +38,8 @@ class Batches:
         n, stride = len(samples.logged), network.stride
         pairs = np.zeros((n, 2 * stride), dtype=np.float32)
         pairs[:, : samples.n_inputs] = samples.logged
-        pairs[:, stride : stride + samples.n_states_in] = samples.following.states
+        following = _with_means(samples, samples.following)
+        pairs[:, stride : stride + following.shape[1]] = following
         starting = samples.starting or Arrivals(
             np.empty(0), np.zeros((1, samples.n_states_in), np.float32), samples.following.action[:1]
         )
@@ -49,7 +50,7 @@ class Batches:
         self.flags = flags
         self.data = (
             aligned_rows(pairs, 2 * stride),
-            aligned_rows(starting.states, stride),
+            aligned_rows(_with_means(samples, starting), stride),
             np.ascontiguousarray(samples.following.action).ravel(),
             np.ascontiguousarray(starting.action).ravel(),
             samples.noise,
@@ -63,6 +64,11 @@ class Batches:
             ],
             dtype=np.int64,
         )  # fmt: skip
+
+
+def _with_means(samples: Samples, arrivals: Arrivals) -> Singles:
+    """States, and the means of Gaussian actions in the place that the actions take."""
+    return np.hstack([arrivals.states, arrivals.action]) if samples.kind == "gaussian" else arrivals.states
 
 
 class Learner:
@@ -183,13 +189,15 @@ class Learner:
         rows, rows_tau = ratio_step.padded(tile * sets), ratio_step.padded(tile)
         widths = int(self.network.layout[:-1, 2].sum())
         normals = tile * (samples.n_actions_in + 1)
+        integers = np.zeros((threads, 2, normals), dtype=np.int32)
         return (
             aligned(threads, rows * (self.network.stride + widths) + rows_tau * widths),
             aligned(threads, 2, rows),
             aligned(threads, 2, rows),
             aligned(threads, 2, tile * samples.n_branches),
             aligned(threads, 2, normals),
-            np.zeros((threads, 2, normals), dtype=np.int32),
+            integers,
+            integers.view(np.float32),
             np.zeros((threads, 3, tile), dtype=np.int64),
             aligned(threads, rows * int(self.network.layout[:, 1].max())),
         )

@@ -7,6 +7,7 @@ import pytest
 from neural_problems import batch_objective, drawn, gradients, make_learner, net, ratio
 from scipy import stats
 
+from lingendice.kernels.jit import kernel
 from lingendice.kernels.noise import fill_normals, stream_key
 from lingendice.neural.network import Network
 
@@ -165,10 +166,15 @@ def test_not_a_number_is_not_hidden():
     assert np.isnan(network.outputs(parameters, inputs, "vector")).all()
 
 
+@kernel
+def _normals(seed, count, radius, as_float, turn, out):
+    fill_normals(stream_key(seed, 0, 3), 0, count, radius, as_float, turn, out)
+
+
 def test_normals_are_normal_and_independent():
     count = 200_000
     out, half = np.empty(count, np.float32), np.zeros((2, count), np.int32)
-    fill_normals(stream_key(3, 0, 3), 0, count, half[0], half[1], out)
+    _normals(3, count, half[0], half[0].view(np.float32), half[1], out)
     assert stats.kstest(out, "norm").pvalue > 1e-3
     pairs = out.reshape(2, -1)
     assert abs(np.corrcoef(pairs)[0, 1]) < 4.0 / np.sqrt(count / 2)
