@@ -41,9 +41,9 @@ def sampled(flow: Flow, n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.n
     return source[entry], rows.indices[entry].astype(np.int64), rng.integers(0, flow.n_cells, n)
 
 
-def our_sgd(problem: RatioProblem, batch: int, n: int):
+def our_sgd(problem: RatioProblem, batch: int, n: int, threads: int = 1):
     problem = bounded_for_sgd(problem)
-    runner = _Runner(problem, step_sizes(problem), batch, 1.0)
+    runner = _Runner(problem, step_sizes(problem), batch, 1.0, threads)
     state = _State(problem, 0, None)
     runner.run(state, 0, 10, n)
 

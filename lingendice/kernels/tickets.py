@@ -17,7 +17,8 @@ from numba.extending import intrinsic
 from lingendice.kernels.jit import kernel
 
 # Each counter on a cache line of its own (and the one beside it, which is fetched along).
-_DRAWN, _OPEN, _DONE, COUNTERS = 0, 16, 32, 48
+_APART = 16
+_DRAWN, _OPEN, _DONE, COUNTERS = 0, _APART, 2 * _APART, 3 * _APART
 _LOOKS = 200
 _long = ir.IntType(64)
 _give_way = types.ExternalFunction("SwitchToThread" if os.name == "nt" else "sched_yield", types.intc())
@@ -58,7 +59,9 @@ def _count(typing, counters, place):
 
 def new_counters(parts):
     """Counters of rounds of ``parts`` parts each, the first of them open."""
-    counters = np.zeros(COUNTERS, dtype=np.int64)
+    room = np.zeros(COUNTERS + _APART, dtype=np.int64)
+    skipped = -(room.ctypes.data // room.itemsize) % _APART
+    counters = room[skipped : skipped + COUNTERS]
     counters[_OPEN] = parts
     return counters
 
@@ -73,11 +76,23 @@ def _wait(counters, place, goal):
 
 
 @kernel
+def claim_part(counters):
+    """The next part, whose round need not be open yet; ``total`` or more when all parts are given away."""
+    return _count(counters, _DRAWN)
+
+
+@kernel
+def await_round(counters, part):
+    """Until the round of a part is open."""
+    _wait(counters, _OPEN, part + 1)
+
+
+@kernel
 def draw_part(counters, total):
     """The next part, once its round is open; ``total`` or more when all parts are given away."""
-    part = _count(counters, _DRAWN)
+    part = claim_part(counters)
     if part < total:
-        _wait(counters, _OPEN, part + 1)
+        await_round(counters, part)
     return part
 
 
