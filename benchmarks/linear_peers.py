@@ -88,6 +88,26 @@ def touched_cells(problem: RatioProblem, n: int):
     return lambda: touch(np.uint64(1), *given)
 
 
+def touched_rows(problem: RatioProblem, batch: int, n: int):
+    """The floor of a minibatch step on one core: an entry of each cache line of the rows of psi(x), phi(x) and
+    phi(x'), of samples drawn beforehand, and no other arithmetic."""
+    from numba import njit
+
+    runner = _Runner(problem, step_sizes(bounded_for_sgd(problem)), batch, 1.0)
+    x, following, _ = sampled(problem.flow, n * batch, 1)
+
+    @njit(error_model="numpy")
+    def touch(psi, phi, x, following):  # type: ignore[no-untyped-def]
+        total = 0.0
+        for k in range(x.size):
+            for j in range(0, psi.shape[1], 8):
+                total += psi[x[k], j] + phi[x[k], j] + phi[following[k], j]
+        return total
+
+    touch(runner.psi, runner.phi, x, following)
+    return lambda: touch(runner.psi, runner.phi, x, following)
+
+
 def jax_tabular_plain(flow: Flow, n: int):
     """As a user of JAX writes it first: arrays in the carry, functional updates, sums of the iterates."""
     import jax

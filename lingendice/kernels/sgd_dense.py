@@ -16,7 +16,7 @@ from lingendice.kernels.feature_rows import GROUP, add_rows, dot_rows
 from lingendice.kernels.jit import fused_kernel, inlined, kernel
 from lingendice.kernels.prefetch import prefetch
 from lingendice.kernels.sampling import draw_event, draw_next, mix, place_event
-from lingendice.kernels.tickets import await_round, claim_part, is_last, open_next, wait_for_all
+from lingendice.kernels.tickets import await_round, claim_part, dismissed, is_last, open_next, wait_for_all
 
 # Entries of the state that the threads share, beside the vectors.
 U, U_SUM, SCALE, HELD, STATE = 0, 1, 2, 3, 8
@@ -144,9 +144,9 @@ def add_up(start, own, w, state, to_w, to_v):  # type: ignore[no-untyped-def]
 
 
 @fused_kernel
-def sgd_dense(slot, counters, counter, most_draws, count, batch, part_size, events, tables, redirects,
-              scalars, code, by_ratio, actions, start, own, psi, phi, mass_weight, w, v, w_sum, v_sum, w_step,
-              v_step, w_top, v_box, state, point, dual, to_w, to_v):  # type: ignore[no-untyped-def]  # fmt: skip
+def sgd_dense(slot, counters, patience, counter, most_draws, count, batch, part_size, events, tables,
+              redirects, scalars, code, by_ratio, actions, start, own, psi, phi, mass_weight, w, v, w_sum,
+              v_sum, w_step, v_step, w_top, v_box, state, point, dual, to_w, to_v):  # type: ignore[no-untyped-def]  # fmt: skip
     """``count`` steps, each the mean gradient of ``batch`` samples, by all threads that call this.
 
     ``start`` is the gradient of (1 - gamma) E_mu0 f, which is linear and known: nothing is drawn for it.
@@ -172,7 +172,7 @@ def sgd_dense(slot, counters, counter, most_draws, count, batch, part_size, even
     total = count * parts
     share = 1.0 / batch
     gamma, penalty, offset, u_step, u_top = scalars[0], scalars[1], scalars[2], scalars[5], scalars[6]
-    while True:
+    while slot == 0 or not dismissed(counters):
         part = claim_part(counters)
         if part >= total:
             break
@@ -183,7 +183,7 @@ def sgd_dense(slot, counters, counter, most_draws, count, batch, part_size, even
         draw_batch(at, most_draws, n, events, tables, redirects, gamma, actions, mass_weight, xs, ys, weights,
                    masses)  # fmt: skip
         w_at, v_at = place * whole_lines(n_w), place * whole_lines(n_v + 1)
-        await_round(counters, part)
+        await_round(counters, part, patience)
         to_v[v_at + n_v] = part_gradient(
             n, share, state[U], xs, ys, weights, masses, scalars, code, by_ratio, psi, phi, point, dual,
             on_tau, on_f, on_next, to_w[w_at : w_at + n_w], to_v[v_at : v_at + n_v],

@@ -33,8 +33,10 @@ DEFAULT_DUAL_BOUND = 2.0
 """|f| where the user gives no bound: inflow within a factor of two of the mass, for chi-square."""
 LARGEST_COPY = 2 * 10**7
 """Entries of dense features up to which they are copied into a faster layout."""
-PART, MOST_PARTS = 12_288, 16
-"""Entries of feature rows that make a part of a batch worth a thread, and parts of a batch at most."""
+PART, MOST_PARTS, DRAWING = 15_360, 16, 48
+"""Entries that make a part of a batch worth a thread, parts at most, and entries that a draw counts for."""
+PATIENCE = 1_000_000, 4
+"""Nanoseconds that threads wait for one another, and more for each entry of a part: far more than usual."""
 _LINE = 8  # float64 entries of a cache line
 OPTIONS = {"batch": 1, "step_scale": 1.0, "first_epoch": 1024, "average": True}
 
@@ -159,7 +161,7 @@ def part_size(problem: RatioProblem, batch: int) -> int:
     """
     from lingendice.kernels.feature_rows import GROUP
 
-    row = problem.features.n_features + 2 * problem.dual_features.n_features
+    row = DRAWING + problem.features.n_features + 2 * problem.dual_features.n_features
     least = max(-(-PART // row), -(-batch // MOST_PARTS))
     return min(-(-least // GROUP) * GROUP, batch)
 
@@ -179,6 +181,25 @@ class _State:
         self.w_sum, self.v_sum, self.u_sum = np.zeros_like(self.w), np.zeros_like(self.v), 0.0
         self.w_last = np.zeros(self.w.size, dtype=np.int64)
         self.v_last = np.zeros(self.v.size, dtype=np.int64)
+
+
+class _Crew:
+    """How many threads take the next run of steps: one for a while after others had to be sent away."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.alone = self.repeated = 0
+
+    def next(self) -> int:
+        if self.alone:
+            self.alone -= 1
+            return 1
+        return self.threads
+
+    def note(self, threads: int, dismissed: bool) -> None:
+        if threads > 1:
+            self.repeated = min(2 * self.repeated + 1, 63) if dismissed else 0
+            self.alone = self.repeated
 
 
 class _Runner:
@@ -206,7 +227,8 @@ class _Runner:
             self.start = np.asarray(problem.dual_features.adjoint(problem.flow.start))
         elif not self.tabular:
             self.psi, self.phi = compressed(problem.features), compressed(problem.dual_features)
-        self.threads, self.part_size = threads, part_size(problem, batch)
+        self.part_size = part_size(problem, batch)
+        self.crew = _Crew(min(threads, -(-batch // self.part_size)))
         self.own = problem.mass_row if problem.self_normalised else np.empty(0)
         self.mass = 1.0
 
@@ -245,9 +267,10 @@ class _Runner:
         self, state: _State, count: int, source: Any, kind: Any, w_step: Floats, v_step: Floats
     ) -> None:
         from lingendice.kernels import sgd_dense
-        from lingendice.kernels.tickets import new_counters
+        from lingendice.kernels.tickets import dismissed, new_counters
 
         problem, parts = self.problem, -(-self.batch // self.part_size)
+        counters = new_counters(parts)
         n_w, n_v = state.w.size, state.v.size
         shared = zeros_by_cache_line(sgd_dense.STATE)
         shared[sgd_dense.U], shared[sgd_dense.U_SUM] = state.u, state.u_sum
@@ -255,15 +278,17 @@ class _Runner:
         gradients = [zeros_by_cache_line(parts * sgd_dense.whole_lines(n)) for n in (n_w, n_v + 1)]
         sgd_dense.show_point(state.w, state.v, self.own, problem.flow.mass_offset, shared, *shown)
         draws = self.sampler.most_draws
+        patience = PATIENCE[0] + PATIENCE[1] * self.part_size * (n_w + 2 * n_v)
         arguments = (
-            new_counters(parts), np.uint64(state.counter), draws, count, self.batch, self.part_size,
+            counters, patience, np.uint64(state.counter), draws, count, self.batch, self.part_size,
             *source[:3], *kind, self.start, self.own, self.psi, self.phi, problem.flow.mass_weight,
             state.w, state.v, state.w_sum, state.v_sum, w_step, v_step, self.top, self.box, shared, *shown,
             *gradients,
         )  # fmt: skip
-        threads = min(self.threads, parts)
+        threads = self.crew.next()
         helpers = [partial(sgd_dense.sgd_dense, slot, *arguments) for slot in range(1, threads)]
         run_beside(partial(sgd_dense.sgd_dense, 0, *arguments), helpers, threads)
+        self.crew.note(threads, dismissed(counters))
         state.u, state.u_sum = float(shared[sgd_dense.U]), float(shared[sgd_dense.U_SUM])
         state.counter = sgd_dense.counter_after(np.uint64(state.counter), draws * count * self.batch)
 

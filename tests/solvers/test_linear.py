@@ -52,7 +52,7 @@ def test_identity_features_give_the_tabular_answer():
     ("max_iter", "choices"),
     [
         (50_000, {}),
-        # Four parts of 144 samples: steps that threads share.
+        # Five parts of 116 samples: steps that threads share.
         (2000, {"features": rbf(POINTS, 29), "dual_features": rbf(POINTS, 29), "options": {"batch": 560}}),
     ],
 )
