@@ -89,8 +89,8 @@ def touched_cells(problem: RatioProblem, n: int):
 
 
 def touched_rows(problem: RatioProblem, batch: int, n: int):
-    """The floor of a minibatch step on one core: an entry of each cache line of the rows of psi(x), phi(x) and
-    phi(x'), of samples drawn beforehand, and no other arithmetic."""
+    """The floor of a minibatch step on one core: an entry of each cache line of psi(x), phi(x), phi(x') for
+    samples drawn beforehand, and no other arithmetic."""
     from numba import njit
 
     runner = _Runner(problem, step_sizes(bounded_for_sgd(problem)), batch, 1.0)
