@@ -41,9 +41,9 @@ def sampled(flow: Flow, n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.n
     return source[entry], rows.indices[entry].astype(np.int64), rng.integers(0, flow.n_cells, n)
 
 
-def our_sgd(problem: RatioProblem, batch: int, n: int):
+def our_sgd(problem: RatioProblem, batch: int, n: int, threads: int = 1):
     problem = bounded_for_sgd(problem)
-    runner = _Runner(problem, step_sizes(problem), batch, 1.0)
+    runner = _Runner(problem, step_sizes(problem), batch, 1.0, threads)
     state = _State(problem, 0, None)
     runner.run(state, 0, 10, n)
 
@@ -86,6 +86,26 @@ def touched_cells(problem: RatioProblem, n: int):
     given = (n, sampler.events, sampler.starts[0], sampler.starts[1], cells)
     touch(np.uint64(1), *given)
     return lambda: touch(np.uint64(1), *given)
+
+
+def touched_rows(problem: RatioProblem, batch: int, n: int):
+    """The floor of a minibatch step on one core: an entry of each cache line of psi(x), phi(x), phi(x') for
+    samples drawn beforehand, and no other arithmetic."""
+    from numba import njit
+
+    runner = _Runner(problem, step_sizes(bounded_for_sgd(problem)), batch, 1.0)
+    x, following, _ = sampled(problem.flow, n * batch, 1)
+
+    @njit(error_model="numpy")
+    def touch(psi, phi, x, following):  # type: ignore[no-untyped-def]
+        total = 0.0
+        for k in range(x.size):
+            for j in range(0, psi.shape[1], 8):
+                total += psi[x[k], j] + phi[x[k], j] + phi[following[k], j]
+        return total
+
+    touch(runner.psi, runner.phi, x, following)
+    return lambda: touch(runner.psi, runner.phi, x, following)
 
 
 def jax_tabular_plain(flow: Flow, n: int):

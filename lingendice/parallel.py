@@ -36,9 +36,20 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=threads, thread_name_prefix="lingendice")
 
 
-def start_all(tasks: Iterable[Callable[[], T]], threads: int) -> list[Future[T]]:
-    """Start tasks beside the caller's own work; a busy pool may start them late."""
-    return [_pool(threads).submit(task) for task in tasks]
+def run_beside(task: Callable[[], T], helpers: Iterable[Callable[[], object]], threads: int) -> T:
+    """Run a task that others may help; a busy pool starts them late, or not at all.
+
+    Returns, or raises, only when nobody works any more.
+    """
+    started: list[Future[object]] = []
+    try:
+        for helper in helpers:
+            started.append(_pool(threads).submit(helper))
+        return task()
+    finally:
+        for future in started:
+            if not future.cancel():
+                future.result()
 
 
 def run_all(tasks: Iterable[Callable[[], T]], threads: int) -> list[T]:

@@ -31,6 +31,8 @@ class Sampler:
     actions: int
     probability: Floats
     """Of every event."""
+    most_draws: int
+    """Random numbers that an event and what follows it may take."""
 
 
 def build_sampler(flow: Flow) -> Sampler:
@@ -73,7 +75,7 @@ def build_sampler(flow: Flow) -> Sampler:
     tables = (law_t, law_a, policy_t.ravel(), policy_a.ravel(), *alias_table(restart))
     return Sampler(
         event_table(probability[keep], cell, code), cell, code, tables, (seen, factor), starts, actions,
-        probability[keep],
+        probability[keep], 1 + int(rows.n_hubs > 0) + int(actions > 1) + int(closes),
     )  # fmt: skip
 
 

@@ -52,10 +52,12 @@ def test_sampled_transitions_have_the_law_of_the_flow(gamma, leak):
         for _ in range(n):
             x, following = draw_event(np.uint64(mix(counter)), sampler.events)
             counter = np.uint64(counter + GOLDEN)
-            y, factor, counter = draw_next(
+            y, factor, after = draw_next(
                 counter, following, sampler.actions, sampler.tables, sampler.redirects
             )
-            counter = np.uint64(counter)
+            # Steps over dense features give each sample as many numbers as it may need.
+            assert np.uint64(after) in [counter + np.uint64(k) * GOLDEN for k in range(sampler.most_draws)]
+            counter = np.uint64(after)
             value = 0.0 if y < 0 else gamma * factor * tau[x] * f[y]
             total, square = total + value, square + value * value
     mean = total / n

@@ -9,13 +9,12 @@ and tests before each loop whether the arrays overlap (they never do here).
 
 from __future__ import annotations
 
-import numpy as np
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from lingendice.kernels.jit import inlined, kernel
+from lingendice.kernels.jit import inlined
 
 GROUP = 4
 """Samples worked on together: twelve rows."""
@@ -197,14 +196,6 @@ def _add(count):  # type: ignore[no-untyped-def]
         return types.void(psi, phi, xs, ys, types.intp, to_w, to_v, on_tau, on_f, on_next), generate
 
     return add
-
-
-@kernel
-def line_of(size):  # type: ignore[no-untyped-def]
-    """Zeros that begin at a cache line, so that no vector of them lies across two."""
-    room = np.zeros(size + 8)
-    skipped = -(room.ctypes.data >> 3) & 7
-    return room[skipped : skipped + size]
 
 
 _dot_group, _dot_one = _dot(GROUP), _dot(1)

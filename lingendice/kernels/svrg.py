@@ -7,7 +7,7 @@ import numpy as np
 from lingendice.kernels.conjugates import excess_and_slope
 from lingendice.kernels.jit import kernel
 from lingendice.kernels.sampling import draw_event, draw_next, mix
-from lingendice.kernels.sgd_linear import sparse_clip, sparse_dot
+from lingendice.kernels.sgd_sparse import sparse_clip, sparse_dot
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

@@ -2,12 +2,14 @@
 
 Parts are numbered through all rounds. A thread draws the next number, waits until its round is open, does the
 part and reports it; whoever reports the last part of a round ends the round and opens the next. Only threads
-that hold a part are ever waited for, so that a busy pool or a single core slows the work but cannot stop it.
+that hold a part are ever waited for, so that a busy pool or a single core slows the work but cannot stop it;
+where it slows it too much, helpers are sent away.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
 import numpy as np
 from llvmlite import ir
@@ -17,10 +19,32 @@ from numba.extending import intrinsic
 from lingendice.kernels.jit import internal
 
 # Each counter on a cache line of its own (and the one beside it, which is fetched along).
-_DRAWN, _OPEN, _DONE, COUNTERS = 0, 16, 32, 48
+_APART = 16
+_DRAWN, _OPEN, _DONE, _DISMISSED, COUNTERS = 0, _APART, 2 * _APART, 3 * _APART, 4 * _APART
 _LOOKS = 200
 _long = ir.IntType(64)
 _give_way = types.ExternalFunction("SwitchToThread" if os.name == "nt" else "sched_yield", types.intc())
+
+
+if os.name == "nt":
+    _read_clock = types.ExternalFunction("GetSystemTimePreciseAsFileTime", types.void(types.voidptr))
+
+    @kernel
+    def _clock():
+        """Nanoseconds since some moment."""
+        read = np.zeros(1, np.int64)
+        _read_clock(read.ctypes)
+        return read[0] * 100
+else:
+    _read_clock = types.ExternalFunction("clock_gettime", types.intc(types.intc, types.voidptr))
+    _STEADY = time.CLOCK_MONOTONIC
+
+    @kernel
+    def _clock():
+        """Nanoseconds since some moment."""
+        read = np.zeros(2, np.int64)
+        _read_clock(_STEADY, read.ctypes)
+        return read[0] * 1_000_000_000 + read[1]
 
 
 def _place(context, builder, signature, arguments):
@@ -58,24 +82,52 @@ def _count(typing, counters, place):
 
 def new_counters(parts):
     """Counters of rounds of ``parts`` parts each, the first of them open."""
-    counters = np.zeros(COUNTERS, dtype=np.int64)
+    room = np.zeros(COUNTERS + _APART, dtype=np.int64)
+    skipped = -(room.ctypes.data // room.itemsize) % _APART
+    counters = room[skipped : skipped + COUNTERS]
     counters[_OPEN] = parts
     return counters
 
 
 @internal
 def _wait(counters, place, goal):
-    looks = 0
+    """Returns how many nanoseconds it took, or 0 for a moment."""
+    for _ in range(_LOOKS):
+        if _read(counters, place) >= goal:
+            return 0
+    since = _clock()
     while _read(counters, place) < goal:
-        looks += 1
-        if looks > _LOOKS:
-            _give_way()
+        _give_way()
+    return _clock() - since
+
+
+@kernel
+def claim_part(counters):
+    """The next part, whose round need not be open yet; ``total`` or more when all parts are given away."""
+    return _count(counters, _DRAWN)
+
+
+@kernel
+def await_round(counters, part, patience):
+    """Until the round of a part is open; a wait of more than ``patience`` nanoseconds sends all helpers away.
+
+    It means that a thread was taken off its core in the midst of a part. On a busy machine that happens at
+    every other part, and one thread by itself is far faster.
+    """
+    if _wait(counters, _OPEN, part + 1) > patience:
+        _write(counters, _DISMISSED, 1)
+
+
+@kernel
+def dismissed(counters):
+    """Whether helpers are to draw no more parts."""
+    return _read(counters, _DISMISSED) != 0
 
 
 @internal
 def draw_part(counters, total):
     """The next part, once its round is open; ``total`` or more when all parts are given away."""
-    part = _count(counters, _DRAWN)
+    part = claim_part(counters)
     if part < total:
         _wait(counters, _OPEN, part + 1)
     return part

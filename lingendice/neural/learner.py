@@ -18,7 +18,7 @@ from lingendice.neural.network import Network, Singles, aligned, aligned_rows, e
 from lingendice.neural.objective import Objective
 from lingendice.neural.options import NeuralOptions
 from lingendice.neural.samples import Arrivals, Samples
-from lingendice.parallel import start_all
+from lingendice.parallel import run_beside
 
 _KINDS = {
     "none": ratio_step.ACT_NONE,
@@ -113,12 +113,8 @@ class Learner:
         for count, given in self._chunks(steps):
             shared = (new_counters(groups), np.empty(groups), count, (self.seed, self.step))
             arguments = (*shared, *self._step_arguments(given, threads))
-            helpers = start_all(
-                [partial(ratio_step.train_steps, slot, *arguments) for slot in range(1, threads)], threads
-            )
-            ratio_step.train_steps(0, *arguments)
-            for helper in helpers:
-                helper.result()
+            helpers = [partial(ratio_step.train_steps, slot, *arguments) for slot in range(1, threads)]
+            run_beside(partial(ratio_step.train_steps, 0, *arguments), helpers, threads)
 
     def _chunks(self, steps: int) -> Iterator[tuple[int, tuple[Singles, Singles]]]:
         """(steps, actions drawn for them): all at once where the kernel draws the actions itself."""

@@ -163,7 +163,7 @@ def _solver(
         return extragradient.solve_extragradient(problem, tol, start)
     if method == "svrg":
         return variance_reduced.solve_svrg(problem, tol, choices.seed, max_iter)
-    return sgd.solve_sgd(problem, tol, choices.seed, options, max_iter, start)
+    return sgd.solve_sgd(problem, tol, choices.seed, options, max_iter, start, controls.threads)
 
 
 def _warm_start(problem: RatioProblem, given: Any, method: str) -> tuple[Floats, Floats, float]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 from lingendice.checks import Floats
 from lingendice.divergences import FDivergence, TotalVariation
 from lingendice.features import FeatureMap, MatrixFeatures, Tabular
+from lingendice.parallel import run_beside
 from lingendice.problem import RatioProblem
 from lingendice.sampler import Sampler, build_sampler
 from lingendice.solvers.iterate import Step
@@ -31,6 +33,10 @@ DEFAULT_DUAL_BOUND = 2.0
 """|f| where the user gives no bound: inflow within a factor of two of the mass, for chi-square."""
 LARGEST_COPY = 2 * 10**7
 """Entries of dense features up to which they are copied into a faster layout."""
+PART, MOST_PARTS, DRAWING = 15_360, 16, 48
+"""Entries that make a part of a batch worth a thread, parts at most, and entries that a draw counts for."""
+PATIENCE = 1_000_000, 4
+"""Nanoseconds that threads wait for one another, and more for each entry of a part: far more than usual."""
 _LINE = 8  # float64 entries of a cache line
 OPTIONS = {"batch": 1, "step_scale": 1.0, "first_epoch": 1024, "average": True}
 
@@ -148,6 +154,18 @@ def _metric(features: FeatureMap, law: Floats) -> Floats:
 # -- the solver ----------------------------------------------------------------------------------------
 
 
+def part_size(problem: RatioProblem, batch: int) -> int:
+    """Samples of a batch that share one gradient: whole groups, as many as are worth a thread.
+
+    It depends on the problem alone, so that the steps do not depend on the number of threads.
+    """
+    from lingendice.kernels.feature_rows import GROUP
+
+    row = DRAWING + problem.features.n_features + 2 * problem.dual_features.n_features
+    least = max(-(-PART // row), -(-batch // MOST_PARTS))
+    return min(-(-least // GROUP) * GROUP, batch)
+
+
 class _State:
     """Iterates and lazy sums of one run."""
 
@@ -165,10 +183,31 @@ class _State:
         self.v_last = np.zeros(self.v.size, dtype=np.int64)
 
 
+class _Crew:
+    """How many threads take the next run of steps: one for a while after others had to be sent away."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.alone = self.repeated = 0
+
+    def next(self) -> int:
+        if self.alone:
+            self.alone -= 1
+            return 1
+        return self.threads
+
+    def note(self, threads: int, dismissed: bool) -> None:
+        if threads > 1:
+            self.repeated = min(2 * self.repeated + 1, 63) if dismissed else 0
+            self.alone = self.repeated
+
+
 class _Runner:
     """Calls the kernel that fits the features."""
 
-    def __init__(self, problem: RatioProblem, steps: Steps, batch: int, scale: float) -> None:
+    def __init__(
+        self, problem: RatioProblem, steps: Steps, batch: int, scale: float, threads: int = 1
+    ) -> None:
         divergence = problem.divergence
         assert isinstance(divergence, FDivergence)
         self.problem, self.steps, self.scale, self.batch = problem, steps, scale, batch
@@ -182,13 +221,14 @@ class _Runner:
             problem.features.is_sparse or problem.dual_features.is_sparse  # type: ignore[attr-defined]
         )
         if self.dense:
-            self.psi, self.phi = (
-                _by_cache_lines(features.matrix)  # type: ignore[attr-defined]
-                for features in (problem.features, problem.dual_features)
-            )
+            psi, phi = problem.features.matrix, problem.dual_features.matrix  # type: ignore[attr-defined]
+            self.psi = _by_cache_lines(psi)
+            self.phi = self.psi if phi is psi else _by_cache_lines(phi)
             self.start = np.asarray(problem.dual_features.adjoint(problem.flow.start))
         elif not self.tabular:
             self.psi, self.phi = compressed(problem.features), compressed(problem.dual_features)
+        self.part_size = part_size(problem, batch)
+        self.crew = _Crew(min(threads, -(-batch // self.part_size)))
         self.own = problem.mass_row if problem.self_normalised else np.empty(0)
         self.mass = 1.0
 
@@ -212,15 +252,9 @@ class _Runner:
         if self.tabular:
             self._run_tabular(state, first, last, source, kind, w_step, v_step)
         elif self.dense:
-            from lingendice.kernels.sgd_linear import sgd_dense
-
-            state.counter, state.u, state.u_sum = sgd_dense(
-                np.uint64(state.counter), first, last, self.batch, *source[:3], *kind, self.start, self.own,
-                self.psi, self.phi, state.w, state.v, state.u,
-                state.w_sum, state.v_sum, state.u_sum, w_step, v_step, weight, self.top, self.box,
-            )  # fmt: skip
+            self._run_dense(state, last - first, source, kind, w_step, v_step)
         else:
-            from lingendice.kernels.sgd_linear import sgd_sparse
+            from lingendice.kernels.sgd_sparse import sgd_sparse
 
             state.counter, state.u, state.u_sum, self.mass = sgd_sparse(
                 np.uint64(state.counter), first, last, self.batch, *source, *kind, self.psi, self.phi,
@@ -228,6 +262,35 @@ class _Runner:
                 state.w_sum, state.v_sum, state.u_sum, state.w_last, state.v_last, w_step, v_step,
                 weight, self.top, -self.box, problem.dual_top,
             )  # fmt: skip
+
+    def _run_dense(
+        self, state: _State, count: int, source: Any, kind: Any, w_step: Floats, v_step: Floats
+    ) -> None:
+        from lingendice.kernels import sgd_dense
+        from lingendice.kernels.tickets import dismissed, new_counters
+
+        problem, parts = self.problem, -(-self.batch // self.part_size)
+        counters = new_counters(parts)
+        n_w, n_v = state.w.size, state.v.size
+        shared = zeros_by_cache_line(sgd_dense.STATE)
+        shared[sgd_dense.U], shared[sgd_dense.U_SUM] = state.u, state.u_sum
+        shown = zeros_by_cache_line(n_w), zeros_by_cache_line(n_v)
+        gradients = [zeros_by_cache_line(parts * sgd_dense.whole_lines(n)) for n in (n_w, n_v + 1)]
+        sgd_dense.show_point(state.w, state.v, self.own, problem.flow.mass_offset, shared, *shown)
+        draws = self.sampler.most_draws
+        patience = PATIENCE[0] + PATIENCE[1] * self.part_size * (n_w + 2 * n_v)
+        arguments = (
+            counters, patience, np.uint64(state.counter), draws, count, self.batch, self.part_size,
+            *source[:3], *kind, self.start, self.own, self.psi, self.phi, problem.flow.mass_weight,
+            state.w, state.v, state.w_sum, state.v_sum, w_step, v_step, self.top, self.box, shared, *shown,
+            *gradients,
+        )  # fmt: skip
+        threads = self.crew.next()
+        helpers = [partial(sgd_dense.sgd_dense, slot, *arguments) for slot in range(1, threads)]
+        run_beside(partial(sgd_dense.sgd_dense, 0, *arguments), helpers, threads)
+        self.crew.note(threads, dismissed(counters))
+        state.u, state.u_sum = float(shared[sgd_dense.U]), float(shared[sgd_dense.U_SUM])
+        state.counter = sgd_dense.counter_after(np.uint64(state.counter), draws * count * self.batch)
 
     def _run_tabular(
         self, state: _State, first: int, last: int, source: Any, kind: Any, w_step: Floats, v_step: Floats
@@ -274,9 +337,14 @@ def _by_cache_lines(matrix: Floats) -> Floats:
 
 def rows_by_cache_line(n_rows: int, width: int) -> Floats:
     """Zeros whose first row begins at a cache line; ``width`` a multiple of eight."""
-    room = np.zeros(n_rows * width + _LINE)
+    return zeros_by_cache_line(n_rows * width).reshape(n_rows, width)
+
+
+def zeros_by_cache_line(size: int) -> Floats:
+    """Zeros that begin at a cache line."""
+    room = np.zeros(size + _LINE)
     skipped = -(room.ctypes.data // room.itemsize) % _LINE
-    return room[skipped : skipped + n_rows * width].reshape(n_rows, width)
+    return room[skipped : skipped + size]
 
 
 def solve_sgd(
@@ -286,14 +354,16 @@ def solve_sgd(
     options: dict[str, Any],
     max_iter: int | None = None,
     start: Any = None,
+    threads: int = 1,
 ) -> SaddleSolver:
     """SGD in epochs of doubling length; the gap of each epoch's average is a checkpoint.
 
     A tabular step costs O(1), some tens of ns; E gap falls as 1 / sqrt(steps). Use it for streams and for
     problems that nothing else can hold; where a few thousand features fit, ``convex`` is far more exact.
+    Large batches of dense features are shared among threads; any number of them takes the same steps.
     """
     steps = step_sizes(problem)
-    runner = _Runner(problem, steps, int(options["batch"]), float(options["step_scale"]))
+    runner = _Runner(problem, steps, int(options["batch"]), float(options["step_scale"]), threads)
     state = _State(problem, seed, start)
     if problem.self_normalised:
         state.w = problem.rescaled(state.w)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
 
 from lingendice.kernels.jit import kernel
-from lingendice.kernels.tickets import draw_part, is_last, new_counters, open_next, wait_for_all
+from lingendice.kernels.tickets import (
+    await_round,
+    claim_part,
+    dismissed,
+    draw_part,
+    is_last,
+    new_counters,
+    open_next,
+    wait_for_all,
+)
 
 PARTS, ROUNDS = 5, 4000
 
@@ -55,3 +65,22 @@ def test_who_comes_late_finds_nothing_left():
     _work(0, *arguments)
     _work(1, *arguments)
     assert (done == 1).all()
+
+
+@kernel
+def _hold(counters, goal, patience):
+    """Take a part, and wait for a round that only others can open."""
+    part = claim_part(counters)
+    await_round(counters, part + goal, patience)
+
+
+@pytest.mark.parametrize(("patience", "sent"), [(10**12, False), (10**6, True)])
+def test_a_long_wait_sends_helpers_away(patience, sent):
+    counters = new_counters(1)
+    waiting = threading.Thread(target=_hold, args=(counters, 1, patience))
+    waiting.start()
+    time.sleep(0.05)
+    assert not dismissed(counters)
+    open_next(counters, 0, 1)
+    waiting.join()
+    assert dismissed(counters) == sent

@@ -48,14 +48,22 @@ def test_identity_features_give_the_tabular_answer():
     assert np.abs(solution.tau - exact_ratio(COUNTS, 0.9)).max() < 1e-6
 
 
-def test_sgd_is_the_same_for_any_number_of_threads():
+@pytest.mark.parametrize(
+    ("max_iter", "choices"),
+    [
+        (50_000, {}),
+        # Five parts of 116 samples: steps that threads share.
+        (2000, {"features": rbf(POINTS, 29), "dual_features": rbf(POINTS, 29), "options": {"batch": 560}}),
+    ],
+)
+def test_sgd_is_the_same_for_any_number_of_threads(max_iter, choices):
     runs = [
-        lg.solve(COUNTS, 0.9, method="sgd", max_iter=50_000, bound=5.0, seed=1, threads=threads)
+        lg.solve(COUNTS, 0.9, method="sgd", max_iter=max_iter, bound=5.0, seed=1, threads=threads, **choices)
         for threads in (1, 2, 3)
     ]
     assert all(np.array_equal(run.w_tau, runs[0].w_tau) for run in runs)
     assert runs[0].status is lg.Status.ITERATION_LIMIT
-    assert runs[0].gap_trace[-1][0] == 50_000
+    assert runs[0].gap_trace[-1][0] == max_iter
 
 
 def test_unseen_cells_are_closed_as_in_the_exact_answer():

@@ -1,112 +1,14 @@
-"""Primal-dual SGD over features, a sample or a minibatch a step: dense features, and sparse ones."""
+"""Primal-dual SGD over compressed features, a sample or a minibatch a step."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from lingendice.kernels.conjugates import excess_and_slope
-from lingendice.kernels.feature_rows import GROUP, add_rows, dot_rows, line_of
-from lingendice.kernels.jit import fused_kernel, inlined, kernel
+from lingendice.kernels.jit import inlined, kernel
 from lingendice.kernels.sampling import draw, draw_event, draw_next, mix
 from lingendice.kernels.sgd_tabular import sample_pull
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-
-@fused_kernel
-def project_step(w, step, gradient, low, high, sums):  # type: ignore[no-untyped-def]
-    """sums += w, w <- clip(w + step gradient), gradient <- 0."""
-    for j in range(w.size):
-        sums[j] += w[j]
-        w[j] = min(max(w[j] + step[j] * gradient[j], low[j]), high[j])
-        gradient[j] = 0.0
-
-
-@kernel
-def draw_batch(counter, events, tables, redirects, gamma, actions, xs, ys, weights):  # type: ignore[no-untyped-def]
-    """Draw (x, x', gamma or the weight of x') for each sample of a batch; returns the next counter."""
-    plain = actions == 1 and redirects[0].size == 0
-    for b in range(xs.size):
-        x, y = draw_event(mix(counter), events)
-        counter += _GOLDEN
-        factor = 1.0
-        if not plain or y < 0:
-            y, factor, counter = draw_next(counter, y, actions, tables, redirects)
-        if y < 0:
-            # Nothing follows: x stands in with weight zero, so that the loops stay free of branches.
-            y, factor = x, 0.0
-        xs[b], ys[b], weights[b] = x, y, gamma * factor
-    return counter
-
-
-@inlined
-def pull(tau, f_x, f_y, nu, weight, u, scalars, code, by_ratio):  # type: ignore[no-untyped-def]
-    """Gradients of J's sample in tau(x), f(x), f(x'), and u (before the penalty)."""
-    _, penalty, offset, ridge, centre, _, _ = scalars
-    excess, slope = excess_and_slope(code, f_x)
-    to_tau = penalty * u * nu - f_x + ridge * (tau - centre) + weight * f_y
-    if by_ratio:
-        to_tau -= excess
-        slope *= tau
-    return to_tau, -tau - slope, weight * tau, nu * tau + offset - 1.0 - u
-
-
-@fused_kernel
-def sgd_dense(counter, first, last, batch, events, tables, redirects, scalars, code, by_ratio, actions,
-              start, own, psi, phi, w, v, u, w_sum, v_sum, u_sum, w_step, v_step, mass_weight, w_top,
-              v_box):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Steps ``first : last``, each the mean gradient of ``batch`` samples; returns (counter, u, sum of u).
-
-    ``start`` is the gradient of (1 - gamma) E_mu0 f, which is linear and known: nothing is drawn for it.
-    ``own`` is empty, or the row a of the mass a'w to which tau is normalised: it then stands for the penalty.
-    """
-    gamma, penalty, u_step, u_top = scalars[0], scalars[1], scalars[5], scalars[6]
-    n_w, n_v = w.size, v.size
-    to_w, to_v, point, dual = line_of(n_w), line_of(n_v), line_of(n_w), line_of(n_v)
-    zero = np.zeros(n_w)
-    low = -v_box
-    share = 1.0 / batch
-    offset = scalars[2]
-    xs, ys, weights = np.empty(batch, np.int64), np.empty(batch, np.int64), np.empty(batch)
-    tau, f, f_next = np.empty(batch), np.empty(batch), np.empty(batch)
-    for _ in range(first, last):
-        counter = draw_batch(counter, events, tables, redirects, gamma, actions, xs, ys, weights)
-        for j in range(n_v):
-            to_v[j], dual[j] = start[j], v[j]
-        held, scale = 1.0, 1.0
-        if own.size:
-            held = 0.0
-            for j in range(n_w):
-                held += own[j] * w[j]
-            held = max(held, 1e-3)
-            scale = (1.0 - offset) / held
-        for j in range(n_w):
-            point[j] = scale * w[j]
-        to_u = 0.0
-        for following in range(0, batch + GROUP, GROUP):
-            # A group ahead of the sums, so that neither waits for what the other has just computed.
-            dot_rows(psi, phi, xs, ys, following, min(following + GROUP, batch), point, dual, tau, f, f_next)
-            b, stop = max(following - GROUP, 0), min(following, batch)
-            for k in range(b, stop):
-                down, here, there, more = pull(
-                    tau[k], f[k], f_next[k], mass_weight[xs[k]], weights[k], u, scalars, code, by_ratio
-                )
-                # What the sample adds to the gradients takes the place of what was needed for it.
-                tau[k], f[k], f_next[k] = -share * down, share * here, share * there
-                to_u += share * more
-            add_rows(psi, phi, xs, ys, b, stop, to_w, to_v, tau, f, f_next)
-        if own.size:
-            # Of w / a'w: what would only change the scale is taken out of the gradient.
-            along = 0.0
-            for j in range(n_w):
-                along += to_w[j] * w[j]
-            for j in range(n_w):
-                to_w[j] = scale * (to_w[j] - own[j] * along / held)
-        project_step(w, w_step, to_w, zero, w_top, w_sum)
-        project_step(v, v_step, to_v, low, v_box, v_sum)
-        u_sum += u
-        u = min(max(u + u_step * penalty * to_u, -u_top), u_top)
-    return counter, u, u_sum
 
 
 @inlined
