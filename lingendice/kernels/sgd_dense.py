@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from lingendice.kernels.borrowed import borrowed
 from lingendice.kernels.conjugates import excess_and_slope
 from lingendice.kernels.feature_rows import GROUP, add_rows, dot_rows
-from lingendice.kernels.jit import fused_kernel, inlined, kernel
+from lingendice.kernels.jit import borrowing_kernel, inlined, internal
 from lingendice.kernels.prefetch import prefetch
 from lingendice.kernels.sampling import draw_event, draw_next, mix, place_event
 from lingendice.kernels.tickets import await_round, claim_part, dismissed, is_last, open_next, wait_for_all
@@ -29,7 +28,7 @@ def counter_after(counter, draws):  # type: ignore[no-untyped-def]
     return counter + np.uint64(draws) * _GOLDEN
 
 
-@kernel
+@internal
 def draw_batch(counter, most_draws, n, events, tables, redirects, gamma, actions, mass_weight, xs, ys,
                weights, masses):  # type: ignore[no-untyped-def]  # fmt: skip
     """Draw (x, x', gamma or the weight of x', nu(x)) of ``n`` samples, each from ``most_draws`` counters."""
@@ -63,7 +62,7 @@ def pull(tau, f_x, f_y, nu, weight, u, scalars, code, by_ratio):  # type: ignore
     return to_tau, -tau - slope, weight * tau, nu * tau + offset - 1.0 - u
 
 
-@fused_kernel
+@internal
 def part_gradient(n, share, u, xs, ys, weights, masses, scalars, code, by_ratio, psi, phi, point, dual,
                   on_tau, on_f, on_next, to_w, to_v):  # type: ignore[no-untyped-def]  # fmt: skip
     """Gradients in w and v of ``n`` samples, each weighing ``share``; returns that in u."""
@@ -109,7 +108,7 @@ def add_parts(gradients, size):  # type: ignore[no-untyped-def]
             gradients[j] += gradients[low + j]
 
 
-@fused_kernel
+@borrowing_kernel
 def show_point(w, v, own, offset, state, point, dual):  # type: ignore[no-untyped-def]
     """The point at which the next gradients are taken, where all threads see it."""
     held, scale = 1.0, 1.0
@@ -143,30 +142,22 @@ def add_up(start, own, w, state, to_w, to_v):  # type: ignore[no-untyped-def]
             to_w[j] = state[SCALE] * (to_w[j] - own[j] * along / state[HELD])
 
 
-@fused_kernel
+@borrowing_kernel
 def sgd_dense(slot, counters, patience, counter, most_draws, count, batch, part_size, events, tables,
               redirects, scalars, code, by_ratio, actions, start, own, psi, phi, mass_weight, w, v, w_sum,
-              v_sum, w_step, v_step, w_top, v_box, state, point, dual, to_w, to_v):  # type: ignore[no-untyped-def]  # fmt: skip
+              v_sum, w_step, v_step, boxes, state, point, dual, to_w, to_v, integers, floats):  # type: ignore[no-untyped-def]  # fmt: skip
     """``count`` steps, each the mean gradient of ``batch`` samples, by all threads that call this.
 
     ``start`` is the gradient of (1 - gamma) E_mu0 f, which is linear and known: nothing is drawn for it.
     ``own`` is empty, or the row a of the mass a'w to which tau is normalised: it then stands for the penalty.
     ``to_w`` and ``to_v`` hold the gradients of the parts, each from a cache line on, u after v.
+    ``integers`` and ``floats`` are scratch, a slot for each thread.
     The caller in slot 0 comes back when all steps are done, any other when nothing is left for it to do.
     """
-    counters, state, point, dual = borrowed(counters), borrowed(state), borrowed(point), borrowed(dual)
-    psi, phi, mass_weight, events = borrowed(psi), borrowed(phi), borrowed(mass_weight), borrowed(events)
-    to_w, to_v, w, v = borrowed(to_w), borrowed(to_v), borrowed(w), borrowed(v)
-    start, own, w_sum, v_sum = borrowed(start), borrowed(own), borrowed(w_sum), borrowed(v_sum)
-    w_step, v_step, w_top, v_box = borrowed(w_step), borrowed(v_step), borrowed(w_top), borrowed(v_box)
-    law_t, law_a, policy_t, policy_a, restart_t, restart_a = tables
-    tables = (borrowed(law_t), borrowed(law_a), borrowed(policy_t), borrowed(policy_a), borrowed(restart_t),
-              borrowed(restart_a))  # fmt: skip
-    redirects = (borrowed(redirects[0]), redirects[1])
-    xs, ys = np.empty(part_size, np.int64), np.empty(part_size, np.int64)
-    weights, masses = np.empty(part_size), np.empty(part_size)
-    on_tau, on_f, on_next = np.empty(part_size), np.empty(part_size), np.empty(part_size)
-    zero, low_v = np.zeros(w.size), -v_box
+    xs, ys = integers[slot, 0], integers[slot, 1]
+    weights, masses = floats[slot, 0], floats[slot, 1]
+    on_tau, on_f, on_next = floats[slot, 2], floats[slot, 3], floats[slot, 4]
+    w_low, w_top, v_low, v_top = boxes
     n_w, n_v = w.size, v.size
     parts = to_w.size // whole_lines(n_w)
     total = count * parts
@@ -190,8 +181,8 @@ def sgd_dense(slot, counters, patience, counter, most_draws, count, batch, part_
         )  # fmt: skip
         if is_last(counters, part, parts):
             add_up(start, own, w, state, to_w, to_v)
-            project_step(w, w_step, to_w, zero, w_top, w_sum)
-            project_step(v, v_step, to_v, low_v, v_box, v_sum)
+            project_step(w, w_step, to_w, w_low, w_top, w_sum)
+            project_step(v, v_step, to_v, v_low, v_top, v_sum)
             state[U_SUM] += state[U]
             state[U] = min(max(state[U] + u_step * penalty * to_v[n_v], -u_top), u_top)
             show_point(w, v, own, offset, state, point, dual)

@@ -14,6 +14,7 @@ import time
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from lingendice.kernels.jit import internal
@@ -26,25 +27,25 @@ _long = ir.IntType(64)
 _give_way = types.ExternalFunction("SwitchToThread" if os.name == "nt" else "sched_yield", types.intc())
 
 
-if os.name == "nt":
-    _read_clock = types.ExternalFunction("GetSystemTimePreciseAsFileTime", types.void(types.voidptr))
+@intrinsic
+def _clock(typing):
+    """Nanoseconds since some moment."""
 
-    @kernel
-    def _clock():
-        """Nanoseconds since some moment."""
-        read = np.zeros(1, np.int64)
-        _read_clock(read.ctypes)
-        return read[0] * 100
-else:
-    _read_clock = types.ExternalFunction("clock_gettime", types.intc(types.intc, types.voidptr))
-    _STEADY = time.CLOCK_MONOTONIC
+    def generate(context, builder, signature, arguments):
+        read = cgutils.alloca_once(builder, _long, 2)
+        address = builder.bitcast(read, cgutils.voidptr_t)
+        if os.name == "nt":
+            kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t])
+            name = "GetSystemTimePreciseAsFileTime"
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [address])
+            return builder.mul(builder.load(read), _long(100))
+        kind = ir.FunctionType(cgutils.int32_t, [cgutils.int32_t, cgutils.voidptr_t])
+        which = cgutils.int32_t(time.CLOCK_MONOTONIC)
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, "clock_gettime"), [which, address])
+        seconds, rest = builder.load(read), builder.load(builder.gep(read, [_long(1)]))
+        return builder.add(builder.mul(seconds, _long(1_000_000_000)), rest)
 
-    @kernel
-    def _clock():
-        """Nanoseconds since some moment."""
-        read = np.zeros(2, np.int64)
-        _read_clock(_STEADY, read.ctypes)
-        return read[0] * 1_000_000_000 + read[1]
+    return types.int64(), generate
 
 
 def _place(context, builder, signature, arguments):
@@ -101,13 +102,13 @@ def _wait(counters, place, goal):
     return _clock() - since
 
 
-@kernel
+@internal
 def claim_part(counters):
     """The next part, whose round need not be open yet; ``total`` or more when all parts are given away."""
     return _count(counters, _DRAWN)
 
 
-@kernel
+@internal
 def await_round(counters, part, patience):
     """Until the round of a part is open; a wait of more than ``patience`` nanoseconds sends all helpers away.
 
@@ -118,10 +119,15 @@ def await_round(counters, part, patience):
         _write(counters, _DISMISSED, 1)
 
 
-@kernel
+@internal
 def dismissed(counters):
     """Whether helpers are to draw no more parts."""
     return _read(counters, _DISMISSED) != 0
+
+
+def were_dismissed(counters):
+    """Whether helpers were sent away, for the caller of the kernel."""
+    return bool(counters[_DISMISSED])
 
 
 @internal

@@ -267,7 +267,7 @@ class _Runner:
         self, state: _State, count: int, source: Any, kind: Any, w_step: Floats, v_step: Floats
     ) -> None:
         from lingendice.kernels import sgd_dense
-        from lingendice.kernels.tickets import dismissed, new_counters
+        from lingendice.kernels.tickets import new_counters, were_dismissed
 
         problem, parts = self.problem, -(-self.batch // self.part_size)
         counters = new_counters(parts)
@@ -279,16 +279,17 @@ class _Runner:
         sgd_dense.show_point(state.w, state.v, self.own, problem.flow.mass_offset, shared, *shown)
         draws = self.sampler.most_draws
         patience = PATIENCE[0] + PATIENCE[1] * self.part_size * (n_w + 2 * n_v)
+        threads = self.crew.next()
         arguments = (
             counters, patience, np.uint64(state.counter), draws, count, self.batch, self.part_size,
             *source[:3], *kind, self.start, self.own, self.psi, self.phi, problem.flow.mass_weight,
-            state.w, state.v, state.w_sum, state.v_sum, w_step, v_step, self.top, self.box, shared, *shown,
-            *gradients,
+            state.w, state.v, state.w_sum, state.v_sum, w_step, v_step,
+            (np.zeros(n_w), self.top, -self.box, self.box), shared, *shown, *gradients,
+            np.empty((threads, 2, self.part_size), np.int64), np.empty((threads, 5, self.part_size)),
         )  # fmt: skip
-        threads = self.crew.next()
         helpers = [partial(sgd_dense.sgd_dense, slot, *arguments) for slot in range(1, threads)]
         run_beside(partial(sgd_dense.sgd_dense, 0, *arguments), helpers, threads)
-        self.crew.note(threads, dismissed(counters))
+        self.crew.note(threads, were_dismissed(counters))
         state.u, state.u_sum = float(shared[sgd_dense.U]), float(shared[sgd_dense.U_SUM])
         state.counter = sgd_dense.counter_after(np.uint64(state.counter), draws * count * self.batch)
 
