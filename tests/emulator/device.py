@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import weakref
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +19,17 @@ class EmulatorError(RuntimeError):
 
 
 class Memory:
-    """Bytes of all emulated arrays: those that live, and the most that ever lived since ``peak`` was set."""
+    """Bytes of all emulated arrays: those that live, and the most that lived at once since ``watch``."""
 
     def __init__(self) -> None:
         self.live = self.peak = 0
         self._owners: set[int] = set()
+
+    def watch(self) -> int:
+        """Begin a measurement: the bytes that live now, less what only waits for the garbage collector."""
+        gc.collect()
+        self.peak = self.live
+        return self.live
 
     def hold(self, array: np.ndarray) -> None:
         """Count an array that owns its memory until it goes."""

@@ -188,7 +188,7 @@ def test_a_solve_takes_what_was_estimated(emulator, monkeypatch, gamma, storage,
         log = random_log(9000, n_states=1500)
         data, policy = lg.Counts.from_transitions(**log), np.full((1500, 3), 1.0 / 3.0)
     options = {"storage": storage, "chunk_rows": chunk_rows}
-    emulated.MEMORY.peak = before = emulated.MEMORY.live
+    before = emulated.MEMORY.watch()
     solution = lg.solve(
         data, gamma, policy=policy, ridge=0, clone=0, tol=1e-3, device="cuda", options=options
     )
@@ -199,7 +199,7 @@ def test_a_solve_takes_what_was_estimated(emulator, monkeypatch, gamma, storage,
 
 def taken_by(work):
     """Most bytes of the device that lived at once during the work, beside those before it."""
-    emulated.MEMORY.peak = before = emulated.MEMORY.live
+    before = emulated.MEMORY.watch()
     kept = work()
     taken = emulated.MEMORY.peak - before
     del kept

@@ -124,7 +124,7 @@ def test_memory_of_the_ridge(emulator, storage):
     counts, policy = lg.Counts.from_transitions(**log), np.full((1500, 3), 1.0 / 3.0)
     operator = compose(counts, Choices(0.9, policy=policy, ratio="state_action"))
     emulator.block = 256
-    emulated.MEMORY.peak = before = emulated.MEMORY.live
+    before = emulated.MEMORY.watch()
     system = RidgeOnDevice(emulator, storage)(operator, 1e-3, 1.0)
     assert system.solve(Controls(tol=1e-4)).outcome.converged
     taken = emulated.MEMORY.peak - before
