@@ -11,6 +11,7 @@ import numpy as np
 from lingendice import pages
 from lingendice.kernels import counting
 from lingendice.parallel import run_all
+from lingendice.rows import kernel_array
 
 Array = np.ndarray[Any, Any]
 DType = np.dtype[Any]
@@ -255,9 +256,7 @@ def _make_plan(n: int, n_rows: int, n_columns: int, row_bits: int, column_bits: 
 
 def _slice(array: Array, start: int, stop: int, dtype: DType) -> Array:
     """Part of an array in the one form kernels are compiled for."""
-    part = np.ascontiguousarray(array[start:stop], dtype=dtype)
-    flags = part.flags
-    return part if flags.writeable and flags.aligned else part.copy()
+    return kernel_array(array[start:stop], dtype)
 
 
 def _input_type(row: Array, column: Array) -> DType:

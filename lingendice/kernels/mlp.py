@@ -64,34 +64,11 @@ def forward(
     for layer in range(depth):
         inner, stride, width = layout[layer, 0], layout[layer, 1], layout[layer, 2]
         weights_at, bias_at = layout[layer, 3], layout[layer, 4]
+        place = (source, stride, target, width, rows, inner, weights_at, bias_at)
         if engine is None:
-            _activate_rows(
-                parameters,
-                scratch,
-                source,
-                stride,
-                target,
-                width,
-                rows,
-                inner,
-                weights_at,
-                bias_at,
-                activation,
-            )
+            _activate_rows(parameters, scratch, place, activation)
         else:
-            _activate(
-                parameters,
-                scratch,
-                source,
-                stride,
-                target,
-                width,
-                rows,
-                inner,
-                weights_at,
-                bias_at,
-                activation,
-            )
+            _activate(parameters, scratch, place, activation)
         source, target = target, target + capacity * width
     width, weights_at, bias_at = layout[depth, 0], layout[depth, 3], layout[depth, 4]
     out_weights = parameters[weights_at : weights_at + width]
@@ -171,8 +148,8 @@ def transpose_weights(parameters, layout, transposed):
 
 
 @internal
-def _activate_rows(parameters, scratch, source, stride, target, width, rows, inner, weights_at, bias_at,
-                   activation):  # fmt: skip
+def _activate_rows(parameters, scratch, place, activation):
+    source, stride, target, width, rows, inner, weights_at, bias_at = place
     for r in range(0, rows, ROWS):
         for c in range(0, width, PANEL):
             affine_block(
@@ -235,8 +212,8 @@ def _chunk(rows, work):
 
 
 @internal
-def _activate(parameters, scratch, source, stride, target, width, rows, inner, weights_at, bias_at,
-              activation):  # fmt: skip
+def _activate(parameters, scratch, place, activation):
+    source, stride, target, width, rows, inner, weights_at, bias_at = place
     bias = parameters[bias_at : bias_at + width]
     chunk = _chunk(rows, width * inner)
     for first in range(0, rows, chunk):

@@ -6,7 +6,7 @@ import numpy as np
 
 from lingendice.kernels.jit import kernel
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -126,15 +126,15 @@ def draw_next(counter, code, actions, tables, redirects):  # type: ignore[no-unt
         n_states = law_t.shape[1]
         k = -2 - code
         state = draw(mix(counter), law_t[k], law_a[k], 0, n_states)
-        counter += _GOLDEN
+        counter += GOLDEN
     cell = state
     if actions > 1:
         cell = draw(mix(counter), policy_t, policy_a, state * actions, actions)
-        counter += _GOLDEN
+        counter += GOLDEN
     if seen.size > 0 and not seen[cell]:
         if factor == 0.0:
             return -1, 0.0, counter
         cell = draw(mix(counter), restart_t, restart_a, 0, restart_t.size)
-        counter += _GOLDEN
+        counter += GOLDEN
         return cell, factor, counter
     return cell, 1.0, counter

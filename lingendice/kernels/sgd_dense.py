@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from lingendice.kernels.conjugates import excess_and_slope
 from lingendice.kernels.feature_rows import GROUP, add_rows, dot_rows
 from lingendice.kernels.jit import borrowing_kernel, inlined, internal
 from lingendice.kernels.prefetch import prefetch
-from lingendice.kernels.sampling import draw_event, draw_next, mix, place_event
+from lingendice.kernels.sampling import GOLDEN, draw_event, draw_next, mix, place_event
+from lingendice.kernels.sgd_tabular import sample_pull
 from lingendice.kernels.tickets import await_round, claim_part, dismissed, is_last, open_next, wait_for_all
 
 # Entries of the state that the threads share, beside the vectors.
 U, U_SUM, SCALE, HELD, STATE = 0, 1, 2, 3, 8
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @inlined
 def counter_after(counter, draws):  # type: ignore[no-untyped-def]
     """The counter past so many draws."""
-    return counter + np.uint64(draws) * _GOLDEN
+    return counter + np.uint64(draws) * GOLDEN
 
 
 @internal
@@ -53,13 +52,8 @@ def draw_batch(counter, most_draws, n, events, tables, redirects, gamma, actions
 @inlined
 def pull(tau, f_x, f_y, nu, weight, u, scalars, code, by_ratio):  # type: ignore[no-untyped-def]
     """Gradients of J's sample in tau(x), f(x), f(x'), and u (before the penalty)."""
-    _, penalty, offset, ridge, centre, _, _ = scalars
-    excess, slope = excess_and_slope(code, f_x)
-    to_tau = penalty * u * nu - f_x + ridge * (tau - centre) + weight * f_y
-    if by_ratio:
-        to_tau -= excess
-        slope *= tau
-    return to_tau, -tau - slope, weight * tau, nu * tau + offset - 1.0 - u
+    to_tau, to_f = sample_pull(f_x, f_y, tau, u, nu, weight, scalars, code, by_ratio)
+    return to_tau, to_f, weight * tau, nu * tau + scalars[2] - 1.0 - u
 
 
 @internal

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from lingendice.kernels.jit import inlined, kernel
-from lingendice.kernels.sampling import draw, draw_event, draw_next, mix
+from lingendice.kernels.sampling import GOLDEN, draw, draw_event, draw_next, mix
 from lingendice.kernels.sgd_tabular import sample_pull
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @inlined
@@ -64,13 +62,13 @@ def sgd_sparse(counter, first, last, batch, events, tables, redirects, starts, s
             scale = (1.0 - offset) / held
         for b in range(batch):
             x, y = draw_event(mix(counter), events)
-            counter += _GOLDEN
+            counter += GOLDEN
             factor = 1.0
             if not plain or y < 0:
                 y, factor, counter = draw_next(counter, y, actions, tables, redirects)
             if own.size:
                 other, beyond = draw_event(mix(counter), events)
-                counter += _GOLDEN
+                counter += GOLDEN
                 reach = 1.0
                 if not plain or beyond < 0:
                     beyond, reach, counter = draw_next(counter, beyond, actions, tables, redirects)
@@ -89,7 +87,7 @@ def sgd_sparse(counter, first, last, batch, events, tables, redirects, starts, s
             xs[b], ys[b], zs[b] = x, y, -1
             if start_mass > 0.0:
                 zs[b] = draw(mix(counter), start_t, start_a, 0, start_t.size)
-                counter += _GOLDEN
+                counter += GOLDEN
         # Every sample has seen the same point: now it moves, and what was met is projected.
         for b in range(batch):
             x, y, z = xs[b], ys[b], zs[b]

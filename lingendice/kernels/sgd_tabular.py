@@ -7,10 +7,7 @@ import numpy as np
 from lingendice.kernels.conjugates import excess_and_slope
 from lingendice.kernels.jit import inlined, kernel
 from lingendice.kernels.prefetch import prefetch
-from lingendice.kernels.sampling import draw, draw_event, draw_next, mix
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
+from lingendice.kernels.sampling import GOLDEN, draw, draw_event, draw_next, mix
 
 # Columns of the packed cells: what a step needs of a cell lies in one cache line.
 TAU, TAU_MOVED, TAU_STEP, TOP, F, F_MOVED, F_STEP, WEIGHT = range(8)
@@ -58,15 +55,16 @@ def draw_block(counter, size, events, tables, redirects, starts, actions, cells,
     start_t, start_a, start_mass = starts
     plain = actions == 1 and redirects[0].size == 0
     for k in range(size):
+        # Written out: a function for it counts references to its arrays, which makes a step twice as long.
         x, y = draw_event(mix(counter), events)
-        counter += _GOLDEN
+        counter += GOLDEN
         factor = 1.0
         if not plain or y < 0:
             y, factor, counter = draw_next(counter, y, actions, tables, redirects)
         z = x
         if start_mass > 0.0:
             z = draw(mix(counter), start_t, start_a, 0, start_t.size)
-            counter += _GOLDEN
+            counter += GOLDEN
         xs[k], ys[k], zs[k], weights[k] = x, y, z, factor
         prefetch(cells, x, 0)
         prefetch(cells, max(y, 0), 0)
@@ -129,7 +127,7 @@ def sgd_tabular(counter, first, last, events, tables, redirects, starts, scalars
     return counter, u, u_sum
 
 
-@kernel
+@inlined
 def sample_pull(f_x, f_y, tau, u, nu, weight, scalars, code, by_ratio):  # type: ignore[no-untyped-def]
     """Gradients of J's sample in tau(x) and f(x)."""
     _, penalty, _, ridge, centre, _, _ = scalars
@@ -155,12 +153,12 @@ def sgd_tabular_self(counter, first, last, events, tables, redirects, starts, sc
     for step in range(first, last):
         t = float(step) + 1.0
         x, y = draw_event(mix(counter), events)
-        counter += _GOLDEN
+        counter += GOLDEN
         factor = 1.0
         if not plain or y < 0:
             y, factor, counter = draw_next(counter, y, actions, tables, redirects)
         other, beyond = draw_event(mix(counter), events)
-        counter += _GOLDEN
+        counter += GOLDEN
         reach = 1.0
         if not plain or beyond < 0:
             beyond, reach, counter = draw_next(counter, beyond, actions, tables, redirects)
@@ -178,7 +176,7 @@ def sgd_tabular_self(counter, first, last, events, tables, redirects, starts, sc
         z = np.int64(-1)
         if start_mass > 0.0:
             z = draw(mix(counter), start_t, start_a, 0, start_t.size)
-            counter += _GOLDEN
+            counter += GOLDEN
         move_f(cells, x, y, z, to_f, weight * scale * tau_x, start_mass, f_low, f_high, t)
         to_tau = scale * (to_tau - cells[x, WEIGHT] * level)
         moved = min(max(tau_x - cells[x, TAU_STEP] * to_tau, 0.0), cells[x, TOP])

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from lingendice.kernels.conjugates import excess_and_slope
 from lingendice.kernels.jit import kernel
-from lingendice.kernels.sampling import draw_event, draw_next, mix
+from lingendice.kernels.sampling import GOLDEN, draw_event, draw_next, mix
 from lingendice.kernels.sgd_sparse import sparse_clip, sparse_dot
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
@@ -44,7 +40,7 @@ def svrg_steps(counter, first, last, events, tables, redirects, scalars, code, b
     plain = actions == 1 and redirects[0].size == 0
     for t in range(first, last):
         x, y = draw_event(mix(counter), events)
-        counter += _GOLDEN
+        counter += GOLDEN
         factor = 1.0
         if not plain or y < 0:
             y, factor, counter = draw_next(counter, y, actions, tables, redirects)

@@ -18,6 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from lingendice.kernels.jit import internal
+from lingendice.kernels.lines import zeros_by_line
 
 # Each counter on a cache line of its own (and the one beside it, which is fetched along).
 _APART = 16
@@ -83,9 +84,7 @@ def _count(typing, counters, place):
 
 def new_counters(parts):
     """Counters of rounds of ``parts`` parts each, the first of them open."""
-    room = np.zeros(COUNTERS + _APART, dtype=np.int64)
-    skipped = -(room.ctypes.data // room.itemsize) % _APART
-    counters = room[skipped : skipped + COUNTERS]
+    counters = zeros_by_line(COUNTERS, np.int64)
     counters[_OPEN] = parts
     return counters
 

@@ -10,23 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.kernels.lines import zeros_by_line
 from lingendice.kernels.mlp import BLAS, VECTOR
 from lingendice.kernels.ratio_step import TILE, evaluate_rows, padded
 from lingendice.kernels.vectors import PANEL, WIDE
 from lingendice.neural.options import ACTIVATIONS
 
 Singles = NDArray[np.float32]
-LINE = 64
-"""Bytes of a cache line, to which buffers are aligned."""
 
 
 def aligned(*shape: int) -> Singles:
     """Zeros of float32 whose rows begin at cache lines."""
     columns = -(-shape[-1] // 16) * 16
     size = math.prod(shape[:-1]) * columns
-    held = np.zeros(size + LINE // 4, dtype=np.float32)
-    start = (-held.ctypes.data % LINE) // 4
-    return held[start : start + size].reshape(*shape[:-1], columns)
+    return zeros_by_line(size, np.float32).reshape(*shape[:-1], columns)
 
 
 def aligned_rows(values: NDArray[Any], columns: int) -> Singles:

@@ -12,6 +12,7 @@ import numpy as np
 from lingendice.checks import Floats
 from lingendice.kernels import gauss_seidel
 from lingendice.operator import FlowChain
+from lingendice.rows import kernel_array
 from lingendice.solvers.pull_system import PullSystem, row_ranges
 
 
@@ -55,7 +56,8 @@ class Bench:
         self.sources = renamed.astype(block.sources.dtype, copy=False)
         # What came over the wire may lie anywhere; kernels are compiled for arrays that lie at whole words.
         self.indptr, self.weights, self.base, self.loops = (
-            np.require(array, None, "AW") for array in (block.indptr, block.weights, block.base, block.loops)
+            kernel_array(array, array.dtype)
+            for array in (block.indptr, block.weights, block.base, block.loops)
         )
         self.c = self._own_first(block.c, np.empty(block.c.size))
         self.ranges = row_ranges(self.indptr, 0, size)

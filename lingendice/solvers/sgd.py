@@ -22,6 +22,7 @@ import numpy as np
 from lingendice.checks import Floats
 from lingendice.divergences import FDivergence, TotalVariation
 from lingendice.features import FeatureMap, MatrixFeatures, Tabular
+from lingendice.kernels.lines import zeros_by_line
 from lingendice.parallel import run_beside
 from lingendice.problem import RatioProblem
 from lingendice.sampler import Sampler, build_sampler
@@ -272,10 +273,10 @@ class _Runner:
         problem, parts = self.problem, -(-self.batch // self.part_size)
         counters = new_counters(parts)
         n_w, n_v = state.w.size, state.v.size
-        shared = zeros_by_cache_line(sgd_dense.STATE)
+        shared = zeros_by_line(sgd_dense.STATE)
         shared[sgd_dense.U], shared[sgd_dense.U_SUM] = state.u, state.u_sum
-        shown = zeros_by_cache_line(n_w), zeros_by_cache_line(n_v)
-        gradients = [zeros_by_cache_line(parts * sgd_dense.whole_lines(n)) for n in (n_w, n_v + 1)]
+        shown = zeros_by_line(n_w), zeros_by_line(n_v)
+        gradients = [zeros_by_line(parts * sgd_dense.whole_lines(n)) for n in (n_w, n_v + 1)]
         sgd_dense.show_point(state.w, state.v, self.own, problem.flow.mass_offset, shared, *shown)
         draws = self.sampler.most_draws
         patience = PATIENCE[0] + PATIENCE[1] * self.part_size * (n_w + 2 * n_v)
@@ -338,14 +339,7 @@ def _by_cache_lines(matrix: Floats) -> Floats:
 
 def rows_by_cache_line(n_rows: int, width: int) -> Floats:
     """Zeros whose first row begins at a cache line; ``width`` a multiple of eight."""
-    return zeros_by_cache_line(n_rows * width).reshape(n_rows, width)
-
-
-def zeros_by_cache_line(size: int) -> Floats:
-    """Zeros that begin at a cache line."""
-    room = np.zeros(size + _LINE)
-    skipped = -(room.ctypes.data // room.itemsize) % _LINE
-    return room[skipped : skipped + size]
+    return zeros_by_line(n_rows * width).reshape(n_rows, width)
 
 
 def solve_sgd(
