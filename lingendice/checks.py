@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import os
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 Floats = NDArray[np.float64]
 LARGEST_EXACT_COUNT = 2**53
 """Counts are exact in float64 up to here."""
+LARGEST_REWARD = 1e140
+"""Sums of larger squares, as many as 64 bits can count, could overflow."""
 
 
 class NotAvailableYet(ValueError):
@@ -22,7 +30,7 @@ class NotAvailableYet(ValueError):
 def require_gamma(gamma: Any) -> float:
     """Return gamma as a float in (0, 1]."""
     try:
-        value = float(gamma)
+        value = _number(gamma)
     except (TypeError, ValueError):
         raise ValueError(f"gamma must be a number in (0, 1], got {gamma!r}") from None
     if not 0.0 < value <= 1.0:
@@ -34,7 +42,7 @@ def require_gamma(gamma: Any) -> float:
 
 def require_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """Return ``value`` if it is one of ``choices``."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return str(value)
 
@@ -42,12 +50,59 @@ def require_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
 def require_number(name: str, value: Any, *, at_least: float = 0.0) -> float:
     """Return a finite number that is at least ``at_least``."""
     try:
-        number = float(value)
+        number = _number(value)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number, got {value!r}") from None
-    if not np.isfinite(number) or number < at_least:
+    if not math.isfinite(number) or number < at_least:
         raise ValueError(f"{name} must be finite and at least {at_least:g}, got {value!r}")
     return number
+
+
+def _number(value: Any) -> float:
+    """A number as a float; digits in a string are none."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError("a string is not a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError("beyond the range of float64") from None
+
+
+def require_whole(name: str, value: Any, *, at_least: int = 0, at_most: int | None = None) -> int:
+    """Return a whole number, given as any kind of number."""
+    try:
+        sound = not isinstance(value, (bool, np.bool_)) and _number(value).is_integer()
+    except (TypeError, ValueError):
+        sound = False
+    if not sound or int(value) < at_least or (at_most is not None and int(value) > at_most):
+        wanted = f"of at least {at_least}" if at_most is None else f"from {at_least} to {at_most}"
+        raise ValueError(f"{name} must be a whole number {wanted}, got {value!r}")
+    return int(value)
+
+
+def require_room(n_cells: int) -> None:
+    """Refuse more cells than the machine can hold: ids that are hashes or timestamps, not numbers from 0."""
+    if 16 * n_cells > _memory_bytes():
+        raise ValueError(
+            f"{n_cells:,} cells (the largest id plus one, times the actions) would need "
+            f"{16e-9 * n_cells:,.0f} GB; ids count from 0: pass them as labels (strings), or number them "
+            "with numpy.unique(ids, return_inverse=True)"
+        )
+
+
+@cache
+def _memory_bytes() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**40  # no machine that hides its memory has more
+
+
+def require_flag(name: str, value: Any) -> bool:
+    """Return True or False, given as just that."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
 
 
 def first_bad(mask: NDArray[np.bool_]) -> tuple[int, ...]:
@@ -72,24 +127,159 @@ def require_nonnegative(name: str, values: NDArray[Any], remedy: str) -> None:
     raise ValueError(f"{name}{_subscript(index)} is {values[index]!s}, which is {kind}; {remedy}")
 
 
-def numeric_array(name: str, values: ArrayLike) -> NDArray[Any]:
-    """Return an array of a real numeric dtype, refusing ragged, object and complex input."""
+# -- the one way in for arrays -------------------------------------------------------------------------
+
+
+def missing_entry(values: Any) -> tuple[int, ...] | None:
+    """Index of the first entry that a mask, or a type with room for NA, marks as missing."""
+    if isinstance(values, np.ma.MaskedArray):
+        mask = np.asarray(np.ma.getmask(values))
+        return first_bad(mask) if mask.dtype.kind == "b" and mask.any() else None
+    if isinstance(values, (list, tuple)):
+        if any(issubclass(kind, np.ma.MaskedArray) for kind in set(map(type, values))):
+            for position, row in enumerate(values):
+                inner = missing_entry(row)
+                if inner is not None:
+                    return (position, *inner)
+        return None
+    if callable(getattr(values, "isna", None)):  # pandas, which is not imported for it
+        mask = np.asarray(values.isna())
+        return first_bad(mask) if mask.any() else None
+    return None
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a single value of an object array is None, nan or NA."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # NA answers neither yes nor no
+        return type(value).__name__ == "NAType"
+
+
+def plain_array(name: str, values: Any) -> NDArray[Any]:
+    """Return a bare array of native byte order; masked and missing entries are refused.
+
+    NumPy's own conversion would drop the mask and keep what lies under it.
+    """
+    entry = missing_entry(values)
+    if entry is not None:
+        raise ValueError(f"{name}{_subscript(entry)} is missing (masked, or NA); drop or fill it first")
+    behind = getattr(getattr(values, "dtype", None), "numpy_dtype", None)
+    if isinstance(behind, np.dtype) and behind.kind in "biuf":
+        values = values.to_numpy(dtype=behind)  # a nullable type of pandas without anything missing
     try:
         array = np.asarray(values)
     except ValueError:
         raise ValueError(f"{name} is ragged: its rows have different lengths; make it rectangular") from None
-    if array.dtype.kind in "biuf":
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return array
+
+
+def numeric_array(name: str, values: ArrayLike) -> NDArray[Any]:
+    """Return an array of a real numeric dtype, refusing ragged, masked, object and complex input."""
+    array = plain_array(name, values)
+    if array.dtype.kind in "biu":
         return array
-    if array.dtype.kind == "O":
-        for index, entry in np.ndenumerate(array):
-            if not isinstance(entry, (int, float, np.number)):
-                raise ValueError(
-                    f"{name}{_subscript(index)} is {entry!r}, which is not a number; give a numeric array"
-                )
-        if all(isinstance(entry, int) for entry in array.flat):
-            raise ValueError(f"{name} holds an integer beyond 64 bits; counts are exact up to 2**53")
-        raise ValueError(f"{name} is an object array; convert it with numpy.asarray({name}, dtype=float)")
-    raise ValueError(f"{name} has dtype {array.dtype}; give integers or real floating-point numbers")
+    if array.dtype.kind == "f":
+        if array.dtype.itemsize in (4, 8):
+            return array
+        with np.errstate(over="ignore"):
+            return array.astype(np.float64)
+    if array.dtype.kind != "O":
+        raise ValueError(f"{name} has dtype {array.dtype}; give integers or real floating-point numbers")
+    for index, entry in np.ndenumerate(array):
+        if not isinstance(entry, (int, float, np.number)):
+            raise ValueError(
+                f"{name}{_subscript(index)} is {entry!r}, which is not a number; give a numeric array"
+            )
+        if isinstance(entry, int) and not -(2**63) <= entry < 2**64:
+            raise ValueError(
+                f"{name}{_subscript(index)} is an integer beyond 64 bits; counts are exact up to 2**53"
+            )
+    raise ValueError(f"{name} is an object array; convert it with numpy.asarray({name}, dtype=float)")
+
+
+def whole_array(name: str, array: NDArray[Any]) -> NDArray[np.int64]:
+    """Return integers as int64, refusing those beyond it."""
+    if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
+        index = first_bad(array > np.iinfo(np.int64).max)
+        raise ValueError(f"{name}{_subscript(index)} is {array[index]}, beyond the 64-bit signed integers")
+    return array.astype(np.int64, copy=False)
+
+
+def compressed_rows(name: str, matrix: Any) -> csr_array:
+    """Return any SciPy sparse matrix as rows of int64 or float64 entries, duplicates still apart or summed.
+
+    Positions are checked first, since SciPy's own conversions trust them with the memory of the process, and
+    entries widened before any duplicates are summed: narrow types would wrap, and True + True is True.
+    """
+    from scipy import sparse
+
+    if matrix.dtype.kind not in "biuf":
+        raise ValueError(f"{name} has dtype {matrix.dtype}; give integers or real floating-point numbers")
+    if matrix.ndim != 2:
+        raise ValueError(f"{name} must have two dimensions, got shape {matrix.shape}")
+    if matrix.format in ("lil", "dok", "dia"):  # these hold no entry twice
+        matrix = matrix.tocsr()
+    rows, columns = matrix.shape
+    if matrix.format == "coo":
+        for axis, (size, places) in enumerate(zip(matrix.shape, matrix.coords, strict=True)):
+            _require_places(name, places, size, f"coords[{axis}]")
+    elif matrix.format == "csc":
+        require_compressed(name, matrix.indptr, matrix.indices, columns, rows, len(matrix.data))
+    elif matrix.format == "csr":
+        require_compressed(name, matrix.indptr, matrix.indices, rows, columns, len(matrix.data))
+    else:
+        high, wide = matrix.blocksize
+        require_compressed(
+            name, matrix.indptr, matrix.indices, rows // high, columns // wide, len(matrix.data)
+        )
+    values = plain_array(f"{name}.data", matrix.data)
+    if values.dtype == np.uint64 and values.size and values.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{name} holds {values.max()}, beyond 2**53, where counts stop being exact")
+    wanted = np.dtype(np.int64 if matrix.dtype.kind in "biu" else np.float64)
+    return sparse.csr_array(matrix.astype(wanted, copy=False))
+
+
+def require_compressed(
+    name: str, indptr: NDArray[Any], indices: NDArray[Any], n_rows: int, n_columns: int, n_entries: int
+) -> None:
+    """Refuse compressed rows that point outside: kernels trust them. O(rows + entries), no Python loop."""
+    if indptr.dtype.kind not in "iu" or indptr.ndim != 1 or indptr.size != n_rows + 1:
+        raise ValueError(
+            f"{name}.indptr must hold n_rows + 1 = {n_rows + 1} integers, got shape {indptr.shape} of "
+            f"{indptr.dtype}; build the matrix anew from its entries"
+        )
+    if indptr[0] != 0 or not 0 <= indptr[-1] <= n_entries or indices.shape != (n_entries,):
+        raise ValueError(
+            f"{name}.indptr runs from {indptr[0]} to {indptr[-1]}, but there are {n_entries} entries in "
+            f"columns of shape {indices.shape}; build the matrix anew from its entries"
+        )
+    falls = indptr[1:] < indptr[:-1]
+    if falls.any():
+        row = int(np.argmax(falls))
+        raise ValueError(
+            f"{name}.indptr[{row + 1}] is {indptr[row + 1]}, below {indptr[row]} before it; "
+            "build the matrix anew from its entries"
+        )
+    _require_places(name, indices, n_columns, "indices")
+
+
+def _require_places(name: str, places: NDArray[Any], size: int, what: str) -> None:
+    if places.dtype.kind not in "iu":
+        raise ValueError(f"{name}.{what} has dtype {places.dtype}; give integers")
+    if places.size and not (places.min() >= 0 and places.max() < size):
+        (entry,) = first_bad((places < 0) | (places >= size))
+        raise ValueError(
+            f"{name}.{what}[{entry}] is {places[entry]}, outside 0..{size - 1}; "
+            "build the matrix anew from its entries"
+        )
+
+
+# -- distributions, policies, columns ------------------------------------------------------------------
 
 
 def require_law(name: str, values: ArrayLike, n: int) -> Floats:
@@ -113,7 +303,7 @@ def require_policy(name: str, values: Any, n_states: int, n_actions: int) -> Flo
     A one-dimensional integer array is a deterministic policy: one action for each state.
     """
     if hasattr(values, "toarray"):
-        values = values.toarray()
+        values = compressed_rows(name, values).toarray()
     table = numeric_array(name, values)
     if table.ndim == 1 and table.dtype.kind in "iu" and table.shape == (n_states,):
         outside = (table < 0) | (table >= n_actions)
@@ -170,10 +360,19 @@ def require_length(name: str, array: NDArray[Any], n: int) -> None:
 
 def require_finite(name: str, array: NDArray[Any]) -> None:
     """Refuse NaN and infinity, naming the first."""
-    if array.size and not np.isfinite(array.min() + array.max()):
-        bad = ~np.isfinite(array)
-        if bad.any():
-            index = first_bad(bad)
-            raise ValueError(
-                f"{name}{_subscript(index)} is {array[index]!s}, not a finite number; drop or mend that entry"
-            )
+    if array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):
+        index = first_bad(~np.isfinite(array))
+        raise ValueError(
+            f"{name}{_subscript(index)} is {array[index]!s}, not a finite number; drop or mend that entry"
+        )
+
+
+def require_reward(name: str, array: NDArray[Any]) -> None:
+    """Refuse NaN, infinity, and numbers whose squares would overflow when they are summed."""
+    require_finite(name, array)
+    if array.size and not max(array.max(), -array.min()) <= LARGEST_REWARD:
+        index = first_bad(np.abs(array) > LARGEST_REWARD)
+        raise ValueError(
+            f"{name}{_subscript(index)} is {array[index]!s}, beyond {LARGEST_REWARD:g}, where sums of "
+            "squares overflow; divide all rewards by a constant"
+        )

@@ -16,14 +16,17 @@ from lingendice.checks import (
     Floats,
     first_bad,
     numeric_array,
-    require_finite,
+    require_compressed,
     require_flags,
     require_length,
     require_nonnegative,
+    require_reward,
+    require_room,
+    require_whole,
 )
 from lingendice.labels import Labels
 from lingendice.parallel import resolve_threads
-from lingendice.rows import read_only, row_sums
+from lingendice.rows import read_only, row_sums, unsorted_row
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -74,13 +77,33 @@ class Counts:
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
                 object.__setattr__(self, field.name, read_only(value))
+        self._require_rows()
+
+    def _require_rows(self) -> None:
+        """Check once, in O(cells + pairs), what every kernel behind trusts."""
+        size = self.count.shape[0] if self.count.ndim == 1 else -1
+        require_compressed("counts", self.indptr, self.indices, self.n_cells, self.n_states + 1, size)
+        row = unsorted_row(self.indptr, self.indices) if int(self.indptr[-1]) == size else self.n_cells
+        if row >= 0:
+            raise ValueError(
+                f"counts.indices must rise within every row and end with the last one; row {row} differs: "
+                "build the counts with Counts.from_matrix or Counts.from_transitions"
+            )
+        require_nonnegative("counts.count", self.count, "counts are at least 0")
+        for name in ("reward_count", "reward_mean", "reward_m2", "initial_count"):
+            column, wanted = getattr(self, name), self.n_states if name == "initial_count" else size
+            if column is not None and column.shape != (wanted,):
+                raise ValueError(f"counts.{name} must have shape ({wanted},), got {column.shape}")
 
     # -- building ---------------------------------------------------------------------------
 
     @classmethod
     def empty(cls, n_states: int = 0, n_actions: int | None = None) -> Counts:
         """No transitions at all: the identity of :meth:`merge`."""
+        n_states = require_whole("n_states", n_states)
+        n_actions = None if n_actions is None else require_whole("n_actions", n_actions)
         n_cells = n_states * (1 if n_actions is None else n_actions)
+        require_room(n_cells)
         return cls(
             n_states=n_states,
             n_actions=n_actions,
@@ -149,6 +172,7 @@ class Counts:
             n_actions = _size("n_actions", n_actions, log.action_labels, (log.action,))
         elif n_actions is not None:
             raise ValueError("n_actions is given but action is not; pass action=, one entry a transition")
+        require_room(n_states * (1 if n_actions is None else n_actions))
         return _count_log(cls, log, n_states, n_actions, keep_episodes, resolve_threads(threads))
 
     @classmethod
@@ -201,7 +225,7 @@ class Counts:
     @cached_property
     def data_law(self) -> Floats:
         """p = n / N over cells; zeros where there is no data at all."""
-        return read_only(self.cell_count / max(self.total, np.finfo(float).tiny))
+        return read_only(self.cell_count / (self.total or 1.0))
 
     @cached_property
     def reward(self) -> Floats | None:
@@ -332,6 +356,10 @@ class Counts:
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
+
     def label_of(self, state: int) -> Hashable:
         """The label of a state, or its number where states have no labels."""
         return state if self.state_labels is None else self.state_labels[state]
@@ -378,7 +406,7 @@ class _Log(NamedTuple):
         if reward is not None:
             reward = numeric_array("reward", reward).astype(np.float64)
             require_length("reward", reward, n)
-            require_finite("reward", reward)
+            require_reward("reward", reward)
         terminal = require_flags("terminal", terminal, n)
         truncated = require_flags("truncated", truncated, n)
         start, number = _episode_starts(episode, terminal, truncated, n)
@@ -410,11 +438,11 @@ def _first_states(log: _Log, n_states: int) -> tuple[NDArray[Any] | None, NDArra
     if log.start is None:
         return None, None
     first_state = log.state[log.start].astype(np.int64)
-    weight = None if log.weight is None else log.weight[log.start]
-    initial = np.bincount(first_state, weights=weight, minlength=n_states)
-    return (
-        initial if weight is not None and weight.dtype.kind == "f" else initial.astype(np.int64)
-    ), first_state
+    if log.weight is None:
+        return np.bincount(first_state, minlength=n_states), first_state
+    initial = np.zeros(n_states, log.weight.dtype)
+    np.add.at(initial, first_state, log.weight[log.start])
+    return initial, first_state
 
 
 def _weights(weight: Any, n: int) -> NDArray[Any] | None:
@@ -424,7 +452,9 @@ def _weights(weight: Any, n: int) -> NDArray[Any] | None:
     require_length("weight", weights, n)
     require_nonnegative("weight", weights, "a frequency weight is at least 0")
     whole = weights.dtype.kind in "biu"
-    if whole and weights.size and float(weights.sum(dtype=np.float64)) >= 2.0**63:
+    with np.errstate(over="ignore"):
+        total = float(weights.sum(dtype=np.float64))
+    if total >= 2.0**63 if whole else not np.isfinite(total):
         raise ValueError("weight sums beyond 64 bits; scale the weights down")
     return weights.astype(np.int64 if whole else np.float64)
 
@@ -467,14 +497,13 @@ def _episode_starts(
 
 def _size(name: str, given: int | None, labels: Labels | None, columns: tuple[NDArray[Any], ...]) -> int:
     """The number of states or actions, checked against the ids."""
-    if given is not None and (isinstance(given, bool) or int(given) != given or given < 0):
-        raise ValueError(f"{name} must be a whole number of at least 0, got {given!r}")
+    given = None if given is None else require_whole(name, given)
     if labels is not None:
         if given is not None and given < len(labels):
             raise ValueError(
                 f"{name}={given} but the log holds {len(labels)} distinct labels; leave {name} out"
             )
-        return len(labels) if given is None else int(given)
+        return len(labels) if given is None else given
     needed = 0
     what = name.removeprefix("n_").removesuffix("s")
     for column in columns:
@@ -490,9 +519,7 @@ def _size(name: str, given: int | None, labels: Labels | None, columns: tuple[ND
                 f"{what} id {column[row]} in row {row} is outside 0..{given - 1}; raise {name} or mend the id"
             )
         needed = max(needed, largest + 1)
-    if needed > 2**40:
-        raise ValueError(f"{what} ids reach {needed - 1}, too many for arrays; pass them as labels (strings)")
-    return needed if given is None else int(given)
+    return needed if given is None else given
 
 
 def _count_log(
@@ -509,7 +536,9 @@ def _count_log(
         cell = log.state.astype(np.int64) * n_actions + log.action
     column = log.next_state
     if log.terminal is not None and log.terminal.any():
-        column = np.where(log.terminal, n_states, column)
+        # Widened where the column is too narrow for the number that stands for the end.
+        fits = column.dtype == np.int32 and n_states <= np.iinfo(np.int32).max
+        column = np.where(log.terminal, (np.int32 if fits else np.int64)(n_states), column)
     tallied = count_pairs(
         cell,
         column,

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lingendice.checks import Floats, numeric_array, require_finite, require_nonnegative
+from lingendice.checks import (
+    Floats,
+    compressed_rows,
+    numeric_array,
+    plain_array,
+    require_finite,
+    require_nonnegative,
+)
 
 LARGEST_FEATURE = 1e150
 """Larger ones have squares that overflow, and answers that would be NaN."""
@@ -91,7 +98,7 @@ def read_features(name: str, given: Any, n_cells: int, *, nonnegative: bool) -> 
     if isinstance(given, FittedFeatures):
         given = given.matrix
     if sparse.issparse(given):
-        matrix: Any = sparse.csr_array(given, dtype=np.float64)
+        matrix: Any = compressed_rows(name, given).astype(np.float64)
         matrix.sum_duplicates()
         values = matrix.data
     else:
@@ -267,7 +274,7 @@ def one_hot(groups: Any) -> FittedFeatures:
     """One feature for each distinct group of cells (state aggregation; sparse, nonnegative)."""
     from scipy.sparse import csr_array
 
-    ids = np.asarray(groups)
+    ids = plain_array("groups", groups)
     held, inverse = np.unique(ids, return_inverse=True)
 
     def rows(place: NDArray[Any]) -> Any:

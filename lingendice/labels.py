@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.checks import first_bad
+from lingendice.checks import first_bad, is_missing, plain_array
 
 Labels = tuple[Hashable, ...]
 
@@ -16,8 +16,9 @@ Labels = tuple[Hashable, ...]
 def encode(names: Sequence[str], columns: Sequence[Any]) -> tuple[list[NDArray[Any]], Labels | None]:
     """Turn columns that share one set of labels into integer ids.
 
-    Integer columns are ids already and come back as they are, without labels. Strings get ids in
-    sorted order, pandas categories in their own order, anything else in order of appearance.
+    Integer columns are ids already and come back as int32 or int64 (uint64 where they exceed both), without
+    labels: narrower types would wrap where ids are computed with. Strings get ids in sorted order, pandas
+    categories in their own order, anything else in order of appearance.
     """
     categories = [_categories(column) for column in columns]
     if all(kind is not None for kind in categories):
@@ -25,10 +26,10 @@ def encode(names: Sequence[str], columns: Sequence[Any]) -> tuple[list[NDArray[A
     arrays = [_one_dimensional(name, column) for name, column in zip(names, columns, strict=True)]
     kinds = {array.dtype.kind for array in arrays if array.size}
     if kinds <= set("iub"):
-        return [array if array.dtype.kind in "iu" else array.astype(np.int64) for array in arrays], None
+        return [_wide(array) for array in arrays], None
     if "f" in kinds:
         _refuse_floats(names, arrays)
-    if kinds <= set("US"):
+    if kinds in ({"U"}, {"S"}):
         labels, ids = np.unique(np.concatenate(arrays), return_inverse=True)
         cuts = np.cumsum([array.size for array in arrays])[:-1]
         return list(np.split(ids, cuts)), tuple(labels.tolist())
@@ -71,12 +72,22 @@ def _from_categories(
     return ids, labels
 
 
+def _wide(ids: NDArray[Any]) -> NDArray[Any]:
+    if ids.dtype == np.uint64 and ids.size and ids.max() > np.iinfo(np.int64).max:
+        return ids
+    short = ids.dtype.kind in "iu" and np.can_cast(ids.dtype, np.int32)
+    return ids.astype(np.int32 if short else np.int64, copy=False)
+
+
 def _one_dimensional(name: str, column: Any) -> NDArray[Any]:
-    if isinstance(column, (list, tuple)) and any(isinstance(entry, tuple) for entry in column):
-        array = np.empty(len(column), dtype=object)
-        array[:] = column
-        return array
-    array = np.asarray(column)
+    if isinstance(column, (list, tuple)):
+        kinds = set(map(type, column))
+        # NumPy would make rows of tuples, and one string of 1 and "1".
+        if tuple in kinds or (len(kinds) > 1 and any(issubclass(kind, (str, bytes)) for kind in kinds)):
+            array = np.empty(len(column), dtype=object)
+            array[:] = column
+            return array
+    array = plain_array(name, column)
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, one entry a transition, got shape {array.shape}")
     if array.dtype.kind not in "iubfUSO":
@@ -105,7 +116,7 @@ def _from_hashables(
     for name, array in zip(names, arrays, strict=True):
         out = np.empty(array.size, dtype=np.int64)
         for row, label in enumerate(array.tolist()):
-            if label is None or label != label:
+            if is_missing(label):
                 raise ValueError(f"{name}[{row}] is {label!r}, a missing value; drop or fill it first")
             try:
                 out[row] = position.setdefault(label, len(position))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.checks import LARGEST_EXACT_COUNT, numeric_array, require_nonnegative
+from lingendice.checks import LARGEST_EXACT_COUNT, compressed_rows, numeric_array, require_nonnegative
 from lingendice.labels import Labels, index_of
 from lingendice.rows import row_sums
 
@@ -34,11 +34,7 @@ def read_matrix(matrix: Any, *, weight: str | None = "weight", copy: bool = True
         matrix, labels = _graph_matrix(matrix, weight)
     if sparse.issparse(matrix):
         _require_square(matrix.shape)
-        if matrix.dtype.kind not in "biuf":
-            raise ValueError(
-                f"counts have dtype {matrix.dtype}; give integers or real floating-point numbers"
-            )
-        compressed = sparse.csr_array(matrix)
+        compressed = compressed_rows("counts", matrix)
     else:
         dense = numeric_array("counts", matrix)
         _require_square(dense.shape)
@@ -76,9 +72,7 @@ def _finish(compressed: Any, labels: Labels | None, copy: bool) -> ReadMatrix:
             copy = False
     _require_entries(compressed)
     data, indices = compressed.data, compressed.indices
-    whole = data.dtype.kind in "biu"
-    target = np.dtype(np.int64 if whole else np.float64)
-    data = data.astype(target, copy=copy)
+    data = data.astype(np.int64 if data.dtype.kind in "biu" else np.float64, copy=copy)
     small = compressed.shape[0] < 2**31 - 1
     indices = indices.astype(np.int32 if small else np.int64, copy=copy)
     indptr = compressed.indptr.astype(np.int64, copy=copy)

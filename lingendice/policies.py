@@ -52,6 +52,9 @@ class TablePolicy(DiscretePolicy):
 
     table: Floats
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "table", numeric_array("table", self.table).astype(np.float64, copy=False))
+
     def probabilities(self, states: NDArray[Any]) -> Floats:
         if self.table.ndim == 1:
             return np.broadcast_to(self.table, (len(states), self.table.size))
@@ -71,7 +74,9 @@ class SampledPolicy(ContinuousPolicy):
     density: Callable[[Floats, Floats], ArrayLike] | None = None
 
     def sample(self, states: Floats, rng: np.random.Generator) -> Floats:
-        actions = np.asarray(self.function(states, rng), dtype=np.float64)
+        actions = numeric_array("policy(states, rng)", self.function(states, rng)).astype(
+            np.float64, copy=False
+        )
         if actions.ndim == 1:
             actions = actions[:, None]
         if actions.ndim != 2 or len(actions) != len(states):
@@ -85,7 +90,8 @@ class SampledPolicy(ContinuousPolicy):
     def log_density(self, states: Floats, actions: Floats) -> Floats:
         if self.density is None:
             return super().log_density(states, actions)
-        return np.asarray(self.density(states, actions), dtype=np.float64).reshape(len(states))
+        density = numeric_array("density(states, actions)", self.density(states, actions))
+        return density.astype(np.float64, copy=False).reshape(len(states))
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +118,7 @@ class GaussianPolicy(ContinuousPolicy):
 
     def means(self, states: Floats) -> Floats:
         """Mean action of each state, before clipping."""
-        means = np.asarray(self.mean(states), dtype=np.float64)
+        means = numeric_array("mean(states)", self.mean(states)).astype(np.float64, copy=False)
         means = means[:, None] if means.ndim == 1 else means
         if means.ndim != 2 or len(means) != len(states):
             raise ValueError(
@@ -123,10 +129,20 @@ class GaussianPolicy(ContinuousPolicy):
 
     def scales(self, dimension: int) -> tuple[Floats, Floats, Floats]:
         """(std, low, high) of every coordinate."""
-        std = np.broadcast_to(np.asarray(self.std, dtype=np.float64), (dimension,))
+        given = {
+            "std": self.std,
+            "low": -np.inf if self.low is None else self.low,
+            "high": np.inf if self.high is None else self.high,
+        }
+        std, low, high = (
+            np.broadcast_to(numeric_array(name, values).astype(np.float64, copy=False), (dimension,))
+            for name, values in given.items()
+        )
         require_nonnegative("std", std, "standard deviations are at least 0")
-        low = np.broadcast_to(np.asarray(-np.inf if self.low is None else self.low, float), (dimension,))
-        high = np.broadcast_to(np.asarray(np.inf if self.high is None else self.high, float), (dimension,))
+        crossed = ~(low <= high)
+        if crossed.any():
+            (k,) = first_bad(crossed)
+            raise ValueError(f"low[{k}] is {low[k]} and high[{k}] is {high[k]}; give low <= high")
         return std, low, high
 
     def sample(self, states: Floats, rng: np.random.Generator) -> Floats:

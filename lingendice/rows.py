@@ -36,6 +36,14 @@ def scale_rows(indptr: NDArray[np.int64], values: NDArray[Any], scale: NDArray[n
     return values * np.repeat(scale, np.diff(indptr))
 
 
+def unsorted_row(indptr: NDArray[Any], indices: NDArray[Any]) -> int:
+    """The first row whose columns do not rise strictly, or -1; rows must lie within the entries."""
+    falls = indices[1:] <= indices[:-1]
+    begins = indptr[1:-1]
+    falls[begins[(begins > 0) & (begins < indices.size)] - 1] = False
+    return int(np.searchsorted(indptr, np.argmax(falls) + 1, side="right")) - 1 if falls.any() else -1
+
+
 def row_of_entry(indptr: NDArray[np.int64]) -> NDArray[np.int64]:
     """The row that each entry belongs to."""
     return np.repeat(np.arange(indptr.size - 1), np.diff(indptr))

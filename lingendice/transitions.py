@@ -13,10 +13,16 @@ from lingendice.checks import (
     Floats,
     first_bad,
     numeric_array,
+    plain_array,
     require_finite,
     require_flags,
     require_length,
+    require_reward,
+    require_room,
+    require_whole,
+    whole_array,
 )
+from lingendice.labels import encode
 from lingendice.policies import Policy, read_policy
 
 
@@ -183,7 +189,7 @@ class Transitions:
 def _states(name: str, values: ArrayLike) -> NDArray[Any]:
     array = numeric_array(name, values)
     if array.dtype.kind in "iu" and array.ndim == 1:
-        return array.astype(np.int64)
+        return whole_array(name, array)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or array.shape[1] == 0:
@@ -205,7 +211,7 @@ def _actions(values: ArrayLike, n: int) -> NDArray[Any]:
                 f"action holds integers of shape {array.shape}; discrete actions are one integer a row, "
                 "continuous ones are floats"
             )
-        return array.astype(np.int64)
+        return whole_array("action", array)
     array = np.ascontiguousarray(array[:, None] if array.ndim == 1 else array, dtype=np.float64)
     if array.ndim != 2:
         raise ValueError(f"action must have shape (rows, coordinates), got {array.shape}")
@@ -216,7 +222,7 @@ def _actions(values: ArrayLike, n: int) -> NDArray[Any]:
 def _rewards(values: ArrayLike, n: int) -> Floats:
     reward = numeric_array("reward", values).astype(np.float64)
     require_length("reward", reward, n)
-    require_finite("reward", reward)
+    require_reward("reward", reward)
     return reward
 
 
@@ -228,11 +234,11 @@ def _count(name: str, given: int | None, ids: dict[str, NDArray[Any]]) -> int:
             (row,) = first_bad(negative)
             raise ValueError(f"{what}[{row}] is {values[row]}; ids are whole numbers from 0")
         largest = max(largest, int(values.max(initial=-1)))
-    if given is None:
-        return largest + 1
-    if given <= largest:
+    size = largest + 1 if given is None else require_whole(name, given)
+    require_room(size)
+    if size <= largest:
         raise ValueError(f"{name} is {given}, but the id {largest} occurs; give at least {largest + 1}")
-    return int(given)
+    return size
 
 
 def _episodes(
@@ -242,7 +248,11 @@ def _episodes(
     n: int,
 ) -> NDArray[np.int64] | None:
     if given is not None:
-        ids = np.asarray(given)
+        ids = plain_array("episode", given)
+        if ids.dtype.kind == "f":
+            require_finite("episode", ids)
+        else:
+            (ids,), _ = encode(("episode",), (given,))
         require_length("episode", ids, n)
         return np.unique(ids, return_inverse=True)[1].reshape(n).astype(np.int64)
     if terminal is None and truncated is None:

@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.checks import Floats, numeric_array, require_choice, require_finite, require_number
+from lingendice.checks import (
+    Floats,
+    numeric_array,
+    plain_array,
+    require_choice,
+    require_finite,
+    require_number,
+)
 from lingendice.counts import Counts, Episodes
 from lingendice.operator import EmpiricalOperator
 from lingendice.rows import row_of_entry, row_sums
@@ -173,7 +180,7 @@ def read_target(solution: Solution, of: Any, entries: Any) -> Target:
         size = solution.stationary.size
         if entries is None:
             return Target("stationary", np.arange(size), None)
-        chosen = np.atleast_1d(np.asarray(entries))
+        chosen = np.atleast_1d(plain_array("entries", entries))
         if chosen.dtype.kind not in "iu" or chosen.ndim != 1:
             raise ValueError("entries must be whole numbers: positions in sol.stationary")
         if chosen.size and not (chosen.min() >= 0 and chosen.max() < size):

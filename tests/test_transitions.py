@@ -103,3 +103,21 @@ def test_scaling_is_affine_and_keeps_constants(values):
         scaling(column) * scaling.scale + scaling.shift, column, atol=1e-6 * (1 + np.abs(column).max())
     )
     assert np.isfinite(scaling(column)).all()
+
+
+@pytest.mark.parametrize(
+    ("state", "action", "message"),
+    [
+        ([-1], [0], r"state\[0\] is -1, outside 0\.\.2"),
+        ([3], [0], r"state\[0\] is 3, outside 0\.\.2"),
+        ([True], [0], "state must be one-dimensional integers"),
+        ([0], [-1], r"action\[0\] is -1, outside 0\.\.1"),
+        ([0], np.ma.masked_array([1], [True]), r"action\[0\] is missing"),
+    ],
+)
+def test_ratios_are_asked_for_at_states_and_actions_that_exist(state, action, message):
+    log = lg.Transitions([0, 1, 2], [0, 1, 0], None, [1, 2, 0], initial_state=[0])
+    samples = prepare(log, [0.5, 0.5], 0.9)
+    assert samples.inputs(np.array([2], np.uint8), [1]).tolist() == [[0, 0, 1, 0, 1]]
+    with pytest.raises(ValueError, match=message):
+        samples.inputs(state, action)

@@ -8,7 +8,7 @@ import numpy as np
 
 from lingendice.baselines.estimate import Estimate
 from lingendice.baselines.paths import effective_size
-from lingendice.checks import Floats, require_choice, require_gamma
+from lingendice.checks import Floats, numeric_array, require_choice, require_gamma, require_length
 from lingendice.neural.clone import clone_log_ratio, target_log_density
 from lingendice.transitions import Transitions
 
@@ -41,7 +41,8 @@ def neural_importance_sampling(
         log_ratio = clone_log_ratio(transitions, policy, **{"seed": seed, **(clone_options or {})})
     else:
         note = "behaviour as given"
-        given = np.asarray(behaviour_log_density, dtype=np.float64)
+        given = numeric_array("behaviour_log_density", behaviour_log_density).astype(np.float64)
+        require_length("behaviour_log_density", given, len(transitions))
         log_ratio = target_log_density(transitions, policy) - given
     log_weight, reward = _by_step(transitions, log_ratio, gamma)
     share = gamma ** np.arange(reward.shape[1])

@@ -117,8 +117,11 @@ def count_transitions(
     n = int(state.size)
     if n == 0:
         raise ValueError("there are no transitions to count: state is empty")
-    next_state = _column(device, "next_state", next_state, n).astype(state.dtype, copy=False)
-    action = state if action is None else _column(device, "action", action, n).astype(state.dtype, copy=False)
+    next_state = _column(device, "next_state", next_state, n)
+    action = state if action is None else _column(device, "action", action, n)
+    # Narrowed to one another's type, ids beyond 32 bits would come back as others.
+    wide = np.int64 if any(ids.dtype == np.int64 for ids in (state, next_state, action)) else np.int32
+    state, next_state, action = (ids.astype(wide, copy=False) for ids in (state, next_state, action))
     n_columns, n_cells = n_states + 1, n_states * (n_actions or 1)
     n_pairs = n_cells * n_columns
     columns = _value_columns(device, n, weight, reward)
@@ -208,7 +211,7 @@ def _keys(
     n = int(state.size)
     ended = device.zeros(1, np.uint8)
     if terminal is not None:
-        ended = device.adopt(terminal).astype(np.uint8)
+        ended = (device.adopt(terminal) != 0).astype(np.uint8)
         if ended.size != n:
             raise ValueError(f"terminal has {ended.size} entries but state has {n}; give one a transition")
     n_pairs = n_states * (n_actions or 1) * (n_states + 1)

@@ -96,6 +96,11 @@ def _solve_from_host(
     from lingendice.solve import _defaults, _run, _run_ridge, mind_the_leak
 
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+    if not counts.count.size:
+        raise ValueError(
+            "there are no transitions to learn from: the counts are empty; add data first, or use "
+            'device="cpu", where a chain without them restarts at gamma < 1'
+        )
     choices, strength = _defaults(choices, linear)
     device = current_device()
     if linear.is_asked:
@@ -193,13 +198,15 @@ def _mind_the_leak(solution: DeviceSolution, choices: Choices) -> None:
 def read_matrix(device: Device, data: Any) -> DeviceCounts:
     """A square matrix on the device, dense or cupyx sparse, as counts; rows are sources."""
     if hasattr(data, "tocsr"):
-        compressed = data.tocsr()
+        flags = np.dtype(getattr(data, "dtype", np.float64)).kind == "b"
+        compressed = (data.astype(np.float64) if flags else data).tocsr()  # for True + True is True there
         if not getattr(compressed, "has_canonical_format", True):
             compressed = compressed.copy()
             compressed.sum_duplicates()
         _require_square(compressed.shape)
         indptr, indices = compressed.indptr, compressed.indices.astype(np.int32, copy=False)
-        count = _weights(compressed.data)
+        count = compressed.data.astype(np.int64) if flags else _weights(compressed.data)
+        _require_rows(device, indptr, indices, compressed.shape[0], int(count.size))
     else:
         indptr, indices, count = _compress(device, device.adopt(data))
     n = indptr.size - 1
@@ -221,6 +228,20 @@ def _weights(values: Any) -> Any:
 def _require_square(shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or shape[0] != shape[1]:
         raise ValueError(f"counts must be a square matrix (states by next states), got shape {tuple(shape)}")
+
+
+def _require_rows(device: Device, indptr: Any, indices: Any, n: int, n_entries: int) -> None:
+    """Refuse compressed rows that point outside, which kernels would follow."""
+    sound = (indptr.size, indices.size) == (n + 1, n_entries)
+    if sound and n_entries:
+        ends = device.download(indptr[n]) == n_entries and device.download(indptr[0]) == 0
+        rises = bool(device.download((indptr[1:] >= indptr[:-1]).min()))
+        inside = bool(device.download(((indices >= 0) & (indices < n)).min()))
+        sound = bool(ends) and rises and inside
+    if not sound:
+        raise ValueError(
+            f"the compressed rows of counts point outside {n} x {n}; build the matrix anew from its entries"
+        )
 
 
 def _compress(device: Device, dense: Any) -> tuple[Any, Any, Any]:

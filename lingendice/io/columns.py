@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.arrow import arrow
+from lingendice.checks import LARGEST_REWARD, is_missing, missing_entry, plain_array
 from lingendice.io.files import FileError
 
 ID_ROLES = ("state", "next_state", "action", "episode")
@@ -127,7 +128,10 @@ class _Entry:
             if column.null_count:
                 self._null(int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))))
         else:
-            column = np.asarray(column)
+            missing = missing_entry(column)
+            if missing is not None:
+                self._null(missing[0])
+            column = plain_array(name, column)
             if column.ndim != 1:
                 raise FileError(
                     f"{where(0)}: {name} has shape {column.shape}; give one-dimensional columns, one entry a "
@@ -169,7 +173,7 @@ class _Entry:
             return _code(column.astype(np.str_))
         if column.dtype.kind == "O":
             for row, entry in enumerate(column.tolist()):
-                if entry is None or entry != entry:
+                if is_missing(entry):
                     self._null(row)
                 if not isinstance(entry, str):
                     raise FileError(
@@ -204,12 +208,14 @@ class _Entry:
                 raise self._wrong(column.type, wanted)
             column = column.to_numpy(zero_copy_only=False)
         if column.dtype.kind == "O":
-            missing = [row for row, entry in enumerate(column.tolist()) if entry is None]
+            missing = [row for row, entry in enumerate(column.tolist()) if is_missing(entry)]
             if missing:
                 self._null(missing[0])
         if column.dtype.kind not in "biuf":
             raise self._wrong(column.dtype, wanted)
         whole = role == "weight" and column.dtype.kind in "biu"
+        if whole and column.dtype == np.uint64 and column.size and column.max() > np.iinfo(np.int64).max:
+            raise self._wrong("integers beyond 63 bits", "scale the weights down")
         numbers = column.astype(np.int64 if whole else np.float64, copy=False)
         with np.errstate(over="ignore", invalid="ignore"):
             suspect = not whole and not np.isfinite(numbers.sum())
@@ -220,6 +226,12 @@ class _Entry:
                 raise FileError(
                     f"{self.where(row)}: {self.name} is {numbers[row]}, not a finite number; mend that entry"
                 )
+        if role == "reward" and numbers.size and not max(numbers.max(), -numbers.min()) <= LARGEST_REWARD:
+            row = int((np.abs(numbers) > LARGEST_REWARD).argmax())
+            raise FileError(
+                f"{self.where(row)}: {self.name} is {numbers[row]}, beyond {LARGEST_REWARD:g}, where sums of "
+                "squares overflow; divide all rewards by a constant"
+            )
         if role != "reward" and numbers.size and numbers.min() < 0:
             row = int((numbers < 0).argmax())
             raise FileError(

@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.checks import compressed_rows
+
 
 class FileError(ValueError):
     """A file that cannot be used; the message says which entry and what to do."""
@@ -186,7 +188,10 @@ def _read_npz(path: Path, names: ColumnNames) -> TransitionTable | Any:
     if "format" in arrays and "shape" in arrays:
         from scipy.sparse import load_npz
 
-        return _square(path, load_npz(path).tocsr())
+        try:
+            return _square(path, compressed_rows(str(path), load_npz(path)))
+        except ValueError as error:
+            raise FileError(str(error)) from None
     if names.state not in arrays and {"indptr", "indices"} <= arrays.keys():
         return _adjacency(path, arrays)
     lengths = {name: array.shape for name, array in arrays.items() if name in names.by_role().values()}

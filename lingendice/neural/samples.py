@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.checks import Floats, require_choice
+from lingendice.checks import Floats, first_bad, numeric_array, require_choice, require_finite
 from lingendice.policies import ContinuousPolicy, DiscretePolicy, GaussianPolicy, Policy
 from lingendice.transitions import Transitions
 
@@ -106,7 +106,7 @@ class Samples:
 
     def inputs(self, state: Any, action: Any) -> Singles:
         """Standardised inputs at given states and actions."""
-        state = np.asarray(state)
+        state = numeric_array("state", state)
         states = _encode(state, self.transitions.n_states, self.state_scaling)
         return _join(states, action, self.transitions, self.action_scaling)
 
@@ -211,17 +211,30 @@ def _action_scaling(transitions: Transitions, standardise: bool) -> Scaling:
 def _encode(states: NDArray[Any], n_states: int | None, scaling: Scaling) -> Singles:
     if n_states is None:
         points = np.asarray(states, dtype=np.float64)
+        require_finite("state", points)
         return scaling(points[:, None] if points.ndim == 1 else points).astype(np.float32)
-    return np.eye(n_states, dtype=np.float32)[np.asarray(states)]
+    return _one_hot("state", states, n_states)
+
+
+def _one_hot(name: str, ids: Any, n: int) -> Singles:
+    ids = numeric_array(name, ids)
+    if ids.dtype.kind not in "iu" or ids.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional integers, got shape {ids.shape} of {ids.dtype}")
+    outside = (ids < 0) | (ids >= n)
+    if outside.any():
+        (row,) = first_bad(outside)
+        raise ValueError(f"{name}[{row}] is {ids[row]}, outside 0..{n - 1}")
+    return np.eye(n, dtype=np.float32)[ids]
 
 
 def _join(states: Singles, action: Any, transitions: Transitions, scaling: Scaling) -> Singles:
     if transitions.action is None:
         return states
     if transitions.n_actions is not None:
-        actions = np.eye(transitions.n_actions, dtype=np.float32)[np.asarray(action)]
+        actions = _one_hot("action", action, transitions.n_actions)
     else:
-        values = np.asarray(action, dtype=np.float64)
+        values = numeric_array("action", action).astype(np.float64, copy=False)
+        require_finite("action", values)
         actions = scaling(values[:, None] if values.ndim == 1 else values).astype(np.float32)
     return np.hstack([states, actions])
 

@@ -66,6 +66,25 @@ def test_a_sparse_matrix_stays_on_the_device(device, gamma):
     assert "solved" in str(there)
 
 
+@pytest.mark.parametrize(("part", "place"), [("indices", 3), ("indptr", 2), ("indptr", -1)])
+def test_rows_that_point_outside_are_refused(device, part, place):
+    matrix = random_counts(40)
+    getattr(matrix, part)[place] = 10**6
+    with pytest.raises(ValueError, match="point outside 40 x 40"):
+        lg.solve(Compressed(device, matrix), device="cuda")
+
+
+def test_ids_of_different_width_are_not_narrowed(device):
+    state, following = device.upload(np.array([0, 1], np.int32)), device.upload(np.array([1, 2**32]))
+    with pytest.raises(ValueError, match=r"transition 1 .*next_state 4294967296\) is out of range"):
+        count_transitions(state, following, n_states=2)
+
+
+def test_counts_without_transitions_are_refused_there(device):
+    with pytest.raises(ValueError, match='use device="cpu"'):
+        lg.solve(np.zeros((3, 3)), 0.9, device="cuda")
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_dense_matrix_is_compressed_there(device, whole):
     matrix = random_counts(20).toarray()

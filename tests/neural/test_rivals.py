@@ -99,3 +99,10 @@ def test_model_rollouts_where_episodes_end(gamma, terminal):
     )  # fmt: skip
     assert found.value == pytest.approx(truth, abs=max(4.0 * found.standard_error, 0.02) + 0.02 * truth)
     assert (found.standard_error > 1e-3) == (terminal == "absorb")
+
+
+def test_densities_of_the_behaviour_are_one_a_row():
+    transitions = two_steps(np.random.default_rng(0), 20)
+    for wrong in (np.log(0.5), np.zeros((len(transitions), 1)), np.zeros(3)):
+        with pytest.raises(ValueError, match="behaviour_log_density"):
+            neural_importance_sampling(transitions, 0.9, policy=TARGET, behaviour_log_density=wrong)
