@@ -11,7 +11,7 @@ import numpy as np
 
 from lingendice.kernels import elimination, gth_dense, ordering, symbolic
 from lingendice.parallel import run_all
-from lingendice.solvers.iterate import Stopped
+from lingendice.solvers.iterate import EliminationError, Stopped
 
 Stop = Callable[[], bool]
 Array = np.ndarray
@@ -23,20 +23,6 @@ Fronts = tuple[Array, Array, Array, Array, Array]
 _CHUNK_OPERATIONS = 1e9
 _CHUNK_VISITS = 5_000_000
 _CHUNK_ENTRIES = 50_000_000
-
-
-class EliminationError(ArithmeticError):
-    """The chain has a state that cannot reach the others, or whose share of the law is lost to underflow.
-
-    Attributes
-    ----------
-    state : int
-        That state, in the caller's numbering.
-    """
-
-    def __init__(self, message: str, state: int) -> None:
-        super().__init__(message)
-        self.state = state
 
 
 def _check(should_stop: Stop | None) -> None:
@@ -211,8 +197,8 @@ class Elimination:
         if broken >= 0:
             state = int(self._order[broken])
             raise EliminationError(
-                f"the chain is not irreducible: state {state} cannot reach the others "
-                "(or only at rates that underflow)",
+                "the chain is not irreducible: state {state} cannot reach the others (or only at rates that "
+                "underflow); multiply the counts that leave it by a constant",
                 state,
             )
         self._fronts = (begin, size, *border, self._block)
@@ -254,7 +240,7 @@ class Elimination:
             lost = gth_dense.gather_wide(mantissa, exponent, x)
             if lost >= 0:
                 state = int(self._order[lost])
-                raise EliminationError(f"the rates into state {state} underflow: rescale its row", state)
+                raise EliminationError("the rates into state {state} underflow: rescale its row", state)
         law = np.empty(self.n)
         law[self._order] = x
         return law

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lingendice.checks import Floats
 from lingendice.classes import Classes, extend, find_classes, submatrix
 from lingendice.operator import FlowChain
 from lingendice.solvers import choose
-from lingendice.solvers.iterate import Controls, Outcome
+from lingendice.solvers.iterate import Controls, EliminationError, Outcome
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -45,12 +46,7 @@ def stationary_laws(
         return Laws(law, (law,), outcome)
     rates, _ = extend(chain)
     classes = find_classes(rates)
-    outcomes = [
-        choose.solve_irreducible(
-            submatrix(rates, nodes), n_hubs=int((nodes >= chain.n).sum()), method=method, controls=controls
-        )
-        for nodes in classes.recurrent
-    ]
+    outcomes = [_solve_class(rates, nodes, chain.n, method, controls) for nodes in classes.recurrent]
     laws = []
     for nodes, outcome in zip(classes.recurrent, outcomes, strict=True):
         law = np.zeros(rates.shape[0])
@@ -66,6 +62,17 @@ def stationary_laws(
     return Laws(mixture, tuple(laws), hardest)
 
 
+def _solve_class(
+    rates: csr_array, nodes: NDArray[Any], n_states: int, method: str, controls: Controls, **known: bool
+) -> Outcome:
+    """Solve one recurrent class; what fails there is named by its number in the whole chain."""
+    n_hubs = int((nodes >= n_states).sum())
+    try:
+        return choose.solve_irreducible(submatrix(rates, nodes), n_hubs, method, controls, **known)
+    except EliminationError as error:
+        raise error.renumbered(nodes) from None
+
+
 def _discounted(
     chain: FlowChain, gamma: float, initial: Floats, method: str, controls: Controls
 ) -> tuple[Floats, Outcome]:
@@ -74,13 +81,8 @@ def _discounted(
         return outcome.law, outcome
     rates, feeds = extend(chain, gamma, initial)
     (nodes,) = find_classes(rates).recurrent
-    outcome = choose.solve_irreducible(
-        submatrix(rates, nodes),
-        n_hubs=int((nodes >= chain.n).sum()),
-        method=method,
-        controls=controls,
-        sweeps_failed=nodes.size > choose.DENSE_NODES,
-    )
+    sweeps_failed = nodes.size > choose.DENSE_NODES
+    outcome = _solve_class(rates, nodes, chain.n, method, controls, sweeps_failed=sweeps_failed)
     visits = np.zeros(rates.shape[0])
     visits[nodes] = outcome.law
     # Every restart is one visit to the initial law: (1 - gamma) visits a step, absorbed mass included.

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
+from numpy.typing import NDArray
+
 from lingendice.checks import Floats
 
 
@@ -32,6 +34,27 @@ class Stop(Enum):
 
 class Stopped(InterruptedError):
     """Raised inside a solver that was told to stop; it never leaves the solvers."""
+
+
+class EliminationError(ValueError):
+    """The chain has a state that cannot reach the others, or whose share of the law is lost to underflow.
+
+    Attributes
+    ----------
+    state : int
+        That state, in the caller's numbering.
+    """
+
+    def __init__(self, text: str, state: int) -> None:
+        super().__init__(text, state)
+        self.text, self.state = text, state
+
+    def __str__(self) -> str:
+        return self.text.format(state=self.state)
+
+    def renumbered(self, nodes: NDArray[Any]) -> EliminationError:
+        """The same where the chain was a part of a larger one, whose node k is ``nodes[k]``."""
+        return EliminationError(self.text, int(nodes[self.state]))
 
 
 class Step(NamedTuple):
