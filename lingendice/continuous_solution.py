@@ -12,6 +12,7 @@ import numpy as np
 
 from lingendice.checks import Floats
 from lingendice.diagnostics import checks_table, diagnose
+from lingendice.rows import read_only
 from lingendice.solution import Status
 from lingendice.transitions import Transitions
 
@@ -61,6 +62,14 @@ class ContinuousSolution:
     evaluate: Callable[[Any, Any], Floats] | None = field(default=None)
     details: dict[str, Any] = field(default_factory=dict)
     """What the method adds: options, coefficients, certificates."""
+
+    def __post_init__(self) -> None:
+        for name in ("tau", "members", "mass_weight"):
+            object.__setattr__(self, name, read_only(getattr(self, name)))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
 
     @property
     def converged(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,13 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lingendice.checks import (
+    LARGEST_REWARD,
     Floats,
     first_bad,
     numeric_array,
-    require_finite,
     require_gamma,
     require_law,
     require_number,
+    require_reward,
+    require_whole,
 )
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
@@ -121,12 +124,11 @@ class OnlineRatio:
         forgetting: float = 1.0,
         tol: float = 1e-10,
     ) -> None:
-        if isinstance(n_states, bool) or int(n_states) != n_states or not 0 < n_states <= MOST_STATES:
-            raise ValueError(
-                f"n_states must be a whole number from 1 to {MOST_STATES}, got {n_states!r}; for more states "
-                "add up Counts of batches and call lingendice.solve"
-            )
-        self.n_states = int(n_states)
+        try:
+            self.n_states = require_whole("n_states", n_states, at_least=1, at_most=MOST_STATES)
+        except ValueError as error:
+            more = "for more states add up Counts of batches and call lingendice.solve"
+            raise ValueError(f"{error}; {more}") from None
         self.gamma = require_gamma(gamma)
         self.forgetting = require_number("forgetting", forgetting)
         if not 0.0 < self.forgetting <= 1.0:
@@ -158,6 +160,17 @@ class OnlineRatio:
         self.n_steps = 0
         """Steps that the last re-solve took; 0 where it factored the chain."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            # Copied under the lock: the stream may go on while the state is written out.
+            return copy.deepcopy({name: held for name, held in self.__dict__.items() if name != "_lock"})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+        self._law = None if self._law is None else read_only(self._law)
+        self._laws = tuple(map(read_only, self._laws)) if self._law is None else (self._law,)
+
     # -- counting ---------------------------------------------------------------------------------
 
     def update(self, state: Any, next_state: Any, reward: Any = None) -> None:
@@ -172,7 +185,7 @@ class OnlineRatio:
         """
         if type(state) is int and type(next_state) is int and (reward is None or type(reward) is float):
             n = self.n_states
-            if 0 <= state < n and 0 <= next_state < n and (reward is None or -np.inf < reward < np.inf):
+            if 0 <= state < n and 0 <= next_state < n and (reward is None or abs(reward) <= LARGEST_REWARD):
                 with self._lock:
                     self._pending.append((state, next_state, reward))
                     if len(self._pending) >= BUFFER:
@@ -185,7 +198,7 @@ class OnlineRatio:
         rewards = None
         if reward is not None:
             rewards = np.atleast_1d(numeric_array("reward", reward)).astype(np.float64)
-            require_finite("reward", rewards)
+            require_reward("reward", rewards)
             if rewards.shape != states.shape:
                 raise ValueError(f"reward has shape {rewards.shape} but state {states.shape}; give one each")
         with self._lock:
@@ -392,7 +405,7 @@ class OnlineRatio:
     def _eliminate(self) -> bool:
         """Solve afresh as planned; False without a plan, or where it does not serve."""
         from lingendice.kernels.online import rates_among
-        from lingendice.solvers.elimination import EliminationError
+        from lingendice.solvers.iterate import EliminationError
 
         if self._plan is None:
             return False

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lingendice.checks import Floats
 from lingendice.operator import EmpiricalOperator
+from lingendice.rows import read_only
 
 if TYPE_CHECKING:
     from lingendice.uncertainty import Interval
@@ -71,6 +72,8 @@ _ADVICE = {
 }
 
 
+LARGEST_SQUARED = 1e150
+"""Ratios beyond are scaled down before they are squared."""
 LEAK_WORTH_BOUNDS = 1e-3
 """Leak above which bounds on the value are given."""
 
@@ -125,6 +128,13 @@ class Solution:
     cell_ridge_law: Floats | None = None
     """mu over cells where a ridge was used: it need not split over actions as the policy does."""
 
+    def __post_init__(self) -> None:
+        # What is shown is what everything else is computed from: nobody may write to it.
+        for name, value in tuple(self.__dict__.items()):
+            if type(value) is np.ndarray:
+                self.__dict__[name] = read_only(value)
+        self.__dict__["state_laws"] = tuple(map(read_only, self.state_laws))
+
     # -- laws ---------------------------------------------------------------------------------
 
     @cached_property
@@ -151,7 +161,7 @@ class Solution:
     def data_law(self) -> Floats:
         """p: how often each entry was seen leaving."""
         law = self.operator.counts.data_law
-        return law if self._over_cells else law.reshape(self.operator.n_states, -1).sum(axis=1)
+        return law if self._over_cells else read_only(law.reshape(self.operator.n_states, -1).sum(axis=1))
 
     @property
     def supported(self) -> NDArray[np.bool_]:
@@ -162,14 +172,14 @@ class Solution:
     def tau(self) -> Floats:
         """mu / p; nan where there is no data."""
         mu, p = self.stationary, self.data_law
-        return np.divide(mu, p, out=np.full(mu.shape, np.nan), where=p > 0)
+        return read_only(np.divide(mu, p, out=np.full(mu.shape, np.nan), where=p > 0))
 
     @cached_property
     def cell_law(self) -> Floats:
         """mu over cells, whatever ``ratio`` is shown."""
         if self.cell_ridge_law is not None:
             return self.cell_ridge_law
-        return self.operator.spread(self._single())
+        return read_only(self.operator.spread(self._single()))
 
     @property
     def _over_cells(self) -> bool:
@@ -178,7 +188,7 @@ class Solution:
     def _show(self, state_law: Floats) -> Floats:
         if self._over_cells and self.cell_ridge_law is not None:
             return self.cell_ridge_law
-        return self.operator.spread(state_law) if self._over_cells else state_law
+        return read_only(self.operator.spread(state_law)) if self._over_cells else state_law
 
     def _single(self) -> Floats:
         if self.state_law is None:
@@ -218,6 +228,11 @@ class Solution:
         if not counts.has_sample_size:
             return None
         tau, p = self.tau[self.supported], self.data_law[self.supported]
+        largest = float(tau.max(initial=0.0))
+        if not largest > 0.0:
+            return 0.0 if largest == 0.0 else math.nan
+        if largest > LARGEST_SQUARED:
+            tau = tau / largest
         return float(counts.total * (p @ tau) ** 2 / (p @ tau**2))
 
     # -- value ------------------------------------------------------------------------------------
@@ -292,11 +307,13 @@ class Solution:
         from lingendice.solvers.adjoint import solve_adjoint
 
         if self.ridge > 0.0:
-            return self._ridge_values()
+            return read_only(self._ridge_values())
         if len(self.state_laws) > 1:
             raise SeveralLaws("the bias function is not unique: the chain has several recurrent classes")
-        return solve_adjoint(
-            self.operator.chain, self.gamma, self._mean_reward, self._single(), self.tol, self.threads
+        return read_only(
+            solve_adjoint(
+                self.operator.chain, self.gamma, self._mean_reward, self._single(), self.tol, self.threads
+            )
         )
 
     def _ridge_values(self) -> Floats:
@@ -316,7 +333,7 @@ class Solution:
         """Q over cells: r + gamma E V(s') (minus the value at gamma = 1); unseen cells earn the value."""
         expected = self.gamma * self.operator.expected_next(self.state_values)
         q: Floats = self._filled_reward + expected
-        return q - self.value if self.gamma == 1.0 and self.value is not None else q
+        return read_only(q - self.value if self.gamma == 1.0 and self.value is not None else q)
 
     @cached_property
     def gap(self) -> float | None:
@@ -487,6 +504,10 @@ class Solution:
         state = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         state["source"] = self.operator
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
 
 
 def error_bound(residual: float, gamma: float) -> float:

@@ -32,6 +32,9 @@ class DeviceSolution(Solution):
     problem: DeviceProblem | None = None
     choices: Choices | None = None
 
+    def __post_init__(self) -> None:
+        """Arrays on the device have no flag that would keep them from being written to."""
+
     @property
     def _parts(self) -> DeviceProblem:
         assert self.problem is not None

@@ -1,0 +1,95 @@
+"""Nobody can write to a solution, before or after it was pickled; streams pickle with their exact state."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from problems import logged_mdp
+
+import lingendice as lg
+
+ARRAYS = ("stationary", "tau", "data_law", "cell_law", "state_law", "state_values", "q_values")
+
+
+def solutions():
+    mdp = logged_mdp(0)
+    chain = np.array([[1.0, 2.0], [3.0, 4.0]])
+    sparse_chain = [[0, 2, 0], [1, 0, 3], [0, 0, 0]]
+    yield "small", lambda: lg.solve(chain)
+    yield "discounted", lambda: lg.solve(chain, 0.9)
+    yield "long way", lambda: lg.solve(chain.tolist(), reward=[1, 2])
+    yield "leak", lambda: lg.solve(sparse_chain, 0.5, reward=[1, 2, 3], restart=[1, 1, 1])
+    yield "ridge", lambda: lg.solve(mdp.counts, 0.9, policy=mdp.policy)
+    yield "exact", lambda: lg.solve(mdp.counts, 0.9, policy=mdp.policy, ridge=0, ratio="state_action")
+    yield "states", lambda: lg.solve(mdp.counts, 0.9, policy=mdp.policy, ridge=0, ratio="state")
+    yield "saddle", lambda: lg.solve(mdp.counts, 0.9, policy=mdp.policy, method="convex")
+
+
+@pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+@pytest.mark.parametrize(("name", "build"), list(solutions()))
+@pytest.mark.parametrize("pickled", [False, True])
+def test_no_array_of_a_solution_can_be_written_to(name, build, pickled):
+    solution = build()
+    if pickled:
+        solution = pickle.loads(pickle.dumps(solution))
+    names = [array for array in ARRAYS if solution.value is not None or not array.endswith("_values")]
+    names += ["mass", "w_tau", "w_f"] if name == "saddle" else []
+    for array in [*(getattr(solution, array) for array in names), *solution.laws, *solution.state_laws]:
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0.25
+    assert solution.stationary.sum() == pytest.approx(1.0 if name != "saddle" else solution.mass.sum())
+
+
+def test_counts_stay_read_only_when_pickled():
+    counts = pickle.loads(pickle.dumps(lg.Counts.from_transitions([0, 1], [1, 0], reward=[1, 2])))
+    for array in (counts.indptr, counts.indices, counts.count, counts.reward_mean, counts.cell_count):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 7
+
+
+def test_ratios_of_continuous_states_cannot_be_written_to():
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(41, 1))
+    log = lg.Transitions(states[:-1], None, np.ones(40), states[1:])
+    solution = lg.solve(log, method="linear")
+    for array in (solution.tau, solution.members, solution.mass_weight):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1.0
+
+
+def some_stream(n, size, seed, local):
+    rng = np.random.default_rng(seed)
+    state = rng.integers(0, n, size)
+    following = (state + rng.integers(-1, 2, size)) % n if local else rng.integers(0, n, size)
+    return state, following, rng.random(size)
+
+
+@pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+@pytest.mark.parametrize("forgetting", [1.0, 0.99])
+@pytest.mark.parametrize(("n", "local"), [(6, False), (80, True)])
+@pytest.mark.parametrize("clone", [lambda s: pickle.loads(pickle.dumps(s)), copy.deepcopy, copy.copy])
+def test_a_stream_goes_on_where_it_was_pickled(gamma, forgetting, n, local, clone):
+    online = lg.OnlineRatio(n, gamma, forgetting=forgetting)
+    online.update(*some_stream(n, 40 * n, 1, local))
+    if gamma < 1.0:
+        online.stationary  # noqa: B018  a factor, or a plan, is part of the state
+    online.update(0, 1, 0.5)
+    other = clone(online)
+    assert (other.n_transitions, repr(other)) == (online.n_transitions, repr(online))
+    for seed in (2, 3):
+        more = some_stream(n, 30, seed, local)
+        for stream in (online, other):
+            stream.update(*more)
+            stream.update(1, 2)
+        assert online.stationary.tobytes() == other.stationary.tobytes()
+        assert online.value == other.value
+        assert (online.n_steps, online.n_factorisations) == (other.n_steps, other.n_factorisations)
+        assert online.snapshot() == other.snapshot()
+    assert not other.stationary.flags.writeable
+    before = online.snapshot()
+    other.update(0, 0)
+    assert online.snapshot() == before
