@@ -180,7 +180,7 @@ def audit_operator(operator: EmpiricalOperator, effective_sample_size: float | N
     state_law = counts.data_law.reshape(counts.n_states, -1).sum(axis=1)
     covered = operator.gather(operator.seen.astype(float))
     visited = np.flatnonzero(state_law > 0)
-    least = int(visited[np.argmin(covered[visited])])
+    least = int(visited[np.argmin(covered[visited])]) if visited.size else 0
     leaving = chain.keep > 0
     return Audit(
         n_states=counts.n_states,

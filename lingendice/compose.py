@@ -13,10 +13,10 @@ from lingendice.checks import (
     first_bad,
     numeric_array,
     require_choice,
-    require_finite,
     require_law,
     require_number,
     require_policy,
+    require_reward,
 )
 from lingendice.counts import Counts
 from lingendice.operator import EmpiricalOperator
@@ -44,16 +44,15 @@ class Choices(NamedTuple):
 
 def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     """Check the choices against the counts and build the operator. O(nnz), nothing dense is formed."""
-    if counts.n_states == 0 or counts.count.size == 0:
-        raise ValueError("there are no transitions to learn from: the counts are empty; add data first")
     gamma = choices.gamma
+    n = counts.cell_count.astype(float)
+    _require_data(counts, n, gamma)
     leak = require_choice("leak", choices.leak, ("restart", "absorb", "error"))
     if leak == "absorb" and gamma == 1.0:
         raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
     initial = _initial_law(counts, choices)
     policy, ratio = effective_policy(counts, choices)
     smoothing = _smoothing_weight(counts, choices)
-    n = counts.cell_count.astype(float)
     observed = n / np.where(n + smoothing > 0, n + smoothing, 1.0)
     ends = _terminal_action(counts, choices, gamma)
     ended = np.zeros(counts.n_cells)
@@ -99,6 +98,22 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         leak_policy=leak,
         choices=choices,
     )
+
+
+def _require_data(counts: Counts, n: Floats, gamma: float) -> None:
+    """Refuse counts without transitions, and cells whose counts are too small to divide by.
+
+    A chain without transitions still restarts at gamma < 1: its law is the initial one, all of it leak.
+    """
+    if counts.n_states == 0 or (not n.any() and (gamma == 1.0 or counts.n_actions is not None)):
+        raise ValueError("there are no transitions to learn from: the counts are empty; add data first")
+    smallest = np.min(n, where=n > 0, initial=np.inf)
+    if smallest < np.finfo(float).tiny * max(1.0, float(counts.total)):
+        cell = int(np.argmin(np.where(n > 0, n, np.inf)))
+        raise ValueError(
+            f"the counts of cell {cell} sum to {smallest:g} of {counts.total:g}, too little to divide by in "
+            "float64; multiply the smallest counts by a constant, or leave them out"
+        )
 
 
 class _Hubs:
@@ -205,7 +220,7 @@ def _cell_reward(counts: Counts, given: Any) -> Floats | None:
         return counts.reward
     reward = numeric_array("reward", given).astype(float)
     n_states, n_actions = counts.n_states, counts.n_actions or 1
-    require_finite("reward", reward)
+    require_reward("reward", reward)
     if reward.shape == (n_states, n_actions) or reward.shape == (n_states * n_actions,):
         return reward.reshape(-1)
     if reward.shape == (n_states,):

@@ -42,7 +42,7 @@ def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
     """Check a solution: leak, coverage, effective sample size, distance travelled, concentration, mixing.
 
     Costs O(nnz), and at most 200 steps of the chain for the mixing time. Nothing is checked where there
-    are several laws or none, and the leak alone for a matrix without a sample size. For a
+    are several laws or none, and the leak alone for a matrix without a sample size or without data. For a
     :class:`ContinuousSolution`: normalisation of the ratio, effective sample size, distance from the log,
     concentration, and agreement of an ensemble.
     """
@@ -55,7 +55,7 @@ def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
     law = solution.state_law
     if law is None or not np.isfinite(law).all() or not law.any():
         return ()
-    if not solution.operator.counts.has_sample_size:
+    if not solution.operator.counts.has_sample_size or not solution.operator.counts.total:
         return (_leak(solution),)
     checks = [_leak(solution), _coverage(solution), _sample(solution)]
     if solution.operator.choices is not None and solution.operator.choices.policy is not None:

@@ -26,7 +26,11 @@ def resolve_threads(threads: int | None) -> int:
     """Turn the public ``threads`` argument into a number of threads."""
     if threads is None:
         return available_threads()
-    if isinstance(threads, bool) or int(threads) != threads or threads < 1:
+    try:
+        sound = not isinstance(threads, (bool, str)) and int(threads) == threads and threads >= 1
+    except (TypeError, ValueError, OverflowError):
+        sound = False
+    if not sound:
         raise ValueError(f"threads must be a positive whole number or None, got {threads!r}")
     return int(threads)
 

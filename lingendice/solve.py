@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import time
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lingendice.checks import NotAvailableYet, require_choice, require_gamma, require_number
+from lingendice.checks import (
+    Floats,
+    NotAvailableYet,
+    require_choice,
+    require_flag,
+    require_gamma,
+    require_number,
+    require_whole,
+)
 from lingendice.compose import Choices, compose
 from lingendice.continuous_solution import ContinuousSolution
 from lingendice.counts import Counts
@@ -193,7 +201,16 @@ def solve(
     if policy is not None and is_many(policy):
         arguments = dict(locals())
         return solve_many(arguments.pop("data"), arguments.pop("policy"), **arguments)
-    started = time.perf_counter()
+    controls = Controls(
+        tol=_positive("tol", tol),
+        max_iter=_optional_limit("max_iter", max_iter),
+        time_limit=_optional_limit("time_limit", time_limit),
+        threads=resolve_threads(threads),
+        progress=require_flag("progress", progress),
+    )
+    require_whole("seed", seed)
+    require_number("penalty", penalty)
+    limits = _reward_range(reward_range)
     if type(data) is np.ndarray and data.ndim == 2:
         from lingendice.solvers.small import solve_small
 
@@ -202,15 +219,15 @@ def solve(
             bound, reward_range, max_iter, time_limit, warm_start, options,
         )  # fmt: skip
         words = (ratio, leak, unseen, terminal, method, device, divergence, normalise)
-        sound = type(tol) is float and tol > 0.0
-        if sound and words == _PLAIN_WORDS and all(option is None for option in given):
-            solution = solve_small(data, gamma, tol, started)
+        plain = penalty > 0 and all(option is None for option in given)
+        if plain and set(map(type, words)) == {str} and words == _PLAIN_WORDS:
+            solution = solve_small(data, gamma, controls)
             if solution is not None:
                 return solution
     if isinstance(data, Transitions):
         if device != "cpu":
             raise NotAvailableYet(f"device={device!r} for Transitions", 'use device="cpu"')
-        return _solve_transitions(dict(locals()), started)
+        return _solve_transitions(dict(locals()))
     linear = LinearChoices(
         features, dual_features, divergence, penalty, normalise, bound, ridge, method, seed, warm_start,
         options,
@@ -219,15 +236,6 @@ def solve(
         require_gamma(gamma), policy, behaviour, reward, initial, ratio, leak, restart, unseen, terminal,
         clone, smoothing,
     )  # fmt: skip
-    controls = Controls(
-        tol=_positive("tol", tol),
-        max_iter=_optional_limit("max_iter", max_iter),
-        time_limit=_optional_limit("time_limit", time_limit),
-        threads=resolve_threads(threads),
-        progress=progress,
-        started=started,
-    )
-    limits = _reward_range(reward_range)
     if device != "cpu" or lies_on_device(data):
         from lingendice.gpu.front import solve_on_device
 
@@ -244,7 +252,6 @@ def _dispatch(
 ) -> Solution:
     """Send checked arguments to the exact, the regularised or the saddle-point solvers."""
     method = require_choice("method", linear.method, METHODS)
-    require_number("seed", linear.seed)
     if not linear.is_asked:
         _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
     on_interrupt = _read_options(linear.options, linear.is_asked)
@@ -273,11 +280,13 @@ def _defaults(choices: Choices, linear: LinearChoices) -> tuple[Choices, float |
     return choices, _ridge_strength(linear.ridge, exact)
 
 
-def _solve_transitions(given: dict[str, Any], started: float) -> ContinuousSolution:
+def _solve_transitions(given: dict[str, Any]) -> ContinuousSolution:
     """Check what does not apply to continuous states, and run the networks or the linear features."""
     from lingendice.neural.front import ContinuousChoices, solve_continuous
 
-    given = {name: value for name, value in given.items() if name not in ("started", "device")}
+    controls = given["controls"]
+    read = ("controls", "limits", "device", "tol", "max_iter", "time_limit", "threads", "progress")
+    given = {name: value for name, value in given.items() if name not in read}
     for name in (
         "behaviour",
         "reward",
@@ -294,15 +303,6 @@ def _solve_transitions(given: dict[str, Any], started: float) -> ContinuousSolut
         if given.pop(name) != plain:
             raise ValueError(f"{name} does not apply to Transitions; leave it out")
     require_choice("method", given["method"], CONTINUOUS_METHODS)
-    controls = Controls(
-        tol=_positive("tol", given.pop("tol")),
-        max_iter=_optional_limit("max_iter", given.pop("max_iter")),
-        time_limit=_optional_limit("time_limit", given.pop("time_limit")),
-        threads=resolve_threads(given.pop("threads")),
-        progress=given.pop("progress"),
-        started=started,
-    )
-    require_number("seed", given["seed"])
     given["gamma"] = require_gamma(given["gamma"])
     solution, on_interrupt = solve_continuous(given.pop("data"), ContinuousChoices(**given), controls)
     if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
@@ -362,6 +362,7 @@ def exact_solution(
     ``recheck``: laws found elsewhere have converged only where the error measured here says so too.
     """
     outcome = laws.outcome
+    _require_finite_laws(outcome, laws.every)
     residual = outcome.residual if operator.policy is None and laws.single is not None else None
     if residual is None:
         residual = max(float(np.abs(operator.residual(operator.spread(law))).sum()) for law in laws.every)
@@ -411,6 +412,7 @@ def _run_ridge(
 
     operator, fit = fit_automatically(counts, choices, strength, 1.0, controls, build or RidgeSystem)
     law, outcome = fit.row_law, fit.outcome
+    _require_finite_laws(outcome, (law,))
     cell_law = law if fit.system.over_cells else operator.spread(law)
     state_law = law.reshape(operator.n_states, -1).sum(axis=1)
     solution = Solution(
@@ -461,6 +463,13 @@ def outcome_fields(outcome: Outcome, several: bool, controls: Controls) -> dict[
         "history": outcome.history,
         "threads": controls.threads,
     }
+
+
+def _require_finite_laws(outcome: Outcome, laws: tuple[Floats, ...]) -> None:
+    """Say so where a law came out as nan, which no solver may call solved or stalled."""
+    if not all(np.isfinite(law).all() for law in laws):
+        outcome.converged = False
+        outcome.stopped = outcome.stopped or Stop.NOT_FINITE
 
 
 def _status(outcome: Outcome, several: bool) -> Status:
@@ -521,8 +530,10 @@ def _cell_name(operator: EmpiricalOperator, cell: int) -> str:
 
 
 def _optional_limit(name: str, value: Any) -> Any:
-    number = None if value is None else _positive(name, value)
-    return int(number) if number is not None and name == "max_iter" else number
+    if value is None:
+        return None
+    number = _positive(name, value)
+    return require_whole(name, value, at_least=1) if name == "max_iter" else number
 
 
 def _positive(name: str, value: Any) -> float:
@@ -535,14 +546,20 @@ def _positive(name: str, value: Any) -> float:
 def _reward_range(given: tuple[float, float] | None) -> tuple[float, float] | None:
     if given is None:
         return None
-    low, high = (require_number("reward_range", bound, at_least=-np.inf) for bound in given)
+    try:
+        low, high = given
+    except (TypeError, ValueError):
+        raise ValueError(f"reward_range must be a pair (lowest, highest), got {given!r}") from None
+    low, high = (require_number("reward_range", bound, at_least=-np.inf) for bound in (low, high))
     if low > high:
         raise ValueError(f"reward_range must be (lowest, highest), got {given!r}")
     return low, high
 
 
 def _read_options(options: dict[str, Any] | None, others_allowed: bool) -> str:
-    known = {"on_interrupt": "raise"} | (options or {})
+    if options is not None and not isinstance(options, Mapping):
+        raise ValueError(f"options must be a dict of names and values, got {options!r}")
+    known = {"on_interrupt": "raise", **(options or {})}
     unknown = sorted(set(known) - {"on_interrupt"})
     if unknown and not others_allowed:
         raise ValueError(f"options has no entry {unknown[0]!r} for this method; known: 'on_interrupt'")

@@ -11,6 +11,7 @@ from problems import logged_mdp
 from scipy import sparse
 
 import lingendice as lg
+from lingendice.solvers.iterate import EliminationError
 
 CHAIN = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
 
@@ -125,11 +126,74 @@ def test_bad_policies(policy, message):
         ({"smoothing": "much"}, "smoothing must be one of"),
         ({"ridge": "much"}, "ridge must be one of"),
         ({"ridge": -1.0}, "ridge must be"),
+        ({"reward_range": 5}, r"reward_range must be a pair \(lowest, highest\), got 5"),
+        ({"reward_range": (1, 2, 3)}, "reward_range must be a pair"),
+        ({"reward_range": ("a", 2)}, "reward_range must be a number"),
+        ({"penalty": -5}, "penalty must be"),
+        ({"penalty": 0}, "penalty must be positive"),
+        ({"penalty": "1"}, "penalty must be a number"),
+        ({"seed": "a"}, "seed must be a whole number"),
+        ({"seed": -1}, "seed must be a whole number"),
+        ({"seed": 0.5}, "seed must be a whole number"),
+        ({"threads": -1}, "threads must be"),
+        ({"threads": np.inf}, "threads must be"),
+        ({"threads": np.nan}, "threads must be"),
+        ({"threads": "2"}, "threads must be"),
+        ({"progress": "yes"}, "progress must be True or False"),
+        ({"max_iter": 0.5}, "max_iter must be a whole number"),
+        ({"max_iter": np.inf}, "max_iter must be finite"),
+        ({"tol": "small"}, "tol must be a number"),
+        ({"tol": 10**400}, "tol must be a number"),
+        ({"method": np.array(["auto", "gth"])}, "method must be one of"),
+        ({"leak": None}, "leak must be one of"),
+        ({"options": "fast"}, "options must be a dict"),
+        ({"reward": [1e308, -1e308, 0]}, r"reward\[0\] is 1e\+308, beyond 1e\+140"),
     ],
 )
-def test_bad_options(arguments, message):
+@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, sparse.csr_array])
+def test_bad_options(form, arguments, message):
     with pytest.raises(ValueError, match=message):
-        lg.solve(CHAIN.tolist(), **arguments)
+        lg.solve(form(CHAIN), **arguments)
+
+
+def test_the_short_way_refuses_the_counts_that_the_long_way_does():
+    for bad, message in (
+        ([[2**60, 1], [1, 1]], r"counts\[0, 0\] is 1152921504606846976, beyond 2\*\*53"),
+        ([[1e308, 0], [1, 1e308]], "overflow when summed"),
+        ([[1e-320, 2e-320], [1e-320, 1e-320]], "the counts of cell 1 sum to .*e-320 of .*e-320"),
+        ([[1e200, 1e200], [1e-200, 1e-200]], r"the counts of cell 1 sum to 2e-200 of 2e\+200"),
+    ):
+        for form in (np.array(bad), bad, sparse.csr_array(bad)):
+            for gamma in (1.0, 0.5):
+                with pytest.raises(ValueError, match=message):
+                    lg.solve(form, gamma)
+
+
+def test_a_distribution_lost_to_underflow_is_not_called_stalled():
+    # From state 0 to state 1 with probability 1e-323, and back at once.
+    matrix = np.array([[1.0, 1e-323], [0.0, 0.0]])
+    solution = lg.solve(matrix, method="gth")
+    assert solution.status is lg.Status.NOT_FINITE
+    assert not solution.converged
+    assert "rescale" in solution.status.advice
+    with pytest.raises(ValueError, match="underflow: rescale"):
+        lg.solve(matrix, method="elimination")
+
+
+def test_what_elimination_loses_is_named_by_its_number_in_the_whole_chain():
+    # States 0 and 1 are left for good; the class that remains begins at state 2.
+    matrix = np.zeros((4, 4))
+    matrix[:2, 2] = 1.0
+    matrix[2:, 2:] = [[1.0, 1e-323], [0.0, 0.0]]
+    with pytest.raises(EliminationError, match=r"state [23] ") as caught:
+        lg.solve(matrix, method="elimination", restart=[0, 0, 1, 0])
+    assert caught.value.state in (2, 3)
+
+
+def test_ratios_too_large_to_be_squared_still_have_a_sample_size():
+    solution = lg.solve(np.array([[1e-200, 1e-200], [1.0, 1.0]]))
+    assert solution.tau[0] > 1e190
+    assert 0.0 <= solution.effective_sample_size < 1e-100
 
 
 @pytest.mark.parametrize(
@@ -180,11 +244,45 @@ def test_what_is_not_served_yet_says_so():
         ({"state": ["a", "b"], "next_state": ["b", "a"], "n_states": 1}, "2 distinct labels"),
         ({"state": [0, 1], "next_state": [1, 0], "keep_episodes": True}, "keep_episodes needs episode="),
         ({"state": [0, 2**62], "next_state": [1, 0]}, "pass them as labels"),
+        ({"state": [0, 10**11], "next_state": [10**11, 0]}, r"pass them as labels .*return_inverse"),
+        ({"state": [0, 10**6], "next_state": [1, 0], "action": [0, 10**6]}, "pass them as labels"),
+        ({"state": [0, 1], "next_state": [1, 0], "n_states": np.inf}, "n_states must be a whole number"),
+        ({"state": [0, 1], "next_state": [1, 0], "n_states": np.nan}, "n_states must be a whole number"),
+        ({"state": [0, 1], "next_state": [1, 0], "n_states": "2"}, "n_states must be a whole number"),
+        ({"state": [0, 1], "next_state": [1, 0], "n_states": 2.5}, "n_states must be a whole number"),
+        ({"state": [0, 1], "next_state": [1, 0], "n_states": 1e19}, "would need"),
+        ({"state": ["a", "b"], "next_state": ["b", "a"], "n_states": 1e19}, "would need"),
+        ({"state": [0, 1], "next_state": [1, 0], "reward": [1e308, -1e308]}, r"reward\[0\] is 1e\+308"),
+        ({"state": [0, 1], "next_state": [1, 0], "weight": [1e308, 1e308]}, "weight sums beyond"),
     ],
 )
 def test_bad_logs(arguments, message):
     with pytest.raises(ValueError, match=message):
         lg.Counts.from_transitions(**arguments)
+
+
+@pytest.mark.parametrize("size", [np.inf, np.nan, -1, "3", None, 1e19, True])
+def test_bad_sizes(size):
+    with pytest.raises(ValueError, match=r"n_states must be|would need"):
+        lg.Counts.empty(size)
+    with pytest.raises(ValueError, match="n_states must be a whole number from 1 to 4096"):
+        lg.OnlineRatio(size)
+    if size is not None:
+        with pytest.raises(ValueError, match=r"n_states must be|would need|n_states is"):
+            lg.Transitions([0, 1], None, None, [1, 0], n_states=size)
+
+
+@pytest.mark.parametrize("reward", [1e308, -1e200, np.inf, np.nan])
+def test_rewards_that_overflow_are_refused_wherever_they_enter(reward):
+    online = lg.OnlineRatio(2)
+    for one in (reward, [reward], np.array([reward])):
+        with pytest.raises(ValueError, match=r"reward\[0\] is"):
+            online.update(0 if one is reward else [0], 1 if one is reward else [1], one)
+    with pytest.raises(ValueError, match=r"reward\[0\] is"):
+        lg.Transitions([0, 1], None, [reward, 0.0], [1, 0])
+    largest = lg.Counts.from_transitions([0, 0, 1], [1, 1, 0], reward=[1e140, -1e140, 0.0])
+    assert np.isfinite(largest.reward).all()
+    assert np.isfinite(largest.reward_m2).all()
 
 
 def test_missing_categories_are_named():

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.checks import require_gamma
+from lingendice.checks import LARGEST_EXACT_COUNT, require_gamma
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
 from lingendice.operator import EmpiricalOperator
 from lingendice.solution import Solution, Status, error_bound
+from lingendice.solvers.iterate import Controls
 
 LARGEST = 1000
 """States up to which dense elimination of a full matrix is the fastest exact method."""
 
 
-def solve_small(matrix: NDArray[Any], gamma: Any, tol: float, started: float) -> Solution | None:
+def solve_small(matrix: NDArray[Any], gamma: Any, controls: Controls) -> Solution | None:
     """Solve an irreducible dense chain, or return None for the long way to solve or to complain."""
     from lingendice.kernels.gth_dense import gth_dense, is_irreducible_dense
     from lingendice.kernels.small import dense_residual, prepare_dense
@@ -28,9 +28,10 @@ def solve_small(matrix: NDArray[Any], gamma: Any, tol: float, started: float) ->
     if n != matrix.shape[1] or not 0 < n <= LARGEST or matrix.dtype not in _PLAIN_DTYPES:
         return None
     gamma = require_gamma(gamma)
+    whole = matrix.dtype.kind in "iu"
     if matrix.dtype.itemsize != 8 or not matrix.flags.c_contiguous:
-        matrix = np.ascontiguousarray(matrix, dtype=np.int64 if matrix.dtype.kind in "iu" else np.float64)
-    ok, rates, _ = prepare_dense(matrix, gamma)
+        matrix = np.ascontiguousarray(matrix, dtype=np.int64 if whole else np.float64)
+    ok, rates, _ = prepare_dense(matrix, gamma, float(LARGEST_EXACT_COUNT) if whole else np.inf)
     if not ok or not is_irreducible_dense(rates):
         return None
     nodes, trusted = gth_dense(rates)
@@ -50,8 +51,8 @@ def solve_small(matrix: NDArray[Any], gamma: Any, tol: float, started: float) ->
         error_kind="direct" if gamma == 1.0 else "bound",
         condition=None,
         n_iter=0,
-        seconds=time.perf_counter() - started,
-        tol=tol,
+        seconds=controls.elapsed(),
+        tol=controls.tol,
         source=partial(_operator, matrix.copy(), gamma),
     )
 
