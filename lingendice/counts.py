@@ -281,6 +281,9 @@ class Counts:
 
     def with_states(self, n_states: int, n_actions: int | None = None) -> Counts:
         """The same counts over a larger space: further states and actions were never seen."""
+        n_states = require_whole("n_states", n_states)
+        n_actions = None if n_actions is None else require_whole("n_actions", n_actions)
+        require_room(n_states * (1 if n_actions is None else n_actions))
         if n_states < self.n_states or (n_actions or 0) < (self.n_actions or 0):
             raise ValueError(f"counts over {self.n_states} states cannot shrink to {n_states}")
         if (n_states, n_actions) == (self.n_states, self.n_actions):

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from lingendice.checks import (
     Floats,
     compressed_rows,
+    is_missing,
     numeric_array,
     plain_array,
     require_finite,
@@ -275,6 +276,14 @@ def one_hot(groups: Any) -> FittedFeatures:
     from scipy.sparse import csr_array
 
     ids = plain_array("groups", groups)
+    if ids.dtype.kind == "O":
+        missing = [row for row, group in enumerate(ids.ravel()) if is_missing(group)]
+        if missing:
+            raise ValueError(
+                f"groups[{missing[0]}] is {ids.ravel()[missing[0]]!r}, a missing value; fill it first"
+            )
+    elif ids.dtype.kind == "f":
+        require_finite("groups", ids)
     held, inverse = np.unique(ids, return_inverse=True)
 
     def rows(place: NDArray[Any]) -> Any:

@@ -272,6 +272,21 @@ def test_bad_sizes(size):
             lg.Transitions([0, 1], None, None, [1, 0], n_states=size)
 
 
+@pytest.mark.parametrize("size", [np.inf, "3", 1e12, 2.5])
+def test_bad_sizes_of_counts_that_grow(size):
+    log = {"state": np.array([0, 1]), "next_state": np.array([1, 0])}
+    with pytest.raises(ValueError, match=r"n_states must be a whole number|would need"):
+        lg.read_transitions(log, n_states=size)
+    with pytest.raises(ValueError, match=r"n_states must be a whole number|would need"):
+        lg.Counts.from_transitions(**log).with_states(size)
+
+
+@pytest.mark.parametrize("groups", [["a", None], [1.0, np.nan], np.ma.masked_array([0, 1], [False, True])])
+def test_missing_groups_of_cells_are_refused(groups):
+    with pytest.raises(ValueError, match=r"groups\[1\] is"):
+        lg.features.one_hot(groups)
+
+
 @pytest.mark.parametrize("reward", [1e308, -1e200, np.inf, np.nan])
 def test_rewards_that_overflow_are_refused_wherever_they_enter(reward):
     online = lg.OnlineRatio(2)

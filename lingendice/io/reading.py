@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lingendice.checks import require_room, require_whole
 from lingendice.counts import Counts
 from lingendice.io import checkpoints
 from lingendice.io.accumulate import Accumulator, Means
@@ -255,6 +256,9 @@ class _Run:
     ) -> None:  # fmt: skip
         self.source, self.names = source, names
         self.means = Means(hands if threads > 1 else None, threads)
+        n_states = None if n_states is None else require_whole("n_states", n_states)
+        n_actions = None if n_actions is None else require_whole("n_actions", n_actions)
+        require_room((n_states or 1) * (n_actions or 1))
         self.sizes = n_states, n_actions
         self.keep_ends = keep_ends
         self.beside: Squares | None = None
