@@ -1,0 +1,62 @@
+"""The split, made before any method was judged on it: families for development, others for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+from trust import careless, garnets, grids, operations, people, stress, taxi_pairs, toy_text
+from trust.problem import Problem
+
+
+class Family(NamedTuple):
+    """Problems of one kind."""
+
+    build: Callable[[], list[Problem]]
+    fits: bool = True
+    """Whether a Markov model of the log identifies the value; where not, a flag is the right answer."""
+
+
+DEVELOPMENT = {
+    "random MDPs": Family(garnets.continuing),
+    "random MDPs, episodic": Family(garnets.episodic),
+    "grids": Family(grids.plain),
+    "grids, slippery": Family(grids.slippery),
+    "Taxi": Family(taxi_pairs.development),
+}
+REPORT = {
+    "cliffs": Family(grids.cliffs),
+    "sparse rewards": Family(grids.sparse_rewards),
+    "Gymnasium toy text": Family(toy_text.problems),
+    "inventory": Family(operations.inventory),
+    "queue": Family(operations.queue),
+    "replacement": Family(operations.replacement),
+    "clinical": Family(people.clinical),
+    "recommender": Family(people.recommender),
+    "Taxi": Family(taxi_pairs.report),
+    "rare disasters": Family(stress.disasters),
+    "structural zeros": Family(stress.zeros),
+    "cycles": Family(stress.cycles),
+    "few and many episodes": Family(stress.episodes),
+    "on-policy": Family(stress.on_policy),
+    "actions never taken": Family(stress.unidentified, fits=False),
+    "hidden states": Family(careless.hidden, fits=False),
+    "careless logs": Family(careless.corrupted, fits=False),
+}
+SPLITS = {"development": DEVELOPMENT, "report": REPORT}
+
+
+@lru_cache(maxsize=64)
+def problems(split: str, family: str) -> tuple[Problem, ...]:
+    """The problems of a family."""
+    made = tuple(SPLITS[split][family].build())
+    names = [problem.name for problem in made]
+    if len(set(names)) != len(names) or any(problem.family != family for problem in made):
+        raise ValueError(f"names in the family {family!r} must be unique and carry its name: {names}")
+    return made
+
+
+def all_problems(split: str) -> list[Problem]:
+    """Every problem of a split."""
+    return [problem for family in SPLITS[split] for problem in problems(split, family)]

@@ -1,0 +1,156 @@
+"""What is judged: the default and the baselines. Every use of the library is in this file."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+import lingendice as lg
+from lingendice.environments import taxi
+from trust.model import Floats
+from trust.problem import Log
+
+DEFAULT = "default"
+LEVEL = 0.95
+
+
+class Answer(NamedTuple):
+    """What a method says of one log; nan where it says nothing."""
+
+    value: float
+    low: float
+    high: float
+    failed: tuple[str, ...]
+    """Names of failed checks."""
+    seconds: float
+
+
+class Case(NamedTuple):
+    """One log to be judged at one gamma."""
+
+    counts: Any
+    gamma: float
+    target: Floats
+    initial: Floats
+    """First states of the log: the exact equation needs them where a log has several recurrent classes."""
+    ends: bool
+    """Whether the log has terminal flags."""
+
+
+def read(log: Log, n_states: int, n_actions: int, gamma: float, target: Floats, counts: Any = None) -> Case:
+    """Count a log; ``counts`` of an earlier case of the same log are used again."""
+    if counts is None:
+        counts = lg.Counts.from_transitions(
+            log.state, log.next_state, action=log.action, reward=log.reward, episode=log.episode,
+            terminal=log.terminal, n_states=n_states, n_actions=n_actions, keep_episodes=True, threads=1,
+        )  # fmt: skip
+    first = np.unique(log.episode, return_index=True)[1]
+    initial = np.bincount(log.state[first], minlength=n_states) / first.size
+    return Case(counts, gamma, target, initial, log.terminal is not None)
+
+
+def _default(case: Case) -> Any:
+    return lg.solve(case.counts, case.gamma, policy=case.target, threads=1)
+
+
+def _plug_in(case: Case) -> Any:
+    return lg.solve(
+        case.counts, case.gamma, policy=case.target, initial=case.initial, ridge=0.0, clone=0.0,
+        ratio="state_action", threads=1,
+    )  # fmt: skip
+
+
+def _average(case: Case) -> Any:
+    return lg.baselines.naive_average(case.counts, case.gamma)
+
+
+def _ips(case: Case) -> Any:
+    return lg.baselines.ips(case.counts, case.gamma, policy=case.target, initial=case.initial)
+
+
+def _dual_dice(case: Case) -> Any:
+    return lg.baselines.dual_dice(case.counts, case.gamma, policy=case.target)
+
+
+def _wis(case: Case) -> Any:
+    return lg.baselines.step_wise(case.counts, case.gamma, policy=case.target, weighted=True)
+
+
+def _doubly_robust(case: Case) -> Any:
+    return lg.baselines.doubly_robust(case.counts, case.gamma, policy=case.target)
+
+
+METHODS: dict[str, Callable[[Case], Any]] = {
+    DEFAULT: _default,
+    "plug-in": _plug_in,
+    "average": _average,
+    "IPS": _ips,
+    "DualDICE": _dual_dice,
+    "WIS": _wis,
+    "DR": _doubly_robust,
+}
+BASELINES = tuple(name for name in METHODS if name != DEFAULT)
+AVERAGE = "average"
+SLOW_LOGS = 10
+"""DualDICE factorizes cells, not states: on models of this many cells it sees only the first logs."""
+SLOW_CELLS = 1500
+
+
+def applies(method: str, case: Case, number: int) -> bool:
+    """Whether a method is defined here, and cheap enough for log ``number``."""
+    if case.gamma == 1.0:
+        return not (method in ("DualDICE", "DR") or (method == "WIS" and case.ends))
+    return not (method == "DualDICE" and case.target.size > SLOW_CELLS and number >= SLOW_LOGS)
+
+
+def judge(method: str, case: Case) -> Answer:
+    """Run a method. Refusing an answer or an interval counts as a failed check: it is not silent."""
+    started = time.perf_counter()
+    value = low = high = float("nan")
+    failed: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            solution = METHODS[method](case)
+            found = solution.value
+            value = float("nan") if found is None else float(found)
+        except (ValueError, ArithmeticError) as error:
+            return Answer(value, low, high, (f"refused: {type(error).__name__}",), _since(started))
+        try:
+            interval = solution.interval(LEVEL)
+            low, high = float(interval.low), float(interval.high)
+        except ValueError:
+            failed.append("no interval")
+        if method == DEFAULT:
+            failed += _failed_checks(solution)
+    return Answer(value, low, high, tuple(failed), _since(started))
+
+
+def _failed_checks(solution: Any) -> list[str]:
+    checks = solution.diagnose() if hasattr(solution, "diagnose") else lg.diagnose(solution)
+    return [check.name for check in checks if not check.ok] + ["not converged"] * (not solution.converged)
+
+
+def _since(started: float) -> float:
+    return time.perf_counter() - started
+
+
+def taxi_tables() -> tuple[sparse.csr_matrix, Floats]:
+    """Taxi's exact transitions (cells x states) and rewards (states x actions)."""
+    return taxi.transition_matrix(), taxi.expected_reward()
+
+
+def taxi_policies(seed: int, base_iterations: int) -> tuple[Floats, Floats]:
+    """A trained policy and the same after ``base_iterations`` of 1,000."""
+    trained = taxi.train_policies(seed=seed, base_iterations=base_iterations)
+    return trained.target, trained.base
+
+
+def taxi_value(policy: Floats, gamma: float) -> float:
+    """Taxi's own exact value of a policy, to test ours against."""
+    return taxi.policy_value(policy, gamma)
