@@ -14,6 +14,7 @@ from rich.table import Table
 
 from lingendice.cli.base import NO_ANSWER, AsJson, app, print_json, say, told_plainly, work
 from lingendice.cli.data import (
+    Columns,
     DataFile,
     Gamma,
     Initial,
@@ -26,7 +27,6 @@ from lingendice.cli.data import (
     policies,
     with_columns,
 )
-from lingendice.io.files import ColumnNames
 
 if TYPE_CHECKING:
     from lingendice import Comparison, Counts, Solution
@@ -36,10 +36,11 @@ _SHOWN_CELLS = 10
 _SOLVE_HELP = """Solve for the stationary law, the ratio to the data and the value.
 
 FILE holds transitions or a matrix, rows are sources:
-.csv, .parquet, .feather or .arrow (transitions, a table with a header),
+.csv or .tsv (also .gz or .zst), .parquet, .feather or .arrow (transitions, a table with a header),
 .npz (a matrix saved by scipy.sparse.save_npz, or arrays named like the columns of a table),
 .npy (a dense matrix), .mtx (Matrix Market).
-Columns named state, next_state, action, reward, episode, terminal and truncated are used where present.
+Columns named state, next_state, action, reward, episode, terminal, truncated or done are used where
+present, also under the names of Gymnasium, D4RL, Minari and d3rlpy (obs, next_obs, terminated, ...).
 
 [bold]Examples[/bold]
 
@@ -84,7 +85,7 @@ _REPORT_HELP = """Write one self-contained HTML page: estimate, interval, diagno
 @with_columns
 def solve(
     file: DataFile,
-    names: ColumnNames,
+    names: Columns,
     gamma: Gamma = 1.0,
     policy: Policy = None,
     initial: Initial = None,
@@ -127,7 +128,7 @@ def solve(
 @with_columns
 def audit(
     file: DataFile,
-    names: ColumnNames,
+    names: Columns,
     gamma: Gamma = 1.0,
     policy: Policy = None,
     as_json: AsJson = False,
@@ -148,7 +149,7 @@ def audit(
 @with_columns
 def compare(
     file: DataFile,
-    names: ColumnNames,
+    names: Columns,
     policy_files: Annotated[
         list[Path], typer.Argument(metavar="POLICY...", help="Policies, states x actions, one a file.")
     ],
@@ -171,7 +172,7 @@ def compare(
 @with_columns
 def report(
     file: DataFile,
-    names: ColumnNames,
+    names: Columns,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     gamma: Gamma = 1.0,
     policy: Policies = None,
@@ -211,15 +212,13 @@ def report(
     _exit_without_answer(*solutions)
 
 
-def _loaded(
-    file: Path, names: ColumnNames, policy: Any, keep_episodes: bool = False
-) -> tuple[Counts, Labels]:
+def _loaded(file: Path, names: Columns, policy: Any, keep_episodes: bool = False) -> tuple[Counts, Labels]:
     with work(f"Reading {file.name}"):
         return load(file, names, policy, keep_episodes=keep_episodes)
 
 
 def _compared(
-    file: Path, names: ColumnNames, named: dict[str, Any], gamma: float, initial: Path | None
+    file: Path, names: Columns, named: dict[str, Any], gamma: float, initial: Path | None
 ) -> tuple[Comparison, Labels]:
     from lingendice.many import solve_many
 
