@@ -180,6 +180,13 @@ def write_text(path, rows, style, delimiter=","):
             writer.writerow([flags.get(role, entry) for role, entry in row.items()])
 
 
+def coded(role, column):
+    """Ids by codes of a byte each."""
+    if role in ("reward", "truncated", "terminal"):
+        return column
+    return column.combine_chunks().dictionary_encode().cast(pa.dictionary(pa.uint8(), column.type))
+
+
 def files_of(folder, rows, style):
     columns = columns_of(rows, style)
     table = pa.table(columns)

@@ -9,10 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from lingendice.cli.base import NO_ANSWER, AsJson, app, print_json, say, told_plainly, work
+from lingendice.cli.base import (
+    NO_ANSWER,
+    AsJson,
+    app,
+    cell,
+    echo,
+    print_json,
+    say,
+    show_table,
+    told_plainly,
+    work,
+)
 from lingendice.cli.data import (
     Columns,
     DataFile,
@@ -112,15 +122,15 @@ def solve(
         if as_json:
             print_json(summary)
         else:
-            typer.echo(str(solution))
+            echo(str(solution))
             if interval is not None:
-                typer.echo(f"{'interval':<22} {interval}")
+                echo(f"{'interval':<22} {interval}")
             if unique and "state_labels" in labels:
                 _print_heaviest(solution, labels)
         if out is not None:
             files.write_result(out, _for_npz(solution, unique, labels), summary)
             if not as_json:
-                typer.echo(f"written to {out}")
+                echo(f"written to {out}")
     _exit_without_answer(solution)
 
 
@@ -142,7 +152,7 @@ def audit(
         if as_json:
             print_json({**examined.to_dict(), **labels})
         else:
-            typer.echo(str(examined))
+            echo(str(examined))
 
 
 @app.command(help=_COMPARE_HELP)
@@ -208,7 +218,7 @@ def report(
         if as_json:
             print_json({**result.to_dict(), **labels, "report": str(out)})
         else:
-            typer.echo(f"written to {out}")
+            echo(f"written to {out}")
     _exit_without_answer(*solutions)
 
 
@@ -257,23 +267,19 @@ def _for_npz(solution: Solution, unique: bool, labels: Labels) -> dict[str, Any]
 def _print_heaviest(solution: Solution, labels: Labels) -> None:
     """A table of the heaviest cells under the names that the file uses."""
     import numpy as np
-    from rich.text import Text
 
     mass, tau, states = solution.stationary, solution.tau, labels["state_labels"]
     n_actions = mass.size // len(states)
     actions = labels.get("action_labels", [str(a) for a in range(n_actions)])
     table = Table("state", *(["action"] if n_actions > 1 else []), "stationary", "tau")
-    for cell in np.argsort(-mass, kind="stable")[:_SHOWN_CELLS]:
-        s, a = divmod(int(cell), n_actions)
+    for heavy in np.argsort(-mass, kind="stable")[:_SHOWN_CELLS]:
+        s, a = divmod(int(heavy), n_actions)
         names = [states[s], actions[a]] if n_actions > 1 else [states[s]]
-        # Text, since a label in brackets is no markup.
-        table.add_row(*map(Text, names), f"{mass[cell]:.6g}", f"{tau[cell]:.6g}")
-    Console().print(table)
+        table.add_row(*map(cell, names), f"{mass[heavy]:.6g}", f"{tau[heavy]:.6g}")
+    show_table(table)
 
 
 def _print_comparison(rows: list[dict[str, Any]], level: float) -> None:
-    from rich.text import Text
-
     table = Table("policy", caption="Best first; the intervals hold all at once.")
     for heading in ("value", f"{level:.0%} interval", "leak"):
         table.add_column(heading, justify="right")
@@ -281,5 +287,5 @@ def _print_comparison(rows: list[dict[str, Any]], level: float) -> None:
     for row in rows:
         limits = f"{row['low']:.5g} .. {row['high']:.5g}"
         mark = "yes" if row["may_be_best"] else "no"
-        table.add_row(Text(str(row["policy"])), f"{row['value']:.5g}", limits, f"{row['leak']:.2%}", mark)
-    Console().print(table)
+        table.add_row(cell(row["policy"]), f"{row['value']:.5g}", limits, f"{row['leak']:.2%}", mark)
+    show_table(table)
