@@ -27,7 +27,8 @@ from lingendice.labels import Labels
 
 FORMAT = 1
 _RECORD, _DIGEST = "record", "sha256"
-_PARQUET_KEY, _PARQUET_DIGEST = b"lingendice", b"lingendice.sha256"
+COUNTS_KEY, _PARQUET_DIGEST = b"lingendice", b"lingendice.sha256"
+"""Metadata of a Parquet file of counts."""
 _COLUMNS = ("count", "reward_count", "reward_mean", "reward_m2")
 
 
@@ -237,7 +238,7 @@ def _save_parquet(counts: Counts, path: Path) -> None:
         record["initial_count"] = _packed(counts.initial_count)
     text = json.dumps(record, allow_nan=False).encode()
     table = pa.table(columns)
-    marks = {_PARQUET_KEY: text, _PARQUET_DIGEST: _table_digest(table, text)}
+    marks = {COUNTS_KEY: text, _PARQUET_DIGEST: _table_digest(table, text)}
     with replacing(path) as stream:
         parquet.write_table(table.replace_schema_metadata(marks), stream)
 
@@ -269,12 +270,12 @@ def _load_parquet(path: Path) -> Counts:
         with parquet.ParquetFile(stream) as stored:
             table = stored.read()
         metadata = table.schema.metadata or {}
-        if not {_PARQUET_KEY, _PARQUET_DIGEST} <= metadata.keys():
+        if not {COUNTS_KEY, _PARQUET_DIGEST} <= metadata.keys():
             raise StoredFileError(
                 f"{path}: not written by Counts.save, or damaged; read tables of transitions with "
                 "lg.read_transitions"
             )
-        text = metadata[_PARQUET_KEY]
+        text = metadata[COUNTS_KEY]
         _check_digest(path, metadata[_PARQUET_DIGEST], _table_digest(table, text))
     record = json.loads(text)
     _check_record(path, record, "counts")

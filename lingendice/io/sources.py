@@ -22,6 +22,7 @@ from lingendice.io.columns import Batch, Position, is_text, read_batch
 from lingendice.io.files import FileError
 from lingendice.io.roles import ID_ROLES, Names
 from lingendice.io.text import COMPRESSED, CSV, format_of, open_text, read_plainly
+from lingendice.saving import COUNTS_KEY
 
 PARQUET = (".parquet", ".pq")
 IPC = (".arrow", ".feather", ".ipc")
@@ -150,6 +151,8 @@ def _parquet_parts(file: Path, number: int, start: Position, names: Names) -> It
     with _open_parquet(file) as stored:
         metadata = stored.metadata
         schema = stored.schema_arrow
+        if COUNTS_KEY in (schema.metadata or {}):
+            raise FileError(f"{file}: holds counts, not a log; read it with lg.Counts.load")
         found = names.find(schema.names, str(file))
     texts = [name for role, name in found.items() if role in ID_ROLES and is_text(schema.field(name).type)]
     group, *rows = start
