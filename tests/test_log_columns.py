@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -392,6 +393,13 @@ def test_time_without_episodes_sorts_the_whole_log(monkeypatch):
     path = {"state": np.array([2, 0, 1]), "time": [3, 1, 2]}
     found = lg.read_transitions(path, time="time")
     assert found.matrix.toarray().tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
+    one = SimpleNamespace(
+        observations=[0, 1, 2], actions=[0, 0], rewards=[1, 1], terminations=[0, 1], truncations=[0, 0]
+    )
+    minari = SimpleNamespace(total_steps=2, total_episodes=1, iterate_episodes=lambda: [one])
+    assert lg.read_transitions(minari).total == 2
+    with pytest.raises(ValueError, match="no column for time="):
+        lg.read_transitions(minari, time="t")
     monkeypatch.setattr(in_time, "MOST_WAITING", 2)
     with pytest.raises(ValueError, match="sort the log by episode and time"):
         lg.read_transitions(path, time="time")

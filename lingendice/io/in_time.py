@@ -37,6 +37,8 @@ class InTime:
         rows = _Rows()
         for part in self.source.parts((0, 0), names, threads):
             for batch in part.read():
+                if "time" not in batch.columns:
+                    raise FileError(f"{batch.where(0)}: such a log has no column for time=; leave it out")
                 if batch.n_rows:
                     rows.add(batch)
                     yield from rows.completed()
