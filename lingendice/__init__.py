@@ -10,6 +10,7 @@ from lingendice.checks import NotAvailableYet
 from lingendice.continuous_solution import ContinuousSolution
 from lingendice.counts import Counts
 from lingendice.diagnostics import Check, diagnose
+from lingendice.log_checks import RowOrderWarning, UnusedColumnWarning
 from lingendice.many import Comparison
 from lingendice.online import OnlineRatio
 from lingendice.operator import EmpiricalOperator
@@ -46,10 +47,12 @@ __all__ = [
     "NotAvailableYet",
     "OnlineRatio",
     "RidgePath",
+    "RowOrderWarning",
     "SeveralLaws",
     "Solution",
     "Status",
     "Transitions",
+    "UnusedColumnWarning",
     "__version__",
     "audit",
     "baselines",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 
@@ -15,6 +16,10 @@ def main() -> None:
         print("lingendice: the command line needs typer and rich.", file=sys.stderr)
         print("Next step: pip install 'lingendice[cli]'", file=sys.stderr)
         sys.exit(2)
+    for stream in (sys.stdout, sys.stderr):
+        # What the encoding of the terminal (ASCII, in a C locale) does not have is shown escaped.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app(prog_name="lingendice")
 
 

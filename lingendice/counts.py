@@ -25,6 +25,7 @@ from lingendice.checks import (
     require_whole,
 )
 from lingendice.labels import Labels
+from lingendice.log_checks import count_breaks, time_order, warn_breaks
 from lingendice.parallel import resolve_threads
 from lingendice.rows import read_only, row_sums, unsorted_row
 
@@ -126,6 +127,7 @@ class Counts:
         terminal: ArrayLike | None = None,
         truncated: ArrayLike | None = None,
         *,
+        time: ArrayLike | None = None,
         keep_episodes: bool = False,
         threads: int | None = None,
     ) -> Counts:
@@ -153,11 +155,18 @@ class Counts:
         truncated
             True where recording stopped although the chain went on: the next state counts, only its
             continuation is unknown.
+        time
+            Numbers or dates by which rows are put in order within each episode (a stable sort); without it
+            they are taken to be in order.
         keep_episodes
             Keep what each episode contributed (O(N) memory), for intervals clustered by episode.
 
         Notes
         -----
+        Where episodes are known, every next state is compared with the state of the following row of its
+        episode, unless the row is terminal or truncated or rows have weights; a :class:`RowOrderWarning`
+        tells of rows that disagree.
+
         Takes O(N + n_cells) memory and about two passes over the data, whatever ``n_states`` is.
 
         Examples
@@ -166,7 +175,12 @@ class Counts:
         >>> lg.Counts.from_transitions([0, 1, 0], [1, 0, 1])
         Counts(2 states, 3 transitions, 2 distinct)
         """
-        log = _Log.read(state, next_state, action, reward, episode, weight, terminal, truncated)
+        log = _Log.read(state, next_state, action, reward, episode, weight, terminal, truncated, time)
+        if log.episode is not None and log.weight is None:
+            breaks = count_breaks(log.state, log.next_state, log.episode)
+            if breaks.n:
+                row = breaks.first if log.order is None else int(log.order[breaks.first])
+                warn_breaks(breaks.n, f"row {row}", stacklevel=2)
         n_states = _size("n_states", n_states, log.state_labels, (log.state, log.next_state))
         if log.action is not None:
             n_actions = _size("n_actions", n_actions, log.action_labels, (log.action,))
@@ -386,6 +400,8 @@ class _Log(NamedTuple):
     episode: NDArray[np.int64] | None
     state_labels: Labels | None
     action_labels: Labels | None
+    order: NDArray[Any] | None
+    """The rows in the order of time, where times were given."""
 
     @classmethod
     def read(
@@ -398,6 +414,7 @@ class _Log(NamedTuple):
         weight: Any,
         terminal: Any,
         truncated: Any,
+        time: Any,
     ) -> _Log:
         (state, next_state), state_labels = label_maps.encode(("state", "next_state"), (state, next_state))
         n = state.size
@@ -412,18 +429,29 @@ class _Log(NamedTuple):
             require_reward("reward", reward)
         terminal = require_flags("terminal", terminal, n)
         truncated = require_flags("truncated", truncated, n)
-        start, number = _episode_starts(episode, terminal, truncated, n)
+        weight = _weights(weight, n)
+        if episode is not None:
+            (episode,), _ = label_maps.encode(("episode",), (episode,))
+            require_length("episode", episode, n)
+        order = None if time is None else time_order(time, episode, n)
+        if order is not None:
+            columns = (state, next_state, action, reward, weight, terminal, truncated, episode)
+            state, next_state, action, reward, weight, terminal, truncated, episode = (
+                None if column is None else column[order] for column in columns
+            )
+        start, number = episode_starts(episode, terminal, truncated, n)
         return cls(
             state,
             next_state,
             action,
             reward,
-            _weights(weight, n),
+            weight,
             terminal,
             start,
             number,
             state_labels,
             action_labels,
+            order,
         )
 
     def without_zero_weights(self) -> _Log:
@@ -462,21 +490,19 @@ def _weights(weight: Any, n: int) -> NDArray[Any] | None:
     return weights.astype(np.int64 if whole else np.float64)
 
 
-def _episode_starts(
-    episode: Any, terminal: NDArray[np.bool_] | None, truncated: NDArray[np.bool_] | None, n: int
+def episode_starts(
+    ids: NDArray[Any] | None, terminal: NDArray[np.bool_] | None, truncated: NDArray[np.bool_] | None, n: int
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
     """Rows at which episodes begin, and the episode number of every row."""
-    if episode is None and terminal is None and truncated is None:
+    if ids is None and terminal is None and truncated is None:
         return None, None
     begins = np.zeros(n, dtype=bool)
     begins[:1] = True
     for flags in (terminal, truncated):
         if flags is not None:
             begins[1:] |= flags[:-1]
-    if episode is None:
+    if ids is None:
         return np.flatnonzero(begins), np.cumsum(begins) - 1
-    (ids,), _ = label_maps.encode(("episode",), (episode,))
-    require_length("episode", ids, n)
     changes = np.ones(n, dtype=bool)
     np.not_equal(ids[1:], ids[:-1], out=changes[1:])
     runs = np.flatnonzero(changes)

@@ -100,7 +100,8 @@ def count(source: Any, client: Any = None, **columns: Any) -> Counts:
     >>> lg.distributed.count("s3/log-*.parquet", client, state="s", episode="e")  # doctest: +SKIP
     """
     client = _client(client)
-    unknown = sorted(set(columns) & {"checkpoint", "progress", "threads", "checkpoint_every"})
+    alone = {"checkpoint", "progress", "threads", "checkpoint_every", "keep_episodes", "time"}
+    unknown = sorted(set(columns) & alone)
     if unknown:
         raise ValueError(f"{unknown[0]}= is an option of lg.read_transitions alone; leave it out here")
     pieces = [client.submit(_count_part, *part, columns, pure=False) for part in _parts(source, client)]

@@ -1,11 +1,30 @@
-"""HTML fragments: everything that comes from data is escaped here, once."""
+"""Text that comes from data, made safe to show: HTML fragments, and names without control characters."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
+# Control characters (terminals obey them), line separators, marks that turn the direction of text, and halves
+# of surrogate pairs, which no encoding of text can hold.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE_IN_LINES = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 _CELL = "text-align:left;vertical-align:top;padding:0.1em 0.8em 0.1em 0"
+
+
+def printable(name: object) -> str:
+    """A name from data on one line, with unsafe characters as Python writes them: ``\\x1b``."""
+    return _UNSAFE.sub(_escaped, str(name))
+
+
+def printable_lines(text: str) -> str:
+    """The same for a text of several lines: line ends and tabs stay."""
+    return _UNSAFE_IN_LINES.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 def table_of_facts(title: str, rows: Iterable[tuple[str, str]]) -> str:

@@ -220,3 +220,46 @@ def _sorted(labels: Labels | None) -> tuple[Labels | None, NDArray[np.int64] | N
     move = np.empty(len(labels), np.int64)
     move[order] = np.arange(len(labels))
     return tuple(labels[position] for position in order), move
+
+
+def occurring(counts: Counts, what: str) -> NDArray[np.int64]:
+    """The states, or the actions, that occur at all, sorted."""
+    filled = (np.diff(counts.indptr) > 0).reshape(counts.n_states, counts.n_actions or 1)
+    if what == "action":
+        return np.flatnonzero(filled.any(axis=0))
+    occurs = np.append(filled.any(axis=1), False)
+    occurs[counts.indices] = True
+    if counts.initial_count is not None:
+        occurs[:-1] |= counts.initial_count > 0
+    return np.flatnonzero(occurs[:-1])
+
+
+def keep_only(counts: Counts, what: str, ids: NDArray[np.int64]) -> Counts:
+    """The counts over some states or actions, which must be all that occur; their ids become labels."""
+    labels = tuple(ids.tolist())
+    lengths = np.diff(counts.indptr).reshape(counts.n_states, counts.n_actions or 1)
+    if what == "action":
+        indptr = np.concatenate([[0], np.cumsum(lengths[:, ids].ravel())])
+        return replace(counts, n_actions=ids.size, indptr=indptr, action_labels=labels)
+    move = np.append(np.zeros(counts.n_states, np.int64), ids.size)
+    move[ids] = np.arange(ids.size)
+    initial = counts.initial_count
+    return replace(
+        counts,
+        n_states=ids.size,
+        indptr=np.concatenate([[0], np.cumsum(lengths[ids].ravel())]),
+        indices=move[counts.indices].astype(counts.indices.dtype),
+        initial_count=None if initial is None else initial[ids],
+        state_labels=labels,
+    )
+
+
+def labels_to_ids(counts: Counts, what: str) -> Counts:
+    """The same counts with integer labels as ids: numbers that are no label were never seen."""
+    labels = counts.state_labels if what == "state" else counts.action_labels
+    move = np.array(labels, np.int64)
+    if what == "state":
+        grown = replace(counts, state_labels=None).with_states(int(move.max()) + 1, counts.n_actions)
+        return _renumber(grown, move, None)
+    grown = replace(counts, action_labels=None).with_states(counts.n_states, int(move.max()) + 1)
+    return _renumber(grown, None, move)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.checks import Floats, require_choice
+from lingendice.markup import printable
 
 if TYPE_CHECKING:
     from lingendice.audit import Audit
@@ -326,8 +327,9 @@ def _path(path: RidgePath, ax: Any) -> None:
 
 
 def _named(ax: Any, place: NDArray[Any], names: Sequence[str]) -> None:
-    """Names from data are shown as they are: a dollar sign starts no formula."""
-    short = [name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 3] + "..." for name in names]
+    """Names from data are shown as they are, but for control characters: a dollar sign starts no formula."""
+    safe = map(printable, names)
+    short = [name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 3] + "..." for name in safe]
     ax.set_yticks(place, [""] * len(short))
     ax.set_yticklabels(short, parse_math=False)
     ax.grid(False, axis="y")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lingendice.diagnostics import Check
+from lingendice.markup import printable_lines
 from lingendice.plots import COLOURS, svg
 from lingendice.report_style import STYLE
 
@@ -33,7 +34,7 @@ def whole_page(title: str, sections: list[Section]) -> str:
         for key, name, content in sections
     )
     when = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    return (
+    return printable_lines(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

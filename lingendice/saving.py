@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import tempfile
-import zipfile
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
@@ -28,12 +27,8 @@ from lingendice.labels import Labels
 
 FORMAT = 1
 _RECORD, _DIGEST = "record", "sha256"
-_PARQUET_KEY = b"lingendice"
-# What zipfile and NumPy raise for a damaged archive; a flipped bit may ask for anything, a password included.
-_UNREADABLE = (
-    ValueError, EOFError, OSError, AttributeError, TypeError, KeyError, SyntaxError, RuntimeError,
-    NotImplementedError, OverflowError, MemoryError, zipfile.BadZipFile,
-)  # fmt: skip
+COUNTS_KEY, _PARQUET_DIGEST = b"lingendice", b"lingendice.sha256"
+"""Metadata of a Parquet file of counts."""
 _COLUMNS = ("count", "reward_count", "reward_mean", "reward_m2")
 
 
@@ -70,23 +65,45 @@ def write_archive(path: Path, arrays: Mapping[str, NDArray[Any]], record: Mappin
 
 def read_archive(path: Path, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Arrays and record of a file of the given kind, checked."""
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            held = {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise StoredFileError(f"{path}: no such file") from None
-    except _UNREADABLE as error:
-        raise StoredFileError(
-            f"{path}: not a readable npz file ({error}); it is damaged: make it again"
-        ) from None
+    with _opened(path) as stream, _damage(path, "npz"), np.load(stream, allow_pickle=False) as archive:
+        held = {name: archive[name] for name in archive.files}
     digest = held.pop(_DIGEST, None)
     if digest is None or _RECORD not in held:
         raise StoredFileError(f"{path}: not a file written by lingendice; read matrices with lg.solve's data")
-    if digest.tobytes() != _digest(held):
-        raise StoredFileError(f"{path}: its SHA-256 does not fit its contents; it is damaged: make it again")
+    _check_digest(path, digest.tobytes(), _digest(held))
     record = json.loads(held.pop(_RECORD).tobytes())
     _check_record(path, record, kind)
     return held, record
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """The file, open; a file that is there and may not be read is no damage, and its OSError stands."""
+    try:
+        stream = path.open("rb")
+    except FileNotFoundError:
+        raise StoredFileError(f"{path}: no such file") from None
+    with stream:
+        yield stream
+
+
+@contextmanager
+def _damage(path: Path, kind: str) -> Iterator[None]:
+    """Whatever a parser raises for bytes that it did not write is damage: a flipped bit may ask for
+    anything, a password or terabytes of memory included."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (StoredFileError, ImportError)):
+            raise
+        raise StoredFileError(
+            f"{path}: not a readable {kind} file ({error!r:.300}); it is damaged: make it again"
+        ) from None
+
+
+def _check_digest(path: Path, stored: Any, computed: Any) -> None:
+    if stored != computed:
+        raise StoredFileError(f"{path}: its SHA-256 does not fit its contents; it is damaged: make it again")
 
 
 def _check_record(path: Path, record: Mapping[str, Any], kind: str) -> None:
@@ -203,7 +220,7 @@ def _load_npz(path: Path) -> Counts:
 
 
 def _save_parquet(counts: Counts, path: Path) -> None:
-    """One row a pair: state, action, next_state (null: the episode ended), count and reward statistics."""
+    """One row per pair: state, action, next_state (null: the episode ended), count and reward statistics."""
     if counts.episodes is not None:
         raise ValueError(f"{path}: kept episodes are saved as .npz alone; choose that suffix")
     pa, parquet = arrow(), arrow("parquet")
@@ -219,12 +236,23 @@ def _save_parquet(counts: Counts, path: Path) -> None:
     record = {"format": FORMAT, **_record_of(counts), "initial_count": None}
     if counts.initial_count is not None:
         record["initial_count"] = _packed(counts.initial_count)
-    arrays = counts_arrays(counts)
-    # Widths may change on the way through Parquet: what is checked is the numbers.
-    record["sha256"] = _digest({name: _wide(array) for name, array in arrays.items()}).hex()
-    table = pa.table(columns).replace_schema_metadata({_PARQUET_KEY: json.dumps(record)})
+    text = json.dumps(record, allow_nan=False).encode()
+    table = pa.table(columns)
+    marks = {COUNTS_KEY: text, _PARQUET_DIGEST: _table_digest(table, text)}
     with replacing(path) as stream:
-        parquet.write_table(table, stream)
+        parquet.write_table(table.replace_schema_metadata(marks), stream)
+
+
+def _table_digest(table: Any, record: bytes) -> bytes:
+    """SHA-256 of every column and of the record, as bytes of text.
+
+    Widths may change on the way through Parquet: what is checked is the numbers.
+    """
+    columns = {}
+    for name in table.column_names:
+        # Only next states are ever null, and no state is -1.
+        columns[name] = _wide(table[name].fill_null(-1).to_numpy())
+    return _digest({**columns, _RECORD: np.frombuffer(record, dtype=np.uint8)}).hex().encode()
 
 
 def _wide(array: NDArray[Any]) -> NDArray[Any]:
@@ -237,22 +265,19 @@ def _packed(array: NDArray[Any]) -> list[str]:
 
 
 def _load_parquet(path: Path) -> Counts:
-    pa, parquet = arrow(), arrow("parquet")
-    try:
-        with parquet.ParquetFile(path) as stored:
+    parquet = arrow("parquet")
+    with _opened(path) as stream, _damage(path, "Parquet"):
+        with parquet.ParquetFile(stream) as stored:
             table = stored.read()
-    except FileNotFoundError:
-        raise StoredFileError(f"{path}: no such file") from None
-    except (pa.ArrowException, OSError) as error:
-        raise StoredFileError(
-            f"{path}: not a readable Parquet file ({error}); it is damaged: make it again"
-        ) from None
-    metadata = table.schema.metadata or {}
-    if _PARQUET_KEY not in metadata:
-        raise StoredFileError(
-            f"{path}: not written by Counts.save; read tables of transitions with lg.read_transitions"
-        )
-    record = json.loads(metadata[_PARQUET_KEY])
+        metadata = table.schema.metadata or {}
+        if not {COUNTS_KEY, _PARQUET_DIGEST} <= metadata.keys():
+            raise StoredFileError(
+                f"{path}: not written by Counts.save, or damaged; read tables of transitions with "
+                "lg.read_transitions"
+            )
+        text = metadata[COUNTS_KEY]
+        _check_digest(path, metadata[_PARQUET_DIGEST], _table_digest(table, text))
+    record = json.loads(text)
     _check_record(path, record, "counts")
     n_states, n_actions = record["n_states"], record["n_actions"]
     cells = table["state"].to_numpy().astype(np.int64) * (n_actions or 1)
@@ -263,8 +288,6 @@ def _load_parquet(path: Path) -> Counts:
     arrays["indices"] = following.astype(np.int32 if n_states + 1 < 2**31 else np.int64)
     arrays["indptr"] = np.searchsorted(cells, np.arange(n_states * (n_actions or 1) + 1))
     if record["initial_count"] is not None:
-        kind, text = record["initial_count"]
-        arrays["initial_count"] = np.frombuffer(base64.b64decode(text), dtype=kind)
-    if _digest({name: _wide(array) for name, array in arrays.items()}).hex() != record["sha256"]:
-        raise StoredFileError(f"{path}: its SHA-256 does not fit its contents; it is damaged: make it again")
+        kind, packed = record["initial_count"]
+        arrays["initial_count"] = np.frombuffer(base64.b64decode(packed), dtype=kind)
     return _from_record(record, arrays, None)

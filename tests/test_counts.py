@@ -88,6 +88,7 @@ def test_terminal_ends_and_truncated_goes_on():
     assert counts.cell_count.tolist() == [2, 2, 0]
 
 
+@pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
 def test_episodes_point_at_their_pairs():
     rng = np.random.default_rng(1)
     state, following, action = rng.integers(5, size=(3, 60))
@@ -201,6 +202,7 @@ def build(rows, labelled):
     )
 
 
+@pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
 @settings(max_examples=60, deadline=None)
 @given(logs, logs, logs, st.booleans())
 def test_merge_is_associative_with_an_identity(first, second, third, labelled):
@@ -217,6 +219,7 @@ def test_merge_is_associative_with_an_identity(first, second, third, labelled):
     assert lg.Counts.empty() + a == a
 
 
+@pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
 @settings(max_examples=60, deadline=None)
 @given(logs.filter(bool), logs.filter(bool))
 def test_merge_is_the_concatenated_log(first, second):

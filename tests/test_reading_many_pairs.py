@@ -11,6 +11,8 @@ from scipy import sparse
 import lingendice as lg
 from lingendice.io import aside, tables
 
+pytestmark = pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")  # rows are drawn at random
+
 
 @pytest.fixture
 def sorted_early(monkeypatch):
@@ -76,7 +78,8 @@ def test_derived_next_states_are_sorted_too(sorted_early):
 def test_keys_widen_while_some_wait(sorted_early):
     rng = np.random.default_rng(2)
     parts = [rng.integers(0, top, (2, 250)) for top in (50, 10**5, 2 * 10**7, 60)]
-    found = lg.read_transitions([{"state": part[0], "next_state": part[1]} for part in parts])
+    batches = [{"state": part[0], "next_state": part[1]} for part in parts]
+    found = lg.read_transitions(batches, labels=False)
     pairs, times = np.unique(np.concatenate(parts, axis=1), axis=1, return_counts=True)
     state = np.repeat(np.arange(found.n_states), np.diff(found.indptr))
     np.testing.assert_array_equal(np.stack([state, found.indices]), pairs)

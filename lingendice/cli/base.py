@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from lingendice.markup import printable, printable_lines
 
 NO_ANSWER = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
+BROKEN_PIPE = 141
+"""As a shell tells of a process that was stopped by SIGPIPE."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -46,7 +54,38 @@ def _lingendice(
 
 def say(message: str) -> None:
     """Tell a person something that is not the answer."""
-    typer.echo(message, err=True)
+    try:
+        typer.echo(printable_lines(message), err=True)
+    except BrokenPipeError:
+        _to_nowhere(sys.stderr)
+
+
+def echo(text: str) -> None:
+    """The answer for a person. Names from data reach no terminal with control characters in them."""
+    typer.echo(printable_lines(text))
+
+
+def show_table(table: Table) -> None:
+    """The same, for a table whose cells are safe already (see :func:`cell`)."""
+    _Console().print(table)
+
+
+def cell(name: object) -> Text:
+    """A name from data in a table: no markup, and no control characters."""
+    return Text(printable(name))
+
+
+class _Console(Console):
+    """Leaves a broken pipe to :func:`told_plainly`, as every other way to write does."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def _to_nowhere(stream: TextIO) -> None:
+    """Send to nowhere what nobody reads any more, so that the interpreter does not complain at its end."""
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def print_json(content: Mapping[str, Any]) -> None:
@@ -62,6 +101,11 @@ def told_plainly() -> Iterator[None]:
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             yield
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read the output has seen enough (head does that): no failure of the command.
+            _to_nowhere(sys.stdout)
+            raise typer.Exit(BROKEN_PIPE) from None
         except (ValueError, OSError, ImportError) as error:
             # An absent module without a hint how to install it is a defect of ours, not of the input.
             if isinstance(error, ModuleNotFoundError):

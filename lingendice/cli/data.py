@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lingendice.io.files import ColumnNames, TransitionTable, read_array, read_data
+from lingendice.io.files import read_array
 
 if TYPE_CHECKING:
     from lingendice import Counts
@@ -34,8 +34,18 @@ _COLUMNS = {
     "terminal": "Column: the episode ended here.",
     "truncated": "Column: recording stopped here.",
     "weight": "Column of how often the row was seen.",
+    "time": "Column to put rows of an episode in order by.",
 }
+_Names = Annotated[
+    bool | None,
+    typer.Option(
+        "--labels/--ids",
+        help="Integers of states and actions are names / count from 0; by default sparse ones are names.",
+    ),
+]
 Labels = dict[str, list[str]]
+Columns = dict[str, Any]
+"""Names of columns by role, and whether integers are names; None where the caller said nothing."""
 
 
 def with_columns(command: Callable[..., None]) -> Callable[..., None]:
@@ -51,9 +61,10 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
         )
         for role, text in _COLUMNS.items()
     ]
+    added.append(inspect.Parameter("labels", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Names))
 
     def run(**given: Any) -> None:
-        names = _column_names({role: given.pop(role) for role in _COLUMNS})
+        names = {role: given.pop(role) for role in (*_COLUMNS, "labels")}
         command(names=names, **given)
 
     keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
@@ -64,55 +75,27 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _column_names(asked: dict[str, str | None]) -> ColumnNames:
-    """Names the caller gave replace the usual ones, and must then be found."""
-    given = {role: name for role, name in asked.items() if name is not None}
-    return ColumnNames(**given, required=frozenset(given))
-
-
 def load(
-    file: Path, names: ColumnNames, policy: Any = None, *, keep_episodes: bool = False
+    file: Path, names: Columns, policy: Any = None, *, keep_episodes: bool = False
 ) -> tuple[Counts, Labels]:
-    """Read and count a file, and tell the labels that it uses for states and actions.
+    """Read and count a file as :func:`lingendice.read_transitions` does, and tell the labels that it uses.
 
-    ``keep_episodes`` keeps what each episode contributed, where there are any, for clustered intervals.
+    ``keep_episodes`` keeps what each episode contributed, where there are any, for clustered intervals. A
+    policy tells of states and actions that ids counting from 0 may happen not to contain.
     """
-    import lingendice as lg
-    from lingendice.io.sources import IPC, PARQUET
+    from lingendice.io.reading import count_piece
 
-    if file.suffix.lower() in (*PARQUET, *IPC):
-        from lingendice.io.reading import counts_of_table
-        from lingendice.io.whole import read_whole
-
-        data: Any = read_whole(file, names) if keep_episodes else None
-        if data is None:
-            data = counts_of_table(file, names, None if policy is None else policy.shape)
-    else:
-        data = read_data(file, names)
-    if isinstance(data, lg.Counts):
-        counts = data
-    elif isinstance(data, TransitionTable):
-        columns: dict[str, Any] = {**data.as_dict(), **_sizes_of_policy(data, policy)}
-        if keep_episodes and not columns.keys().isdisjoint(("episode", "terminal", "truncated")):
-            columns["keep_episodes"] = True
-        counts = lg.Counts.from_transitions(**columns)
-    else:
-        counts = lg.Counts.from_matrix(data)
+    piece = count_piece(
+        file,
+        at_least=(0, 0) if policy is None or policy.ndim != 2 else policy.shape,
+        keep_episodes=None if keep_episodes else False,
+        on_command_line=True,
+        **names,
+    )
+    counts = piece.result()
     labels = {name: getattr(counts, name) for name in ("state_labels", "action_labels")}
     return counts, {
         name: [str(label) for label in given] for name, given in labels.items() if given is not None
-    }
-
-
-def _sizes_of_policy(table: TransitionTable, policy: Any) -> dict[str, int]:
-    """A policy tells of states and actions that a log counting from 0 may happen not to contain."""
-    if policy is None or policy.ndim != 2 or table.action is None:
-        return {}
-    columns = {"n_states": (table.state, table.next_state), "n_actions": (table.action,)}
-    return {
-        name: size
-        for (name, ids), size in zip(columns.items(), policy.shape, strict=True)
-        if all(column.dtype.kind in "iu" and column.max() < size for column in ids)
     }
 
 

@@ -9,11 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from lingendice.cli.base import NO_ANSWER, AsJson, app, print_json, say, told_plainly, work
+from lingendice.cli.base import (
+    NO_ANSWER,
+    AsJson,
+    app,
+    cell,
+    echo,
+    print_json,
+    say,
+    show_table,
+    told_plainly,
+    work,
+)
 from lingendice.cli.data import (
+    Columns,
     DataFile,
     Gamma,
     Initial,
@@ -26,7 +37,6 @@ from lingendice.cli.data import (
     policies,
     with_columns,
 )
-from lingendice.io.files import ColumnNames
 
 if TYPE_CHECKING:
     from lingendice import Comparison, Counts, Solution
@@ -36,10 +46,11 @@ _SHOWN_CELLS = 10
 _SOLVE_HELP = """Solve for the stationary law, the ratio to the data and the value.
 
 FILE holds transitions or a matrix, rows are sources:
-.csv, .parquet, .feather or .arrow (transitions, a table with a header),
+.csv or .tsv (also .gz or .zst), .parquet, .feather or .arrow (transitions, a table with a header),
 .npz (a matrix saved by scipy.sparse.save_npz, or arrays named like the columns of a table),
 .npy (a dense matrix), .mtx (Matrix Market).
-Columns named state, next_state, action, reward, episode, terminal and truncated are used where present.
+Columns named state, next_state, action, reward, episode, terminal, truncated or done are used where
+present, also under the names of Gymnasium, D4RL, Minari and d3rlpy (obs, next_obs, terminated, ...).
 
 [bold]Examples[/bold]
 
@@ -84,7 +95,7 @@ _REPORT_HELP = """Write one self-contained HTML page: estimate, interval, diagno
 @with_columns
 def solve(
     file: DataFile,
-    names: ColumnNames,
+    names: Columns,
     gamma: Gamma = 1.0,
     policy: Policy = None,
     initial: Initial = None,
@@ -111,15 +122,15 @@ def solve(
         if as_json:
             print_json(summary)
         else:
-            typer.echo(str(solution))
+            echo(str(solution))
             if interval is not None:
-                typer.echo(f"{'interval':<22} {interval}")
+                echo(f"{'interval':<22} {interval}")
             if unique and "state_labels" in labels:
                 _print_heaviest(solution, labels)
         if out is not None:
             files.write_result(out, _for_npz(solution, unique, labels), summary)
             if not as_json:
-                typer.echo(f"written to {out}")
+                echo(f"written to {out}")
     _exit_without_answer(solution)
 
 
@@ -127,7 +138,7 @@ def solve(
 @with_columns
 def audit(
     file: DataFile,
-    names: ColumnNames,
+    names: Columns,
     gamma: Gamma = 1.0,
     policy: Policy = None,
     as_json: AsJson = False,
@@ -141,14 +152,14 @@ def audit(
         if as_json:
             print_json({**examined.to_dict(), **labels})
         else:
-            typer.echo(str(examined))
+            echo(str(examined))
 
 
 @app.command(help=_COMPARE_HELP)
 @with_columns
 def compare(
     file: DataFile,
-    names: ColumnNames,
+    names: Columns,
     policy_files: Annotated[
         list[Path], typer.Argument(metavar="POLICY...", help="Policies, states x actions, one a file.")
     ],
@@ -171,7 +182,7 @@ def compare(
 @with_columns
 def report(
     file: DataFile,
-    names: ColumnNames,
+    names: Columns,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     gamma: Gamma = 1.0,
     policy: Policies = None,
@@ -207,19 +218,17 @@ def report(
         if as_json:
             print_json({**result.to_dict(), **labels, "report": str(out)})
         else:
-            typer.echo(f"written to {out}")
+            echo(f"written to {out}")
     _exit_without_answer(*solutions)
 
 
-def _loaded(
-    file: Path, names: ColumnNames, policy: Any, keep_episodes: bool = False
-) -> tuple[Counts, Labels]:
+def _loaded(file: Path, names: Columns, policy: Any, keep_episodes: bool = False) -> tuple[Counts, Labels]:
     with work(f"Reading {file.name}"):
         return load(file, names, policy, keep_episodes=keep_episodes)
 
 
 def _compared(
-    file: Path, names: ColumnNames, named: dict[str, Any], gamma: float, initial: Path | None
+    file: Path, names: Columns, named: dict[str, Any], gamma: float, initial: Path | None
 ) -> tuple[Comparison, Labels]:
     from lingendice.many import solve_many
 
@@ -258,23 +267,19 @@ def _for_npz(solution: Solution, unique: bool, labels: Labels) -> dict[str, Any]
 def _print_heaviest(solution: Solution, labels: Labels) -> None:
     """A table of the heaviest cells under the names that the file uses."""
     import numpy as np
-    from rich.text import Text
 
     mass, tau, states = solution.stationary, solution.tau, labels["state_labels"]
     n_actions = mass.size // len(states)
     actions = labels.get("action_labels", [str(a) for a in range(n_actions)])
     table = Table("state", *(["action"] if n_actions > 1 else []), "stationary", "tau")
-    for cell in np.argsort(-mass, kind="stable")[:_SHOWN_CELLS]:
-        s, a = divmod(int(cell), n_actions)
+    for heavy in np.argsort(-mass, kind="stable")[:_SHOWN_CELLS]:
+        s, a = divmod(int(heavy), n_actions)
         names = [states[s], actions[a]] if n_actions > 1 else [states[s]]
-        # Text, since a label in brackets is no markup.
-        table.add_row(*map(Text, names), f"{mass[cell]:.6g}", f"{tau[cell]:.6g}")
-    Console().print(table)
+        table.add_row(*map(cell, names), f"{mass[heavy]:.6g}", f"{tau[heavy]:.6g}")
+    show_table(table)
 
 
 def _print_comparison(rows: list[dict[str, Any]], level: float) -> None:
-    from rich.text import Text
-
     table = Table("policy", caption="Best first; the intervals hold all at once.")
     for heading in ("value", f"{level:.0%} interval", "leak"):
         table.add_column(heading, justify="right")
@@ -282,5 +287,5 @@ def _print_comparison(rows: list[dict[str, Any]], level: float) -> None:
     for row in rows:
         limits = f"{row['low']:.5g} .. {row['high']:.5g}"
         mark = "yes" if row["may_be_best"] else "no"
-        table.add_row(Text(str(row["policy"])), f"{row['value']:.5g}", limits, f"{row['leak']:.2%}", mark)
-    Console().print(table)
+        table.add_row(cell(row["policy"]), f"{row['value']:.5g}", limits, f"{row['leak']:.2%}", mark)
+    show_table(table)

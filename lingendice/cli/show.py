@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAVY
-from rich.console import Console
 from rich.table import Table
 
-from lingendice.cli.base import NO_ANSWER, AsJson, app, print_json, say, told_plainly, work
+from lingendice.cli.base import NO_ANSWER, AsJson, app, echo, print_json, say, show_table, told_plainly, work
 
 if TYPE_CHECKING:
     from lingendice.demo import DemoResult
@@ -75,7 +74,7 @@ def demo(
             print_json({**result.to_dict(), "picture": None if picture is None else str(picture)})
         else:
             _print_demo(result)
-            typer.echo(f"No picture: {trouble}" if picture is None else f"Picture: {picture}")
+            echo(f"No picture: {trouble}" if picture is None else f"Picture: {picture}")
     if not all(row.converged for row in result.rows):
         raise typer.Exit(NO_ANSWER)
 
@@ -91,7 +90,7 @@ def bench(
             suite = _checkout("benchmarks")
             _run([sys.executable, "-m", "pytest", str(suite), "--benchmark-enable", "-q"], as_json)
             if as_json:
-                typer.echo((suite / "results" / "ratios.json").read_text(encoding="utf-8").strip())
+                echo((suite / "results" / "ratios.json").read_text(encoding="utf-8").strip())
             return
         from lingendice.bench import CASES, run_case
 
@@ -130,7 +129,7 @@ def paper(
                 print_json(told)
             else:
                 for name, line in told.items():
-                    typer.echo(f"{name:<20} {line}")
+                    echo(f"{name:<20} {line}")
             return
         seconds = {}
         for name in wanted:
@@ -145,7 +144,7 @@ def paper(
         if as_json:
             print_json({"seconds": seconds, "results": where})
         else:
-            typer.echo(f"Done: {', '.join(seconds) or 'nothing'}. Results and README.md are in {where}")
+            echo(f"Done: {', '.join(seconds) or 'nothing'}. Results and README.md are in {where}")
 
 
 def _checkout(folder: str) -> Path:
@@ -196,7 +195,7 @@ def _print_demo(result: DemoResult) -> None:
             f"{row.leak:.2%}",
             f"{row.seconds:.3f}",
         )
-    Console().print(table)
+    show_table(table)
     for row in result.rows:
         if not row.converged:
             say(f"gamma = {row.gamma:g} did not converge ({row.status})")
@@ -214,4 +213,4 @@ def _print_bench(rows: list[dict[str, Any]]) -> None:
             f"[bold]{row['ratio']:.1f}[/bold]",
             f"{row['difference']:.0e}",
         )
-    Console().print(table)
+    show_table(table)

@@ -6,6 +6,7 @@ the order of the log, so that the result is the same bits however the log is cut
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +18,7 @@ from lingendice.counts import Counts
 from lingendice.io.aside import Aside, are_many, records_of
 from lingendice.io.columns import Batch, Coded
 from lingendice.io.files import FileError
-from lingendice.io.ids import IdMap
+from lingendice.io.ids import SPARE_IDS, IdMap, IdRule
 from lingendice.io.packing import (
     ACTION_BITS,
     NEXT_BITS,
@@ -26,6 +27,7 @@ from lingendice.io.packing import (
     NO_REALS,
     STATE_BITS,
     Packer,
+    compares_rows,
     flags,
     narrowed,
 )
@@ -40,6 +42,7 @@ Array = NDArray[Any]
 _BLOCK = 1 << 16  # rows a step: the columns of a block stay in the second-level cache
 _MOST_KEYS = 1 << 20  # rows a step where their keys are there already
 _KEY_BITS = 63
+NO_BREAKS = np.array([0, -1])
 _FEW_TIMES = 8  # how often pairs have come on average where they are as well counted again
 _THREADS_TO_SPARE = 4  # with which pairs are counted on two sides though one would take less work
 
@@ -58,11 +61,11 @@ class Accumulator:
     """Takes batches in order; :meth:`finish` gives the piece of the log that they make up."""
 
     def __init__(
-        self, roles: frozenset[str], n_states: int | None, n_actions: int | None, keep_first: bool,
-        means: Means, beside: Squares | None = None,
+        self, roles: frozenset[str], rule: IdRule, keep_first: bool, means: Means,
+        beside: Squares | None = None,
     ) -> None:  # fmt: skip
-        self.roles, self.means = roles, means
-        self.given = {"state": n_states, "action": n_actions}
+        self.roles, self.rule, self.means = roles, rule, means
+        self.given = {"state": rule.sizes[0], "action": rule.sizes[1]}
         self.maps = {what: IdMap(what) for what in ("state", "action", "episode")}
         self.beside = beside
         """Where batches that come counted already were counted, and their states numbered."""
@@ -77,7 +80,13 @@ class Accumulator:
         self.pairs = Pairs(5 if "reward" in roles else 2, means.hands, sides)
         self.first_at = 2 if keep_first else -1
         self.last_at = (4 if keep_first else 2) if self.derive else -1
-        self.episodes = Table(2 + 2 * keep_first + 4 * self.derive, by_status=True)
+        compares = compares_rows(roles)
+        self.next_at = (4 if keep_first else 2) if compares else -1
+        self.episodes = Table(2 + 2 * keep_first + 4 * self.derive + compares, by_status=True)
+        self.n_breaks, self.first_break = 0, ""
+        """Rows that do not begin in the next state of the row before in their episode, and the first."""
+        self.next_look = dict.fromkeys(("state", "action"), 1 << STATE_BITS)
+        """The size at which it is looked whether integers are sparse."""
         self.bits = [STATE_BITS, ACTION_BITS if "action" in roles else 0, NEXT_BITS]
         """Widths of state, action and next state in a key."""
         self.starts = np.zeros(0, np.int64)
@@ -99,8 +108,15 @@ class Accumulator:
             self._add_counted(batch)
         elif not self._add_packed(batch):
             self._add_columns(batch)
+        if batch.packed is not None:
+            self._note_breaks(batch, *batch.packed.breaks)
         self.means.packer.forget(batch)
         self.n_rows += batch.n_rows
+
+    def _note_breaks(self, batch: Batch, n: int, row: int) -> None:
+        if n and not self.n_breaks:
+            self.first_break = batch.where(row)
+        self.n_breaks += n
 
     def _add_counted(self, batch: Batch) -> None:
         """Take note of a batch whose pairs were counted where it was decoded."""
@@ -109,16 +125,20 @@ class Accumulator:
         for what, size in (("state", packed.n_states), ("action", packed.n_actions)):
             if what in self.roles:
                 self.maps[what].expect(isinstance(batch.columns[what], Coded), batch, what)
-                self.maps[what].size = max(self.maps[what].size, size)
+                if not self.maps[what].numbered:
+                    self.maps[what].size = max(self.maps[what].size, size)
         self._fit_keys(batch)
         if packed.events is not None:
             state = self.maps["state"].read(batch, "state", packed.events).astype(np.int64)
-            self._note_events(batch, packed.events, state, self._weights(batch))
+            following = self.maps["state"].read(batch, "next_state", _run_ends(batch, packed.events))
+            self._note_events(batch, packed.events, state, following, self._weights(batch))
 
     def _add_packed(self, batch: Batch) -> bool:
         """Count by the keys that came with the batch; False where they do not serve."""
         packed, states, actions = batch.packed, self.maps["state"], self.maps["action"]
         if packed is None or packed.keys is None or states.coded or actions.coded:
+            return False
+        if states.numbered or actions.numbered:
             return False
         wide = [STATE_BITS, ACTION_BITS if "action" in self.roles else 0, NEXT_BITS]
         if self.bits != wide:
@@ -130,7 +150,8 @@ class Accumulator:
         numbers = self._numbers(batch)
         if packed.events is not None:
             state = packed.keys[packed.events] >> (self.bits[1] + self.bits[2])
-            self._note_events(batch, packed.events, state, numbers["weight"])
+            following = (packed.keys[_run_ends(batch, packed.events)] & ((1 << self.bits[2]) - 1)) - 1
+            self._note_events(batch, packed.events, state, following, numbers["weight"])
         # In short steps until it is known where they are counted best.
         step = _BLOCK if self.bare and self.aside is None else _MOST_KEYS
         for start in range(0, batch.n_rows, step):
@@ -140,11 +161,13 @@ class Accumulator:
 
     def _add_columns(self, batch: Batch) -> None:
         """Count rows whose ids have to be looked up, or whose next states are those of later rows."""
+        self._look_at_ids(batch)
         columns, numbers = self._columns(batch), self._numbers(batch)
         self._fit_keys(batch)
         if batch.packed is not None and batch.packed.events is not None:
             rows = batch.packed.events
-            self._note_events(batch, rows, columns["state"][rows].astype(np.int64), numbers["weight"])
+            following = columns["next_state"][_run_ends(batch, rows)]
+            self._note_events(batch, rows, columns["state"][rows], following, numbers["weight"])
         columns |= numbers
         for start in range(0, batch.n_rows, _BLOCK):
             block = {role: column[start : start + _BLOCK] for role, column in columns.items()}
@@ -223,10 +246,75 @@ class Accumulator:
             )
         self._count_aside()
         records = self.pairs.records()
-        state, action, following = self._unpack(records[:, 0])
-        records[:, 0] = (((state << wanted[1]) | action) << wanted[2]) | following
+        fields = self._unpack(records[:, 0])
         self.bits = wanted
+        records[:, 0] = self._pack(*fields)
         self.pairs.load(records)
+
+    # -- integers that are names --------------------------------------------------------------------------
+
+    def _look_at_ids(self, batch: Batch) -> None:
+        """Number integers from now on where they are too sparse to be ids."""
+        for what, roles in (("state", ("state", "next_state")), ("action", ("action",))):
+            known, present = self.maps[what], [role for role in roles if role in self.roles]
+            if not self._may_be_names(what) or any(isinstance(batch.columns[r], Coded) for r in present):
+                continue
+            size = max((known.checked_size(batch, role) for role in present), default=0)
+            if size <= self.next_look[what]:
+                continue
+            here = [batch.columns[role] for role in present]
+            occur = np.unique(np.concatenate([self._occurring(what), *here]))  # type: ignore[arg-type]
+            if self.rule.are_ids(what, size - 1, occur.size):
+                self.next_look[what] = 2 * size
+            else:
+                self._number(what)
+
+    def _may_be_names(self, what: str) -> bool:
+        known = self.maps[what]
+        return self.rule.is_open(what) and not known.coded and not known.numbered
+
+    def _occurring(self, what: str) -> Array:
+        """The integers that were counted so far, sorted."""
+        state, action, following = self._unpack(self.records()[:, 0])
+        held = self.episodes.records()
+        waiting = held[held[:, 1] == streaming.OPEN] if self.derive else held[:0]
+        if what == "action":
+            return np.unique(np.concatenate([action, *(waiting[:, self.last_at + 1],) * self.derive]))
+        ends = [waiting[:, self.last_at]] if self.derive else []
+        if self.first_at >= 0:
+            ends.append(held[:, self.first_at])
+        reached, begun = following[following > 0] - 1, np.flatnonzero(self.starts)
+        return np.unique(np.concatenate([state, reached, begun, *ends]))
+
+    def _number(self, what: str) -> None:
+        """Give numbers to the integers that occur, in place of themselves."""
+        occur, known = self._occurring(what), self.maps[what]
+        records = self.records()
+        state, action, following = self._unpack(records[:, 0])
+        places: tuple[int, ...] = (self.first_at, self.last_at, self.next_at)
+        if what == "action":
+            action = np.searchsorted(occur, action)
+            places = (self.last_at + 1 if self.derive else -1,)
+        held = self.episodes.records()
+        for at in places:
+            if at >= 0:
+                held[:, at] = np.searchsorted(occur, held[:, at])
+        self.episodes.load(held)
+        if what == "state":
+            state = np.searchsorted(occur, state)
+            following = np.where(following > 0, np.searchsorted(occur, following - 1) + 1, 0)
+            starts = np.zeros(occur.size, self.starts.dtype)
+            begun = np.flatnonzero(self.starts)
+            starts[np.searchsorted(occur, begun)] = self.starts[begun]
+            self.starts = starts
+        records[:, 0] = self._pack(state, action, following)
+        self.aside = None
+        self.pairs.load(records)
+        known.number(occur.tolist())
+        known.numbered = True
+
+    def _pack(self, state: Array, action: Array, following: Array) -> Array:
+        return (((state << self.bits[1]) | action) << self.bits[2]) | following
 
     def _refuse(self, batch: Batch, known: IdMap, given: int) -> None:
         roles = ("state", "next_state") if known.what == "state" else ("action",)
@@ -247,21 +335,29 @@ class Accumulator:
         cell = key >> self.bits[2]
         return cell >> self.bits[1], cell & ((1 << self.bits[1]) - 1), key & ((1 << self.bits[2]) - 1)
 
-    def _note_events(self, batch: Batch, rows: Array, state: Array, weight: Array) -> None:
-        """Find where episodes begin among the rows that may begin or end one."""
+    def _note_events(self, batch: Batch, rows: Array, state: Array, following: Array, weight: Array) -> None:
+        """Find where episodes begin among the rows that may begin or end one, and whether they go on.
+
+        ``following`` has the next state of the last row before the next event.
+        """
+        breaks = np.array([0, -1])
         self._follow(
             {
                 "episode": self._episodes(batch, rows),
-                "state": state,
+                "state": state.astype(np.int64),
+                "following": following.astype(np.int64),
                 "action": NO_INTS,
                 "reward": NO_REALS,
                 "weight": weight[rows] if weight.size else weight,
                 "terminal": flags(batch, "terminal")[rows] if "terminal" in self.roles else NO_FLAGS,
                 "truncated": flags(batch, "truncated")[rows] if "truncated" in self.roles else NO_FLAGS,
-            }
+            },
+            breaks,
         )
+        if breaks[0]:
+            self._note_breaks(batch, int(breaks[0]), int(rows[breaks[1]]))
 
-    def _follow(self, block: dict[str, Array]) -> dict[str, Array]:
+    def _follow(self, block: dict[str, Array], breaks: Array = NO_BREAKS) -> dict[str, Array]:
         """Find where episodes begin; without a column of next states, complete transitions."""
         n, table = block["state"].size, self.episodes
         begins = np.empty(n, bool)
@@ -281,9 +377,9 @@ class Accumulator:
         while done < n:
             done = streaming.follow_episodes(
                 block["episode"], state, block["action"], block["reward"], block["weight"],
-                block["terminal"], block["truncated"], done, n, table.shift, self.first_at, self.last_at,
-                bool(self.fractional), table.words, table.reals, table.held, table.room, begins,
-                *out.values(),
+                block["terminal"], block["truncated"], block.get("following", NO_INTS), done, n, table.shift,
+                self.first_at, self.last_at, self.next_at, bool(self.fractional), table.words, table.reals,
+                table.held, table.room, breaks, begins, *out.values(),
             )  # fmt: skip
             if done < n:
                 table.grow()
@@ -354,18 +450,34 @@ class Accumulator:
 
     def settle(self) -> None:
         """Bring all counts of pairs to one place: the table of pairs, or what was counted aside."""
-        squares = [] if self.beside is None else self.beside.taken()
-        if self.square is not None:
-            squares.append(self.square)
-            self.square, self.rows_in_table = None, 0
-        for square in squares:
-            for keys, count in square.pairs(*self.bits[1:]):
+        for square in [] if self.beside is None else self.beside.taken():
+            for keys, count in self._pairs_beside(square):
                 self.pairs.add(keys, count, NO_REALS, NO_REALS, False)
+        if self.square is not None:
+            for keys, count in self.square.pairs(*self.bits[1:]):
+                self.pairs.add(keys, count, NO_REALS, NO_REALS, False)
+            self.square, self.rows_in_table = None, 0
         if self.aside is not None:
             self._count_aside()
             if self.pairs.size:
                 self.aside.take(self._in_rows())
                 self.pairs.clear()
+
+    def _pairs_beside(self, square: Square) -> Iterator[tuple[Array, Array]]:
+        """Keys and counts from another thread, which never heard of integers that are looked up."""
+        states, actions = self.maps["state"], self.maps["action"]
+        if not (states.numbered or actions.numbered):
+            yield from square.pairs(*self.bits[1:])
+            return
+        for keys, count in square.pairs(ACTION_BITS, NEXT_BITS):
+            cell, following = keys >> NEXT_BITS, keys & ((1 << NEXT_BITS) - 1)
+            state, action = cell >> ACTION_BITS, cell & ((1 << ACTION_BITS) - 1)
+            if states.numbered:
+                state, ended = states.number(state.tolist()), following == 0
+                following = np.where(ended, 0, states.number(np.where(ended, 0, following - 1).tolist()) + 1)
+            if actions.numbered:
+                action = actions.number(action.tolist())
+            yield self._pack(state, action, following), count
 
     def records(self) -> Array:
         """All pairs as records of the table; in no order that means anything."""
@@ -376,7 +488,15 @@ class Accumulator:
 
     def finish(self) -> Piece:
         """The piece that the batches so far make up; labels are in order of appearance."""
-        return Piece(self._counts(), self._episode_records() if self.first_at >= 0 else None)
+        for what in self.given:
+            size = self.maps[what].size
+            if size <= SPARE_IDS or not self._may_be_names(what):
+                continue
+            if not self.rule.are_ids(what, size - 1, self._occurring(what).size):
+                self._number(what)
+        counts = self._counts()
+        numbered = frozenset(what for what, known in self.maps.items() if known.numbered)
+        return Piece(counts, self._episode_records() if self.first_at >= 0 else None, numbered, self.rule)
 
     def _counts(self) -> Counts:
         self.settle()
@@ -417,9 +537,9 @@ class Accumulator:
         initial[:used] = self.starts[:used]
         return initial
 
-    def _labels(self, what: str) -> tuple[str, ...] | None:
+    def _labels(self, what: str) -> tuple[Any, ...] | None:
         known = self.maps[what]
-        return tuple(known.position) if known.coded else None
+        return tuple(known.position) if known.coded or known.numbered else None
 
     def _episode_records(self) -> EpisodeRecords:
         """What other pieces need to know of the episodes of this one, sorted by id."""
@@ -446,3 +566,8 @@ class Accumulator:
             last_weight=weights(last + 3) if self.derive else None,
             marks_starts=self.knows_starts,
         )
+
+
+def _run_ends(batch: Batch, events: Array) -> Array:
+    """The last row before the next event, for every event."""
+    return np.append(events[1:], batch.n_rows) - 1

@@ -8,6 +8,7 @@ from typing import Any
 
 from lingendice.io.accumulate import Accumulator, Means
 from lingendice.io.columns import Position
+from lingendice.io.ids import IdRule
 from lingendice.saving import StoredFileError, read_archive, write_archive
 
 
@@ -18,13 +19,19 @@ def save(path: Path, counted: Accumulator, after: Position, identity: dict[str, 
         "identity": identity,
         "after": list(after),
         "roles": sorted(counted.roles),
-        "sizes": [counted.given["state"], counted.given["action"]],
+        "rule": [counted.rule.labels, list(counted.rule.sizes), list(counted.rule.at_least)],
+        "breaks": [counted.n_breaks, counted.first_break],
         "keep_first": counted.first_at >= 0,
         "fractional": counted.fractional,
         "bits": counted.bits,
         "n_rows": counted.n_rows,
         "maps": {
-            what: {"coded": known.coded, "size": known.size, "labels": list(known.position)}
+            what: {
+                "coded": known.coded,
+                "numbered": known.numbered,
+                "size": known.size,
+                "labels": list(known.position),
+            }
             for what, known in counted.maps.items()
         },
     }
@@ -44,15 +51,17 @@ def load(path: Path, identity: dict[str, Any], means: Means) -> tuple[Accumulato
             f"{path}: this checkpoint belongs to another log (or other columns, or files have changed); "
             "delete it to begin anew"
         )
-    n_states, n_actions = record["sizes"]
+    labels, sizes, at_least = record["rule"]
     roles = frozenset(record["roles"])
-    counted = Accumulator(roles, n_states, n_actions, record["keep_first"], means)
+    rule = IdRule(labels, tuple(sizes), tuple(at_least))
+    counted = Accumulator(roles, rule, record["keep_first"], means)
+    counted.n_breaks, counted.first_break = record["breaks"]
     counted.fractional = record["fractional"]
     counted.bits = record["bits"]
     counted.n_rows = record["n_rows"]
     for what, facts in record["maps"].items():
         known = counted.maps[what]
-        known.coded, known.size = facts["coded"], facts["size"]
+        known.coded, known.numbered, known.size = facts["coded"], facts["numbered"], facts["size"]
         known.position = {label: position for position, label in enumerate(facts["labels"])}
     counted.pairs.load(arrays["pairs"])
     counted.episodes.load(arrays["episodes"])

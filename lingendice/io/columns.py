@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 from lingendice.arrow import arrow
 from lingendice.checks import LARGEST_REWARD, is_missing, missing_entry, plain_array
 from lingendice.io.files import FileError
-
-ID_ROLES = ("state", "next_state", "action", "episode")
-FLAG_ROLES = ("terminal", "truncated")
-NUMBER_ROLES = ("reward", "weight", "reward_m2")
-ROLES = (*ID_ROLES, *FLAG_ROLES, *NUMBER_ROLES)
+from lingendice.io.roles import FLAG_ROLES, ID_ROLES, join_ends
+from lingendice.log_checks import Breaks
 
 
 class Coded(NamedTuple):
@@ -26,6 +23,7 @@ class Coded(NamedTuple):
     values: list[str]
 
 
+NO_BREAKS = Breaks()
 Column = NDArray[Any] | Coded
 Position = tuple[int, ...]
 """A place in a log: source, part of it and, where a part can be cut, rows of the part."""
@@ -43,6 +41,8 @@ class Packed(NamedTuple):
     """Rows at which an episode may begin or end."""
     counted: bool = False
     """Whether the pairs were counted already, apart from the order of rows."""
+    breaks: Breaks = NO_BREAKS
+    """Rows that do not begin in the next state of the row above, among those that are no events."""
 
 
 @dataclass(frozen=True)
@@ -60,73 +60,48 @@ class Batch:
     packed: Packed | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True)
-class Names:
-    """Which column plays which role.
-
-    A name must be there; None stands for the usual name where there is such a column; False for no
-    column. The state must always be there, and a weight is used only when it is named.
-    """
-
-    given: Mapping[str, str | bool | None]
-    labels: bool = False
-
-    def find(self, present: list[str], where: str) -> dict[str, str]:
-        """The column of each role among those present."""
-        found = {}
-        for role, name in self.given.items():
-            if name is False or (name is None and role in ("weight", "reward_m2")):
-                continue
-            asked = isinstance(name, str)
-            column = str(name) if asked else role
-            if present.count(column) > 1:
-                raise FileError(f"{where}: column {column!r} appears twice; rename one")
-            if column in present:
-                found[role] = column
-            elif asked or role == "state":
-                listed = ", ".join(map(repr, present)) or "nothing"
-                raise FileError(
-                    f"{where}: no column {column!r} for the {role.replace('_', ' ')}; found {listed}; "
-                    f"name the right one with {role}="
-                )
-        return found
-
-
 def read_batch(
     table: Mapping[str, Any] | Any,
     found: Mapping[str, str],
     n_rows: int,
     where: Callable[[int], str],
-    labels: bool,
+    labels: bool | None,
     after: Position | None = None,
     fraction: float | None = None,
+    *,
+    from_text: bool = False,
 ) -> Batch:
-    """Convert the wanted columns of a table (anything with ``table[name]``)."""
-    columns: dict[str, Column] = {}
+    """Convert the wanted columns of a table (anything with ``table[name]``).
+
+    ``from_text`` says that strings come from a text file: blanks around them mean nothing, and an empty one
+    is a missing entry.
+    """
+    columns: dict[str, Any] = {}
     for role, name in found.items():
-        entry = _Entry(table[name], f"column {name!r}", where)
+        entry = _Entry(table[name], f"column {name!r}", where, from_text)
         if len(entry.column) != n_rows:
             raise FileError(f"{where(0)}: {entry.name} has {len(entry.column)} rows, the others {n_rows}")
         if role in ID_ROLES:
-            columns[role] = entry.ids(labels and role != "episode")
+            columns[role] = entry.ids(bool(labels) and role != "episode")
         elif role in FLAG_ROLES:
             columns[role] = entry.flags()
+        elif role == "time":
+            columns[role] = entry.times()
         else:
             columns[role] = entry.numbers(role)
-    return Batch(columns, n_rows, where, after, fraction)
+    return Batch(join_ends(columns), n_rows, where, after, fraction)
 
 
 class _Entry:
     """One column of one batch, on its way to an array."""
 
-    def __init__(self, column: Any, name: str, where: Callable[[int], str]) -> None:
-        self.name, self.where = name, where
+    def __init__(self, column: Any, name: str, where: Callable[[int], str], from_text: bool) -> None:
+        self.name, self.where, self.from_text = name, where, from_text
         self.is_arrow = type(column).__module__.startswith("pyarrow")
         if self.is_arrow:
             if hasattr(column, "combine_chunks"):
                 column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-            if column.null_count:
-                self._null(int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))))
+            self._refuse_nulls(column)
         else:
             missing = missing_entry(column)
             if missing is not None:
@@ -134,70 +109,116 @@ class _Entry:
             column = plain_array(name, column)
             if column.ndim != 1:
                 raise FileError(
-                    f"{where(0)}: {name} has shape {column.shape}; give one-dimensional columns, one entry a "
-                    "step"
+                    f"{where(0)}: {name} has shape {column.shape}; give one-dimensional columns, one entry "
+                    "per step"
                 )
         self.column = column
 
-    def _null(self, row: int) -> None:
-        raise FileError(f"{self.where(row)}: {self.name} is null; fill it in or leave the row out")
+    def _null(self, row: int, what: str = "null") -> None:
+        raise FileError(f"{self.where(row)}: {self.name} is {what}; fill it in or leave the row out")
+
+    def _refuse_nulls(self, column: Any) -> None:
+        if column.null_count:
+            self._null(int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))))
 
     def _wrong(self, kind: Any, wanted: str) -> FileError:
         return FileError(f"{self.where(0)}: {self.name} holds {kind}; {wanted}")
 
+    # -- ids ---------------------------------------------------------------------------------------------
+
     def ids(self, labels: bool) -> Column:
-        wanted = "ids are integers or strings: cast it"
         if not self.is_arrow:
-            return self._numpy_ids(self.column, labels, wanted)
-        types, kind = arrow("types"), self.column.type
-        column = self.column
+            return self._numpy_ids(self.column, labels)
+        types, column = arrow("types"), self._decoded()
+        kind = column.type
         if types.is_dictionary(kind):
-            if is_text(kind.value_type):
-                if column.dictionary.null_count:
-                    column, kind = column.dictionary_decode(), kind.value_type
-                    if column.null_count:
-                        self._null(int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))))
-                else:
-                    return Coded(column.indices.to_numpy(), _strings(column.dictionary))
-            else:
-                column, kind = column.dictionary_decode(), kind.value_type
+            return self._coded(column.indices.to_numpy(), _strings(column.dictionary))
         if is_text(kind):
             coded = column.dictionary_encode()
-            return Coded(coded.indices.to_numpy(), _strings(coded.dictionary))
-        if types.is_boolean(kind) or types.is_integer(kind):
-            return self._numpy_ids(column.to_numpy(zero_copy_only=False), labels, wanted)
-        raise self._wrong(kind, wanted)
+            return self._coded(coded.indices.to_numpy(), _strings(coded.dictionary))
+        if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+            return self._numpy_ids(column.to_numpy(zero_copy_only=False), labels)
+        raise self._wrong(kind, _IDS)
 
-    def _numpy_ids(self, column: NDArray[Any], labels: bool, wanted: str) -> Column:
-        if column.dtype.kind in "US":
-            return _code(column.astype(np.str_))
+    def _decoded(self) -> Any:
+        """The Arrow column, with dictionaries kept only where they hold strings and no null."""
+        column, types = self.column, arrow("types")
+        if not types.is_dictionary(column.type):
+            return column
+        if is_text(column.type.value_type) and not column.dictionary.null_count:
+            return column
+        column = column.dictionary_decode()
+        self._refuse_nulls(column)
+        return column
+
+    def _coded(self, codes: NDArray[Any], values: list[str]) -> Coded:
+        if self.from_text:
+            values = [value.strip() for value in values]
+            if "" in values:
+                empty = [code for code, value in enumerate(values) if value == ""]
+                rows = np.flatnonzero(np.isin(codes, empty))
+                if rows.size:
+                    self._null(int(rows[0]), "empty")
+        return Coded(codes, values)
+
+    def _numpy_ids(self, column: NDArray[Any], labels: bool) -> Column:
         if column.dtype.kind == "O":
-            for row, entry in enumerate(column.tolist()):
-                if is_missing(entry):
-                    self._null(row)
-                if not isinstance(entry, str):
-                    raise FileError(
-                        f"{self.where(row)}: {self.name} holds {entry!r}, a {type(entry).__name__}; a column "
-                        "holds integers or strings, not both"
-                    )
-            return _code(column.astype(np.str_))
+            column = self._one_kind(column)
+        if column.dtype.kind in "US":
+            return self._coded(*_code(column.astype(np.str_)))
+        if column.dtype.kind == "f":
+            column = self._whole(column, labels)
         if column.dtype.kind == "b":
             column = column.astype(np.int64)
+        if labels and column.dtype.kind in "iuf":
+            return Coded(*_code(column.astype(np.str_)))
         if column.dtype.kind not in "iu":
-            raise self._wrong(column.dtype, wanted)
-        if labels:
-            return _code(column.astype(np.str_))
+            raise self._wrong(column.dtype, _IDS)
         if column.dtype == np.uint64:
             if column.size and column.max() > np.iinfo(np.int64).max:
                 raise self._wrong("integers beyond 63 bits", "pass labels=True to read them as names")
             column = column.astype(np.int64)
         return column if column.dtype in (np.int32, np.int64) else column.astype(np.int64)
 
-    def numbers(self, role: str) -> NDArray[Any]:
-        wanted = "give numbers"
+    def _one_kind(self, column: NDArray[Any]) -> NDArray[Any]:
+        """Objects as an array of strings or of integers."""
+        entries = column.tolist()
+        for row, entry in enumerate(entries):
+            if is_missing(entry):
+                self._null(row)
+            if not isinstance(entry, (str, int)) or isinstance(entry, str) != isinstance(entries[0], str):
+                raise FileError(
+                    f"{self.where(row)}: {self.name} holds {entry!r}, a {type(entry).__name__}; a column "
+                    "holds integers or strings, not both"
+                )
+        try:
+            return column.astype(np.str_ if entries and isinstance(entries[0], str) else np.int64)
+        except OverflowError:
+            raise self._wrong("integers beyond 64 bits", "pass them as strings") from None
+
+    def _whole(self, column: NDArray[Any], labels: bool) -> NDArray[Any]:
+        """Floats that are whole numbers as integers: other tools make floats of a column with gaps."""
+        missing = np.isnan(column)
+        if missing.any():
+            self._null(int(missing.argmax()), "nan")
+        if labels:
+            return column
+        other = (column != np.floor(column)) | (np.abs(column) > _LARGEST_WHOLE)
+        if other.any():
+            row = int(other.argmax())
+            raise FileError(
+                f"{self.where(row)}: {self.name} is {column[row]!s}, which is no id; {_IDS}, bin it, or pass "
+                "labels=True to read it as a name"
+            )
+        return column.astype(np.int64)
+
+    # -- numbers and flags -------------------------------------------------------------------------------
+
+    def _plain(self, wanted: str) -> NDArray[Any]:
+        """A column of numbers or booleans as an array."""
         column = self.column
         if self.is_arrow:
-            types = arrow("types")
+            types, column = arrow("types"), self._decoded()
             if types.is_decimal(column.type):
                 column = column.cast(arrow().float64())
             if not (
@@ -208,11 +229,18 @@ class _Entry:
                 raise self._wrong(column.type, wanted)
             column = column.to_numpy(zero_copy_only=False)
         if column.dtype.kind == "O":
-            missing = [row for row, entry in enumerate(column.tolist()) if is_missing(entry)]
-            if missing:
-                self._null(missing[0])
+            for row, entry in enumerate(column.tolist()):
+                if is_missing(entry):
+                    self._null(row)
+                if not isinstance(entry, (int, float, np.number, np.bool_)):
+                    raise FileError(f"{self.where(row)}: {self.name} is {entry!r}; {wanted}")
+            column = column.astype(np.float64)
         if column.dtype.kind not in "biuf":
             raise self._wrong(column.dtype, wanted)
+        return column
+
+    def numbers(self, role: str) -> NDArray[Any]:
+        column = self._plain("give numbers")
         whole = role == "weight" and column.dtype.kind in "biu"
         if whole and column.dtype == np.uint64 and column.size and column.max() > np.iinfo(np.int64).max:
             raise self._wrong("integers beyond 63 bits", "scale the weights down")
@@ -239,21 +267,58 @@ class _Entry:
             )
         return numbers
 
+    def times(self) -> NDArray[Any]:
+        """Numbers or dates, as numbers that sort like them."""
+        wanted = "times are numbers or dates"
+        column = self.column
+        if self.is_arrow and arrow("types").is_temporal(column.type):
+            column = column.to_numpy(zero_copy_only=False)
+        if not isinstance(column, np.ndarray) or column.dtype.kind not in "Mm":
+            numbers = self._plain(wanted)
+            missing = np.isnan(numbers) if numbers.dtype.kind == "f" else np.zeros(0, bool)
+        else:
+            missing, numbers = np.isnat(column), column.astype(np.int64)
+        if missing.any():
+            self._null(int(missing.argmax()), "missing")
+        return numbers.astype(np.float64 if numbers.dtype.kind == "f" else np.int64)
+
     def flags(self) -> NDArray[np.bool_]:
         column = self.column
         if self.is_arrow:
             if arrow("types").is_boolean(column.type):
                 return _unpack_bits(column)
-            column = column.to_numpy(zero_copy_only=False)
+            if is_text(column.type) or arrow("types").is_dictionary(column.type):
+                return self._flags_of_text(self.ids(labels=False))
+        elif column.dtype.kind in "USO" and all(isinstance(entry, str) for entry in column.tolist()):
+            return self._flags_of_text(self.ids(labels=False))
+        column = self._plain(_FLAGS)
         if column.dtype.kind == "b":
             return column
-        if column.dtype.kind not in "iuf":
-            raise self._wrong(column.dtype, "flags are true/false or 1/0")
         other = (column != 0) & (column != 1)
         if other.any():
             row = int(other.argmax())
-            raise FileError(f"{self.where(row)}: {self.name} is {column[row]}; flags are true/false or 1/0")
+            raise FileError(f"{self.where(row)}: {self.name} is {column[row]}; {_FLAGS}")
         return column.astype(bool)
+
+    def _flags_of_text(self, column: Column) -> NDArray[np.bool_]:
+        if not isinstance(column, Coded):
+            return _Entry(column, self.name, self.where, self.from_text).flags()
+        words = [value.strip().casefold() for value in column.values]
+        wrong = [code for code, word in enumerate(words) if word not in _YES and word not in _NO]
+        rows = np.flatnonzero(np.isin(column.codes, wrong)) if wrong else NO_ROWS
+        if rows.size:
+            row = int(rows[0])
+            raise FileError(
+                f"{self.where(row)}: {self.name} is {column.values[int(column.codes[row])]!r}; {_FLAGS}"
+            )
+        return np.array([word in _YES for word in words], bool)[column.codes]
+
+
+_IDS = "ids are integers or strings: cast it"
+_FLAGS = "flags are true/false, yes/no or 1/0"
+_YES, _NO = {"1", "1.0", "true", "t", "yes", "y"}, {"0", "0.0", "false", "f", "no", "n"}
+_LARGEST_WHOLE = 2.0**53
+NO_ROWS = np.zeros(0, np.int64)
 
 
 def _unpack_bits(column: Any) -> NDArray[np.bool_]:
@@ -277,6 +342,6 @@ def _strings(column: Any) -> list[str]:
     return strings
 
 
-def _code(column: NDArray[np.str_]) -> Coded:
+def _code(column: NDArray[np.str_]) -> tuple[NDArray[Any], list[str]]:
     values, codes = np.unique(column, return_inverse=True)
-    return Coded(codes, values.tolist())
+    return codes, values.tolist()

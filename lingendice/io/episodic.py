@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from lingendice.checks import require_choice
 from lingendice.io.ahead import Part
-from lingendice.io.columns import Batch, Names, Position, read_batch
+from lingendice.io.columns import Batch, Position, read_batch
 from lingendice.io.files import FileError
+from lingendice.io.roles import FLAG_ROLES, Names, join_ends
 
 Array = NDArray[Any]
 MINARI = "minari:"
@@ -122,8 +123,12 @@ class VectorLog:
 
     def _batches(self, start: Position, names: Names) -> Iterator[Batch]:
         """One batch an environment."""
-        found = names.find([str(name) for name in self.log], "the vector log")
+        found = names.find([str(name) for name in self.log], "the vector log", ("final_state", "final_obs"))
         arrays = {role: np.asarray(self.log[name]) for role, name in found.items()}
+        if "done" in arrays:
+            flags = {role: arrays[role].astype(bool) for role in FLAG_ROLES if role in arrays}
+            arrays = {**arrays, **join_ends(flags)}
+            del arrays["done"]
         steps, environments = self._check(arrays)
         for environment in range(start[1], environments):
             rows = {role: values[:, environment] for role, values in arrays.items()}
@@ -179,12 +184,13 @@ class VectorLog:
         ended = done & ~terminal
         if not ended.any():
             return following
-        if "final_state" not in self.log:
+        name = next((name for name in ("final_state", "final_obs") if name in self.log), None)
+        if name is None:
             raise FileError(
                 f"the vector log, environment {environment}, step {int(ended.argmax())}: truncated, and its "
                 'last observation was replaced by a reset; record it as "final_state" (info["final_obs"])'
             )
-        final = np.asarray(self.log["final_state"])[:, environment]
+        final = np.asarray(self.log[name])[:, environment]
         return np.where(done, final.astype(following.dtype), following)
 
 

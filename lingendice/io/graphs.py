@@ -96,7 +96,7 @@ def read_citations(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     """Cited and citing paper of every line, as strings."""
     path = Path(path)
     cited, citing = [], []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
         fields = line.split()
         if not fields:
             continue

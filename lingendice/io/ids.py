@@ -1,4 +1,8 @@
-"""Ids of states, actions and episodes as integers from 0."""
+"""Ids of states, actions and episodes as integers from 0, and the one rule that tells ids from names.
+
+Integers are ids that count from 0 where the largest is below ``20 * (distinct ones) + 10,000``; sparser ones
+(account numbers, hashes) are names, and only those that occur are numbered. Strings are names always.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,28 @@ from lingendice.kernels import streaming
 from lingendice.rows import kernel_array
 
 Array = NDArray[Any]
+IDS_PER_STATE, SPARE_IDS = 20, 10_000
+
+
+@dataclass(frozen=True)
+class IdRule:
+    """Whether integers are ids or names, for states and for actions."""
+
+    labels: bool | None = None
+    """True: names always; False: ids always; None: by how dense they are."""
+    sizes: tuple[int | None, int | None] = (None, None)
+    """Numbers of states and actions that the caller gave: integers are ids then."""
+    at_least: tuple[int, int] = (0, 0)
+    """Sizes that something else (a policy) speaks of: integers below them are ids."""
+
+    def is_open(self, what: str) -> bool:
+        """Whether it depends on the integers."""
+        return self.labels is None and self.sizes[what == "action"] is None
+
+    def are_ids(self, what: str, largest: int, distinct: int) -> bool:
+        """Whether these integers count from 0."""
+        dense = IDS_PER_STATE * distinct + SPARE_IDS
+        return not self.is_open(what) or largest < max(dense, self.at_least[what == "action"])
 
 
 @dataclass
@@ -25,7 +51,9 @@ class IdMap:
 
     what: str
     coded: bool | None = None
-    position: dict[str, int] = field(default_factory=dict)
+    numbered: bool = False
+    """Whether integers are looked up like labels, since they are too sparse to be used as they are."""
+    position: dict[Any, int] = field(default_factory=dict)
     size: int = 0
     """One more than the largest id."""
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -39,7 +67,11 @@ class IdMap:
         if isinstance(column, Coded):
             return np.take(self.number(column.values), column.codes[rows])
         if self.what != "episode":
-            self.size = max(self.size, self._checked_size(column, batch, role))
+            size = self.checked_size(batch, role)
+            if self.numbered:
+                values, codes = np.unique(column[rows], return_inverse=True)
+                return np.take(self.number(values.tolist()), codes)
+            self.size = max(self.size, size)
         return column[rows]
 
     def expect(self, coded: bool, batch: Batch, role: str) -> None:
@@ -53,7 +85,7 @@ class IdMap:
                 f"{kinds[not coded]}; pass labels=True to read all of them as strings"
             )
 
-    def number(self, labels: list[str]) -> Array:
+    def number(self, labels: list[Any]) -> Array:
         """Numbers of some labels; new ones take the next, whichever thread brings them."""
         with self.lock:
             known = self.position
@@ -63,7 +95,10 @@ class IdMap:
             self.size = len(known)
         return np.fromiter(map(known.__getitem__, labels), np.int64, len(labels))
 
-    def _checked_size(self, column: Array, batch: Batch, role: str) -> int:
+    def checked_size(self, batch: Batch, role: str) -> int:
+        """One more than the largest integer of a column; an error where one is negative."""
+        column = batch.columns[role]
+        assert not isinstance(column, Coded)
         low, high = streaming.extent(kernel_array(column, column.dtype))
         if low < 0:
             row = int((column < 0).argmax())

@@ -6,15 +6,16 @@ order of rows is left for the one thread that counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.io.columns import Batch, Coded, Packed
+from lingendice.io.columns import NO_BREAKS, Batch, Coded, Packed
 from lingendice.kernels import streaming
+from lingendice.log_checks import Breaks
 from lingendice.rows import kernel_array
 
 Array = NDArray[Any]
@@ -34,7 +35,8 @@ class Packer:
         """The batch with keys of its pairs, where ids are integers of ordinary size, and its events."""
         if batch.packed is not None or batch.n_rows == 0 or "next_state" not in batch.columns:
             return batch
-        return replace(batch, packed=Packed(*_keys(batch, self._memory), events_of(batch)))
+        keys = _keys(batch, self._memory)
+        return replace(batch, packed=Packed(*keys, events_of(batch), breaks=breaks_of(batch)))
 
     def _memory(self, n_rows: int) -> Array:
         try:
@@ -84,6 +86,41 @@ def events_of(batch: Batch) -> Array | None:
     terminal, truncated = flags(batch, "terminal"), flags(batch, "truncated")
     found = streaming.find_events(kernel_array(ids, kind), terminal, truncated, batch.n_rows, rows)
     return rows[:found].copy()
+
+
+def compares_rows(roles: Collection[str]) -> bool:
+    """Whether next states can be compared with the states of the rows that follow.
+
+    That is so where the log tells of episodes. A row with a weight may stand for many steps.
+    """
+    told = not {"episode", "terminal", "truncated"}.isdisjoint(roles)
+    return told and "next_state" in roles and "weight" not in roles
+
+
+def breaks_of(batch: Batch) -> Breaks:
+    """Rows that are no events and do not begin in the next state of the row above."""
+    if not compares_rows(batch.columns):
+        return NO_BREAKS
+    state, following = batch.columns["state"], batch.columns["next_state"]
+    if isinstance(state, Coded) and isinstance(following, Coded):
+        known: dict[str, int] = {}
+        here, there = (
+            np.fromiter((known.setdefault(label, len(known)) for label in column.values), np.int64)
+            for column in (state, following)
+        )
+        state, following = np.take(here, state.codes), np.take(there, following.codes)
+    if isinstance(state, Coded) or isinstance(following, Coded):
+        return NO_BREAKS  # an error, which is told where the rows are counted
+    episode = batch.columns.get("episode", NO_INTS)
+    ids = narrowed({"state": state, "next_state": following})
+    n, first = streaming.count_breaks(
+        kernel_array(episode.codes if isinstance(episode, Coded) else episode, np.int64),
+        ids["state"],
+        ids["next_state"],
+        flags(batch, "terminal"),
+        flags(batch, "truncated"),
+    )
+    return Breaks(int(n), int(first))
 
 
 def narrowed(ids: dict[str, Array]) -> dict[str, Array]:

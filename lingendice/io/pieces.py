@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.counts import Counts
+from lingendice.io.ids import IdRule
 from lingendice.labels import union
-from lingendice.merging import sort_labels
+from lingendice.merging import keep_only, labels_to_ids, occurring, sort_labels
 
 Array = NDArray[Any]
 
@@ -43,7 +44,7 @@ class EpisodeRecords:
 
     def arrays(self) -> dict[str, Array]:
         """Arrays by name."""
-        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        named = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in named.items() if isinstance(value, np.ndarray)}
 
 
@@ -53,10 +54,52 @@ class Piece:
 
     counts: Counts
     episodes: EpisodeRecords | None = None
+    numbered: frozenset[str] = frozenset()
+    """Whether labels of states, or of actions, are integers that are too sparse here to be ids."""
+    rule: IdRule = field(default_factory=IdRule)
 
     def result(self) -> Counts:
         """The counts, labels in sorted order as in :meth:`Counts.from_transitions`."""
-        return sort_labels(self.counts)
+        counts = self.counts
+        for what in self.numbered:
+            name = f"{what}_labels"
+            labels: Any = getattr(counts, name)
+            if self.rule.are_ids(what, max(labels), len(labels)):
+                counts = labels_to_ids(counts, what)
+            else:
+                counts = replace(counts, **{name: tuple(map(str, labels))})  # type: ignore[arg-type]
+        counts = sort_labels(counts)
+        n_states, n_actions = counts.n_states, counts.n_actions
+        if n_actions is None:
+            return counts
+        if counts.state_labels is None:
+            n_states = max(n_states, self.rule.at_least[0])
+        if counts.action_labels is None:
+            n_actions = max(n_actions, self.rule.at_least[1])
+        return counts.with_states(n_states, n_actions)
+
+    def with_numbers(self, what: str) -> Piece:
+        """The same, with integers that are ids here numbered like those that are not."""
+        if what in self.numbered or getattr(self.counts, f"{what}_labels") is not None:
+            return self
+        ids = occurring(self.counts, what)
+        ends = self.episodes
+        if ends is not None and what == "state":
+            waiting = NO_STATES if ends.last_state is None else ends.last_state[ends.is_open]
+            ids = np.unique(np.concatenate([ids, ends.first_state, waiting]))
+        if ends is not None:
+            move = np.zeros(int(ids.max(initial=-1)) + 1, np.int64)
+            move[ids] = np.arange(ids.size)
+            ends = ends.move_states(*((move, None) if what == "state" else (None, move)))
+        return replace(
+            self,
+            counts=keep_only(self.counts, what, ids),
+            episodes=ends,
+            numbered=self.numbered | {what},
+        )
+
+
+NO_STATES = np.zeros(0, np.int64)
 
 
 def join(left: Piece, right: Piece) -> Piece:
@@ -65,9 +108,17 @@ def join(left: Piece, right: Piece) -> Piece:
         return left
     if left.counts.n_states == 0:
         return right
+    for what in left.numbered ^ right.numbered:
+        left, right = left.with_numbers(what), right.with_numbers(what)
+        if (what in left.numbered) != (what in right.numbered):
+            raise ValueError(f"one log has {what} labels and the other bare ids; pass labels=True")
+    return _joined_pieces(left, right)
+
+
+def _joined_pieces(left: Piece, right: Piece) -> Piece:
     counts = left.counts.merge(right.counts)
     if left.episodes is None or right.episodes is None:
-        return Piece(counts)
+        return replace(left, counts=counts, episodes=None)
     first, second = left.episodes, _renumbered(left.counts, right.counts, right.episodes)
     _, here, there = np.intersect1d(first.ids, second.ids, assume_unique=True, return_indices=True)
     goes_on = first.is_open[here]
@@ -79,7 +130,7 @@ def join(left: Piece, right: Piece) -> Piece:
         initial = counts.initial_count.copy()
         np.subtract.at(initial, second.first_state[there], second.first_weight[there])
         counts = replace(counts, initial_count=initial)
-    return Piece(counts, _joined(first, second))
+    return replace(left, counts=counts, episodes=_joined(first, second))
 
 
 def _renumbered(left: Counts, right: Counts, episodes: EpisodeRecords) -> EpisodeRecords:
@@ -123,4 +174,4 @@ def _joined(first: EpisodeRecords, second: EpisodeRecords) -> EpisodeRecords:
         for place, values in order:
             merged[place] = values
         joined[name] = merged
-    return EpisodeRecords(**{field.name: joined.get(field.name) for field in fields(EpisodeRecords)})  # type: ignore[arg-type]
+    return EpisodeRecords(**{each.name: joined.get(each.name) for each in fields(EpisodeRecords)})  # type: ignore[arg-type]

@@ -17,10 +17,13 @@ from lingendice.counts import Counts
 from lingendice.io import checkpoints
 from lingendice.io.accumulate import Accumulator, Means
 from lingendice.io.ahead import MOST_THREADS, in_order
-from lingendice.io.columns import ROLES, Batch, Names, Position
+from lingendice.io.columns import Batch, Position
 from lingendice.io.episodic import MINARI, MinariLog, VectorLog, open_minari
-from lingendice.io.files import ColumnNames, FileError, TransitionTable, read_data
+from lingendice.io.files import MATRICES, FileError, read_matrix_file
+from lingendice.io.ids import IdRule
+from lingendice.io.in_time import InTime
 from lingendice.io.pieces import Piece
+from lingendice.io.roles import NAMED_BY_CALLERS, Names
 from lingendice.io.sources import (
     DUCKDB,
     DuckTable,
@@ -32,16 +35,17 @@ from lingendice.io.sources import (
     is_frame,
 )
 from lingendice.io.square import Squares
+from lingendice.io.whole import MOST_ROWS, TooLong, count_whole
+from lingendice.log_checks import warn_breaks
 from lingendice.parallel import resolve_threads
 
 Progress = bool | Callable[[int, "float | None"], object]
-_MATRICES = (".npz", ".npy", ".mtx")
 
 
 def read_transitions(
     source: Any,
     *,
-    state: str | Callable[[Any], Any] = "state",
+    state: str | Callable[[Any], Any] | None = None,
     action: str | bool | None = None,
     reward: str | bool | None = None,
     next_state: str | bool | None = None,
@@ -50,11 +54,13 @@ def read_transitions(
     terminal: str | bool | None = None,
     truncated: str | bool | None = None,
     reward_m2: str | None = None,
+    time: str | None = None,
     table: str | None = None,
-    labels: bool = False,
+    labels: bool | None = None,
     n_states: int | None = None,
     n_actions: int | None = None,
     autoreset: str = "next_step",
+    keep_episodes: bool = False,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = 60.0,
     progress: Progress = False,
@@ -65,36 +71,48 @@ def read_transitions(
     Parameters
     ----------
     source
-        - a path, a folder, a glob pattern, or a list of these: Parquet, Arrow IPC (Feather) or CSV files,
-          read one after another (a pattern in the order of names); episodes may run over file ends;
+        - a path, a folder, a glob pattern, or a list of these: Parquet, Arrow IPC (Feather), CSV or TSV
+          files (text also as ``.gz``, ``.bz2``, ``.zst`` or ``.lz4``), read one after another (a pattern in
+          the order of names); episodes may run over file ends;
         - a DuckDB file, with ``table=``;
         - a pandas, polars or PyArrow table, a DuckDB relation, or any object with ``__arrow_c_stream__``;
         - an iterable of batches, each a mapping of arrays, a record batch or a frame;
         - a Minari dataset, or ``"minari:ID"`` of a local one;
         - a mapping of arrays of shape (time, environments): a log of a Gymnasium vector environment;
-        - a SciPy sparse matrix, a NetworkX graph, or a ``.npz``, ``.npy`` or ``.mtx`` file.
+        - a ``.npz`` file of arrays named like columns;
+        - a SciPy sparse matrix, a NetworkX graph, a ``.npz``, ``.npy`` or ``.mtx`` file of a matrix, or what
+          ``Counts.save`` wrote as ``.npz``.
     state, action, reward, next_state, episode, terminal, truncated
-        Names of columns. A name must be there; None takes the column of the usual name where there is
-        one; False takes none. For Minari ``state`` may be a function from the observations of an episode
-        to one id each.
+        Names of columns. A name must be there; None takes the first column with a usual name
+        (``lingendice.io.roles.ALIASES``: those of Gymnasium, D4RL, Minari and d3rlpy among them; capitals do
+        not matter) where there is one; False takes none. A column ``done`` tells of ends without their
+        reason: it is taken for terminal, beside ``truncated`` for ``done & ~truncated``. For Minari ``state``
+        may be a function from the observations of an episode to one id each.
     weight
         Column of frequency weights, used only when named.
     reward_m2
         For rows that stand for several steps (``weight``): the sum of squared deviations of their rewards
         from ``reward``, their mean.
+    time
+        Column of numbers or dates by which rows are put in order within each episode, used only when named.
+        Rows of an episode must then come together, and wait in memory until it is complete.
     table
         Table of a DuckDB file.
     labels
-        Read ids of states and actions as names, even where they are integers.
+        Whether integers that name states and actions are names (True) or ids that count from 0 (False). By
+        default they are ids where the largest is below 20 times the number of distinct ones + 10,000, or
+        where ``n_states`` (``n_actions``) is given; sparser ones, such as account numbers, are names.
     n_states, n_actions
         Sizes, where larger than what the log happens to contain.
     autoreset
         ``"next_step"`` or ``"same_step"``: how a vector environment was reset.
+    keep_episodes
+        Keep what each episode contributed, for intervals clustered by episode: holds all rows in memory.
     checkpoint
         A file that keeps what was counted so far: written every ``checkpoint_every`` seconds and when the
         reading is interrupted, removed at the end. Where it exists already, reading goes on from it. It
-        belongs to one log, told by the files' names, sizes and times; a stream of batches must begin
-        with the same batches again.
+        belongs to one log, told by the files' names, sizes, times, first and last bytes; a stream of batches
+        must begin with the same batches again.
     progress
         True shows a line on standard error, unless that is a file or a pipe; or a function that is called
         with the number of rows and the share read so far (None where the end is unknown).
@@ -106,8 +124,16 @@ def read_transitions(
     Returns
     -------
     Counts
-        As :meth:`Counts.from_transitions` of the whole log: counts are equal, means of rewards up to
-        rounding. How the log is cut into files and batches makes no difference to any bit.
+        As :meth:`Counts.from_transitions` of the whole log (with sparse integers as strings): counts are
+        equal, means of rewards up to rounding. How the log is cut into files and batches makes no difference
+        to any bit.
+
+    Warns
+    -----
+    UnusedColumnWarning
+        Where columns were present and not used, as a misspelt one is.
+    RowOrderWarning
+        Where a next state is not the state of the following row of its episode.
 
     Notes
     -----
@@ -137,9 +163,10 @@ def read_transitions(
     """
     counted = count_piece(
         source, state=state, action=action, reward=reward, next_state=next_state, episode=episode,
-        weight=weight, terminal=terminal, truncated=truncated, reward_m2=reward_m2, table=table,
-        labels=labels, n_states=n_states, n_actions=n_actions, autoreset=autoreset, checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every, progress=progress, threads=threads,
+        weight=weight, terminal=terminal, truncated=truncated, reward_m2=reward_m2, time=time, table=table,
+        labels=labels, n_states=n_states, n_actions=n_actions, autoreset=autoreset,
+        keep_episodes=keep_episodes, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
+        progress=progress, threads=threads,
     )  # fmt: skip
     return counted.result()
 
@@ -147,12 +174,14 @@ def read_transitions(
 def count_piece(
     source: Any,
     *,
-    state: Any = "state",
+    state: Any = None,
     table: str | None = None,
-    labels: bool = False,
+    labels: bool | None = None,
     n_states: int | None = None,
     n_actions: int | None = None,
+    at_least: tuple[int, int] = (0, 0),
     autoreset: str = "next_step",
+    keep_episodes: bool | None = False,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = 60.0,
     progress: Progress = False,
@@ -160,27 +189,64 @@ def count_piece(
     keep_ends: bool = False,
     start: Position = (0, 0),
     stop: Position | None = None,
+    on_command_line: bool = False,
     **columns: Any,
 ) -> Piece:
-    """As :func:`read_transitions`, for a part of a log: ``keep_ends`` keeps what its neighbours need."""
-    unknown = sorted(set(columns) - set(ROLES))
+    """As :func:`read_transitions`, for a part of a log: ``keep_ends`` keeps what its neighbors need.
+
+    ``keep_episodes=None`` keeps episodes where there are any and the log is not too long. ``at_least`` has
+    sizes that a policy tells of.
+    """
+    unknown = sorted(set(columns) - set(NAMED_BY_CALLERS))
     if unknown:
-        raise ValueError(f"no option {unknown[0]!r}; columns are named by {', '.join(ROLES)}")
-    columns = {role: columns.get(role) for role in ROLES if role != "state"}
-    matrix = _read_matrix(source, columns)
-    if matrix is not None:
+        raise ValueError(f"no option {unknown[0]!r}; columns are named by {', '.join(NAMED_BY_CALLERS)}")
+    columns = {role: columns.get(role) for role in NAMED_BY_CALLERS if role != "state"}
+    matrix = _read_matrix(source)
+    if isinstance(matrix, Counts):
         return Piece(matrix)
-    opened = open_source(source, state, table, autoreset)
-    names = Names({"state": state if isinstance(state, str) else "state", **columns}, labels)
+    names = Names({"state": state if isinstance(state, str) else None, **columns}, labels, on_command_line)
+    n_states = None if n_states is None else require_whole("n_states", n_states)
+    n_actions = None if n_actions is None else require_whole("n_actions", n_actions)
+    require_room((n_states or 1) * (n_actions or 1))
+    rule = IdRule(labels, (n_states, n_actions), at_least)
+    opened = open_source(source, state, table, autoreset, names) if matrix is None else matrix
+    if isinstance(columns["time"], str):
+        if checkpoint is not None or keep_ends:
+            raise ValueError(
+                "time= sorts whole logs, not parts of them and not from a checkpoint on; sort the log by "
+                "episode and time, and leave time= out"
+            )
+        opened = InTime(opened)
+    if keep_episodes is not False:
+        kept = _keep_whole(opened, names, rule, threads, keep_episodes, checkpoint)
+        if kept is not None:
+            names.warn_unused(stacklevel=3)
+            return Piece(kept, rule=rule)
     with ThreadPoolExecutor(1, "lingendice-count") as hands:
-        run = _Run(opened, names, n_states, n_actions, keep_ends, resolve_threads(threads), hands)
+        run = _Run(opened, names, rule, keep_ends, resolve_threads(threads), hands)
         if checkpoint is not None:
             run.resume_from(Path(checkpoint), checkpoint_every)
         run.read(start, stop, _Meter(progress))
         return run.finish()
 
 
-def open_source(source: Any, state: Any, table: str | None, autoreset: str) -> Source:
+def _keep_whole(
+    source: Source, names: Names, rule: IdRule, threads: int | None, keep: bool | None, checkpoint: Any
+) -> Counts | None:
+    """Counts with their episodes; None where the log is too long for that and it was not insisted on."""
+    if checkpoint is not None:
+        raise ValueError("keep_episodes= holds all rows in memory; leave out checkpoint=")
+    n_threads = resolve_threads(threads)
+    batches = in_order(source.parts((0, 0), names, n_threads), lambda batch: batch, n_threads)
+    try:
+        return count_whole(batches, rule, threads, bool(keep), MOST_ROWS if keep is None else None)
+    except TooLong:
+        return None
+    finally:
+        batches.close()
+
+
+def open_source(source: Any, state: Any, table: str | None, autoreset: str, names: Names) -> Source:
     """Find out what kind of log this is."""
     if isinstance(source, str) and source.startswith(MINARI):
         source = open_minari(source.removeprefix(MINARI))
@@ -193,8 +259,7 @@ def open_source(source: Any, state: Any, table: str | None, autoreset: str) -> S
     if is_frame(source):
         return Frame(source)
     if isinstance(source, Mapping):
-        name = state if isinstance(state, str) else "state"
-        if name in source and np.ndim(source[name]) == 2:
+        if np.ndim(source[names.find([str(name) for name in source], "the mapping", source)["state"]]) == 2:
             return VectorLog(source, autoreset)
         return Stream([source])
     if isinstance(source, Iterable):
@@ -205,24 +270,6 @@ def open_source(source: Any, state: Any, table: str | None, autoreset: str) -> S
     )
 
 
-def counts_of_table(path: Path, names: ColumnNames, policy_shape: tuple[int, ...] | None) -> Counts:
-    """Counts of a Parquet or Arrow file with the column names of the command line.
-
-    A policy tells of states and actions that ids counting from 0 may happen not to contain.
-    """
-    given = {
-        role: name if role in names.required else None
-        for role, name in names.by_role().items()
-        if role != "state"
-    }
-    counts = read_transitions(path, state=names.state, **given)  # type: ignore[arg-type]
-    if policy_shape is None or len(policy_shape) != 2 or counts.n_actions is None:
-        return counts
-    n_states = counts.n_states if counts.state_labels else max(counts.n_states, policy_shape[0])
-    n_actions = counts.n_actions if counts.action_labels else max(counts.n_actions, policy_shape[1])
-    return counts.with_states(n_states, n_actions)
-
-
 def _are_paths(source: Any) -> bool:
     return (
         isinstance(source, (list, tuple))
@@ -231,35 +278,26 @@ def _are_paths(source: Any) -> bool:
     )
 
 
-def _read_matrix(source: Any, columns: Mapping[str, Any]) -> Counts | None:
-    """Counts of a graph or matrix; None where the source is a log."""
+def _read_matrix(source: Any) -> Counts | Source | None:
+    """Counts of a graph or matrix, or the arrays of a log in a file; None where the source is another log."""
     if hasattr(source, "tocsr") or hasattr(source, "adjacency"):
         return Counts.from_matrix(source)
-    if isinstance(source, (str, os.PathLike)) and Path(source).suffix.lower() in _MATRICES:
-        given = {
-            role: name for role, name in columns.items() if isinstance(name, str) and role != "reward_m2"
-        }
-        data = read_data(Path(source), ColumnNames(**given, required=frozenset(given)))
-        if isinstance(data, TransitionTable):
-            arrays: dict[str, Any] = {**data.as_dict()}
-            return Counts.from_transitions(**arrays)
+    if not isinstance(source, (str, os.PathLike)) or Path(source).suffix.lower() not in MATRICES:
+        return None
+    data = read_matrix_file(Path(source))
+    if not isinstance(data, dict):
         return Counts.from_matrix(data)
-    return None
+    return Counts.load(Path(source)) if {"record", "sha256"} <= data.keys() else Stream([data], str(source))
 
 
 class _Run:
     """One reading of a log: the batches so far, and the checkpoint that keeps them."""
 
     def __init__(
-        self, source: Source, names: Names, n_states: int | None, n_actions: int | None, keep_ends: bool,
-        threads: int, hands: Executor,
-    ) -> None:  # fmt: skip
-        self.source, self.names = source, names
+        self, source: Source, names: Names, rule: IdRule, keep_ends: bool, threads: int, hands: Executor
+    ) -> None:
+        self.source, self.names, self.rule = source, names, rule
         self.means = Means(hands if threads > 1 else None, threads)
-        n_states = None if n_states is None else require_whole("n_states", n_states)
-        n_actions = None if n_actions is None else require_whole("n_actions", n_actions)
-        require_room((n_states or 1) * (n_actions or 1))
-        self.sizes = n_states, n_actions
         self.keep_ends = keep_ends
         self.beside: Squares | None = None
         self.counted: Accumulator | None = None
@@ -286,7 +324,7 @@ class _Run:
         parts = self.source.parts(max(start, self.resumed_at), self.names, threads)
         if self.checkpoint is None and stop is None:
             # All of the log is counted or nothing: what is counted ahead need not be told apart.
-            self.beside = Squares(*self.sizes, min(threads, MOST_THREADS), packer)
+            self.beside = Squares(*self.rule.sizes, min(threads, MOST_THREADS), packer)
         prepare = packer.pack if self.beside is None else self.beside.take
         batches = in_order(parts, prepare, threads)
         try:
@@ -305,7 +343,7 @@ class _Run:
     def _add(self, batch: Batch) -> None:
         if self.counted is None:
             roles = frozenset(batch.columns)
-            self.counted = Accumulator(roles, *self.sizes, self.keep_ends, self.means, self.beside)
+            self.counted = Accumulator(roles, self.rule, self.keep_ends, self.means, self.beside)
         if frozenset(batch.columns) != self.counted.roles:
             raise FileError(
                 f"{batch.where(0)}: columns for {', '.join(sorted(batch.columns))} here, but for "
@@ -324,10 +362,13 @@ class _Run:
 
     def finish(self) -> Piece:
         """What was counted; the checkpoint has done its duty."""
+        self.names.warn_unused(stacklevel=4)
         if self.counted is None or self.counted.n_rows == 0:
             if self.keep_ends:
                 return Piece(Counts.empty())
             raise FileError("no transitions: the log has no rows; give at least one")
+        if self.counted.n_breaks:
+            warn_breaks(self.counted.n_breaks, self.counted.first_break, stacklevel=4)
         piece = self.counted.finish()
         if self.checkpoint is not None:
             self.checkpoint.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ the row group or batch, and the column.
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,18 +18,21 @@ from typing import Any, Protocol
 
 from lingendice.arrow import arrow
 from lingendice.io.ahead import Part
-from lingendice.io.columns import ID_ROLES, Batch, Names, Position, is_text, read_batch
+from lingendice.io.columns import Batch, Position, is_text, read_batch
 from lingendice.io.files import FileError
+from lingendice.io.roles import ID_ROLES, Names
+from lingendice.io.text import COMPRESSED, CSV, format_of, open_text, read_plainly
+from lingendice.saving import COUNTS_KEY
 
 PARQUET = (".parquet", ".pq")
 IPC = (".arrow", ".feather", ".ipc")
-CSV = (".csv", ".tsv")
 DUCKDB = (".duckdb", ".db", ".ddb")
 STREAMED = (*PARQUET, *IPC, *CSV)
 
 _BATCH_ROWS = 1 << 18
 _GROUP_ROWS = 1 << 20  # rows of a decoded row group that are packed together
 _LARGEST_GROUP = 1 << 26  # bytes of a row group that is decoded at once
+_END_BYTES = 1 << 16  # bytes at either end of a file by which a checkpoint knows it
 
 
 class Source(Protocol):
@@ -48,7 +52,7 @@ def find_files(paths: Any) -> list[Path]:
     text = os.fspath(paths)
     path = Path(text)
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in STREAMED)
+        found = sorted(file for file in path.rglob("*") if format_of(file) in STREAMED)
         if not found:
             raise FileError(f"{path}: no {', '.join(STREAMED)} file in this folder")
         return found
@@ -69,15 +73,15 @@ class Files:
     def __init__(self, files: list[Path]) -> None:
         self.files = files
         for file in files:
-            if file.suffix.lower() not in STREAMED:
+            if format_of(file) not in STREAMED:
                 raise FileError(
-                    f"{file}: cannot tell the format by its suffix; use one of {', '.join(STREAMED)}"
+                    f"{file}: cannot tell the format by its suffix; use one of {', '.join(STREAMED)} (text "
+                    f"also with {', '.join(COMPRESSED)} behind)"
                 )
 
     def fingerprint(self) -> list[Any]:
-        """Names, sizes and times of the files."""
-        facts = [(file, file.stat()) for file in self.files]
-        return [[str(file.resolve()), fact.st_size, fact.st_mtime_ns] for file, fact in facts]
+        """Names, sizes, times and ends of the files."""
+        return [_fingerprint(file) for file in self.files]
 
     def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
         """Row groups of Parquet files, other files whole, from ``start`` on."""
@@ -92,6 +96,17 @@ class Files:
             before += size
 
 
+def _fingerprint(file: Path) -> list[Any]:
+    """What tells a file from others; another one may come in its place with the same size and time."""
+    fact = file.stat()
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        digest.update(stream.read(_END_BYTES))
+        stream.seek(max(fact.st_size - _END_BYTES, 0))
+        digest.update(stream.read(_END_BYTES))
+    return [str(file.resolve()), fact.st_size, fact.st_mtime_ns, digest.hexdigest()]
+
+
 def _with_fractions(part: Part, before: float, share: float) -> Iterator[Batch]:
     for batch in part.read():
         within = 1.0 if batch.fraction is None else batch.fraction
@@ -99,7 +114,7 @@ def _with_fractions(part: Part, before: float, share: float) -> Iterator[Batch]:
 
 
 def _file_parts(file: Path, number: int, start: Position, names: Names, threads: int) -> Iterator[Part]:
-    suffix = file.suffix.lower()
+    suffix = format_of(file)
     if suffix in PARQUET:
         yield from _parquet_parts(file, number, start, names)
     elif suffix in IPC:
@@ -136,6 +151,8 @@ def _parquet_parts(file: Path, number: int, start: Position, names: Names) -> It
     with _open_parquet(file) as stored:
         metadata = stored.metadata
         schema = stored.schema_arrow
+        if COUNTS_KEY in (schema.metadata or {}):
+            raise FileError(f"{file}: holds counts, not a log; read it with lg.Counts.load")
         found = names.find(schema.names, str(file))
     texts = [name for role, name in found.items() if role in ID_ROLES and is_text(schema.field(name).type)]
     group, *rows = start
@@ -152,12 +169,12 @@ def _read_group(
     file: Path,
     start: tuple[int, int, int],
     found: Mapping[str, str],
-    labels: bool,
+    labels: bool | None,
     at_once: bool,
 ) -> Iterator[Batch]:
     """Batches of a row group, without the rows that were read before."""
     number, group, skip = start
-    columns, first = list(found.values()), 0
+    columns, first = list(dict.fromkeys(found.values())), 0
     with opened() as stored:
         n_rows, n_groups = stored.metadata.row_group(group).num_rows, stored.metadata.num_row_groups
         for rows in _group_tables(stored, file, group, columns, at_once):
@@ -236,40 +253,33 @@ def _read_ipc_stream(file: Path, mapped: Any, number: int, part: int, names: Nam
 
 
 def _read_csv(file: Path, number: int, part: int, names: Names, threads: int) -> Iterator[Batch]:
-    pa, csv = arrow(), arrow("csv")
-    delimiter = "\t" if file.suffix.lower() == ".tsv" else ","
     try:
-        with csv.open_csv(file, parse_options=csv.ParseOptions(delimiter=delimiter)) as first:
-            header = [name.strip() for name in first.schema.names]
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{file}: not a readable csv file ({' '.join(str(error).split())[:300]})") from None
-    found = names.find(header, str(file))
-    kinds = {}
-    if names.labels:
-        kinds = {found[role]: pa.string() for role in ("state", "next_state", "action") if role in found}
-    # Empty fields are missing, in columns of strings too.
-    options = csv.ConvertOptions(
-        include_columns=list(found.values()), column_types=kinds, strings_can_be_null=True
-    )
-    reading = csv.ReadOptions(use_threads=threads > 1, block_size=1 << 23)
-    try:
-        reader = csv.open_csv(
-            file,
-            read_options=reading,
-            parse_options=csv.ParseOptions(delimiter=delimiter),
-            convert_options=options,
-        )
-    except (pa.ArrowException, OSError) as error:
-        raise FileError(f"{file}: not a readable csv file ({' '.join(str(error).split())[:300]})") from None
-    yield from read_stream(reader, str(file), number, part, names, header)
+        arrow()
+    except ImportError:
+        if part == 0:
+            yield replace(read_plainly(file, names), after=(number, 1))
+        return
+    reader, found, blame = open_text(file, names, threads)
+    with reader:
+        yield from read_stream(reader, str(file), number, part, names, found, blame)
 
 
 def read_stream(
-    reader: Any, what: str, number: int, part: int, names: Names, header: list[str] | None = None
+    reader: Any,
+    what: str,
+    number: int,
+    part: int,
+    names: Names,
+    found: Mapping[str, str] | None = None,
+    blame: Callable[[], str] | None = None,
 ) -> Iterator[Batch]:
-    """Batches of an Arrow stream; parts that were read before are passed over."""
-    pa = arrow()
-    found = names.find([name.strip() for name in reader.schema.names], what)
+    """Batches of an Arrow stream; parts that were read before are passed over.
+
+    Of a text file the columns are ``found`` already, and ``blame`` tells more of an error than PyArrow does.
+    """
+    pa, is_csv = arrow(), blame is not None
+    if found is None:
+        found = names.find(reader.schema.names, what)
     index = first = 0
     while True:
         try:
@@ -277,12 +287,10 @@ def read_stream(
         except StopIteration:
             return
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            message = " ".join(str(error).split())[:300]
-            for column, name in enumerate(header or ()):
-                message = message.replace(f"CSV column #{column}:", f"column {name!r}:")
+            message = " ".join(str(error).split())[:300] if blame is None else blame()
             raise FileError(
                 f"{what}, batch {index} (from row {first}): cannot be read ({message}); mend the file, or "
-                "give the column one type throughout"
+                "give the column one type throughout (ids are read as names with labels=True)"
             ) from None
         index += 1
         if index > part:
@@ -293,6 +301,7 @@ def read_stream(
                 _place(f"{what}, batch {index - 1}", first),
                 names.labels,
                 (number, index),
+                from_text=is_csv,
             )
         first += len(rows)
 
@@ -310,8 +319,7 @@ class DuckTable:
 
     def fingerprint(self) -> list[Any]:
         """File and table."""
-        fact = self.file.stat()
-        return [str(self.file.resolve()), fact.st_size, fact.st_mtime_ns, self.table]
+        return [*_fingerprint(self.file), self.table]
 
     def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
         """The whole in one part."""
@@ -334,10 +342,11 @@ class DuckTable:
                 present = [row[0] for row in connection.execute(f"DESCRIBE {quoted}").fetchall()]
             except duckdb.Error as error:
                 raise FileError(f"{what}: {str(error).splitlines()[0]}; name a table that is there") from None
-            wanted = ", ".join('"' + name + '"' for name in names.find(present, what).values())
+            found = names.find(present, what)
+            wanted = ", ".join('"' + name.replace('"', '""') + '"' for name in dict.fromkeys(found.values()))
             try:
                 relation = connection.sql(f"SELECT {wanted} FROM {quoted}")
-                yield from read_stream(_duck_reader(relation), what, 0, start[1], names)
+                yield from read_stream(_duck_reader(relation), what, 0, start[1], names, found)
             except duckdb.Error as error:
                 raise _unreadable(what, error) from None
 
@@ -366,32 +375,34 @@ class Frame:
 
     def _batches(self, start: Position, names: Names) -> Iterator[Batch]:
         """Batches of the frame."""
-        return read_stream(self._reader(names), f"the {type(self.frame).__name__}", 0, start[1], names)
+        reader, found = self._reader(names)
+        return read_stream(reader, f"the {type(self.frame).__name__}", 0, start[1], names, found)
 
-    def _reader(self, names: Names) -> Any:
-        pa, frame = arrow(), self.frame
+    def _reader(self, names: Names) -> tuple[Any, dict[str, str] | None]:
+        pa, frame, found = arrow(), self.frame, None
         if isinstance(frame, pa.RecordBatch):
             frame = pa.Table.from_batches([frame])
         if type(frame).__module__.startswith("pandas"):
             found = names.find([str(name) for name in frame.columns], "the DataFrame")
             try:
-                frame = pa.Table.from_pandas(frame[list(found.values())], preserve_index=False)
+                wanted = list(dict.fromkeys(found.values()))
+                frame = pa.Table.from_pandas(frame[wanted], preserve_index=False)
             except pa.ArrowException as error:
                 raise FileError(
                     f"the DataFrame: {' '.join(str(error).split())}; give each column one type"
                 ) from None
         if isinstance(frame, pa.Table):
-            return frame.to_reader(max_chunksize=_BATCH_ROWS)
+            return frame.to_reader(max_chunksize=_BATCH_ROWS), found
         if hasattr(frame, "read_next_batch"):
-            return frame
-        return pa.RecordBatchReader.from_stream(frame)
+            return frame, found
+        return pa.RecordBatchReader.from_stream(frame), found
 
 
 class Stream:
     """An iterable of batches: mappings of arrays, record batches, or frames."""
 
-    def __init__(self, batches: Iterable[Any]) -> None:
-        self.stream = batches
+    def __init__(self, batches: Iterable[Any], what: str = "") -> None:
+        self.stream, self.what = batches, what
 
     def fingerprint(self) -> list[Any]:
         """Nothing is known of a stream: that it is the same again is the caller's word."""
@@ -407,7 +418,7 @@ class Stream:
         for index, rows in enumerate(self.stream):
             if index < start[1]:
                 continue
-            what = f"batch {index}"
+            what = self.what or f"batch {index}"
             if not isinstance(rows, Mapping):
                 rows = _table_of(rows)
             present = list(rows) if isinstance(rows, Mapping) else rows.column_names

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lingendice.io.columns import Batch, Coded, Packed
 from lingendice.io.ids import IdMap
-from lingendice.io.packing import NO_INTS, Packer, events_of, flags, narrowed
+from lingendice.io.packing import NO_INTS, Packer, breaks_of, events_of, flags, narrowed
 from lingendice.kernels import streaming
 
 Array = NDArray[Any]
@@ -110,7 +110,8 @@ class Squares:
         square.n_rows += batch.n_rows
         with self.lock:
             self.free.append(square)
-        return replace(batch, packed=Packed(None, *sizes, events_of(batch), counted=True))
+        counted = Packed(None, *sizes, events_of(batch), counted=True, breaks=breaks_of(batch))
+        return replace(batch, packed=counted)
 
     def _ids(self, batch: Batch) -> _Ids | None:
         """The columns to count by; None where they are not all there, or not all of one kind."""

@@ -10,7 +10,8 @@ for "not there".
 Records of pairs: 0 key, 1 weight, then with rewards 2 an origin near their mean, 3 the sum and
 4 the sum of squares of what they differ from it.
 Records of episodes: 0 id, 1 status, then at ``first_at`` the first row's state and weight, and at
-``last_at`` the last row's state, action, reward and weight, which wait for the row that follows.
+``last_at`` the last row's state, action, reward and weight, which wait for the row that follows, or at
+``next_at`` its next state, with which that row is compared.
 """
 
 from __future__ import annotations
@@ -134,6 +135,32 @@ def find_events(episode, terminal, truncated, n, rows):
             rows[found] = i
             found += event
     return found
+
+
+@kernel
+def count_breaks(episode, state, following, terminal, truncated):
+    """Rows that are no events and whose state is not the next state of the row above: number, and first.
+
+    Most blocks of a log have none, so that they are looked for only where some pair of rows differs at all.
+    """
+    n, first_row = 0, -1
+    for first in range(1, state.size, _STEPS):
+        last = min(first + _STEPS, state.size)
+        some = np.int64(0)
+        for i in range(first, last):
+            some |= np.int64(following[i - 1]) ^ np.int64(state[i])
+        if some == 0:
+            continue
+        for i in range(first, last):
+            if following[i - 1] == state[i] or (episode.size != 0 and episode[i] != episode[i - 1]):
+                continue
+            if terminal.size != 0 and (terminal[i] or terminal[i - 1]):
+                continue
+            if truncated.size != 0 and (truncated[i] or truncated[i - 1]):
+                continue
+            n += 1
+            first_row = i if first_row < 0 else first_row
+    return n, first_row
 
 
 @kernel
@@ -390,9 +417,9 @@ def _episode_slot(episode, shift, table, mask):
 
 @kernel
 def follow_episodes(
-    episode, state, action, reward, weight, terminal, truncated, start, stop, shift, first_at, last_at,
-    fractional, table, reals, held, room, begins, out_state, out_action, out_next, out_reward, out_weight,
-    out_terminal,
+    episode, state, action, reward, weight, terminal, truncated, following, start, stop, shift, first_at,
+    last_at, next_at, fractional, table, reals, held, room, breaks, begins, out_state, out_action, out_next,
+    out_reward, out_weight, out_terminal,
 ):  # fmt: skip
     """Mark rows that begin an episode, and complete transitions by the row that follows in the episode.
 
@@ -400,6 +427,9 @@ def follow_episodes(
     truncated one; rows that `find_events` passes over would change nothing and need not be given. With
     ``last_at >= 0`` the completed transitions are written to the ``out`` arrays, their number to
     ``held[1]``; a row gives at most two: the one it completes and, if terminal, its own.
+
+    With ``next_at >= 0``, ``following[i]`` is the next state of the last row before the next one given, and
+    a row that goes on with an episode elsewhere adds to ``breaks[0]``; ``breaks[1]`` is the first.
     """
     mask = table.shape[0] - 1
     slot = np.int64(-1)
@@ -422,6 +452,11 @@ def follow_episodes(
                 else:
                     table[slot, first_at + 1] = np.int64(weight[i])
         begins[i] = table[slot, 1] != OPEN
+        if next_at >= 0:
+            if not begins[i] and table[slot, next_at] != state[i]:
+                breaks[0] += 1
+                breaks[1] = i if breaks[1] < 0 else breaks[1]
+            table[slot, next_at] = following[i]
         if last_at >= 0 and not begins[i]:
             out_state[written] = table[slot, last_at]
             out_action[written] = table[slot, last_at + 1]

@@ -41,8 +41,11 @@ def skewed_counts(n=3000):
 
 def random_log(n=400, seed=1, n_states=12, n_actions=3):
     rng = np.random.default_rng(seed)
-    state, action = rng.integers(n_states, size=n), rng.integers(n_actions, size=n)
-    following = (state + action + rng.integers(2, size=n)) % n_states
+    episodes, action = -(-n // 20), rng.integers(n_actions, size=n)
+    moves = np.zeros((episodes, 20), int)
+    moves.flat[:n] = action + rng.integers(2, size=n)
+    following = rng.integers(n_states, size=(episodes, 1)) + moves.cumsum(axis=1)
+    state, following = (((following - back) % n_states).ravel()[:n] for back in (moves, 0))
     return {
         "state": state, "action": action, "next_state": following,
         "reward": rng.standard_normal(n), "episode": np.arange(n) // 20,

@@ -1,0 +1,250 @@
+"""Text files of transitions (CSV, TSV, compressed or not), with PyArrow in batches or without it as a whole.
+
+Text has no types, so both ways decide them alike. A column of ids holds integers where every entry reads as
+one, else names; states and next states are of one kind. Flags are words, the other columns are numbers.
+Blanks around entries mean nothing. An empty entry is missing, and so is a word like NA among numbers.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.arrow import arrow
+from lingendice.io.columns import Batch, read_batch
+from lingendice.io.files import FileError
+from lingendice.io.roles import FLAG_ROLES, Names
+
+CSV = (".csv", ".tsv")
+COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+_ID_GROUPS = (("state", "next_state"), ("action",), ("episode",))
+_MISSING = frozenset(
+    ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA",
+     "NULL", "NaN", "n/a", "nan", "null")
+)  # fmt: skip
+"""Words that PyArrow takes for missing numbers."""
+_WHOLE = re.compile(r"-?[0-9]+")
+_HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
+_BLOCK = 1 << 23
+_NOTHING = np.zeros(0, np.int64)
+
+
+def format_of(file: Path) -> str:
+    """The suffix that tells the format: the one before that of a compressed text file, else the last."""
+    *before, last = ["", "", *file.suffixes][-2:]
+    inner = before[0].lower() if before else ""
+    return inner if last.lower() in COMPRESSED and inner in CSV else last.lower()
+
+
+def _delimiter(file: Path) -> str:
+    return "\t" if format_of(file) == ".tsv" else ","
+
+
+# -- with PyArrow ---------------------------------------------------------------------------------------
+
+
+def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, str], Callable[[], str]]:
+    """A reader of batches, the columns of each role, and what finds the line of an error."""
+    pa, module = arrow(), arrow("csv")
+    # Entries may hold line ends: without saying so a block could end inside of quotes.
+    parsing = module.ParseOptions(delimiter=_delimiter(file), newlines_in_values=True)
+    try:
+        with module.open_csv(str(file), parse_options=parsing) as first:
+            kinds = dict(zip(first.schema.names, first.schema.types, strict=True))
+            header = first.schema.names
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise _not_text(file, error) from None
+    found = names.find(header, str(file))
+    types = _arrow_types(found, kinds, names.labels)
+    # Only what is empty is missing: NA is the name of a country. Among numbers it is an error.
+    converting = module.ConvertOptions(
+        include_columns=list(dict.fromkeys(found.values())),
+        column_types=types,
+        null_values=[""],
+        strings_can_be_null=True,
+    )
+
+    def start(parallel: bool) -> Any:
+        reading = module.ReadOptions(use_threads=parallel, block_size=_BLOCK)
+        return module.open_csv(
+            str(file), read_options=reading, parse_options=parsing, convert_options=converting
+        )
+
+    def blame() -> str:
+        """Read again in one thread, which knows the line at which it stops."""
+        try:
+            with start(parallel=False) as reader:
+                for _ in reader:
+                    pass
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            message = " ".join(str(error).split())[:300]
+            for number, name in enumerate(header):
+                message = message.replace(f"CSV column #{number}:", f"column {name!r}:")
+            return message.replace(" Row #", " line ")
+        return "it changed while it was read"
+
+    try:
+        return start(threads > 1), found, blame
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        raise FileError(f"{file}: cannot be read ({blame()}); mend the file") from None
+
+
+def _not_text(file: Path, error: Exception) -> FileError:
+    reason = " ".join(str(error).split())[:300]
+    if "Empty CSV file" in reason:
+        return FileError(f"{file}: empty file; the first line must name the columns")
+    return FileError(f"{file}: not a readable csv file ({reason})")
+
+
+def _arrow_types(found: Mapping[str, str], kinds: Mapping[str, Any], labels: bool | None) -> dict[str, Any]:
+    """The type in which each column is read, from those that its first rows suggest."""
+    pa, types = arrow(), arrow("types")
+    words = pa.dictionary(pa.int32(), pa.string())
+    chosen: dict[str, Any] = {}
+    for group in _ID_GROUPS:
+        columns = [found[role] for role in group if role in found]
+        numeric = all(types.is_integer(kinds[name]) or types.is_floating(kinds[name]) for name in columns)
+        named = labels and "episode" not in group
+        chosen |= {name: kinds[name] if numeric and not named else words for name in columns}
+    for role, name in found.items():
+        if role in FLAG_ROLES:
+            chosen[name] = words
+        elif role == "weight" and types.is_integer(kinds[name]):
+            chosen[name] = pa.int64()
+        elif role == "time":
+            chosen[name] = pa.float64() if types.is_null(kinds[name]) else kinds[name]
+        elif name not in chosen:
+            chosen[name] = pa.float64()
+    return chosen
+
+
+# -- without --------------------------------------------------------------------------------------------
+
+
+def read_plainly(file: Path, names: Names) -> Batch:
+    """The whole file, by the standard library."""
+    with _opened(file) as stream:
+        rows = csv.reader(stream, delimiter=_delimiter(file))
+        try:
+            header = next(rows, [])
+            if not header:
+                raise FileError(f"{file}: empty file; the first line must name the columns")
+            found = names.find(header, str(file))
+            columns: dict[str, list[str]] = {name: [] for name in found.values()}
+            lines: list[int] = []
+            _split_rows(file, rows, header, columns, lines)
+        except UnicodeDecodeError as error:
+            raise FileError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+        except csv.Error as error:
+            raise FileError(f"{file}: not a readable csv file ({error})") from None
+        except (OSError, EOFError) as error:
+            raise FileError(f"{file}: cannot be read ({error}); it is damaged: fetch it again") from None
+
+    def where(row: int) -> str:
+        return f"{file}, line {lines[row] if row < len(lines) else 1}"
+
+    typed = _typed(found, columns, names.labels, where) if lines else dict.fromkeys(columns, _NOTHING)
+    return read_batch(typed, found, len(lines), where, names.labels, from_text=True)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    if format_of(file) == file.suffix.lower():
+        with file.open(newline="", encoding="utf-8-sig") as stream:
+            yield stream
+    elif file.suffix.lower() == ".gz":
+        with gzip.open(file, "rt", newline="", encoding="utf-8-sig") as stream:
+            yield stream
+    else:
+        raise ImportError(f"{file}: compressed by {file.suffix} needs PyArrow: pip install 'lingendice[io]'")
+
+
+def _split_rows(
+    file: Path, rows: Any, header: list[str], columns: Mapping[str, list[str]], lines: list[int]
+) -> None:
+    appends = [(header.index(name), column.append) for name, column in columns.items()]
+    width = len(header)
+    for row in rows:
+        if len(row) != width:
+            if not row:
+                continue
+            raise FileError(f"{file}: line {rows.line_num} has {len(row)} fields, the header has {width}")
+        for position, append in appends:
+            append(row[position].strip())
+        lines.append(rows.line_num)
+
+
+def _typed(
+    found: Mapping[str, str],
+    columns: Mapping[str, list[str]],
+    labels: bool | None,
+    where: Callable[[int], str],
+) -> dict[str, NDArray[Any]]:
+    """Every column as PyArrow would read it."""
+    typed: dict[str, NDArray[Any]] = {}
+    for group in _ID_GROUPS:
+        there = {found[role]: columns[found[role]] for role in group if role in found}
+        named = (labels and "episode" not in group) or not all(map(_are_numbers, there.values()))
+        for name, entries in there.items():
+            typed[name] = np.array(entries, np.str_) if named else _numbers(name, entries, where)
+    for role, name in found.items():
+        if role in FLAG_ROLES:
+            typed[name] = np.array(columns[name], np.str_)
+        elif role == "time":
+            typed[name] = _times(name, columns[name], where)
+        elif name not in typed:
+            numbers = _numbers(name, columns[name], where, hexadecimal=role == "weight")
+            typed[name] = numbers if role == "weight" else numbers.astype(np.float64)
+    return typed
+
+
+def _are_numbers(entries: list[str]) -> bool:
+    """Whether a column reads as numbers, apart from missing ones; a column of these alone does not."""
+    told = [entry for entry in entries if entry not in _MISSING]
+    return bool(told) and all(_number(entry) is not None for entry in told)
+
+
+def _number(entry: str) -> int | float | None:
+    if _WHOLE.fullmatch(entry) and -(2**63) <= int(entry) < 2**63:
+        return int(entry)
+    if _HEXADECIMAL.fullmatch(entry):
+        return (int(entry, 16) ^ (1 << 63)) - (1 << 63)  # as PyArrow: the first bit is a sign
+    if "_" in entry:
+        return None
+    try:
+        return float(entry)
+    except ValueError:
+        return None
+
+
+def _numbers(
+    name: str, entries: list[str], where: Callable[[int], str], hexadecimal: bool = True
+) -> NDArray[Any]:
+    """Integers where all entries are, else floats."""
+    numbers = []
+    for row, entry in enumerate(entries):
+        number = _number(entry)
+        if entry == "":
+            raise FileError(f"{where(row)}: column {name!r} is empty; fill it in or leave the row out")
+        if number is None or (not hexadecimal and _HEXADECIMAL.fullmatch(entry)):
+            raise FileError(f"{where(row)}: column {name!r} is {entry!r}, which is not a number")
+        numbers.append(number)
+    whole = all(isinstance(number, int) for number in numbers)
+    return np.array(numbers, np.int64 if whole else np.float64)
+
+
+def _times(name: str, entries: list[str], where: Callable[[int], str]) -> NDArray[Any]:
+    if _are_numbers(entries):
+        return _numbers(name, entries, where)
+    try:
+        return np.array([entry or "NaT" for entry in entries], "datetime64[ns]")
+    except ValueError:
+        raise FileError(f"{where(0)}: column {name!r} holds text; times are numbers or dates") from None
