@@ -306,6 +306,9 @@ class Solution:
         system = RidgeSystem(self.operator, self.ridge)
         value = float(self.value or 0.0)
         surplus = np.where(self._known_reward, self._filled_reward - value, 0.0)
+        if system.loses_mass:
+            # Each step into a terminal state adds mass that earns nothing: the value divides by it, too.
+            surplus -= value * self.gamma / (1.0 - self.gamma) * self.operator.ended
         by_row = surplus if system.over_cells else self.operator.gather(surplus)
         values = system.adjoint(by_row, self.tau[system.seen] > 0, self.tol).values
         # These are worth relative to the value: its own discounted sum is put back.

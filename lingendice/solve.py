@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lingendice.checks import NotAvailableYet, require_choice, require_gamma, require_number
-from lingendice.compose import Choices, compose
+from lingendice.compose import Choices, compose, terminals_absorb
 from lingendice.continuous_solution import ContinuousSolution
 from lingendice.counts import Counts
 from lingendice.gpu.arrays import lies_on_device
@@ -135,7 +135,8 @@ def solve(
         ``"restart"`` from the initial law (default for gamma = 1).
     ridge
         Weight eps of ``E_p (tau - 1)^2`` beside the squared residual; 0 solves the equation exactly.
-        ``"auto"``: 1 / N, lowered while it is seen to bias the value. Default: 0 without a policy or with
+        ``"auto"``: 1 / N, lowered while it is seen to bias the value, and 0 where terminal transitions are
+        absorbed (gamma < 1), since tau then has less than unit mass. Default: 0 without a policy or with
         a ``method``, ``leak`` or divergence that asks for the exact equation, else ``"auto"``. A number is
         also the weight of 1/2 E_p (tau - 1)^2 in GenDICE's objective.
     clone
@@ -249,7 +250,7 @@ def _dispatch(
         _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
     on_interrupt = _read_options(linear.options, linear.is_asked)
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
-    choices, strength = _defaults(choices, linear)
+    choices, strength = _defaults(choices, linear, counts)
     if linear.is_asked:
         solution = _run_linear(compose(counts, choices), linear, controls, reward_range)
     elif strength == 0.0:
@@ -262,7 +263,9 @@ def _dispatch(
     return solution
 
 
-def _defaults(choices: Choices, linear: LinearChoices) -> tuple[Choices, float | None]:
+def _defaults(
+    choices: Choices, linear: LinearChoices, counts: Counts | None = None
+) -> tuple[Choices, float | None]:
     """What None means for the clone and the ridge: see :func:`solve`."""
     plain_leak = choices.leak == "restart"
     by_name = linear.method != "auto" or linear.is_asked or linear.is_special
@@ -270,7 +273,9 @@ def _defaults(choices: Choices, linear: LinearChoices) -> tuple[Choices, float |
     left_to_us = choices.clone is None and choices.behaviour is None and choices.unseen == "auto"
     if left_to_us and not exact and choices.ratio != "state_action":
         choices = choices._replace(clone="auto")
-    return choices, _ridge_strength(linear.ridge, exact)
+    # A ridge draws tau to 1, but where episodes end for good its mass is far below 1.
+    ends = counts is not None and terminals_absorb(counts, choices)
+    return choices, _ridge_strength(linear.ridge, exact, ends)
 
 
 def _solve_transitions(given: dict[str, Any], started: float) -> ContinuousSolution:
@@ -438,13 +443,13 @@ def _run_ridge(
     return solution
 
 
-def _ridge_strength(ridge: float | str | None, exact: bool) -> float | None:
+def _ridge_strength(ridge: float | str | None, exact: bool, ends: bool) -> float | None:
     """The weight of the ridge; None where it is to be chosen from the data."""
     if ridge is None:
-        return 0.0 if exact else None
+        return 0.0 if exact or ends else None
     if isinstance(ridge, str):
         require_choice("ridge", ridge, ("auto",))
-        return None
+        return 0.0 if ends else None
     return require_number("ridge", ridge)
 
 

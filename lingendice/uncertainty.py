@@ -276,7 +276,8 @@ class Influence:
         free = solution.tau[system.seen] > 0
         values = []
         for column in columns.T:
-            mean = float(solution.cell_law @ column)
+            # A law that loses mass to terminal states is not scaled to 1: its means are plain sums.
+            mean = 0.0 if system.loses_mass else float(solution.cell_law @ column)
             by_row = column - mean if system.over_cells else operator.gather(column - mean)
             found = system.adjoint(by_row, free, solution.tol).values
             values.append(found if solution.gamma == 1.0 else found + mean / (1.0 - solution.gamma))

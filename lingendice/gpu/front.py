@@ -96,7 +96,7 @@ def _solve_from_host(
     from lingendice.solve import _defaults, _run, _run_ridge, mind_the_leak
 
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
-    choices, strength = _defaults(choices, linear)
+    choices, strength = _defaults(choices, linear, counts)
     device = current_device()
     if linear.is_asked:
         from lingendice.gpu.saddle import solve_saddle
