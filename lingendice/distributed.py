@@ -25,7 +25,7 @@ from lingendice.io.reading import count_piece
 from lingendice.io.sources import PARQUET, find_files
 from lingendice.operator import EmpiricalOperator, FlowChain
 from lingendice.parallel import resolve_threads
-from lingendice.solution import Interrupted, Solution, Status
+from lingendice.solution import Interrupted, Solution, Status, with_identified_status
 from lingendice.solve import exact_solution, mind_the_leak
 from lingendice.solvers.exact import Laws, absorption
 from lingendice.solvers.extrapolation import Extrapolation
@@ -243,7 +243,7 @@ def solve(
     if solution.status is Status.INTERRUPTED:
         raise Interrupted(solution)
     mind_the_leak(solution, stacklevel=3)
-    return solution
+    return with_identified_status(solution)
 
 
 def _laws(operator: EmpiricalOperator, system: _Spread, controls: Controls, follow_initial: bool) -> Laws:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from lingendice.operator import EmpiricalOperator
 
 if TYPE_CHECKING:
     from lingendice.uncertainty import Interval
+
+
+AnySolution = TypeVar("AnySolution", bound=Any)
 
 
 class Status(Enum):
@@ -33,6 +36,8 @@ class Status(Enum):
     BOUND_TOO_SMALL = "bound too small"
     UNBOUNDED = "unbounded dual"
     GAP_ABOVE_TOL = "gap above tol"
+    ERROR_ABOVE_TOL = "error above tol"
+    NOT_IDENTIFIED = "value not identified"
 
     @property
     def advice(self) -> str:
@@ -67,6 +72,14 @@ _ADVICE = {
     Status.GAP_ABOVE_TOL: (
         "rounding keeps the gap above tol, as with nearly collinear features or tiny data laws; "
         "raise tol, drop features, or pass bound="
+    ),
+    Status.ERROR_ABOVE_TOL: (
+        "the stated error (sol.error) exceeds tol, and rounding keeps it there; raise tol, take a smaller "
+        'gamma, or method="elimination", which is accurate entry by entry'
+    ),
+    Status.NOT_IDENTIFIED: (
+        "no stationary mass lies where rewards were logged, so the data say nothing about the value; log the "
+        "target's actions, or take ratio='state' or a target closer to the behaviour"
     ),
 }
 
@@ -213,12 +226,16 @@ class Solution:
 
     @cached_property
     def effective_sample_size(self) -> float | None:
-        """N (E_p tau)^2 / E_p tau^2; None for a matrix without a sample size."""
+        """N (E_p w)^2 / E_p w^2 with w = mu / p over cells, the weight of each logged transition.
+
+        None for a matrix without a sample size.
+        """
         counts = self.operator.counts
         if not counts.has_sample_size:
             return None
-        tau, p = self.tau[self.supported], self.data_law[self.supported]
-        return float(counts.total * (p @ tau) ** 2 / (p @ tau**2))
+        seen = self.operator.seen
+        mass, p = self.cell_law[seen], counts.data_law[seen]
+        return effective_size(float(counts.total), float(mass.sum()), float(mass @ (mass / p)))
 
     # -- value ------------------------------------------------------------------------------------
 
@@ -231,7 +248,10 @@ class Solution:
 
     @cached_property
     def value(self) -> float | None:
-        """Per-step value sum p tau r / (1 - leak); None where no reward (or no single law) is known."""
+        """Per-step value, sum p tau r over the mass whose rewards are known (1 - leak).
+
+        None where no reward (or no single law) is known; nan where that mass is 0: see ``status``.
+        """
         if self.operator.reward is None or self.state_law is None:
             return None
         reward = np.where(self._known_reward, self.operator.reward, 0.0)
@@ -240,19 +260,24 @@ class Solution:
         return earned / self._identified if self._identified > 0 else math.nan
 
     @cached_property
+    def _known_mass(self) -> float:
+        """The mass whose rewards are known, that of terminal states included.
+
+        A sum, not 1 - leak, which rounding keeps above 0 where nothing is identified.
+        """
+        return float(np.einsum("x,x->", self.cell_law, self._known_reward)) + self.terminal_mass
+
+    @property
     def _identified(self) -> float:
-        """The mass whose rewards are known: what the value divides by."""
-        identified = 1.0 - float(np.einsum("x,x->", self.cell_law, self._unknown_weight))
-        if self.cell_ridge_law is not None and self.state_law is not None:
-            # Weights of logged actions need not average to 1 under the law: the value is their mean.
-            identified += float(self.cell_law.sum() - self.state_law.sum())
-        return identified
+        """What the value divides by."""
+        return self._known_mass
 
     @cached_property
     def value_bounds(self) -> tuple[float, float] | None:
         """Hard bounds on the value whatever happens past the data, for gamma < 1; None without leak.
 
-        With m the mass absorbed where the data end, sum p tau r + m [r_min, r_max] over ``reward_range``.
+        With m the mass absorbed where the data end, sum p tau r + m [r_min, r_max] over ``reward_range``;
+        without it they hold if rewards stay within those seen.
         Under ``leak="restart"`` they come from one more solve with the leaks absorbed, made when first
         read, where the leak exceeds 1e-3.
         """
@@ -262,6 +287,8 @@ class Solution:
             return self._absorbed.value_bounds if self.leak > LEAK_WORTH_BOUNDS else None
         known = self._known_reward
         reward = self.operator.reward[known]
+        if not reward.size and self.reward_range is None:
+            return None
         low, high = self.reward_range or (float(reward.min()), float(reward.max()))
         identified = float(self.cell_law[known] @ reward)
         return identified + self.leak * low, identified + self.leak * high
@@ -291,6 +318,8 @@ class Solution:
         """V over states: discounted values (1 / (1 - gamma) scale), or the bias function at gamma = 1."""
         from lingendice.solvers.adjoint import solve_adjoint
 
+        if self.value is not None and math.isnan(self.value):
+            return np.full(self.operator.n_states, math.nan)
         if self.ridge > 0.0:
             return self._ridge_values()
         if len(self.state_laws) > 1:
@@ -323,12 +352,14 @@ class Solution:
 
     @cached_property
     def gap(self) -> float | None:
-        """Primal-dual gap of the value: 0 up to rounding proves it; None without rewards or with a ridge.
+        """Primal-dual gap of the value: 0 up to rounding proves it; None without a value or with a ridge.
 
         The value is the optimum of a linear program over laws; V, raised until it is feasible, bounds
         it from above: gap = (1 - gamma) mu0 V + max(r + gamma P V - V) - value.
         """
         if self.value is None or self.state_law is None or len(self.state_laws) > 1 or self.ridge > 0.0:
+            return None
+        if math.isnan(self.value):
             return None
         v = self.state_values
         excess = self._mean_reward + self.gamma * self.operator.chain.pull(v) - v
@@ -490,6 +521,19 @@ class Solution:
         state = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         state["source"] = self.operator
         return state
+
+
+def with_identified_status(solution: AnySolution) -> AnySolution:
+    """The solution, whose status does not say solved where the data say nothing about its value."""
+    settled = solution.status in (Status.SOLVED, Status.TRAINED)
+    if settled and solution.value is not None and math.isnan(solution.value):
+        return replace(solution, status=Status.NOT_IDENTIFIED)
+    return solution
+
+
+def effective_size(total: float, mean: float, mean_square: float) -> float:
+    """N (E_p tau)^2 / E_p tau^2: how many rows of N count; none where no row has weight."""
+    return total * mean**2 / mean_square if mean_square > 0.0 else 0.0
 
 
 def error_bound(residual: float, gamma: float) -> float:

@@ -17,7 +17,7 @@ from lingendice.gpu.arrays import lies_on_device
 from lingendice.many import is_many, solve_many
 from lingendice.operator import EmpiricalOperator
 from lingendice.parallel import resolve_threads
-from lingendice.solution import Interrupted, Solution, Status, error_bound
+from lingendice.solution import Interrupted, Solution, Status, error_bound, with_identified_status
 from lingendice.solvers.iterate import Controls, Outcome, Stop
 from lingendice.solvers.linear_choices import DIVERGENCE_NAMES, LinearChoices
 from lingendice.transitions import Transitions
@@ -352,7 +352,7 @@ def _run(
         laws = device_laws(there[0], operator, follow_initial, controls, there[1])
     solution = exact_solution(operator, laws, controls, reward_range, recheck=there is not None)
     mind_the_leak(solution, stacklevel)
-    return solution
+    return with_identified_status(solution)
 
 
 def exact_solution(
@@ -398,7 +398,7 @@ def _run_linear(
 
     solution = solve_linear(operator, choices, controls, reward_range)
     mind_the_leak(solution)
-    return solution
+    return with_identified_status(solution)
 
 
 def _run_ridge(
@@ -440,7 +440,7 @@ def _run_ridge(
         cell_ridge_law=cell_law,
     )
     mind_the_leak(solution, stacklevel)
-    return solution
+    return with_identified_status(solution)
 
 
 def _ridge_strength(ridge: float | str | None, exact: bool, ends: bool) -> float | None:

@@ -19,7 +19,7 @@ from lingendice.gpu.device import Device, current_device
 from lingendice.gpu.laws import solve_chain
 from lingendice.gpu.pull import row_totals
 from lingendice.gpu.solution import DeviceSolution
-from lingendice.solution import Interrupted, Solution, Status, error_bound
+from lingendice.solution import Interrupted, Solution, Status, error_bound, with_identified_status
 from lingendice.solvers.iterate import Controls
 from lingendice.solvers.linear_choices import LinearChoices
 
@@ -103,7 +103,7 @@ def _solve_from_host(
 
         solution = solve_saddle(device, compose(counts, choices), linear, options, controls, reward_range)
         mind_the_leak(solution)
-        return solution
+        return with_identified_status(solution)
     if strength != 0.0:
         from lingendice.gpu.ridge import RidgeOnDevice
 
@@ -160,7 +160,7 @@ def solve_resident(
         choices=choices,
     )
     _mind_the_leak(solution, choices)
-    return solution
+    return with_identified_status(solution)
 
 
 def _no_operator() -> Any:

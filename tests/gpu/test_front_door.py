@@ -173,3 +173,18 @@ def test_limits_have_their_statuses(solve):
 def test_bad_input_is_named(solve, data, choices, message):
     with pytest.raises(ValueError, match=message):
         solve(data, **choices)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+def test_a_value_that_nothing_identifies_is_nan(solve, gamma):
+    """Only action 0 is logged, the target takes action 1; the law's total is 1 only up to rounding."""
+    rng = np.random.default_rng(0)
+    state, following = rng.integers(0, 5, 40), rng.integers(0, 5, 40)
+    counts = lg.Counts.from_transitions(
+        state, following, np.zeros(40, int), np.ones(40), np.arange(40) // 4, n_states=5, n_actions=3
+    )
+    policy = np.tile([0.0, 0.3, 0.7], (5, 1))
+    solution = solve(counts, gamma, policy=policy, ratio="state_action", ridge=0, clone=0)
+    assert np.isnan(solution.value)
+    assert solution.status is Status.NOT_IDENTIFIED
