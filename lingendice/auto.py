@@ -96,7 +96,7 @@ def judge(
 ) -> Judged:
     """Solve the ridge problem and its adjoint for the value. O(nnz) a step."""
     system = build(operator, ridge, penalty)
-    fit = system.solve(controls, start)
+    fit = system.solve(controls, start, rough=True)
     law = fit.row_law
     cell_law = law if system.over_cells else operator.spread(law)
     known = operator.seen & np.isfinite(np.asarray(operator.reward))

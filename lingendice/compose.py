@@ -57,12 +57,14 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     n = counts.cell_count.astype(float)
     observed = n / np.where(n + smoothing > 0, n + smoothing, 1.0)
     ends = _terminal_action(counts, choices, gamma)
-    ended = np.zeros(counts.n_cells)
+    ended, keep = np.zeros(counts.n_cells), observed
     indptr, indices, weight, total = counts.indptr, counts.indices, counts.count, n
     if ends != "none":
         indptr, indices, weight = _without_terminals(counts)
         total = n - counts.terminal_count
         ended = observed * np.divide(counts.terminal_count, n, out=np.zeros_like(n), where=n > 0)
+        # Not observed - ended: where nearly all episodes end, rounding would leave few digits of it.
+        keep = observed * np.divide(total, n, out=np.zeros_like(n), where=n > 0)
     hubs = _Hubs(counts.n_cells)
     if smoothing > 0:
         hubs.add(1.0 - observed, _prior_law(choices, counts.n_states))
@@ -92,7 +94,7 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         indices=indices,
         weight=weight,
         total=total,
-        keep=observed - ended,
+        keep=keep,
         out=out,
         law=law,
         ended=ended if ends == "absorb" else np.zeros(counts.n_cells),

@@ -218,7 +218,7 @@ class _Again:
 
         system = RidgeSystem(operator, self.first.ridge)
         start = system.q * self.ratio[system.seen]
-        law = system.solve(Controls(tol=RIDGE_TOL), start, STEPS_A_CALL).row_law
+        law = system.solve(Controls(tol=RIDGE_TOL), start, STEPS_A_CALL, rough=True).row_law
         cell_law = law if system.over_cells else operator.spread(law)
         state_law = law.reshape(operator.n_states, -1).sum(axis=1)
         return replace(

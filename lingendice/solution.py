@@ -120,11 +120,13 @@ class Solution:
     residual: float
     """L1 norm of mu - (1 - gamma) mu0 - gamma T' mu."""
     error: float | None
-    """Error of the law: see ``error_kind``."""
+    """Error of the law: see ``error_kind``. The status says solved only where it is at most ``tol``."""
     error_kind: str
-    """"bound" (L1, proven), "estimate" (entrywise relative, extrapolated) or "direct" (rounding only)."""
+    """"bound": L1, proven. "estimate": extrapolated, entrywise relative (L1 with a ridge). "direct":
+    entrywise relative, an estimate of the rounding of a method that neither iterates nor subtracts. "gap":
+    of GenDICE's objective."""
     condition: float | None
-    """Amplification of the last change behind an estimate, 1 / (1 - contraction)."""
+    """Amplification behind an estimate: of the last change, 1 / (1 - contraction), or of a gradient."""
     n_iter: int
     seconds: float
     tol: float
@@ -523,6 +525,13 @@ class Solution:
         return state
 
 
+def settled_status(several: bool, error: float | None, tol: float) -> Status:
+    """Of a solver that came to its end: solved only where the error it states is within ``tol``."""
+    if error is not None and not error <= tol:
+        return Status.NOT_FINITE if math.isnan(error) else Status.ERROR_ABOVE_TOL
+    return Status.SEVERAL_LAWS if several else Status.SOLVED
+
+
 def with_identified_status(solution: AnySolution) -> AnySolution:
     """The solution, whose status does not say solved where the data say nothing about its value."""
     settled = solution.status in (Status.SOLVED, Status.TRAINED)
@@ -534,6 +543,22 @@ def with_identified_status(solution: AnySolution) -> AnySolution:
 def effective_size(total: float, mean: float, mean_square: float) -> float:
     """N (E_p tau)^2 / E_p tau^2: how many rows of N count; none where no row has weight."""
     return total * mean**2 / mean_square if mean_square > 0.0 else 0.0
+
+
+def stated_error(
+    error: float | None, kind: str, residual: float, gamma: float, tol: float
+) -> tuple[float | None, str]:
+    """The error to state of a law and its kind, from its solver's own error and its residual.
+
+    At gamma < 1 the residual bounds the error. Where 1 - gamma is so small that rounding alone keeps this
+    bound above ``tol``, a solver that is accurate entry by entry knows better.
+    """
+    if gamma == 1.0:
+        return error, kind
+    bound = error_bound(residual, gamma)
+    if error is None or kind == "bound" or bound <= tol:
+        return bound, "bound"
+    return error, kind
 
 
 def error_bound(residual: float, gamma: float) -> float:

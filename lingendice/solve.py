@@ -17,7 +17,14 @@ from lingendice.gpu.arrays import lies_on_device
 from lingendice.many import is_many, solve_many
 from lingendice.operator import EmpiricalOperator
 from lingendice.parallel import resolve_threads
-from lingendice.solution import Interrupted, Solution, Status, error_bound, with_identified_status
+from lingendice.solution import (
+    Interrupted,
+    Solution,
+    Status,
+    settled_status,
+    stated_error,
+    with_identified_status,
+)
 from lingendice.solvers.iterate import Controls, Outcome, Stop
 from lingendice.solvers.linear_choices import DIVERGENCE_NAMES, LinearChoices
 from lingendice.transitions import Transitions
@@ -350,7 +357,7 @@ def _run(
         from lingendice.gpu.laws import device_laws
 
         laws = device_laws(there[0], operator, follow_initial, controls, there[1])
-    solution = exact_solution(operator, laws, controls, reward_range, recheck=there is not None)
+    solution = exact_solution(operator, laws, controls, reward_range)
     mind_the_leak(solution, stacklevel)
     return with_identified_status(solution)
 
@@ -360,23 +367,15 @@ def exact_solution(
     laws: Laws,
     controls: Controls,
     reward_range: tuple[float, float] | None,
-    recheck: bool = False,
 ) -> Solution:
-    """Certify stationary laws, whoever found them, and make the solution of them.
-
-    ``recheck``: laws found elsewhere have converged only where the error measured here says so too.
-    """
+    """Certify stationary laws, whoever found them, and make the solution of them."""
     outcome = laws.outcome
     residual = outcome.residual if operator.policy is None and laws.single is not None else None
     if residual is None:
         residual = max(float(np.abs(operator.residual(operator.spread(law))).sum()) for law in laws.every)
-    error, kind = outcome.error, outcome.error_kind
-    if operator.gamma < 1.0:
-        error, kind = error_bound(residual, operator.gamma), "bound"
-        if recheck:
-            outcome.converged = outcome.converged and error <= controls.tol
+    error, kind = stated_error(outcome.error, outcome.error_kind, residual, operator.gamma, controls.tol)
     return Solution(
-        **outcome_fields(outcome, laws.single is None, controls),
+        **outcome_fields(outcome, laws.single is None, error, controls),
         gamma=operator.gamma,
         state_law=laws.single,
         state_laws=laws.every,
@@ -419,7 +418,7 @@ def _run_ridge(
     cell_law = law if fit.system.over_cells else operator.spread(law)
     state_law = law.reshape(operator.n_states, -1).sum(axis=1)
     solution = Solution(
-        status=_status(outcome, several=False),
+        status=_status(outcome, False, outcome.error, controls.tol),
         gamma=operator.gamma,
         method=outcome.method,
         reason=outcome.reason,
@@ -428,7 +427,7 @@ def _run_ridge(
         residual=float(np.abs(operator.residual(cell_law)).sum()),
         error=outcome.error,
         error_kind=outcome.error_kind,
-        condition=None,
+        condition=outcome.condition,
         n_iter=outcome.n_iter,
         seconds=controls.elapsed(),
         tol=controls.tol,
@@ -453,10 +452,12 @@ def _ridge_strength(ridge: float | str | None, exact: bool, ends: bool) -> float
     return require_number("ridge", ridge)
 
 
-def outcome_fields(outcome: Outcome, several: bool, controls: Controls) -> dict[str, Any]:
-    """What a solution says of how it was found."""
+def outcome_fields(
+    outcome: Outcome, several: bool, error: float | None, controls: Controls
+) -> dict[str, Any]:
+    """What a solution says of how it was found, given the error that it states."""
     return {
-        "status": _status(outcome, several),
+        "status": _status(outcome, several, error, controls.tol),
         "method": outcome.method,
         "reason": outcome.reason,
         "condition": outcome.condition,
@@ -468,12 +469,12 @@ def outcome_fields(outcome: Outcome, several: bool, controls: Controls) -> dict[
     }
 
 
-def _status(outcome: Outcome, several: bool) -> Status:
+def _status(outcome: Outcome, several: bool, error: float | None, tol: float) -> Status:
     if outcome.stopped is not None:
         return _STOPPED[outcome.stopped]
     if not outcome.converged:
         return Status.STALLED
-    return Status.SEVERAL_LAWS if several else Status.SOLVED
+    return settled_status(several, error, tol)
 
 
 _STOPPED = {

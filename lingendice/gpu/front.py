@@ -19,7 +19,7 @@ from lingendice.gpu.device import Device, current_device
 from lingendice.gpu.laws import solve_chain
 from lingendice.gpu.pull import row_totals
 from lingendice.gpu.solution import DeviceSolution
-from lingendice.solution import Interrupted, Solution, Status, error_bound, with_identified_status
+from lingendice.solution import Interrupted, Solution, Status, stated_error, with_identified_status
 from lingendice.solvers.iterate import Controls
 from lingendice.solvers.linear_choices import LinearChoices
 
@@ -144,10 +144,10 @@ def solve_resident(
     outcome = found.outcome
     error, kind = outcome.error, outcome.error_kind
     residual = outcome.residual if outcome.residual is not None else np.nan
-    if choices.gamma < 1.0 and settings.storage == "float64":
-        error, kind = error_bound(residual, choices.gamma), "bound"
+    if settings.storage == "float64":
+        error, kind = stated_error(error, kind, residual, choices.gamma, controls.tol)
     solution = DeviceSolution(
-        **outcome_fields(outcome, found.single is None, controls),
+        **outcome_fields(outcome, found.single is None, error, controls),
         gamma=choices.gamma,
         state_law=found.single,
         state_laws=found.every,

@@ -188,3 +188,12 @@ def test_a_value_that_nothing_identifies_is_nan(solve, gamma):
     solution = solve(counts, gamma, policy=policy, ratio="state_action", ridge=0, clone=0)
     assert np.isnan(solution.value)
     assert solution.status is Status.NOT_IDENTIFIED
+
+
+@pytest.mark.parametrize("gamma", [1 - 1e-6, 1 - 1e-9, 1 - 1e-12])
+def test_near_one_the_status_follows_the_stated_error(solve, gamma):
+    """A residual of exactly 0 proves nothing beyond rounding / (1 - gamma); elimination knows better."""
+    solution = solve([[1, 1, 2], [1, 2, 1], [2, 1, 1]], gamma, max_iter=600)
+    assert solution.converged == (solution.error <= solution.tol)
+    np.testing.assert_allclose(solution.stationary, np.full(3, 1 / 3), rtol=max(solution.error, 1e-15))
+    assert solution.converged == (solution.error_kind == "direct")
