@@ -441,7 +441,7 @@ __global__ void lower_bounds(long long n_keys, const K *__restrict__ keys, const
 
 // What a cell's law is worth: per-cell mass mu(x) = d(s) W(a|s), ratio mu / p, and the sums of a report:
 // what is earned, the mass of unknown reward, the leak, the ended mass, and moments of the ratio.
-enum { EARNED, UNKNOWN, LEAKED, ENDED, SQUARED, COVERED, REPORTED };
+enum { EARNED, KNOWN, LEAKED, ENDED, SQUARED, COVERED, REPORTED };
 template <typename T>
 __global__ void __launch_bounds__(256, 4)
 report_cells(int n_cells, int n_actions, const T *__restrict__ law, const double *__restrict__ policy,
@@ -459,7 +459,7 @@ report_cells(int n_cells, int n_actions, const T *__restrict__ law, const double
         ratio[x] = tau;
         const bool known = p[x] > 0.0 && reward[x] == reward[x];
         sums[EARNED] += known ? here * reward[x] : 0.0;
-        sums[UNKNOWN] += known ? 0.0 : here;
+        sums[KNOWN] += known ? here : 0.0;
         sums[LEAKED] += p[x] > 0.0 ? 0.0 : here;
         sums[ENDED] += here * ended[x];
         if (p[x] > 0.0) {

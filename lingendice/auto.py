@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.checks import Floats
-from lingendice.compose import Choices, compose, effective_policy, restart_law, with_fitted_behaviour
+from lingendice.compose import Choices, compose, effective_policy, restart_law
 from lingendice.counts import Counts
 from lingendice.operator import EmpiricalOperator
 from lingendice.rows import row_sums
@@ -65,9 +65,8 @@ def fit_automatically(
             'ridge="auto" weighs the ridge against the number of observations, and a row-stochastic matrix '
             "carries none; pass counts, or the ridge as a number"
         )
-    if choices.ratio != "state_action":
-        choices = with_fitted_behaviour(counts, choices)
     operator = compose(counts, choices)
+    choices = operator.choices
     rough = replace(controls, tol=max(controls.tol, ROUGH))
     level = 1.0 / counts.total if ridge is None else ridge
     may_free_rows = choices.clone == "auto" and operator.ratio == "state"
@@ -97,7 +96,7 @@ def judge(
 ) -> Judged:
     """Solve the ridge problem and its adjoint for the value. O(nnz) a step."""
     system = build(operator, ridge, penalty)
-    fit = system.solve(controls, start)
+    fit = system.solve(controls, start, rough=True)
     law = fit.row_law
     cell_law = law if system.over_cells else operator.spread(law)
     known = operator.seen & np.isfinite(np.asarray(operator.reward))

@@ -50,7 +50,8 @@ def extend(chain: FlowChain, gamma: float = 1.0, initial: Floats | None = None) 
         if initial is None:
             raise ValueError("gamma < 1 needs an initial law")
         counted = gamma * counted
-        feeds = 1.0 - gamma * (chain.keep + chain.out.sum(axis=1))
+        # Not 1 - gamma (keep + out): of a difference that small rounding would leave few digits.
+        feeds = (1.0 - gamma) + gamma * chain.absorbed()
         out, law = add_hub(out, law, feeds, initial)
     blocks = [[counted, sparse.csr_array(out)], [sparse.csr_array(law), None]]
     nodes = sparse.block_array(blocks, format="csr")

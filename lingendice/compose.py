@@ -47,6 +47,7 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     gamma = choices.gamma
     n = counts.cell_count.astype(float)
     _require_data(counts, n, gamma)
+    choices = with_fitted_behaviour(counts, choices)
     leak = require_choice("leak", choices.leak, ("restart", "absorb", "error"))
     if leak == "absorb" and gamma == 1.0:
         raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
@@ -55,12 +56,14 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     smoothing = _smoothing_weight(counts, choices)
     observed = n / np.where(n + smoothing > 0, n + smoothing, 1.0)
     ends = _terminal_action(counts, choices, gamma)
-    ended = np.zeros(counts.n_cells)
+    ended, keep = np.zeros(counts.n_cells), observed
     indptr, indices, weight, total = counts.indptr, counts.indices, counts.count, n
     if ends != "none":
         indptr, indices, weight = _without_terminals(counts)
         total = n - counts.terminal_count
         ended = observed * np.divide(counts.terminal_count, n, out=np.zeros_like(n), where=n > 0)
+        # Not observed - ended: where nearly all episodes end, rounding would leave few digits of it.
+        keep = observed * np.divide(total, n, out=np.zeros_like(n), where=n > 0)
     hubs = _Hubs(counts.n_cells)
     if smoothing > 0:
         hubs.add(1.0 - observed, _prior_law(choices, counts.n_states))
@@ -90,7 +93,7 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         indices=indices,
         weight=weight,
         total=total,
-        keep=observed - ended,
+        keep=keep,
         out=out,
         law=law,
         ended=ended if ends == "absorb" else np.zeros(counts.n_cells),
@@ -194,6 +197,11 @@ def _prior_law(choices: Choices, n_states: int) -> Floats:
     return np.full(n_states, 1.0 / n_states)
 
 
+def terminals_absorb(counts: Counts, choices: Choices) -> bool:
+    """Whether episodes end for good: tau then has less than unit mass."""
+    return counts.has_terminals and _terminal_action(counts, choices, choices.gamma) == "absorb"
+
+
 def _terminal_action(counts: Counts, choices: Choices, gamma: float) -> str:
     terminal = require_choice("terminal", choices.terminal, ("auto", "restart", "absorb"))
     if not counts.has_terminals:
@@ -262,7 +270,7 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
         ratio = "state" if choices.clone == "auto" else "state_action"
     shrink = _clone_strength(choices, ratio)
     if choices.clone == "auto" and ratio == "state":
-        return _cloned_automatically(target, seen, choices), ratio
+        return _cloned_automatically(target, seen, with_fitted_behaviour(counts, choices)), ratio
     if choices.behaviour is not None:
         return _weighted_by_behaviour(target, seen, counts, choices, ratio), ratio
     if shrink > 0.0:
@@ -295,11 +303,13 @@ def _clone_strength(choices: Choices, ratio: str) -> float:
 
 
 def with_fitted_behaviour(counts: Counts, choices: Choices) -> Choices:
-    """Fit the behaviour once for all operators that are composed from these choices."""
+    """Fit the behaviour of ``clone="auto"`` once: operators, intervals and replicates all read it."""
     from lingendice.cloning import fit_behaviour
 
     if choices.clone != "auto" or choices.behaviour is not None or choices.policy is None:
         return choices
+    if choices.ratio == "state_action":
+        return choices  # refused by effective_policy, which says why
     if counts.n_actions is None or counts.count.size == 0:
         return choices
     target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
@@ -309,13 +319,9 @@ def with_fitted_behaviour(counts: Counts, choices: Choices) -> Choices:
 
 def _cloned_automatically(target: Floats, seen: Floats, choices: Choices) -> Floats:
     """The target over its seen actions, each divided by its chance of having been seen."""
-    from lingendice.cloning import fit_behaviour, free_rows, weights_of_seen
+    from lingendice.cloning import free_rows, weights_of_seen
 
-    if choices.behaviour is None:
-        behaviour = fit_behaviour(seen, target)
-    else:
-        behaviour = _checked_behaviour(target, seen, choices)
-    weights = weights_of_seen(seen, target, behaviour)
+    weights = weights_of_seen(seen, target, _checked_behaviour(target, seen, choices))
     policy = _fall_back(weights, target)
     if choices.row_freedom > 0.0:
         weighted = weights.sum(axis=1, keepdims=True) > 0

@@ -43,7 +43,8 @@ def _sample(solution: ContinuousSolution) -> Check:
 
 def _moved(solution: ContinuousSolution) -> Check:
     """Share of the data's mass that the ratio moves: the total variation between mu and p, as estimated."""
-    number = 0.5 * float(np.mean(np.abs(solution.tau / solution.tau.mean() - 1.0)))
+    mean = float(solution.tau.mean())
+    number = 0.5 * float(np.mean(np.abs(solution.tau / mean - 1.0))) if mean != 0.0 else 0.0
     sentence = f"the ratio moves {number:.1%} of the data's mass"
     reward = solution.transitions.reward
     if solution.value is not None and reward is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from lingendice.checks import Floats
 from lingendice.diagnostics import checks_table, diagnose
 from lingendice.rows import read_only
-from lingendice.solution import Status
+from lingendice.solution import Status, effective_size
 from lingendice.transitions import Transitions
 
 
@@ -83,8 +83,10 @@ class ContinuousSolution:
 
     @cached_property
     def value(self) -> float | None:
-        """Per-step value, self-normalised: E_p[tau r] / E_p[nu tau]; None without rewards."""
-        return None if self.value_plain is None else self.value_plain / self.mean_ratio
+        """Per-step value, self-normalised: E_p[tau r] / E_p[nu tau]; None without rewards, nan at tau = 0."""
+        if self.value_plain is None:
+            return None
+        return self.value_plain / self.mean_ratio if self.mean_ratio != 0.0 else math.nan
 
     @cached_property
     def value_plain(self) -> float | None:
@@ -98,7 +100,11 @@ class ContinuousSolution:
         reward = self.transitions.reward
         if reward is None:
             return None
-        return np.mean(self.members * reward, axis=1) / np.mean(self.members * self.mass_weight, axis=1)
+        earned, mass = (
+            np.mean(self.members * reward, axis=1),
+            np.mean(self.members * self.mass_weight, axis=1),
+        )
+        return np.divide(earned, mass, out=np.full(mass.shape, math.nan), where=mass != 0.0)
 
     @property
     def spread(self) -> float | None:
@@ -109,7 +115,7 @@ class ContinuousSolution:
     @cached_property
     def effective_sample_size(self) -> float:
         """(sum tau)^2 / sum tau^2."""
-        return float(self.tau.sum() ** 2 / (self.tau @ self.tau))
+        return effective_size(1.0, float(self.tau.sum()), float(self.tau @ self.tau))
 
     def ratio(self, state: Any, action: Any = None) -> Floats:
         """tau at new states and actions."""

@@ -78,7 +78,8 @@ def _leak(solution: Solution) -> Check:
     sentence = f"{solution.leak:.2%} of the stationary mass lies where there is no data"
     if solution.value_bounds is not None:
         low, high = solution.value_bounds
-        sentence += f"; the value lies in [{low:.4g}, {high:.4g}] whatever happens there"
+        assumed = "whatever happens there" if solution.reward_range else "if rewards stay within those seen"
+        sentence += f"; the value lies in [{low:.4g}, {high:.4g}] {assumed}"
     remedy = "collect data there, or take ratio='state' or a target closer to the behaviour"
     return make_check("leak", solution.leak, LARGEST_LEAK, False, sentence, remedy)
 

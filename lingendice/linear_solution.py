@@ -37,6 +37,12 @@ class LinearSolution(Solution):
         return self.objective - self.lower_bound
 
     @property
+    def _identified(self) -> float:
+        """Share of the mass whose rewards are known; the mass itself, 1 at the optimum, is not divided by."""
+        total = self._known_mass + float(np.einsum("x,x->", self.cell_law, self._unknown_weight))
+        return self._known_mass / total if total > 0.0 else 0.0
+
+    @property
     def stationary(self) -> Floats:
         """mu = p tau."""
         return self.mass

@@ -14,7 +14,7 @@ from lingendice.checks import Floats
 from lingendice.counts import Counts
 from lingendice.parallel import resolve_threads, run_all
 from lingendice.solution import Solution
-from lingendice.uncertainty import Influence, Interval, require_sample_size
+from lingendice.uncertainty import UNIDENTIFIED, Influence, Interval, require_sample_size
 
 DRAWS = 20_000
 """Gaussian draws behind a simultaneous quantile: its error is about 0.01."""
@@ -105,12 +105,14 @@ class Comparison:
 
     @property
     def ranking(self) -> tuple[Any, ...]:
-        """Names from the best value to the worst."""
+        """Names from the best value to the worst; those whose value is not identified come last."""
         return tuple(self.names[k] for k in np.argsort(-self.values, kind="stable"))
 
     @property
     def best(self) -> Any:
         """Name of the policy with the best estimated value."""
+        if np.isnan(self.values).all():
+            raise ValueError(f"no policy can be called the best: {UNIDENTIFIED}, for any of them")
         return self.ranking[0]
 
     @cached_property
@@ -118,9 +120,16 @@ class Comparison:
         """Covariance of the values, its degrees of freedom, and what it rests on."""
         require_sample_size(self.solutions[0].operator.counts)
         influences = [Influence(solution) for solution in self.solutions]
-        scores = np.concatenate([influence.value().scores() for influence in influences], axis=1)
+        found = [influence.value_scores() for influence in influences]
+        rows = max((scores.shape[0] for scores in found if scores is not None), default=1)
+        nothing = np.full((rows, 1), np.nan)
+        scores = np.concatenate([nothing if part is None else part for part in found], axis=1)
         sample = influences[0].sample
-        return scores.T @ scores, sample.degrees, sample.note
+        note = sample.note
+        unknown = [str(name) for name, part in zip(self.names, found, strict=True) if part is None]
+        if unknown:
+            note += f"; not identified, so without an interval: {', '.join(unknown)}"
+        return scores.T @ scores, sample.degrees, note
 
     @property
     def covariance(self) -> Floats:
@@ -146,7 +155,8 @@ class Comparison:
         """Policies that may be the best: all but those significantly below some other, jointly.
 
         A policy is out if its value is below another's by more than the joint one-sided margin of all
-        differences; the set holds the best policy with probability at least ``level``.
+        differences; the set holds the best policy with probability at least ``level``. A policy whose value
+        is not identified is never ruled out.
         """
         k = len(self)
         pairs = [(i, j) for i in range(k) for j in range(k) if i != j]
@@ -181,7 +191,7 @@ class Comparison:
         """Names, values and ranking as strict JSON types."""
         return {
             "names": [str(name) for name in self.names],
-            "values": self.values.tolist(),
+            "values": [None if np.isnan(value) else value for value in self.values.tolist()],
             "ranking": [str(name) for name in self.ranking],
             "solutions": [solution.to_dict() for solution in self.solutions],
         }

@@ -24,8 +24,9 @@ from lingendice.checks import (
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
 from lingendice.rows import read_only
-from lingendice.solution import Solution, Status, error_bound
+from lingendice.solution import Solution, settled_status, stated_error, with_identified_status
 from lingendice.solve import solve
+from lingendice.solvers.iterate import direct_error
 
 if TYPE_CHECKING:
     from lingendice.solvers.elimination import Elimination
@@ -304,7 +305,9 @@ class OnlineRatio:
         if self._counted == 0:
             raise ValueError("there are no transitions to learn from; call update first")
         if not (self._follow() or self._eliminate() or self._factorise()):
-            solution = solve(self._frozen(), self.gamma, initial=self._initial, restart=self._restart)
+            solution = solve(
+                self._frozen(), self.gamma, initial=self._initial, restart=self._restart, tol=self.tol
+            )
             self._law, self._laws = solution.state_law, solution.state_laws
             self._error, self.n_steps = solution.error, 0
             self.n_factorisations += 1
@@ -508,7 +511,7 @@ class OnlineRatio:
         """The answer at this moment, frozen, with all that a :class:`Solution` offers."""
         with self._lock:
             self._refresh()
-            return self._as_solution()
+            return with_identified_status(self._as_solution())
 
     def _frozen(self) -> Counts:
         rows, columns = np.nonzero(self._counts)
@@ -536,17 +539,20 @@ class OnlineRatio:
         operator = compose(counts, choices)
         laws = self._laws
         residual = max(float(np.abs(operator.residual(operator.spread(law))).sum()) for law in laws)
-        discounted = self.gamma < 1.0
+        error, kind = self._error, "estimate"
+        if error is None:
+            error, kind = direct_error(self.n_states + 1), "direct"
+        error, kind = stated_error(error, kind, residual, self.gamma, self.tol)
         return Solution(
-            status=Status.SOLVED if self._law is not None else Status.SEVERAL_LAWS,
+            status=settled_status(self._law is None, error, self.tol),
             gamma=self.gamma,
             method="gth",
             reason="kept up to date" if self.n_steps else "solved afresh",
             state_law=self._law,
             state_laws=laws,
             residual=residual,
-            error=error_bound(residual, self.gamma) if discounted else self._error,
-            error_kind="bound" if discounted else ("direct" if self._error is None else "estimate"),
+            error=error,
+            error_kind=kind,
             condition=None,
             n_iter=self.n_steps,
             seconds=time.perf_counter() - started,

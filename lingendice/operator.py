@@ -82,6 +82,13 @@ def _weights_matrix(chain: FlowChain) -> csr_array:
     return csr_array((chain.weight, chain.indices, chain.indptr), shape=(chain.n, chain.n))
 
 
+def average_reward(data_law: Floats, reward: Floats) -> float | None:
+    """Mean reward over the cells whose reward is known, weighted by the data; None where none is known."""
+    known = np.isfinite(reward) & (data_law > 0)
+    mass = float(data_law[known].sum())
+    return float(data_law[known] @ reward[known]) / mass if mass > 0.0 else None
+
+
 @dataclass(frozen=True, eq=False)
 class EmpiricalOperator:
     """What the data say about one step under the target policy.
@@ -122,10 +129,8 @@ class EmpiricalOperator:
 
     @property
     def logged_average(self) -> float | None:
-        """Average reward of the data as they are, without any correction; None without rewards."""
-        if self.reward is None:
-            return None
-        return float(np.nansum(self.counts.data_law * np.nan_to_num(self.reward)))
+        """Average reward of the data as they are, where known, without any correction; None without any."""
+        return None if self.reward is None else average_reward(self.counts.data_law, self.reward)
 
     @cached_property
     def seen(self) -> NDArray[np.bool_]:

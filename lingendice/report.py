@@ -163,7 +163,9 @@ def _estimate(solution: Solution, level: float) -> str:
         rows.append(("average of the log", f"{solution.operator.logged_average:.6g}"))
     if solution.value_bounds is not None:
         low, high = solution.value_bounds
-        rows.append(("hard bounds", f"{low:.6g} to {high:.6g}, whatever happens where there is no data"))
+        there = "whatever happens where there is no data"
+        assumed = there if solution.reward_range else f"{there}, if rewards stay within those seen"
+        rows.append(("hard bounds", f"{low:.6g} to {high:.6g}, {assumed}"))
     if solution.ridge > 0.0:
         rows.append(("ridge", f"{solution.ridge:.2g}"))
     rows.append(("residual", f"{solution.residual:.1e}"))

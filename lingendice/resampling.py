@@ -67,7 +67,7 @@ def bootstrap_interval(
         low, high = wanted.limits(solution, estimate, error, level, sample.degrees)
     if wanted.name == "stationary":
         low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
-    drawing = "replicates with replacement" if solution.ridge > 0.0 else "Bayesian replicates"
+    drawing = "replicates with replacement" if _draws_whole_counts(solution) else "Bayesian replicates"
     note = f"{replicates:,} {drawing}, {kind}; {sample.note}"
     low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
     return Interval(low, high, estimate, error, level, "bootstrap", note)
@@ -87,7 +87,7 @@ def bootstrap(
     start from the law of the data; where these do not settle, by the exact solver. The rows depend on
     the seed alone, not on ``threads``.
     """
-    draws = _Draws(solution.operator.counts, whole=solution.ridge > 0.0)
+    draws = _Draws(solution.operator.counts, whole=_draws_whole_counts(solution))
     again = _Again(solution)
     seeds = np.random.SeedSequence(seed).spawn(-(-replicates // REPLICATES_A_TASK))
 
@@ -98,6 +98,15 @@ def bootstrap(
 
     tasks = [partial(task, number) for number in range(len(seeds))]
     return np.stack([row for rows in run_all(tasks, resolve_threads(threads)) for row in rows])
+
+
+def _draws_whole_counts(solution: Solution) -> bool:
+    """Whether replicates are drawn with replacement: see the top of this module.
+
+    Without a ridge only at gamma < 1: at gamma = 1 a dropped cell can split the chain into several classes.
+    """
+    cloned = solution.operator.choices is not None and solution.operator.choices.clone == "auto"
+    return solution.ridge > 0.0 or (cloned and solution.gamma < 1.0)
 
 
 class _Draws:
@@ -209,7 +218,7 @@ class _Again:
 
         system = RidgeSystem(operator, self.first.ridge)
         start = system.q * self.ratio[system.seen]
-        law = system.solve(Controls(tol=RIDGE_TOL), start, STEPS_A_CALL).row_law
+        law = system.solve(Controls(tol=RIDGE_TOL), start, STEPS_A_CALL, rough=True).row_law
         cell_law = law if system.over_cells else operator.spread(law)
         state_law = law.reshape(operator.n_states, -1).sum(axis=1)
         return replace(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from lingendice.rows import read_only
 
 if TYPE_CHECKING:
     from lingendice.uncertainty import Interval
+
+
+AnySolution = TypeVar("AnySolution", bound=Any)
 
 
 class Status(Enum):
@@ -34,6 +37,8 @@ class Status(Enum):
     BOUND_TOO_SMALL = "bound too small"
     UNBOUNDED = "unbounded dual"
     GAP_ABOVE_TOL = "gap above tol"
+    ERROR_ABOVE_TOL = "error above tol"
+    NOT_IDENTIFIED = "value not identified"
 
     @property
     def advice(self) -> str:
@@ -69,11 +74,17 @@ _ADVICE = {
         "rounding keeps the gap above tol, as with nearly collinear features or tiny data laws; "
         "raise tol, drop features, or pass bound="
     ),
+    Status.ERROR_ABOVE_TOL: (
+        "the stated error (sol.error) exceeds tol, and rounding keeps it there; raise tol, take a smaller "
+        'gamma, or method="elimination", which is accurate entry by entry'
+    ),
+    Status.NOT_IDENTIFIED: (
+        "no stationary mass lies where rewards were logged, so the data say nothing about the value; log the "
+        "target's actions, or take ratio='state' or a target closer to the behaviour"
+    ),
 }
 
 
-LARGEST_SQUARED = 1e150
-"""Ratios beyond are scaled down before they are squared."""
 LEAK_WORTH_BOUNDS = 1e-3
 """Leak above which bounds on the value are given."""
 
@@ -110,11 +121,13 @@ class Solution:
     residual: float
     """L1 norm of mu - (1 - gamma) mu0 - gamma T' mu."""
     error: float | None
-    """Error of the law: see ``error_kind``."""
+    """Error of the law: see ``error_kind``. The status says solved only where it is at most ``tol``."""
     error_kind: str
-    """"bound" (L1, proven), "estimate" (entrywise relative, extrapolated) or "direct" (rounding only)."""
+    """"bound": L1, proven. "estimate": extrapolated, entrywise relative (L1 with a ridge). "direct":
+    entrywise relative, an estimate of the rounding of a method that neither iterates nor subtracts. "gap":
+    of GenDICE's objective."""
     condition: float | None
-    """Amplification of the last change behind an estimate, 1 / (1 - contraction)."""
+    """Amplification behind an estimate: of the last change, 1 / (1 - contraction), or of a gradient."""
     n_iter: int
     seconds: float
     tol: float
@@ -223,17 +236,16 @@ class Solution:
 
     @cached_property
     def effective_sample_size(self) -> float | None:
-        """N (E_p tau)^2 / E_p tau^2; None for a matrix without a sample size."""
+        """N (E_p w)^2 / E_p w^2 with w = mu / p over cells, the weight of each logged transition.
+
+        None for a matrix without a sample size.
+        """
         counts = self.operator.counts
         if not counts.has_sample_size:
             return None
-        tau, p = self.tau[self.supported], self.data_law[self.supported]
-        largest = float(tau.max(initial=0.0))
-        if not largest > 0.0:
-            return 0.0 if largest == 0.0 else math.nan
-        if largest > LARGEST_SQUARED:
-            tau = tau / largest
-        return float(counts.total * (p @ tau) ** 2 / (p @ tau**2))
+        seen = self.operator.seen
+        mass, p = self.cell_law[seen], counts.data_law[seen]
+        return effective_size(float(counts.total), float(mass.sum()), float(mass @ (mass / p)))
 
     # -- value ------------------------------------------------------------------------------------
 
@@ -246,7 +258,10 @@ class Solution:
 
     @cached_property
     def value(self) -> float | None:
-        """Per-step value sum p tau r / (1 - leak); None where no reward (or no single law) is known."""
+        """Per-step value, sum p tau r over the mass whose rewards are known (1 - leak).
+
+        None where no reward (or no single law) is known; nan where that mass is 0: see ``status``.
+        """
         if self.operator.reward is None or self.state_law is None:
             return None
         reward = np.where(self._known_reward, self.operator.reward, 0.0)
@@ -255,19 +270,24 @@ class Solution:
         return earned / self._identified if self._identified > 0 else math.nan
 
     @cached_property
+    def _known_mass(self) -> float:
+        """The mass whose rewards are known, that of terminal states included.
+
+        A sum, not 1 - leak, which rounding keeps above 0 where nothing is identified.
+        """
+        return float(np.einsum("x,x->", self.cell_law, self._known_reward)) + self.terminal_mass
+
+    @property
     def _identified(self) -> float:
-        """The mass whose rewards are known: what the value divides by."""
-        identified = 1.0 - float(np.einsum("x,x->", self.cell_law, self._unknown_weight))
-        if self.cell_ridge_law is not None and self.state_law is not None:
-            # Weights of logged actions need not average to 1 under the law: the value is their mean.
-            identified += float(self.cell_law.sum() - self.state_law.sum())
-        return identified
+        """What the value divides by."""
+        return self._known_mass
 
     @cached_property
     def value_bounds(self) -> tuple[float, float] | None:
         """Hard bounds on the value whatever happens past the data, for gamma < 1; None without leak.
 
-        With m the mass absorbed where the data end, sum p tau r + m [r_min, r_max] over ``reward_range``.
+        With m the mass absorbed where the data end, sum p tau r + m [r_min, r_max] over ``reward_range``;
+        without it they hold if rewards stay within those seen.
         Under ``leak="restart"`` they come from one more solve with the leaks absorbed, made when first
         read, where the leak exceeds 1e-3.
         """
@@ -277,6 +297,8 @@ class Solution:
             return self._absorbed.value_bounds if self.leak > LEAK_WORTH_BOUNDS else None
         known = self._known_reward
         reward = self.operator.reward[known]
+        if not reward.size and self.reward_range is None:
+            return None
         low, high = self.reward_range or (float(reward.min()), float(reward.max()))
         identified = float(self.cell_law[known] @ reward)
         return identified + self.leak * low, identified + self.leak * high
@@ -306,6 +328,8 @@ class Solution:
         """V over states: discounted values (1 / (1 - gamma) scale), or the bias function at gamma = 1."""
         from lingendice.solvers.adjoint import solve_adjoint
 
+        if self.value is not None and math.isnan(self.value):
+            return read_only(np.full(self.operator.n_states, math.nan))
         if self.ridge > 0.0:
             return read_only(self._ridge_values())
         if len(self.state_laws) > 1:
@@ -323,6 +347,9 @@ class Solution:
         system = RidgeSystem(self.operator, self.ridge)
         value = float(self.value or 0.0)
         surplus = np.where(self._known_reward, self._filled_reward - value, 0.0)
+        if system.loses_mass:
+            # Each step into a terminal state adds mass that earns nothing: the value divides by it, too.
+            surplus -= value * self.gamma / (1.0 - self.gamma) * self.operator.ended
         by_row = surplus if system.over_cells else self.operator.gather(surplus)
         values = system.adjoint(by_row, self.tau[system.seen] > 0, self.tol).values
         # These are worth relative to the value: its own discounted sum is put back.
@@ -337,12 +364,14 @@ class Solution:
 
     @cached_property
     def gap(self) -> float | None:
-        """Primal-dual gap of the value: 0 up to rounding proves it; None without rewards or with a ridge.
+        """Primal-dual gap of the value: 0 up to rounding proves it; None without a value or with a ridge.
 
         The value is the optimum of a linear program over laws; V, raised until it is feasible, bounds
         it from above: gap = (1 - gamma) mu0 V + max(r + gamma P V - V) - value.
         """
         if self.value is None or self.state_law is None or len(self.state_laws) > 1 or self.ridge > 0.0:
+            return None
+        if math.isnan(self.value):
             return None
         v = self.state_values
         excess = self._mean_reward + self.gamma * self.operator.chain.pull(v) - v
@@ -508,6 +537,42 @@ class Solution:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.__post_init__()
+
+
+def settled_status(several: bool, error: float | None, tol: float) -> Status:
+    """Of a solver that came to its end: solved only where the error it states is within ``tol``."""
+    if error is not None and not error <= tol:
+        return Status.NOT_FINITE if math.isnan(error) else Status.ERROR_ABOVE_TOL
+    return Status.SEVERAL_LAWS if several else Status.SOLVED
+
+
+def with_identified_status(solution: AnySolution) -> AnySolution:
+    """The solution, whose status does not say solved where the data say nothing about its value."""
+    settled = solution.status in (Status.SOLVED, Status.TRAINED)
+    if settled and solution.value is not None and math.isnan(solution.value):
+        return replace(solution, status=Status.NOT_IDENTIFIED)
+    return solution
+
+
+def effective_size(total: float, mean: float, mean_square: float) -> float:
+    """N (E_p tau)^2 / E_p tau^2: how many rows of N count; none where no row has weight."""
+    return total * mean**2 / mean_square if mean_square > 0.0 else 0.0
+
+
+def stated_error(
+    error: float | None, kind: str, residual: float, gamma: float, tol: float
+) -> tuple[float | None, str]:
+    """The error to state of a law and its kind, from its solver's own error and its residual.
+
+    At gamma < 1 the residual bounds the error. Where 1 - gamma is so small that rounding alone keeps this
+    bound above ``tol``, a solver that is accurate entry by entry knows better.
+    """
+    if gamma == 1.0:
+        return error, kind
+    bound = error_bound(residual, gamma)
+    if error is None or kind == "bound" or bound <= tol:
+        return bound, "bound"
+    return error, kind
 
 
 def error_bound(residual: float, gamma: float) -> float:

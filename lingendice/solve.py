@@ -18,14 +18,21 @@ from lingendice.checks import (
     require_number,
     require_whole,
 )
-from lingendice.compose import Choices, compose
+from lingendice.compose import Choices, compose, terminals_absorb
 from lingendice.continuous_solution import ContinuousSolution
 from lingendice.counts import Counts
 from lingendice.gpu.arrays import lies_on_device
 from lingendice.many import is_many, solve_many
 from lingendice.operator import EmpiricalOperator
 from lingendice.parallel import resolve_threads
-from lingendice.solution import Interrupted, Solution, Status, error_bound
+from lingendice.solution import (
+    Interrupted,
+    Solution,
+    Status,
+    settled_status,
+    stated_error,
+    with_identified_status,
+)
 from lingendice.solvers.iterate import Controls, Outcome, Stop
 from lingendice.solvers.linear_choices import DIVERGENCE_NAMES, LinearChoices
 from lingendice.transitions import Transitions
@@ -143,7 +150,8 @@ def solve(
         ``"restart"`` from the initial law (default for gamma = 1).
     ridge
         Weight eps of ``E_p (tau - 1)^2`` beside the squared residual; 0 solves the equation exactly.
-        ``"auto"``: 1 / N, lowered while it is seen to bias the value. Default: 0 without a policy or with
+        ``"auto"``: 1 / N, lowered while it is seen to bias the value, and 0 where terminal transitions are
+        absorbed (gamma < 1), since tau then has less than unit mass. Default: 0 without a policy or with
         a ``method``, ``leak`` or divergence that asks for the exact equation, else ``"auto"``. A number is
         also the weight of 1/2 E_p (tau - 1)^2 in GenDICE's objective.
     clone
@@ -256,7 +264,7 @@ def _dispatch(
         _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
     on_interrupt = _read_options(linear.options, linear.is_asked)
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
-    choices, strength = _defaults(choices, linear)
+    choices, strength = _defaults(choices, linear, counts)
     if linear.is_asked:
         solution = _run_linear(compose(counts, choices), linear, controls, reward_range)
     elif strength == 0.0:
@@ -269,7 +277,9 @@ def _dispatch(
     return solution
 
 
-def _defaults(choices: Choices, linear: LinearChoices) -> tuple[Choices, float | None]:
+def _defaults(
+    choices: Choices, linear: LinearChoices, counts: Counts | None = None
+) -> tuple[Choices, float | None]:
     """What None means for the clone and the ridge: see :func:`solve`."""
     plain_leak = choices.leak == "restart"
     by_name = linear.method != "auto" or linear.is_asked or linear.is_special
@@ -277,7 +287,9 @@ def _defaults(choices: Choices, linear: LinearChoices) -> tuple[Choices, float |
     left_to_us = choices.clone is None and choices.behaviour is None and choices.unseen == "auto"
     if left_to_us and not exact and choices.ratio != "state_action":
         choices = choices._replace(clone="auto")
-    return choices, _ridge_strength(linear.ridge, exact)
+    # A ridge draws tau to 1, but where episodes end for good its mass is far below 1.
+    ends = counts is not None and terminals_absorb(counts, choices)
+    return choices, _ridge_strength(linear.ridge, exact, ends)
 
 
 def _solve_transitions(given: dict[str, Any]) -> ContinuousSolution:
@@ -345,9 +357,9 @@ def _run(
         from lingendice.gpu.laws import device_laws
 
         laws = device_laws(there[0], operator, follow_initial, controls, there[1])
-    solution = exact_solution(operator, laws, controls, reward_range, recheck=there is not None)
+    solution = exact_solution(operator, laws, controls, reward_range)
     mind_the_leak(solution, stacklevel)
-    return solution
+    return with_identified_status(solution)
 
 
 def exact_solution(
@@ -355,24 +367,16 @@ def exact_solution(
     laws: Laws,
     controls: Controls,
     reward_range: tuple[float, float] | None,
-    recheck: bool = False,
 ) -> Solution:
-    """Certify stationary laws, whoever found them, and make the solution of them.
-
-    ``recheck``: laws found elsewhere have converged only where the error measured here says so too.
-    """
+    """Certify stationary laws, whoever found them, and make the solution of them."""
     outcome = laws.outcome
     _require_finite_laws(outcome, laws.every)
     residual = outcome.residual if operator.policy is None and laws.single is not None else None
     if residual is None:
         residual = max(float(np.abs(operator.residual(operator.spread(law))).sum()) for law in laws.every)
-    error, kind = outcome.error, outcome.error_kind
-    if operator.gamma < 1.0:
-        error, kind = error_bound(residual, operator.gamma), "bound"
-        if recheck:
-            outcome.converged = outcome.converged and error <= controls.tol
+    error, kind = stated_error(outcome.error, outcome.error_kind, residual, operator.gamma, controls.tol)
     return Solution(
-        **outcome_fields(outcome, laws.single is None, controls),
+        **outcome_fields(outcome, laws.single is None, error, controls),
         gamma=operator.gamma,
         state_law=laws.single,
         state_laws=laws.every,
@@ -394,7 +398,7 @@ def _run_linear(
 
     solution = solve_linear(operator, choices, controls, reward_range)
     mind_the_leak(solution)
-    return solution
+    return with_identified_status(solution)
 
 
 def _run_ridge(
@@ -416,7 +420,7 @@ def _run_ridge(
     cell_law = law if fit.system.over_cells else operator.spread(law)
     state_law = law.reshape(operator.n_states, -1).sum(axis=1)
     solution = Solution(
-        status=_status(outcome, several=False),
+        status=_status(outcome, False, outcome.error, controls.tol),
         gamma=operator.gamma,
         method=outcome.method,
         reason=outcome.reason,
@@ -425,7 +429,7 @@ def _run_ridge(
         residual=float(np.abs(operator.residual(cell_law)).sum()),
         error=outcome.error,
         error_kind=outcome.error_kind,
-        condition=None,
+        condition=outcome.condition,
         n_iter=outcome.n_iter,
         seconds=controls.elapsed(),
         tol=controls.tol,
@@ -437,23 +441,25 @@ def _run_ridge(
         cell_ridge_law=cell_law,
     )
     mind_the_leak(solution, stacklevel)
-    return solution
+    return with_identified_status(solution)
 
 
-def _ridge_strength(ridge: float | str | None, exact: bool) -> float | None:
+def _ridge_strength(ridge: float | str | None, exact: bool, ends: bool) -> float | None:
     """The weight of the ridge; None where it is to be chosen from the data."""
     if ridge is None:
-        return 0.0 if exact else None
+        return 0.0 if exact or ends else None
     if isinstance(ridge, str):
         require_choice("ridge", ridge, ("auto",))
-        return None
+        return 0.0 if ends else None
     return require_number("ridge", ridge)
 
 
-def outcome_fields(outcome: Outcome, several: bool, controls: Controls) -> dict[str, Any]:
-    """What a solution says of how it was found."""
+def outcome_fields(
+    outcome: Outcome, several: bool, error: float | None, controls: Controls
+) -> dict[str, Any]:
+    """What a solution says of how it was found, given the error that it states."""
     return {
-        "status": _status(outcome, several),
+        "status": _status(outcome, several, error, controls.tol),
         "method": outcome.method,
         "reason": outcome.reason,
         "condition": outcome.condition,
@@ -472,12 +478,12 @@ def _require_finite_laws(outcome: Outcome, laws: tuple[Floats, ...]) -> None:
         outcome.stopped = outcome.stopped or Stop.NOT_FINITE
 
 
-def _status(outcome: Outcome, several: bool) -> Status:
+def _status(outcome: Outcome, several: bool, error: float | None, tol: float) -> Status:
     if outcome.stopped is not None:
         return _STOPPED[outcome.stopped]
     if not outcome.converged:
         return Status.STALLED
-    return Status.SEVERAL_LAWS if several else Status.SOLVED
+    return settled_status(several, error, tol)
 
 
 _STOPPED = {

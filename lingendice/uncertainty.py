@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 COLUMNS_AT_ONCE = 64
 """Functions whose influence is held in memory at one time."""
+UNIDENTIFIED = "the value is not identified: no stationary mass lies where rewards were logged"
 FEW_CLUSTERS = 20
 """Below this many episodes a note says that the interval is rough."""
 
@@ -95,6 +96,8 @@ def interval(
     require_sample_size(solution.operator.counts)
     solution._single()
     wanted = read_target(solution, of, entries)
+    if wanted.name == "value" and not _is_identified(solution):
+        return Interval(*(math.nan,) * 4, float(level), method, UNIDENTIFIED)
     if method == "bootstrap":
         from lingendice.resampling import bootstrap_interval
 
@@ -115,6 +118,10 @@ def interval(
         method,
         sample.note,
     )
+
+
+def _is_identified(solution: Solution) -> bool:
+    return solution.value is not None and not math.isnan(solution.value)
 
 
 def require_sample_size(counts: Counts) -> None:
@@ -259,6 +266,10 @@ class Influence:
             np.divide(self.n, self.n - 1.0, out=np.zeros_like(self.n), where=self.n > 1.0)
         )
 
+    def value_scores(self) -> Floats | None:
+        """Rows whose products add up to the variance of the value; None where it is not identified."""
+        return self.value().scores() if _is_identified(self.solution) else None
+
     def value(self) -> Piece:
         """Influence on the value: its own reward noise, and the division by what is identified."""
         solution = self.solution
@@ -283,7 +294,8 @@ class Influence:
         free = solution.tau[system.seen] > 0
         values = []
         for column in columns.T:
-            mean = float(solution.cell_law @ column)
+            # A law that loses mass to terminal states is not scaled to 1: its means are plain sums.
+            mean = 0.0 if system.loses_mass else float(solution.cell_law @ column)
             by_row = column - mean if system.over_cells else operator.gather(column - mean)
             found = system.adjoint(by_row, free, solution.tol).values
             values.append(found if solution.gamma == 1.0 else found + mean / (1.0 - solution.gamma))

@@ -44,7 +44,7 @@ def test_leak_and_coverage_name_unseen_actions():
     assert not checks["leak"].ok
     assert checks["coverage"].number == pytest.approx(0.8)
     assert not checks["coverage"].ok
-    assert "whatever happens" in checks["leak"].sentence
+    assert "if rewards stay within those seen" in checks["leak"].sentence
     assert checks["leak"].remedy
 
 

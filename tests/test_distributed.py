@@ -182,6 +182,16 @@ def test_mass_that_wanders_slowly_between_blocks(monkeypatch):
     assert not plain.converged
 
 
+@pytest.mark.parametrize("gamma", [1 - 1e-6, 1 - 1e-12])
+def test_near_one_the_status_follows_the_stated_error(gamma):
+    """A residual of exactly 0 proves nothing beyond rounding / (1 - gamma)."""
+    rows = [[1, 1, 2], [1, 2, 1], [2, 1, 1]]
+    found = lg.distributed.solve(np.array(rows), gamma, client=InThisProcess(), max_iter=60)
+    assert found.error_kind == "bound"
+    assert found.error > found.tol
+    assert not found.converged
+
+
 def test_limits_are_told(client):
     counts = lg.Counts.from_matrix(random_chain(100, 3, seed=2))
     found = lg.distributed.solve(counts, 0.99, client=client, max_iter=2)

@@ -13,7 +13,7 @@ from lingendice.checks import Floats
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
 from lingendice.operator import EmpiricalOperator
-from lingendice.solution import Solution, Status
+from lingendice.solution import Solution, Status, with_identified_status
 from lingendice.uncertainty import Interval, student
 
 
@@ -119,7 +119,7 @@ def answer(
 ) -> BaselineSolution:
     """Make the solution of a law over cells and of what the method found."""
     state_law = cell_law.reshape(operator.n_states, -1).sum(axis=1)
-    return BaselineSolution(
+    solution = BaselineSolution(
         status=Status.SOLVED if found.settled else Status.ITERATION_LIMIT,
         gamma=operator.gamma,
         method=method,
@@ -142,6 +142,7 @@ def answer(
         weighed_size=found.effective_size,
         weighed=found.weighed,
     )
+    return with_identified_status(solution)
 
 
 def target_operator(

@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.baselines.baseline_solution import BaselineSolution, Weighing, answer, target_operator
-from lingendice.baselines.paths import Paths, effective_size, read_paths, running_products, step_ratios
+from lingendice.baselines.paths import (
+    Paths,
+    effective_size,
+    read_paths,
+    running_products,
+    standard_error,
+    step_ratios,
+)
 from lingendice.checks import Floats, require_gamma
 from lingendice.counts import Counts
 
@@ -46,7 +53,9 @@ def trajectory_wise(
         f"trajectory-wise {'weighted ' * weighted}importance sampling",
         target_operator(counts, gamma, policy),
         paths.law(share, counts),
-        Weighing(value, _note(behaviour), float(np.sqrt(spread)), n - 1, effective_size(weight), "episodes"),
+        Weighing(
+            value, _note(behaviour), standard_error(spread, n), n - 1, effective_size(weight), "episodes"
+        ),
         started,
     )
 
@@ -58,7 +67,7 @@ def step_wise(
 
     Step t has the mean A_t = sum_e w r / sum_e w (``weighted``) or sum_e w r / E over the episodes that
     reach it; one that ended in a terminal state goes on with its last weight and reward 0. The value is
-    sum gamma^t A_t / sum gamma^t over the logged horizon. O(N).
+    sum gamma^t A_t / sum gamma^t over the logged horizon, nan where no episode has a positive weight. O(N).
 
     gamma = 1: the average over the logged horizon, biased toward the start of episodes; refused where
     episodes end in terminal states.
@@ -79,7 +88,7 @@ def step_wise(
     )
     share = gamma ** np.arange(horizon)
     share /= share.sum()
-    value = float(share @ mean)
+    value = float(share @ mean) if below.any() else float("nan")
     scale = np.divide(share, below, out=np.zeros(horizon), where=below > 0)
     centred = (
         weight * (paths.reward - mean[paths.step]) if weighted else weight * paths.reward - mean[paths.step]
@@ -93,7 +102,12 @@ def step_wise(
         target_operator(counts, gamma, policy),
         paths.law(scale[paths.step] * weight, counts),
         Weighing(
-            value, _note(behaviour), float(np.sqrt(spread)), n - 1, effective_size(weight[last]), "episodes"
+            value,
+            _note(behaviour),
+            standard_error(spread, n),
+            n - 1,
+            effective_size(weight[last]),
+            "episodes",
         ),
         started,
     )

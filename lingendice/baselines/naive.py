@@ -7,9 +7,10 @@ import time
 import numpy as np
 
 from lingendice.baselines.baseline_solution import BaselineSolution, Weighing, answer, target_operator
-from lingendice.baselines.paths import effective_size, read_paths
+from lingendice.baselines.paths import effective_size, read_paths, standard_error
 from lingendice.checks import require_gamma
 from lingendice.counts import Counts
+from lingendice.operator import average_reward
 
 
 def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
@@ -24,7 +25,9 @@ def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
     if gamma == 1.0:
         if counts.reward is None:
             raise ValueError("naive_average needs logged rewards; pass reward= to Counts.from_transitions")
-        value, law = float(np.nansum(counts.data_law * counts.reward)), counts.data_law
+        law = counts.data_law
+        found = average_reward(law, counts.reward)
+        value = np.nan if found is None else found
         # Where first states are unknown, ended episodes restart as the log's steps do.
         starts = counts.initial_count is not None and counts.initial_count.any()
         initial = None if starts else law.reshape(counts.n_states, -1).sum(axis=1)
@@ -45,6 +48,6 @@ def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
         "naive average",
         target_operator(counts, gamma),
         paths.law(weight, counts),
-        Weighing(value, note, float(np.sqrt(spread)), n - 1, effective_size(weight)),
+        Weighing(value, note, standard_error(spread, n), n - 1, effective_size(weight)),
         started,
     )

@@ -95,6 +95,11 @@ def running_products(paths: Paths, ratio: Floats) -> Floats:
     return products
 
 
+def standard_error(spread: float, n_episodes: int) -> float | None:
+    """Root of the squared influences; a single episode shows no spread, so there is none to give."""
+    return float(np.sqrt(spread)) if n_episodes > 1 else None
+
+
 def effective_size(weights: Floats) -> float:
     """(sum w)^2 / sum w^2."""
     largest = float(weights.max(initial=0.0))

@@ -20,6 +20,7 @@ from lingendice.cli.base import (
     print_json,
     say,
     show_table,
+    strict_json,
     told_plainly,
     work,
 )
@@ -172,7 +173,7 @@ def compare(
         comparison, _ = _compared(file, names, policies(policy_files), gamma, initial)
         rows = comparison.table(level)
         if as_json:
-            print_json({**comparison.to_dict(), "level": level, "table": rows})
+            print_json({**comparison.to_dict(), "level": level, "table": [strict_json(row) for row in rows]})
         else:
             _print_comparison(rows, level)
     _exit_without_answer(*comparison)
@@ -248,7 +249,8 @@ def _exit_without_answer(*solutions: Solution) -> None:
             say("Next step: give --initial for the limit from there, or take gamma below 1.")
             raise typer.Exit(NO_ANSWER)
         if not solution.converged:
-            say(f"error: no convergence ({solution.status.value}).")
+            what = "no answer" if solution.status is Status.NOT_IDENTIFIED else "no convergence"
+            say(f"error: {what} ({solution.status.value}).")
             say(f"Next step: {solution.status.advice}")
             raise typer.Exit(NO_ANSWER)
 

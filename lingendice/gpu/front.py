@@ -19,7 +19,7 @@ from lingendice.gpu.device import Device, current_device
 from lingendice.gpu.laws import solve_chain
 from lingendice.gpu.pull import row_totals
 from lingendice.gpu.solution import DeviceSolution
-from lingendice.solution import Interrupted, Solution, Status, error_bound
+from lingendice.solution import Interrupted, Solution, Status, stated_error, with_identified_status
 from lingendice.solvers.iterate import Controls
 from lingendice.solvers.linear_choices import LinearChoices
 
@@ -101,14 +101,14 @@ def _solve_from_host(
             "there are no transitions to learn from: the counts are empty; add data first, or use "
             'device="cpu", where a chain without them restarts at gamma < 1'
         )
-    choices, strength = _defaults(choices, linear)
+    choices, strength = _defaults(choices, linear, counts)
     device = current_device()
     if linear.is_asked:
         from lingendice.gpu.saddle import solve_saddle
 
         solution = solve_saddle(device, compose(counts, choices), linear, options, controls, reward_range)
         mind_the_leak(solution)
-        return solution
+        return with_identified_status(solution)
     if strength != 0.0:
         from lingendice.gpu.ridge import RidgeOnDevice
 
@@ -149,10 +149,10 @@ def solve_resident(
     outcome = found.outcome
     error, kind = outcome.error, outcome.error_kind
     residual = outcome.residual if outcome.residual is not None else np.nan
-    if choices.gamma < 1.0 and settings.storage == "float64":
-        error, kind = error_bound(residual, choices.gamma), "bound"
+    if settings.storage == "float64":
+        error, kind = stated_error(error, kind, residual, choices.gamma, controls.tol)
     solution = DeviceSolution(
-        **outcome_fields(outcome, found.single is None, controls),
+        **outcome_fields(outcome, found.single is None, error, controls),
         gamma=choices.gamma,
         state_law=found.single,
         state_laws=found.every,
@@ -165,7 +165,7 @@ def solve_resident(
         choices=choices,
     )
     _mind_the_leak(solution, choices)
-    return solution
+    return with_identified_status(solution)
 
 
 def _no_operator() -> Any:

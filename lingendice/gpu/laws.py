@@ -11,7 +11,7 @@ from lingendice.gpu.device import Device
 from lingendice.gpu.stationary import Reach, iterate_law
 from lingendice.operator import EmpiricalOperator
 from lingendice.solvers.exact import Laws
-from lingendice.solvers.iterate import Controls, Outcome, run
+from lingendice.solvers.iterate import Controls, Outcome, combined, run
 
 
 class DeviceLaws(NamedTuple):
@@ -41,17 +41,16 @@ def solve_chain(
         return DeviceLaws(outcome.law, (outcome.law,), outcome)
     classes = Reach(chain.push, chain.backward()).recurrent_classes()
     outcomes = [law_from((mark / float(device.download(mark.sum()))).astype(dtype)) for mark in classes]
-    hardest = max(outcomes, key=lambda outcome: (not outcome.converged, outcome.n_iter))
     laws = tuple(outcome.law for outcome in outcomes)
     if len(laws) == 1:
-        return DeviceLaws(laws[0], laws, hardest)
+        return DeviceLaws(laws[0], laws, outcomes[0])
     if not follow_initial or chain.initial is None:
-        return DeviceLaws(None, laws, hardest)
+        return DeviceLaws(None, laws, combined(outcomes))
     mixture = law_from(chain.initial, unique=False)
     # Mass that has not left the transient states yet belongs to no law.
     outside = float(device.download((mixture.law * (1 - sum(classes))).sum()))
     mixture.converged = mixture.converged and outside <= chain.push.tol
-    return DeviceLaws(mixture.law, laws, mixture if not mixture.converged else hardest)
+    return DeviceLaws(mixture.law, laws, combined([*outcomes, mixture]))
 
 
 def device_laws(

@@ -13,7 +13,7 @@ from lingendice.gpu.chain import DeviceProblem, Settings, chain_of_operator, req
 from lingendice.gpu.counting import DeviceCounts, key_type
 from lingendice.gpu.device import current_device, for_each, require_bytes
 from lingendice.gpu.pull import composed_rates, row_totals
-from lingendice.gpu.solution import EARNED, UNKNOWN, report
+from lingendice.gpu.solution import EARNED, KNOWN, report
 from lingendice.gpu.stationary import iterate_law
 from lingendice.operator import EmpiricalOperator
 from lingendice.solution import Solution
@@ -207,4 +207,5 @@ class _Replicator:
         none = device.zeros(counts.n_cells, np.float64)
         parts = DeviceProblem(None, held, self.policy, total, reward, none, "restart", "state")  # type: ignore[arg-type]
         sums = report(parts, law)[2]
-        return float(sums[EARNED]) / (1.0 - float(sums[UNKNOWN]))
+        known = float(sums[KNOWN])
+        return float(sums[EARNED]) / known if known > 0.0 else np.nan

@@ -16,9 +16,9 @@ from lingendice.gpu.device import launch, n_blocks
 from lingendice.gpu.equation import SCRATCH
 from lingendice.gpu.pull import row_totals
 from lingendice.operator import EmpiricalOperator
-from lingendice.solution import SeveralLaws, Solution
+from lingendice.solution import SeveralLaws, Solution, effective_size
 
-EARNED, UNKNOWN, LEAKED, ENDED, SQUARED, COVERED, REPORTED = range(7)
+EARNED, KNOWN, LEAKED, ENDED, SQUARED, COVERED, REPORTED = range(7)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,18 +137,18 @@ class DeviceSolution(Solution):
             return None
         total = float(counts.device.download(row_totals(counts.device, counts.indptr, counts.count)[0].sum()))
         sums = self._report[2]
-        return total * float(sums[COVERED]) ** 2 / float(sums[SQUARED])
+        return effective_size(total, float(sums[COVERED]), float(sums[SQUARED]))
 
     @cached_property
     def value(self) -> float | None:
-        """Per-step value sum p tau r / (1 - leak); None where no reward (or no single law) is known."""
+        """Per-step value, sum p tau r over the mass whose rewards are known; nan where that is 0.
+
+        None where no reward (or no single law) is known.
+        """
         if self._parts.reward is None or self.state_law is None:
             return None
         sums = self._report[2]
-        unknown = float(sums[UNKNOWN])
-        if self._parts.leak_policy == "absorb":
-            unknown += float(sums[LEAKED]) * (1.0 / (1.0 - self.gamma) - 1.0)
-        identified = 1.0 - unknown
+        identified = float(sums[KNOWN]) + self.terminal_mass
         return float(sums[EARNED]) / identified if identified > 0 else math.nan
 
     @property

@@ -21,10 +21,12 @@ import numpy as np
 from lingendice.kernels.jit import fused_kernel, kernel
 
 # Steps that a refreshed ratio may take, and how fast they must shrink.
-MOST_STEPS = 12
+MOST_STEPS = 13
 SLOWEST = 0.5
 # How much coarser the kept factor is than the numbers that it is applied to.
 COARSER = 2.0**29
+# On the error that the last changes foretell.
+CAUTION = 10.0
 
 
 @kernel
@@ -285,7 +287,7 @@ def refresh(
     dy = np.empty(size)
     z = np.empty(size, np.float32)
     changes_since(gamma, hub, follows_data, recent, solved, n_recent, y, residual)
-    before = np.inf
+    before, slowest = np.inf, 0.0
     coarse = COARSER * rounding
     noise = tol  # error of y that the residual does not know of: here what the last solve left
     for step in range(MOST_STEPS):
@@ -300,12 +302,13 @@ def refresh(
                 return -1, np.inf
             change = max(change, abs(dy[k]) / y[k])
         rate = change / before
+        slowest = max(slowest, rate)
         noise += coarse * change
-        # A tenth of tol: a residual measured anew in between makes the rate look smaller than it is.
-        small = rate < SLOWEST and change * rate <= 0.1 * tol * (1.0 - rate)
-        done = change <= 1e-3 * tol or (step > 0 and small)
+        # A residual measured anew in between makes the rate look smaller than it is.
+        ahead = CAUTION * change * (slowest / (1.0 - slowest) if 0.0 < slowest < SLOWEST else 1.0)
+        done = change <= 1e-3 * tol or (step > 0 and rate < SLOWEST and ahead <= 0.9 * tol)
         if done and noise <= 0.1 * tol:
-            return step + 1, change * rate / (1.0 - rate) if step > 0 else change
+            return step + 1, ahead + noise
         if step > 0 and not rate < SLOWEST:
             return -1, np.inf
         before = change

@@ -24,7 +24,7 @@ from lingendice.neural.options import DEFAULT_STEPS, SEARCHED_RATES, NeuralOptio
 from lingendice.neural.residual import HeldOut, split_rows
 from lingendice.neural.samples import Samples
 from lingendice.parallel import run_all
-from lingendice.solution import Status
+from lingendice.solution import Status, with_identified_status
 from lingendice.solvers.iterate import Controls, Monitor, Stop, watch
 
 KERNEL_SECONDS = 0.1
@@ -202,7 +202,7 @@ def train(
     learners, histories = training.learners, training.histories
     members = np.stack([training.ratio(learner) for learner in learners])
     residuals = [training.held_out.residual(learner) for learner in learners]
-    return ContinuousSolution(
+    solution = ContinuousSolution(
         status=_STATUS[stopped],
         gamma=objective.gamma,
         method=method,
@@ -231,6 +231,7 @@ def train(
             "base": samples.base,
         },
     )
+    return with_identified_status(solution)
 
 
 def _search(

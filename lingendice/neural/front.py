@@ -17,7 +17,7 @@ from lingendice.neural.objective import gendice
 from lingendice.neural.options import NeuralOptions, read_neural_options
 from lingendice.neural.residual import split_rows
 from lingendice.neural.samples import Samples, prepare
-from lingendice.solution import Status
+from lingendice.solution import Status, with_identified_status
 from lingendice.solvers.iterate import Controls
 from lingendice.transitions import Transitions
 
@@ -52,10 +52,9 @@ def solve_continuous(
 ) -> tuple[ContinuousSolution, str]:
     """The solution, and what to do where it was interrupted."""
     method, reason = choose(transitions, choices)
-    if method == "try linear":
-        return _linear_if_it_holds(transitions, choices, controls, reason)
-    run = _run_linear if method == "linear" else _run_neural
-    return run(transitions, choices, controls, reason)
+    run = {"try linear": _linear_if_it_holds, "linear": _run_linear, "neural": _run_neural}[method]
+    solution, on_interrupt = run(transitions, choices, controls, reason)
+    return with_identified_status(solution), on_interrupt
 
 
 def choose(transitions: Transitions, choices: ContinuousChoices) -> tuple[str, str]:

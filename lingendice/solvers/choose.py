@@ -9,7 +9,8 @@ import numpy as np
 from lingendice.checks import Floats
 from lingendice.classes import add_hub
 from lingendice.operator import FlowChain
-from lingendice.solvers.iterate import Controls, Monitor, Outcome, watch
+from lingendice.solution import error_bound
+from lingendice.solvers.iterate import Controls, Monitor, Outcome, direct_error, watch
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -36,7 +37,7 @@ def solve_irreducible(
     """Stationary law (up to scale) of an irreducible chain over nodes; its last ``n_hubs`` are hubs."""
     n = rates.shape[0]
     if n == 1:
-        return Outcome(np.ones(1), "gth", "a single state", converged=True)
+        return Outcome(np.ones(1), "gth", "a single state", converged=True, error=0.0)
     with watch(controls) as monitor:
         try:
             outcome = _run(rates, n_hubs, method, controls, monitor, sweeps_failed)
@@ -109,7 +110,8 @@ def _dense(rates: csr_array, monitor: Monitor) -> Outcome:
     from lingendice.kernels.gth_dense import gth_dense
 
     law, regular = gth_dense(rates.toarray(), monitor)
-    return Outcome(law, "gth", f"small: {rates.shape[0]:,} nodes", converged=regular)
+    n = rates.shape[0]
+    return Outcome(law, "gth", f"small: {n:,} nodes", converged=regular, error=direct_error(n))
 
 
 def csr_arrays(rates: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -138,7 +140,8 @@ def _eliminate(
     rates: csr_array, factor: Elimination, controls: Controls, monitor: Monitor, reason: str
 ) -> Outcome:
     factor.factorise(rates.data, keep_rows=False, threads=controls.threads, should_stop=monitor)
-    return Outcome(factor.stationary(), "elimination", reason, converged=True)
+    error = direct_error(rates.shape[0])
+    return Outcome(factor.stationary(), "elimination", reason, converged=True, error=error)
 
 
 def _iterate(
@@ -174,6 +177,10 @@ def solve_discounted(
     """Law for gamma < 1 by sweeps; None where elimination of the restarting chain is better."""
     if method in ("gth", "elimination", "aggregation") or (method == "auto" and chain.n <= DENSE_NODES):
         return None
+    # What rounding leaves of the tolerance, a little less: the residual is measured again elsewhere.
+    goal = 0.9 * controls.tol - error_bound(0.0, gamma)
+    if goal <= 0.0 and method == "auto":
+        return None
     from lingendice.solvers.discounted import discounted_law
 
     limit = controls.max_iter or (SWEEPS_TRIED if method == "auto" else SWEEPS_AT_MOST)
@@ -182,7 +189,7 @@ def solve_discounted(
             leaky_chain(chain, initial),
             gamma,
             initial,
-            tol=controls.tol,
+            tol=goal if goal > 0.0 else controls.tol,
             threads=controls.threads,
             max_sweeps=limit,
             should_stop=monitor,

@@ -11,7 +11,7 @@ from lingendice.checks import Floats
 from lingendice.classes import Classes, extend, find_classes, submatrix
 from lingendice.operator import FlowChain
 from lingendice.solvers import choose
-from lingendice.solvers.iterate import Controls, EliminationError, Outcome
+from lingendice.solvers.iterate import Controls, EliminationError, Outcome, combined
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -23,7 +23,7 @@ class Laws(NamedTuple):
     single: Floats | None
     every: tuple[Floats, ...]
     outcome: Outcome
-    """Of the hardest class solved."""
+    """Of the hardest class solved, with the largest error of any."""
 
 
 def stationary_laws(
@@ -52,14 +52,29 @@ def stationary_laws(
         law = np.zeros(rates.shape[0])
         law[nodes] = outcome.law
         laws.append(law[: chain.n] / law[: chain.n].sum())
-    hardest = max(outcomes, key=lambda outcome: (not outcome.converged, outcome.n_iter, outcome.law.size))
     if len(laws) == 1:
-        return Laws(laws[0], (laws[0],), hardest)
+        return Laws(laws[0], (laws[0],), outcomes[0])
     if not follow_initial or initial is None:
-        return Laws(None, tuple(laws), hardest)
-    share = absorption(rates, classes, initial, method, controls)
-    mixture = np.einsum("c,cs->s", share, np.stack(laws))
-    return Laws(mixture, tuple(laws), hardest)
+        return Laws(None, tuple(laws), combined(outcomes))
+    return mixture(rates, classes, initial, tuple(laws), outcomes, method, controls)
+
+
+def mixture(
+    rates: csr_array,
+    classes: Classes,
+    initial: Floats,
+    laws: tuple[Floats, ...],
+    outcomes: list[Outcome],
+    method: str,
+    controls: Controls,
+) -> Laws:
+    """The limit law from ``initial``: the law of each class times the chance of ending there."""
+    share, found = absorption(rates, classes, initial, method, controls)
+    outcome = combined([*outcomes, found])
+    worst = combined(outcomes)
+    if worst.error is not None and found.error is not None:
+        outcome.error = worst.error + found.error  # relative errors of the two factors of every entry
+    return Laws(np.einsum("c,cs->s", share, np.stack(laws)), laws, outcome)
 
 
 def _solve_class(
@@ -87,13 +102,17 @@ def _discounted(
     visits[nodes] = outcome.law
     # Every restart is one visit to the initial law: (1 - gamma) visits a step, absorbed mass included.
     law = (1.0 - gamma) * visits[: chain.n] / float(visits @ feeds)
+    absorbing = chain.absorbed() > 0.0
+    if outcome.error is not None and absorbing.any():
+        # Shares that end are what rows fall short of 1: the smaller, the fewer of their digits are right.
+        outcome.error += 2.0 * float(np.finfo(float).eps / feeds[: chain.n][absorbing].min())
     return law, outcome
 
 
 def absorption(
     rates: csr_array, classes: Classes, initial: Floats, method: str, controls: Controls
-) -> Floats:
-    """Probability of ending up in each recurrent class from ``initial``.
+) -> tuple[Floats, Outcome]:
+    """Probability of ending up in each recurrent class from ``initial``, and how it was found.
 
     Each class is collapsed to one node that restarts from ``initial``; the visits to these nodes
     under the stationary law of that chain are in proportion to the probabilities.
@@ -118,4 +137,4 @@ def absorption(
     visits = np.zeros(size)
     visits[nodes] = outcome.law
     ends = visits[transient.size :]
-    return ends / ends.sum()
+    return ends / ends.sum(), outcome

@@ -13,6 +13,7 @@ mass away.
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -29,6 +30,10 @@ FIRST_PORTION = 8
 """Steps before the first point of the history; later portions are a quarter of the steps so far."""
 PATIENCE = 3
 """Exchanges of many constraints at once that may fail to help before single ones are exchanged."""
+SAFETY = 3.0
+"""On the amplification of rounding: one random direction is not the worst one."""
+LEAST_GAIN = 0.5
+"""Part of the error that a lower residual must take away: otherwise rounding has the last word."""
 
 
 class RidgeSystem:
@@ -135,24 +140,32 @@ class RidgeSystem:
     # -- solving ----------------------------------------------------------------------------------
 
     def solve(
-        self, controls: Controls, start: Floats | None = None, first_portion: int = FIRST_PORTION
+        self,
+        controls: Controls,
+        start: Floats | None = None,
+        first_portion: int = FIRST_PORTION,
+        rough: bool = False,
     ) -> RidgeFit:
         """Minimise over tau >= 0; ``start`` (over seen cells, scaled) shortens the way.
 
-        A large ``first_portion`` returns to Python less often, for those who need no history.
+        A large ``first_portion`` returns to Python less often, for those who need no history. ``rough``
+        ends once the residual is ``tol`` of the first one, whatever that means for the error.
 
         Conjugate gradients over the entries that are free to move, about 2 nnz operations a step and at
         most about 1 / sqrt(ridge) steps; entries that would turn negative are held at 0 by block
         exchanges of the active set, which end because a round that does not help exchanges one entry.
+        Where |gradient| / ridge, which bounds the error, is above ``tol``, the problem's own amplification
+        is estimated by one more solve, and the residual lowered until the error as estimated is within
+        ``tol``, or rounding has the last word.
         """
-        outcome = run(self._descend(controls, start, first_portion), controls)
+        outcome = run(self._descend(controls, start, first_portion, rough), controls)
         return RidgeFit(self, outcome.law, outcome.law > 0, outcome)
 
     @cached_property
     def _right_side(self) -> Floats:
         return self.scaled_transpose(self._target) + (self.penalty + self.ridge) * self.q
 
-    def _descend(self, controls: Controls, start: Floats | None, first_portion: int) -> Solver:
+    def _descend(self, controls: Controls, start: Floats | None, first_portion: int, rough: bool) -> Solver:
         y = self.q.copy() if start is None else np.maximum(start, 0.0)
         free = np.ones(y.size, dtype=bool)
         right = self._right_side
@@ -160,6 +173,7 @@ class RidgeSystem:
         fewest, patience, steps = y.size + 1, PATIENCE, 0
         squared, stop = -1.0, None
         history: list[float] = []
+        ending = _Ending(self, controls.tol, rough)
         while True:
             y[~free] = 0.0
             descent = self.descent(free, y, right - self.normal(y))
@@ -178,8 +192,13 @@ class RidgeSystem:
             y, residual = descent.point()
             wrong = np.where(free, y < -1e-14, residual > np.sqrt(goal * self._diagonal) + 1e-14)
             count = int(wrong.sum())
-            if count == 0 or stop is not None:
+            if stop is not None:
                 break
+            if count == 0:
+                goal = yield from ending.next_goal(y, free, goal, squared, steps)
+                if goal == 0.0:
+                    break
+                continue
             if count < fewest:
                 fewest, patience = count, PATIENCE
             elif patience > 0:
@@ -188,18 +207,34 @@ class RidgeSystem:
                 wrong[: np.flatnonzero(wrong)[-1]] = False
             free ^= wrong
         law = np.maximum(y, 0.0)
-        gradient = right - self.normal(law)
-        error = float(np.linalg.norm(np.where(law > 0, gradient, np.maximum(gradient, 0.0)))) / self.ridge
+        error, kind = ending.error(law)
         return Outcome(
             law=law,
             method="ridge",
             reason=f"conjugate gradients on the ridge problem{self.where}",
-            converged=stop is None and not squared > goal and bool(np.isfinite(law).all()),
+            converged=stop is None and ending.settled and bool(np.isfinite(law).all()),
             n_iter=steps,
             error=error,
-            error_kind="bound",
+            error_kind=kind,
+            condition=ending.amplification,
             history=tuple(history),
         )
+
+    def gradient_left(self, y: Floats) -> float:
+        """Norm of the gradient at y >= 0 that a step to the minimum would still take away."""
+        gradient = self._right_side - self.normal(y)
+        return float(np.linalg.norm(np.where(y > 0, gradient, np.maximum(gradient, 0.0))))
+
+    def law_error(self, y: Floats, moved: float) -> float:
+        """L1 error of the law of y >= 0 where y is off by ``moved``.
+
+        Unseen rows receive their mass from the others, and the whole is scaled to 1.
+        """
+        moved *= 1.0 + self.gamma * (self.seen.size < self._rows.visits.size)
+        if self.loses_mass:
+            return moved
+        mass = float(self.q @ y)
+        return 2.0 * moved / mass if mass > 0.0 else math.inf
 
     def descent(self, free: NDArray[np.bool_], y: Floats, residual: Floats) -> Descent:
         """Conjugate gradients over the free entries from y, where the gradient is -residual."""
@@ -244,6 +279,70 @@ class Descent(Protocol):
 
     def point(self) -> tuple[Floats, Floats]:
         """The point reached and its residual."""
+
+
+class _Ending:
+    """Decides when a descent is over, and what error to state.
+
+    y is off by H^-1 g with g the gradient left: by at most |g| / ridge, since no curvature is below the
+    ridge, but by far less where the problem's own amplification is far below 1 / ridge. That is estimated
+    by a solve for a random g. What conjugate gradients left undone may lie in the slowest mode; what
+    rounding adds lies in all of them alike.
+    """
+
+    def __init__(self, system: RidgeSystem, tol: float, rough: bool) -> None:
+        self.system, self.tol, self.rough = system, tol, rough
+        self.settled = False
+        """Whether the goal asked for was met with no entry on the wrong side."""
+        self.amplification: float | None = None
+        """Of a random gradient; that of the slowest mode is sqrt(n) as large, if it is alone."""
+        self._best, self._undone = math.inf, math.inf
+
+    def next_goal(
+        self, y: Floats, free: NDArray[np.bool_], goal: float, squared: float, steps: int
+    ) -> Generator[Step, Any, float]:
+        """The goal to go on to from y, which met ``goal`` or got stuck; 0 where it is the end."""
+        met = not squared > goal
+        self.settled = self.settled or met
+        law = np.maximum(y, 0.0)
+        if self.rough or not met or not np.isfinite(law).all():
+            return 0.0
+        self._undone = math.sqrt(max(squared, 0.0) * float(self.system._diagonal.max()))
+        error, _ = self.error(law)
+        if error > self.tol and self.amplification is None:
+            self.amplification = yield from self._amplify(free, steps)
+            error, _ = self.error(law)
+        if error <= self.tol or not error < LEAST_GAIN * self._best:
+            return 0.0
+        self._best = error
+        return goal * (0.3 * self.tol / error) ** 2
+
+    def _amplify(self, free: NDArray[np.bool_], steps: int) -> Generator[Step, Any, float]:
+        """|H^-1 g| / |g| of a random g, which has its share of every mode."""
+        system = self.system
+        drawn = np.where(free, np.random.default_rng(0).standard_normal(free.size), 0.0)
+        goal = min(1e-2, 0.1 / self._modes) ** 2 * float(drawn @ (drawn / system._diagonal))
+        descent, squared = system.descent(free, np.zeros(free.size), drawn), -1.0
+        while squared < 0.0 or squared > goal:
+            squared, done = descent.advance(goal)
+            if done == 0 or math.isnan(squared) or (yield Step(steps)) is not None:
+                return 1.0 / system.ridge
+        return float(np.linalg.norm(descent.point()[0]) / np.linalg.norm(drawn))
+
+    @property
+    def _modes(self) -> float:
+        return math.sqrt(self.system.q.size)
+
+    def error(self, law: Floats) -> tuple[float, str]:
+        """The bound; where that is above the tolerance, the estimate from the amplification."""
+        system = self.system
+        left = system.gradient_left(law)
+        bound = system.law_error(law, left / system.ridge)
+        if self.amplification is None or bound <= self.tol:
+            return bound, "bound"
+        slowest = min(self._modes * self.amplification, 1.0 / system.ridge)
+        moved = slowest * self._undone + SAFETY * self.amplification * left
+        return min(system.law_error(law, moved), bound), "estimate"
 
 
 class _HostDescent:

@@ -12,8 +12,8 @@ from lingendice.checks import LARGEST_EXACT_COUNT, require_gamma
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
 from lingendice.operator import EmpiricalOperator
-from lingendice.solution import Solution, Status, error_bound
-from lingendice.solvers.iterate import Controls
+from lingendice.solution import Solution, settled_status, stated_error
+from lingendice.solvers.iterate import Controls, direct_error
 
 LARGEST = 1000
 """States up to which dense elimination of a full matrix is the fastest exact method."""
@@ -39,16 +39,17 @@ def solve_small(matrix: NDArray[Any], gamma: Any, controls: Controls) -> Solutio
         return None
     law = nodes if gamma == 1.0 else nodes[:n] / nodes[:n].sum()
     residual = dense_residual(rates, law, gamma)
+    error, kind = stated_error(direct_error(rates.shape[0]), "direct", residual, gamma, controls.tol)
     return Solution(
-        status=Status.SOLVED,
+        status=settled_status(False, error, controls.tol),
         gamma=gamma,
         method="gth",
         reason=_REASON,
         state_law=law,
         state_laws=(law,),
         residual=residual,
-        error=None if gamma == 1.0 else error_bound(residual, gamma),
-        error_kind="direct" if gamma == 1.0 else "bound",
+        error=error,
+        error_kind=kind,
         condition=None,
         n_iter=0,
         seconds=controls.elapsed(),

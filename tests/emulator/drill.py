@@ -177,7 +177,7 @@ def _report(device, types):
     close(device.download(mass), here)
     known = (p > 0) & np.isfinite(reward)
     sums = device.download(partials).reshape(6, n_parts).sum(axis=1)
-    close(sums[:4], [here[known] @ reward[known], here[~known].sum(), here[p == 0].sum(), here.sum()])
+    close(sums[:4], [here[known] @ reward[known], here[known].sum(), here[p == 0].sum(), here.sum()])
     close(sums[4:], [(here[p > 0] ** 2 / p[p > 0]).sum(), here[p > 0].sum()])
 
 

@@ -173,3 +173,27 @@ def test_limits_have_their_statuses(solve):
 def test_bad_input_is_named(solve, data, choices, message):
     with pytest.raises(ValueError, match=message):
         solve(data, **choices)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+def test_a_value_that_nothing_identifies_is_nan(solve, gamma):
+    """Only action 0 is logged, the target takes action 1; the law's total is 1 only up to rounding."""
+    rng = np.random.default_rng(0)
+    state, following = rng.integers(0, 5, 40), rng.integers(0, 5, 40)
+    counts = lg.Counts.from_transitions(
+        state, following, np.zeros(40, int), np.ones(40), np.arange(40) // 4, n_states=5, n_actions=3
+    )
+    policy = np.tile([0.0, 0.3, 0.7], (5, 1))
+    solution = solve(counts, gamma, policy=policy, ratio="state_action", ridge=0, clone=0)
+    assert np.isnan(solution.value)
+    assert solution.status is Status.NOT_IDENTIFIED
+
+
+@pytest.mark.parametrize("gamma", [1 - 1e-6, 1 - 1e-9, 1 - 1e-12])
+def test_near_one_the_status_follows_the_stated_error(solve, gamma):
+    """A residual of exactly 0 proves nothing beyond rounding / (1 - gamma); elimination knows better."""
+    solution = solve([[1, 1, 2], [1, 2, 1], [2, 1, 1]], gamma, max_iter=600)
+    assert solution.converged == (solution.error <= solution.tol)
+    np.testing.assert_allclose(solution.stationary, np.full(3, 1 / 3), rtol=max(solution.error, 1e-15))
+    assert solution.converged == (solution.error_kind == "direct")

@@ -1,0 +1,155 @@
+"""No number, interval or status says more than the data: where nothing is identified, all say so."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import lingendice as lg
+from lingendice import baselines
+from lingendice.cli import app
+
+pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+PLUG_IN = {"ratio": "state_action", "ridge": 0, "clone": 0}
+
+
+# -- nothing is identified ---------------------------------------------------------------------------
+
+
+def log_of_one_action(seed=6, n_states=3, n=12, **more):
+    """Only action 0 is logged; the target takes the other three. Some such laws sum to 1 - 1e-16."""
+    rng = np.random.default_rng(seed)
+    state, following = rng.integers(0, n_states, n), rng.integers(0, n_states, n)
+    counts = lg.Counts.from_transitions(
+        state, following, np.zeros(n, int), np.ones(n), np.arange(n) // 3,
+        n_states=n_states, n_actions=4, **more,
+    )  # fmt: skip
+    policy = np.zeros((n_states, 4))
+    policy[:, 1:] = rng.dirichlet(np.ones(3), size=n_states)
+    return counts, policy
+
+
+@given(seed=st.integers(0, 10**6), n_states=st.integers(1, 5), gamma=st.sampled_from([0.5, 0.9, 1.0]))
+@settings(max_examples=25, deadline=None)
+def test_no_value_where_nothing_is_identified(seed, n_states, gamma):
+    counts, policy = log_of_one_action(seed, n_states)
+    for options in ({}, PLUG_IN, PLUG_IN | {"leak": "absorb"}, {"ridge": 1e-3}):
+        if gamma == 1.0 and options.get("leak") == "absorb":
+            continue
+        solution = lg.solve(counts, gamma, policy=policy, **options)
+        assert math.isnan(solution.value)
+        assert solution.status is lg.Status.NOT_IDENTIFIED
+        assert not solution.converged
+        assert solution.leak == pytest.approx(1.0)
+        assert solution.effective_sample_size == 0.0
+        assert solution.gap is None
+        assert np.isnan(solution.state_values).all()
+        found = solution.interval()
+        assert np.isnan([found.low, found.high, found.estimate, found.standard_error]).all()
+        assert "not identified" in found.note
+
+
+def test_every_view_of_an_unidentified_value(tmp_path):
+    counts, policy = log_of_one_action(keep_episodes=True)
+    solution = lg.solve(counts, 0.9, policy=policy, **PLUG_IN)
+    assert "not identified" in solution.interval(method="bootstrap", replicates=20).note
+    told = json.loads(json.dumps(solution.to_dict(), allow_nan=False))
+    assert told["value"] is None
+    assert told["status"] == "not_identified"
+    assert "say nothing about the value" in told["advice"]
+    assert json.loads(json.dumps(solution.interval().to_dict(), allow_nan=False))["low"] is None
+    assert "value not identified" in str(solution)
+    leak = next(check for check in lg.diagnose(solution) if check.name == "leak")
+    assert not leak.ok
+    assert leak.sentence.endswith("the value lies in [1, 1] if rewards stay within those seen")
+    known = lg.solve(counts, 0.9, policy=policy, reward_range=(0, 2), **PLUG_IN)
+    assert "the value lies in [0, 2] whatever happens there" in lg.diagnose(known)[0].sentence
+    page = lg.report(solution)
+    assert "value not identified" in page
+    assert "not identified: no stationary mass" in page
+    solution.plot().savefig(tmp_path / "solution.png")
+
+
+def test_rewards_never_observed_give_no_bounds():
+    counts, policy = log_of_one_action()
+    silent = replace(counts, reward_count=np.zeros_like(counts.count))
+    solution = lg.solve(silent, 0.9, policy=policy, **PLUG_IN)
+    assert math.isnan(solution.value)
+    assert solution.value_bounds is None
+    bounds = lg.solve(silent, 0.9, policy=policy, reward_range=(0, 1), **PLUG_IN).value_bounds
+    assert bounds == pytest.approx((0.0, 1.0))
+    assert solution.operator.logged_average is None
+
+
+def test_a_comparison_keeps_the_policies_it_can_judge(tmp_path):
+    counts, elsewhere = log_of_one_action(n=60, keep_episodes=True)
+    logged = np.tile([1.0, 0, 0, 0], (3, 1))
+    found = lg.solve(counts, 0.9, policy={"elsewhere": elsewhere, "logged": logged}, reward=[1.0, 2.0, 3.0],
+                     **PLUG_IN)  # fmt: skip
+    assert found.best == "logged"
+    assert found.ranking == ("logged", "elsewhere")
+    both = found.interval()
+    alone = lg.solve(counts, 0.9, policy=logged, reward=[1.0, 2.0, 3.0], **PLUG_IN).interval()
+    assert both.standard_error[1] == pytest.approx(alone.standard_error)
+    assert np.isnan([both.low[0], both.high[0]]).all()
+    assert "elsewhere" in both.note
+    # Nothing is known of it, so nothing rules it out.
+    assert set(found.contenders()) == {"elsewhere", "logged"}
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["values"][0] is None
+    assert "nan" in str(found)
+    found.plot().savefig(tmp_path / "comparison.png")
+    assert "logged" in lg.report(found)
+    with pytest.raises(ValueError, match="no policy can be called the best"):
+        _ = lg.solve(counts, 0.9, policy={"a": elsewhere, "b": elsewhere}, **PLUG_IN).best
+
+
+def test_the_command_line_says_so(tmp_path):
+    data, policy, logged = tmp_path / "log.csv", tmp_path / "policy.csv", tmp_path / "logged.csv"
+    rows = ["state,action,next_state,reward,episode", "0,0,1,1,0", "1,0,0,1,0", "0,0,1,1,1", "1,0,0,1,1"]
+    data.write_text("\n".join(rows))
+    policy.write_text("0,1\n0,1\n")
+    logged.write_text("1,0\n1,0\n")
+    run, common = CliRunner().invoke, ["--gamma", "0.9", "--json"]
+    ended = run(app, ["solve", str(data), "--policy", str(policy), "--level", "0.9", *common])
+    assert ended.exit_code != 0
+    told = json.loads(ended.stdout)
+    assert told["value"] is None
+    assert told["interval"]["low"] is None
+    assert "value not identified" in ended.stderr
+    ended = run(app, ["compare", str(data), str(policy), str(logged), *common])
+    table = json.loads(ended.stdout)["table"]
+    assert [row["value"] for row in table] == [pytest.approx(1.0), None]
+
+
+def test_baselines_without_weight_claim_nothing():
+    counts, policy = log_of_one_action(keep_episodes=True)
+    behaviour = np.full((3, 4), 0.25)
+    for method in (baselines.step_wise, baselines.trajectory_wise):
+        found = method(counts, 0.9, policy=policy, behaviour=behaviour)
+        assert math.isnan(found.value)
+        assert found.status is lg.Status.NOT_IDENTIFIED
+    # A single episode shows no spread: no standard error, rather than 0.
+    one = lg.Counts.from_transitions(
+        [0, 1], [1, 0], [0, 0], [1.0, 2.0], [0, 0], n_actions=4, keep_episodes=True
+    )
+    for found in (
+        baselines.naive_average(one, 0.9),
+        baselines.step_wise(one, 0.9, policy=[[1.0, 0, 0, 0]] * 2, behaviour=behaviour[:2]),
+        baselines.trajectory_wise(one, 0.9, policy=[[1.0, 0, 0, 0]] * 2, behaviour=behaviour[:2]),
+    ):
+        assert found.standard_error is None
+
+
+def test_averages_of_the_log_leave_unknown_rewards_out():
+    counts = lg.Counts.from_transitions([0, 1, 0, 1], [1, 0, 1, 0], reward=[3.0, 0.0, 3.0, 0.0])
+    counts = replace(counts, reward_count=np.array([2, 0]))
+    assert np.isnan(counts.reward[1])
+    assert baselines.naive_average(counts).value == pytest.approx(3.0)
+    assert lg.solve(counts).operator.logged_average == pytest.approx(3.0)
