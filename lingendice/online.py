@@ -20,6 +20,7 @@ from lingendice.checks import (
 )
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
+from lingendice.interrupts import interruptible
 from lingendice.rows import read_only
 from lingendice.solution import Solution, Status, error_bound
 from lingendice.solve import solve
@@ -188,7 +189,8 @@ class OnlineRatio:
             require_finite("reward", rewards)
             if rewards.shape != states.shape:
                 raise ValueError(f"reward has shape {rewards.shape} but state {states.shape}; give one each")
-        with self._lock:
+        with self._lock, interruptible() as work:
+            work.hold()  # what is counted by halves would be counted wrongly ever after
             self._flush()
             self._count(states, next_states, rewards)
 
@@ -207,20 +209,24 @@ class OnlineRatio:
 
     def _flush(self) -> None:
         """Count the single transitions gathered so far, in their order."""
-        pending, self._pending = self._pending, []
-        start = 0
-        while start < len(pending):
-            rewarded = pending[start][2] is not None
-            stop = start + 1
-            while stop < len(pending) and (pending[stop][2] is not None) == rewarded:
-                stop += 1
-            states, next_states, rewards = zip(*pending[start:stop], strict=True)
-            self._count(
-                np.array(states, np.int64),
-                np.array(next_states, np.int64),
-                np.array(rewards, float) if rewarded else None,
-            )
-            start = stop
+        if not self._pending:
+            return
+        with interruptible() as work:
+            work.hold()
+            pending, self._pending = self._pending, []
+            start = 0
+            while start < len(pending):
+                rewarded = pending[start][2] is not None
+                stop = start + 1
+                while stop < len(pending) and (pending[stop][2] is not None) == rewarded:
+                    stop += 1
+                states, next_states, rewards = zip(*pending[start:stop], strict=True)
+                self._count(
+                    np.array(states, np.int64),
+                    np.array(next_states, np.int64),
+                    np.array(rewards, float) if rewarded else None,
+                )
+                start = stop
 
     def _count(
         self, states: NDArray[np.int64], next_states: NDArray[np.int64], rewards: Floats | None
@@ -290,11 +296,16 @@ class OnlineRatio:
             return
         if self._counted == 0:
             raise ValueError("there are no transitions to learn from; call update first")
-        if not (self._follow() or self._eliminate() or self._factorise()):
-            solution = solve(self._frozen(), self.gamma, initial=self._initial, restart=self._restart)
-            self._law, self._laws = solution.state_law, solution.state_laws
-            self._error, self.n_steps = solution.error, 0
-            self.n_factorisations += 1
+        try:
+            if not (self._follow() or self._eliminate() or self._factorise()):
+                solution = solve(self._frozen(), self.gamma, initial=self._initial, restart=self._restart)
+                self._law, self._laws = solution.state_law, solution.state_laws
+                self._error, self.n_steps = solution.error, 0
+                self.n_factorisations += 1
+        except BaseException:
+            # A factor or a ratio that is half renewed must not be followed; the counts are whole.
+            self._factor, self._ratio, self._law, self._laws = None, None, None, ()
+            raise
 
     def _follow(self) -> bool:
         """Refresh the ratio with the factor at hand; False where that is not possible or not worth it."""

@@ -14,10 +14,10 @@ from lingendice.compose import Choices, compose
 from lingendice.continuous_solution import ContinuousSolution
 from lingendice.counts import Counts
 from lingendice.gpu.arrays import lies_on_device
+from lingendice.interrupts import interruptible, read_on_interrupt
 from lingendice.many import is_many, solve_many
 from lingendice.operator import EmpiricalOperator
-from lingendice.parallel import resolve_threads
-from lingendice.solution import Interrupted, Solution, Status, error_bound
+from lingendice.solution import Solution, Status, error_bound
 from lingendice.solvers.iterate import Controls, Outcome, Stop
 from lingendice.solvers.linear_choices import DIVERGENCE_NAMES, LinearChoices
 from lingendice.transitions import Transitions
@@ -219,14 +219,7 @@ def solve(
         require_gamma(gamma), policy, behaviour, reward, initial, ratio, leak, restart, unseen, terminal,
         clone, smoothing,
     )  # fmt: skip
-    controls = Controls(
-        tol=_positive("tol", tol),
-        max_iter=_optional_limit("max_iter", max_iter),
-        time_limit=_optional_limit("time_limit", time_limit),
-        threads=resolve_threads(threads),
-        progress=progress,
-        started=started,
-    )
+    controls = Controls.read(tol, max_iter, time_limit, threads, progress=progress, started=started)
     limits = _reward_range(reward_range)
     if device != "cpu" or lies_on_device(data):
         from lingendice.gpu.front import solve_on_device
@@ -247,18 +240,19 @@ def _dispatch(
     require_number("seed", linear.seed)
     if not linear.is_asked:
         _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
-    on_interrupt = _read_options(linear.options, linear.is_asked)
+        _refuse_options(linear.options)
+    on_interrupt = read_on_interrupt(linear.options)
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
     choices, strength = _defaults(choices, linear)
-    if linear.is_asked:
-        solution = _run_linear(compose(counts, choices), linear, controls, reward_range)
-    elif strength == 0.0:
-        follow_initial = choices.initial is not None
-        solution = _run(compose(counts, choices), follow_initial, method, controls, reward_range)
-    else:
-        solution = _run_ridge(counts, choices, strength, controls, reward_range)
-    if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
-        raise Interrupted(solution)
+    with interruptible(on_interrupt) as work:
+        if linear.is_asked:
+            solution = _run_linear(compose(counts, choices), linear, controls, reward_range)
+        elif strength == 0.0:
+            follow_initial = choices.initial is not None
+            solution = _run(compose(counts, choices), follow_initial, method, controls, reward_range)
+        else:
+            solution = _run_ridge(counts, choices, strength, controls, reward_range)
+        work.solution = solution
     return solution
 
 
@@ -294,19 +288,13 @@ def _solve_transitions(given: dict[str, Any], started: float) -> ContinuousSolut
         if given.pop(name) != plain:
             raise ValueError(f"{name} does not apply to Transitions; leave it out")
     require_choice("method", given["method"], CONTINUOUS_METHODS)
-    controls = Controls(
-        tol=_positive("tol", given.pop("tol")),
-        max_iter=_optional_limit("max_iter", given.pop("max_iter")),
-        time_limit=_optional_limit("time_limit", given.pop("time_limit")),
-        threads=resolve_threads(given.pop("threads")),
-        progress=given.pop("progress"),
-        started=started,
-    )
+    limits = (given.pop(name) for name in ("tol", "max_iter", "time_limit", "threads"))
+    controls = Controls.read(*limits, progress=given.pop("progress"), started=started)
     require_number("seed", given["seed"])
     given["gamma"] = require_gamma(given["gamma"])
-    solution, on_interrupt = solve_continuous(given.pop("data"), ContinuousChoices(**given), controls)
-    if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
-        raise Interrupted(solution)
+    data, choices = given.pop("data"), ContinuousChoices(**given)
+    with interruptible(read_on_interrupt(choices.options)) as work:
+        work.solution = solution = solve_continuous(data, choices, controls)
     return solution
 
 
@@ -520,18 +508,6 @@ def _cell_name(operator: EmpiricalOperator, cell: int) -> str:
     return f"action {counts.label_of_action(action)!r} in state {counts.label_of(state)!r}"
 
 
-def _optional_limit(name: str, value: Any) -> Any:
-    number = None if value is None else _positive(name, value)
-    return int(number) if number is not None and name == "max_iter" else number
-
-
-def _positive(name: str, value: Any) -> float:
-    number = require_number(name, value)
-    if number == 0:
-        raise ValueError(f"{name} must be positive, got {value!r}")
-    return number
-
-
 def _reward_range(given: tuple[float, float] | None) -> tuple[float, float] | None:
     if given is None:
         return None
@@ -541,12 +517,10 @@ def _reward_range(given: tuple[float, float] | None) -> tuple[float, float] | No
     return low, high
 
 
-def _read_options(options: dict[str, Any] | None, others_allowed: bool) -> str:
-    known = {"on_interrupt": "raise"} | (options or {})
-    unknown = sorted(set(known) - {"on_interrupt"})
-    if unknown and not others_allowed:
+def _refuse_options(options: dict[str, Any] | None) -> None:
+    unknown = sorted(set(options or ()) - {"on_interrupt"})
+    if unknown:
         raise ValueError(f"options has no entry {unknown[0]!r} for this method; known: 'on_interrupt'")
-    return require_choice("options['on_interrupt']", known["on_interrupt"], ("raise", "return"))
 
 
 def _refuse_unavailable(divergence: Any, penalty: float, normalise: str, warm_start: Any) -> None:

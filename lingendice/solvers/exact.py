@@ -22,7 +22,7 @@ class Laws(NamedTuple):
     single: Floats | None
     every: tuple[Floats, ...]
     outcome: Outcome
-    """Of the hardest class solved."""
+    """Of the hardest problem solved: a class, or where the chain ends up."""
 
 
 def stationary_laws(
@@ -56,14 +56,28 @@ def stationary_laws(
         law = np.zeros(rates.shape[0])
         law[nodes] = outcome.law
         laws.append(law[: chain.n] / law[: chain.n].sum())
-    hardest = max(outcomes, key=lambda outcome: (not outcome.converged, outcome.n_iter, outcome.law.size))
+    return limit_laws(laws, outcomes, rates, classes, initial if follow_initial else None, method, controls)
+
+
+def limit_laws(
+    laws: list[Floats], outcomes: list[Outcome], rates: csr_array, classes: Classes, initial: Floats | None,
+    method: str, controls: Controls,
+) -> Laws:  # fmt: skip
+    """The laws of all recurrent classes, and their mixture that the chain ends up in from ``initial``."""
+    hardest = max(outcomes, key=_hardness)
     if len(laws) == 1:
         return Laws(laws[0], (laws[0],), hardest)
-    if not follow_initial or initial is None:
+    if initial is None:
         return Laws(None, tuple(laws), hardest)
-    share = absorption(rates, classes, initial, method, controls)
+    share, outcome = _absorption(rates, classes, initial, method, controls)
+    if not outcome.converged:
+        hardest = max(hardest, outcome, key=_hardness)
     mixture = np.einsum("c,cs->s", share, np.stack(laws))
     return Laws(mixture, tuple(laws), hardest)
+
+
+def _hardness(outcome: Outcome) -> tuple[bool, int, int]:
+    return not outcome.converged, outcome.n_iter, outcome.law.size
 
 
 def _discounted(
@@ -88,9 +102,9 @@ def _discounted(
     return law, outcome
 
 
-def absorption(
+def _absorption(
     rates: csr_array, classes: Classes, initial: Floats, method: str, controls: Controls
-) -> Floats:
+) -> tuple[Floats, Outcome]:
     """Probability of ending up in each recurrent class from ``initial``.
 
     Each class is collapsed to one node that restarts from ``initial``; the visits to these nodes
@@ -116,4 +130,5 @@ def absorption(
     visits = np.zeros(size)
     visits[nodes] = outcome.law
     ends = visits[transient.size :]
-    return ends / ends.sum()
+    outcome.residual = None  # of the collapsed chain
+    return ends / ends.sum(), outcome
