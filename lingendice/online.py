@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -136,6 +138,7 @@ class OnlineRatio:
         self._initial = None if initial is None else require_law("initial", initial, self.n_states)
         self._restart = None if restart is None else require_law("restart", restart, self.n_states)
         self._lock = threading.RLock()
+        _streams.add(self)
         self._pending: list[tuple[int, int, float | None]] = []
         self._counts = np.zeros((self.n_states, self.n_states))
         self._totals = np.zeros(self.n_states)
@@ -556,3 +559,23 @@ class OnlineRatio:
         kept = "" if self.forgetting == 1.0 else f", forgetting={self.forgetting:g}"
         size = f"{self.n_states:,} states, gamma={self.gamma:g}{kept}"
         return f"OnlineRatio({size}, {self.n_transitions:,} transitions)"
+
+
+_streams: WeakSet[OnlineRatio] = WeakSet()
+_at_rest: list[OnlineRatio] = []
+
+
+def _bring_to_rest() -> None:
+    """Before a fork: no thread is in the midst of an update that the child would never see finished."""
+    for stream in sorted(_streams, key=id):
+        stream._lock.acquire()
+        _at_rest.append(stream)
+
+
+def _go_on() -> None:
+    while _at_rest:
+        _at_rest.pop()._lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_bring_to_rest, after_in_parent=_go_on, after_in_child=_go_on)

@@ -41,6 +41,11 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=threads, thread_name_prefix="lingendice")
 
 
+if hasattr(os, "register_at_fork"):
+    # A forked child has the pool but none of its threads: what is handed to it would wait for ever.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
 def _start(task: Callable[[], T], threads: int) -> Future[T]:
     """A task in the pool, in the context of its caller: Ctrl-C, device and floating-point settings."""
     return _pool(threads).submit(copy_context().run, task)
