@@ -10,13 +10,14 @@ from lingendice.checks import NotAvailableYet
 from lingendice.continuous_solution import ContinuousSolution
 from lingendice.counts import Counts
 from lingendice.diagnostics import Check, diagnose
+from lingendice.interrupts import Interrupted
 from lingendice.log_checks import RowOrderWarning, UnusedColumnWarning
 from lingendice.many import Comparison
 from lingendice.online import OnlineRatio
 from lingendice.operator import EmpiricalOperator
 from lingendice.report import report
 from lingendice.ridge_path import RidgePath, ridge_path
-from lingendice.solution import Interrupted, SeveralLaws, Solution, Status
+from lingendice.solution import SeveralLaws, Solution, Status
 from lingendice.solve import LeakWarning, solve
 from lingendice.transitions import Transitions
 from lingendice.uncertainty import Interval

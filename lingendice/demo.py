@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import lingendice as lg
+from lingendice.atomic import replacing
 from lingendice.environments import taxi
 from lingendice.plots import BLUE, GREY, INK, dress, legend, new_figure
 
@@ -145,7 +146,8 @@ def draw_demo(result: DemoResult, folder: str | Path) -> Path:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "taxi.png"
-    figure.savefig(path, dpi=120)
+    with replacing(path) as stream:
+        figure.savefig(stream, format="png", dpi=120)
     return path
 
 

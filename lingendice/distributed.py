@@ -20,16 +20,17 @@ from lingendice.checks import Floats, require_gamma, require_number
 from lingendice.classes import extend, find_classes
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
+from lingendice.interrupts import interruptible
 from lingendice.io.pieces import Piece, join
 from lingendice.io.reading import count_piece
 from lingendice.io.sources import PARQUET, find_files
 from lingendice.operator import EmpiricalOperator, FlowChain
 from lingendice.parallel import resolve_threads
-from lingendice.solution import Interrupted, Solution, Status, error_bound, with_identified_status
+from lingendice.solution import Solution, error_bound, with_identified_status
 from lingendice.solve import exact_solution, mind_the_leak
-from lingendice.solvers.exact import Laws, mixture
+from lingendice.solvers.exact import Laws, limit_laws
 from lingendice.solvers.extrapolation import Extrapolation
-from lingendice.solvers.iterate import Controls, Outcome, Solver, Step, combined, run
+from lingendice.solvers.iterate import Controls, Outcome, Solver, Step, run
 from lingendice.solvers.pull_system import PullSystem, transposed_system
 from lingendice.solvers.row_blocks import cut_rows, on_bench, work_edges
 
@@ -235,14 +236,13 @@ def solve(
         terminal=terminal,
     )
     operator = compose(counts, choices)
-    system = _Spread(operator, client, blocks, sweeps)
-    try:
-        laws = _laws(operator, system, controls, initial is not None)
-    finally:
-        system.close()
-    solution = exact_solution(operator, laws, controls, None)
-    if solution.status is Status.INTERRUPTED:
-        raise Interrupted(solution)
+    with interruptible() as work:
+        system = _Spread(operator, client, blocks, sweeps)
+        try:
+            laws = _laws(operator, system, controls, initial is not None)
+        finally:
+            system.close()
+        work.solution = solution = exact_solution(operator, laws, controls, None)
     mind_the_leak(solution, stacklevel=3)
     return with_identified_status(solution)
 
@@ -260,12 +260,9 @@ def _laws(operator: EmpiricalOperator, system: _Spread, controls: Controls, foll
         members = np.zeros(rates.shape[0], bool)
         members[nodes] = True
         outcomes.append(run(_rounds(system, members[: operator.n_states], controls), controls))
-    laws = tuple(outcome.law for outcome in outcomes)
-    if len(laws) == 1:
-        return Laws(laws[0], laws, outcomes[0])
-    if not follow_initial or operator.initial is None:
-        return Laws(None, laws, combined(outcomes))
-    return mixture(rates, classes, operator.initial, laws, outcomes, "auto", controls)
+    laws = [outcome.law for outcome in outcomes]
+    initial = operator.initial if follow_initial else None
+    return limit_laws(laws, outcomes, rates, classes, initial, "auto", controls)
 
 
 class _Coarse:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from lingendice.checks import Floats
 from lingendice.counts import Counts
+from lingendice.interrupts import check, interruptible, pending, read_on_interrupt
 from lingendice.parallel import resolve_threads, run_all
-from lingendice.solution import Solution
+from lingendice.solution import Solution, Status
 from lingendice.uncertainty import UNIDENTIFIED, Influence, Interval, require_sample_size
 
 DRAWS = 20_000
@@ -38,7 +39,9 @@ def solve_many(
     """Solve for several target policies; ``solve(data, policy=[...])`` comes here.
 
     Each is a whole solve of its own: what does not depend on the policy (counts, cell sums, mean
-    rewards, first states) is read once. Policies are spread over ``threads``.
+    rewards, first states) is read once. Policies are spread over ``threads``. After a Ctrl-C the comparison
+    in the exception (or returned, by ``options={"on_interrupt": "return"}``) is that of the policies finished
+    by then, or of those begun where none was.
 
     Parameters
     ----------
@@ -62,7 +65,9 @@ def solve_many(
     threads = resolve_threads(arguments.pop("threads", None))
     each = 1 if len(named) >= threads else threads
 
-    def solve_one(table: Any) -> Solution:
+    def solve_one(table: Any) -> Solution | None:
+        if pending():
+            return None
         solution = solve(counts, policy=table, threads=each, **arguments)
         if on_done is not None:
             on_done()
@@ -71,8 +76,17 @@ def solve_many(
     tasks = [partial(solve_one, table) for table in named.values()]
     # A card's current stream belongs to the thread that asks: its solves follow one another there.
     beside = threads if each == 1 and arguments.get("device", "cpu") == "cpu" else 1
-    solutions = run_all(tasks, beside)
-    return Comparison(tuple(named), tuple(solutions), int(arguments.get("seed", 0)))
+    with interruptible(read_on_interrupt(arguments.get("options"))) as work:
+        work.hold()
+        begun = {
+            name: one for name, one in zip(named, run_all(tasks, beside), strict=True) if one is not None
+        }
+        if not begun:
+            check()
+        # Laws that were cut short would be ranked with the others as if they were answers.
+        whole = {name: one for name, one in begun.items() if one.status is not Status.INTERRUPTED} or begun
+        work.solution = Comparison(tuple(whole), tuple(whole.values()), int(arguments.get("seed", 0)))
+    return work.solution
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +25,7 @@ from lingendice.checks import (
 )
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
+from lingendice.interrupts import interruptible
 from lingendice.rows import read_only
 from lingendice.solution import Solution, settled_status, stated_error, with_identified_status
 from lingendice.solve import solve
@@ -138,6 +141,7 @@ class OnlineRatio:
         self._initial = None if initial is None else require_law("initial", initial, self.n_states)
         self._restart = None if restart is None else require_law("restart", restart, self.n_states)
         self._lock = threading.RLock()
+        _streams.add(self)
         self._pending: list[tuple[int, int, float | None]] = []
         self._counts = np.zeros((self.n_states, self.n_states))
         self._totals = np.zeros(self.n_states)
@@ -202,7 +206,8 @@ class OnlineRatio:
             require_reward("reward", rewards)
             if rewards.shape != states.shape:
                 raise ValueError(f"reward has shape {rewards.shape} but state {states.shape}; give one each")
-        with self._lock:
+        with self._lock, interruptible() as work:
+            work.hold()  # what is counted by halves would be counted wrongly ever after
             self._flush()
             self._count(states, next_states, rewards)
 
@@ -221,20 +226,24 @@ class OnlineRatio:
 
     def _flush(self) -> None:
         """Count the single transitions gathered so far, in their order."""
-        pending, self._pending = self._pending, []
-        start = 0
-        while start < len(pending):
-            rewarded = pending[start][2] is not None
-            stop = start + 1
-            while stop < len(pending) and (pending[stop][2] is not None) == rewarded:
-                stop += 1
-            states, next_states, rewards = zip(*pending[start:stop], strict=True)
-            self._count(
-                np.array(states, np.int64),
-                np.array(next_states, np.int64),
-                np.array(rewards, float) if rewarded else None,
-            )
-            start = stop
+        if not self._pending:
+            return
+        with interruptible() as work:
+            work.hold()
+            pending, self._pending = self._pending, []
+            start = 0
+            while start < len(pending):
+                rewarded = pending[start][2] is not None
+                stop = start + 1
+                while stop < len(pending) and (pending[stop][2] is not None) == rewarded:
+                    stop += 1
+                states, next_states, rewards = zip(*pending[start:stop], strict=True)
+                self._count(
+                    np.array(states, np.int64),
+                    np.array(next_states, np.int64),
+                    np.array(rewards, float) if rewarded else None,
+                )
+                start = stop
 
     def _count(
         self, states: NDArray[np.int64], next_states: NDArray[np.int64], rewards: Floats | None
@@ -304,13 +313,18 @@ class OnlineRatio:
             return
         if self._counted == 0:
             raise ValueError("there are no transitions to learn from; call update first")
-        if not (self._follow() or self._eliminate() or self._factorise()):
-            solution = solve(
-                self._frozen(), self.gamma, initial=self._initial, restart=self._restart, tol=self.tol
-            )
-            self._law, self._laws = solution.state_law, solution.state_laws
-            self._error, self.n_steps = solution.error, 0
-            self.n_factorisations += 1
+        try:
+            if not (self._follow() or self._eliminate() or self._factorise()):
+                solution = solve(
+                    self._frozen(), self.gamma, initial=self._initial, restart=self._restart, tol=self.tol
+                )
+                self._law, self._laws = solution.state_law, solution.state_laws
+                self._error, self.n_steps = solution.error, 0
+                self.n_factorisations += 1
+        except BaseException:
+            # A factor or a ratio that is half renewed must not be followed; the counts are whole.
+            self._factor, self._ratio, self._law, self._laws = None, None, None, ()
+            raise
 
     def _follow(self) -> bool:
         """Refresh the ratio with the factor at hand; False where that is not possible or not worth it."""
@@ -564,3 +578,23 @@ class OnlineRatio:
         kept = "" if self.forgetting == 1.0 else f", forgetting={self.forgetting:g}"
         size = f"{self.n_states:,} states, gamma={self.gamma:g}{kept}"
         return f"OnlineRatio({size}, {self.n_transitions:,} transitions)"
+
+
+_streams: WeakSet[OnlineRatio] = WeakSet()
+_at_rest: list[OnlineRatio] = []
+
+
+def _bring_to_rest() -> None:
+    """Before a fork: no thread is in the midst of an update that the child would never see finished."""
+    for stream in sorted(_streams, key=id):
+        stream._lock.acquire()
+        _at_rest.append(stream)
+
+
+def _go_on() -> None:
+    while _at_rest:
+        _at_rest.pop()._lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_bring_to_rest, after_in_parent=_go_on, after_in_child=_go_on)

@@ -9,10 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from contextvars import copy_context
 from functools import lru_cache
 from typing import TypeVar
 
 T = TypeVar("T")
+WAKE = 0.1
+"""Seconds after which a waiting thread looks up. A signal may reach any thread of the process, but Python
+hears it in the main thread alone, and only while that is awake."""
 
 
 def available_threads() -> int:
@@ -40,6 +45,25 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=threads, thread_name_prefix="lingendice")
 
 
+if hasattr(os, "register_at_fork"):
+    # A forked child has the pool but none of its threads: what is handed to it would wait for ever.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def _start(task: Callable[[], T], threads: int) -> Future[T]:
+    """A task in the pool, in the context of its caller: Ctrl-C, device and floating-point settings."""
+    return _pool(threads).submit(copy_context().run, task)
+
+
+def _outcome(future: Future[T]) -> T:
+    while True:
+        try:
+            return future.result(WAKE)
+        except NotYet:
+            if future.done():
+                return future.result()
+
+
 def run_beside(task: Callable[[], T], helpers: Iterable[Callable[[], object]], threads: int) -> T:
     """Run a task that others may help; a busy pool starts them late, or not at all.
 
@@ -48,12 +72,12 @@ def run_beside(task: Callable[[], T], helpers: Iterable[Callable[[], object]], t
     started: list[Future[object]] = []
     try:
         for helper in helpers:
-            started.append(_pool(threads).submit(helper))
+            started.append(_start(helper, threads))
         return task()
     finally:
         for future in started:
             if not future.cancel():
-                future.result()
+                _outcome(future)
 
 
 def run_all(tasks: Iterable[Callable[[], T]], threads: int) -> list[T]:
@@ -61,4 +85,9 @@ def run_all(tasks: Iterable[Callable[[], T]], threads: int) -> list[T]:
     tasks = list(tasks)
     if threads == 1 or len(tasks) == 1:
         return [task() for task in tasks]
-    return list(_pool(threads).map(lambda task: task(), tasks))
+    started = [_start(task, threads) for task in tasks]
+    try:
+        return [_outcome(future) for future in started]
+    finally:
+        for future in started:
+            future.cancel()

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from lingendice.atomic import write_text
 from lingendice.audit import Audit, audit
 from lingendice.checks import require_number
 from lingendice.compose import Choices
@@ -92,7 +93,7 @@ def report(
         sections = _sections(result, call, source, level, plots)
     page = whole_page(title, sections)
     if path is not None:
-        Path(path).write_text(page, encoding="utf-8")
+        write_text(path, page)
     return page
 
 

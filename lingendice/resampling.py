@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from lingendice.checks import Floats, require_choice
 from lingendice.compose import compose
 from lingendice.counts import Counts
+from lingendice.interrupts import check, interruptible, pending
 from lingendice.operator import EmpiricalOperator
 from lingendice.parallel import resolve_threads, run_all
 from lingendice.rows import row_of_entry
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     from lingendice.solution import Solution
 
 REPLICATES_A_TASK = 8
-"""Fixed, whatever the number of threads, and small enough for Ctrl-C."""
+"""Fixed, whatever the number of threads."""
 MOST_SWEEPS = 4000
+ENTRIES_A_CALL = 20_000_000
+"""Entries that one call of the sweeps passes over, about 0.1 s: Ctrl-C is heard in between."""
 WARM_TOL = 1e-7
 RIDGE_TOL = 1e-5
 """Moved the ends of an interval by less than 1e-4 of its width; drawing other replicates does by 5 %."""
@@ -91,13 +94,21 @@ def bootstrap(
     again = _Again(solution)
     seeds = np.random.SeedSequence(seed).spawn(-(-replicates // REPLICATES_A_TASK))
 
+    def replicate(rng: np.random.Generator) -> Floats:
+        solved = again.solve(draws.counts(rng))
+        check()  # what was cut short is no replicate
+        return statistic(solved)
+
     def task(number: int) -> list[Floats]:
         rng = np.random.Generator(np.random.SFC64(seeds[number]))
         some = min(REPLICATES_A_TASK, replicates - number * REPLICATES_A_TASK)
-        return [statistic(again.solve(draws.counts(rng))) for _ in range(some)]
+        return [replicate(rng) for _ in range(some)]
 
     tasks = [partial(task, number) for number in range(len(seeds))]
-    return np.stack([row for rows in run_all(tasks, resolve_threads(threads)) for row in rows])
+    with interruptible() as work:
+        work.solution = solution
+        work.hold()
+        return np.stack([row for rows in run_all(tasks, resolve_threads(threads)) for row in rows])
 
 
 def _draws_whole_counts(solution: Solution) -> bool:
@@ -207,7 +218,7 @@ class _Again:
         if self.first.ridge > 0.0:
             return self._ridge(operator)
         law, error = self._warm(operator)
-        if not error <= WARM_TOL:
+        if not error <= WARM_TOL and not pending():
             law = self._exact(operator)
         return replace(self.first, state_law=law, state_laws=(law,), source=operator)
 
@@ -230,7 +241,7 @@ class _Again:
         )
 
     def _warm(self, operator: EmpiricalOperator) -> tuple[Floats, float]:
-        from lingendice.kernels.resample import pull_coefficients, warm_law
+        from lingendice.kernels.resample import DEPTH, begin_warm, pull_coefficients, warm_rounds
 
         if len(self.first.state_laws) > 1 or operator.indices.size != self.pattern.order.size:
             return self.start, np.inf
@@ -246,10 +257,18 @@ class _Again:
         for hub in range(out.shape[1]):
             out[:, hub] = operator.gather(operator.out[:, hub])
         initial = np.zeros(operator.n_states) if operator.initial is None else operator.initial
-        law, _, error = warm_law(
-            self.start, self.pattern.column, source, coefficient, operator.gamma, initial, out, operator.law,
-            WARM_TOL, MOST_SWEEPS,
-        )  # fmt: skip
+        law, mass = self.start.copy(), np.empty(operator.law.shape[0])
+        into = self.pattern.column, source, coefficient, operator.gamma
+        stay = begin_warm(law, mass, *into, out, operator.law)
+        past = np.empty((DEPTH + 1, law.size))
+        error, slowest, done, left = np.inf, 0.5, False, -(-MOST_SWEEPS // (DEPTH + 1))
+        portion = max(1, ENTRIES_A_CALL // ((DEPTH + 1) * (source.size + law.size)))
+        while left > 0 and not done and not pending():
+            error, slowest, done = warm_rounds(
+                law, mass, stay, past, *into, initial, out, operator.law, WARM_TOL, slowest,
+                min(left, portion),
+            )  # fmt: skip
+            left -= portion
         return law, error
 
     def _exact(self, operator: EmpiricalOperator) -> Floats:

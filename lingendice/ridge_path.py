@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from lingendice.auto import judge
 from lingendice.checks import Floats, numeric_array
+from lingendice.interrupts import check, interruptible
 from lingendice.linear_solution import LinearSolution
 from lingendice.solution import Solution
 from lingendice.solvers.iterate import Controls
@@ -89,14 +90,17 @@ def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath
     controls = Controls(tol=ACCURATE, threads=solution.threads)
     found: list[tuple[float, float, float]] = []
     start = None
-    for level in grid[::-1]:  # the well-conditioned end first
-        judged = judge(operator, float(level), 1.0, controls, start)
-        start = judged.fit.y
-        law = judged.fit.row_law.reshape(operator.n_states, -1).sum(axis=1)
-        fitted = replace(
-            solution, ridge=float(level), state_law=law, state_laws=(law,), cell_ridge_law=judged.cell_law
-        )
-        found.append((float(fitted.value or 0.0), judged.standard_error, judged.bias))
+    with interruptible() as work:
+        work.solution = solution
+        for level in grid[::-1]:  # the well-conditioned end first
+            judged = judge(operator, float(level), 1.0, controls, start)
+            check()
+            start = judged.fit.y
+            law = judged.fit.row_law.reshape(operator.n_states, -1).sum(axis=1)
+            fitted = replace(
+                solution, ridge=float(level), state_law=law, state_laws=(law,), cell_ridge_law=judged.cell_law
+            )
+            found.append((float(fitted.value or 0.0), judged.standard_error, judged.bias))
     values, errors, biases = np.array(found[::-1]).T
     return RidgePath(
         ridges=grid,

@@ -1,8 +1,7 @@
 """Write arrays to one file and read them back: checksummed, atomic, without pickle.
 
-A file holds named arrays and a record of plain JSON values. It is written beside its place and then
-renamed, so that a reader finds the old file or the new one and never a part; a SHA-256 over all arrays and
-the record is checked on reading.
+A file holds named arrays and a record of plain JSON values; a SHA-256 over all arrays and the record is
+checked on reading.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.arrow import arrow
+from lingendice.atomic import StoredFileError, replacing
 from lingendice.counts import Counts, Episodes
 from lingendice.labels import Labels
 
@@ -30,28 +28,6 @@ _RECORD, _DIGEST = "record", "sha256"
 COUNTS_KEY, _PARQUET_DIGEST = b"lingendice", b"lingendice.sha256"
 """Metadata of a Parquet file of counts."""
 _COLUMNS = ("count", "reward_count", "reward_mean", "reward_m2")
-
-
-class StoredFileError(ValueError):
-    """A stored file that cannot be used; the message says which and what to do."""
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose bytes take the place of ``path`` at the end, or never."""
-    if not path.parent.is_dir():
-        raise StoredFileError(f"{path}: there is no folder {path.parent}; make it first")
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 def write_archive(path: Path, arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> None:

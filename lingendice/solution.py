@@ -93,14 +93,6 @@ class SeveralLaws(ValueError):
     """The stationary law was read although the chain has several."""
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during ``solve``; ``solution`` holds the best solution so far."""
-
-    def __init__(self, solution: Any) -> None:
-        super().__init__("solve was interrupted; the best solution so far is in the exception's .solution")
-        self.solution = solution
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution:
     """The stationary ratio tau = mu / p and what follows from it.

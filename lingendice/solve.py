@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -13,7 +12,6 @@ from lingendice.checks import (
     Floats,
     NotAvailableYet,
     require_choice,
-    require_flag,
     require_gamma,
     require_number,
     require_whole,
@@ -22,17 +20,10 @@ from lingendice.compose import Choices, compose, terminals_absorb
 from lingendice.continuous_solution import ContinuousSolution
 from lingendice.counts import Counts
 from lingendice.gpu.arrays import lies_on_device
+from lingendice.interrupts import interruptible, read_on_interrupt
 from lingendice.many import is_many, solve_many
 from lingendice.operator import EmpiricalOperator
-from lingendice.parallel import resolve_threads
-from lingendice.solution import (
-    Interrupted,
-    Solution,
-    Status,
-    settled_status,
-    stated_error,
-    with_identified_status,
-)
+from lingendice.solution import Solution, Status, settled_status, stated_error, with_identified_status
 from lingendice.solvers.iterate import Controls, Outcome, Stop
 from lingendice.solvers.linear_choices import DIVERGENCE_NAMES, LinearChoices
 from lingendice.transitions import Transitions
@@ -209,13 +200,7 @@ def solve(
     if policy is not None and is_many(policy):
         arguments = dict(locals())
         return solve_many(arguments.pop("data"), arguments.pop("policy"), **arguments)
-    controls = Controls(
-        tol=_positive("tol", tol),
-        max_iter=_optional_limit("max_iter", max_iter),
-        time_limit=_optional_limit("time_limit", time_limit),
-        threads=resolve_threads(threads),
-        progress=require_flag("progress", progress),
-    )
+    controls = Controls.read(tol, max_iter, time_limit, threads, progress=progress)
     require_whole("seed", seed)
     require_number("penalty", penalty)
     limits = _reward_range(reward_range)
@@ -260,20 +245,21 @@ def _dispatch(
 ) -> Solution:
     """Send checked arguments to the exact, the regularised or the saddle-point solvers."""
     method = require_choice("method", linear.method, METHODS)
+    on_interrupt = read_on_interrupt(linear.options)
     if not linear.is_asked:
         _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
-    on_interrupt = _read_options(linear.options, linear.is_asked)
+        _refuse_options(linear.options)
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
     choices, strength = _defaults(choices, linear, counts)
-    if linear.is_asked:
-        solution = _run_linear(compose(counts, choices), linear, controls, reward_range)
-    elif strength == 0.0:
-        follow_initial = choices.initial is not None
-        solution = _run(compose(counts, choices), follow_initial, method, controls, reward_range)
-    else:
-        solution = _run_ridge(counts, choices, strength, controls, reward_range)
-    if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
-        raise Interrupted(solution)
+    with interruptible(on_interrupt) as work:
+        if linear.is_asked:
+            solution = _run_linear(compose(counts, choices), linear, controls, reward_range)
+        elif strength == 0.0:
+            follow_initial = choices.initial is not None
+            solution = _run(compose(counts, choices), follow_initial, method, controls, reward_range)
+        else:
+            solution = _run_ridge(counts, choices, strength, controls, reward_range)
+        work.solution = solution
     return solution
 
 
@@ -316,9 +302,9 @@ def _solve_transitions(given: dict[str, Any]) -> ContinuousSolution:
             raise ValueError(f"{name} does not apply to Transitions; leave it out")
     require_choice("method", given["method"], CONTINUOUS_METHODS)
     given["gamma"] = require_gamma(given["gamma"])
-    solution, on_interrupt = solve_continuous(given.pop("data"), ContinuousChoices(**given), controls)
-    if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
-        raise Interrupted(solution)
+    data, choices = given.pop("data"), ContinuousChoices(**given)
+    with interruptible(read_on_interrupt(choices.options)) as work:
+        work.solution = solution = solve_continuous(data, choices, controls)
     return solution
 
 
@@ -535,20 +521,6 @@ def _cell_name(operator: EmpiricalOperator, cell: int) -> str:
     return f"action {counts.label_of_action(action)!r} in state {counts.label_of(state)!r}"
 
 
-def _optional_limit(name: str, value: Any) -> Any:
-    if value is None:
-        return None
-    number = _positive(name, value)
-    return require_whole(name, value, at_least=1) if name == "max_iter" else number
-
-
-def _positive(name: str, value: Any) -> float:
-    number = require_number(name, value)
-    if number == 0:
-        raise ValueError(f"{name} must be positive, got {value!r}")
-    return number
-
-
 def _reward_range(given: tuple[float, float] | None) -> tuple[float, float] | None:
     if given is None:
         return None
@@ -562,14 +534,10 @@ def _reward_range(given: tuple[float, float] | None) -> tuple[float, float] | No
     return low, high
 
 
-def _read_options(options: dict[str, Any] | None, others_allowed: bool) -> str:
-    if options is not None and not isinstance(options, Mapping):
-        raise ValueError(f"options must be a dict of names and values, got {options!r}")
-    known = {"on_interrupt": "raise", **(options or {})}
-    unknown = sorted(set(known) - {"on_interrupt"})
-    if unknown and not others_allowed:
+def _refuse_options(options: dict[str, Any] | None) -> None:
+    unknown = sorted(set(options or ()) - {"on_interrupt"})
+    if unknown:
         raise ValueError(f"options has no entry {unknown[0]!r} for this method; known: 'on_interrupt'")
-    return require_choice("options['on_interrupt']", known["on_interrupt"], ("raise", "return"))
 
 
 def _refuse_unavailable(divergence: Any, penalty: float, normalise: str, warm_start: Any) -> None:

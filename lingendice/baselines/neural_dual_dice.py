@@ -6,11 +6,11 @@ from typing import Any
 
 from lingendice.checks import require_gamma
 from lingendice.continuous_solution import ContinuousSolution
+from lingendice.interrupts import interruptible, read_on_interrupt
 from lingendice.neural.estimate import train
 from lingendice.neural.objective import dual_dice
 from lingendice.neural.options import read_neural_options
 from lingendice.neural.samples import prepare
-from lingendice.parallel import resolve_threads
 from lingendice.solvers.iterate import Controls
 from lingendice.transitions import Transitions
 
@@ -40,5 +40,8 @@ def neural_dual_dice(
         )
     chosen = read_neural_options({**(options or {}), "output": "identity"})
     samples = prepare(transitions, policy, gamma, terminal, chosen.standardise)
-    controls = Controls(max_iter=max_iter, threads=resolve_threads(threads), progress=progress)
-    return train(samples, dual_dice(gamma), chosen, controls, seed, method="neural DualDICE")
+    controls = Controls.read(1e-10, max_iter, threads=threads, progress=progress)
+    with interruptible(read_on_interrupt(options)) as work:
+        solution = train(samples, dual_dice(gamma), chosen, controls, seed, method="neural DualDICE")
+        work.solution = solution
+    return solution

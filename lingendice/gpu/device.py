@@ -5,6 +5,7 @@ The same host code runs on anything that keeps this protocol; the tests run it o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -227,6 +228,8 @@ def names_of(module: str, single: bool) -> list[str]:
     return [name for name in expressions(module) if _is_single(name) == single]
 
 
+_users: set[int] = set()
+"""The process that uses CUDA; one forked from it inherits the number of its parent."""
 _chosen: ContextVar[Device | None] = ContextVar("device", default=None)
 
 
@@ -252,6 +255,11 @@ def current_device() -> Device:
             'device="cuda" needs CuPy, which is not installed; next step: '
             "pip install 'lingendice[cuda12]' or 'lingendice[cuda13]', whichever nvidia-smi shows"
         ) from error
+    if _users and os.getpid() not in _users:
+        raise DeviceUnavailable(
+            "CUDA was used before this process was forked, and no child can go on with it; start processes "
+            'by multiprocessing.get_context("spawn"), fork before the first use, or take device="cpu"'
+        )
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
@@ -261,6 +269,7 @@ def current_device() -> Device:
         ) from error
     if not count:
         raise DeviceUnavailable('device="cuda" needs an NVIDIA card, and CUDA sees none; use device="cpu"')
+    _users.add(os.getpid())
     return CupyDevice(cupy)
 
 

@@ -19,7 +19,8 @@ from lingendice.gpu.device import Device, current_device
 from lingendice.gpu.laws import solve_chain
 from lingendice.gpu.pull import row_totals
 from lingendice.gpu.solution import DeviceSolution
-from lingendice.solution import Interrupted, Solution, Status, stated_error, with_identified_status
+from lingendice.interrupts import interruptible, read_on_interrupt
+from lingendice.solution import Solution, stated_error, with_identified_status
 from lingendice.solvers.iterate import Controls
 from lingendice.solvers.linear_choices import LinearChoices
 
@@ -55,32 +56,30 @@ def solve_on_device(
     device: str,
 ) -> Solution:
     """Send checked arguments of ``solve`` to the device; data from the host come back to the host."""
-    from lingendice.solve import _read_options, _refuse_unavailable
+    from lingendice.solve import _refuse_unavailable
 
     require_one_side(data, choices, device)
-    options = dict(linear.options or {})
-    on_interrupt = _read_options(
-        {name: options.pop(name) for name in ("on_interrupt",) if name in options}, False
-    )
+    on_interrupt = read_on_interrupt(linear.options)
+    options = {name: value for name, value in (linear.options or {}).items() if name != "on_interrupt"}
     if not linear.is_asked:
         require_choice("method", linear.method, EXACT_METHODS)
         _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
         for name in sorted(set(options) - set(OPTIONS) - ({COPY} if lies_on_device(data) else set())):
             raise ValueError(f"options has no entry {name!r} on the device; known: {', '.join(OPTIONS)}")
-    if not lies_on_device(data):
-        solution = _solve_from_host(data, choices, linear, options, controls, reward_range)
-    else:
-        allowed = bool(options.pop(COPY, False))
-        counts = data if isinstance(data, DeviceCounts) else read_matrix(current_device(), data)
-        what = what_needs_the_host(choices, linear)
-        if what is None:
-            solution = solve_resident(counts, choices, linear, options, controls, reward_range)
+    with interruptible(on_interrupt) as work:
+        if not lies_on_device(data):
+            solution = _solve_from_host(data, choices, linear, options, controls, reward_range)
         else:
-            held, choices, linear = copied_to_host(what, counts, choices, linear, allowed)
-            solution = _solve_from_host(held, choices, linear, options, controls, reward_range)
-            solution = HostedSolution.of(solution, counts.device)
-    if solution.status is Status.INTERRUPTED and on_interrupt == "raise":
-        raise Interrupted(solution)
+            allowed = bool(options.pop(COPY, False))
+            counts = data if isinstance(data, DeviceCounts) else read_matrix(current_device(), data)
+            what = what_needs_the_host(choices, linear)
+            if what is None:
+                solution = solve_resident(counts, choices, linear, options, controls, reward_range)
+            else:
+                held, choices, linear = copied_to_host(what, counts, choices, linear, allowed)
+                solution = _solve_from_host(held, choices, linear, options, controls, reward_range)
+                solution = HostedSolution.of(solution, counts.device)
+        work.solution = solution
     return solution
 
 

@@ -15,6 +15,7 @@ from lingendice.gpu.device import current_device, for_each, require_bytes
 from lingendice.gpu.pull import composed_rates, row_totals
 from lingendice.gpu.solution import EARNED, KNOWN, report
 from lingendice.gpu.stationary import iterate_law
+from lingendice.interrupts import check, interruptible
 from lingendice.operator import EmpiricalOperator
 from lingendice.solution import Solution
 from lingendice.solvers.iterate import Controls, run
@@ -54,7 +55,9 @@ def bootstrap(
     _require_plain(solution, operator)
     replicator = _Replicator(solution, operator, Settings.read({"storage": storage}))
     seeds = np.random.SeedSequence(seed).generate_state(replicates, np.uint64)
-    return np.array([replicator.value(number) for number in seeds])
+    with interruptible() as work:
+        work.solution = solution
+        return np.array([replicator.value(number) for number in seeds])
 
 
 def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
@@ -182,6 +185,7 @@ class _Replicator:
         (chunk,) = self.equation.matrix.chunks
         chunk.rates[:] = rates[self.order]
         outcome = run(iterate_law(self.equation, self.start, 1), Controls(tol=self.tol))
+        check()
         if not outcome.converged:
             instead = 'sol.interval(method="bootstrap")'
             if self.storage == np.float32:

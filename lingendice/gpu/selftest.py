@@ -7,11 +7,11 @@ import platform
 import time
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lingendice.atomic import write_text
 from lingendice.counts import Counts
 from lingendice.gpu.counting import count_transitions
 from lingendice.gpu.device import Device, DeviceUnavailable, current_device, load_everything
@@ -48,7 +48,7 @@ def selftest(output: str, n_states: int) -> int:
 
 
 def _write(output: str, record: dict[str, Any]) -> None:
-    Path(output).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_text(output, json.dumps(record, indent=1) + "\n")
 
 
 def _run(check: Callable[..., tuple[float, float]], device: Device, n_states: int) -> dict[str, Any]:

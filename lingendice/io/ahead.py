@@ -9,9 +9,11 @@ from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from lingendice.io.columns import Batch
+from lingendice.parallel import WAKE
 
 MOST_THREADS = 4  # counting goes in the order of rows: two or three decoders keep it busy
 _BATCHES_AHEAD = 2
+_GOODBYE = 1.0  # seconds; a source that waits for its next batch, a socket say, ends with the process
 
 
 Prepare = Callable[[Batch], Batch]
@@ -100,7 +102,8 @@ class _Window:
     def _wait(self) -> bool:
         """Wait until the first task is done; False where there is none."""
         with self.changed:
-            self.changed.wait_for(lambda: not self.tasks or self.tasks[0].done)
+            while self.tasks and not self.tasks[0].done:
+                self.changed.wait(WAKE)
             return bool(self.tasks)
 
     def _take(self) -> _Task | None:
@@ -178,7 +181,10 @@ def _stream(batches: Iterator[Batch]) -> Iterator[Batch]:
     thread.start()
     try:
         while True:
-            batch, error = ready.get()
+            try:
+                batch, error = ready.get(timeout=WAKE)
+            except queue.Empty:
+                continue
             if error is not None:
                 raise error
             if batch is None:
@@ -186,4 +192,4 @@ def _stream(batches: Iterator[Batch]) -> Iterator[Batch]:
             yield batch
     finally:
         stopped.set()
-        thread.join()
+        thread.join(_GOODBYE)

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from lingendice.atomic import StoredFileError
 from lingendice.io.accumulate import Accumulator, Means
 from lingendice.io.columns import Position
 from lingendice.io.ids import IdRule
-from lingendice.saving import StoredFileError, read_archive, write_archive
+from lingendice.saving import read_archive, write_archive
 
 
 def save(path: Path, counted: Accumulator, after: Position, identity: dict[str, Any]) -> None:

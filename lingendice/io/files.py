@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.atomic import replacing, write_text
 from lingendice.checks import compressed_rows
 
 
@@ -74,9 +75,9 @@ def write_result(path: str | Path, arrays: Mapping[str, NDArray[Any]], summary: 
     path = Path(path)
     check_result_path(path)
     if path.suffix.lower() == ".json":
-        path.write_text(json.dumps(summary, allow_nan=False, indent=2) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(summary, allow_nan=False, indent=2) + "\n")
         return
-    with path.open("wb") as stream:
+    with replacing(path) as stream:
         np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
 
 

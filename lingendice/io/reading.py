@@ -14,6 +14,7 @@ import numpy as np
 
 from lingendice.checks import require_room, require_whole
 from lingendice.counts import Counts
+from lingendice.interrupts import interruptible
 from lingendice.io import checkpoints
 from lingendice.io.accumulate import Accumulator, Means
 from lingendice.io.ahead import MOST_THREADS, in_order
@@ -349,9 +350,11 @@ class _Run:
                 f"{batch.where(0)}: columns for {', '.join(sorted(batch.columns))} here, but for "
                 f"{', '.join(sorted(self.counted.roles))} before; name the columns to use, or pass False"
             )
-        self.safe = None
-        self.counted.add(batch)
-        self.safe = batch.after
+        with interruptible() as work:
+            work.hold()  # a batch is counted whole, so that a checkpoint has all that was read
+            self.safe = None
+            self.counted.add(batch)
+            self.safe = batch.after
         if time.monotonic() - self.saved_at >= self.every:
             self._keep()
 

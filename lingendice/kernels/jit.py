@@ -7,10 +7,12 @@ thread pool, whose compile time is several times that of a plain function.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from numba import cfunc, njit
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import register_jitable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,3 +60,12 @@ def shared(function: F) -> F:
 def c_callable(signature: Any) -> Callable[[F], Any]:
     """Compile a function that C can call by its address."""
     return cfunc(signature, nopython=True, cache=True, error_model="numpy")  # type: ignore[no-any-return]
+
+
+if hasattr(os, "register_at_fork"):
+    # A thread that compiles while another forks would leave the child with a lock that nobody opens.
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=global_compiler_lock.release,
+    )

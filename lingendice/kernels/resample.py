@@ -129,37 +129,43 @@ def extrapolate(past, mu):
     return True
 
 
-@kernel
-def warm_law(start, column, source, coefficient, gamma, initial, out, hub_law, tol, max_sweeps):
-    """mu = (1 - gamma) mu0 + gamma P' mu by Gauss-Seidel sweeps, extrapolated after every eight.
+DEPTH = 8
+"""Sweeps between two extrapolations."""
 
-    ``coefficient[column[j]:column[j + 1]]`` are the rates into j from the states in ``source``; ``out``
-    (states x hubs) is what falls back to each row of ``hub_law``. Stops once the L1 error, the last
-    change times rho / (1 - rho) for the contraction rho seen between extrapolations, is below ``tol``.
-    Returns the law, the number of sweeps, and that error.
-    """
-    n = start.size
-    depth = 8
-    mu = start.copy()
-    mass = np.empty(hub_law.shape[0])
-    past = np.empty((depth + 1, n))
-    stay = np.zeros(n)
-    for j in range(n):
+
+@kernel
+def begin_warm(mu, mass, column, source, coefficient, gamma, out, hub_law):
+    """The share of every state that stays where it is; ``mu`` and ``mass`` are made ready for sweeps."""
+    stay = np.zeros(mu.size)
+    for j in range(mu.size):
         for k in range(column[j], column[j + 1]):
             if source[k] == j:
                 stay[j] += coefficient[k]
         for h in range(hub_law.shape[0]):
             stay[j] += out[j, h] * hub_law[h, j]
     refresh(mu, mass, out, gamma)
-    slowest = 0.5
+    return stay
+
+
+@kernel
+def warm_rounds(
+    mu, mass, stay, past, column, source, coefficient, gamma, initial, out, hub_law, tol, slowest, rounds
+):
+    """mu = (1 - gamma) mu0 + gamma P' mu by Gauss-Seidel sweeps in place, extrapolated after every eight.
+
+    ``coefficient[column[j]:column[j + 1]]`` are the rates into j from the states in ``source``; ``out``
+    (states x hubs) is what falls back to each row of ``hub_law``. Stops after some rounds of nine sweeps, or
+    once the L1 error, the last change times rho / (1 - rho) for the contraction rho seen between
+    extrapolations, is below ``tol``. Returns that error, ``slowest`` (rho) for the next call, and whether it
+    is done.
+    """
     error = np.inf
-    sweep = 0
-    while sweep < max_sweeps:
+    for _ in range(rounds):
         sweep_once(mu, mass, stay, column, source, coefficient, gamma, initial, out, hub_law)
         refresh(mu, mass, out, gamma)
         past[0] = mu
         before = np.inf
-        for step in range(depth):
+        for step in range(DEPTH):
             change = sweep_once(mu, mass, stay, column, source, coefficient, gamma, initial, out, hub_law)
             refresh(mu, mass, out, gamma)
             past[step + 1] = mu
@@ -167,12 +173,11 @@ def warm_law(start, column, source, coefficient, gamma, initial, out, hub_law, t
             if change < before < np.inf:
                 slowest = max(slowest, change / before)
             before = change
-        sweep += depth + 1
         error = before * slowest / (1.0 - slowest)
         if before == 0.0 or error <= tol:
-            break
+            return error, slowest, True
         if extrapolate(past, mu):
             refresh(mu, mass, out, gamma)
         else:
-            mu[:] = past[depth]
-    return mu, sweep, error
+            mu[:] = past[DEPTH]
+    return error, slowest, False

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.atomic import replacing
 from lingendice.continuous_solution import Progress
 from lingendice.neural.learner import Learner
 
@@ -24,15 +23,8 @@ def write_checkpoint(
         for name, values in learner.snapshot().items():
             arrays[f"{name}_{k}"] = values
         arrays[f"history_{k}"] = np.array(history, dtype=np.float64).reshape(len(history), 4)
-    target = Path(path)
-    handle, held = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-        os.replace(held, target)
-    except BaseException:
-        os.unlink(held)
-        raise
+    with replacing(path) as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
 
 
 def read_checkpoint(

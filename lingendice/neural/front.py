@@ -49,12 +49,11 @@ class ContinuousChoices(NamedTuple):
 
 def solve_continuous(
     transitions: Transitions, choices: ContinuousChoices, controls: Controls
-) -> tuple[ContinuousSolution, str]:
-    """The solution, and what to do where it was interrupted."""
+) -> ContinuousSolution:
+    """The solution, by whichever estimator serves."""
     method, reason = choose(transitions, choices)
     run = {"try linear": _linear_if_it_holds, "linear": _run_linear, "neural": _run_neural}[method]
-    solution, on_interrupt = run(transitions, choices, controls, reason)
-    return with_identified_status(solution), on_interrupt
+    return with_identified_status(run(transitions, choices, controls, reason))
 
 
 def choose(transitions: Transitions, choices: ContinuousChoices) -> tuple[str, str]:
@@ -80,7 +79,7 @@ def choose(transitions: Transitions, choices: ContinuousChoices) -> tuple[str, s
 
 def _linear_if_it_holds(
     transitions: Transitions, choices: ContinuousChoices, controls: Controls, reason: str
-) -> tuple[ContinuousSolution, str]:
+) -> ContinuousSolution:
     """Fit linear features to a part of the log; take them if the rest of it agrees, else networks."""
     for name in choices.options or {}:
         if name not in LINEAR_OPTIONS and name not in NEURAL_OPTIONS:
@@ -93,12 +92,10 @@ def _linear_if_it_holds(
     limits = replace(controls, max_iter=None)
     part = _fit(samples.subset(trained), choices, given, limits, reason)
     if part.status in (Status.INTERRUPTED, Status.TIME_LIMIT):
-        return at_all_rows(part, samples), given["on_interrupt"]
+        return at_all_rows(part, samples)
     verdict = judge(samples, part, trained, held, int(choices.seed))
     if part.converged and verdict.accepted:
-        return _fit(samples, choices, given, limits, f"{reason}, and features hold: {verdict}"), given[
-            "on_interrupt"
-        ]
+        return _fit(samples, choices, given, limits, f"{reason}, and features hold: {verdict}")
     return _run_neural(transitions, neural, controls, f"linear features do not hold: {verdict}")
 
 
@@ -108,10 +105,10 @@ def _known(options: dict[str, Any] | None, names: Any) -> dict[str, Any]:
 
 def _run_linear(
     transitions: Transitions, choices: ContinuousChoices, controls: Controls, reason: str
-) -> tuple[ContinuousSolution, str]:
+) -> ContinuousSolution:
     given = read_linear_options(choices.options)
     samples = prepare(transitions, choices.policy, choices.gamma, choices.terminal, given["standardise"])
-    return _fit(samples, choices, given, controls, reason), given["on_interrupt"]
+    return _fit(samples, choices, given, controls, reason)
 
 
 def _fit(
@@ -138,7 +135,7 @@ def _fit(
 
 def _run_neural(
     transitions: Transitions, choices: ContinuousChoices, controls: Controls, reason: str
-) -> tuple[ContinuousSolution, str]:
+) -> ContinuousSolution:
     for name in ("features", "dual_features"):
         if getattr(choices, name) is not None:
             raise ValueError(f"{name} belongs to method='linear'; leave it out for networks")
@@ -150,9 +147,7 @@ def _run_neural(
     if options.base == "cloned":
         samples, window = _with_base(samples, choices, options)
         reason = f"{reason}; base of up to {window} cloned ratio{'s' * (window > 1)} a row"
-    return train(
-        samples, objective, options, controls, int(choices.seed), reason=reason
-    ), options.on_interrupt
+    return train(samples, objective, options, controls, int(choices.seed), reason=reason)
 
 
 def _with_base(samples: Samples, choices: ContinuousChoices, options: NeuralOptions) -> tuple[Samples, int]:

@@ -100,7 +100,6 @@ def read_linear_options(given: dict[str, Any] | None) -> dict[str, Any]:
                 f"options has no entry {name!r} for method='linear'; known: {', '.join(map(repr, OPTIONS))}"
             )
     options = {**OPTIONS, **(given or {})}
-    require_choice("options['on_interrupt']", options["on_interrupt"], ("raise", "return"))
     for name in ("n_features", "n_dual_features", "action_samples"):
         if require_number(f"options[{name!r}]", options[name], at_least=1) != int(options[name]):
             raise ValueError(f"options[{name!r}] must be a whole number, got {options[name]!r}")

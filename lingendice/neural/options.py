@@ -78,7 +78,6 @@ def read_neural_options(given: dict[str, Any] | None) -> NeuralOptions:
     require_choice("options['output']", options.output, OUTPUTS)
     require_choice("options['engine']", options.engine, ENGINES)
     require_choice("options['base']", options.base, BASES)
-    require_choice("options['on_interrupt']", options.on_interrupt, ("raise", "return"))
     for name in ("batch", "ensemble", "report_every"):
         if getattr(options, name) is not None:
             _whole(name, getattr(options, name))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.checks import Floats
+from lingendice.interrupts import check
 from lingendice.kernels.mlp import backward, forward, transpose_weights
 from lingendice.kernels.ratio_step import adam, padded
 from lingendice.neural.network import Network, Singles, aligned, engine_code
@@ -56,6 +57,7 @@ class Regression:
         moments = [aligned(2, network.size) for _ in self.parameters]
         one = np.float32(1.0)
         for step in range(1, steps + 1):
+            check()
             chosen = rng.integers(0, len(inputs), batch)
             view = scratch[:hidden_at].reshape(rows, network.stride)
             view[:batch, : network.n_inputs] = inputs[chosen]

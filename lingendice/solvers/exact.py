@@ -52,29 +52,24 @@ def stationary_laws(
         law = np.zeros(rates.shape[0])
         law[nodes] = outcome.law
         laws.append(law[: chain.n] / law[: chain.n].sum())
-    if len(laws) == 1:
-        return Laws(laws[0], (laws[0],), outcomes[0])
-    if not follow_initial or initial is None:
-        return Laws(None, tuple(laws), combined(outcomes))
-    return mixture(rates, classes, initial, tuple(laws), outcomes, method, controls)
+    return limit_laws(laws, outcomes, rates, classes, initial if follow_initial else None, method, controls)
 
 
-def mixture(
-    rates: csr_array,
-    classes: Classes,
-    initial: Floats,
-    laws: tuple[Floats, ...],
-    outcomes: list[Outcome],
-    method: str,
-    controls: Controls,
-) -> Laws:
-    """The limit law from ``initial``: the law of each class times the chance of ending there."""
-    share, found = absorption(rates, classes, initial, method, controls)
-    outcome = combined([*outcomes, found])
+def limit_laws(
+    laws: list[Floats], outcomes: list[Outcome], rates: csr_array, classes: Classes, initial: Floats | None,
+    method: str, controls: Controls,
+) -> Laws:  # fmt: skip
+    """The laws of all recurrent classes, and their mixture that the chain ends up in from ``initial``."""
     worst = combined(outcomes)
+    if len(laws) == 1:
+        return Laws(laws[0], (laws[0],), worst)
+    if initial is None:
+        return Laws(None, tuple(laws), worst)
+    share, found = _absorption(rates, classes, initial, method, controls)
+    outcome = combined([*outcomes, found])
     if worst.error is not None and found.error is not None:
         outcome.error = worst.error + found.error  # relative errors of the two factors of every entry
-    return Laws(np.einsum("c,cs->s", share, np.stack(laws)), laws, outcome)
+    return Laws(np.einsum("c,cs->s", share, np.stack(laws)), tuple(laws), outcome)
 
 
 def _solve_class(
@@ -109,7 +104,7 @@ def _discounted(
     return law, outcome
 
 
-def absorption(
+def _absorption(
     rates: csr_array, classes: Classes, initial: Floats, method: str, controls: Controls
 ) -> tuple[Floats, Outcome]:
     """Probability of ending up in each recurrent class from ``initial``, and how it was found.
@@ -137,4 +132,5 @@ def absorption(
     visits = np.zeros(size)
     visits[nodes] = outcome.law
     ends = visits[transient.size :]
+    outcome.residual = None  # of the collapsed chain
     return ends / ends.sum(), outcome

@@ -1,4 +1,4 @@
-"""The one place that ends work early: step and time limits, non-finite iterates, Ctrl-C; and progress.
+"""The one place that ends solvers early: step and time limits, non-finite iterates, Ctrl-C; and progress.
 
 A solver asks its :class:`Monitor` between kernel calls. The simplest way is to be a generator that
 yields a :class:`Step` at least every 0.2 seconds and is driven by :func:`run`: it is sent None ("go on")
@@ -8,9 +8,7 @@ or a :class:`Stop` ("finish with the best you have") and returns its :class:`Out
 from __future__ import annotations
 
 import math
-import signal
 import sys
-import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -20,7 +18,9 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from lingendice.checks import Floats
+from lingendice.checks import Floats, require_flag, require_number, require_whole
+from lingendice.interrupts import Work, interruptible
+from lingendice.parallel import resolve_threads
 
 
 class Stop(Enum):
@@ -114,9 +114,35 @@ class Controls:
     progress: bool = False
     started: float = field(default_factory=time.perf_counter)
 
+    @classmethod
+    def read(
+        cls, tol: Any, max_iter: Any = None, time_limit: Any = None, threads: Any = None, *,
+        progress: bool = False, started: float | None = None,
+    ) -> Controls:  # fmt: skip
+        """Check what a user says of limits."""
+        return cls(
+            tol=_positive("tol", tol),
+            max_iter=None if max_iter is None else require_whole("max_iter", max_iter, at_least=1),
+            time_limit=None if time_limit is None else _positive("time_limit", time_limit),
+            threads=resolve_threads(threads),
+            progress=require_flag("progress", progress),
+            started=time.perf_counter() if started is None else started,
+        )
+
     def elapsed(self) -> float:
         """Seconds since the call began."""
         return time.perf_counter() - self.started
+
+    def out_of_time(self) -> bool:
+        """Whether the time limit has passed."""
+        return self.time_limit is not None and self.elapsed() >= self.time_limit
+
+
+def _positive(name: str, value: Any) -> float:
+    number = require_number(name, value)
+    if number == 0:
+        raise ValueError(f"{name} must be positive, got {value!r}")
+    return number
 
 
 class Monitor:
@@ -126,8 +152,8 @@ class Monitor:
     the work has come.
     """
 
-    def __init__(self, controls: Controls, interrupted: _InterruptFlag, progress: _Progress) -> None:
-        self._controls, self._interrupted, self._progress = controls, interrupted, progress
+    def __init__(self, controls: Controls, work: Work, progress: _Progress) -> None:
+        self._controls, self._work, self._progress = controls, work, progress
         self.stopped: Stop | None = None
 
     def __call__(self) -> bool:
@@ -145,17 +171,17 @@ class Monitor:
         return self()
 
     def _limit(self) -> Stop | None:
-        if self._interrupted.raised:
+        if self._work.raised:
             return Stop.INTERRUPT
-        limit = self._controls.time_limit
-        return Stop.TIME if limit is not None and self._controls.elapsed() >= limit else None
+        return Stop.TIME if self._controls.out_of_time() else None
 
 
 @contextmanager
 def watch(controls: Controls) -> Iterator[Monitor]:
-    """A monitor for one piece of work; Ctrl-C is held back while it lasts."""
-    with _InterruptFlag() as interrupted, _Progress(controls) as progress:
-        yield Monitor(controls, interrupted, progress)
+    """A monitor for one piece of work; Ctrl-C is held back until the work ends that it is part of."""
+    with interruptible() as work, _Progress(controls) as progress:
+        work.hold()
+        yield Monitor(controls, work, progress)
 
 
 def run(solver: Solver, controls: Controls) -> Outcome:
@@ -173,32 +199,6 @@ def run(solver: Solver, controls: Controls) -> Outcome:
     if not outcome.converged:
         outcome.stopped = monitor.stopped
     return outcome
-
-
-class _InterruptFlag:
-    """Turn the first Ctrl-C into a flag, so that the work so far is not lost; a second one raises."""
-
-    def __init__(self) -> None:
-        self.raised = False
-        self._previous: Any = None
-
-    def __enter__(self) -> _InterruptFlag:
-        if threading.current_thread() is threading.main_thread():
-            self._previous = signal.getsignal(signal.SIGINT)
-            if self._previous is signal.default_int_handler:
-                signal.signal(signal.SIGINT, self._handle)
-            else:
-                self._previous = None  # the embedding program has its own way with Ctrl-C
-        return self
-
-    def _handle(self, number: int, frame: Any) -> None:
-        if self.raised:
-            raise KeyboardInterrupt
-        self.raised = True
-
-    def __exit__(self, *_: object) -> None:
-        if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)
 
 
 class _Progress:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.checks import Floats
+from lingendice.interrupts import pending
 from lingendice.operator import EmpiricalOperator
 from lingendice.solvers.iterate import Controls, Outcome, Solver, Step, run
 
@@ -256,7 +257,7 @@ class RidgeSystem:
         descent, squared = self.descent(free, u, right), -1.0
         while squared < 0.0 or squared > goal:
             squared, done = descent.advance(goal)
-            if done == 0 or math.isnan(squared):
+            if done == 0 or math.isnan(squared) or pending():
                 break
         z = self.scaled(descent.point()[0])
         rows = self._rows

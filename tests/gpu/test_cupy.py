@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -12,9 +13,17 @@ from emulator.fake_cupy import FakeCupy
 
 import lingendice as lg
 from gpu.test_device_solve import random_counts, random_log
+from lingendice.gpu import device
 from lingendice.gpu.arrays import lies_on_device
 from lingendice.gpu.catalogue import MODULES, expressions
-from lingendice.gpu.device import COMPILER_OPTIONS, CupyDevice, load_everything, names_of, using
+from lingendice.gpu.device import (
+    COMPILER_OPTIONS,
+    CupyDevice,
+    DeviceUnavailable,
+    load_everything,
+    names_of,
+    using,
+)
 from lingendice.gpu.sources import module_source
 
 POLICY = np.random.default_rng(3).dirichlet(np.ones(3), size=12)
@@ -30,6 +39,19 @@ def stand_in(libraries):
     cupy = FakeCupy(emulator)
     with using(CupyDevice(cupy)):
         yield emulator, cupy
+
+
+def test_cuda_is_refused_after_a_fork(libraries, monkeypatch):
+    cupy = FakeCupy(EmulatedDevice(libraries(), block=256))
+    cupy.cuda.runtime.getDeviceCount = lambda: 1
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(device, "_users", set())
+    counts, here = random_counts(), os.getpid()
+    expected = lg.solve(counts, 0.9, device="cuda").stationary
+    assert lg.solve(counts, 0.9, device="cuda").stationary.tolist() == expected.tolist()
+    monkeypatch.setattr(os, "getpid", lambda: here + 1)
+    with pytest.raises(DeviceUnavailable, match=r"before this process was forked.*spawn"):
+        lg.solve(counts, 0.9, device="cuda")
 
 
 SGD = {"method": "sgd", "bound": 4.0, "max_iter": 40, "options": {"batch": 16, "first_epoch": 40}}

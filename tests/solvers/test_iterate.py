@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from lingendice.interrupts import interruptible
 from lingendice.solvers.iterate import Controls, Outcome, Step, Stop, run, watch
 
 
@@ -27,6 +28,10 @@ def counting(limit, error=lambda n: 1.0 / n, on_step=lambda n: None):
         return Outcome(np.array([n]), "count", "finished", converged=True, n_iter=n)
 
     return solver()
+
+
+def ctrl_c_at(step):
+    return lambda n: os.kill(os.getpid(), signal.SIGINT) if n == step else None
 
 
 def test_a_solver_runs_to_its_end():
@@ -54,12 +59,18 @@ def test_nan_ends_the_work():
 
 def test_ctrl_c_becomes_a_request_to_stop_and_the_handler_is_put_back():
     before = signal.getsignal(signal.SIGINT)
-    outcome = run(
-        counting(1000, on_step=lambda n: os.kill(os.getpid(), signal.SIGINT) if n == 4 else None), Controls()
-    )
+    with interruptible("return"):
+        outcome = run(counting(1000, on_step=ctrl_c_at(4)), Controls())
     assert outcome.stopped is Stop.INTERRUPT
     assert outcome.n_iter == 4
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("step", [3, 7])  # amid the work, and in its last step
+def test_ctrl_c_is_raised_where_nobody_else_answers_for_it(step):
+    with pytest.raises(KeyboardInterrupt):
+        run(counting(7, on_step=ctrl_c_at(step)), Controls())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_second_ctrl_c_raises_at_once():
@@ -82,9 +93,7 @@ def test_an_embedding_program_keeps_its_own_handler():
     seen = []
     before = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
     try:
-        outcome = run(
-            counting(5, on_step=lambda n: os.kill(os.getpid(), signal.SIGINT) if n == 2 else None), Controls()
-        )
+        outcome = run(counting(5, on_step=ctrl_c_at(2)), Controls())
     finally:
         signal.signal(signal.SIGINT, before)
     assert outcome.converged

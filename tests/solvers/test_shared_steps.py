@@ -13,6 +13,7 @@ import pytest
 from saddle_problems import chain_flow, some_features
 from test_flow import mdp_flow
 
+from lingendice.interrupts import interruptible
 from lingendice.problem import RatioProblem
 from lingendice.solvers.iterate import Controls, Stop, run
 from lingendice.solvers.sgd import (
@@ -87,7 +88,8 @@ def test_an_interrupt_ends_shared_steps_and_leaves_nobody_at_work(monkeypatch):
     solver = solve_sgd(problem, 1e-12, 0, {**OPTIONS, "batch": 64}, threads=2)
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    outcome = run(solver, Controls(tol=1e-12, threads=2))
+    with interruptible("return"):
+        outcome = run(solver, Controls(tol=1e-12, threads=2))
     timer.join()
     assert outcome.stopped is Stop.INTERRUPT
     spent = time.process_time()
