@@ -336,6 +336,7 @@ class _LawSolver:
             system, system.indptr[:-1], system.indptr[1:], self.f, g, self.c, self.loss, x, y,
             0, system.size, 1.0,
         )  # fmt: skip
+        left = math.inf  # where earlier parts have used up the sweeps
         try:
             while self.sweeps < self.max_sweeps:
                 relaxation.step()

@@ -235,16 +235,17 @@ def _exact(value: Any) -> Any:
 
 
 def _normalized(weights: np.ndarray) -> np.ndarray:
-    return weights / weights.sum()
+    """Weights over their sum; zeros stay zeros."""
+    return weights / weights.sum() if any(weights > 0) else weights
 
 
 def answer(table: Table, question: Question) -> Answer:
     """Compose the operator, solve, and derive all that a solution shows."""
     make, gamma = _Numbers(table.n_states), question.gamma
     n = make.array([sum(row) + end for row, end in zip(table.count, table.ends, strict=True)])
-    if not any(n > 0):
+    if not any(n > 0) and (gamma == 1 or table.n_actions is not None):
         raise Refused("there are no transitions")
-    seen, p = n > 0, n / n.sum()
+    seen, p = n > 0, _normalized(n)
     has_ends = any(end > 0 for end in table.ends)
     if question.leak == "absorb" and gamma == 1:
         raise Refused("absorbed leaks take all mass at gamma = 1")

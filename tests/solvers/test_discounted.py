@@ -262,3 +262,14 @@ def test_web_graph_meets_its_certificate():
     rest = moved + (1.0 - moved.sum()) / size - result.solution
     assert result.converged
     assert np.abs(rest).sum() / 0.15 < 1.1e-10
+
+
+@pytest.mark.parametrize("max_sweeps", [1, 2, 5])
+def test_the_limit_of_sweeps_may_be_reached_before_the_last_law(max_sweeps):
+    """With several laws of restart one solve follows another; the first may use up the sweeps."""
+    chain, operator, initial = random_chain(40, seed=3, laws=3)
+    result = discounted_law(chain, 0.999, initial, max_sweeps=max_sweeps)
+    assert not result.converged
+    assert result.sweeps <= max_sweeps + 1
+    error = np.abs(result.solution - dense_law(operator, initial, 0.999)).sum()
+    assert error <= 1.01 * result.residual / (1 - 0.999)
