@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from concurrent.futures import CancelledError
 from itertools import pairwise
 from typing import Any
 
@@ -16,8 +15,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lingendice.arrow import arrow
-from lingendice.checks import Floats, require_gamma, require_number
+from lingendice.checks import Floats, require_gamma
 from lingendice.classes import extend, find_classes
+from lingendice.cluster import (
+    REPLY,
+    SECONDS_A_BYTE,
+    SECONDS_AN_ENTRY,
+    Losses,
+    await_count,
+    await_tasks,
+    client_of,
+    lost_worker,
+    within,
+    workers_of,
+)  # fmt: skip
 from lingendice.compose import Choices, compose
 from lingendice.counts import Counts
 from lingendice.interrupts import interruptible
@@ -30,14 +41,13 @@ from lingendice.solution import Solution, error_bound, with_identified_status
 from lingendice.solve import exact_solution, mind_the_leak
 from lingendice.solvers.exact import Laws, limit_laws
 from lingendice.solvers.extrapolation import Extrapolation
-from lingendice.solvers.iterate import Controls, Outcome, Solver, Step, run
+from lingendice.solvers.iterate import Controls, Outcome, Solver, Step, Stopped, run
 from lingendice.solvers.pull_system import PullSystem, transposed_system
 from lingendice.solvers.row_blocks import cut_rows, on_bench, work_edges
 
 ROWS_A_TASK = 20_000_000
 """Rows that one counting task takes at least, where a file has row groups to choose from."""
 MOST_ROUNDS = 10_000
-_FAILURES = 20  # rounds lost in a row before the cluster is taken for dead
 _FEWEST_GROUPS, _MOST_GROUPS = 8, 256  # of rows whose masses are balanced together
 _GROUP_ENTRIES = (
     5_000_000  # numbers that the client keeps for them, a vector a group, beyond the fewest groups
@@ -49,22 +59,6 @@ _APART = 0.3  # share of a block's entries from other blocks beyond which a seco
 _PROMISING = 10.0  # times tol: a round of such a change may have met it
 _FAST = 0.5  # share of the error that a round leaves, below which extrapolation costs more than it gains
 _DAMPING = 0.7  # share of a round's step that is taken at gamma = 1: blocks of a periodic chain may swap
-
-
-def _client(client: Any) -> Any:
-    try:
-        from distributed import default_client  # type: ignore[attr-defined]
-    except ImportError as error:
-        raise ImportError("lingendice.distributed needs Dask: pip install 'lingendice[dask]'") from error
-    if client is not None:
-        return client
-    try:
-        return default_client()  # type: ignore[no-untyped-call]
-    except ValueError:
-        raise ValueError(
-            "no Dask client; start one first (from dask.distributed import Client; client = Client()) and "
-            "pass client="
-        ) from None
 
 
 # -- counting -------------------------------------------------------------------------------------------
@@ -100,7 +94,7 @@ def count(source: Any, client: Any = None, **columns: Any) -> Counts:
     >>> client = dask.distributed.Client()                                      # doctest: +SKIP
     >>> lg.distributed.count("s3/log-*.parquet", client, state="s", episode="e")  # doctest: +SKIP
     """
-    client = _client(client)
+    client = client_of(client)
     alone = {"checkpoint", "progress", "threads", "checkpoint_every", "keep_episodes", "time"}
     unknown = sorted(set(columns) & alone)
     if unknown:
@@ -109,7 +103,7 @@ def count(source: Any, client: Any = None, **columns: Any) -> Counts:
     while len(pieces) > 1:
         pairs = [pieces[first : first + 2] for first in range(0, len(pieces), 2)]
         pieces = [client.submit(join, *pair, pure=False) if len(pair) == 2 else pair[0] for pair in pairs]
-    piece: Piece = pieces[0].result()
+    piece: Piece = await_count(client, pieces[0])
     if piece.counts.n_states == 0:
         raise ValueError("no transitions: the log has no rows; give at least one")
     return piece.result()
@@ -216,16 +210,11 @@ def solve(
     --------
     >>> sol = lg.distributed.solve(counts, gamma=0.99, client=client)   # doctest: +SKIP
     """
-    client = _client(client)
-    if isinstance(data, Counts):
-        counts = data
-    elif hasattr(data, "to_delayed") or isinstance(data, (str, os.PathLike, list, tuple)):
-        counts = count(data, client, **columns)
-    else:
-        counts = Counts.from_matrix(data)
-    controls = Controls(
-        tol=require_number("tol", tol), max_iter=max_iter, time_limit=time_limit, progress=progress
-    )
+    client = client_of(client)
+    controls = Controls.read(tol, max_iter, time_limit, progress=progress)
+    for name, given in (("blocks", blocks), ("sweeps", sweeps)):
+        if given is not None and (isinstance(given, bool) or int(given) != given or given < 1):
+            raise ValueError(f"{name} must be a positive whole number or None, got {given!r}")
     choices = Choices(
         require_gamma(gamma),
         policy,
@@ -235,9 +224,18 @@ def solve(
         restart=restart,
         terminal=terminal,
     )
+    if not isinstance(data, Counts) and (
+        hasattr(data, "to_delayed") or isinstance(data, (str, os.PathLike, list, tuple))
+    ):
+        counts = count(data, client, **columns)
+    elif columns:
+        name = next(iter(columns))
+        raise ValueError(f"{name}= is for logs, and the data are counts or a matrix; leave it out")
+    else:
+        counts = data if isinstance(data, Counts) else Counts.from_matrix(data)
     operator = compose(counts, choices)
     with interruptible() as work:
-        system = _Spread(operator, client, blocks, sweeps)
+        system = _Spread(operator, client, blocks, sweeps, controls)
         try:
             laws = _laws(operator, system, controls, initial is not None)
         finally:
@@ -327,16 +325,18 @@ class _Spread:
     """The equation of an operator, its rows spread over the workers of a cluster."""
 
     def __init__(
-        self, operator: EmpiricalOperator, client: Any, blocks: int | None, sweeps: int | None
-    ) -> None:
-        self.client, self.operator = client, operator
+        self, operator: EmpiricalOperator, client: Any, blocks: int | None, sweeps: int | None,
+        controls: Controls,
+    ) -> None:  # fmt: skip
+        self.client, self.operator, self.controls = client, operator, controls
         chain, self.gamma = operator.chain, operator.gamma
         self.n, self.out = chain.n, self.gamma * chain.out
         base = np.zeros(chain.n)
         if self.gamma < 1.0 and operator.initial is not None:
             base = (1.0 - self.gamma) * operator.initial
         self.loss = 1.0 - self.gamma * (1.0 - chain.absorbed())
-        threads = sum(client.nthreads().values())
+        workers = workers_of(client)
+        threads = sum(workers.values())
         whole = transposed_system(
             chain.indptr,
             chain.indices,
@@ -353,7 +353,9 @@ class _Spread:
         self.members: tuple[Any, Any] | None = None
         """The active states of the rounds at hand, here and on the workers."""
         self.n_lost = 0
-        self.reason = f"{len(self.blocks)} blocks on {len(client.nthreads())} workers"
+        self.reason = f"{len(self.blocks)} blocks on {len(workers)} workers"
+        entries = sum(block.sources.size for block in self.blocks)
+        self.patience = REPLY + SECONDS_AN_ENTRY * self.sweeps * entries
 
     def close(self) -> None:
         """Let the workers forget their blocks."""
@@ -375,49 +377,44 @@ class _Spread:
         return np.concatenate(self._ask(x, active, "sweep", self.sweeps))
 
     def _ask(self, x: Floats, active: Any, *task: Any) -> list[Any]:
-        """What every block makes of x; asked again if a worker is lost meanwhile."""
-        for attempt in range(_FAILURES):
+        """What every block makes of x; asked again if a worker is lost meanwhile, or nobody answers."""
+        losses = Losses()
+        while True:
             try:
                 return self._ask_once(x, active, *task)
-            except _lost_worker() as error:
-                self.kept = None
+            except lost_worker() as error:
+                self.kept = self.members = None
                 self.n_lost += 1
-                if attempt == _FAILURES - 1:
-                    raise RuntimeError(
-                        f"the cluster lost {_FAILURES} rounds in a row (last: {error}); see their logs "
-                        "for why they end, first of all their memory"
-                    ) from error
-                self.client.wait_for_workers(1, timeout=60)
-        raise AssertionError("unreachable")
+                losses.count(error)
 
     def _ask_once(self, x: Floats, active: Any, name: str, *options: Any) -> list[Any]:
+        client = self.client
         if self.kept is None:
-            workers = list(self.client.nthreads())
-            if not workers:
-                raise CancelledError("no worker is left")
+            workers = list(workers_of(client))
             self.kept = [
-                self.client.scatter(block, workers=[workers[number % len(workers)]], hash=False)
+                self._send(block, 16 * block.sources.size, [workers[number % len(workers)]])
                 for number, block in enumerate(self.blocks)
             ]
-            self.members = None
         if self.members is None or self.members[0] is not active:
-            self.members = active, self.client.scatter([active], broadcast=True, hash=False)[0]
-        (law,) = self.client.scatter([x], broadcast=True, hash=False)
-        inflow = x @ self.out
+            self.members = active, self._send(active, active.nbytes)
+        law, inflow = self._send(x, x.nbytes), x @ self.out
         tasks = [
-            self.client.submit(on_bench, name, block, law, inflow, self.members[1], *options, pure=False)
+            client.submit(on_bench, name, block, law, inflow, self.members[1], *options, pure=False)
             for block in self.kept
         ]
-        answers: list[Any] = self.client.gather(tasks)
+        await_tasks(tasks, self.patience, self.controls)
+        answers: list[Any] = within(client, REPLY + SECONDS_A_BYTE * x.nbytes, client.gather, tasks)
         return answers
 
+    def _send(self, data: Any, size: int, workers: list[str] | None = None) -> Any:
+        """Data on one worker; the others fetch it there.
 
-def _lost_worker() -> tuple[type[BaseException], ...]:
-    """What Dask raises when data or a task went down with a worker."""
-    from distributed import KilledWorker
-    from distributed.comm import CommClosedError  # type: ignore[attr-defined]
-
-    return CancelledError, KilledWorker, CommClosedError, TimeoutError
+        Not ``broadcast=True``: a worker that dies while the scheduler copies has it copy for ever, and every
+        later broadcast, of any client, wait for that.
+        """
+        patience = REPLY + SECONDS_A_BYTE * size
+        (sent,) = within(self.client, patience, self.client.scatter, [data], workers=workers, hash=False)
+        return sent
 
 
 def _rounds(system: _Spread, active: Any, controls: Controls) -> Solver:
@@ -433,7 +430,11 @@ def _rounds(system: _Spread, active: Any, controls: Controls) -> Solver:
     pace = _Pace()
     history: list[float] = []
     for n_iter in range(1, (controls.max_iter or MOST_ROUNDS) + 1):
-        swept = system.round(x, active)
+        try:
+            swept = system.round(x, active)
+        except Stopped:
+            yield Step(outcome.n_iter)
+            return outcome
         if system.gamma == 1.0:
             swept = (1.0 - _DAMPING) * x + _DAMPING * swept
         swept = system.balance(swept)

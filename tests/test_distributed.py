@@ -4,9 +4,12 @@ that is killed on the way changes nothing."""
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import dask.dataframe as dd
@@ -19,8 +22,10 @@ from distributed import Client, LocalCluster
 from test_reading import assert_same, cut, make_log
 
 import lingendice as lg
+from lingendice import cluster as cluster_module
 from lingendice import distributed
 from lingendice.compose import Choices, compose
+from lingendice.solvers.iterate import Controls
 
 
 def random_chain(n, degree, seed):
@@ -158,14 +163,19 @@ class InThisProcess:
     def nthreads(self):
         return {"here": 1}
 
+    def sync(self, function, *arguments, callback_timeout, **options):
+        return function(*arguments, **options)
+
     def scatter(self, data, **_):
         return data
 
     def submit(self, function, *arguments, **_):
-        return function(*arguments)
+        done = Future()
+        done.set_result(function(*arguments))
+        return done
 
-    def gather(self, results):
-        return results
+    def gather(self, tasks):
+        return [task.result() for task in tasks]
 
 
 def test_mass_that_wanders_slowly_between_blocks(monkeypatch):
@@ -208,10 +218,10 @@ def test_one_sweep_and_few_groups_where_blocks_feed_each_other():
     scattered = lg.Counts.from_matrix(random_chain(600, 5, seed=5))
     for counts, sweeps, groups in ((local, 2, 30), (scattered, 1, 8)):
         operator = compose(counts, Choices(0.9))
-        system = distributed._Spread(operator, InThisProcess(), 3, None)
+        system = distributed._Spread(operator, InThisProcess(), 3, None, Controls())
         assert system.sweeps == sweeps
         assert len(system.coarse.starts) == groups
-        assert distributed._Spread(operator, InThisProcess(), 3, 5).sweeps == 5
+        assert distributed._Spread(operator, InThisProcess(), 3, 5, Controls()).sweeps == 5
 
 
 def test_a_worker_lost_while_solving(client, monkeypatch):
@@ -237,3 +247,145 @@ def test_what_to_do_without_a_client_and_with_wrong_options(client):
         lg.distributed.count("log.parquet", client, checkpoint="x.npz")
     with pytest.raises(ValueError, match="cannot count a dict on a cluster"):
         lg.distributed.count({"state": [0]}, client)
+
+
+# -- workers that are killed ------------------------------------------------------------------------------
+
+
+class Killed:
+    """A cluster of two workers, made anew where Dask does not start one again, as it sometimes does not."""
+
+    def __init__(self):
+        self.stack = ExitStack()
+        self.client = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stack.close()
+
+    def workers(self):
+        """Processes of two workers that are there."""
+        if self.client is not None:
+            time.sleep(1.0)  # until the scheduler has seen who is gone
+            with suppress(TimeoutError, OSError):
+                self.client.wait_for_workers(2, timeout=10)
+                return list(self.client.run(os.getpid).values())
+            self.stack.close()
+        cluster = self.stack.enter_context(
+            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50)
+        )
+        self.client = self.stack.enter_context(Client(cluster))
+        return list(self.client.run(os.getpid).values())
+
+
+def killing(seconds, pids):
+    def kill():
+        time.sleep(seconds)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    return thread
+
+
+@pytest.mark.slow
+def test_twenty_kills_at_random_moments():
+    """Each solve ends by itself and with the right answer: a round that lost a worker is made again."""
+    rng = random.Random(0)
+    ring = np.repeat(np.arange(3000), 5)
+    moves = np.random.default_rng(0).integers(-9, 10, ring.size)
+    counts = lg.Counts.from_transitions(ring, (ring + moves) % 3000)
+    expected = lg.solve(counts, 0.9995).stationary
+    spent, n_lost = [], 0
+    with Killed() as cluster:
+        cluster.workers()
+        for _ in range(2):  # the first one compiles
+            began = time.perf_counter()
+            lg.distributed.solve(counts, 0.9995, client=cluster.client)
+            whole = time.perf_counter() - began
+        for _ in range(20):
+            killer = killing(rng.uniform(0.0, whole), [rng.choice(cluster.workers())])
+            began = time.perf_counter()
+            found = lg.distributed.solve(counts, 0.9995, client=cluster.client)
+            spent.append(time.perf_counter() - began)
+            killer.join()
+            n_lost += spent[-1] > 1.5 * whole
+            assert found.converged
+            assert np.abs(found.stationary - expected).sum() <= 2e-10
+    print(f"20 kills: {max(spent):.1f} s at most, {whole:.1f} s without")
+    assert n_lost > 0  # some rounds were lost
+    assert max(spent) < 60.0
+
+
+@pytest.mark.slow
+def test_a_cluster_without_workers_is_an_error(monkeypatch):
+    """All workers leave for good: a deadline, and what to do."""
+    monkeypatch.setattr(cluster_module, "REPLY", 2.0)
+    counts = lg.Counts.from_matrix(random_chain(300, 5, seed=3))
+    plain, rounds = distributed._Spread._ask_once, []
+    with Killed() as cluster:
+        cluster.workers()
+
+        def spy(self, x, active, *task):
+            rounds.append(1)
+            if len(rounds) == 3:
+                cluster.client.cluster.scale(0)
+            return plain(self, x, active, *task)
+
+        monkeypatch.setattr(distributed._Spread, "_ask_once", spy)
+        began = time.perf_counter()
+        with pytest.raises(RuntimeError, match=r"the cluster (has no worker|lost \d+ rounds)"):
+            lg.distributed.solve(counts, 0.99, client=cluster.client)
+        assert time.perf_counter() - began < 30.0
+
+
+class Silent(InThisProcess):
+    """A cluster that takes tasks and never does them."""
+
+    def submit(self, *_, **__):
+        return Future()
+
+
+def test_tasks_that_never_end_are_given_up(monkeypatch):
+    monkeypatch.setattr(distributed, "REPLY", 0.05)
+    counts = lg.Counts.from_matrix(random_chain(50, 3, seed=2))
+    with pytest.raises(RuntimeError, match=r"lost 3 rounds in a row .*no answer to a round.*call again"):
+        lg.distributed.solve(counts, 0.9, client=Silent())
+
+
+def test_a_time_limit_and_ctrl_c_end_the_wait_for_a_round():
+    counts = lg.Counts.from_matrix(random_chain(50, 3, seed=2))
+    found = lg.distributed.solve(counts, 0.9, client=Silent(), time_limit=0.2)
+    assert found.status is lg.Status.TIME_LIMIT
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(lg.Interrupted) as caught:
+        lg.distributed.solve(counts, 0.9, client=Silent())
+    timer.join()
+    assert caught.value.solution.status is lg.Status.INTERRUPTED
+
+
+def test_an_idle_cluster_does_not_keep_a_count_waiting(monkeypatch, tmp_path):
+    class Idle(Silent):
+        def processing(self):
+            return {"here": ()}
+
+    monkeypatch.setattr(cluster_module, "REPLY", 0.05)
+    monkeypatch.setattr(cluster_module, "_LOOKS", 0.01)
+    write_parts(tmp_path, make_log(), [100])
+    with pytest.raises(RuntimeError, match=r"idle for 0 s while counting.*count again"):
+        lg.distributed.count(str(tmp_path), Idle())
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [("tol", 0), ("max_iter", 0), ("max_iter", 1.5), ("time_limit", -1), ("blocks", 0), ("sweeps", 0.5)],
+)
+def test_arguments_are_checked_as_by_solve(name, bad):
+    with pytest.raises(ValueError, match=name):
+        lg.distributed.solve(np.ones((2, 2)), client=InThisProcess(), **{name: bad})
+    with pytest.raises(ValueError, match="episode= is for logs"):
+        lg.distributed.solve(np.ones((2, 2)), client=InThisProcess(), episode="e")
