@@ -9,6 +9,7 @@ import numpy as np
 
 from lingendice.checks import Floats, require_policy
 from lingendice.operator import EmpiricalOperator
+from lingendice.rows import row_sums
 
 if TYPE_CHECKING:
     from lingendice.continuous_solution import ContinuousSolution
@@ -20,6 +21,8 @@ LEAST_SAMPLE = 200.0
 LEAST_WAY = 0.5
 LARGEST_SHARE = 0.5
 LEAST_LOOKS = 100.0
+LEAST_VARIATION = 0.01
+LARGEST_OFFSET = 0.01
 FEW_CELLS = 0.01
 """The share of cells that counts as few."""
 STEPS = 200
@@ -41,6 +44,7 @@ class Check(NamedTuple):
 def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
     """Check a solution: leak, coverage, effective sample size, distance travelled, concentration, mixing.
 
+    Two more are shown where they fail: that logged outcomes vary, and that all mass is accounted for.
     Costs O(nnz), and at most 200 steps of the chain for the mixing time. Nothing is checked where there
     are several laws or none, and the leak alone for a matrix without a sample size or without data. For a
     :class:`ContinuousSolution`: normalisation of the ratio, effective sample size, distance from the log,
@@ -63,6 +67,9 @@ def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
     if solution.value is not None:
         checks.append(_concentration(solution))
     checks.append(_mixing(solution))
+    if solution.value is not None:
+        # Shown only where something is wrong: that outcomes vary is the rule.
+        checks += [check for check in (_variation(solution), _total(solution)) if not check.ok]
     return tuple(checks)
 
 
@@ -127,7 +134,7 @@ def _way(solution: Solution) -> Check:
     gone = float(visits @ np.abs(operator.policy - clone).sum(axis=1))
     number = gone / whole if whole > 0 else 1.0
     sentence = f"the estimate goes {number:.0%} of the way from the behaviour's policy to the target"
-    if solution.value is not None:
+    if solution.value is not None and operator.logged_average is not None:
         sentence += f" (value {solution.value:.4g}, behaviour's {operator.logged_average:.4g})"
     remedy = "the estimate is stuck near the behaviour: lower clone= or ridge=, or collect more data"
     return make_check("from the behaviour", number, LEAST_WAY, True, sentence, remedy)
@@ -147,6 +154,39 @@ def _concentration(solution: Solution) -> Check:
     # In a handful of cells a single one is bound to earn much.
     threshold = LARGEST_SHARE if held >= 100 else 1.0
     return make_check("concentration", number, threshold, False, sentence, remedy)
+
+
+def _variation(solution: Solution) -> Check:
+    """Share of the law in cells whose logged outcomes differ in a way that can move the value."""
+    operator, counts = solution.operator, solution.operator.counts
+    assert operator.reward is not None
+    logged = operator.choices is None or operator.choices.reward is None
+    known = operator.reward[operator.seen & np.isfinite(operator.reward)]
+    rounding = 1e-12 * float(np.abs(known).max(initial=0.0))
+    noisy = np.zeros(counts.n_cells, dtype=bool)
+    if logged and counts.reward_m2 is not None and counts.reward_mean is not None:
+        off = np.abs(counts.reward_mean - np.repeat(operator.reward, np.diff(counts.indptr))) > rounding
+        spread = counts.reward_m2 > rounding**2 * counts.count
+        noisy = row_sums(counts.indptr, (spread | off).astype(float)) > 0
+    constant = not (noisy.any() or operator.ended.any() or (known.size and np.ptp(known) > rounding))
+    branches = row_sums(counts.indptr, (counts.count > 0).astype(float)) > 1
+    varies = operator.seen & (noisy | (branches & (not constant)))
+    number = float(solution.cell_law[varies].sum() / max(solution.cell_law.sum(), 1e-300))
+    sentence = f"{number:.2%} of the law lies in cells whose logged outcomes differ in what they are worth"
+    if constant and known.size:
+        sentence = f"every logged reward is {known[0]:.4g}, so that no policy can be told from another"
+    remedy = "an interval sees next to no noise here: do not take its width, or a width of 0, for certainty"
+    return make_check("variation", number, LEAST_VARIATION, True, sentence, remedy)
+
+
+def _total(solution: Solution) -> Check:
+    """Stationary and terminal mass together; a ridge given as a number draws them off 1."""
+    total = float(solution.cell_law.sum()) + solution.terminal_mass
+    ends = solution.operator.ended.any() and solution.operator.leak_policy != "absorb"
+    number = abs(total - 1.0) if ends and solution.ridge > 0.0 else 0.0
+    sentence = f"stationary and terminal mass add up to {total:.4g}, and should to 1"
+    remedy = "take ridge=0: a ridge draws the ratio to 1, but mass that ends leaves it below"
+    return make_check("total mass", number, LARGEST_OFFSET, False, sentence, remedy)
 
 
 def _mixing(solution: Solution) -> Check:

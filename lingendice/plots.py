@@ -297,7 +297,8 @@ def _intervals(comparison: Comparison, level: float, ax: Any) -> None:
             linewidth=1.4, label=label, markerfacecolor=colour if marker == "o" else "none",
         )  # fmt: skip
     logged = comparison.solutions[0].operator.logged_average
-    ax.axvline(logged, color=INK, linewidth=0.9, linestyle="--", label="average of the log")
+    if logged is not None:
+        ax.axvline(logged, color=INK, linewidth=0.9, linestyle="--", label="average of the log")
     dress(ax, f"Value of {len(comparison):,} policies", f"reward per step ({level:.0%}, all at once)")
     if len(order) <= 60:
         _named(ax, place, [str(comparison.names[k]) for k in order])

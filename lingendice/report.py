@@ -100,7 +100,7 @@ def report(
 def _sections(
     result: Solution | Comparison, call: str | None, source: str | None, level: float, plots: bool
 ) -> list[Section]:
-    best = result if isinstance(result, Solution) else result[result.best]
+    best = result if isinstance(result, Solution) else result[result.ranking[0]]
     examined = audit(best)
     sections: list[Section] = []
     if isinstance(result, Comparison):
@@ -109,7 +109,10 @@ def _sections(
             '<p class="note">The policy was picked for its value, so the interval here, which is for one '
             "policy named beforehand, flatters it; the table above does not.</p>"
         )
-        sections.append(("estimate", f"Best policy: {result.best}", warning + _estimate(best, level)))
+        if np.isnan(result.values).all():
+            sections.append(("estimate", f"Policy: {result.ranking[0]}", _estimate(best, level)))
+        else:
+            sections.append(("estimate", f"Best policy: {result.best}", warning + _estimate(best, level)))
     else:
         sections.append(("estimate", "Estimate", _estimate(best, level)))
     checks = diagnose(best)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from lingendice.interrupts import check, interruptible
 from lingendice.linear_solution import LinearSolution
 from lingendice.solution import Solution
 from lingendice.solvers.iterate import Controls
+from lingendice.uncertainty import UNIDENTIFIED
 
 GRID = np.logspace(-9.0, 0.0, 19)
 ACCURATE = 1e-7
@@ -47,7 +49,8 @@ class RidgePath:
         lists = {name: getattr(self, name).tolist() for name in arrays}
         held = {name: [v if np.isfinite(v) else None for v in values] for name, values in lists.items()}
         numbers = ("chosen", "chosen_value", "logged_average")
-        return held | {name: getattr(self, name) for name in numbers}
+        single = {name: getattr(self, name) for name in numbers}
+        return held | {name: value if np.isfinite(value) else None for name, value in single.items()}
 
     def __repr__(self) -> str:
         low, high = float(self.values.min()), float(self.values.max())
@@ -82,6 +85,8 @@ def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath
         raise ValueError("the ridge path is that of the tabular ridge problem, not of GenDICE's saddle point")
     if solution.value is None:
         raise ValueError("the ridge path is one of values, and the solution has none; pass reward= to solve")
+    if math.isnan(solution.value):
+        raise ValueError(f"the ridge path is one of values, and here {UNIDENTIFIED}")
     asked = GRID if ridges is None else numeric_array("ridges", ridges).astype(float).ravel()
     if not asked.size or not (asked > 0).all() or not np.isfinite(asked).all():
         raise ValueError("ridges must be positive finite numbers; ridge=0 is the exact equation of solve")
@@ -100,7 +105,7 @@ def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath
             fitted = replace(
                 solution, ridge=float(level), state_law=law, state_laws=(law,), cell_ridge_law=judged.cell_law
             )
-            found.append((float(fitted.value or 0.0), judged.standard_error, judged.bias))
+            found.append((float(np.asarray(fitted.value)), judged.standard_error, judged.bias))
     values, errors, biases = np.array(found[::-1]).T
     return RidgePath(
         ridges=grid,
@@ -109,5 +114,5 @@ def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath
         biases=biases,
         chosen=solution.ridge,
         chosen_value=float(solution.value),
-        logged_average=float(operator.logged_average or 0.0),
+        logged_average=math.nan if operator.logged_average is None else operator.logged_average,
     )

@@ -86,6 +86,14 @@ def test_rewards_never_observed_give_no_bounds():
     bounds = lg.solve(silent, 0.9, policy=policy, reward_range=(0, 1), **PLUG_IN).value_bounds
     assert bounds == pytest.approx((0.0, 1.0))
     assert solution.operator.logged_average is None
+    assert "value not identified" in str(solution)
+    with pytest.raises(ValueError, match="not identified"):
+        lg.ridge_path(solution)
+    logged = np.tile([1.0, 0, 0, 0], (3, 1))
+    found = lg.solve(silent, 0.9, policy={"logged": logged, "elsewhere": policy}, **PLUG_IN)
+    found.plot()
+    assert np.isnan(found.interval().low).all()
+    assert "not identified" in lg.report(found, plots=False)
 
 
 def test_a_comparison_keeps_the_policies_it_can_judge(tmp_path):
@@ -153,3 +161,46 @@ def test_averages_of_the_log_leave_unknown_rewards_out():
     assert np.isnan(counts.reward[1])
     assert baselines.naive_average(counts).value == pytest.approx(3.0)
     assert lg.solve(counts).operator.logged_average == pytest.approx(3.0)
+
+
+# -- a standard error of 0 is no certainty -----------------------------------------------------------
+
+
+def failed(solution):
+    return {check.name for check in lg.diagnose(solution) if not check.ok}
+
+
+def test_a_standard_error_of_zero_fails_a_check():
+    rng = np.random.default_rng(0)
+    state, following, action = rng.integers(0, 3, 600), rng.integers(0, 3, 600), rng.integers(0, 2, 600)
+    policy = np.full((3, 2), 0.5)
+
+    def solved(state, following, action, logged, **more):
+        counts = lg.Counts.from_transitions(state, following, action, logged, np.arange(state.size) // 20)
+        return lg.solve(counts, 0.9, policy=policy, **PLUG_IN, **more)
+
+    constant = solved(state, following, action, np.full(600, 0.1))
+    assert constant.interval().standard_error == pytest.approx(0.0, abs=1e-12)
+    assert "variation" in failed(constant)
+    assert "every logged reward is 0.1" in str(constant)
+    # Next states and rewards follow from state and action: no cell shows two outcomes.
+    settled = solved(state, (state + 1) % 3, action, 1.0 * state, initial=np.eye(3)[0])
+    assert settled.interval().standard_error == pytest.approx(0.0, abs=1e-12)
+    assert "variation" in failed(settled)
+    for noisy in (
+        solved(state, following, action, 1.0 * state),
+        solved(state, (state + 1) % 3, action, rng.normal(size=600)),
+        solved(state, following, action, np.full(600, 0.1), reward=[0.0, 1.0, 2.0]),
+    ):
+        assert noisy.interval().standard_error > 1e-4
+        assert "variation" not in failed(noisy)
+
+
+def test_a_ridge_given_where_episodes_end_fails_a_check():
+    state = np.tile(np.arange(10), 30)
+    counts = lg.Counts.from_transitions(
+        state, np.minimum(state + 1, 9), np.zeros_like(state), -np.ones(300), np.repeat(np.arange(30), 10),
+        terminal=state == 9,
+    )  # fmt: skip
+    assert "total mass" in failed(lg.solve(counts, 0.9999, policy=np.ones((10, 1)), ridge=1e-3))
+    assert "total mass" not in failed(lg.solve(counts, 0.9999, policy=np.ones((10, 1))))

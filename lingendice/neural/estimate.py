@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,11 +15,12 @@ import numpy as np
 
 from lingendice.checks import Floats
 from lingendice.continuous_solution import ContinuousSolution, Progress
+from lingendice.kernels.mlp import VECTOR
 from lingendice.neural.automatic import imbalance
 from lingendice.neural.base import resampled
 from lingendice.neural.checkpoint import read_checkpoint, write_checkpoint
 from lingendice.neural.learner import Batches, Learner, ratio_of
-from lingendice.neural.network import Network, Singles
+from lingendice.neural.network import Network, Singles, engine_code
 from lingendice.neural.objective import Objective
 from lingendice.neural.options import DEFAULT_STEPS, SEARCHED_RATES, NeuralOptions
 from lingendice.neural.residual import HeldOut, split_rows
@@ -145,33 +147,41 @@ class Training:
     @cached_property
     def _identity(self) -> dict[str, Any]:
         """What a checkpoint must agree with for training to go on to the bit."""
-        options, objective = self.options, self.objective
-        return {
+        options = {name: value for name, value in asdict(self.options).items() if name not in _NOT_TRAINING}
+        facts = {
             "seed": self.seed,
             "steps": self.steps,
             "transitions": len(self.samples.logged),
             "data": _digest(self.samples),
             "policy kind": self.samples.kind,
-            "gamma": objective.gamma,
-            "divergence": objective.divergence,
-            "penalty": objective.penalty,
-            "ridge": objective.ridge,
-            **{
-                name: getattr(options, name)
-                for name in (
-                    "activation", "output", "batch", "learning_rate", "dual_learning_rate", "momentum",
-                    "decay", "clip", "average", "holdout", "ensemble", "standardise",
-                )
-            },
-            "hidden": list(options.hidden),
-        }  # fmt: skip
+            "policy actions": _drawn_actions(self.samples),
+            **asdict(self.objective),
+            **options,
+            "engine": "vector" if engine_code(self.options.engine) == VECTOR else "blas",
+        }
+        known: dict[str, Any] = json.loads(json.dumps(facts))
+        return known
+
+
+_NOT_TRAINING = ("checkpoint", "resume", "report_every", "on_interrupt")
+"""Options that change when training is looked at or kept, not what it does."""
+
+
+def _drawn_actions(samples: Samples) -> str:
+    """A hash of what a policy that can only be sampled does in some states, if it does so again."""
+    if samples.kind != "sampled":
+        return ""
+    rows = np.arange(min(len(samples.following.states), 64))
+    drawn = [samples.draw(samples.following, rows, np.random.default_rng(0)).tobytes() for _ in range(2)]
+    return hashlib.sha256(drawn[0]).hexdigest() if drawn[0] == drawn[1] else "not reproducible"
 
 
 def _digest(samples: Samples) -> str:
     """A hash of every number that training or its reports read, the policy's actions at arrivals included."""
     found = hashlib.sha256()
     parts: list[Any] = [
-        samples.logged, samples.transitions.reward, samples.absorbed, samples.restarted, samples.base
+        samples.logged, samples.transitions.reward, samples.absorbed, samples.restarted, samples.base,
+        samples.transitions.episode,
     ]  # fmt: skip
     for arrivals in (samples.following, samples.starting):
         parts += [] if arrivals is None else [arrivals.states, arrivals.action]

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from lingendice.baselines import (
     neural_importance_sampling,
     neural_model_based,
 )
+from lingendice.neural.options import NeuralOptions
 from lingendice.policies import GaussianPolicy
 
 SMALL = {"batch": 256, "hidden": (32, 32), "holdout": 0.0}
@@ -144,6 +146,77 @@ def test_checkpoint_resumes_to_the_bit(tmp_path):
         lg.solve(other, 1.0, method="neural", max_iter=60, options={**partial, "resume": True})
     with np.load(path, allow_pickle=False) as held:
         assert json.loads(str(held["identity"]))["seed"] == 0
+
+
+OTHER_TRAINING = {
+    "hidden": (4,), "activation": "relu", "output": "exp", "batch": 32, "learning_rate": 2e-3,
+    "dual_learning_rate": 2e-3, "momentum": 0.5, "decay": False, "clip": 0.5, "average": 0.25, "holdout": 0.2,
+    "ensemble": 2, "standardise": False, "base": "cloned",
+}  # fmt: skip
+SAME_TRAINING = {"checkpoint", "resume", "report_every", "on_interrupt", "engine"}
+
+
+@pytest.fixture(scope="module")
+def half_trained(tmp_path_factory):
+    """Transitions with actions, their policy, and a checkpoint of some steps."""
+    rng = np.random.default_rng(8)
+    state, action = rng.normal(size=(300, 1)), rng.normal(size=(300, 1))
+    following = 0.5 * state + 0.3 * action + 0.5 * rng.normal(size=(300, 1))
+    transitions = lg.Transitions(state, action, action[:, 0], following, episode=np.repeat(np.arange(15), 20))
+    policy, path = GaussianPolicy(lambda s: 0.5 + 0.0 * s, 0.5), tmp_path_factory.mktemp("kept") / "half.npz"
+    options = {**SMALL, "checkpoint": path, "engine": "blas"}
+    lg.solve(transitions, 0.9, policy=policy, method="neural", max_iter=4, options=options)
+    return transitions, policy, {**options, "resume": True}
+
+
+def test_every_option_of_training_is_tried_below():
+    known = {entry.name for entry in fields(NeuralOptions)}
+    assert known == SAME_TRAINING | set(OTHER_TRAINING)
+
+
+@pytest.mark.parametrize("name", OTHER_TRAINING)
+def test_a_checkpoint_refuses_other_options(half_trained, name):
+    transitions, policy, options = half_trained
+    with pytest.raises(ValueError, match=r"half\.npz was written with"):
+        lg.solve(transitions, 0.9, policy=policy, method="neural", max_iter=4,
+                 options={**options, name: OTHER_TRAINING[name]})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("bound", {"bound": 0.5}),
+        ("penalty", {"penalty": 2.0}),
+        ("ridge", {"ridge": 0.1}),
+        ("divergence", {"divergence": "kl"}),
+        ("gamma", {"gamma": 0.95}),
+        ("steps", {"max_iter": 5}),
+        ("seed", {"seed": 1}),
+        ("engine", {"options": {"engine": "vector"}}),
+    ],
+)
+def test_a_checkpoint_names_what_differs(half_trained, name, changed):
+    transitions, policy, options = half_trained
+    given = {"gamma": 0.9, "policy": policy, "method": "neural", "max_iter": 4} | changed
+    given["options"] = options | changed.get("options", {})
+    with pytest.raises(ValueError, match=f"written with {name} = "):
+        lg.solve(transitions, **given)
+
+
+def test_a_checkpoint_knows_episodes_and_sampled_policies(half_trained, tmp_path):
+    transitions, policy, options = half_trained
+    other = replace(transitions, episode=np.repeat(np.arange(20), 15))
+    with pytest.raises(ValueError, match="written with data"):
+        lg.solve(other, 0.9, policy=policy, method="neural", max_iter=4, options=options)
+    options = options | {"checkpoint": tmp_path / "sampled.npz"}
+
+    def target(mean):
+        return lambda s, generator: mean + 0.5 * generator.normal(size=s.shape)
+
+    lg.solve(transitions, 0.9, policy=target(0.5), method="neural", max_iter=4, options=options)
+    lg.solve(transitions, 0.9, policy=target(0.5), method="neural", max_iter=4, options=options)
+    with pytest.raises(ValueError, match="written with policy actions"):
+        lg.solve(transitions, 0.9, policy=target(0.6), method="neural", max_iter=4, options=options)
 
 
 def _cut_back(path, transitions, options, steps):
