@@ -43,6 +43,7 @@ _BLOCK = 1 << 16  # rows a step: the columns of a block stay in the second-level
 _MOST_KEYS = 1 << 20  # rows a step where their keys are there already
 _KEY_BITS = 63
 NO_BREAKS = np.array([0, -1])
+_ROLES_OF_IDS = {"state": ("state", "next_state"), "action": ("action",)}
 _FEW_TIMES = 8  # how often pairs have come on average where they are as well counted again
 _THREADS_TO_SPARE = 4  # with which pairs are counted on two sides though one would take less work
 
@@ -85,6 +86,8 @@ class Accumulator:
         self.episodes = Table(2 + 2 * keep_first + 4 * self.derive + compares, by_status=True)
         self.n_breaks, self.first_break = 0, ""
         """Rows that do not begin in the next state of the row before in their episode, and the first."""
+        self.hidden = dict.fromkeys(("state", "action"), NO_INTS)
+        """Integers of rows that are in no pair: next states of terminal rows, rows of weight zero."""
         self.next_look = dict.fromkeys(("state", "action"), 1 << STATE_BITS)
         """The size at which it is looked whether integers are sparse."""
         self.bits = [STATE_BITS, ACTION_BITS if "action" in roles else 0, NEXT_BITS]
@@ -103,6 +106,7 @@ class Accumulator:
         """Count the rows of one batch."""
         if batch.n_rows == 0:
             return
+        self._note_hidden(batch)
         batch = self.means.packer.pack(batch)
         if batch.packed is not None and batch.packed.counted:
             self._add_counted(batch)
@@ -255,7 +259,7 @@ class Accumulator:
 
     def _look_at_ids(self, batch: Batch) -> None:
         """Number integers from now on where they are too sparse to be ids."""
-        for what, roles in (("state", ("state", "next_state")), ("action", ("action",))):
+        for what, roles in _ROLES_OF_IDS.items():
             known, present = self.maps[what], [role for role in roles if role in self.roles]
             if not self._may_be_names(what) or any(isinstance(batch.columns[r], Coded) for r in present):
                 continue
@@ -269,6 +273,21 @@ class Accumulator:
             else:
                 self._number(what)
 
+    def _note_hidden(self, batch: Batch) -> None:
+        """Keep in mind which integers occur, where no pair will tell of them."""
+        masks = [flags(batch, "terminal")] if "terminal" in self.roles else []
+        if "weight" in self.roles:
+            masks.append(self._plain(batch, "weight", NO_INTS) == 0)
+        if self.derive and "truncated" in self.roles:
+            masks.append(flags(batch, "truncated"))
+        rows = [np.flatnonzero(mask) for mask in masks]
+        for what, roles in _ROLES_OF_IDS.items():
+            columns = [batch.columns[role] for role in roles if role in self.roles]
+            plain = [column for column in columns if not isinstance(column, Coded)]
+            if self._may_be_names(what) and any(row.size for row in rows):
+                found = [np.unique(column[row]) for column in plain for row in rows]
+                self.hidden[what] = np.unique(np.concatenate([self.hidden[what], *found]))
+
     def _may_be_names(self, what: str) -> bool:
         known = self.maps[what]
         return self.rule.is_open(what) and not known.coded and not known.numbered
@@ -279,8 +298,9 @@ class Accumulator:
         held = self.episodes.records()
         waiting = held[held[:, 1] == streaming.OPEN] if self.derive else held[:0]
         if what == "action":
-            return np.unique(np.concatenate([action, *(waiting[:, self.last_at + 1],) * self.derive]))
-        ends = [waiting[:, self.last_at]] if self.derive else []
+            ends = [waiting[:, self.last_at + 1]] if self.derive else []
+            return np.unique(np.concatenate([action, self.hidden[what], *ends]))
+        ends = [self.hidden[what], *([waiting[:, self.last_at]] if self.derive else [])]
         if self.first_at >= 0:
             ends.append(held[:, self.first_at])
         reached, begun = following[following > 0] - 1, np.flatnonzero(self.starts)
