@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import lingendice as lg
 from lingendice.cli import app
-from lingendice.io import in_time, reading
+from lingendice.io import aside, in_time, reading
 from lingendice.io.pieces import join
 from lingendice.io.roles import ALIASES, ONLY_WHEN_NAMED
 
@@ -186,6 +186,19 @@ def test_integers_that_turn_out_to_be_names_late(tmp_path, threads, derived):
     while len(parts) > 1:
         parts = [join(parts[0], parts[1]), *parts[2:]]
     assert_same(parts[0].result(), expected)
+
+
+@pytest.mark.parametrize("columns", [{}, {"reward": np.zeros(30_000)}])
+@pytest.mark.parametrize(("spread", "labelled"), [(1, False), (20, False), (21, True)])
+def test_where_many_integers_stop_being_ids(monkeypatch, columns, spread, labelled):
+    """30,000 integers: ids while the largest is below 610,000."""
+    monkeypatch.setattr(aside, "_MANY", 5_000 if spread == 1 else 1 << 19)  # counted by sorting too
+    path = spread * np.arange(30_000)
+    log = {"state": path, "next_state": np.roll(path, 1), **columns}
+    found = lg.read_transitions(cut(log, [20_000]))
+    assert (found.state_labels is not None) == labelled
+    assert found.n_states == (30_000 if labelled else path.max() + 1)
+    assert found.total == 30_000
 
 
 def test_a_checkpoint_knows_numbers_of_sparse_integers(tmp_path):

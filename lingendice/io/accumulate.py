@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.counts import Counts
+from lingendice.io import sparse_ids
 from lingendice.io.aside import Aside, are_many, records_of
 from lingendice.io.columns import Batch, Coded
 from lingendice.io.files import FileError
-from lingendice.io.ids import SPARE_IDS, IdMap, IdRule
+from lingendice.io.ids import IdMap, IdRule
 from lingendice.io.packing import (
     ACTION_BITS,
     NEXT_BITS,
@@ -43,7 +44,6 @@ _BLOCK = 1 << 16  # rows a step: the columns of a block stay in the second-level
 _MOST_KEYS = 1 << 20  # rows a step where their keys are there already
 _KEY_BITS = 63
 NO_BREAKS = np.array([0, -1])
-_ROLES_OF_IDS = {"state": ("state", "next_state"), "action": ("action",)}
 _FEW_TIMES = 8  # how often pairs have come on average where they are as well counted again
 _THREADS_TO_SPARE = 4  # with which pairs are counted on two sides though one would take less work
 
@@ -106,7 +106,7 @@ class Accumulator:
         """Count the rows of one batch."""
         if batch.n_rows == 0:
             return
-        self._note_hidden(batch)
+        sparse_ids.note_hidden(self, batch)
         batch = self.means.packer.pack(batch)
         if batch.packed is not None and batch.packed.counted:
             self._add_counted(batch)
@@ -165,7 +165,7 @@ class Accumulator:
 
     def _add_columns(self, batch: Batch) -> None:
         """Count rows whose ids have to be looked up, or whose next states are those of later rows."""
-        self._look_at_ids(batch)
+        sparse_ids.look_at(self, batch)
         columns, numbers = self._columns(batch), self._numbers(batch)
         self._fit_keys(batch)
         if batch.packed is not None and batch.packed.events is not None:
@@ -250,90 +250,13 @@ class Accumulator:
             )
         self._count_aside()
         records = self.pairs.records()
-        fields = self._unpack(records[:, 0])
+        fields = self.unpack(records[:, 0])
         self.bits = wanted
-        records[:, 0] = self._pack(*fields)
+        records[:, 0] = self.pack(*fields)
         self.pairs.load(records)
 
-    # -- integers that are names --------------------------------------------------------------------------
-
-    def _look_at_ids(self, batch: Batch) -> None:
-        """Number integers from now on where they are too sparse to be ids."""
-        for what, roles in _ROLES_OF_IDS.items():
-            known, present = self.maps[what], [role for role in roles if role in self.roles]
-            if not self._may_be_names(what) or any(isinstance(batch.columns[r], Coded) for r in present):
-                continue
-            size = max((known.checked_size(batch, role) for role in present), default=0)
-            if size <= self.next_look[what]:
-                continue
-            here = [batch.columns[role] for role in present]
-            occur = np.unique(np.concatenate([self._occurring(what), *here]))  # type: ignore[arg-type]
-            if self.rule.are_ids(what, size - 1, occur.size):
-                self.next_look[what] = 2 * size
-            else:
-                self._number(what)
-
-    def _note_hidden(self, batch: Batch) -> None:
-        """Keep in mind which integers occur, where no pair will tell of them."""
-        masks = [flags(batch, "terminal")] if "terminal" in self.roles else []
-        if "weight" in self.roles:
-            masks.append(self._plain(batch, "weight", NO_INTS) == 0)
-        if self.derive and "truncated" in self.roles:
-            masks.append(flags(batch, "truncated"))
-        rows = [np.flatnonzero(mask) for mask in masks]
-        for what, roles in _ROLES_OF_IDS.items():
-            columns = [batch.columns[role] for role in roles if role in self.roles]
-            plain = [column for column in columns if not isinstance(column, Coded)]
-            if self._may_be_names(what) and any(row.size for row in rows):
-                found = [np.unique(column[row]) for column in plain for row in rows]
-                self.hidden[what] = np.unique(np.concatenate([self.hidden[what], *found]))
-
-    def _may_be_names(self, what: str) -> bool:
-        known = self.maps[what]
-        return self.rule.is_open(what) and not known.coded and not known.numbered
-
-    def _occurring(self, what: str) -> Array:
-        """The integers that were counted so far, sorted."""
-        state, action, following = self._unpack(self.records()[:, 0])
-        held = self.episodes.records()
-        waiting = held[held[:, 1] == streaming.OPEN] if self.derive else held[:0]
-        if what == "action":
-            ends = [waiting[:, self.last_at + 1]] if self.derive else []
-            return np.unique(np.concatenate([action, self.hidden[what], *ends]))
-        ends = [self.hidden[what], *([waiting[:, self.last_at]] if self.derive else [])]
-        if self.first_at >= 0:
-            ends.append(held[:, self.first_at])
-        reached, begun = following[following > 0] - 1, np.flatnonzero(self.starts)
-        return np.unique(np.concatenate([state, reached, begun, *ends]))
-
-    def _number(self, what: str) -> None:
-        """Give numbers to the integers that occur, in place of themselves."""
-        occur, known = self._occurring(what), self.maps[what]
-        records = self.records()
-        state, action, following = self._unpack(records[:, 0])
-        places: tuple[int, ...] = (self.first_at, self.last_at, self.next_at)
-        if what == "action":
-            action = np.searchsorted(occur, action)
-            places = (self.last_at + 1 if self.derive else -1,)
-        held = self.episodes.records()
-        for at in places:
-            if at >= 0:
-                held[:, at] = np.searchsorted(occur, held[:, at])
-        self.episodes.load(held)
-        if what == "state":
-            state = np.searchsorted(occur, state)
-            following = np.where(following > 0, np.searchsorted(occur, following - 1) + 1, 0)
-            starts = np.zeros(occur.size, self.starts.dtype)
-            begun = np.flatnonzero(self.starts)
-            starts[np.searchsorted(occur, begun)] = self.starts[begun]
-            self.starts = starts
-        records[:, 0] = self._pack(state, action, following)
-        self.aside = None
-        self.pairs.load(records)
-        known.number(occur.tolist())
-        known.numbered = True
-
-    def _pack(self, state: Array, action: Array, following: Array) -> Array:
+    def pack(self, state: Array, action: Array, following: Array) -> Array:
+        """Keys of states, actions and next states + 1 (0: the episode ended)."""
         return (((state << self.bits[1]) | action) << self.bits[2]) | following
 
     def _refuse(self, batch: Batch, known: IdMap, given: int) -> None:
@@ -351,7 +274,8 @@ class Accumulator:
                     f"n_{known.what}s or mend the id"
                 )
 
-    def _unpack(self, key: Array) -> tuple[Array, Array, Array]:
+    def unpack(self, key: Array) -> tuple[Array, Array, Array]:
+        """State, action and next state + 1 of keys."""
         cell = key >> self.bits[2]
         return cell >> self.bits[1], cell & ((1 << self.bits[1]) - 1), key & ((1 << self.bits[2]) - 1)
 
@@ -497,7 +421,7 @@ class Accumulator:
                 following = np.where(ended, 0, states.number(np.where(ended, 0, following - 1).tolist()) + 1)
             if actions.numbered:
                 action = actions.number(action.tolist())
-            yield self._pack(state, action, following), count
+            yield self.pack(state, action, following), count
 
     def records(self) -> Array:
         """All pairs as records of the table; in no order that means anything."""
@@ -508,12 +432,7 @@ class Accumulator:
 
     def finish(self) -> Piece:
         """The piece that the batches so far make up; labels are in order of appearance."""
-        for what in self.given:
-            size = self.maps[what].size
-            if size <= SPARE_IDS or not self._may_be_names(what):
-                continue
-            if not self.rule.are_ids(what, size - 1, self._occurring(what).size):
-                self._number(what)
+        sparse_ids.settle(self)
         counts = self._counts()
         numbered = frozenset(what for what, known in self.maps.items() if known.numbered)
         return Piece(counts, self._episode_records() if self.first_at >= 0 else None, numbered, self.rule)
