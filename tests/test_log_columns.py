@@ -145,14 +145,18 @@ def test_sparse_integers_are_names_in_every_reader(tmp_path):
         counts = lg.read_transitions(source)
         assert counts.state_labels == ("0", "5000000")
         assert counts.action_labels is None
-        assert lg.read_transitions(source, n_states=5_000_001).n_states == 5_000_001
         assert lg.read_transitions(source, labels=True).action_labels == ("3", "4")
     for file in sorted(tmp_path.iterdir()):
         assert (
             '"state_labels": ["0", "5000000"]'
             in CliRunner().invoke(app, ["audit", str(file), "--json"]).stdout
         )
-    assert CliRunner().invoke(app, ["audit", str(tmp_path / "log.csv"), "--ids", "--json"]).exit_code == 0
+    few = {"state": [0, 20_000], "next_state": [20_000, 0]}
+    assert lg.read_transitions(few).n_states == 2
+    assert lg.read_transitions(few, n_states=20_001).state_labels is None
+    pd.DataFrame(few).to_csv(tmp_path / "few.csv", index=False)
+    ids = CliRunner().invoke(app, ["audit", str(tmp_path / "few.csv"), "--ids", "--json"])
+    assert '"n_states": 20001' in ids.stdout
 
 
 def test_a_policy_tells_that_integers_are_ids(tmp_path):
