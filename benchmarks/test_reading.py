@@ -25,6 +25,7 @@ from conftest import alternate
 import lingendice as lg
 from lingendice.environments import taxi
 
+pytestmark = pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")  # rows are drawn at random
 N = 10_000_000
 COLUMNS = {
     "states": ["state", "next_state"],

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import lingendice as lg
 from lingendice.cli import app
-from lingendice.io import in_time, reading
+from lingendice.io import aside, in_time, reading
 from lingendice.io.pieces import join
 from lingendice.io.roles import ALIASES, ONLY_WHEN_NAMED
 
@@ -145,14 +145,18 @@ def test_sparse_integers_are_names_in_every_reader(tmp_path):
         counts = lg.read_transitions(source)
         assert counts.state_labels == ("0", "5000000")
         assert counts.action_labels is None
-        assert lg.read_transitions(source, n_states=5_000_001).n_states == 5_000_001
         assert lg.read_transitions(source, labels=True).action_labels == ("3", "4")
     for file in sorted(tmp_path.iterdir()):
         assert (
             '"state_labels": ["0", "5000000"]'
             in CliRunner().invoke(app, ["audit", str(file), "--json"]).stdout
         )
-    assert CliRunner().invoke(app, ["audit", str(tmp_path / "log.csv"), "--ids", "--json"]).exit_code == 0
+    few = {"state": [0, 20_000], "next_state": [20_000, 0]}
+    assert lg.read_transitions(few).n_states == 2
+    assert lg.read_transitions(few, n_states=20_001).state_labels is None
+    pd.DataFrame(few).to_csv(tmp_path / "few.csv", index=False)
+    ids = CliRunner().invoke(app, ["audit", str(tmp_path / "few.csv"), "--ids", "--json"])
+    assert '"n_states": 20001' in ids.stdout
 
 
 def test_a_policy_tells_that_integers_are_ids(tmp_path):
@@ -186,6 +190,19 @@ def test_integers_that_turn_out_to_be_names_late(tmp_path, threads, derived):
     while len(parts) > 1:
         parts = [join(parts[0], parts[1]), *parts[2:]]
     assert_same(parts[0].result(), expected)
+
+
+@pytest.mark.parametrize("columns", [{}, {"reward": np.zeros(30_000)}])
+@pytest.mark.parametrize(("spread", "labelled"), [(1, False), (20, False), (21, True)])
+def test_where_many_integers_stop_being_ids(monkeypatch, columns, spread, labelled):
+    """30,000 integers: ids while the largest is below 610,000."""
+    monkeypatch.setattr(aside, "_MANY", 5_000 if spread == 1 else 1 << 19)  # counted by sorting too
+    path = spread * np.arange(30_000)
+    log = {"state": path, "next_state": np.roll(path, 1), **columns}
+    found = lg.read_transitions(cut(log, [20_000]))
+    assert (found.state_labels is not None) == labelled
+    assert found.n_states == (30_000 if labelled else path.max() + 1)
+    assert found.total == 30_000
 
 
 def test_a_checkpoint_knows_numbers_of_sparse_integers(tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 import dask.distributed
 import numpy as np
 import pandas as pd
+import pytest
 from distributed import Client
 from test_reading import make_log
 
@@ -16,6 +17,7 @@ import lingendice as lg
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
 
 
+@pytest.mark.filterwarnings("ignore::lingendice.UnusedColumnWarning")  # columns stand here under two names
 def test_page_runs(tmp_path, monkeypatch):
     """All blocks in order, in one namespace; only Spark's own SQL is not run, but what it would write is."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.counts import Counts
+from lingendice.io import sparse_ids
 from lingendice.io.aside import Aside, are_many, records_of
 from lingendice.io.columns import Batch, Coded
 from lingendice.io.files import FileError
-from lingendice.io.ids import SPARE_IDS, IdMap, IdRule
+from lingendice.io.ids import IdMap, IdRule
 from lingendice.io.packing import (
     ACTION_BITS,
     NEXT_BITS,
@@ -85,6 +86,8 @@ class Accumulator:
         self.episodes = Table(2 + 2 * keep_first + 4 * self.derive + compares, by_status=True)
         self.n_breaks, self.first_break = 0, ""
         """Rows that do not begin in the next state of the row before in their episode, and the first."""
+        self.hidden = dict.fromkeys(("state", "action"), NO_INTS)
+        """Integers of rows that are in no pair: next states of terminal rows, rows of weight zero."""
         self.next_look = dict.fromkeys(("state", "action"), 1 << STATE_BITS)
         """The size at which it is looked whether integers are sparse."""
         self.bits = [STATE_BITS, ACTION_BITS if "action" in roles else 0, NEXT_BITS]
@@ -103,6 +106,7 @@ class Accumulator:
         """Count the rows of one batch."""
         if batch.n_rows == 0:
             return
+        sparse_ids.note_hidden(self, batch)
         batch = self.means.packer.pack(batch)
         if batch.packed is not None and batch.packed.counted:
             self._add_counted(batch)
@@ -161,7 +165,7 @@ class Accumulator:
 
     def _add_columns(self, batch: Batch) -> None:
         """Count rows whose ids have to be looked up, or whose next states are those of later rows."""
-        self._look_at_ids(batch)
+        sparse_ids.look_at(self, batch)
         columns, numbers = self._columns(batch), self._numbers(batch)
         self._fit_keys(batch)
         if batch.packed is not None and batch.packed.events is not None:
@@ -246,74 +250,13 @@ class Accumulator:
             )
         self._count_aside()
         records = self.pairs.records()
-        fields = self._unpack(records[:, 0])
+        fields = self.unpack(records[:, 0])
         self.bits = wanted
-        records[:, 0] = self._pack(*fields)
+        records[:, 0] = self.pack(*fields)
         self.pairs.load(records)
 
-    # -- integers that are names --------------------------------------------------------------------------
-
-    def _look_at_ids(self, batch: Batch) -> None:
-        """Number integers from now on where they are too sparse to be ids."""
-        for what, roles in (("state", ("state", "next_state")), ("action", ("action",))):
-            known, present = self.maps[what], [role for role in roles if role in self.roles]
-            if not self._may_be_names(what) or any(isinstance(batch.columns[r], Coded) for r in present):
-                continue
-            size = max((known.checked_size(batch, role) for role in present), default=0)
-            if size <= self.next_look[what]:
-                continue
-            here = [batch.columns[role] for role in present]
-            occur = np.unique(np.concatenate([self._occurring(what), *here]))  # type: ignore[arg-type]
-            if self.rule.are_ids(what, size - 1, occur.size):
-                self.next_look[what] = 2 * size
-            else:
-                self._number(what)
-
-    def _may_be_names(self, what: str) -> bool:
-        known = self.maps[what]
-        return self.rule.is_open(what) and not known.coded and not known.numbered
-
-    def _occurring(self, what: str) -> Array:
-        """The integers that were counted so far, sorted."""
-        state, action, following = self._unpack(self.records()[:, 0])
-        held = self.episodes.records()
-        waiting = held[held[:, 1] == streaming.OPEN] if self.derive else held[:0]
-        if what == "action":
-            return np.unique(np.concatenate([action, *(waiting[:, self.last_at + 1],) * self.derive]))
-        ends = [waiting[:, self.last_at]] if self.derive else []
-        if self.first_at >= 0:
-            ends.append(held[:, self.first_at])
-        reached, begun = following[following > 0] - 1, np.flatnonzero(self.starts)
-        return np.unique(np.concatenate([state, reached, begun, *ends]))
-
-    def _number(self, what: str) -> None:
-        """Give numbers to the integers that occur, in place of themselves."""
-        occur, known = self._occurring(what), self.maps[what]
-        records = self.records()
-        state, action, following = self._unpack(records[:, 0])
-        places: tuple[int, ...] = (self.first_at, self.last_at, self.next_at)
-        if what == "action":
-            action = np.searchsorted(occur, action)
-            places = (self.last_at + 1 if self.derive else -1,)
-        held = self.episodes.records()
-        for at in places:
-            if at >= 0:
-                held[:, at] = np.searchsorted(occur, held[:, at])
-        self.episodes.load(held)
-        if what == "state":
-            state = np.searchsorted(occur, state)
-            following = np.where(following > 0, np.searchsorted(occur, following - 1) + 1, 0)
-            starts = np.zeros(occur.size, self.starts.dtype)
-            begun = np.flatnonzero(self.starts)
-            starts[np.searchsorted(occur, begun)] = self.starts[begun]
-            self.starts = starts
-        records[:, 0] = self._pack(state, action, following)
-        self.aside = None
-        self.pairs.load(records)
-        known.number(occur.tolist())
-        known.numbered = True
-
-    def _pack(self, state: Array, action: Array, following: Array) -> Array:
+    def pack(self, state: Array, action: Array, following: Array) -> Array:
+        """Keys of states, actions and next states + 1 (0: the episode ended)."""
         return (((state << self.bits[1]) | action) << self.bits[2]) | following
 
     def _refuse(self, batch: Batch, known: IdMap, given: int) -> None:
@@ -331,7 +274,8 @@ class Accumulator:
                     f"n_{known.what}s or mend the id"
                 )
 
-    def _unpack(self, key: Array) -> tuple[Array, Array, Array]:
+    def unpack(self, key: Array) -> tuple[Array, Array, Array]:
+        """State, action and next state + 1 of keys."""
         cell = key >> self.bits[2]
         return cell >> self.bits[1], cell & ((1 << self.bits[1]) - 1), key & ((1 << self.bits[2]) - 1)
 
@@ -477,7 +421,7 @@ class Accumulator:
                 following = np.where(ended, 0, states.number(np.where(ended, 0, following - 1).tolist()) + 1)
             if actions.numbered:
                 action = actions.number(action.tolist())
-            yield self._pack(state, action, following), count
+            yield self.pack(state, action, following), count
 
     def records(self) -> Array:
         """All pairs as records of the table; in no order that means anything."""
@@ -488,12 +432,7 @@ class Accumulator:
 
     def finish(self) -> Piece:
         """The piece that the batches so far make up; labels are in order of appearance."""
-        for what in self.given:
-            size = self.maps[what].size
-            if size <= SPARE_IDS or not self._may_be_names(what):
-                continue
-            if not self.rule.are_ids(what, size - 1, self._occurring(what).size):
-                self._number(what)
+        sparse_ids.settle(self)
         counts = self._counts()
         numbered = frozenset(what for what, known in self.maps.items() if known.numbered)
         return Piece(counts, self._episode_records() if self.first_at >= 0 else None, numbered, self.rule)

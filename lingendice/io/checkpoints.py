@@ -40,6 +40,7 @@ def save(path: Path, counted: Accumulator, after: Position, identity: dict[str, 
         "pairs": counted.records(),
         "episodes": counted.episodes.records(),
         "starts": counted.starts,
+        **{f"hidden_{what}": ids for what, ids in counted.hidden.items()},
     }
     write_archive(path, arrays, record)
 
@@ -67,4 +68,5 @@ def load(path: Path, identity: dict[str, Any], means: Means) -> tuple[Accumulato
     counted.pairs.load(arrays["pairs"])
     counted.episodes.load(arrays["episodes"])
     counted.starts = arrays["starts"]
+    counted.hidden = {what: arrays[f"hidden_{what}"] for what in counted.hidden}
     return counted, tuple(record["after"])

@@ -12,7 +12,7 @@ from emulator.device import EmulatedDevice
 from emulator.fake_cupy import FakeCupy
 
 import lingendice as lg
-from gpu.test_device_solve import random_counts, random_log
+from gpu.test_device_solve import counted_log, random_counts
 from lingendice.gpu import device
 from lingendice.gpu.arrays import lies_on_device
 from lingendice.gpu.catalogue import MODULES, expressions
@@ -60,8 +60,8 @@ CASES = {
     "average": (random_counts(), 1.0, {}),
     "single precision": (random_counts(), 0.9, {"tol": 1e-5, "options": {"storage": "float32"}}),
     "chunked": (random_counts(), 0.9, {"options": {"chunk_rows": 7}}),
-    "ridge": (lg.Counts.from_transitions(**random_log()), 0.9, {"policy": POLICY}),
-    "sgd": (lg.Counts.from_transitions(**random_log()), 0.5, {"policy": POLICY} | SGD),
+    "ridge": (counted_log(), 0.9, {"policy": POLICY}),
+    "sgd": (counted_log(), 0.5, {"policy": POLICY} | SGD),
 }
 
 

@@ -107,7 +107,6 @@ def test_arrays_of_other_libraries_are_taken_as_they_are(emulator, by):
     assert np.abs(emulator.download(there.stationary) - expected).sum() <= 2e-10
 
 
-@pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
 @pytest.mark.parametrize("n_states", [6, 150])
 @pytest.mark.parametrize("columns", [(), ("reward",), ("reward", "weight")])
 def test_counting_agrees_with_the_host(device, n_states, columns):

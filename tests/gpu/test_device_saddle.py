@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 import lingendice as lg
-from gpu.test_device_solve import random_log
+from gpu.test_device_solve import counted_log, random_log
 from lingendice.compose import Choices, compose
 from lingendice.gpu.__main__ import main
 from lingendice.gpu.device import launch
@@ -25,7 +25,7 @@ POLICY = np.random.default_rng(3).dirichlet(np.ones(3), size=12)
 
 
 def small_counts(**more):
-    return lg.Counts.from_transitions(**random_log(), **more)
+    return counted_log(**more)
 
 
 @pytest.mark.parametrize(

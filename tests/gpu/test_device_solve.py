@@ -41,15 +41,19 @@ def skewed_counts(n=3000):
 
 def random_log(n=400, seed=1, n_states=12, n_actions=3):
     rng = np.random.default_rng(seed)
-    episodes, action = -(-n // 20), rng.integers(n_actions, size=n)
-    moves = np.zeros((episodes, 20), int)
-    moves.flat[:n] = action + rng.integers(2, size=n)
-    following = rng.integers(n_states, size=(episodes, 1)) + moves.cumsum(axis=1)
-    state, following = (((following - back) % n_states).ravel()[:n] for back in (moves, 0))
+    state, action = rng.integers(n_states, size=n), rng.integers(n_actions, size=n)
+    following = (state + action + rng.integers(2, size=n)) % n_states
     return {
         "state": state, "action": action, "next_state": following,
         "reward": rng.standard_normal(n), "episode": np.arange(n) // 20,
     }  # fmt: skip
+
+
+def counted_log(**more):
+    """Counts of a random log, whose rows do not follow each other; also where no mark of a test reaches."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lg.RowOrderWarning)
+        return lg.Counts.from_transitions(**random_log(), **more)
 
 
 @pytest.mark.parametrize("gamma", [0.5, 0.95, 1.0])
