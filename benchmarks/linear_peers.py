@@ -10,10 +10,10 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-from lingendice.compose import Choices, compose
-from lingendice.counts import Counts
-from lingendice.flow import Flow
-from lingendice.problem import RatioProblem
+from lingendice.data.counts import Counts
+from lingendice.model.compose import Choices, compose
+from lingendice.model.flow import Flow
+from lingendice.model.problem import RatioProblem
 from lingendice.solvers.sgd import _Runner, _State, bounded_for_sgd, step_sizes
 
 CELLS, GAMMA = 12_000, 0.95
@@ -60,8 +60,8 @@ def touched_cells(problem: RatioProblem, n: int):
     from numba import njit
 
     from lingendice.kernels.prefetch import prefetch
-    from lingendice.kernels.sampling import draw, draw_event, mix
-    from lingendice.sampler import build_sampler
+    from lingendice.kernels.saddle.draws import draw, draw_event, mix
+    from lingendice.model.sampler import build_sampler
     from lingendice.solvers.sgd import rows_by_cache_line
 
     sampler = build_sampler(problem.flow)

@@ -7,7 +7,7 @@ import pytest
 from conftest import alternate
 from scipy.sparse import coo_matrix
 
-from lingendice.tally import count_pairs
+from lingendice.data.counting import count_pairs
 
 N = 20_000_000
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from conftest import alternate
 
-from lingendice.features import MatrixFeatures, orthonormalised, rbf
-from lingendice.parallel import available_threads
-from lingendice.problem import RatioProblem
+from lingendice.kernels.parallel import available_threads
+from lingendice.model.features import MatrixFeatures, orthonormalised, rbf
+from lingendice.model.problem import RatioProblem
+from lingendice.solvers.control import Controls, run
 from lingendice.solvers.convex import solve_convex
-from lingendice.solvers.iterate import Controls, run
 
 CELLS, GAMMA = peers.CELLS, peers.GAMMA
 

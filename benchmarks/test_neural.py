@@ -17,12 +17,12 @@ from conftest import alternate
 from neural_peers import GAMMA, PENALTY, RATE, JaxTrainer, Problem, TorchTrainer, flops, problem
 
 import lingendice as lg
-from lingendice.neural.learner import Batches, Learner
-from lingendice.neural.network import Network
-from lingendice.neural.objective import gendice
-from lingendice.neural.options import NeuralOptions
-from lingendice.neural.samples import prepare
-from lingendice.policies import GaussianPolicy
+from lingendice.continuous.learner import Batches, Learner
+from lingendice.continuous.network import Network
+from lingendice.continuous.objective import gendice
+from lingendice.continuous.options import NeuralOptions
+from lingendice.continuous.samples import prepare
+from lingendice.data.policies import GaussianPolicy
 
 SHAPES = {6: (4, 2), 13: (11, 2), 23: (17, 6)}
 STEPS = 20
@@ -170,7 +170,7 @@ _FIRST_CALL = """
 import time
 start = time.perf_counter()
 import numpy as np, lingendice as lg
-from lingendice.policies import GaussianPolicy
+from lingendice.data.policies import GaussianPolicy
 rng = np.random.default_rng(0)
 s = rng.normal(size=(500, 3))
 log = lg.Transitions(s, s[:, :1], s[:, 0], s, initial_state=s[:10])

@@ -15,7 +15,7 @@ from numba import njit
 import lingendice as lg
 from lingendice import embed
 from lingendice.environments import taxi
-from lingendice.kernels.taxi import step
+from lingendice.kernels.simulators.taxi_steps import step
 from lingendice.kernels.xoshiro import next_double
 
 N = taxi.N_STATES

@@ -5,22 +5,22 @@ Importing this package loads NumPy alone: Numba, SciPy and all optional packages
 
 from typing import TYPE_CHECKING, Any
 
-from lingendice.audit import Audit, audit
-from lingendice.checks import NotAvailableYet
-from lingendice.continuous_solution import ContinuousSolution
-from lingendice.counts import Counts
-from lingendice.diagnostics import Check, diagnose
-from lingendice.interrupts import Interrupted
-from lingendice.log_checks import RowOrderWarning, UnusedColumnWarning
-from lingendice.many import Comparison
-from lingendice.online import OnlineRatio
-from lingendice.operator import EmpiricalOperator
-from lingendice.report import report
-from lingendice.ridge_path import RidgePath, ridge_path
-from lingendice.solution import SeveralLaws, Solution, Status
+from lingendice.data.checks import NotAvailableYet
+from lingendice.data.counts import Counts
+from lingendice.data.interrupts import Interrupted
+from lingendice.data.log_checks import RowOrderWarning, UnusedColumnWarning
+from lingendice.data.transitions import Transitions
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.report.build import report
+from lingendice.results.audit import Audit, audit
+from lingendice.results.comparison import Comparison
+from lingendice.results.continuous_solution import ContinuousSolution
+from lingendice.results.diagnostics import Check, diagnose
+from lingendice.results.interval import Interval
+from lingendice.results.ridge_path import RidgePath, ridge_path
+from lingendice.results.solution import SeveralLaws, Solution, Status
 from lingendice.solve import LeakWarning, solve
-from lingendice.transitions import Transitions
-from lingendice.uncertainty import Interval
+from lingendice.streaming.online import OnlineRatio
 
 if TYPE_CHECKING:
     from lingendice import baselines as baselines
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lingendice import features as features
     from lingendice import gpu as gpu
     from lingendice import io as io
-    from lingendice.io.reading import read_transitions as read_transitions
+    from lingendice.io.read import read_transitions as read_transitions
 
 __version__ = "0.1.0.dev0"
 
@@ -81,7 +81,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name == "read_transitions":
-        return import_module("lingendice.io.reading").read_transitions
+        return import_module("lingendice.io.read").read_transitions
     if name in _MODULES:
         return import_module(f"lingendice.{name}")
     raise AttributeError(f"module 'lingendice' has no attribute {name!r}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lingendice.checks import (
+from lingendice.data.checks import (
     Floats,
     NotAvailableYet,
     require_choice,
@@ -16,24 +16,24 @@ from lingendice.checks import (
     require_number,
     require_whole,
 )
-from lingendice.compose import Choices, compose, terminals_absorb
-from lingendice.continuous_solution import ContinuousSolution
-from lingendice.counts import Counts
+from lingendice.data.counts import Counts
+from lingendice.data.interrupts import interruptible, read_on_interrupt
+from lingendice.data.transitions import Transitions
 from lingendice.gpu.arrays import lies_on_device
-from lingendice.interrupts import interruptible, read_on_interrupt
-from lingendice.many import is_many, solve_many
-from lingendice.operator import EmpiricalOperator
-from lingendice.solution import Solution, Status, settled_status, stated_error, with_identified_status
-from lingendice.solvers.iterate import Controls, Outcome, Stop
+from lingendice.model.compose import Choices, compose, terminals_absorb
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.comparison import is_many, solve_many
+from lingendice.results.continuous_solution import ContinuousSolution
+from lingendice.results.solution import Solution, Status, settled_status, stated_error, with_identified_status
+from lingendice.solvers.control import Controls, Outcome, Stop
 from lingendice.solvers.linear_choices import DIVERGENCE_NAMES, LinearChoices
-from lingendice.transitions import Transitions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from lingendice.many import Comparison
+    from lingendice.results.comparison import Comparison
     from lingendice.solve_arguments import Arguments, ManyPolicies, OnePolicy
-    from lingendice.solvers.exact import Laws
+    from lingendice.solvers.stationary import Laws
 
 METHODS = (
     "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "svrg", "sgd",
@@ -205,7 +205,7 @@ def solve(
     require_number("penalty", penalty)
     limits = _reward_range(reward_range)
     if type(data) is np.ndarray and data.ndim == 2:
-        from lingendice.solvers.small import solve_small
+        from lingendice.solvers.dense import solve_small
 
         given = (
             policy, behaviour, reward, initial, restart, ridge, clone, smoothing, features, dual_features,
@@ -230,7 +230,7 @@ def solve(
         clone, smoothing,
     )  # fmt: skip
     if device != "cpu" or lies_on_device(data):
-        from lingendice.gpu.front import solve_on_device
+        from lingendice.gpu.device_solve import solve_on_device
 
         return solve_on_device(data, choices, linear, controls, limits, device)
     return _dispatch(data, choices, linear, controls, limits)
@@ -280,7 +280,7 @@ def _defaults(
 
 def _solve_transitions(given: dict[str, Any]) -> ContinuousSolution:
     """Check what does not apply to continuous states, and run the networks or the linear features."""
-    from lingendice.neural.front import ContinuousChoices, solve_continuous
+    from lingendice.continuous.dispatch import ContinuousChoices, solve_continuous
 
     controls = given["controls"]
     read = ("controls", "limits", "device", "tol", "max_iter", "time_limit", "threads", "progress")
@@ -333,14 +333,14 @@ def _run(
     stacklevel: int = 5,
 ) -> Solution:
     """Solve the exact equation, here or, with a device and its settings, there."""
-    from lingendice.solvers.exact import stationary_laws
+    from lingendice.solvers.stationary import stationary_laws
 
     if there is None:
         laws = stationary_laws(
             operator.chain, operator.gamma, operator.initial, follow_initial, method, controls
         )
     else:
-        from lingendice.gpu.laws import device_laws
+        from lingendice.gpu.distributions import device_laws
 
         laws = device_laws(there[0], operator, follow_initial, controls, there[1])
     solution = exact_solution(operator, laws, controls, reward_range)
@@ -380,7 +380,7 @@ def _run_linear(
     controls: Controls,
     reward_range: tuple[float, float] | None,
 ) -> Solution:
-    from lingendice.solvers.linear import solve_linear
+    from lingendice.solvers.saddle import solve_linear
 
     solution = solve_linear(operator, choices, controls, reward_range)
     mind_the_leak(solution)
@@ -397,7 +397,7 @@ def _run_ridge(
     stacklevel: int = 5,
 ) -> Solution:
     """Solve the ridge problem, here or by the systems that ``build`` makes."""
-    from lingendice.auto import fit_automatically
+    from lingendice.solvers.automatic_ridge import fit_automatically
     from lingendice.solvers.ridge import RidgeSystem
 
     operator, fit = fit_automatically(counts, choices, strength, 1.0, controls, build or RidgeSystem)

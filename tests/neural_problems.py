@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 import lingendice as lg
+from lingendice.continuous.holdout import expected_inputs
+from lingendice.continuous.learner import Batches, Learner
+from lingendice.continuous.network import Network
+from lingendice.continuous.objective import Objective, gendice
+from lingendice.continuous.options import NeuralOptions
+from lingendice.continuous.samples import Samples, prepare
+from lingendice.data.policies import GaussianPolicy
 from lingendice.divergences import DIVERGENCES
-from lingendice.kernels import ratio_step
-from lingendice.neural.learner import Batches, Learner
-from lingendice.neural.network import Network
-from lingendice.neural.objective import Objective, gendice
-from lingendice.neural.options import NeuralOptions
-from lingendice.neural.residual import expected_inputs
-from lingendice.neural.samples import Samples, prepare
-from lingendice.policies import GaussianPolicy
+from lingendice.kernels.networks import ratio_step
 
 
 def net(layers, x, activation):

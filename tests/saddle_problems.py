@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from lingendice.compose import Choices, compose
-from lingendice.counts import Counts
-from lingendice.features import MatrixFeatures, Tabular
-from lingendice.flow import Flow
+from lingendice.data.counts import Counts
+from lingendice.model.compose import Choices, compose
+from lingendice.model.features import MatrixFeatures, Tabular
+from lingendice.model.flow import Flow
 
 F_DIVERGENCES = ("chi2", "kl", "reverse_kl", "jensen_shannon", "hellinger", "total_variation", "weighted_l2")
 EVERY_DIVERGENCE = (*F_DIVERGENCES, "wasserstein", "mmd", "dudley")

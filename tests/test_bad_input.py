@@ -11,7 +11,7 @@ from problems import logged_mdp
 from scipy import sparse
 
 import lingendice as lg
-from lingendice.solvers.iterate import EliminationError
+from lingendice.solvers.control import EliminationError
 
 CHAIN = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
 

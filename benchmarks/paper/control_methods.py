@@ -12,8 +12,8 @@ from control_plan import MIXTURES, Mode, Setting
 
 import lingendice as lg
 from lingendice import baselines
+from lingendice.data.policies import SampledPolicy
 from lingendice.environments import control
-from lingendice.policies import SampledPolicy
 
 CURVE_POINTS = 20
 COMPANIONS = {

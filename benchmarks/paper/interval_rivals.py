@@ -30,8 +30,8 @@ from scipy.special import chdtri
 
 import lingendice as lg
 from lingendice.environments import taxi
-from lingendice.resampling import _Again, _Draws
-from lingendice.uncertainty import Influence
+from lingendice.results.bootstrap import _Again, _Draws
+from lingendice.results.interval import Influence
 
 sys.path.insert(0, str(Path(__file__).parent))
 from interval_coverage import LEVEL, RESULTS, garnet_log

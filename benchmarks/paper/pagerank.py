@@ -25,8 +25,8 @@ from pagerank_smoothing import walk as walk_matrix
 from reporting import data_directory, table, write
 
 import lingendice as lg
-from lingendice.io.files import FileError
-from lingendice.io.graphs import load_citations
+from lingendice.io.citation_graphs import load_citations
+from lingendice.io.text_files import FileError
 
 STEPS = (1_000, 2_000, 5_000, 10_000, 20_000)
 METHODS = ("plug-in", "smoothing=auto", "add-one model", "visits + 1/2", "link steps, eta known")

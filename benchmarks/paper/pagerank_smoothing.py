@@ -18,7 +18,7 @@ import numpy as np
 from reporting import table, write
 
 import lingendice as lg
-from lingendice.smoothing import marginal_likelihood_weight
+from lingendice.model.smoothing import marginal_likelihood_weight
 
 SIZES = (100, 500)
 STEPS = (1_000, 2_000, 5_000, 10_000, 20_000)

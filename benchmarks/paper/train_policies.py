@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from lingendice.environments import mujoco
-from lingendice.environments.cartpole import CartpolePolicy, simulate
+from lingendice.environments.endless_cartpole import CartpolePolicy, simulate
 from lingendice.environments.trained import SquashedMean, with_lever_arms
 
 HERE = Path(__file__).resolve().parent

@@ -1,11 +1,10 @@
 """Rivals as peers of ``solve``: one function each, on the same counts, with the same kind of answer."""
 
 from lingendice.baselines.baseline_solution import BaselineSolution
-from lingendice.baselines.behaviour_cloning import clone_behaviour
+from lingendice.baselines.behavior_cloning import clone_behaviour
 from lingendice.baselines.best_dice import best_dice
 from lingendice.baselines.doubly_robust import doubly_robust
 from lingendice.baselines.dual_dice import dual_dice
-from lingendice.baselines.estimate import Estimate
 from lingendice.baselines.gradient_dice import gradient_dice
 from lingendice.baselines.importance_sampling import per_decision, step_wise, trajectory_wise
 from lingendice.baselines.ips import ips
@@ -14,7 +13,8 @@ from lingendice.baselines.naive import naive_average
 from lingendice.baselines.neural_dual_dice import neural_dual_dice
 from lingendice.baselines.neural_importance_sampling import neural_importance_sampling
 from lingendice.baselines.neural_model_based import neural_model_based
-from lingendice.neural.clone import clone_log_density
+from lingendice.baselines.value_estimate import Estimate
+from lingendice.continuous.clone import clone_log_density
 
 __all__ = [
     "BaselineSolution",

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.checks import Floats
-from lingendice.compose import Choices, compose
-from lingendice.counts import Counts
-from lingendice.operator import EmpiricalOperator
-from lingendice.solution import Solution, Status, with_identified_status
-from lingendice.uncertainty import Interval, student
+from lingendice.data.checks import Floats
+from lingendice.data.counts import Counts
+from lingendice.model.compose import Choices, compose
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.interval import Interval, student
+from lingendice.results.solution import Solution, Status, with_identified_status
 
 
 @dataclass(frozen=True, eq=False, repr=False)

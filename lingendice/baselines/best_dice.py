@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.baselines.baseline_solution import BaselineSolution
-from lingendice.baselines.saddle import Stationarity, stationarity
-from lingendice.checks import Floats, require_gamma, require_number
-from lingendice.counts import Counts
+from lingendice.baselines.stationarity import Stationarity, stationarity
+from lingendice.data.checks import Floats, require_gamma, require_number
+from lingendice.data.counts import Counts
 
 MOST_EXCHANGES = 100
 """Rounds in which cells enter or leave the set held at zero."""

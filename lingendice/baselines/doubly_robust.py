@@ -10,8 +10,8 @@ import numpy as np
 from lingendice.baselines.baseline_solution import BaselineSolution, Weighing, answer
 from lingendice.baselines.model_based import model_based
 from lingendice.baselines.paths import Paths, effective_size, read_paths, running_products, step_ratios
-from lingendice.checks import require_gamma
-from lingendice.counts import Counts
+from lingendice.data.checks import require_gamma
+from lingendice.data.counts import Counts
 
 
 def doubly_robust(

@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 from lingendice.baselines.baseline_solution import BaselineSolution
-from lingendice.baselines.saddle import stationarity
-from lingendice.checks import require_gamma
-from lingendice.counts import Counts
+from lingendice.baselines.stationarity import stationarity
+from lingendice.data.checks import require_gamma
+from lingendice.data.counts import Counts
 
 
 def dual_dice(counts: Counts, gamma: float, *, policy: Any, initial: Any = None) -> BaselineSolution:

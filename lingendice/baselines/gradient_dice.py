@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from lingendice.baselines.baseline_solution import BaselineSolution
-from lingendice.baselines.saddle import stationarity
-from lingendice.checks import require_gamma, require_number
-from lingendice.counts import Counts
+from lingendice.baselines.stationarity import stationarity
+from lingendice.data.checks import require_gamma, require_number
+from lingendice.data.counts import Counts
 
 
 def gradient_dice(

@@ -17,8 +17,8 @@ from lingendice.baselines.paths import (
     standard_error,
     step_ratios,
 )
-from lingendice.checks import Floats, require_gamma
-from lingendice.counts import Counts
+from lingendice.data.checks import Floats, require_gamma
+from lingendice.data.counts import Counts
 
 
 def trajectory_wise(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from lingendice.counts import Counts
-from lingendice.solution import Solution
+from lingendice.data.counts import Counts
+from lingendice.results.solution import Solution
 from lingendice.solve import LeakWarning, solve
 
 

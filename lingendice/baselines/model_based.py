@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from lingendice.checks import require_number
-from lingendice.counts import Counts
-from lingendice.solution import Solution
+from lingendice.data.checks import require_number
+from lingendice.data.counts import Counts
+from lingendice.results.solution import Solution
 from lingendice.solve import LeakWarning, solve
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from lingendice.baselines.baseline_solution import BaselineSolution, Weighing, answer, target_operator
 from lingendice.baselines.paths import effective_size, read_paths, standard_error
-from lingendice.checks import require_gamma
-from lingendice.counts import Counts
-from lingendice.operator import average_reward
+from lingendice.data.checks import require_gamma
+from lingendice.data.counts import Counts
+from lingendice.model.operator import average_reward
 
 
 def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:

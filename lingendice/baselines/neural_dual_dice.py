@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from lingendice.checks import require_gamma
-from lingendice.continuous_solution import ContinuousSolution
-from lingendice.interrupts import interruptible, read_on_interrupt
-from lingendice.neural.estimate import train
-from lingendice.neural.objective import dual_dice
-from lingendice.neural.options import read_neural_options
-from lingendice.neural.samples import prepare
-from lingendice.solvers.iterate import Controls
-from lingendice.transitions import Transitions
+from lingendice.continuous.objective import dual_dice
+from lingendice.continuous.options import read_neural_options
+from lingendice.continuous.samples import prepare
+from lingendice.continuous.train import train
+from lingendice.data.checks import require_gamma
+from lingendice.data.interrupts import interruptible, read_on_interrupt
+from lingendice.data.transitions import Transitions
+from lingendice.results.continuous_solution import ContinuousSolution
+from lingendice.solvers.control import Controls
 
 
 def neural_dual_dice(

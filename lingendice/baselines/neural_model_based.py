@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.baselines.estimate import Estimate
-from lingendice.checks import Floats, require_gamma
-from lingendice.neural.network import Network
-from lingendice.neural.regression import Regression
-from lingendice.neural.residual import expected_inputs
-from lingendice.neural.samples import Arrivals, Samples, prepare
-from lingendice.policies import DiscretePolicy, GaussianPolicy
-from lingendice.transitions import Transitions
+from lingendice.baselines.value_estimate import Estimate
+from lingendice.continuous.holdout import expected_inputs
+from lingendice.continuous.network import Network
+from lingendice.continuous.regression import Regression
+from lingendice.continuous.samples import Arrivals, Samples, prepare
+from lingendice.data.checks import Floats, require_gamma
+from lingendice.data.policies import DiscretePolicy, GaussianPolicy
+from lingendice.data.transitions import Transitions
 
 
 def neural_model_based(

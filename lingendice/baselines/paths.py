@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.baselines.behaviour_cloning import clone_behaviour
-from lingendice.checks import Floats, require_policy
-from lingendice.counts import Counts
-from lingendice.rows import row_of_entry
+from lingendice.baselines.behavior_cloning import clone_behaviour
+from lingendice.data.checks import Floats, require_policy
+from lingendice.data.counts import Counts
+from lingendice.data.rows import row_of_entry
 
 
 class Paths(NamedTuple):

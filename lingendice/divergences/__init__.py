@@ -17,7 +17,7 @@ from lingendice.divergences.reverse_kl import ReverseKL
 from lingendice.divergences.total_variation import TotalVariation
 from lingendice.divergences.wasserstein import Wasserstein
 from lingendice.divergences.weighted_l2 import WeightedL2
-from lingendice.flow import Flow
+from lingendice.model.flow import Flow
 
 DIVERGENCES: dict[str, type[Divergence]] = {
     "chi2": Chi2,

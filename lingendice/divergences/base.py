@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from lingendice.checks import Floats
+from lingendice.data.checks import Floats
 
 
 class Divergence(ABC):  # noqa: B024 - the two families below add what is abstract

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from lingendice.checks import Floats
+from lingendice.data.checks import Floats
 from lingendice.divergences.geometry import differences
 from lingendice.divergences.polyhedral import DualSet
 from lingendice.divergences.wasserstein import Wasserstein
-from lingendice.flow import Flow
+from lingendice.model.flow import Flow
 
 
 class Dudley(Wasserstein):

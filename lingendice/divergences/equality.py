@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lingendice.checks import Floats
+from lingendice.data.checks import Floats
 from lingendice.divergences.base import FDivergence
 
 

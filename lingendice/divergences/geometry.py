@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.checks import Floats, numeric_array, require_nonnegative
-from lingendice.flow import Flow
+from lingendice.data.checks import Floats, numeric_array, require_nonnegative
+from lingendice.model.flow import Flow
 
 LARGEST_METRIC = 1500
 """Cells up to which all pairs are written out as constraints."""

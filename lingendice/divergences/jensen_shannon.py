@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.special import xlogy
 
-from lingendice.checks import Floats
+from lingendice.data.checks import Floats
 from lingendice.divergences.base import FDivergence
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import xlogy
 
-from lingendice.checks import Floats
+from lingendice.data.checks import Floats
 from lingendice.divergences.base import FDivergence
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.checks import Floats, numeric_array, require_number
+from lingendice.data.checks import Floats, numeric_array, require_number
 from lingendice.divergences.base import IntegralMetric
-from lingendice.flow import Flow
+from lingendice.model.flow import Flow
 
 LARGEST = 4000
 """Cells up to which the kernel is held in full; beyond, give Nystroem dual features."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.checks import Floats
+from lingendice.data.checks import Floats
 from lingendice.divergences.base import IntegralMetric
 
 

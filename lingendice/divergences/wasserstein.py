@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from lingendice.checks import Floats, require_number
+from lingendice.data.checks import Floats, require_number
 from lingendice.divergences.geometry import differences, edges_of
 from lingendice.divergences.polyhedral import DualSet, PolyhedralMetric
-from lingendice.flow import Flow
+from lingendice.model.flow import Flow
 
 
 class Wasserstein(PolyhedralMetric):

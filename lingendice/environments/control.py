@@ -12,7 +12,7 @@ environment    behaviour at alpha                                  target
 
 So alpha = 1 is the target itself, and alpha = 0 the behaviour farthest from it. Normal actions are clipped to
 [-1, 1] and have an atom at each bound, which their densities know. What follows a fall or a restart is told
-in :mod:`lingendice.environments.cartpole` and :mod:`lingendice.environments.mujoco`: all three are endless
+in :mod:`lingendice.environments.endless_cartpole` and :mod:`lingendice.environments.mujoco`: all three are endless
 chains.
 """
 
@@ -23,10 +23,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lingendice.environments import cartpole, mujoco, trained
-from lingendice.environments.cartpole import CartpolePolicy
+from lingendice.data.policies import GaussianPolicy, Policy
+from lingendice.environments import endless_cartpole as cartpole
+from lingendice.environments import mujoco, trained
+from lingendice.environments.endless_cartpole import CartpolePolicy
 from lingendice.environments.logs import ControlLog
-from lingendice.policies import GaussianPolicy, Policy
 
 ENVIRONMENTS = ("cartpole", "reacher", "halfcheetah")
 _DEVIATION = {"reacher": (0.4, 0.1), "halfcheetah": (0.2, 0.1)}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.checks import Floats
+from lingendice.data.checks import Floats
 
 
 class ControlLog(NamedTuple):

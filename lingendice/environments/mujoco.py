@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.checks import Floats
+from lingendice.data.checks import Floats
+from lingendice.data.policies import ContinuousPolicy, GaussianPolicy
 from lingendice.environments.logs import ControlLog, check_sizes
-from lingendice.policies import ContinuousPolicy, GaussianPolicy
 
 ENVIRONMENT_IDS = {"reacher": "Reacher-v5", "halfcheetah": "HalfCheetah-v5"}
 RESTART = {"reacher": 0.03, "halfcheetah": 0.001}

@@ -24,10 +24,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
-from lingendice.counts import Counts
-from lingendice.kernels import taxi as kernels
+from lingendice.data.counts import Counts
 from lingendice.kernels import xoshiro
-from lingendice.parallel import resolve_threads, run_all
+from lingendice.kernels.parallel import resolve_threads, run_all
+from lingendice.kernels.simulators import taxi_steps as kernels
 
 N_STATES = 2000
 N_ACTIONS = 6

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.checks import Floats
+from lingendice.data.checks import Floats
 
 UPPER_ARM = 0.1
 """Length of Reacher's first link."""

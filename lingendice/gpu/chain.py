@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.compose import Choices
 from lingendice.gpu.arrays import device_vector
-from lingendice.gpu.catalogue import VALUES
-from lingendice.gpu.counting import DeviceCounts
+from lingendice.gpu.catalog import VALUES
 from lingendice.gpu.device import Device, require_bytes
+from lingendice.gpu.device_counts import DeviceCounts
 from lingendice.gpu.equation import MOST_HUBS, Equation
+from lingendice.gpu.power_steps import DEPTH
 from lingendice.gpu.pull import (
     Feed,
     PullMatrix,
@@ -23,8 +23,8 @@ from lingendice.gpu.pull import (
     streamed_matrix,
     transposed,
 )  # fmt: skip
-from lingendice.gpu.stationary import DEPTH
-from lingendice.operator import EmpiricalOperator
+from lingendice.model.compose import Choices
+from lingendice.model.operator import EmpiricalOperator
 
 MOST_STATES = 2**31 - 2
 
@@ -218,7 +218,7 @@ class DeviceProblem:
 def compose_on_device(
     counts: DeviceCounts, choices: Choices, settings: Settings, tol: float
 ) -> DeviceProblem:
-    """What :func:`lingendice.compose.compose` does, for counts that lie on the device."""
+    """What :func:`lingendice.model.compose.compose` does, for counts that lie on the device."""
     device = counts.device
     if settings.chunk_rows is not None:
         raise ValueError("chunk_rows streams counts that lie on the host; these already lie on the device")

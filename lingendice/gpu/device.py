@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.gpu.catalogue import KERNELS, MODULES, expression, expressions
-from lingendice.gpu.sources import module_source
+from lingendice.gpu.catalog import KERNELS, MODULES, expression, expressions
+from lingendice.gpu.cuda_text import module_source
 
 COMPILER_OPTIONS = ("-std=c++17",)
 

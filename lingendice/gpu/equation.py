@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.gpu.catalogue import c_type
+from lingendice.gpu.catalog import c_type
 from lingendice.gpu.device import Device, launch, n_blocks
 from lingendice.gpu.pull import Chunk, PullMatrix
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.gpu.catalogue import LANES, c_type
+from lingendice.gpu.catalog import LANES, c_type
 from lingendice.gpu.device import Device, for_each, n_blocks
 
 FEW, SOME, MANY = 6, 96, 2048

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.atomic import write_text
-from lingendice.counts import Counts
-from lingendice.gpu.counting import count_transitions
+from lingendice.data.atomic import write_text
+from lingendice.data.counts import Counts
 from lingendice.gpu.device import Device, DeviceUnavailable, current_device, load_everything
-from lingendice.gpu.resampling import bootstrap
+from lingendice.gpu.device_bootstrap import bootstrap
+from lingendice.gpu.device_counts import count_transitions
 from lingendice.solve import solve
 
 

@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 from lingendice.divergences import FDivergence
-from lingendice.gpu.catalogue import c_type
+from lingendice.gpu.catalog import c_type
 from lingendice.gpu.device import Device, for_each, launch, n_blocks
+from lingendice.gpu.device_saddle import STEPS_AT_ONCE
 from lingendice.gpu.equation import SCRATCH
-from lingendice.gpu.saddle import STEPS_AT_ONCE
-from lingendice.gpu.stationary import POLL_SECONDS
-from lingendice.problem import RatioProblem
-from lingendice.sampler import alias_table, build_sampler
-from lingendice.solvers.iterate import Controls, Step
-from lingendice.solvers.saddle import Checkpoints, SaddleSolver, certified
+from lingendice.gpu.power_steps import POLL_SECONDS
+from lingendice.model.problem import RatioProblem
+from lingendice.model.sampler import alias_table, build_sampler
+from lingendice.solvers.control import Controls, Step
+from lingendice.solvers.saddle_outcome import Checkpoints, SaddleSolver, certified
 from lingendice.solvers.sgd import step_sizes
 
 # Places in the array of the clock: see cuda/saddle.cu.

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.arrow import arrow
-from lingendice.checks import LARGEST_REWARD, is_missing, missing_entry, plain_array
-from lingendice.io.files import FileError
+from lingendice.data.arrow import arrow
+from lingendice.data.checks import LARGEST_REWARD, is_missing, missing_entry, plain_array
+from lingendice.data.log_checks import Breaks
 from lingendice.io.roles import FLAG_ROLES, ID_ROLES, join_ends
-from lingendice.log_checks import Breaks
+from lingendice.io.text_files import FileError
 
 
 class Coded(NamedTuple):
@@ -30,7 +30,7 @@ Position = tuple[int, ...]
 
 
 class Packed(NamedTuple):
-    """Rows made ready for counting; see :mod:`lingendice.io.packing`."""
+    """Rows made ready for counting; see :mod:`lingendice.io.keys`."""
 
     keys: NDArray[np.int64] | None
     """State, action and next state of each row in one integer; None where that cannot be told yet."""

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.checks import require_choice
-from lingendice.io.ahead import Part
+from lingendice.data.checks import require_choice
 from lingendice.io.columns import Batch, Position, read_batch
-from lingendice.io.files import FileError
+from lingendice.io.decode_ahead import Part
 from lingendice.io.roles import FLAG_ROLES, Names, join_ends
+from lingendice.io.text_files import FileError
 
 Array = NDArray[Any]
 MINARI = "minari:"

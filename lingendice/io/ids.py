@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.data.rows import kernel_array
 from lingendice.io.columns import Batch, Coded
-from lingendice.io.files import FileError
-from lingendice.io.packing import NO_INTS
-from lingendice.kernels import streaming
-from lingendice.rows import kernel_array
+from lingendice.io.keys import NO_INTS
+from lingendice.io.text_files import FileError
+from lingendice.kernels.counting import stream_tables as streaming
 
 Array = NDArray[Any]
 IDS_PER_STATE, SPARE_IDS = 20, 10_000

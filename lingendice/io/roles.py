@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from lingendice.io.files import FileError
-from lingendice.log_checks import UnusedColumnWarning
+from lingendice.data.log_checks import UnusedColumnWarning
+from lingendice.io.text_files import FileError
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "state": ("state", "states", "s", "obs", "observation", "observations", "state_id"),

@@ -16,13 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from lingendice.arrow import arrow
-from lingendice.io.ahead import Part
+from lingendice.data.arrow import arrow
+from lingendice.data.saving import COUNTS_KEY
 from lingendice.io.columns import Batch, Position, is_text, read_batch
-from lingendice.io.files import FileError
+from lingendice.io.decode_ahead import Part
 from lingendice.io.roles import ID_ROLES, Names
 from lingendice.io.text import COMPRESSED, CSV, format_of, open_text, read_plainly
-from lingendice.saving import COUNTS_KEY
+from lingendice.io.text_files import FileError
 
 PARQUET = (".parquet", ".pq")
 IPC = (".arrow", ".feather", ".ipc")

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from lingendice.io.columns import Batch, Coded
 from lingendice.io.ids import SPARE_IDS
-from lingendice.io.packing import flags
-from lingendice.kernels import streaming
+from lingendice.io.keys import flags
+from lingendice.kernels.counting import stream_tables as streaming
 
 if TYPE_CHECKING:
-    from lingendice.io.accumulate import Accumulator
+    from lingendice.io.stream_counter import Accumulator
 
 Array = NDArray[Any]
 _ROLES_OF_IDS = {"state": ("state", "next_state"), "action": ("action",)}

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.arrow import arrow
+from lingendice.data.arrow import arrow
 from lingendice.io.columns import Batch, read_batch
-from lingendice.io.files import FileError
 from lingendice.io.roles import FLAG_ROLES, Names
+from lingendice.io.text_files import FileError
 
 CSV = (".csv", ".tsv")
 COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.counts import Counts, episode_starts
+from lingendice.data.counts import Counts, episode_starts
+from lingendice.data.merging import sort_labels
 from lingendice.io.columns import Batch, Coded
-from lingendice.io.files import FileError
 from lingendice.io.ids import IdMap, IdRule
-from lingendice.merging import sort_labels
+from lingendice.io.text_files import FileError
 
 Array = NDArray[Any]
 MOST_ROWS = 20_000_000

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lingendice.checks import Floats
-from lingendice.classes import extend, find_classes, submatrix
-from lingendice.operator import FlowChain
+from lingendice.data.checks import Floats
+from lingendice.model.classes import extend, find_classes, submatrix
+from lingendice.model.operator import FlowChain
 from lingendice.solvers.choose import MODERATE_FLOPS, csr_arrays, leaky_chain
 
 if TYPE_CHECKING:

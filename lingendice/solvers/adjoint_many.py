@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lingendice.checks import Floats
-from lingendice.operator import FlowChain
+from lingendice.data.checks import Floats
+from lingendice.model.operator import FlowChain
 from lingendice.solvers.adjoint import solve_adjoint
 
 DENSE_STATES = 2000

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.kernels import aggregation as blocks_kernels
-from lingendice.kernels.gth_dense import gth_dense
-from lingendice.parallel import resolve_threads
-from lingendice.solvers.iterate import Stopped
+from lingendice.kernels.chains import coarsening as blocks_kernels
+from lingendice.kernels.chains.gth_dense import gth_dense
+from lingendice.kernels.parallel import resolve_threads
+from lingendice.solvers.control import Stopped
 from lingendice.solvers.levels import (
     DENSE_LIMIT,
     ROUNDING,

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.kernels import aggregation as blocks_kernels
-from lingendice.kernels import stationary as sweep_kernels
-from lingendice.kernels.gth_dense import dense_bias, dense_factor
-from lingendice.parallel import resolve_threads
+from lingendice.kernels.chains import coarsening as blocks_kernels
+from lingendice.kernels.chains import stationary_sweeps as sweep_kernels
+from lingendice.kernels.chains.gth_dense import dense_bias, dense_factor
+from lingendice.kernels.parallel import resolve_threads
 from lingendice.solvers.aggregation import WORTH_MIXING, Clock, Mixer
-from lingendice.solvers.iterate import Stopped
+from lingendice.solvers.control import Stopped
 from lingendice.solvers.levels import (
     DENSE_LIMIT,
     FloatArray,

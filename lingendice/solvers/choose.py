@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lingendice.checks import Floats
-from lingendice.classes import add_hub
-from lingendice.operator import FlowChain
-from lingendice.solution import error_bound
-from lingendice.solvers.iterate import Controls, Monitor, Outcome, direct_error, watch
+from lingendice.data.checks import Floats
+from lingendice.model.classes import add_hub
+from lingendice.model.operator import FlowChain
+from lingendice.results.solution import error_bound
+from lingendice.solvers.control import Controls, Monitor, Outcome, direct_error, watch
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -107,7 +107,7 @@ def _automatic(
 
 
 def _dense(rates: csr_array, monitor: Monitor) -> Outcome:
-    from lingendice.kernels.gth_dense import gth_dense
+    from lingendice.kernels.chains.gth_dense import gth_dense
 
     law, regular = gth_dense(rates.toarray(), monitor)
     n = rates.shape[0]

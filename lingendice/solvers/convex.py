@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.checks import Floats
+from lingendice.data.checks import Floats
 from lingendice.divergences import FDivergence, PolyhedralMetric, TotalVariation, Wasserstein
-from lingendice.features import Tabular
-from lingendice.inner import curvature, polyhedron
-from lingendice.problem import RatioProblem
-from lingendice.solvers.iterate import Step
-from lingendice.solvers.saddle import SaddleSolver, certified
+from lingendice.model.dual_maximum import curvature, polyhedron
+from lingendice.model.features import Tabular
+from lingendice.model.problem import RatioProblem
+from lingendice.solvers.control import Step
+from lingendice.solvers.saddle_outcome import SaddleSolver, certified
 
 LARGEST = 3000
 """Features up to which the Newton matrix is formed."""

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lingendice.kernels import sparse
-from lingendice.parallel import resolve_threads
-from lingendice.solvers.iterate import Stopped
+from lingendice.kernels.chains import sparse_rows as sparse
+from lingendice.kernels.parallel import resolve_threads
+from lingendice.solvers.control import Stopped
+from lingendice.solvers.gauss_seidel import PATIENCE, SINGLE_PRECISION, Blocks, Relaxation, component_order
 from lingendice.solvers.numbering import lacks_locality
 from lingendice.solvers.pull_system import (
     FloatArray,
@@ -29,7 +30,6 @@ from lingendice.solvers.pull_system import (
     row_system,
     transposed_system,
 )
-from lingendice.solvers.relaxation import PATIENCE, SINGLE_PRECISION, Blocks, Relaxation, component_order
 
 MAX_LAWS = 3
 _TIGHTENINGS = 6

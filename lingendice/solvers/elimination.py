@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.kernels import elimination, gth_dense, ordering, symbolic
-from lingendice.parallel import run_all
-from lingendice.solvers.iterate import EliminationError, Stopped
+from lingendice.kernels.chains import fronts as elimination
+from lingendice.kernels.chains import gth_dense, ordering, symbolic
+from lingendice.kernels.parallel import run_all
+from lingendice.solvers.control import EliminationError, Stopped
 
 Stop = Callable[[], bool]
 Array = np.ndarray

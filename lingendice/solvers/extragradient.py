@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lingendice.checks import Floats
+from lingendice.data.checks import Floats
 from lingendice.divergences import PolyhedralMetric, Wasserstein
-from lingendice.problem import RatioProblem
-from lingendice.solvers.iterate import Step
-from lingendice.solvers.saddle import SaddleOutcome, SaddleSolver, certified, diagonal_metric
+from lingendice.model.problem import RatioProblem
+from lingendice.solvers.control import Step
+from lingendice.solvers.saddle_outcome import SaddleOutcome, SaddleSolver, certified, diagonal_metric
 
 SAFETY = 0.9
 """Share of the longest step that the local Lipschitz constant allows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lingendice.kernels import extrapolation
+from lingendice.kernels.chains import anderson as extrapolation
 from lingendice.solvers.pull_system import FloatArray
 
 DEPTH = 12

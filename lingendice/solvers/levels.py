@@ -10,11 +10,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.kernels import aggregation as blocks_kernels
-from lingendice.kernels import stationary as sweep_kernels
-from lingendice.kernels.gth_dense import gth_dense
-from lingendice.kernels.sparse import order_by_count
-from lingendice.parallel import run_all
+from lingendice.kernels.chains import coarsening as blocks_kernels
+from lingendice.kernels.chains import stationary_sweeps as sweep_kernels
+from lingendice.kernels.chains.gth_dense import gth_dense
+from lingendice.kernels.chains.sparse_rows import order_by_count
+from lingendice.kernels.parallel import run_all
 from lingendice.solvers.numbering import is_arbitrary
 
 FloatArray = NDArray[np.float64]

@@ -14,9 +14,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.kernels import gauss_seidel, sparse
-from lingendice.parallel import run_all
-from lingendice.solvers.iterate import Stopped
+from lingendice.kernels.chains import sparse_rows as sparse
+from lingendice.kernels.chains import sweeps as gauss_seidel
+from lingendice.kernels.parallel import run_all
+from lingendice.solvers.control import Stopped
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

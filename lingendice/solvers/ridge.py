@@ -20,10 +20,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.checks import Floats
-from lingendice.interrupts import pending
-from lingendice.operator import EmpiricalOperator
-from lingendice.solvers.iterate import Controls, Outcome, Solver, Step, run
+from lingendice.data.checks import Floats
+from lingendice.data.interrupts import pending
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.solvers.control import Controls, Outcome, Solver, Step, run
 
 ENTRIES_A_CALL = 5_000_000
 """Entries that one kernel call may visit: a few hundredths of a second."""
@@ -93,7 +93,7 @@ class RidgeSystem:
 
     @cached_property
     def _diagonal(self) -> Floats:
-        from lingendice.kernels.ridge import normal_diagonal
+        from lingendice.kernels.chains.ridge_gradients import normal_diagonal
 
         return normal_diagonal(*self._arrays, self.q, self.penalty, self.ridge)  # type: ignore[no-any-return]
 
@@ -104,7 +104,7 @@ class RidgeSystem:
 
     def scaled(self, y: Floats) -> Floats:
         """M y."""
-        from lingendice.kernels.ridge import apply_scaled
+        from lingendice.kernels.chains.ridge_gradients import apply_scaled
 
         z = np.empty_like(y)
         apply_scaled(*self._arrays, y, z)
@@ -112,7 +112,7 @@ class RidgeSystem:
 
     def scaled_transpose(self, z: Floats) -> Floats:
         """M' z."""
-        from lingendice.kernels.ridge import apply_scaled_transpose
+        from lingendice.kernels.chains.ridge_gradients import apply_scaled_transpose
 
         y = np.empty_like(z)
         apply_scaled_transpose(*self._arrays, z, y)
@@ -120,7 +120,7 @@ class RidgeSystem:
 
     def normal(self, y: Floats) -> Floats:
         """H y = (M'M + penalty q q' + ridge) y, the Hessian of the problem."""
-        from lingendice.kernels.ridge import apply_normal
+        from lingendice.kernels.chains.ridge_gradients import apply_normal
 
         work, image = np.empty_like(y), np.empty_like(y)
         apply_normal(*self._arrays, self.q, self.penalty, self.ridge, y, work, image)
@@ -352,7 +352,7 @@ class _HostDescent:
         self.direction, self.squared = np.empty_like(y), -1.0
 
     def advance(self, goal: float, at_most: int | None = None) -> tuple[float, int]:
-        from lingendice.kernels.ridge import descend
+        from lingendice.kernels.chains.ridge_gradients import descend
 
         system = self.system
         budget = max(1, ENTRIES_A_CALL // (2 * (system._arrays[1].size + self.y.size)))

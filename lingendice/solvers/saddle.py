@@ -1,110 +1,233 @@
-"""What the solvers of the saddle point share: their outcome, with its certificate."""
+"""From the arguments of ``solve`` to a saddle-point problem, a method for it, and its solution."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from lingendice.checks import Floats
-from lingendice.features import FeatureMap, MatrixFeatures, Tabular
-from lingendice.problem import Gap, RatioProblem
-from lingendice.solvers.iterate import Outcome, Step, Stop
+from lingendice.data.checks import Floats, NotAvailableYet, require_choice, require_number
+from lingendice.divergences import PolyhedralMetric, TotalVariation, Wasserstein
+from lingendice.model.features import MatrixFeatures, Tabular, orthonormalised, read_features
+from lingendice.model.flow import Flow
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.model.problem import RatioProblem
+from lingendice.results.saddle_solution import LinearSolution
+from lingendice.results.solution import Status
+from lingendice.solvers import convex, extragradient, sgd
+from lingendice.solvers import svrg as variance_reduced
+from lingendice.solvers.control import Controls, Stop, run
+from lingendice.solvers.linear_choices import METHODS, LinearChoices
+from lingendice.solvers.saddle_outcome import SaddleOutcome, SaddleSolver, certified
+
+SGD_WORK = 10**8
+"""Coordinates that SGD touches where neither max_iter nor time_limit is given."""
+NEWTON_WORK = 2e13
+"""Floating-point operations up to which the Newton matrix is formed."""
+LARGEST_MATRIX = 10**9
+"""Entries of features that the deterministic methods pass over again and again."""
+LARGEST_TABLE = 600
+"""Cells up to which a tabular problem is solved by dense Newton steps."""
 
 
-@dataclass
-class SaddleOutcome(Outcome):
-    """A point of the saddle problem and its primal-dual gap; ``law`` is the mass p tau over cells."""
-
-    w: Floats = field(default_factory=lambda: np.empty(0))
-    v: Floats = field(default_factory=lambda: np.empty(0))
-    u: float = 0.0
-    gap: Gap = field(default_factory=lambda: Gap(math.inf, -math.inf, "bound"))
-    trace: tuple[tuple[int, float], ...] = ()
-    """(steps, gap) at every checkpoint."""
-
-
-class Checkpoints:
-    """The best point so far, and the gap at every checkpoint."""
-
-    def __init__(self) -> None:
-        self.best: SaddleOutcome | None = None
-        self.trace: list[tuple[int, float]] = []
-
-    @property
-    def gap(self) -> float:
-        """The least gap so far; inf before the first checkpoint."""
-        return math.inf if self.best is None else self.best.gap.value
-
-    def note(self, found: SaddleOutcome) -> None:
-        """Take in a certified point; one that is not finite never replaces another."""
-        self.trace.append((found.n_iter, found.gap.value))
-        if self.best is None or found.gap.value < self.gap:
-            self.best = found
-
-    def finish(self, n_iter: int) -> SaddleOutcome:
-        """The best point, with the whole trace."""
-        assert self.best is not None
-        self.best.n_iter, self.best.trace = n_iter, tuple(self.trace)
-        self.best.history = tuple(gap for _, gap in self.trace)
-        return self.best
-
-
-SaddleSolver = Generator[Step, "Stop | None", SaddleOutcome]
-
-
-def certified(
-    problem: RatioProblem, w: Floats, v: Floats, u: float, tol: float, method: str, n_iter: int
-) -> SaddleOutcome:
-    """Clean a point (w >= 0, N = 1 where self-normalised) and evaluate its gap."""
-    w = np.maximum(w, 0.0) if problem.bound is None else np.clip(w, 0.0, problem.bound)
-    if problem.self_normalised:
-        w = problem.rescaled(w)
-    if np.isfinite(w).all() and np.isfinite(v).all() and math.isfinite(u):
-        gap, v, u = problem.best_gap(w, v, u)
+def solve_linear(
+    operator: EmpiricalOperator,
+    choices: LinearChoices,
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+) -> LinearSolution:
+    """Build the problem, choose a method and say why, run it, and put the certificate beside the result."""
+    problem, back = read_problem(operator, choices)
+    method, reason = choose_method(problem, choices.method)
+    options = read_options(method, choices.options)
+    if method == "sgd":
+        problem = sgd.bounded_for_sgd(problem)
+    if not problem.bound_is_feasible:
+        zero = np.zeros(problem.dual_features.n_features)
+        outcome = certified(problem, problem.start(), zero, 0.0, controls.tol, method, 0)
+        status = Status.BOUND_TOO_SMALL
+    elif not math.isfinite(problem.largest_mass) and problem.bound is None:
+        zero = np.zeros(problem.dual_features.n_features)
+        outcome = certified(problem, problem.start(), zero, 0.0, controls.tol, method, 0)
+        status = Status.UNBOUNDED
     else:
-        gap = Gap(math.nan, math.nan, "bound")
-    mass = problem.mass(w)
-    return SaddleOutcome(
-        law=mass,
-        method=method,
-        reason="",
-        converged=gap.value <= tol,
-        n_iter=n_iter,
-        error=gap.value,
-        error_kind="bound",
-        residual=float(np.abs(problem.residual(w)).sum()),
-        w=w,
-        v=v,
-        u=u,
-        gap=gap,
+        _limit_sgd(method, problem, options, controls)
+        outcome = run(_solver(problem, method, choices, options, controls), controls)
+        status = _status(outcome)
+    outcome.reason = reason
+    return _solution(operator, problem, outcome, status, back, controls, reward_range)
+
+
+def read_problem(operator: EmpiricalOperator, choices: LinearChoices) -> tuple[RatioProblem, Floats | None]:
+    """The problem, and the matrix that takes its dual coefficients back to the user's features."""
+    tabular_dual = choices.dual_features is None and choices.features is None
+    flow = Flow.of(operator, redirect=tabular_dual)
+    psi = read_features("features", choices.features, flow.n_cells, nonnegative=True)
+    given = choices.dual_features if choices.dual_features is not None else choices.features
+    phi = read_features("dual_features", given, flow.n_cells, nonnegative=False)
+    if choices.features is None and not isinstance(phi, Tabular):
+        unseen = int((~flow.seen).sum())
+        if unseen:
+            raise ValueError(
+                f"{unseen} cells were never seen leaving, where a tabular tau is unknown; give features= too"
+            )
+    back = None
+    bound = None if choices.bound is None else _positive("bound", choices.bound)
+    if isinstance(phi, MatrixFeatures) and bound is None and (not phi.is_sparse or phi.n_features <= 2000):
+        phi, back = orthonormalised(phi, flow.p)
+    if isinstance(choices.ridge, str):
+        raise NotAvailableYet(f"ridge={choices.ridge!r} with this method", "give the ridge as a number")
+    return (
+        RatioProblem.build(
+            flow,
+            psi,
+            phi,
+            choices.divergence,
+            penalty=require_number("penalty", choices.penalty),
+            ridge=0.0 if choices.ridge is None else require_number("ridge", choices.ridge),
+            normalise=require_choice("normalise", choices.normalise, ("penalty", "self")),
+            bound=bound,
+        ),
+        back,
     )
 
 
-def diagonal_metric(features: FeatureMap, p: Floats) -> Floats:
-    """E_p of each squared feature (1 where it is 0): lengths in which the coupling has norm near one."""
+def _positive(name: str, value: Any) -> float:
+    number = require_number(name, value)
+    if number == 0:
+        raise ValueError(f"{name} must be positive, got {value!r}")
+    return number
+
+
+def choose_method(problem: RatioProblem, method: str) -> tuple[str, str]:
+    """A method for the size and kind of problem, and why."""
+    if method != "auto":
+        return require_choice("method", method, METHODS), "chosen by the caller"
+    divergence = problem.divergence
+    n_w, n_v = problem.features.n_features, problem.dual_features.n_features
+    if isinstance(divergence, Wasserstein) and divergence.gradient_penalty is not None:
+        return "extragradient", "the gradient penalty is smooth but not strictly concave"
+    if isinstance(divergence, (PolyhedralMetric, TotalVariation)):
+        return "convex", f"{divergence.name} makes it a linear program"
+    cells = problem.flow.n_cells
+    entries = sum(_entries(features) for features in (problem.features, problem.dual_features))
+    work = 25.0 * cells * (n_v * n_v + 2.0 * n_w * n_v)
+    tabular = isinstance(problem.features, Tabular) or isinstance(problem.dual_features, Tabular)
+    if max(n_w, n_v) <= (LARGEST_TABLE if tabular else convex.LARGEST) and work <= NEWTON_WORK:
+        return "convex", f"{n_w} and {n_v} coefficients: Newton steps are cheap and exact"
+    if entries <= LARGEST_MATRIX:
+        return "extragradient", f"{max(n_w, n_v):,} coefficients are too many for a Newton matrix"
+    return "sgd", f"{entries:,} feature entries are too many to pass over again and again"
+
+
+def _entries(features: Any) -> int:
     if isinstance(features, Tabular):
-        return np.where(p > 0, p, 1.0)
-    diagonal = np.asarray(squared(features).T @ p).ravel()
-    return np.where(diagonal > 0, diagonal, 1.0)
+        return features.n_cells
+    return int(features.matrix.nnz) if features.is_sparse else int(features.matrix.size)
 
 
-def squared(features: FeatureMap) -> Any:
-    """The matrix of squared features."""
-    assert isinstance(features, MatrixFeatures)
-    return features.matrix.multiply(features.matrix) if features.is_sparse else features.matrix**2
+def read_options(method: str, given: dict[str, Any] | None) -> dict[str, Any]:
+    """Options of a method, checked."""
+    known: dict[str, Any] = dict(sgd.OPTIONS) if method == "sgd" else {}
+    options = {name: value for name, value in (given or {}).items() if name != "on_interrupt"}
+    for name in options:
+        if name not in known:
+            names = ", ".join(map(repr, [*known, "on_interrupt"]))
+            raise ValueError(f"options has no entry {name!r} for method={method!r}; known: {names}")
+    known.update(options)
+    for name in ("batch", "first_epoch"):
+        if name in known and (int(known[name]) != known[name] or known[name] < 1):
+            raise ValueError(f"options[{name!r}] must be a whole number of at least 1, got {known[name]!r}")
+    if "step_scale" in known:
+        _positive("options['step_scale']", known["step_scale"])
+    return known
 
 
-def compressed(features: FeatureMap) -> tuple[Any, Any, Any]:
-    """(indptr, indices, data) of the features, row by row; one entry a row for a table."""
-    from scipy.sparse import csr_array
+def _limit_sgd(method: str, problem: RatioProblem, options: dict[str, Any], controls: Controls) -> None:
+    if method == "sgd" and controls.max_iter is None and controls.time_limit is None:
+        row = sum(_entries(features) for features in (problem.features, problem.dual_features))
+        touched = int(options["batch"]) * max(1.0, row / problem.flow.n_cells / 2.0)
+        controls.max_iter = max(10_000, int(SGD_WORK / touched))
 
-    if isinstance(features, Tabular):
-        n = features.n_cells
-        return np.arange(n + 1, dtype=np.int64), np.arange(n, dtype=np.int32), np.ones(n)
-    assert isinstance(features, MatrixFeatures)
-    matrix = csr_array(features.matrix)
-    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float64)
+
+def _solver(
+    problem: RatioProblem, method: str, choices: LinearChoices, options: dict[str, Any], controls: Controls
+) -> SaddleSolver:
+    tol, max_iter = controls.tol, controls.max_iter
+    start = None
+    if choices.warm_start is not None:
+        start = _warm_start(problem, choices.warm_start, method)
+    if method == "convex":
+        return convex.solve_convex(problem, tol)
+    if method == "extragradient":
+        return extragradient.solve_extragradient(problem, tol, start)
+    if method == "svrg":
+        return variance_reduced.solve_svrg(problem, tol, choices.seed, max_iter)
+    return sgd.solve_sgd(problem, tol, choices.seed, options, max_iter, start, controls.threads)
+
+
+def _warm_start(problem: RatioProblem, given: Any, method: str) -> tuple[Floats, Floats, float]:
+    if method not in ("sgd", "extragradient"):
+        raise ValueError(
+            f'method="{method}" starts afresh; leave warm_start out, or use sgd or extragradient'
+        )
+    if not isinstance(given, LinearSolution) or given.w_tau.size != problem.features.n_features:
+        raise ValueError("warm_start must be a solution over the same features")
+    return given.w_tau, np.zeros(problem.dual_features.n_features), given.u
+
+
+def _status(outcome: SaddleOutcome) -> Status:
+    if outcome.converged:
+        return Status.SOLVED
+    if outcome.stopped is Stop.NOT_FINITE or math.isnan(outcome.gap.value):
+        return Status.NOT_FINITE
+    if outcome.stopped is not None:
+        return {
+            Stop.ITERATIONS: Status.ITERATION_LIMIT,
+            Stop.TIME: Status.TIME_LIMIT,
+            Stop.INTERRUPT: Status.INTERRUPTED,
+        }[outcome.stopped]
+    return Status.UNBOUNDED if math.isinf(outcome.gap.primal) else Status.GAP_ABOVE_TOL
+
+
+def _solution(
+    operator: EmpiricalOperator,
+    problem: RatioProblem,
+    outcome: SaddleOutcome,
+    status: Status,
+    back: Floats | None,
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+) -> LinearSolution:
+    mass = problem.flow.completed(outcome.law)
+    over_states = problem.flow.policy is None
+    state_law = mass if over_states else mass.reshape(operator.n_states, -1).sum(axis=1)
+    return LinearSolution(
+        status=status,
+        gamma=operator.gamma,
+        method=outcome.method,
+        reason=outcome.reason,
+        state_law=state_law,
+        state_laws=(state_law,),
+        residual=outcome.residual if outcome.residual is not None else math.nan,
+        error=outcome.gap.value,
+        error_kind="gap",
+        condition=None,
+        n_iter=outcome.n_iter,
+        seconds=controls.elapsed(),
+        tol=controls.tol,
+        source=operator,
+        reward_range=reward_range,
+        history=outcome.history,
+        threads=controls.threads,
+        mass=mass,
+        w_tau=outcome.w,
+        w_f=outcome.v if back is None else back @ outcome.v,
+        u=outcome.u,
+        objective=outcome.gap.primal,
+        lower_bound=outcome.gap.dual,
+        gap_kind=outcome.gap.kind,
+        gap_trace=outcome.trace,
+        divergence=problem.divergence.name,
+    )

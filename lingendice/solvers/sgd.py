@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.checks import Floats
+from lingendice.data.checks import Floats
 from lingendice.divergences import FDivergence, TotalVariation
-from lingendice.features import FeatureMap, MatrixFeatures, Tabular
-from lingendice.kernels.lines import zeros_by_line
-from lingendice.parallel import run_beside
-from lingendice.problem import RatioProblem
-from lingendice.sampler import Sampler, build_sampler
-from lingendice.solvers.iterate import Step
-from lingendice.solvers.saddle import Checkpoints, SaddleSolver, certified, compressed
+from lingendice.kernels.aligned import zeros_by_line
+from lingendice.kernels.parallel import run_beside
+from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
+from lingendice.model.problem import RatioProblem
+from lingendice.model.sampler import Sampler, build_sampler
+from lingendice.solvers.control import Step
+from lingendice.solvers.saddle_outcome import Checkpoints, SaddleSolver, certified, compressed
 
 CHUNK_SECONDS = 0.1
 DEFAULT_DUAL_BOUND = 2.0
@@ -160,7 +160,7 @@ def part_size(problem: RatioProblem, batch: int) -> int:
 
     It depends on the problem alone, so that the steps do not depend on the number of threads.
     """
-    from lingendice.kernels.feature_rows import GROUP
+    from lingendice.kernels.saddle.feature_rows import GROUP
 
     row = DRAWING + problem.features.n_features + 2 * problem.dual_features.n_features
     least = max(-(-PART // row), -(-batch // MOST_PARTS))
@@ -255,7 +255,7 @@ class _Runner:
         elif self.dense:
             self._run_dense(state, last - first, source, kind, w_step, v_step)
         else:
-            from lingendice.kernels.sgd_sparse import sgd_sparse
+            from lingendice.kernels.saddle.sgd_sparse import sgd_sparse
 
             state.counter, state.u, state.u_sum, self.mass = sgd_sparse(
                 np.uint64(state.counter), first, last, self.batch, *source, *kind, self.psi, self.phi,
@@ -267,8 +267,8 @@ class _Runner:
     def _run_dense(
         self, state: _State, count: int, source: Any, kind: Any, w_step: Floats, v_step: Floats
     ) -> None:
-        from lingendice.kernels import sgd_dense
-        from lingendice.kernels.tickets import new_counters, were_dismissed
+        from lingendice.kernels.networks.tickets import new_counters, were_dismissed
+        from lingendice.kernels.saddle import sgd_dense
 
         problem, parts = self.problem, -(-self.batch // self.part_size)
         counters = new_counters(parts)
@@ -297,7 +297,7 @@ class _Runner:
     def _run_tabular(
         self, state: _State, first: int, last: int, source: Any, kind: Any, w_step: Floats, v_step: Floats
     ) -> None:
-        from lingendice.kernels.sgd_tabular import TAU, F, pack, sgd_tabular, sgd_tabular_self
+        from lingendice.kernels.saddle.sgd_tabular import TAU, F, pack, sgd_tabular, sgd_tabular_self
 
         problem = self.problem
         if first == 0:
@@ -314,12 +314,12 @@ class _Runner:
     def averages(self, state: _State, n_steps: int) -> tuple[Floats, Floats, float]:
         """The average point of the first ``n_steps`` steps of the epoch."""
         if self.tabular:
-            from lingendice.kernels.sgd_tabular import F_MOVED, TAU_MOVED
+            from lingendice.kernels.saddle.sgd_tabular import F_MOVED, TAU_MOVED
 
             w, v = (self.cells[:, moved] / n_steps for moved in (TAU_MOVED, F_MOVED))
             return state.w - w, state.v - v, state.u_sum / n_steps
         if not self.dense:
-            from lingendice.kernels.sgd_tabular import finish_averages
+            from lingendice.kernels.saddle.sgd_tabular import finish_averages
 
             finish_averages(n_steps, state.w, state.w_sum, state.w_last)
             finish_averages(n_steps, state.v, state.v_sum, state.v_last)

@@ -10,7 +10,7 @@ from saddle_problems import F_DIVERGENCES, SMOOTH, chain_flow
 from scipy.optimize import linprog, minimize_scalar
 
 from lingendice.divergences import DIVERGENCES, MMD, Dudley, FDivergence, Wasserstein, read_divergence
-from lingendice.kernels.conjugates import excess_and_slope
+from lingendice.kernels.saddle.conjugates import excess_and_slope
 
 settings.register_profile("lingendice", deadline=None)
 settings.load_profile("lingendice")

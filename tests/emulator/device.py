@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from emulator.streams import Capture, EmulatedStream, OrderError
-from lingendice.gpu.catalogue import KERNELS, expression
+from lingendice.gpu.catalog import KERNELS, expression
 
 
 class EmulatorError(RuntimeError):

@@ -15,7 +15,7 @@ import pytest
 
 from emulator.device import EmulatedDevice, EmulatorError
 from lingendice.gpu import pull
-from lingendice.gpu.catalogue import DEPTHS, c_type
+from lingendice.gpu.catalog import DEPTHS, c_type
 from lingendice.gpu.device import for_each, launch
 from lingendice.gpu.equation import CHECKED, HUBS, SCRATCH, SLOTS, STEPPED, Equation
 
@@ -183,7 +183,7 @@ def _report(device, types):
 
 def counting(device, types):
     """Dense and sorted counting, with bad rows and outsiders."""
-    from lingendice.gpu.counting import _count_by_sorting, _count_densely, _keys
+    from lingendice.gpu.device_counts import _count_by_sorting, _count_densely, _keys
 
     n, n_states, n_actions = 400, 5, 3
     state, following = RNG.integers(n_states, size=(2, n))

@@ -15,7 +15,8 @@ import lingendice as lg
 from gpu.test_device_solve import counted_log, random_counts
 from lingendice.gpu import device
 from lingendice.gpu.arrays import lies_on_device
-from lingendice.gpu.catalogue import MODULES, expressions
+from lingendice.gpu.catalog import MODULES, expressions
+from lingendice.gpu.cuda_text import module_source
 from lingendice.gpu.device import (
     COMPILER_OPTIONS,
     CupyDevice,
@@ -24,7 +25,6 @@ from lingendice.gpu.device import (
     names_of,
     using,
 )
-from lingendice.gpu.sources import module_source
 
 POLICY = np.random.default_rng(3).dirichlet(np.ones(3), size=12)
 

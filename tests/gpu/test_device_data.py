@@ -11,7 +11,7 @@ import lingendice as lg
 from gpu.test_device_solve import random_counts, random_log
 from lingendice.gpu import DeviceCounts, DeviceSolution, count_transitions
 from lingendice.gpu.arrays import lies_on_device
-from lingendice.solution import Status
+from lingendice.results.solution import Status
 
 
 def device_type(device):

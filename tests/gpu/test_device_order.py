@@ -15,13 +15,15 @@ from scipy import sparse
 
 import lingendice as lg
 from gpu.test_device_solve import assert_same_law, random_counts, random_log
-from lingendice.compose import Choices, compose
-from lingendice.gpu import chain, count_transitions, resampling, saddle
-from lingendice.gpu.counting import counting_bytes
+from lingendice.gpu import chain, count_transitions
+from lingendice.gpu import device_bootstrap as resampling
+from lingendice.gpu import device_saddle as saddle
 from lingendice.gpu.device import DeviceMemoryError, using
-from lingendice.gpu.stationary import Reach
-from lingendice.solution import Status
-from lingendice.solvers.iterate import Controls
+from lingendice.gpu.device_counts import counting_bytes
+from lingendice.gpu.power_steps import Reach
+from lingendice.model.compose import Choices, compose
+from lingendice.results.solution import Status
+from lingendice.solvers.control import Controls
 
 SLOW = birth_death(np.full(39, 0.3), np.full(39, 0.5))
 STREAMED = {"device": "cuda", "options": {"chunk_rows": 7}}

@@ -8,12 +8,12 @@ from emulator import device as emulated
 
 import lingendice as lg
 from gpu.test_device_solve import random_counts, random_log
-from lingendice.compose import Choices, compose
-from lingendice.gpu import ridge
+from lingendice.gpu import device_ridge as ridge
 from lingendice.gpu.device import DeviceMemoryError
-from lingendice.gpu.ridge import RidgeOnDevice, ridge_bytes
-from lingendice.solution import Status
-from lingendice.solvers.iterate import Controls
+from lingendice.gpu.device_ridge import RidgeOnDevice, ridge_bytes
+from lingendice.model.compose import Choices, compose
+from lingendice.results.solution import Status
+from lingendice.solvers.control import Controls
 from lingendice.solvers.ridge import RidgeSystem
 
 POLICY = np.random.default_rng(3).dirichlet(np.ones(3), size=12)

@@ -10,16 +10,16 @@ from scipy import sparse
 
 import lingendice as lg
 from gpu.test_device_solve import counted_log, random_log
-from lingendice.compose import Choices, compose
 from lingendice.gpu.__main__ import main
 from lingendice.gpu.device import launch
-from lingendice.gpu.resampling import _Replicator, bootstrap
-from lingendice.gpu.saddle import DeviceFlow
-from lingendice.resampling import bootstrap as host_bootstrap
-from lingendice.solution import Status
+from lingendice.gpu.device_bootstrap import _Replicator, bootstrap
+from lingendice.gpu.device_saddle import DeviceFlow
+from lingendice.model.compose import Choices, compose
+from lingendice.results.bootstrap import bootstrap as host_bootstrap
+from lingendice.results.solution import Status
 from lingendice.solvers.extragradient import _Geometry, _Saddle
-from lingendice.solvers.linear import read_problem
 from lingendice.solvers.linear_choices import LinearChoices
+from lingendice.solvers.saddle import read_problem
 
 POLICY = np.random.default_rng(3).dirichlet(np.ones(3), size=12)
 

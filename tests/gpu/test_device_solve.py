@@ -12,7 +12,7 @@ from test_solve import COURTOIS
 
 import lingendice as lg
 from lingendice.gpu.device import DeviceMemoryError
-from lingendice.solution import Status
+from lingendice.results.solution import Status
 
 
 def assert_same_law(there, here):

@@ -9,9 +9,10 @@ from emulator.device import EmulatedDevice
 import lingendice as lg
 from gpu.test_device_saddle import POLICY, small_counts
 from gpu.test_device_solve import random_counts, random_log
-from lingendice.gpu import count_transitions, extragradient
-from lingendice.gpu.resampling import bootstrap
-from lingendice.solution import Status
+from lingendice.gpu import count_transitions
+from lingendice.gpu import device_extragradient as extragradient
+from lingendice.gpu.device_bootstrap import bootstrap
+from lingendice.results.solution import Status
 
 SINGLE = {"storage": "float32"}
 SGD = {"policy": POLICY, "method": "sgd", "bound": 4.0, "max_iter": 64, "device": "cuda"}
@@ -57,7 +58,7 @@ def test_a_ridge_in_single_precision_is_refined_to_double(device, gamma, choices
 
 def test_a_refinement_that_gets_nowhere_is_not_called_solved(emulator, monkeypatch):
     """A residual that the host cannot lower: as if the matrix were too badly conditioned for float32."""
-    from lingendice.gpu import ridge
+    from lingendice.gpu import device_ridge as ridge
 
     monkeypatch.setattr(ridge._DeviceDescent, "point", lambda self: (self.y, self.residual))
     stuck = lg.solve(small_counts(), 0.9, policy=POLICY, ridge=1e-3, clone=0, device="cuda", options=SINGLE)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from lingendice.kernels import aggregation as kernels
+from lingendice.kernels.chains import coarsening as kernels
 
 
 def pull(matrix):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lingendice.kernels.feature_rows import GROUP, add_rows, dot_rows
 from lingendice.kernels.jit import kernel
+from lingendice.kernels.saddle.feature_rows import GROUP, add_rows, dot_rows
 
 
 @kernel

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lingendice.kernels.jit import kernel
-from lingendice.kernels.tickets import (
+from lingendice.kernels.networks.tickets import (
     await_round,
     claim_part,
     draw_part,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.linalg import splu
 
-from lingendice.kernels.gth_dense import gth_dense
+from lingendice.kernels.chains.gth_dense import gth_dense
 from lingendice.solvers.elimination import Elimination, EliminationError
 
 

@@ -10,8 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from lingendice.interrupts import interruptible
-from lingendice.solvers.iterate import Controls, Outcome, Step, Stop, run, watch
+from lingendice.data.interrupts import interruptible
+from lingendice.solvers.control import Controls, Outcome, Step, Stop, run, watch
 
 
 def counting(limit, error=lambda n: 1.0 / n, on_step=lambda n: None):

@@ -9,7 +9,7 @@ import pytest
 from saddle_problems import chain_counts, exact_ratio
 
 import lingendice as lg
-from lingendice.features import nystroem, random_fourier, rbf, tile_coding
+from lingendice.model.features import nystroem, random_fourier, rbf, tile_coding
 
 COUNTS = chain_counts(30, seed=6)
 POINTS = np.random.default_rng(2).uniform(size=(30, 2))

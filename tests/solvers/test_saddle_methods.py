@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from saddle_problems import SMOOTH, chain_counts, chain_flow, exact_ratio, some_features
 
-from lingendice.compose import Choices, compose
-from lingendice.counts import Counts
+from lingendice.data.counts import Counts
 from lingendice.divergences import Wasserstein
-from lingendice.features import MatrixFeatures, one_hot, orthonormalised, tile_coding
-from lingendice.flow import Flow
-from lingendice.problem import RatioProblem
+from lingendice.model.compose import Choices, compose
+from lingendice.model.features import MatrixFeatures, one_hot, orthonormalised, tile_coding
+from lingendice.model.flow import Flow
+from lingendice.model.problem import RatioProblem
+from lingendice.solvers.control import Controls, run
 from lingendice.solvers.convex import solve_convex
 from lingendice.solvers.extragradient import solve_extragradient
-from lingendice.solvers.iterate import Controls, run
 from lingendice.solvers.sgd import OPTIONS, _Runner, _State, bounded_for_sgd, solve_sgd, step_sizes
-from lingendice.solvers.variance_reduced import solve_svrg
+from lingendice.solvers.svrg import solve_svrg
 
 TIGHT = 1e-10
 

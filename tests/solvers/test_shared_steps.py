@@ -13,9 +13,9 @@ import pytest
 from saddle_problems import chain_flow, some_features
 from test_flow import mdp_flow
 
-from lingendice.interrupts import interruptible
-from lingendice.problem import RatioProblem
-from lingendice.solvers.iterate import Controls, Stop, run
+from lingendice.data.interrupts import interruptible
+from lingendice.model.problem import RatioProblem
+from lingendice.solvers.control import Controls, Stop, run
 from lingendice.solvers.sgd import (
     OPTIONS,
     _Crew,

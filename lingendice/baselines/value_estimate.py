@@ -1,0 +1,68 @@
+"""The answer of a baseline over continuous states that yields a value, but no ratio and no law."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lingendice.data.markup import table_of_facts
+from lingendice.results.interval import Interval, student
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate:
+    """A value per step, with what the method knows of its noise. Reads like a solution where it can."""
+
+    value: float
+    gamma: float
+    method: str
+    note: str
+    standard_error: float | None = None
+    degrees: float = math.inf
+    """Degrees of freedom of the standard error."""
+    effective_sample_size: float | None = None
+    """Of the weights: episodes or transitions, as the method weighs."""
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Student interval of the value, clustered by episode."""
+        if self.standard_error is None:
+            raise ValueError(f"{self.method} gives no standard error; use solve(...).interval instead")
+        low, high = student(np.array([self.value]), np.array([self.standard_error]), level, self.degrees)
+        return Interval(
+            float(low[0]), float(high[0]), self.value, self.standard_error, level, self.method, self.note
+        )
+
+    def __repr__(self) -> str:
+        return f"Estimate({self.value:.6g} by {self.method}, gamma={self.gamma:g})"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<22} {text}" for name, text in self._table())
+
+    def _repr_html_(self) -> str:
+        return table_of_facts("Estimate", self._table())
+
+    def _table(self) -> list[tuple[str, str]]:
+        rows = [
+            ("method", self.method),
+            ("gamma", f"{self.gamma:g}"),
+            ("value per step", f"{self.value:.6g}"),
+        ]
+        if self.standard_error is not None:
+            rows.append(("standard error", f"{self.standard_error:.2g}"))
+        if self.effective_sample_size is not None:
+            rows.append(("effective sample size", f"{self.effective_sample_size:,.1f}"))
+        return [*rows, ("note", self.note)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types."""
+        return {
+            "value": self.value if math.isfinite(self.value) else None,
+            "gamma": self.gamma,
+            "method": self.method,
+            "note": self.note,
+            "standard_error": self.standard_error,
+            "effective_sample_size": self.effective_sample_size,
+        }

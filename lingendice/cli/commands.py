@@ -1,0 +1,293 @@
+"""The commands that answer questions about a file: solve, audit, compare, report."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from lingendice.cli.app import (
+    NO_ANSWER,
+    AsJson,
+    app,
+    cell,
+    echo,
+    print_json,
+    say,
+    show_table,
+    strict_json,
+    told_plainly,
+    work,
+)
+from lingendice.cli.log_options import (
+    Columns,
+    DataFile,
+    Gamma,
+    Initial,
+    Labels,
+    Level,
+    Policies,
+    Policy,
+    laws,
+    load,
+    policies,
+    with_columns,
+)
+
+if TYPE_CHECKING:
+    from lingendice import Comparison, Counts, Solution
+
+_SHOWN_CELLS = 10
+
+_SOLVE_HELP = """Solve for the stationary law, the ratio to the data and the value.
+
+FILE holds transitions or a matrix, rows are sources:
+.csv or .tsv (also .gz or .zst), .parquet, .feather or .arrow (transitions, a table with a header),
+.npz (a matrix saved by scipy.sparse.save_npz, or arrays named like the columns of a table),
+.npy (a dense matrix), .mtx (Matrix Market).
+Columns named state, next_state, action, reward, episode, terminal, truncated or done are used where
+present, also under the names of Gymnasium, D4RL, Minari and d3rlpy (obs, next_obs, terminated, ...).
+
+[bold]Examples[/bold]
+
+  lingendice solve walk.csv --gamma 1
+
+  lingendice solve graph.mtx --gamma 0.85 --json
+
+  lingendice solve log.csv --gamma 0.99 --policy pi.npy --level 0.95
+
+  lingendice solve log.npz --policy pi.npy --out result.npz
+"""
+
+_AUDIT_HELP = """Tell what the data can identify: recurrent classes, leak, coverage, effective sample size.
+
+[bold]Examples[/bold]
+
+  lingendice audit walk.csv
+
+  lingendice audit log.npz --gamma 0.99 --policy pi.npy --json
+"""
+
+_COMPARE_HELP = """Rank many policies on one log, with intervals that hold all at once.
+
+[bold]Examples[/bold]
+
+  lingendice compare log.csv careful.npy bold.npy --gamma 0.99
+
+  lingendice compare log.npz policies/*.npy --json
+"""
+
+_REPORT_HELP = """Write one self-contained HTML page: estimate, interval, diagnostics, audit, pictures.
+
+[bold]Examples[/bold]
+
+  lingendice report log.csv --gamma 0.99 --policy pi.npy -o report.html
+
+  lingendice report log.csv --policy careful.npy --policy bold.npy -o both.html
+"""
+
+
+@app.command(help=_SOLVE_HELP)
+@with_columns
+def solve(
+    file: DataFile,
+    names: Columns,
+    gamma: Gamma = 1.0,
+    policy: Policy = None,
+    initial: Initial = None,
+    level: Annotated[
+        float | None, typer.Option(min=0.0, max=1.0, help="Give an interval of the value at this level.")
+    ] = None,
+    as_json: AsJson = False,
+    out: Annotated[Path | None, typer.Option(help="Write the result: .npz (arrays) or .json.")] = None,
+) -> None:
+    with told_plainly():
+        import lingendice as lg
+        from lingendice.io import text_files as files
+
+        if out is not None:
+            files.check_result_path(out)
+        given = laws(policy=policy, initial=initial)
+        data, labels = _loaded(file, names, given.get("policy"), keep_episodes=level is not None)
+        solution = lg.solve(data, gamma=gamma, progress=sys.stderr.isatty(), **given)
+        unique = solution.status is not lg.Status.SEVERAL_LAWS
+        summary = {**solution.to_dict(), **labels}
+        interval = None if level is None or not unique else solution.interval(level)
+        if interval is not None:
+            summary["interval"] = interval.to_dict()
+        if as_json:
+            print_json(summary)
+        else:
+            echo(str(solution))
+            if interval is not None:
+                echo(f"{'interval':<22} {interval}")
+            if unique and "state_labels" in labels:
+                _print_heaviest(solution, labels)
+        if out is not None:
+            files.write_result(out, _for_npz(solution, unique, labels), summary)
+            if not as_json:
+                echo(f"written to {out}")
+    _exit_without_answer(solution)
+
+
+@app.command(help=_AUDIT_HELP)
+@with_columns
+def audit(
+    file: DataFile,
+    names: Columns,
+    gamma: Gamma = 1.0,
+    policy: Policy = None,
+    as_json: AsJson = False,
+) -> None:
+    with told_plainly():
+        import lingendice as lg
+
+        given = laws(policy=policy)
+        data, labels = _loaded(file, names, given.get("policy"))
+        examined = lg.audit(data, gamma=gamma, **given)
+        if as_json:
+            print_json({**examined.to_dict(), **labels})
+        else:
+            echo(str(examined))
+
+
+@app.command(help=_COMPARE_HELP)
+@with_columns
+def compare(
+    file: DataFile,
+    names: Columns,
+    policy_files: Annotated[
+        list[Path], typer.Argument(metavar="POLICY...", help="Policies, states x actions, one a file.")
+    ],
+    gamma: Gamma = 1.0,
+    initial: Initial = None,
+    level: Level = 0.95,
+    as_json: AsJson = False,
+) -> None:
+    with told_plainly():
+        comparison, _ = _compared(file, names, policies(policy_files), gamma, initial)
+        rows = comparison.table(level)
+        if as_json:
+            print_json({**comparison.to_dict(), "level": level, "table": [strict_json(row) for row in rows]})
+        else:
+            _print_comparison(rows, level)
+    _exit_without_answer(*comparison)
+
+
+@app.command(help=_REPORT_HELP)
+@with_columns
+def report(
+    file: DataFile,
+    names: Columns,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    gamma: Gamma = 1.0,
+    policy: Policies = None,
+    initial: Initial = None,
+    level: Level = 0.95,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    with told_plainly():
+        import lingendice as lg
+
+        named = policies(policy or [])
+        result: Solution | Comparison
+        if len(named) > 1:
+            result, labels = _compared(file, names, named, gamma, initial)
+            solutions = tuple(result)
+        else:
+            given = laws(initial=initial)
+            if named:
+                (given["policy"],) = named.values()
+            data, labels = _loaded(file, names, given.get("policy"), keep_episodes=True)
+            result = single = lg.solve(data, gamma=gamma, progress=sys.stderr.isatty(), **given)
+            solutions = (single,)
+        with work("Writing the page"):
+            lg.report(
+                result,
+                out,
+                title=title or f"lingendice report: {file.name}",
+                call=shlex.join(["lingendice", *sys.argv[1:]]),
+                source=f"{file.name}, sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}",
+                level=level,
+            )
+        if as_json:
+            print_json({**result.to_dict(), **labels, "report": str(out)})
+        else:
+            echo(f"written to {out}")
+    _exit_without_answer(*solutions)
+
+
+def _loaded(file: Path, names: Columns, policy: Any, keep_episodes: bool = False) -> tuple[Counts, Labels]:
+    with work(f"Reading {file.name}"):
+        return load(file, names, policy, keep_episodes=keep_episodes)
+
+
+def _compared(
+    file: Path, names: Columns, named: dict[str, Any], gamma: float, initial: Path | None
+) -> tuple[Comparison, Labels]:
+    from lingendice.results.comparison import solve_many
+
+    data, labels = _loaded(file, names, next(iter(named.values())), keep_episodes=True)
+    with work(f"Solving for {len(named)} policies", total=len(named)) as shown:
+        found = solve_many(data, named, gamma=gamma, on_done=shown.advance, **laws(initial=initial))
+    return found, labels
+
+
+def _exit_without_answer(*solutions: Solution) -> None:
+    """Say why there is no answer, and exit with the code for it; go on where there is one."""
+    from lingendice.results.solution import Status
+
+    for solution in solutions:
+        if solution.status is Status.SEVERAL_LAWS:
+            say("error: the data has several recurrent classes, so no unique law exists.")
+            say("Next step: give --initial for the limit from there, or take gamma below 1.")
+            raise typer.Exit(NO_ANSWER)
+        if not solution.converged:
+            what = "no answer" if solution.status is Status.NOT_IDENTIFIED else "no convergence"
+            say(f"error: {what} ({solution.status.value}).")
+            say(f"Next step: {solution.status.advice}")
+            raise typer.Exit(NO_ANSWER)
+
+
+def _for_npz(solution: Solution, unique: bool, labels: Labels) -> dict[str, Any]:
+    import numpy as np
+
+    named = {name: np.asarray(values) for name, values in labels.items()}
+    if not unique:
+        return {"laws": np.stack(solution.laws), **named}
+    scalars = {name: getattr(solution, name) for name in ("value", "leak", "residual", "gap")}
+    known = {name: np.asarray(number) for name, number in scalars.items() if number is not None}
+    return {"stationary": solution.stationary, "tau": solution.tau, **known, **named}
+
+
+def _print_heaviest(solution: Solution, labels: Labels) -> None:
+    """A table of the heaviest cells under the names that the file uses."""
+    import numpy as np
+
+    mass, tau, states = solution.stationary, solution.tau, labels["state_labels"]
+    n_actions = mass.size // len(states)
+    actions = labels.get("action_labels", [str(a) for a in range(n_actions)])
+    table = Table("state", *(["action"] if n_actions > 1 else []), "stationary", "tau")
+    for heavy in np.argsort(-mass, kind="stable")[:_SHOWN_CELLS]:
+        s, a = divmod(int(heavy), n_actions)
+        names = [states[s], actions[a]] if n_actions > 1 else [states[s]]
+        table.add_row(*map(cell, names), f"{mass[heavy]:.6g}", f"{tau[heavy]:.6g}")
+    show_table(table)
+
+
+def _print_comparison(rows: list[dict[str, Any]], level: float) -> None:
+    table = Table("policy", caption="Best first; the intervals hold all at once.")
+    for heading in ("value", f"{level:.0%} interval", "leak"):
+        table.add_column(heading, justify="right")
+    table.add_column("may be the best")
+    for row in rows:
+        limits = f"{row['low']:.5g} .. {row['high']:.5g}"
+        mark = "yes" if row["may_be_best"] else "no"
+        table.add_row(cell(row["policy"]), f"{row['value']:.5g}", limits, f"{row['leak']:.2%}", mark)
+    show_table(table)

@@ -1,0 +1,106 @@
+"""The behaviour behind a log, cloned by networks, and the target's density beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.continuous.network import Network
+from lingendice.continuous.regression import Regression
+from lingendice.continuous.samples import prepare
+from lingendice.data.checks import Floats
+from lingendice.data.policies import ContinuousPolicy, DiscretePolicy, GaussianPolicy, normal_log_density
+from lingendice.data.transitions import Transitions
+
+SMALLEST_STD = 1e-3
+
+
+def clone_log_density(
+    transitions: Transitions,
+    *,
+    steps: int = 3000,
+    batch: int = 2048,
+    learning_rate: float = 1e-3,
+    hidden: tuple[int, ...] = (64, 64),
+    low: Any = None,
+    high: Any = None,
+    seed: int = 0,
+) -> Floats:
+    """Log density of every logged action under the cloned behaviour.
+
+    Discrete actions: a softmax over the outputs of networks, by cross entropy. Continuous ones: a Gaussian
+    whose means and log standard deviations are networks of the state, by likelihood; ``low`` and ``high`` are
+    the bounds that actions were clipped to.
+    """
+    inputs = prepare(_without_actions(transitions), None, 1.0).logged
+    network = Network(inputs.shape[1], hidden)
+    action = transitions.action
+    if action is None:
+        raise ValueError("cloning a behaviour needs actions; pass action= to Transitions")
+    if transitions.n_actions is not None:
+        return _clone_softmax(
+            network, inputs, action, transitions.n_actions, steps, batch, learning_rate, seed
+        )
+    centre, scale = action.mean(axis=0), np.maximum(action.std(axis=0), SMALLEST_STD)
+    standard = (action - centre) / scale
+    k = standard.shape[1]
+    clone = Regression(network, 2 * k, seed)
+
+    def slope(out: Floats, rows: NDArray[np.int64]) -> Floats:
+        z = (standard[rows] - out[:, :k]) * np.exp(-out[:, k:])
+        return np.hstack([-z * np.exp(-out[:, k:]), 1.0 - z * z])
+
+    clone.fit(inputs, slope, steps, batch, learning_rate, seed)
+    out = clone(inputs)
+    bounds = [np.full(k, end) if given is None else np.broadcast_to(np.asarray(given, float), (k,))
+              for given, end in ((low, -np.inf), (high, np.inf))]  # fmt: skip
+    std = np.maximum(np.exp(out[:, k:]) * scale, SMALLEST_STD)
+    return normal_log_density(action, centre + out[:, :k] * scale, std, bounds[0], bounds[1])
+
+
+def _clone_softmax(
+    network: Network,
+    inputs: Any,
+    action: NDArray[Any],
+    n_actions: int,
+    steps: int,
+    batch: int,
+    rate: float,
+    seed: int,
+) -> Floats:
+    clone = Regression(network, n_actions, seed)
+    taken = np.eye(n_actions)[action]
+
+    def chances(out: Floats) -> Floats:
+        grown = np.exp(out - out.max(axis=1, keepdims=True))
+        return grown / grown.sum(axis=1, keepdims=True)
+
+    clone.fit(inputs, lambda out, rows: chances(out) - taken[rows], steps, batch, rate, seed)
+    return np.log(chances(clone(inputs))[np.arange(len(action)), action])
+
+
+def _without_actions(transitions: Transitions) -> Transitions:
+    return Transitions(transitions.state, next_state=transitions.next_state, n_states=transitions.n_states)
+
+
+def target_log_density(transitions: Transitions, policy: Any) -> Floats:
+    target = transitions.read_policy(policy)
+    if isinstance(target, DiscretePolicy):
+        with np.errstate(divide="ignore"):
+            return np.log(
+                target.probabilities(transitions.state)[np.arange(len(transitions)), transitions.action]
+            )
+    if not isinstance(target, ContinuousPolicy) or transitions.action is None:
+        raise ValueError("a ratio of policies needs actions and a policy")
+    return target.log_density(transitions.state, transitions.action)
+
+
+def clone_log_ratio(transitions: Transitions, policy: Any, **clone_options: Any) -> Floats:
+    """log(target / clone) of every logged action; the clone has the bounds of a Gaussian target."""
+    target = transitions.read_policy(policy)
+    bounds = {"low": target.low, "high": target.high} if isinstance(target, GaussianPolicy) else {}
+    return target_log_density(transitions, policy) - clone_log_density(
+        transitions, **{**bounds, **clone_options}
+    )

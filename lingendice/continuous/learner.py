@@ -1,0 +1,246 @@
+"""One pair of networks in training: their parameters, and the steps that change them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.continuous.network import Network, Singles, aligned, aligned_rows, engine_code
+from lingendice.continuous.objective import Objective
+from lingendice.continuous.options import NeuralOptions
+from lingendice.continuous.samples import Arrivals, Samples
+from lingendice.data.checks import Floats
+from lingendice.kernels.networks import ratio_step
+from lingendice.kernels.networks.mlp import transpose_weights
+from lingendice.kernels.networks.tickets import new_counters
+from lingendice.kernels.parallel import run_beside
+
+_KINDS = {
+    "none": ratio_step.ACT_NONE,
+    "discrete": ratio_step.ACT_DISCRETE,
+    "gaussian": ratio_step.ACT_GAUSSIAN,
+    "sampled": ratio_step.ACT_GIVEN,
+}
+_START = {"square": 1.0, "softplus": math.log(math.e - 1.0), "exp": 0.0, "identity": 1.0}
+"""Output of the network at which tau is 1."""
+
+
+class Batches:
+    """Samples in the layout that the kernels gather from; shared by all members of an ensemble."""
+
+    def __init__(self, samples: Samples, network: Network) -> None:
+        self.samples = samples
+        n, stride = len(samples.logged), network.stride
+        pairs = np.zeros((n, 2 * stride), dtype=np.float32)
+        pairs[:, : samples.n_inputs] = samples.logged
+        following = _with_means(samples, samples.following)
+        pairs[:, stride : stride + following.shape[1]] = following
+        starting = samples.starting or Arrivals(
+            np.empty(0), np.zeros((1, samples.n_states_in), np.float32), samples.following.action[:1]
+        )
+        self.n_firsts = 0 if samples.starting is None else len(starting.states)
+        flags = np.full(n, ratio_step.FLOWS, dtype=np.int8)
+        flags[samples.absorbed] = ratio_step.ABSORBED
+        flags[samples.restarted] = ratio_step.RESTARTED
+        self.flags = flags
+        self.data = (
+            aligned_rows(pairs, 2 * stride),
+            aligned_rows(_with_means(samples, starting), stride),
+            np.ascontiguousarray(samples.following.action).ravel(),
+            np.ascontiguousarray(starting.action).ravel(),
+            samples.noise,
+            flags,
+        )
+        self.mass = samples.mass_weight.astype(np.float32)
+        self.shape = np.array(
+            [
+                n, self.n_firsts, samples.n_inputs, stride, samples.n_states_in, samples.n_actions_in,
+                _KINDS[samples.kind], samples.n_branches, samples.restarted.sum(),
+            ],
+            dtype=np.int64,
+        )  # fmt: skip
+
+
+def _with_means(samples: Samples, arrivals: Arrivals) -> Singles:
+    """States, and the means of Gaussian actions in the place that the actions take."""
+    return np.hstack([arrivals.states, arrivals.action]) if samples.kind == "gaussian" else arrivals.states
+
+
+class Learner:
+    """tau, f and u, the moments of Adam, and the average of tau; bits depend on the seed alone."""
+
+    def __init__(
+        self, batches: Batches, network: Network, objective: Objective, options: NeuralOptions, steps: int,
+        seed: int,
+    ) -> None:  # fmt: skip
+        self.batches, self.network, self.objective, self.options = batches, network, objective, options
+        self.planned, self.seed = steps, seed
+        rng = np.random.default_rng([seed, 1])
+        self.tau_parameters = network.start(rng, _START[objective.output])
+        self.f_parameters = network.start(rng, 0.0)
+        self.mean = self.tau_parameters.copy()
+        self.moments = (aligned(2, network.size), aligned(2, network.size))
+        self.state = np.zeros(5)
+        self._turned = (aligned(network.turned_size), aligned(network.turned_size))
+        self._scratch: tuple[NDArray[Any], ...] | None = None
+        self._turn()
+
+    @property
+    def step(self) -> int:
+        """Steps taken."""
+        return int(self.state[3])
+
+    @property
+    def u(self) -> float:
+        """Multiplier of the normalisation."""
+        return float(self.state[0])
+
+    def _turn(self) -> None:
+        for parameters, turned in zip((self.tau_parameters, self.f_parameters), self._turned, strict=True):
+            transpose_weights(parameters, self.network.layout, turned)
+
+    # -- training ------------------------------------------------------------------------------------
+
+    def advance(self, steps: int, threads: int = 1) -> None:
+        """Take some steps; with threads, the groups of each step run side by side."""
+        groups = len(self._gradients[0])
+        threads = min(threads, groups)
+        for count, given in self._chunks(steps):
+            shared = (new_counters(groups), np.empty(groups), count, (self.seed, self.step))
+            arguments = (*shared, *self._step_arguments(given, threads))
+            helpers = [partial(ratio_step.train_steps, slot, *arguments) for slot in range(1, threads)]
+            run_beside(partial(ratio_step.train_steps, 0, *arguments), helpers, threads)
+
+    def _chunks(self, steps: int) -> Iterator[tuple[int, tuple[Singles, Singles]]]:
+        """(steps, actions drawn for them): all at once where the kernel draws the actions itself."""
+        if self.batches.samples.kind == "sampled":
+            for _ in range(steps):
+                yield 1, self._draw_actions()
+        else:
+            nothing = np.zeros(1, dtype=np.float32)
+            yield steps, (nothing, nothing)
+
+    def _draw_actions(self) -> tuple[Singles, Singles]:
+        """Actions of a policy that only the interpreter can sample, at the rows that the next step draws."""
+        samples, batch = self.batches.samples, self.options.batch
+        rng = np.random.default_rng([self.seed, 2, self.step])
+        rows, firsts, restarts = np.empty((3, batch), dtype=np.int64)
+        ratio_step.draw_rows(
+            self.seed, self.step, batch, len(samples.logged), self.batches.n_firsts, self.batches.flags, rows,
+            firsts, restarts,
+        )  # fmt: skip
+        following = samples.draw(samples.following, rows, rng)
+        if samples.starting is None:
+            return following.ravel(), following[0]
+        again = np.flatnonzero(restarts >= 0)
+        if again.size:
+            following[again] = samples.draw(samples.starting, restarts[again], rng)
+        starting = samples.draw(samples.starting, firsts, rng) if self.objective.gamma < 1.0 else following[0]
+        return following.ravel(), starting.ravel()
+
+    def _step_arguments(self, given: tuple[Singles, Singles], threads: int = 1) -> tuple[Any, ...]:
+        options = self.options
+        settings = (options.batch, ratio_step.GROUP, ratio_step.TILE, self.network.code)
+        nets = (self.network.layout, self.tau_parameters, self.f_parameters, *self._turned)
+        batches = self.batches
+        return (
+            settings, batches.shape, self.objective.numbers(), self._rates, batches.data, batches.mass, nets,
+            self._gradients, given, self.moments, self.mean, self.state, self._work(threads),
+            engine_code(options.engine),
+        )  # fmt: skip
+
+    @cached_property
+    def _rates(self) -> tuple[float, ...]:
+        options = self.options
+        average_from = self.planned * (1.0 - options.average) if options.average > 0 else math.inf
+        return (
+            float(options.learning_rate),
+            float(options.dual_learning_rate or 3.0 * float(options.learning_rate)),
+            float(options.clip),
+            float(self.planned),
+            float(average_from),
+            float(options.decay),
+            float(options.momentum),
+        )
+
+    @cached_property
+    def _gradients(self) -> tuple[Singles, Singles]:
+        groups = -(-self.options.batch // ratio_step.GROUP)
+        return aligned(groups, self.network.size), aligned(groups, self.network.size)
+
+    def _work(self, threads: int) -> tuple[NDArray[Any], ...]:
+        """Scratch of every thread."""
+        if self._scratch is None or len(self._scratch[0]) < threads:
+            self._scratch = self._new_work(threads)
+        return self._scratch
+
+    def _new_work(self, threads: int) -> tuple[NDArray[Any], ...]:
+        tile, samples = ratio_step.TILE, self.batches.samples
+        sets = 1 + 2 * samples.n_branches
+        rows, rows_tau = ratio_step.padded(tile * sets), ratio_step.padded(tile)
+        widths = int(self.network.layout[:-1, 2].sum())
+        normals = tile * (samples.n_actions_in + 1)
+        integers = np.zeros((threads, 2, normals), dtype=np.int32)
+        return (
+            aligned(threads, rows * (self.network.stride + widths) + rows_tau * widths),
+            aligned(threads, 2, rows),
+            aligned(threads, 2, rows),
+            aligned(threads, 2, tile * samples.n_branches),
+            aligned(threads, 2, normals),
+            integers,
+            integers.view(np.float32),
+            np.zeros((threads, 3, tile), dtype=np.int64),
+            aligned(threads, rows * int(self.network.layout[:, 1].max())),
+        )
+
+    # -- what was learnt -----------------------------------------------------------------------------
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all parameters are numbers."""
+        return bool(np.isfinite(self.tau_parameters.sum() + self.f_parameters.sum() + self.state.sum()))
+
+    @property
+    def best_parameters(self) -> Singles:
+        """Of tau: the averaged ones once there are any."""
+        return self.mean if self.state[4] > 0 else self.tau_parameters
+
+    def tau(self, inputs: Singles) -> Floats:
+        """The ratio at given inputs."""
+        return ratio_of(self.objective.output, self.network.outputs(self.best_parameters, inputs))
+
+    # -- to and from a file --------------------------------------------------------------------------
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {
+            "tau": self.tau_parameters,
+            "f": self.f_parameters,
+            "mean": self.mean,
+            "tau_moments": self.moments[0],
+            "f_moments": self.moments[1],
+            "state": self.state,
+        }
+
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """Copies of all that training changes."""
+        return {name: values.copy() for name, values in self._arrays().items()}
+
+    def restore(self, held: dict[str, NDArray[Any]]) -> None:
+        """Go back to a snapshot; training goes on from it to the bit."""
+        for name, values in self._arrays().items():
+            values[...] = held[name]
+        self._turn()
+
+
+def ratio_of(output: str, z: Floats) -> Floats:
+    """tau from the network's outputs."""
+    if output == "square":
+        return z * z
+    if output == "softplus":
+        return np.logaddexp(0.0, z)
+    return np.exp(np.minimum(z, 20.0)) if output == "exp" else z

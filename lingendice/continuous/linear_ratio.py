@@ -1,0 +1,260 @@
+"""``solve(transitions, method="linear")``: tau and f linear in features of (s, a), by the convex solver.
+
+Every logged row, every arrival and every initial state is a cell of its own. Mass lies on logged rows only;
+it flows from row i to arrival i, whose dual features are the expectation over the policy's action there. The
+saddle point over those cells is the empirical one, convex in the coefficients of tau.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lingendice.continuous.holdout import expected_inputs, sampled_inputs
+from lingendice.continuous.samples import Arrivals, Samples
+from lingendice.data.checks import Floats, require_choice, require_number
+from lingendice.model.features import (
+    MatrixFeatures,
+    gauss,
+    median_distance,
+    orthonormalised,
+    random_fourier,
+    spread_out,
+    tile_coding,
+)
+from lingendice.model.flow import Flow
+from lingendice.model.operator import FlowChain
+from lingendice.model.problem import RatioProblem
+from lingendice.results.continuous_solution import ContinuousSolution
+from lingendice.results.solution import Status
+from lingendice.solvers import convex
+from lingendice.solvers.control import Controls, Stop, run
+
+OPTIONS: dict[str, Any] = {
+    "n_features": 300,
+    "n_dual_features": 50,
+    "action_samples": 4,
+    "standardise": True,
+    "on_interrupt": "raise",
+}
+FIT_ROWS = 4000
+"""Rows that features are fitted on."""
+_BUILDERS = ("rbf", "tile_coding", "random_fourier")
+RATIO_WIDTHS = ((0.3, 0.4), (0.1, 0.6))
+"""Bumps of tau: (width over the median distance between points, share of the features)."""
+DUAL_WIDTHS = ((0.5, 1.0),)
+DUAL_CUTOFF = 1e-4
+"""Directions of f with a smaller share of its variance are dropped: they see only the noise of few rows."""
+Features = Callable[[Any], Any]
+
+
+class Bumps:
+    """A constant and Gaussian bumps of one or more widths around points that are spread out."""
+
+    def __init__(
+        self, points: Floats, n: int, scale: float, widths: tuple[tuple[float, float], ...], seed: int
+    ) -> None:
+        rng = np.random.default_rng([seed, 6])
+        self.parts = []
+        for width, share in widths:
+            centres = spread_out(points, max(1, round(share * (n - 1))), rng)
+            # Few bumps must be wide, or they leave gaps between them.
+            self.parts.append((centres, max(width * scale, 0.5 * _spacing(centres))))
+
+    def __call__(self, inputs: Any) -> Floats:
+        x = np.asarray(inputs, dtype=np.float64)
+        return np.column_stack(
+            [np.ones(len(x)), *(gauss(x, centres, width) for centres, width in self.parts)]
+        )
+
+
+def _spacing(points: Floats) -> float:
+    """Median distance of a point to the nearest other one."""
+    from scipy.spatial import cKDTree
+
+    return float(np.median(cKDTree(points).query(points, k=2)[0][:, 1])) if len(points) > 1 else 1.0
+
+
+class LinearRatio:
+    """tau at new states and actions."""
+
+    def __init__(self, samples: Samples, features: Features, weights: Floats) -> None:
+        self._samples, self._features, self._weights = samples, features, weights
+
+    def __call__(self, state: Any, action: Any) -> Floats:
+        return self.at(self._samples.inputs(state, action))
+
+    def at(self, inputs: Any) -> Floats:
+        """tau at standardised inputs."""
+        return np.asarray(self._features(inputs) @ self._weights)
+
+
+def read_linear_options(given: dict[str, Any] | None) -> dict[str, Any]:
+    """Check every entry and fill in the rest."""
+    for name in given or {}:
+        if name not in OPTIONS:
+            raise ValueError(
+                f"options has no entry {name!r} for method='linear'; known: {', '.join(map(repr, OPTIONS))}"
+            )
+    options = {**OPTIONS, **(given or {})}
+    for name in ("n_features", "n_dual_features", "action_samples"):
+        if require_number(f"options[{name!r}]", options[name], at_least=1) != int(options[name]):
+            raise ValueError(f"options[{name!r}] must be a whole number, got {options[name]!r}")
+    return options
+
+
+def solve_features(
+    samples: Samples,
+    features: Any,
+    dual_features: Any,
+    problem_choices: dict[str, Any],
+    options: dict[str, Any],
+    controls: Controls,
+    seed: int,
+    reason: str,
+) -> ContinuousSolution:
+    """Fit tau = psi' w, w >= 0, and f = phi' v to a primal-dual gap of ``tol``.
+
+    Costs about 20 Newton steps of O(N d^2) for N rows and d features. Use it in few dimensions, where bumps
+    or tiles cover the data; networks where they cannot.
+    """
+    psi = _features("features", features or "rbf", samples, options, seed)
+    if dual_features is None and not isinstance(psi, Bumps):
+        phi = psi
+    else:
+        phi = _features("dual_features", dual_features or "rbf", samples, options, seed)
+    n = len(samples.logged)
+    rng = np.random.default_rng([seed, 5])
+    logged = np.asarray(_dense(psi(samples.logged)))
+    firsts = 0 if samples.starting is None else len(samples.starting.states)
+    blocks = [_dense(phi(samples.logged)), _expected(phi, samples, samples.following, options, rng)]
+    if samples.starting is not None:
+        blocks.append(_expected(phi, samples, samples.starting, options, rng))
+    flow = _flow(samples, n, firsts)
+    tau_features = MatrixFeatures(np.vstack([logged, np.zeros((n + firsts, logged.shape[1]))]))
+    cutoff = DUAL_CUTOFF if isinstance(phi, Bumps) else 1e-10
+    dual, _ = orthonormalised(MatrixFeatures(np.vstack(blocks)), flow.p, cutoff)
+    problem = RatioProblem.build(flow, tau_features, dual, **problem_choices)
+    # A solver of saddle points returns more than the outer loop knows of.
+    outcome: Any = run(convex.solve_convex(problem, controls.tol), controls)
+    tau = logged @ outcome.w
+    return ContinuousSolution(
+        status=_status(outcome),
+        gamma=samples.gamma,
+        method="linear",
+        reason=reason,
+        tau=tau,
+        members=tau[None, :],
+        mass_weight=samples.mass_weight,
+        residual=math.sqrt(max(0.0, float(outcome.gap.primal))),
+        n_iter=outcome.n_iter,
+        seconds=controls.elapsed(),
+        transitions=samples.transitions,
+        divergence=problem.divergence.name,
+        threads=controls.threads,
+        evaluate=LinearRatio(samples, psi, outcome.w),
+        details={"w_tau": outcome.w, "gap": outcome.gap.value, "objective": outcome.gap.primal},
+    )
+
+
+def _features(name: str, given: Any, samples: Samples, options: dict[str, Any], seed: int) -> Features:
+    """A function from inputs to features: built by name on a part of the data, or as given."""
+    if callable(given):
+        return given
+    if not isinstance(given, str):
+        raise ValueError(
+            f"{name} must be the name of a builder ({', '.join(_BUILDERS)}) or a function of standardised "
+            f"(state, action) rows, got {type(given).__name__}"
+        )
+    kind = require_choice(name, given, _BUILDERS)
+    if name == "features" and kind == "random_fourier":
+        raise ValueError("features='random_fourier' may be negative: use it for dual_features")
+    rng = np.random.default_rng([seed, 6])
+    rows = rng.permutation(len(samples.logged))[:FIT_ROWS]
+    points = samples.logged[rows].astype(np.float64)
+    if kind == "tile_coding":
+        return tile_coding(points)
+    n, n_dual = int(options["n_features"]), int(options["n_dual_features"])
+    if kind == "random_fourier":
+        return random_fourier(points, n_features=n_dual, seed=seed)
+    scale = median_distance(points, rng)
+    if name == "dual_features":
+        return Bumps(points, min(n, n_dual), scale, DUAL_WIDTHS, seed)
+    return Bumps(_visited(samples, points, rows, rng), n, scale, RATIO_WIDTHS, seed)
+
+
+def _visited(samples: Samples, points: Floats, rows: Any, rng: np.random.Generator) -> Floats:
+    """Those of the logged points that lie next to where the policy arrives or starts.
+
+    tau is large there, and under a sharp policy that is a thin part of the log: bumps spread over all of it
+    would be too wide to follow.
+    """
+    from scipy.spatial import cKDTree
+
+    reached = [sampled_inputs(samples, samples.following, rows, rng)]
+    if samples.starting is not None:
+        firsts = rng.integers(0, len(samples.starting.states), max(1, len(rows) // 4))
+        reached.append(sampled_inputs(samples, samples.starting, firsts, rng))
+    _, nearest = cKDTree(points).query(np.vstack(reached))
+    return points[np.unique(nearest)]
+
+
+def _dense(matrix: Any) -> Floats:
+    return np.asarray(matrix.todense() if hasattr(matrix, "todense") else matrix, dtype=np.float64)
+
+
+def _expected(
+    phi: Features, samples: Samples, arrivals: Arrivals, options: dict[str, Any], rng: np.random.Generator
+) -> Floats:
+    """Dual features at arrivals, averaged over the policy: exactly for discrete actions, else by samples."""
+    rows = np.arange(len(arrivals.states))
+    repeats = int(options["action_samples"]) if samples.kind in ("gaussian", "sampled") else 1
+    total: Any = 0.0
+    for _ in range(repeats):
+        inputs, weights = expected_inputs(samples, arrivals, rows, rng)
+        for branch in range(inputs.shape[1]):
+            total = total + weights[:, branch, None] * _dense(phi(inputs[:, branch])) / repeats
+    return np.asarray(total)
+
+
+def _flow(samples: Samples, n: int, firsts: int) -> Flow:
+    """Rows, arrivals and initial states as the cells of a chain."""
+    cells = 2 * n + firsts
+    goes_on = np.zeros(cells)
+    goes_on[:n] = ~(samples.absorbed | samples.restarted)
+    total = np.zeros(cells)
+    total[:n] = 1.0
+    start = np.zeros(cells)
+    if firsts:
+        start[2 * n :] = 1.0 / firsts
+    out = np.zeros((cells, 1))
+    out[:n, 0] = samples.restarted
+    ended = np.zeros(cells)
+    ended[:n] = samples.absorbed
+    chain = FlowChain(
+        np.minimum(np.arange(cells + 1), n).astype(np.int64),
+        np.arange(n, 2 * n, dtype=np.int64),
+        np.ones(n),
+        total,
+        goes_on,
+        out,
+        start[None, :],
+    )
+    initial = start if samples.gamma < 1.0 else np.zeros(cells)
+    return Flow(samples.gamma, total / n, initial, chain, None, ended, False)
+
+
+def _status(outcome: Any) -> Status:
+    if outcome.converged:
+        return Status.SOLVED
+    stops = {
+        Stop.ITERATIONS: Status.ITERATION_LIMIT,
+        Stop.TIME: Status.TIME_LIMIT,
+        Stop.INTERRUPT: Status.INTERRUPTED,
+        Stop.NOT_FINITE: Status.NOT_FINITE,
+        None: Status.GAP_ABOVE_TOL,
+    }
+    return stops[outcome.stopped]

@@ -1,0 +1,282 @@
+"""What the estimators see of transitions under a policy: standardised float32 rows, ready to be gathered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import Floats, first_bad, numeric_array, require_choice, require_finite
+from lingendice.data.policies import ContinuousPolicy, DiscretePolicy, GaussianPolicy, Policy
+from lingendice.data.transitions import Transitions
+
+Singles = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """z = (x - shift) / scale, coordinate by coordinate; constant coordinates are only shifted."""
+
+    shift: Floats
+    scale: Floats
+
+    @classmethod
+    def of(cls, *samples: Floats) -> Scaling:
+        """Mean 0 and variance 1 over the samples together."""
+        together = np.concatenate(samples)
+        spread = together.std(axis=0)
+        return cls(together.mean(axis=0), np.where(spread > 1e-8, spread, 1.0))
+
+    @classmethod
+    def none(cls, dimension: int) -> Scaling:
+        """Leave coordinates as they are."""
+        return cls(np.zeros(dimension), np.ones(dimension))
+
+    def __call__(self, values: Floats) -> Floats:
+        return (values - self.shift) / self.scale
+
+
+@dataclass(frozen=True, eq=False)
+class Arrivals:
+    """Standardised states that the policy acts in, and what it does there."""
+
+    raw: NDArray[Any]
+    """The states as the user gave them: what policies are called with."""
+    states: Singles
+    """(n, state inputs)."""
+    action: Singles
+    """Probabilities (n, A) of discrete actions; standardised means (n, k) of Gaussian ones; else (n, 0)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Transitions under a policy, as the networks take them in: inputs are (state, action) side by side."""
+
+    transitions: Transitions
+    policy: Policy | None
+    kind: str
+    """How the next action is had: "none", "discrete", "gaussian" or "sampled"."""
+    state_scaling: Scaling
+    action_scaling: Scaling
+    logged: Singles
+    """(N, d): inputs at the logged (s, a)."""
+    following: Arrivals
+    """At s', one row a transition."""
+    starting: Arrivals | None
+    """At the sample of the initial law; None where it is unknown and not needed."""
+    noise: tuple[Singles, Singles, Singles]
+    """(std, low, high) of a Gaussian policy, standardised."""
+    absorbed: NDArray[np.bool_]
+    """Rows whose next state is terminal and absorbed: nothing flows on."""
+    restarted: NDArray[np.bool_]
+    """Rows whose next state is drawn anew from the initial law."""
+    gamma: float
+    base: Floats
+    """(N,): tau over what the networks learn; ones where they learn all of it."""
+
+    @property
+    def n_states_in(self) -> int:
+        """State inputs of the networks."""
+        return self.following.states.shape[1]
+
+    @property
+    def n_actions_in(self) -> int:
+        """Action inputs of the networks."""
+        return self.n_inputs - self.n_states_in
+
+    @property
+    def n_inputs(self) -> int:
+        """State and action inputs of the networks."""
+        return self.logged.shape[1]
+
+    @property
+    def n_branches(self) -> int:
+        """Next actions that are summed over: all of them if discrete, else one sample."""
+        return self.n_actions_in if self.kind == "discrete" else 1
+
+    @property
+    def mass_weight(self) -> Floats:
+        """nu: sum mu = E_p[nu tau]; what a terminal state holds at gamma < 1 counts where it came from."""
+        weight = np.ones(len(self.logged))
+        if self.absorbed.any():
+            weight += self.gamma / (1.0 - self.gamma) * self.absorbed
+        return weight
+
+    def inputs(self, state: Any, action: Any) -> Singles:
+        """Standardised inputs at given states and actions."""
+        state = numeric_array("state", state)
+        states = _encode(state, self.transitions.n_states, self.state_scaling)
+        return _join(states, action, self.transitions, self.action_scaling)
+
+    def draw(self, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator) -> Singles:
+        """Standardised actions of a sampled policy at some of the arrivals."""
+        assert isinstance(self.policy, ContinuousPolicy)
+        actions = self.policy.sample(arrivals.raw[rows], rng)
+        if actions.shape[1] != self.n_actions_in:
+            raise ValueError(
+                f"the policy gave actions of {actions.shape[1]} coordinates, the log has {self.n_actions_in}"
+            )
+        return self.action_scaling(actions).astype(np.float32)
+
+    def subset(self, rows: NDArray[Any]) -> Samples:
+        """The same with some of the transitions only."""
+        from dataclasses import replace
+
+        part = Arrivals(*(getattr(self.following, name)[rows] for name in ("raw", "states", "action")))
+        return replace(
+            self,
+            logged=self.logged[rows],
+            following=part,
+            absorbed=self.absorbed[rows],
+            restarted=self.restarted[rows],
+            base=self.base[rows],
+        )
+
+
+def prepare(
+    transitions: Transitions,
+    policy: Any,
+    gamma: float,
+    terminal: str = "auto",
+    standardise: bool = True,
+) -> Samples:
+    """Standardise the transitions and evaluate the policy at every s' and initial state."""
+    require_choice("terminal", terminal, ("auto", "absorb", "restart"))
+    target = transitions.read_policy(policy)
+    n = len(transitions)
+    ends = np.zeros(n, dtype=bool) if transitions.terminal is None else transitions.terminal
+    restarts = terminal == "restart" or (terminal == "auto" and gamma == 1.0)
+    if gamma == 1.0 and not restarts and ends.any():
+        raise ValueError('terminal="absorb" at gamma=1 leaves no stationary law; use terminal="restart"')
+    first = transitions.first_states
+    if first is None and (gamma < 1.0 or (restarts and ends.any())):
+        raise ValueError(
+            "the initial law is unknown; pass initial_state= (or episode=) to Transitions, "
+            "or take gamma=1 for the average reward"
+        )
+    state_scaling = _state_scaling(transitions, standardise)
+    action_scaling = _action_scaling(transitions, standardise)
+    kind = _kind(target)
+    starting = None
+    if first is not None:
+        starting = _arrivals(first, transitions, target, state_scaling, action_scaling)
+    return Samples(
+        transitions=transitions,
+        policy=target,
+        kind=kind,
+        state_scaling=state_scaling,
+        action_scaling=action_scaling,
+        logged=_join(
+            _encode(transitions.state, transitions.n_states, state_scaling),
+            transitions.action,
+            transitions,
+            action_scaling,
+        ),
+        following=_arrivals(transitions.next_state, transitions, target, state_scaling, action_scaling),
+        starting=starting,
+        noise=_noise(target, transitions, action_scaling),
+        absorbed=ends & (not restarts),
+        restarted=ends & restarts,
+        gamma=gamma,
+        base=np.ones(n),
+    )
+
+
+def _kind(policy: Policy | None) -> str:
+    if policy is None:
+        return "none"
+    if isinstance(policy, DiscretePolicy):
+        return "discrete"
+    return "gaussian" if isinstance(policy, GaussianPolicy) else "sampled"
+
+
+def _state_scaling(transitions: Transitions, standardise: bool) -> Scaling:
+    if transitions.n_states is not None:
+        return Scaling.none(transitions.n_states)
+    if not standardise:
+        return Scaling.none(transitions.state.shape[1])
+    return Scaling.of(transitions.state, transitions.next_state)
+
+
+def _action_scaling(transitions: Transitions, standardise: bool) -> Scaling:
+    if transitions.action is None:
+        return Scaling.none(0)
+    if transitions.n_actions is not None:
+        return Scaling.none(transitions.n_actions)
+    return Scaling.of(transitions.action) if standardise else Scaling.none(transitions.action.shape[1])
+
+
+def _encode(states: NDArray[Any], n_states: int | None, scaling: Scaling) -> Singles:
+    if n_states is None:
+        points = np.asarray(states, dtype=np.float64)
+        require_finite("state", points)
+        return scaling(points[:, None] if points.ndim == 1 else points).astype(np.float32)
+    return _one_hot("state", states, n_states)
+
+
+def _one_hot(name: str, ids: Any, n: int) -> Singles:
+    ids = numeric_array(name, ids)
+    if ids.dtype.kind not in "iu" or ids.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional integers, got shape {ids.shape} of {ids.dtype}")
+    outside = (ids < 0) | (ids >= n)
+    if outside.any():
+        (row,) = first_bad(outside)
+        raise ValueError(f"{name}[{row}] is {ids[row]}, outside 0..{n - 1}")
+    return np.eye(n, dtype=np.float32)[ids]
+
+
+def _join(states: Singles, action: Any, transitions: Transitions, scaling: Scaling) -> Singles:
+    if transitions.action is None:
+        return states
+    if transitions.n_actions is not None:
+        actions = _one_hot("action", action, transitions.n_actions)
+    else:
+        values = numeric_array("action", action).astype(np.float64, copy=False)
+        require_finite("action", values)
+        actions = scaling(values[:, None] if values.ndim == 1 else values).astype(np.float32)
+    return np.hstack([states, actions])
+
+
+def _arrivals(
+    raw: NDArray[Any],
+    transitions: Transitions,
+    policy: Policy | None,
+    state_scaling: Scaling,
+    action_scaling: Scaling,
+) -> Arrivals:
+    states = _encode(raw, transitions.n_states, state_scaling)
+    if isinstance(policy, DiscretePolicy):
+        action = policy.probabilities(raw)
+        if action.shape[1] != transitions.n_actions:
+            raise ValueError(
+                f"the policy knows {action.shape[1]} actions, the log {transitions.n_actions}; pass "
+                "n_actions= to Transitions where some actions were never logged"
+            )
+    elif isinstance(policy, GaussianPolicy):
+        means = policy.means(raw)
+        if means.shape[1] != action_scaling.shift.size:
+            raise ValueError(
+                f"mean(states) has {means.shape[1]} coordinates, the logged actions "
+                f"{action_scaling.shift.size}"
+            )
+        action = action_scaling(means)
+    else:
+        action = np.empty((len(states), 0))
+    return Arrivals(raw, states, np.ascontiguousarray(action, dtype=np.float32))
+
+
+def _noise(
+    policy: Policy | None, transitions: Transitions, scaling: Scaling
+) -> tuple[Singles, Singles, Singles]:
+    if not isinstance(policy, GaussianPolicy):
+        empty = np.empty(0, dtype=np.float32)
+        return empty, empty, empty
+    std, low, high = policy.scales(scaling.shift.size)
+    single = np.float32
+    return (
+        (std / scaling.scale).astype(single),
+        scaling(low).astype(single),
+        scaling(high).astype(single),
+    )

@@ -1,0 +1,547 @@
+"""Count transitions into CSR arrays: plan, threads and dtypes around ``kernels.counting``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lingendice.data import pages
+from lingendice.data.rows import kernel_array
+from lingendice.kernels.counting import partition as counting
+from lingendice.kernels.parallel import run_all
+
+Array = np.ndarray[Any, Any]
+DType = np.dtype[Any]
+
+_INT32, _INT64, _UINT32, _FLOAT64 = (np.dtype(name) for name in ("int32", "int64", "uint32", "float64"))
+
+# Sizes are constants, not settings: results must not depend on who calls, nor on the machine.
+_CHUNK = 1 << 17  # transitions partitioned at a time: the output of a chunk stays in the second-level cache
+_CHUNKS_A_TASK = 4
+_MAX_BUCKET_BITS = 11
+_DENSE_BITS = 16  # local keys of a dense bucket: a table of 2**16 counters stays in that cache too
+_TABLE_BITS = 15  # tables over all pairs, up to this size, need no partition
+_SMALL_TABLE = 1 << 12  # cells that are no burden however few the transitions
+_BUCKET = 1 << 16  # transitions aimed at for a bucket that is sorted
+_GROUP = 1 << 18  # transitions of consecutive buckets which one task tallies
+_GROUPS_A_WAVE = 4  # groups for each thread between two joins
+_GROUP_ROWS = 1 << 23
+_LARGE = 1 << 21  # transitions of one bucket beyond which it is split again; must exceed _BUCKET
+_STRETCH = 1 << 23  # transitions one kernel call may walk: a few hundredths of a second
+
+
+class PairCounts(NamedTuple):
+    """Distinct (row, column) pairs in CSR order.
+
+    Attributes
+    ----------
+    indptr : int64 array, n_rows + 1
+    indices : int32 array (int64 where columns need it), ascending within each row
+    count : int64 array, or float64 where weights are floats
+        Total weight of the pair. A pair that occurs is stored even if its weights sum to zero.
+    mean, m2 : float64 arrays or None
+        Weighted mean of the pair's values, and the weighted sum of squared deviations from it.
+    entry : int32 or int64 array or None
+        For every transition, the position of its pair in ``indices``.
+    """
+
+    indptr: Array
+    indices: Array
+    count: Array  # type: ignore[assignment]  # the plain word is worth hiding tuple.count
+    mean: Array | None
+    m2: Array | None
+    entry: Array | None
+
+
+class PairRangeError(ValueError):
+    """A transition names a row or column which is out of range; ``position`` says which."""
+
+    def __init__(self, position: int, row: int, column: int, n_rows: int, n_columns: int) -> None:
+        super().__init__(
+            f"transition {position} goes from row {row} to column {column}, outside {n_rows} x {n_columns}"
+        )
+        self.position = position
+
+
+class _Plan(NamedTuple):
+    """How keys are split; a function of the sizes of the problem alone."""
+
+    n_rows: int
+    n_columns: int
+    column_bits: int
+    shift: int
+    n_buckets: int
+    dense: bool
+    key_type: DType
+
+
+class _Partition(NamedTuple):
+    """Transitions grouped by bucket within each chunk."""
+
+    keys: Array
+    order: Array
+    weight: Array | None
+    value: Array | None
+    slot: Array
+    offsets: Array
+
+
+class _Group(NamedTuple):
+    """Pairs of consecutive buckets, with the start of each bucket's pairs."""
+
+    first_bucket: int
+    pair_start: Array
+    key: Array
+    total: Array
+    mean: Array | None
+    m2: Array | None
+
+
+class _Sums(NamedTuple):
+    """Room for the sums over a group's pairs; empty where there is nothing to sum."""
+
+    total: Array
+    mean: Array
+    m2: Array
+    rest: Array
+
+    @classmethod
+    def reserve(cls, parts: _Partition, room: int) -> _Sums:
+        total = np.empty(0) if parts.weight is None else np.empty(room, parts.weight.dtype)
+        moments = (np.empty(0 if parts.value is None else room) for _ in range(3))
+        return cls(total, *moments)
+
+
+def count_pairs(
+    row: Array,
+    column: Array,
+    n_rows: int,
+    n_columns: int,
+    *,
+    weight: Array | None = None,
+    value: Array | None = None,
+    want_entry: bool = False,
+    threads: int = 1,
+) -> PairCounts:
+    """Count how often each (row, column) pair occurs: ``c(x, y) = sum_t w_t [row_t = x, column_t = y]``.
+
+    With ``value``, also ``mean(x, y) = sum w v / c`` and ``m2(x, y) = sum w (v - mean)**2``, by a corrected
+    second pass, so that a large common offset costs no accuracy and equal values give exactly that
+    mean and zero. Sums run over the transitions of a pair in the order given: the result is the same
+    bits for any number of threads.
+
+    Time O(N + n_rows) but for a factor (bits of a pair) / 11. Memory O(N + n_rows), never
+    n_rows * n_columns: beyond inputs and result 4 bytes a transition (8 where a bucket's share of a pair
+    needs more than 32 bits), 8 more with ``weight``, ``value`` or ``want_entry``, and 8 more for each of
+    weight and value. Where most of the data falls into one bucket, that bucket is split again, which
+    costs the same once more. Use it for any number of transitions; below some hundred thousand of them
+    one thread does all the work.
+
+    Parameters
+    ----------
+    row, column : 1-d integer arrays of any integer type and equal length
+    n_rows, n_columns : int
+    weight : array, optional
+        Frequency weights; integers are summed exactly as int64, floats as float64.
+    value : array, optional
+        One finite number for each transition, such as its reward.
+    want_entry : bool
+        Also return the position of each transition's pair.
+    threads : int
+
+    Raises
+    ------
+    PairRangeError
+        Naming the first transition out of range; found on the way, without a pass of its own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counts = count_pairs(np.array([1, 0, 1]), np.array([2, 0, 2]), 2, 3)
+    >>> counts.indptr.tolist(), counts.indices.tolist(), counts.count.tolist()
+    ([0, 1, 2], [0, 2], [1, 2])
+    """
+    row, column = _integers(row, "row"), _integers(column, "column")
+    weight, value = _numbers(weight, "weight"), _numbers(value, "value")
+    for name, array in (("column", column), ("weight", weight), ("value", value)):
+        if array is not None and array.shape != row.shape:
+            raise ValueError(f"{name} has shape {array.shape}, row has {row.shape}")
+    n_rows, n_columns = int(n_rows), int(n_columns)
+    if row.size == 0:
+        return _nothing(n_rows, n_columns, weight, value, want_entry)
+    if row.size <= _CHUNK:
+        threads = 1
+    row_bits, column_bits = max(n_rows - 1, 0).bit_length(), max(n_columns - 1, 0).bit_length()
+    if row_bits + column_bits > 63:
+        return _count_renamed(row, column, n_rows, n_columns, weight, value, want_entry, threads)
+    plan = _make_plan(row.size, n_rows, n_columns, row_bits, column_bits)
+    want_slots = want_entry or weight is not None or value is not None
+    if plan.dense and row_bits + column_bits <= _TABLE_BITS and not want_slots:
+        group = _tally_table(row, column, plan, threads)
+        writer = _Writer(plan._replace(shift=row_bits + column_bits, n_buckets=1), group.key.size, _INT64)
+        writer.append([group], 1)
+        return writer.finish()
+    parts = _partition(row, column, weight, value, plan, want_slots, threads)
+    writer = _tally(parts, plan, threads)
+    entry = _entries(parts, writer, threads) if want_entry else None
+    return writer.finish()._replace(entry=entry)
+
+
+def _integers(array: Array, name: str) -> Array:
+    array = np.asarray(array)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have one dimension, got shape {array.shape}")
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"{name} must hold integers, got {array.dtype}")
+    return array
+
+
+def _numbers(array: Array | None, name: str) -> Array | None:
+    if array is None:
+        return None
+    array = np.asarray(array)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold integers or floats, got {array.dtype}")
+    return array
+
+
+def _total_type(weight: Array | None) -> DType:
+    return _FLOAT64 if weight is not None and weight.dtype.kind == "f" else _INT64
+
+
+def _index_type(largest: int) -> DType:
+    return _INT32 if largest <= np.iinfo(np.int32).max else _INT64
+
+
+def _nothing(
+    n_rows: int, n_columns: int, weight: Array | None, value: Array | None, want_entry: bool
+) -> PairCounts:
+    count, moment = np.zeros(0, _total_type(weight)), None if value is None else np.zeros(0)
+    entry = np.zeros(0, np.int32) if want_entry else None
+    indptr, indices = np.zeros(n_rows + 1, np.int64), np.zeros(0, _index_type(n_columns))
+    return PairCounts(indptr, indices, count, moment, moment, entry)
+
+
+def _count_renamed(
+    row: Array, column: Array, n_rows: int, n_columns: int, weight: Array | None, value: Array | None,
+    want_entry: bool, threads: int,
+) -> PairCounts:  # fmt: skip
+    """Count where no 63-bit key holds a pair: columns are numbered by rank first (a sort of N columns)."""
+    outside = (row < 0) | (row >= n_rows) | (column < 0) | (column >= n_columns)
+    if outside.any():
+        position = int(outside.argmax())
+        raise PairRangeError(position, int(row[position]), int(column[position]), n_rows, n_columns)
+    names, rank = np.unique(column, return_inverse=True)
+    counts = count_pairs(
+        row, rank, n_rows, names.size, weight=weight, value=value, want_entry=want_entry, threads=threads
+    )
+    return counts._replace(indices=names[counts.indices].astype(_index_type(n_columns)))
+
+
+def _make_plan(n: int, n_rows: int, n_columns: int, row_bits: int, column_bits: int) -> _Plan:
+    bits = row_bits + column_bits
+    dense = n_rows << column_bits <= max(4 * n, _SMALL_TABLE) and bits - _MAX_BUCKET_BITS <= _DENSE_BITS
+    if dense:
+        wanted = max(bits - _DENSE_BITS, 5 if n > _CHUNK else 0)
+    else:
+        # Buckets that sort in cache; a few more of them where keys then fit 32 bits.
+        wanted = max((n // _BUCKET).bit_length(), bits - 32, (n_rows // _GROUP_ROWS).bit_length())
+    shift = bits - min(wanted, _MAX_BUCKET_BITS, bits)
+    n_buckets = ((((n_rows - 1) << column_bits) | (n_columns - 1)) >> shift) + 1
+    return _Plan(n_rows, n_columns, column_bits, shift, n_buckets, dense, _UINT32 if shift <= 32 else _INT64)
+
+
+def _slice(array: Array, start: int, stop: int, dtype: DType) -> Array:
+    """Part of an array in the one form kernels are compiled for."""
+    return kernel_array(array[start:stop], dtype)
+
+
+def _input_type(row: Array, column: Array) -> DType:
+    fits = all(np.can_cast(array.dtype, np.int32) for array in (row, column))
+    return _INT32 if fits else _INT64
+
+
+def _ranges(total: int, step: int) -> Iterator[tuple[int, int]]:
+    return ((start, min(start + step, total)) for start in range(0, total, step))
+
+
+def _check(bad: list[int], row: Array, column: Array, plan: _Plan) -> None:
+    """Raise for the first position that a task, in the order of tasks, found out of range."""
+    position = next((position for position in bad if position >= 0), -1)
+    if position >= 0:
+        raise PairRangeError(position, int(row[position]), int(column[position]), plan.n_rows, plan.n_columns)
+
+
+def _partition(
+    row: Array, column: Array, weight: Array | None, value: Array | None, plan: _Plan, want_slots: bool,
+    threads: int,
+) -> _Partition:  # fmt: skip
+    n, input_type = row.size, _input_type(row, column)
+    offsets = np.empty(((n + _CHUNK - 1) // _CHUNK, plan.n_buckets + 1), np.int32)
+    keys = pages.empty(n, plan.key_type)
+    order = pages.empty(n if want_slots else 0, np.int32)
+    slot = pages.empty(order.size, _index_type(n))
+    payloads = [
+        None if weight is None else (weight, pages.empty(n, _total_type(weight))),
+        None if value is None else (value, pages.empty(n, np.float64)),
+    ]
+
+    def task(first_chunk: int, last_chunk: int) -> int:
+        for chunk in range(first_chunk, last_chunk):
+            start, stop = chunk * _CHUNK, min((chunk + 1) * _CHUNK, n)
+            chunk_order = order[start:stop]
+            bad = counting.partition_chunk(
+                _slice(row, start, stop, input_type), _slice(column, start, stop, input_type),
+                plan.n_rows, plan.n_columns, plan.column_bits, plan.shift,
+                keys[start:stop], chunk_order, offsets[chunk],
+            )  # fmt: skip
+            if bad >= 0:
+                return start + int(bad)
+            for payload in payloads:
+                if payload is not None:
+                    source, target = payload
+                    part = _slice(source, start, stop, target.dtype)
+                    counting.gather_chunk(part, chunk_order, target[start:stop])
+        return -1
+
+    tasks = [partial(task, *chunks) for chunks in _ranges(offsets.shape[0], _CHUNKS_A_TASK)]
+    _check(run_all(tasks, threads), row, column, plan)
+    targets = [None if payload is None else payload[1] for payload in payloads]
+    return _Partition(keys, order, targets[0], targets[1], slot, offsets)
+
+
+def _cells(keys: int) -> int:
+    """Size of a table for so many keys: kernels read tables eight cells at a time."""
+    return (keys + 7) // 8 * 8
+
+
+def _tally_table(row: Array, column: Array, plan: _Plan, threads: int) -> _Group:
+    """Count by one table over all pairs for each task; integers add up the same in any order."""
+    input_type = _input_type(row, column)
+    cells = _cells(plan.n_rows << plan.column_bits)
+
+    def task(start: int, stop: int) -> tuple[int, Array]:
+        table = np.zeros(cells, np.int64)
+        bad = counting.histogram_chunk(
+            _slice(row, start, stop, input_type), _slice(column, start, stop, input_type),
+            plan.n_rows, plan.n_columns, plan.column_bits, table,
+        )  # fmt: skip
+        return start + int(bad) if bad >= 0 else -1, table
+
+    results = run_all([partial(task, *span) for span in _ranges(row.size, 8 * _CHUNK)], threads)
+    _check([bad for bad, _ in results], row, column, plan)
+    table = results[0][1]
+    for _, other in results[1:]:
+        table += other
+    return _collect(0, table, _UINT32)
+
+
+def _collect(first_bucket: int, table: Array, key_type: DType) -> _Group:
+    """Make a group of the one bucket counted in a table, which then holds slots."""
+    n_pairs = int(np.count_nonzero(table))
+    key, count = np.empty(n_pairs + 1, key_type), np.empty(n_pairs + 1, np.int64)
+    counting.collect_table(table, 0, key, count)
+    return _Group(first_bucket, np.array([0, n_pairs]), key[:n_pairs], count[:n_pairs], None, None)
+
+
+def _group_bounds(sizes: Array, plan: _Plan) -> Iterator[tuple[int, int]]:
+    """Cut the buckets into consecutive groups of about equal work; a large bucket stands alone."""
+    ends = np.cumsum(sizes)
+    most = max(1, (_GROUP_ROWS << plan.column_bits) >> plan.shift)
+    first = 0
+    while first < sizes.size:
+        before = ends[first - 1] if first else 0
+        last = int(np.searchsorted(ends, before + _GROUP, side="right"))
+        last = min(max(last, first + 1), first + most)
+        yield first, last
+        first = last
+
+
+def _tally(parts: _Partition, plan: _Plan, threads: int) -> _Writer:
+    """Tally groups of buckets, a wave of them side by side, and append each wave to the result."""
+    sizes = np.diff(parts.offsets, axis=1).sum(axis=0, dtype=np.int64)
+    bounds = list(_group_bounds(sizes, plan))
+    work = [int(sizes[first:last].sum()) for first, last in bounds]
+    room = max((size for size in work if size <= _LARGE), default=0) + 1
+    wave_length = 1 if threads == 1 else _GROUPS_A_WAVE * threads
+    # Scratch is used again in every wave: it stays in cache, and its pages are mapped once.
+    scratch = [
+        (np.empty(room, plan.key_type), np.empty(room, np.int32), _Sums.reserve(parts, room))
+        for _ in range(min(wave_length, len(bounds)))
+    ]
+    total_type = _INT64 if parts.weight is None else parts.weight.dtype
+    writer = _Writer(plan, parts.keys.size, total_type, parts.value is not None)
+    split = _tally_large_table if plan.dense else _tally_large_keys
+
+    def task(index: int, key: Array, count: Array, sums: _Sums) -> _Group:
+        first, last = bounds[index]
+        group = _tally_group(parts, plan, first, sizes[first:last], key, count)
+        return _add_payloads(group, parts, work[index], sums)
+
+    start = 0
+    while start < len(bounds):
+        stop = start
+        while stop < len(bounds) and stop - start < wave_length and work[stop] <= _LARGE:
+            stop += 1
+        if stop > start:
+            wave = zip(range(start, stop), scratch, strict=False)
+            groups = run_all([partial(task, index, *arrays) for index, arrays in wave], threads)
+        else:
+            group = split(parts, plan, bounds[start][0], work[start], threads)
+            sums = _Sums.reserve(parts, group.key.size)
+            groups, stop = [_add_payloads(group, parts, work[start], sums)], start + 1
+        writer.append(groups, threads)
+        start = stop
+    return writer
+
+
+def _tally_group(
+    parts: _Partition, plan: _Plan, first_bucket: int, sizes: Array, key: Array, count: Array
+) -> _Group:
+    pair_start = np.empty(sizes.size + 1, np.int64)
+    where = (parts.keys, parts.offsets, _CHUNK, first_bucket, sizes, plan.shift)
+    if plan.dense:
+        n_pairs = counting.tally_dense(*where, key, count, pair_start, parts.slot)
+    else:
+        local = np.empty((2, int(sizes.max())), plan.key_type)
+        if parts.slot.size:
+            order = np.empty(local.shape, np.int32)
+            n_pairs = counting.tally_sorted_slots(*where, local, order, key, count, pair_start, parts.slot)
+        else:
+            n_pairs = counting.tally_sorted(*where, local, key, count, pair_start)
+    return _Group(first_bucket, pair_start, key[:n_pairs], count[:n_pairs], None, None)
+
+
+def _stretches(parts: _Partition, size: int) -> list[tuple[int, int]]:
+    """Ranges of chunks in which buckets with ``size`` transitions have a bounded number of them."""
+    n_chunks = parts.offsets.shape[0]
+    return list(_ranges(n_chunks, n_chunks if size <= _STRETCH else max(1, _STRETCH // _CHUNK)))
+
+
+def _tally_large_table(parts: _Partition, plan: _Plan, bucket: int, size: int, threads: int) -> _Group:
+    """Count a large bucket of few keys: one table for each stretch of chunks."""
+    stretches = list(_ranges(parts.offsets.shape[0], max(1, _LARGE // _CHUNK)))
+
+    def task(first_chunk: int, last_chunk: int) -> Array:
+        table = np.zeros(_cells(1 << plan.shift), np.int64)
+        counting.add_segments(parts.keys, parts.offsets, _CHUNK, bucket, first_chunk, last_chunk, table)
+        return table
+
+    tables = run_all([partial(task, *stretch) for stretch in stretches], threads)
+    table = np.sum(tables, axis=0)
+    group = _collect(bucket, table, plan.key_type)
+    if parts.slot.size:
+        look_up = partial(counting.look_up_slots, parts.keys, parts.offsets, _CHUNK, bucket)
+        run_all([partial(look_up, *stretch, table, parts.slot) for stretch in stretches], threads)
+    return group
+
+
+def _tally_large_keys(parts: _Partition, plan: _Plan, bucket: int, size: int, threads: int) -> _Group:
+    """Count a large bucket of many keys as a problem of its own: one row, local keys for columns."""
+    stretches = _stretches(parts, size)
+    local, end = pages.empty(size, plan.key_type), 0
+    for stretch in stretches:
+        end = counting.gather_bucket(parts.keys, parts.offsets, _CHUNK, bucket, *stretch, end, local)
+    same_row = np.broadcast_to(np.int32(0), size)
+    counts = count_pairs(
+        same_row, local, 1, 1 << plan.shift, want_entry=parts.slot.size != 0, threads=threads
+    )
+    if counts.entry is not None:
+        end = 0
+        for stretch in stretches:
+            end = counting.scatter_bucket(
+                counts.entry, parts.offsets, _CHUNK, bucket, *stretch, end, parts.slot
+            )
+    key = counts.indices.astype(plan.key_type)
+    return _Group(bucket, counts.indptr, key, counts.count, None, None)
+
+
+def _add_payloads(group: _Group, parts: _Partition, size: int, sums: _Sums) -> _Group:
+    """Sum weights and values over the transitions of a group's pairs, in the order given."""
+    n_pairs = group.key.size
+    buckets = (group.first_bucket, group.first_bucket + group.pair_start.size - 1)
+    stretches = _stretches(parts, size)
+    if parts.weight is not None:
+        total = sums.total[:n_pairs]
+        total[:] = 0
+        for stretch in stretches:
+            counting.add_weights(parts.slot, parts.weight, parts.offsets, _CHUNK, *buckets, *stretch, total)
+        group = group._replace(total=total)
+    if parts.value is not None:
+        weight = np.empty(0) if parts.weight is None else parts.weight
+        inputs = (parts.slot, parts.value, weight, parts.offsets, _CHUNK, *buckets)
+        mean, m2, rest = sums.mean[:n_pairs], sums.m2[:n_pairs], sums.rest[:n_pairs]
+        mean[:], m2[:], rest[:] = np.nan, 0, 0
+        for stretch in stretches:
+            counting.add_values(*inputs, *stretch, mean, rest)
+        counting.shift_means(group.total, rest, mean)
+        for stretch in stretches:
+            counting.add_deviations(*inputs, *stretch, mean, rest, m2)
+        counting.correct_moments(group.total, rest, mean, m2)
+        group = group._replace(mean=mean, m2=m2)
+    return group
+
+
+class _Writer:
+    """The growing result: groups are appended in the order of their buckets.
+
+    Room for a pair a transition is reserved at once, but memory is used only where pairs are written.
+    """
+
+    def __init__(self, plan: _Plan, capacity: int, total_type: DType, moments: bool = False) -> None:
+        self.plan = plan
+        self.n_pairs = 0
+        self.indptr = np.empty(plan.n_rows + 1, np.int64)
+        self.indices = np.empty(capacity, _index_type(plan.n_columns))
+        self.count = np.empty(capacity, total_type)
+        self.mean = np.empty(capacity, _FLOAT64) if moments else None
+        self.m2 = np.empty(capacity, _FLOAT64) if moments else None
+        self.bucket_offset = np.empty(plan.n_buckets, np.int64)
+
+    def append(self, groups: list[_Group], threads: int) -> None:
+        tasks, before = [], self.n_pairs
+        for group in groups:
+            last_bucket = group.first_bucket + group.pair_start.size - 1
+            self.bucket_offset[group.first_bucket : last_bucket] = self.n_pairs
+            tasks.append(partial(self._write, group, self.n_pairs))
+            self.n_pairs += group.key.size
+        for array in self._arrays():
+            pages.settle(array, before, self.n_pairs)
+        run_all(tasks, threads)
+
+    def _arrays(self) -> list[Array]:
+        return [array for array in (self.indices, self.count, self.mean, self.m2) if array is not None]
+
+    def _write(self, group: _Group, start: int) -> None:
+        plan, stop = self.plan, start + group.key.size
+        counting.emit_pairs(
+            group.key, group.pair_start, group.first_bucket, plan.shift, plan.column_bits, plan.n_rows,
+            start, self.indices, self.indptr,
+        )  # fmt: skip
+        self.count[start:stop] = group.total
+        if self.mean is not None and self.m2 is not None:
+            self.mean[start:stop], self.m2[start:stop] = group.mean, group.m2
+
+    def finish(self) -> PairCounts:
+        self.indptr[-1] = self.n_pairs
+        for array in self._arrays():
+            array.resize(self.n_pairs, refcheck=False)  # gives the rest back, without a copy
+        return PairCounts(self.indptr, self.indices, self.count, self.mean, self.m2, None)
+
+
+def _entries(parts: _Partition, writer: _Writer, threads: int) -> Array:
+    n = parts.keys.size
+    entry = pages.empty(n, _index_type(writer.n_pairs))
+
+    def task(first_chunk: int, last_chunk: int) -> None:
+        for chunk in range(first_chunk, last_chunk):
+            span = slice(chunk * _CHUNK, min((chunk + 1) * _CHUNK, n))
+            counting.emit_entries(
+                parts.slot[span], parts.order[span], parts.offsets[chunk], writer.bucket_offset, entry[span]
+            )
+
+    run_all([partial(task, *chunks) for chunks in _ranges(parts.offsets.shape[0], _CHUNKS_A_TASK)], threads)
+    return entry

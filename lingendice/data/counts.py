@@ -1,0 +1,605 @@
+"""Counts of observed transitions: the frozen record that every estimator starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lingendice.data import labels as label_maps
+from lingendice.data.checks import (
+    Floats,
+    first_bad,
+    numeric_array,
+    require_compressed,
+    require_flags,
+    require_length,
+    require_nonnegative,
+    require_reward,
+    require_room,
+    require_whole,
+)
+from lingendice.data.labels import Labels
+from lingendice.data.log_checks import count_breaks, time_order, warn_breaks
+from lingendice.data.rows import read_only, row_sums, unsorted_row
+from lingendice.kernels.parallel import resolve_threads
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+
+class Episodes(NamedTuple):
+    """What each episode contributed, kept on request for clustered intervals and the bootstrap."""
+
+    entry: NDArray[Any]
+    """For every transition, the position of its (cell, next state) pair in the counts."""
+    episode: NDArray[np.int64]
+    """For every transition, the number of its episode, from 0."""
+    reward: Floats | None
+    weight: NDArray[Any] | None
+    first_state: NDArray[np.int64]
+    """For every episode, the state it began in."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Counts:
+    """How often each next state followed each cell, with reward statistics.
+
+    A cell is a state of a chain (``n_actions is None``) or a state-action pair of an MDP, numbered
+    ``state * n_actions + action``. Pairs are held in compressed rows, one row a cell; the column
+    ``n_states`` stands for "the episode ended in a terminal state".
+
+    Build one with :meth:`from_transitions` or :meth:`from_matrix`; add two with ``+``.
+    """
+
+    n_states: int
+    n_actions: int | None
+    indptr: NDArray[np.int64]
+    indices: NDArray[Any]
+    count: NDArray[Any]
+    reward_count: NDArray[Any] | None = None
+    reward_mean: Floats | None = None
+    reward_m2: Floats | None = None
+    initial_count: NDArray[Any] | None = None
+    """How many episodes began in each state; None where episodes are unknown."""
+    state_labels: Labels | None = None
+    action_labels: Labels | None = None
+    episodes: Episodes | None = None
+    has_sample_size: bool = True
+    """False for a row-stochastic matrix: it says nothing of how much data is behind it."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                object.__setattr__(self, field.name, read_only(value))
+        self._require_rows()
+
+    def _require_rows(self) -> None:
+        """Check once, in O(cells + pairs), what every kernel behind trusts."""
+        size = self.count.shape[0] if self.count.ndim == 1 else -1
+        require_compressed("counts", self.indptr, self.indices, self.n_cells, self.n_states + 1, size)
+        row = unsorted_row(self.indptr, self.indices) if int(self.indptr[-1]) == size else self.n_cells
+        if row >= 0:
+            raise ValueError(
+                f"counts.indices must rise within every row and end with the last one; row {row} differs: "
+                "build the counts with Counts.from_matrix or Counts.from_transitions"
+            )
+        require_nonnegative("counts.count", self.count, "counts are at least 0")
+        for name in ("reward_count", "reward_mean", "reward_m2", "initial_count"):
+            column, wanted = getattr(self, name), self.n_states if name == "initial_count" else size
+            if column is not None and column.shape != (wanted,):
+                raise ValueError(f"counts.{name} must have shape ({wanted},), got {column.shape}")
+
+    # -- building ---------------------------------------------------------------------------
+
+    @classmethod
+    def empty(cls, n_states: int = 0, n_actions: int | None = None) -> Counts:
+        """No transitions at all: the identity of :meth:`merge`."""
+        n_states = require_whole("n_states", n_states)
+        n_actions = None if n_actions is None else require_whole("n_actions", n_actions)
+        n_cells = n_states * (1 if n_actions is None else n_actions)
+        require_room(n_cells)
+        return cls(
+            n_states=n_states,
+            n_actions=n_actions,
+            indptr=np.zeros(n_cells + 1, dtype=np.int64),
+            indices=np.empty(0, dtype=np.int32),
+            count=np.empty(0, dtype=np.int64),
+        )
+
+    @classmethod
+    def from_transitions(
+        cls,
+        state: Any,
+        next_state: Any,
+        action: Any = None,
+        reward: ArrayLike | None = None,
+        episode: Any = None,
+        weight: ArrayLike | None = None,
+        n_states: int | None = None,
+        n_actions: int | None = None,
+        terminal: ArrayLike | None = None,
+        truncated: ArrayLike | None = None,
+        *,
+        time: ArrayLike | None = None,
+        keep_episodes: bool = False,
+        threads: int | None = None,
+    ) -> Counts:
+        """Count logged transitions, one entry of every array a transition.
+
+        Parameters
+        ----------
+        state, next_state, action
+            Integer ids of any integer dtype, or labels (strings, tuples, pandas categories), which
+            are mapped to ids and kept in ``state_labels`` and ``action_labels``.
+        reward
+            One finite number a transition; its count, mean and sum of squared deviations (M2) are
+            kept for each (cell, next state).
+        episode
+            Ids or labels of the episode of each transition, rows of one episode in time order.
+            Episodes may have any length. Without it a new episode begins after each row that is
+            ``terminal`` or ``truncated``.
+        weight
+            Frequency weights: a weight of 3 is the same as the row three times.
+        n_states, n_actions
+            Sizes, where larger than what the log happens to contain.
+        terminal
+            True where the episode ended: the next state is not left, and what follows is decided
+            by the ``terminal`` option of ``solve``.
+        truncated
+            True where recording stopped although the chain went on: the next state counts, only its
+            continuation is unknown.
+        time
+            Numbers or dates by which rows are put in order within each episode (a stable sort); without it
+            they are taken to be in order.
+        keep_episodes
+            Keep what each episode contributed (O(N) memory), for intervals clustered by episode.
+
+        Notes
+        -----
+        Where episodes are known, every next state is compared with the state of the following row of its
+        episode, unless the row is terminal or truncated or rows have weights; a :class:`RowOrderWarning`
+        tells of rows that disagree.
+
+        Takes O(N + n_cells) memory and about two passes over the data, whatever ``n_states`` is.
+
+        Examples
+        --------
+        >>> import lingendice as lg
+        >>> lg.Counts.from_transitions([0, 1, 0], [1, 0, 1])
+        Counts(2 states, 3 transitions, 2 distinct)
+        """
+        log = _Log.read(state, next_state, action, reward, episode, weight, terminal, truncated, time)
+        if log.episode is not None and log.weight is None:
+            breaks = count_breaks(log.state, log.next_state, log.episode)
+            if breaks.n:
+                row = breaks.first if log.order is None else int(log.order[breaks.first])
+                warn_breaks(breaks.n, f"row {row}", stacklevel=2)
+        n_states = _size("n_states", n_states, log.state_labels, (log.state, log.next_state))
+        if log.action is not None:
+            n_actions = _size("n_actions", n_actions, log.action_labels, (log.action,))
+        elif n_actions is not None:
+            raise ValueError("n_actions is given but action is not; pass action=, one entry a transition")
+        require_room(n_states * (1 if n_actions is None else n_actions))
+        return _count_log(cls, log, n_states, n_actions, keep_episodes, resolve_threads(threads))
+
+    @classmethod
+    def from_matrix(cls, matrix: Any, *, weight: str | None = "weight", copy: bool = True) -> Counts:
+        """Read a square matrix of counts, a row-stochastic matrix, or a graph; rows are sources.
+
+        Parameters
+        ----------
+        matrix
+            Nested list, array, any SciPy sparse matrix or array (duplicates are summed), or a
+            NetworkX graph (an undirected edge counts in both directions; nodes become labels).
+        weight
+            The edge attribute of a graph that holds the weight; 1 where it is missing, or None for
+            1 everywhere.
+        copy
+            False lets the counts share memory with a sparse matrix, which must then not be changed.
+        """
+        from lingendice.data.matrices import read_matrix
+
+        read = read_matrix(matrix, weight=weight, copy=copy)
+        counts = cls(
+            n_states=read.indptr.size - 1,
+            n_actions=None,
+            indptr=read.indptr,
+            indices=read.indices,
+            count=read.data,
+            state_labels=read.labels,
+            has_sample_size=read.has_sample_size,
+        )
+        counts.__dict__["cell_count"] = read_only(read.totals)  # known already: spare a pass
+        return counts
+
+    # -- sizes and sums -----------------------------------------------------------------------
+
+    @property
+    def n_cells(self) -> int:
+        """Number of states, or of state-action pairs."""
+        return self.n_states * (1 if self.n_actions is None else self.n_actions)
+
+    @cached_property
+    def cell_count(self) -> NDArray[Any]:
+        """n(x): how often each cell was seen leaving."""
+        return read_only(row_sums(self.indptr, self.count))
+
+    @cached_property
+    def total(self) -> int | float:
+        """N: the number (or total weight) of transitions."""
+        return self.cell_count.sum().item()  # type: ignore[no-any-return]
+
+    @cached_property
+    def data_law(self) -> Floats:
+        """p = n / N over cells; zeros where there is no data at all."""
+        return read_only(self.cell_count / (self.total or 1.0))
+
+    @cached_property
+    def reward(self) -> Floats | None:
+        """Mean reward of each cell, nan where none was seen; None for logs without rewards."""
+        if self.reward_mean is None or self.reward_count is None:
+            return None
+        seen = row_sums(self.indptr, self.reward_count).astype(float)
+        total = row_sums(self.indptr, self.reward_count * self.reward_mean)
+        return read_only(np.divide(total, seen, out=np.full(seen.shape, np.nan), where=seen > 0))
+
+    @cached_property
+    def terminal_count(self) -> NDArray[Any]:
+        """How many transitions of each cell ended their episode in a terminal state."""
+        return read_only(row_sums(self.indptr, np.where(self.indices == self.n_states, self.count, 0)))
+
+    @property
+    def has_terminals(self) -> bool:
+        """Whether any transition ended its episode in a terminal state."""
+        return bool(self.indices.size) and bool(self.indices.max() == self.n_states)
+
+    @property
+    def matrix(self) -> csr_array:
+        """Counts as a SciPy sparse array, cells by next states (terminal transitions left out)."""
+        from scipy.sparse import csr_array
+
+        shape = (self.n_cells, self.n_states + 1)
+        held = csr_array((self.count.copy(), self.indices.copy(), self.indptr.copy()), shape=shape)
+        return held[:, : self.n_states]
+
+    # -- algebra --------------------------------------------------------------------------------
+
+    def merge(self, other: Counts) -> Counts:
+        """Add the transitions of two logs.
+
+        Associative, with :meth:`empty` as identity; exact for integer counts. Labelled states are
+        matched by label, new ones appended; unlabelled ids are matched by number.
+        """
+        from lingendice.data.merging import merge
+
+        return merge(self, other)
+
+    def __add__(self, other: object) -> Counts:
+        if not isinstance(other, Counts):
+            return NotImplemented
+        return self.merge(other)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Counts):
+            return NotImplemented
+        return all(_same(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def with_states(self, n_states: int, n_actions: int | None = None) -> Counts:
+        """The same counts over a larger space: further states and actions were never seen."""
+        n_states = require_whole("n_states", n_states)
+        n_actions = None if n_actions is None else require_whole("n_actions", n_actions)
+        require_room(n_states * (1 if n_actions is None else n_actions))
+        if n_states < self.n_states or (n_actions or 0) < (self.n_actions or 0):
+            raise ValueError(f"counts over {self.n_states} states cannot shrink to {n_states}")
+        if (n_states, n_actions) == (self.n_states, self.n_actions):
+            return self
+        if self.indptr.size == 1 and self.n_actions is None:
+            return replace(
+                self, n_states=n_states, n_actions=n_actions, indptr=Counts.empty(n_states, n_actions).indptr
+            )
+        if (n_actions is None) != (self.n_actions is None):
+            raise ValueError("a chain and an MDP cannot be merged: one log has actions, the other has none")
+        old, new = self.n_actions or 1, n_actions or 1
+        lengths = np.zeros((n_states, new), dtype=np.int64)
+        lengths[: self.n_states, :old] = np.diff(self.indptr).reshape(self.n_states, old)
+        indices = self.indices
+        if self.has_terminals and n_states != self.n_states:
+            indices = np.where(indices == self.n_states, n_states, indices).astype(indices.dtype)
+        initial = self.initial_count
+        if initial is not None:
+            initial = np.concatenate([initial, np.zeros(n_states - self.n_states, dtype=initial.dtype)])
+        return replace(
+            self,
+            n_states=n_states,
+            n_actions=n_actions,
+            indptr=np.concatenate([[0], np.cumsum(lengths.ravel())]),
+            indices=indices,
+            initial_count=initial,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write to a file: ``.npz`` (everything) or ``.parquet`` (a table of pairs; no kept episodes).
+
+        The file is checksummed and takes the place of an older one in one step; nothing is pickled.
+        Parquet needs ``pip install 'lingendice[io]'``.
+        """
+        from lingendice.data.saving import save_counts
+
+        save_counts(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Counts:
+        """Read what :meth:`save` wrote; a damaged file is a ValueError."""
+        from lingendice.data.saving import load_counts
+
+        return load_counts(path)
+
+    def __repr__(self) -> str:
+        size = f"{self.n_states:,} state{'s' * (self.n_states != 1)}"
+        if self.n_actions is not None:
+            size += f" x {self.n_actions:,} action{'s' * (self.n_actions != 1)}"
+        if not self.has_sample_size:
+            return f"Counts({size}, row-stochastic, {self.count.size:,} entries)"
+        total = f"{self.total:,}" if isinstance(self.total, int) else f"{self.total:,.6g}"
+        text = f"Counts({size}, {total} transitions, {self.count.size:,} distinct"
+        if self.initial_count is not None:
+            text += f", {self.initial_count.sum():,} episodes"
+        return text + ")"
+
+    def _repr_html_(self) -> str:
+        from lingendice.data.markup import table_of_facts
+
+        rows = [("states", f"{self.n_states:,}")]
+        if self.n_actions is not None:
+            rows.append(("actions", f"{self.n_actions:,}"))
+        told = f"{self.total:,}" if isinstance(self.total, int) else f"{self.total:,.6g}"
+        rows.append(("transitions", told if self.has_sample_size else "not known: rows are chances"))
+        rows.append(("distinct", f"{self.count.size:,}"))
+        if self.initial_count is not None:
+            rows.append(("episodes", f"{self.initial_count.sum():,}" + (", kept" if self.episodes else "")))
+        if self.reward is not None:
+            rows.append(("mean reward", f"{np.nansum(self.data_law * np.nan_to_num(self.reward)):.6g}"))
+        return table_of_facts("Counts", rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
+
+    def label_of(self, state: int) -> Hashable:
+        """The label of a state, or its number where states have no labels."""
+        return state if self.state_labels is None else self.state_labels[state]
+
+    def label_of_action(self, action: int) -> Hashable:
+        """The label of an action, or its number where actions have no labels."""
+        return action if self.action_labels is None else self.action_labels[action]
+
+
+class _Log(NamedTuple):
+    """Checked columns of a log; states and actions are ids."""
+
+    state: NDArray[Any]
+    next_state: NDArray[Any]
+    action: NDArray[Any] | None
+    reward: Floats | None
+    weight: NDArray[Any] | None
+    terminal: NDArray[np.bool_] | None
+    start: NDArray[np.int64] | None
+    """Rows at which an episode begins; None where nothing tells."""
+    episode: NDArray[np.int64] | None
+    state_labels: Labels | None
+    action_labels: Labels | None
+    order: NDArray[Any] | None
+    """The rows in the order of time, where times were given."""
+
+    @classmethod
+    def read(
+        cls,
+        state: Any,
+        next_state: Any,
+        action: Any,
+        reward: Any,
+        episode: Any,
+        weight: Any,
+        terminal: Any,
+        truncated: Any,
+        time: Any,
+    ) -> _Log:
+        (state, next_state), state_labels = label_maps.encode(("state", "next_state"), (state, next_state))
+        n = state.size
+        require_length("next_state", next_state, n)
+        action_labels = None
+        if action is not None:
+            (action,), action_labels = label_maps.encode(("action",), (action,))
+            require_length("action", action, n)
+        if reward is not None:
+            reward = numeric_array("reward", reward).astype(np.float64)
+            require_length("reward", reward, n)
+            require_reward("reward", reward)
+        terminal = require_flags("terminal", terminal, n)
+        truncated = require_flags("truncated", truncated, n)
+        weight = _weights(weight, n)
+        if episode is not None:
+            (episode,), _ = label_maps.encode(("episode",), (episode,))
+            require_length("episode", episode, n)
+        order = None if time is None else time_order(time, episode, n)
+        if order is not None:
+            columns = (state, next_state, action, reward, weight, terminal, truncated, episode)
+            state, next_state, action, reward, weight, terminal, truncated, episode = (
+                None if column is None else column[order] for column in columns
+            )
+        start, number = episode_starts(episode, terminal, truncated, n)
+        return cls(
+            state,
+            next_state,
+            action,
+            reward,
+            weight,
+            terminal,
+            start,
+            number,
+            state_labels,
+            action_labels,
+            order,
+        )
+
+    def without_zero_weights(self) -> _Log:
+        """Leave out rows that were observed zero times: they are no transitions."""
+        if self.weight is None or not self.weight.size or self.weight.min() > 0:
+            return self
+        rows = self.weight > 0
+        columns = ("state", "next_state", "action", "reward", "weight", "terminal", "episode")
+        held = {name: getattr(self, name) for name in columns}
+        return self._replace(**{name: column[rows] for name, column in held.items() if column is not None})
+
+
+def _first_states(log: _Log, n_states: int) -> tuple[NDArray[Any] | None, NDArray[np.int64] | None]:
+    """How many episodes began in each state, and where each of them did."""
+    if log.start is None:
+        return None, None
+    first_state = log.state[log.start].astype(np.int64)
+    if log.weight is None:
+        return np.bincount(first_state, minlength=n_states), first_state
+    initial = np.zeros(n_states, log.weight.dtype)
+    np.add.at(initial, first_state, log.weight[log.start])
+    return initial, first_state
+
+
+def _weights(weight: Any, n: int) -> NDArray[Any] | None:
+    if weight is None:
+        return None
+    weights = numeric_array("weight", weight)
+    require_length("weight", weights, n)
+    require_nonnegative("weight", weights, "a frequency weight is at least 0")
+    whole = weights.dtype.kind in "biu"
+    with np.errstate(over="ignore"):
+        total = float(weights.sum(dtype=np.float64))
+    if total >= 2.0**63 if whole else not np.isfinite(total):
+        raise ValueError("weight sums beyond 64 bits; scale the weights down")
+    return weights.astype(np.int64 if whole else np.float64)
+
+
+def episode_starts(
+    ids: NDArray[Any] | None, terminal: NDArray[np.bool_] | None, truncated: NDArray[np.bool_] | None, n: int
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    """Rows at which episodes begin, and the episode number of every row."""
+    if ids is None and terminal is None and truncated is None:
+        return None, None
+    begins = np.zeros(n, dtype=bool)
+    begins[:1] = True
+    for flags in (terminal, truncated):
+        if flags is not None:
+            begins[1:] |= flags[:-1]
+    if ids is None:
+        return np.flatnonzero(begins), np.cumsum(begins) - 1
+    changes = np.ones(n, dtype=bool)
+    np.not_equal(ids[1:], ids[:-1], out=changes[1:])
+    runs = np.flatnonzero(changes)
+    if np.unique(ids[runs]).size == runs.size:
+        begins |= changes
+        return np.flatnonzero(begins), np.cumsum(begins) - 1
+    # Interleaved logs come back to an episode: the row before is the one before in its own episode.
+    order = np.argsort(ids, kind="stable")
+    in_order = ids[order]
+    first = np.ones(n, dtype=bool)
+    np.not_equal(in_order[1:], in_order[:-1], out=first[1:])
+    for flags in (terminal, truncated):
+        if flags is not None:
+            first[1:] |= flags[order][:-1]
+    starts = order[first]
+    rank = np.argsort(np.argsort(starts))
+    number = np.empty(n, dtype=np.int64)
+    number[order] = rank[np.cumsum(first) - 1]
+    return np.sort(starts), number
+
+
+def _size(name: str, given: int | None, labels: Labels | None, columns: tuple[NDArray[Any], ...]) -> int:
+    """The number of states or actions, checked against the ids."""
+    given = None if given is None else require_whole(name, given)
+    if labels is not None:
+        if given is not None and given < len(labels):
+            raise ValueError(
+                f"{name}={given} but the log holds {len(labels)} distinct labels; leave {name} out"
+            )
+        return len(labels) if given is None else given
+    needed = 0
+    what = name.removeprefix("n_").removesuffix("s")
+    for column in columns:
+        if not column.size:
+            continue
+        if column.min() < 0:
+            (row,) = first_bad(column < 0)
+            raise ValueError(f"{what} id {column[row]} in row {row} is negative; ids run from 0")
+        largest = int(column.max())
+        if given is not None and largest >= given:
+            (row,) = first_bad(column >= given)
+            raise ValueError(
+                f"{what} id {column[row]} in row {row} is outside 0..{given - 1}; raise {name} or mend the id"
+            )
+        needed = max(needed, largest + 1)
+    return needed if given is None else given
+
+
+def _count_log(
+    cls: type[Counts], log: _Log, n_states: int, n_actions: int | None, keep_episodes: bool, threads: int
+) -> Counts:
+    from lingendice.data.counting import count_pairs
+
+    if keep_episodes and log.episode is None:
+        raise ValueError("keep_episodes needs episode= (or terminal/truncated flags that end episodes)")
+    initial, first_state = _first_states(log, n_states)
+    log = log.without_zero_weights()
+    cell = log.state
+    if log.action is not None and n_actions is not None:
+        cell = log.state.astype(np.int64) * n_actions + log.action
+    column = log.next_state
+    if log.terminal is not None and log.terminal.any():
+        # Widened where the column is too narrow for the number that stands for the end.
+        fits = column.dtype == np.int32 and n_states <= np.iinfo(np.int32).max
+        column = np.where(log.terminal, (np.int32 if fits else np.int64)(n_states), column)
+    tallied = count_pairs(
+        cell,
+        column,
+        n_states * (1 if n_actions is None else n_actions),
+        n_states + 1,
+        weight=log.weight,
+        value=log.reward,
+        want_entry=keep_episodes,
+        threads=threads,
+    )
+    episodes = None
+    if first_state is not None and log.episode is not None and tallied.entry is not None:
+        episodes = Episodes(tallied.entry, log.episode, log.reward, log.weight, first_state)
+    return cls(
+        n_states=n_states,
+        n_actions=n_actions,
+        indptr=tallied.indptr,
+        indices=tallied.indices,
+        count=tallied.count,
+        reward_count=None if log.reward is None else tallied.count,
+        reward_mean=tallied.mean,
+        reward_m2=tallied.m2,
+        initial_count=initial,
+        state_labels=log.state_labels,
+        action_labels=log.action_labels,
+        episodes=episodes,
+    )
+
+
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):
+        return all(_same(a, b) for a, b in zip(first, second, strict=True))
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return np.array_equal(first, second)
+    return bool(first == second)

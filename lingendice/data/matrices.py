@@ -1,0 +1,164 @@
+"""Read square matrices and graphs of any common kind into compressed rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import LARGEST_EXACT_COUNT, compressed_rows, numeric_array, require_nonnegative
+from lingendice.data.labels import Labels, index_of
+from lingendice.data.rows import row_sums
+
+
+class ReadMatrix(NamedTuple):
+    """A square nonnegative matrix in compressed rows, without explicit zeros or duplicates."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[Any]
+    data: NDArray[Any]
+    labels: Labels | None
+    totals: NDArray[Any]
+    """Sum of each row."""
+    has_sample_size: bool
+
+
+def read_matrix(matrix: Any, *, weight: str | None = "weight", copy: bool = True) -> ReadMatrix:
+    """Check a matrix or graph and bring it into compressed rows."""
+    from scipy import sparse
+
+    labels = None
+    if is_graph(matrix):
+        matrix, labels = _graph_matrix(matrix, weight)
+    if sparse.issparse(matrix):
+        _require_square(matrix.shape)
+        compressed = compressed_rows("counts", matrix)
+    else:
+        dense = numeric_array("counts", matrix)
+        _require_square(dense.shape)
+        _require_counts(dense)
+        compressed = sparse.csr_array(dense)
+        copy = False
+    return _finish(compressed, labels, copy)
+
+
+def is_graph(data: Any) -> bool:
+    """Whether ``data`` is a NetworkX graph, told without importing NetworkX."""
+    return type(data).__module__.partition(".")[0] == "networkx" or all(
+        hasattr(data, name) for name in ("is_directed", "nodes", "edges", "is_multigraph")
+    )
+
+
+def is_row_stochastic(data: NDArray[Any], totals: NDArray[Any]) -> bool:
+    """Whether floating-point rows each sum to one (or hold nothing)."""
+    if data.dtype.kind != "f" or not data.size:
+        return False
+    return bool(np.all((np.abs(totals - 1.0) <= 1e-8) | (totals == 0.0)))
+
+
+def _finish(compressed: Any, labels: Labels | None, copy: bool) -> ReadMatrix:
+    if not compressed.has_canonical_format:
+        compressed = compressed.copy()
+        compressed.sum_duplicates()
+        copy = False
+    data = compressed.data
+    if data.size and data.min() <= 0:
+        _require_entries(compressed)
+        if data.min() == 0:
+            compressed = compressed.copy()
+            compressed.eliminate_zeros()
+            copy = False
+    _require_entries(compressed)
+    data, indices = compressed.data, compressed.indices
+    data = data.astype(np.int64 if data.dtype.kind in "biu" else np.float64, copy=copy)
+    small = compressed.shape[0] < 2**31 - 1
+    indices = indices.astype(np.int32 if small else np.int64, copy=copy)
+    indptr = compressed.indptr.astype(np.int64, copy=copy)
+    totals = row_sums(indptr, data)
+    return ReadMatrix(indptr, indices, data, labels, totals, not is_row_stochastic(data, totals))
+
+
+def _require_square(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ValueError(
+            f"counts must be a square matrix (states by next states), got shape {shape}; "
+            "for state-action data use Counts.from_transitions(state, next_state, action=...)"
+        )
+
+
+_REMEDY = "counts and probabilities are at least 0"
+
+
+def _require_counts(values: NDArray[Any]) -> None:
+    require_nonnegative("counts", values, _REMEDY)
+    if not values.size:
+        return
+    largest = values.max()
+    if largest > LARGEST_EXACT_COUNT and values.dtype.kind in "iu":
+        index = tuple(int(i) for i in np.unravel_index(int(values.argmax()), values.shape))
+        raise ValueError(
+            f"counts{list(index)} is {largest}, beyond 2**53, where counts stop being exact; scale them down"
+        )
+    _require_finite_total(values)
+
+
+def _require_finite_total(values: NDArray[Any]) -> None:
+    with np.errstate(over="ignore"):
+        total = values.sum(dtype=np.float64)
+    if not np.isfinite(total):
+        raise ValueError("counts overflow when summed; scale them down")
+
+
+def _require_entries(compressed: Any) -> None:
+    """Check the entries of a sparse matrix, naming row and column of the first bad one."""
+    values = compressed.data
+    if not values.size:
+        return
+    largest, smallest = values.max(), values.min()
+    if (
+        smallest >= 0
+        and np.isfinite(largest)
+        and (values.dtype.kind == "f" or largest <= LARGEST_EXACT_COUNT)
+    ):
+        _require_finite_total(values)
+        return
+    bad = (
+        ~np.isfinite(values) | (values < 0)
+        if values.dtype.kind == "f"
+        else (values < 0) | (values > LARGEST_EXACT_COUNT)
+    )
+    entry = int(np.argmax(bad))
+    row = int(np.searchsorted(compressed.indptr, entry, side="right")) - 1
+    column = int(compressed.indices[entry])
+    if values.dtype.kind != "f" and values[entry] > 0:
+        raise ValueError(f"counts[{row}, {column}] is {values[entry]}, beyond 2**53; scale the counts down")
+    kind = "negative" if values[entry] < 0 and np.isfinite(values[entry]) else "not a finite number"
+    raise ValueError(f"counts[{row}, {column}] is {values[entry]!s}, which is {kind}; {_REMEDY}")
+
+
+def _graph_matrix(graph: Any, weight: str | None) -> tuple[Any, Labels]:
+    """Adjacency of a NetworkX graph by its public methods alone."""
+    from scipy.sparse import coo_array
+
+    labels: Labels = tuple(graph.nodes)
+    position = index_of(labels)
+    edges: Iterable[Any] = (
+        graph.edges(data=weight, default=1) if weight is not None else graph.edges(data=False)
+    )
+    source, target, value = [], [], []
+    for edge in edges:
+        source.append(position[edge[0]])
+        target.append(position[edge[1]])
+        value.append(edge[2] if weight is not None else 1)
+    row, column = np.array(source, dtype=np.int64), np.array(target, dtype=np.int64)
+    data = numeric_array("edge weight", value) if value else np.empty(0, dtype=np.int64)
+    if not graph.is_directed():
+        off_diagonal = row != column
+        row, column = (
+            np.concatenate([row, column[off_diagonal]]),
+            np.concatenate([column, row[off_diagonal]]),
+        )
+        data = np.concatenate([data, data[off_diagonal]])
+    return coo_array((data, (row, column)), shape=(len(labels), len(labels))), labels

@@ -1,0 +1,208 @@
+"""Target policies over continuous states: laws over discrete actions, and samplers of continuous ones."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lingendice.data.checks import Floats, first_bad, numeric_array, require_finite, require_nonnegative
+
+
+class DiscretePolicy(ABC):
+    """A law over actions 0..A-1 in every state: expectations over the next action are exact sums."""
+
+    @abstractmethod
+    def probabilities(self, states: NDArray[Any]) -> Floats:
+        """Action probabilities, one row a state."""
+
+
+class ContinuousPolicy(ABC):
+    """A law over action vectors that can be sampled, and perhaps has a density."""
+
+    @abstractmethod
+    def sample(self, states: Floats, rng: np.random.Generator) -> Floats:
+        """One action for each state, shape (n, action dimension)."""
+
+    def log_density(self, states: Floats, actions: Floats) -> Floats:
+        """Log density of each action; only importance sampling and a cloned base need it."""
+        raise ValueError(
+            f"{type(self).__name__} has no density; importance sampling and a cloned base need one: pass "
+            "SampledPolicy(sample, log_density=...) or a GaussianPolicy"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CallablePolicy(DiscretePolicy):
+    """Probabilities computed by a function of states: ``function(states) -> (n, n_actions)``."""
+
+    function: Callable[[NDArray[Any]], ArrayLike]
+
+    def probabilities(self, states: NDArray[Any]) -> Floats:
+        return require_action_laws("policy(states)", self.function(states), len(states))
+
+
+@dataclass(frozen=True, eq=False)
+class TablePolicy(DiscretePolicy):
+    """A table of probabilities: one law for all states, or one row for each integer state."""
+
+    table: Floats
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "table", numeric_array("table", self.table).astype(np.float64, copy=False))
+
+    def probabilities(self, states: NDArray[Any]) -> Floats:
+        if self.table.ndim == 1:
+            return np.broadcast_to(self.table, (len(states), self.table.size))
+        return self.table[states]
+
+
+@dataclass(frozen=True, eq=False)
+class SampledPolicy(ContinuousPolicy):
+    """Actions drawn by a function, ``function(states, rng) -> (n, action dimension)``.
+
+    The function is called with whole batches of states and must draw every action afresh from ``rng`` (a
+    NumPy generator). ``density(states, actions)`` returns log densities with respect to the same measure
+    as the rival policy of an importance weight.
+    """
+
+    function: Callable[[Floats, np.random.Generator], ArrayLike]
+    density: Callable[[Floats, Floats], ArrayLike] | None = None
+
+    def sample(self, states: Floats, rng: np.random.Generator) -> Floats:
+        actions = numeric_array("policy(states, rng)", self.function(states, rng)).astype(
+            np.float64, copy=False
+        )
+        if actions.ndim == 1:
+            actions = actions[:, None]
+        if actions.ndim != 2 or len(actions) != len(states):
+            raise ValueError(
+                f"policy(states, rng) returned shape {actions.shape} for {len(states)} states; "
+                "return one row of action coordinates a state"
+            )
+        require_finite("policy(states, rng)", actions)
+        return actions
+
+    def log_density(self, states: Floats, actions: Floats) -> Floats:
+        if self.density is None:
+            return super().log_density(states, actions)
+        density = numeric_array("density(states, actions)", self.density(states, actions))
+        return density.astype(np.float64, copy=False).reshape(len(states))
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianPolicy(ContinuousPolicy):
+    """Independent normal coordinates around ``mean(states)``, clipped to [low, high] where given.
+
+    The fastest continuous policy: means are computed once, and the noise of every training step is drawn
+    inside the compiled loop. A clipped coordinate has an atom at each bound; ``log_density`` gives the
+    atom's probability there and the normal density between, so that samples and densities agree.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lingendice.data.policies import GaussianPolicy
+    >>> policy = GaussianPolicy(lambda states: 0.5 * states, std=0.1, low=-1.0, high=1.0)
+    >>> policy.sample(np.zeros((2, 1)), np.random.default_rng(0)).shape
+    (2, 1)
+    """
+
+    mean: Callable[[Floats], ArrayLike]
+    std: ArrayLike
+    low: ArrayLike | None = None
+    high: ArrayLike | None = None
+
+    def means(self, states: Floats) -> Floats:
+        """Mean action of each state, before clipping."""
+        means = numeric_array("mean(states)", self.mean(states)).astype(np.float64, copy=False)
+        means = means[:, None] if means.ndim == 1 else means
+        if means.ndim != 2 or len(means) != len(states):
+            raise ValueError(
+                f"mean(states) returned shape {means.shape} for {len(states)} states; return one row a state"
+            )
+        require_finite("mean(states)", means)
+        return means
+
+    def scales(self, dimension: int) -> tuple[Floats, Floats, Floats]:
+        """(std, low, high) of every coordinate."""
+        given = {
+            "std": self.std,
+            "low": -np.inf if self.low is None else self.low,
+            "high": np.inf if self.high is None else self.high,
+        }
+        std, low, high = (
+            np.broadcast_to(numeric_array(name, values).astype(np.float64, copy=False), (dimension,))
+            for name, values in given.items()
+        )
+        require_nonnegative("std", std, "standard deviations are at least 0")
+        crossed = ~(low <= high)
+        if crossed.any():
+            (k,) = first_bad(crossed)
+            raise ValueError(f"low[{k}] is {low[k]} and high[{k}] is {high[k]}; give low <= high")
+        return std, low, high
+
+    def sample(self, states: Floats, rng: np.random.Generator) -> Floats:
+        means = self.means(states)
+        std, low, high = self.scales(means.shape[1])
+        return np.clip(means + std * rng.standard_normal(means.shape), low, high)
+
+    def log_density(self, states: Floats, actions: Floats) -> Floats:
+        means = self.means(states)
+        return normal_log_density(actions, means, *self.scales(means.shape[1]))
+
+
+def normal_log_density(actions: Floats, means: Floats, std: Floats, low: Floats, high: Floats) -> Floats:
+    """Log density of clipped normal coordinates: atoms at the bounds, the normal density between."""
+    from scipy.special import log_ndtr
+
+    z = (actions - means) / std
+    inside = -0.5 * z * z - np.log(std) - 0.5 * np.log(2.0 * np.pi)
+    with np.errstate(invalid="ignore"):
+        at_low, at_high = log_ndtr((low - means) / std), log_ndtr((means - high) / std)
+    return np.where(actions <= low, at_low, np.where(actions >= high, at_high, inside)).sum(axis=1)
+
+
+Policy = DiscretePolicy | ContinuousPolicy
+
+
+def require_action_laws(name: str, values: ArrayLike, n: int) -> Floats:
+    """Check one law over actions a row."""
+    table = numeric_array(name, values).astype(np.float64)
+    if table.ndim != 2 or len(table) != n:
+        raise ValueError(f"{name} must have shape ({n}, n_actions), got {table.shape}")
+    require_nonnegative(name, table, "action probabilities are at least 0")
+    totals = table.sum(axis=1)
+    wrong = np.abs(totals - 1.0) > 1e-4
+    if wrong.any():
+        (row,) = first_bad(wrong)
+        raise ValueError(f"{name}[{row}] sums to {totals[row]:.6g}, not 1; normalise its rows")
+    return table / totals[:, None]
+
+
+def read_policy(policy: Any, *, discrete: bool, n_states: int | None) -> Policy:
+    """A policy object from what a user may give: an object, a table, or a function."""
+    if isinstance(policy, (DiscretePolicy, ContinuousPolicy)):
+        if isinstance(policy, DiscretePolicy) != discrete:
+            kind = "integers (discrete)" if discrete else "vectors of floats (continuous)"
+            raise ValueError(f"{type(policy).__name__} does not fit the logged actions, which are {kind}")
+        return policy
+    if callable(policy):
+        return CallablePolicy(policy) if discrete else SampledPolicy(policy)
+    if not discrete:
+        raise ValueError(
+            "policy must be a GaussianPolicy, a SampledPolicy or a function (states, rng) -> actions, since "
+            f"the logged actions are continuous; got {type(policy).__name__}"
+        )
+    table = numeric_array("policy", policy).astype(np.float64)
+    if table.ndim == 1:
+        return TablePolicy(require_action_laws("policy", table[None, :], 1)[0])
+    if n_states is None:
+        raise ValueError(
+            f"policy is a table of shape {table.shape}, but the states are vectors: give one law over "
+            "actions (1-d), a function states -> probabilities, or integer states"
+        )
+    return TablePolicy(require_action_laws("policy", table, n_states))

@@ -1,0 +1,76 @@
+"""Small helpers on compressed rows (CSR arrays)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FEW_ENTRIES = 20_000
+"""Entries below which NumPy sums rows sooner than the compiler is loaded."""
+
+
+def row_sums(indptr: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
+    """Sum of the entries of each row."""
+    sums = np.zeros(indptr.size - 1, dtype=values.dtype)
+    if values.size > FEW_ENTRIES and values.dtype in (np.int64, np.float64):
+        from lingendice.kernels.chains import sparse_rows as sparse
+
+        sparse.row_sums(indptr, np.ascontiguousarray(values), 0, sums.size, sums)
+        return sums
+    filled = np.flatnonzero(indptr[1:] > indptr[:-1])
+    if filled.size:
+        sums[filled] = np.add.reduceat(values, indptr[filled])
+    return sums
+
+
+def scale_rows(indptr: NDArray[np.int64], values: NDArray[Any], scale: NDArray[np.float64]) -> Any:
+    """Each entry times the scale of its row."""
+    if values.size > FEW_ENTRIES and values.dtype in (np.int64, np.float64):
+        from lingendice.kernels.chains import sparse_rows as sparse
+
+        scaled = np.empty(values.size)
+        sparse.scale_rows(indptr, np.ascontiguousarray(values), scale, scaled)
+        return scaled
+    return values * np.repeat(scale, np.diff(indptr))
+
+
+def unsorted_row(indptr: NDArray[Any], indices: NDArray[Any]) -> int:
+    """The first row whose columns do not rise strictly, or -1; rows must lie within the entries."""
+    falls = indices[1:] <= indices[:-1]
+    begins = indptr[1:-1]
+    falls[begins[(begins > 0) & (begins < indices.size)] - 1] = False
+    return int(np.searchsorted(indptr, np.argmax(falls) + 1, side="right")) - 1 if falls.any() else -1
+
+
+def row_of_entry(indptr: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The row that each entry belongs to."""
+    return np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that cannot be written to; the array behind it stays as it was."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def kernel_array(column: NDArray[Any], kind: Any) -> NDArray[Any]:
+    """The column in the one form that kernels are compiled for, copied only where it must be."""
+    column = np.ascontiguousarray(column, dtype=kind)
+    if column.flags.writeable and column.flags.aligned:
+        return column
+    if not column.flags.aligned:
+        return column.copy()
+    # Kernels are compiled for arrays that may be written; they write to none of their inputs.
+    return np.asarray(_Writable(column))
+
+
+class _Writable:
+    """Lends the memory of a read-only array under a writable name."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        address, _ = array.__array_interface__["data"]
+        self._owner = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}

@@ -1,0 +1,269 @@
+"""Write arrays to one file and read them back: checksummed, atomic, without pickle.
+
+A file holds named arrays and a record of plain JSON values; a SHA-256 over all arrays and the record is
+checked on reading.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.arrow import arrow
+from lingendice.data.atomic import StoredFileError, replacing
+from lingendice.data.counts import Counts, Episodes
+from lingendice.data.labels import Labels
+
+FORMAT = 1
+_RECORD, _DIGEST = "record", "sha256"
+COUNTS_KEY, _PARQUET_DIGEST = b"lingendice", b"lingendice.sha256"
+"""Metadata of a Parquet file of counts."""
+_COLUMNS = ("count", "reward_count", "reward_mean", "reward_m2")
+
+
+def write_archive(path: Path, arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> None:
+    """Write arrays and a record of JSON values as ``.npz``."""
+    text = json.dumps({"format": FORMAT, **record}, allow_nan=False, sort_keys=True)
+    held = {**arrays, _RECORD: np.frombuffer(text.encode(), dtype=np.uint8)}
+    held[_DIGEST] = np.frombuffer(_digest(held), dtype=np.uint8)
+    with replacing(path) as stream:
+        np.savez(stream, **held)  # type: ignore[arg-type]
+
+
+def read_archive(path: Path, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Arrays and record of a file of the given kind, checked."""
+    with _opened(path) as stream, _damage(path, "npz"), np.load(stream, allow_pickle=False) as archive:
+        held = {name: archive[name] for name in archive.files}
+    digest = held.pop(_DIGEST, None)
+    if digest is None or _RECORD not in held:
+        raise StoredFileError(f"{path}: not a file written by lingendice; read matrices with lg.solve's data")
+    _check_digest(path, digest.tobytes(), _digest(held))
+    record = json.loads(held.pop(_RECORD).tobytes())
+    _check_record(path, record, kind)
+    return held, record
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """The file, open; a file that is there and may not be read is no damage, and its OSError stands."""
+    try:
+        stream = path.open("rb")
+    except FileNotFoundError:
+        raise StoredFileError(f"{path}: no such file") from None
+    with stream:
+        yield stream
+
+
+@contextmanager
+def _damage(path: Path, kind: str) -> Iterator[None]:
+    """Whatever a parser raises for bytes that it did not write is damage: a flipped bit may ask for
+    anything, a password or terabytes of memory included."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (StoredFileError, ImportError)):
+            raise
+        raise StoredFileError(
+            f"{path}: not a readable {kind} file ({error!r:.300}); it is damaged: make it again"
+        ) from None
+
+
+def _check_digest(path: Path, stored: Any, computed: Any) -> None:
+    if stored != computed:
+        raise StoredFileError(f"{path}: its SHA-256 does not fit its contents; it is damaged: make it again")
+
+
+def _check_record(path: Path, record: Mapping[str, Any], kind: str) -> None:
+    if record.get("format", 0) > FORMAT:
+        raise StoredFileError(f"{path}: written by a later lingendice (format {record['format']}); update it")
+    if record.get("kind") != kind:
+        raise StoredFileError(f"{path}: holds {record.get('kind')!r}, not {kind!r}; name the other file")
+
+
+def _digest(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        digest.update(array.data if array.size else b"")
+    return digest.digest()
+
+
+# -- labels -------------------------------------------------------------------------------------------
+
+
+def plain_labels(labels: Labels | None) -> list[Any] | None:
+    """Labels as JSON values: strings and numbers stand for themselves, tuples become lists."""
+    return None if labels is None else [_plain(label) for label in labels]
+
+
+def _plain(label: Hashable) -> Any:
+    if isinstance(label, tuple):
+        return [_plain(part) for part in label]
+    if isinstance(label, np.generic):
+        label = label.item()
+    if isinstance(label, (str, bool, int, float)):
+        return label
+    raise ValueError(f"label {label!r} is a {type(label).__name__}, which cannot be saved; use strings")
+
+
+def read_labels(labels: list[Any] | None) -> Labels | None:
+    """Labels from the JSON values of :func:`plain_labels`."""
+    return None if labels is None else tuple(_label(label) for label in labels)
+
+
+def _label(value: Any) -> Hashable:
+    return tuple(_label(part) for part in value) if isinstance(value, list) else value
+
+
+# -- counts -------------------------------------------------------------------------------------------
+
+
+def save_counts(counts: Counts, path: str | Path) -> None:
+    """Write counts by suffix: ``.npz``, or ``.parquet`` as a table of pairs."""
+    path = Path(path)
+    _by_suffix(path, {".npz": _save_npz, ".parquet": _save_parquet})(counts, path)
+
+
+def load_counts(path: str | Path) -> Counts:
+    """Read what :func:`save_counts` wrote."""
+    path = Path(path)
+    loaded: Counts = _by_suffix(path, {".npz": _load_npz, ".parquet": _load_parquet})(path)
+    return loaded
+
+
+def _by_suffix(path: Path, choices: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    chosen = choices.get(path.suffix.lower())
+    if chosen is None:
+        raise StoredFileError(f"{path}: counts are kept as .npz or .parquet; choose one of these suffixes")
+    return chosen
+
+
+def _record_of(counts: Counts) -> dict[str, Any]:
+    return {
+        "kind": "counts",
+        "n_states": counts.n_states,
+        "n_actions": counts.n_actions,
+        "has_sample_size": counts.has_sample_size,
+        "state_labels": plain_labels(counts.state_labels),
+        "action_labels": plain_labels(counts.action_labels),
+    }
+
+
+def _from_record(record: Mapping[str, Any], arrays: Mapping[str, Any], episodes: Episodes | None) -> Counts:
+    return Counts(
+        n_states=record["n_states"],
+        n_actions=record["n_actions"],
+        has_sample_size=record["has_sample_size"],
+        state_labels=read_labels(record["state_labels"]),
+        action_labels=read_labels(record["action_labels"]),
+        episodes=episodes,
+        **arrays,
+    )
+
+
+def _save_npz(counts: Counts, path: Path) -> None:
+    write_archive(path, counts_arrays(counts), _record_of(counts))
+
+
+def counts_arrays(counts: Counts) -> dict[str, NDArray[Any]]:
+    """Every array of the counts by name; those of kept episodes with a prefix."""
+    named = {field.name: getattr(counts, field.name) for field in fields(counts)}
+    held = {name: value for name, value in named.items() if isinstance(value, np.ndarray)}
+    if counts.episodes is not None:
+        kept = counts.episodes._asdict()
+        held |= {f"episodes_{name}": value for name, value in kept.items() if value is not None}
+    return held
+
+
+def _load_npz(path: Path) -> Counts:
+    arrays, record = read_archive(path, "counts")
+    names = [name for name in arrays if name.startswith("episodes_")]
+    kept = {name.removeprefix("episodes_"): arrays.pop(name) for name in names}
+    episodes = None
+    if kept:
+        episodes = Episodes(**{name: kept.get(name) for name in Episodes._fields})  # type: ignore[arg-type]
+    return _from_record(record, arrays, episodes)
+
+
+def _save_parquet(counts: Counts, path: Path) -> None:
+    """One row per pair: state, action, next_state (null: the episode ended), count and reward statistics."""
+    if counts.episodes is not None:
+        raise ValueError(f"{path}: kept episodes are saved as .npz alone; choose that suffix")
+    pa, parquet = arrow(), arrow("parquet")
+    cells = np.repeat(np.arange(counts.n_cells), np.diff(counts.indptr))
+    columns: dict[str, Any] = {"state": cells // (counts.n_actions or 1)}
+    if counts.n_actions is not None:
+        columns["action"] = cells % counts.n_actions
+    following = counts.indices.astype(np.int64)
+    columns["next_state"] = pa.array(following, mask=following == counts.n_states)
+    for name in _COLUMNS:
+        if getattr(counts, name) is not None:
+            columns[name] = getattr(counts, name)
+    record = {"format": FORMAT, **_record_of(counts), "initial_count": None}
+    if counts.initial_count is not None:
+        record["initial_count"] = _packed(counts.initial_count)
+    text = json.dumps(record, allow_nan=False).encode()
+    table = pa.table(columns)
+    marks = {COUNTS_KEY: text, _PARQUET_DIGEST: _table_digest(table, text)}
+    with replacing(path) as stream:
+        parquet.write_table(table.replace_schema_metadata(marks), stream)
+
+
+def _table_digest(table: Any, record: bytes) -> bytes:
+    """SHA-256 of every column and of the record, as bytes of text.
+
+    Widths may change on the way through Parquet: what is checked is the numbers.
+    """
+    columns = {}
+    for name in table.column_names:
+        # Only next states are ever null, and no state is -1.
+        columns[name] = _wide(table[name].fill_null(-1).to_numpy())
+    return _digest({**columns, _RECORD: np.frombuffer(record, dtype=np.uint8)}).hex().encode()
+
+
+def _wide(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+
+
+def _packed(array: NDArray[Any]) -> list[str]:
+    wide = _wide(array)
+    return [wide.dtype.str, base64.b64encode(wide.tobytes()).decode()]
+
+
+def _load_parquet(path: Path) -> Counts:
+    parquet = arrow("parquet")
+    with _opened(path) as stream, _damage(path, "Parquet"):
+        with parquet.ParquetFile(stream) as stored:
+            table = stored.read()
+        metadata = table.schema.metadata or {}
+        if not {COUNTS_KEY, _PARQUET_DIGEST} <= metadata.keys():
+            raise StoredFileError(
+                f"{path}: not written by Counts.save, or damaged; read tables of transitions with "
+                "lg.read_transitions"
+            )
+        text = metadata[COUNTS_KEY]
+        _check_digest(path, metadata[_PARQUET_DIGEST], _table_digest(table, text))
+    record = json.loads(text)
+    _check_record(path, record, "counts")
+    n_states, n_actions = record["n_states"], record["n_actions"]
+    cells = table["state"].to_numpy().astype(np.int64) * (n_actions or 1)
+    if n_actions is not None:
+        cells = cells + table["action"].to_numpy()
+    following = table["next_state"].fill_null(n_states).to_numpy()
+    arrays = {name: table[name].to_numpy() for name in _COLUMNS if name in table.column_names}
+    arrays["indices"] = following.astype(np.int32 if n_states + 1 < 2**31 else np.int64)
+    arrays["indptr"] = np.searchsorted(cells, np.arange(n_states * (n_actions or 1) + 1))
+    if record["initial_count"] is not None:
+        kind, packed = record["initial_count"]
+        arrays["initial_count"] = np.frombuffer(base64.b64decode(packed), dtype=kind)
+    return _from_record(record, arrays, None)

@@ -1,0 +1,264 @@
+"""Logged transitions between continuous (or mixed, or integer) states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lingendice.data.checks import (
+    Floats,
+    first_bad,
+    numeric_array,
+    plain_array,
+    require_finite,
+    require_flags,
+    require_length,
+    require_reward,
+    require_room,
+    require_whole,
+    whole_array,
+)
+from lingendice.data.labels import encode
+from lingendice.data.policies import Policy, read_policy
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class Transitions:
+    """Transitions (s, a, r, s') as arrays, one row each, for :func:`lingendice.solve`.
+
+    Parameters
+    ----------
+    state, next_state
+        Shape (N, d), or (N,) for one coordinate. Integer arrays of one dimension are ids of discrete
+        states (0..n_states-1), which the networks see as one-hot vectors.
+    action
+        Integers (N,): discrete actions 0..n_actions-1. Floats (N, k) or (N,): continuous ones. None: a
+        Markov chain without actions.
+    reward
+        One number a transition; None where only the ratio is wanted.
+    initial_state
+        Sample of the initial law, any number of rows. Default: the first state of every episode.
+    episode
+        Id of the episode of each row, rows of one episode in time order. Without it a new episode begins
+        after each row that is ``terminal`` or ``truncated``.
+    terminal
+        True where the episode ended: s' is not left, and what follows is decided by the ``terminal`` option
+        of ``solve`` (absorbed at zero reward for gamma < 1; restarted from the initial law for gamma = 1).
+    truncated
+        True where recording stopped although the chain went on: s' counts like any other.
+    n_states, n_actions
+        Sizes, where larger than what the log happens to contain.
+
+    Notes
+    -----
+    Rows may come from several behaviour policies; none of them needs to be known. Arrays are referred to,
+    not copied: do not change them while in use.
+
+    Examples
+    --------
+    >>> import numpy as np, lingendice as lg
+    >>> s = np.random.default_rng(0).normal(size=(5, 2))
+    >>> lg.Transitions(s[:-1], [0, 1, 0, 1], [1.0, 0.0, 1.0, 0.0], s[1:])
+    Transitions(4 rows, states of 2 coordinates, 2 actions)
+    """
+
+    state: NDArray[Any]
+    action: NDArray[Any] | None
+    reward: Floats | None
+    next_state: NDArray[Any]
+    initial_state: NDArray[Any] | None
+    episode: NDArray[np.int64] | None
+    terminal: NDArray[np.bool_] | None
+    truncated: NDArray[np.bool_] | None
+    n_states: int | None
+    """Number of discrete states; None where states are vectors."""
+    n_actions: int | None
+    """Number of discrete actions; None where actions are vectors, or absent."""
+
+    def __init__(
+        self,
+        state: ArrayLike,
+        action: ArrayLike | None = None,
+        reward: ArrayLike | None = None,
+        next_state: ArrayLike | None = None,
+        initial_state: ArrayLike | None = None,
+        episode: ArrayLike | None = None,
+        terminal: ArrayLike | None = None,
+        truncated: ArrayLike | None = None,
+        *,
+        n_states: int | None = None,
+        n_actions: int | None = None,
+    ) -> None:
+        if next_state is None:
+            raise ValueError("next_state is missing; give one row for each row of state")
+        given = {"state": state, "next_state": next_state, "initial_state": initial_state}
+        points = {name: _states(name, values) for name, values in given.items() if values is not None}
+        n = len(points["state"])
+        if n == 0:
+            raise ValueError("state has no rows; give at least one transition")
+        self._check_states(points)
+        if points["state"].ndim == 1:
+            n_states = _count("n_states", n_states, points)
+        elif n_states is not None:
+            raise ValueError("n_states is given, but the states are vectors; leave it out")
+        actions = None if action is None else _actions(action, n)
+        if actions is not None and actions.ndim == 1:
+            n_actions = _count("n_actions", n_actions, {"action": actions})
+        elif n_actions is not None:
+            raise ValueError("n_actions is given, but the actions are not integers; leave it out")
+        terminal_flags = require_flags("terminal", terminal, n)
+        truncated_flags = require_flags("truncated", truncated, n)
+        fields = {
+            "state": points["state"],
+            "action": actions,
+            "reward": None if reward is None else _rewards(reward, n),
+            "next_state": points["next_state"],
+            "initial_state": points.get("initial_state"),
+            "episode": _episodes(episode, terminal_flags, truncated_flags, n),
+            "terminal": terminal_flags,
+            "truncated": truncated_flags,
+            "n_states": n_states,
+            "n_actions": n_actions,
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    @staticmethod
+    def _check_states(points: dict[str, NDArray[Any]]) -> None:
+        first = points["state"]
+        for name, values in points.items():
+            if values.ndim != first.ndim or values.shape[1:] != first.shape[1:]:
+                raise ValueError(
+                    f"{name} has rows of shape {values.shape[1:]} and dtype {values.dtype}, but state has "
+                    f"{first.shape[1:]} and {first.dtype}; give states of one kind"
+                )
+        if len(points["next_state"]) != len(first):
+            raise ValueError(f"next_state has {len(points['next_state'])} rows but state has {len(first)}")
+
+    def __len__(self) -> int:
+        return len(self.state)
+
+    def __repr__(self) -> str:
+        states = (
+            f"states of {self.state.shape[1]} coordinates"
+            if self.n_states is None
+            else f"{self.n_states} states"
+        )
+        actions = "no actions"
+        if self.n_actions is not None:
+            actions = f"{self.n_actions} actions"
+        elif self.action is not None:
+            actions = f"actions of {self.action.shape[1]} coordinates"
+        n = self.n_episodes
+        episodes = "" if n is None else f", {n:,} episode{'s' * (n != 1)}"
+        return f"Transitions({len(self):,} rows, {states}, {actions}{episodes})"
+
+    @cached_property
+    def n_episodes(self) -> int | None:
+        """Number of episodes, where known."""
+        return None if self.episode is None else int(np.unique(self.episode).size)
+
+    @cached_property
+    def first_states(self) -> NDArray[Any] | None:
+        """Sample of the initial law: as given, or the first state of every episode; None where unknown."""
+        if self.initial_state is not None:
+            return self.initial_state
+        if self.episode is None:
+            return None
+        _, first = np.unique(self.episode, return_index=True)
+        return self.state[first]
+
+    def read_policy(self, policy: Any) -> Policy | None:
+        """The policy as an object that fits the actions, or None for a chain."""
+        if self.action is None:
+            if policy is not None:
+                raise ValueError("policy is given, but the transitions have no actions; pass action= too")
+            return None
+        if policy is None:
+            raise ValueError(
+                "policy is missing: tell which policy to evaluate, or leave action out of Transitions for "
+                "the law of the logged chain itself"
+            )
+        return read_policy(policy, discrete=self.n_actions is not None, n_states=self.n_states)
+
+
+def _states(name: str, values: ArrayLike) -> NDArray[Any]:
+    array = numeric_array(name, values)
+    if array.dtype.kind in "iu" and array.ndim == 1:
+        return whole_array(name, array)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise ValueError(f"{name} must have shape (rows, coordinates), got {array.shape}; flatten each state")
+    array = np.ascontiguousarray(array, dtype=np.float64)
+    require_finite(name, array)
+    return array
+
+
+def _actions(values: ArrayLike, n: int) -> NDArray[Any]:
+    array = numeric_array("action", values)
+    if len(array) != n:
+        raise ValueError(f"action has {len(array)} rows but state has {n}; give one a transition")
+    if array.dtype.kind in "biu":
+        if array.ndim == 2 and array.shape[1] == 1:
+            array = array[:, 0]
+        if array.ndim != 1:
+            raise ValueError(
+                f"action holds integers of shape {array.shape}; discrete actions are one integer a row, "
+                "continuous ones are floats"
+            )
+        return whole_array("action", array)
+    array = np.ascontiguousarray(array[:, None] if array.ndim == 1 else array, dtype=np.float64)
+    if array.ndim != 2:
+        raise ValueError(f"action must have shape (rows, coordinates), got {array.shape}")
+    require_finite("action", array)
+    return array
+
+
+def _rewards(values: ArrayLike, n: int) -> Floats:
+    reward = numeric_array("reward", values).astype(np.float64)
+    require_length("reward", reward, n)
+    require_reward("reward", reward)
+    return reward
+
+
+def _count(name: str, given: int | None, ids: dict[str, NDArray[Any]]) -> int:
+    largest = -1
+    for what, values in ids.items():
+        negative = values < 0
+        if negative.any():
+            (row,) = first_bad(negative)
+            raise ValueError(f"{what}[{row}] is {values[row]}; ids are whole numbers from 0")
+        largest = max(largest, int(values.max(initial=-1)))
+    size = largest + 1 if given is None else require_whole(name, given)
+    require_room(size)
+    if size <= largest:
+        raise ValueError(f"{name} is {given}, but the id {largest} occurs; give at least {largest + 1}")
+    return size
+
+
+def _episodes(
+    given: ArrayLike | None,
+    terminal: NDArray[np.bool_] | None,
+    truncated: NDArray[np.bool_] | None,
+    n: int,
+) -> NDArray[np.int64] | None:
+    if given is not None:
+        ids = plain_array("episode", given)
+        if ids.dtype.kind == "f":
+            require_finite("episode", ids)
+        else:
+            (ids,), _ = encode(("episode",), (given,))
+        require_length("episode", ids, n)
+        return np.unique(ids, return_inverse=True)[1].reshape(n).astype(np.int64)
+    if terminal is None and truncated is None:
+        return None
+    ends = np.zeros(n, dtype=bool)
+    for flags in (terminal, truncated):
+        if flags is not None:
+            ends |= flags
+    return np.concatenate([[0], np.cumsum(ends[:-1])]).astype(np.int64)

@@ -1,0 +1,215 @@
+"""The Bayesian bootstrap on the device: weights, counts, rates and law of every replicate stay there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import Floats
+from lingendice.data.interrupts import check, interruptible
+from lingendice.gpu.catalog import c_type
+from lingendice.gpu.chain import DeviceProblem, Settings, chain_of_operator, required_bytes
+from lingendice.gpu.device import current_device, for_each, require_bytes
+from lingendice.gpu.device_counts import DeviceCounts, key_type
+from lingendice.gpu.device_solution import EARNED, KNOWN, report
+from lingendice.gpu.power_steps import iterate_law
+from lingendice.gpu.pull import composed_rates, row_totals
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.interval import group_sample
+from lingendice.results.solution import Solution
+from lingendice.solvers.control import Controls, run
+
+REPLICATE_TOL = {"float64": 1e-7, "float32": 1e-4}
+"""Error of the law of a replicate, by how it is stored; errors of replicates are far larger."""
+
+
+def bootstrap(
+    solution: Solution, replicates: int = 1000, *, seed: int = 0, storage: str = "float64"
+) -> Floats:
+    """Values of Bayesian bootstrap replicates, one number each.
+
+    Parameters
+    ----------
+    solution
+        An exact solution over counts on the host (``ridge=0``), with rewards.
+    replicates, seed
+        How many, and what they depend on; nothing else does.
+    storage
+        "float64", or "float32" for the log, counts, rates and laws on the device; sums are double.
+
+    Notes
+    -----
+    Every episode (block, or entry of the counts) gets a random weight of mean one; a replicate costs one pass
+    over the log and a solve that starts from the law of the data, to an error of 1e-7 (1e-4 in float32; where
+    that is out of reach, an error says so). What the host's bootstrap redraws besides (the initial law,
+    cloned policies, priors, ends) is refused here by name.
+
+    Examples
+    --------
+    >>> import lingendice as lg                                                  # doctest: +SKIP
+    >>> values = lg.gpu.bootstrap(lg.solve(counts, 0.9, policy=pi, device="cuda"))  # doctest: +SKIP
+    """
+    operator = solution.operator
+    _require_plain(solution, operator)
+    replicator = _Replicator(solution, operator, Settings.read({"storage": storage}))
+    seeds = np.random.SeedSequence(seed).generate_state(replicates, np.uint64)
+    with interruptible() as work:
+        work.solution = solution
+        return np.array([replicator.value(number) for number in seeds])
+
+
+def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
+    counts, choices = operator.counts, operator.choices
+    reasons = {
+        "a ridge": solution.ridge > 0.0,
+        "several laws": len(solution.state_laws) > 1,
+        "no rewards": operator.reward is None,
+        "smoothing": bool(choices.smoothing),
+        "transitions into terminal states": counts.has_terminals,
+        "a cloned behaviour": counts.n_actions is not None
+        and (choices.policy is None or operator.ratio == "state"),
+        "an initial law taken from the log": choices.initial is None
+        and counts.initial_count is not None
+        and operator.gamma < 1.0,
+        "a restart law taken from the log": bool(operator.law.size)
+        and choices.restart is None
+        and (operator.gamma == 1.0 or choices.initial is None),
+    }
+    for name, present in reasons.items():
+        if present:
+            raise ValueError(
+                f'the bootstrap on the device does not serve {name}; use sol.interval(method="bootstrap")'
+            )
+
+
+def bootstrap_bytes(n_entries: int, n_cells: int, n_log: int, storage: str = "float64") -> int:
+    """Device memory of replicates beside that of a solve."""
+    value, place = np.dtype(storage).itemsize, key_type(n_log).itemsize
+    a_transition = max(4 * 8 + place, 2 * value + 2 * place)  # the sort of the log, or its columns
+    return (36 + 8 * value) * n_entries + 120 * n_cells + a_transition * n_log
+
+
+PLAIN = Settings()
+
+
+class _Replicator:
+    """Draws counts on the device and solves for their law; the pattern of the matrix is built once."""
+
+    def __init__(self, solution: Solution, operator: EmpiricalOperator, settings: Settings = PLAIN) -> None:
+        self.device = device = current_device()
+        self.operator, self.tol = operator, REPLICATE_TOL[settings.storage]
+        self.storage = np.dtype(settings.storage)
+        self.value_type = (c_type(self.storage),)
+        counts = operator.counts
+        self.sample = group_sample(counts)
+        n_log = 0 if counts.episodes is None else counts.episodes.entry.size
+        require_bytes(
+            device,
+            bootstrap_bytes(counts.count.size, counts.n_cells, n_log, settings.storage)
+            + required_bytes(
+                counts.n_states, counts.n_cells, counts.count.size, operator.law.shape[0], operator.gamma,
+                settings.storage,
+            ),
+            '; use sol.interval(method="bootstrap")',
+        )  # fmt: skip
+        chain = chain_of_operator(device, operator, settings, self.tol)
+        self.equation = chain.push
+        up = device.upload
+        self.indptr = up(operator.indptr)
+        self.columns = up(operator.indices.astype(np.int32))
+        self.order = device.sort_order(self.columns)
+        self.n_actions = operator.n_cells // operator.n_states
+        policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
+        self.policy, self.keep = up(policy), up(operator.keep)
+        self.start = self.up(solution._single())
+        self.count = self.up(counts.count)
+        self.fixed_reward = operator.choices.reward is not None
+        self.reward = up(np.asarray(operator.reward, float))
+        if not self.fixed_reward:
+            self.mean, self.m2 = (
+                self.up(np.zeros(counts.count.size) if part is None else part)
+                for part in (counts.reward_mean, counts.reward_m2)
+            )
+        self._by_entry()
+
+    def up(self, array: Any) -> Any:
+        """A column on the device, as they are stored there."""
+        return self.device.upload(np.ascontiguousarray(array, self.storage))
+
+    def _by_entry(self) -> None:
+        """The log in the order of the entries it was counted into, where it was kept."""
+        counts, device = self.operator.counts, self.device
+        if self.sample.cluster is None or counts.episodes is None:
+            return
+        episodes = counts.episodes
+        size = episodes.entry.size
+        entry: NDArray[np.int64] = episodes.entry.astype(np.int64)
+        up, place = device.upload, key_type(size + 1)
+        self.log_order = device.sort_order(up(entry)).astype(place)
+        bounds = np.concatenate([[0], np.cumsum(np.bincount(entry, minlength=counts.count.size))])
+        self.entry_first = up(bounds.astype(place))
+        self.cluster = up(self.sample.cluster.astype(place))
+        self.weight = self.up(np.ones(size) if episodes.weight is None else episodes.weight)
+        self.log_reward = self.up(np.zeros(size) if episodes.reward is None else episodes.reward)
+
+    def draw(self, seed: np.uint64) -> tuple[Any, Any]:
+        """Counts and sums of rewards of one replicate, by entry."""
+        device, size, value = self.device, int(self.count.size), self.value_type
+        drawn, earned = (device.empty(size, self.storage) for _ in range(2))
+        if self.sample.cluster is None:
+            for_each(device, "draw_counts", value, size, (np.int64(size), seed, self.count, drawn))
+            if self.fixed_reward:
+                return drawn, drawn
+            again = np.uint64((int(seed) + 0x632BE59BD9B4E019) % 2**64)
+            arguments = (np.int64(size), again, self.mean, self.m2, self.count, earned)
+            for_each(device, "draw_means", value, size, arguments)
+            return drawn, drawn * earned
+        n_clusters = self.sample.n_clusters
+        factor = device.empty(n_clusters, self.storage)
+        for_each(device, "draw_factors", value, n_clusters, (np.int64(n_clusters), seed, factor))
+        log = (self.entry_first, self.log_order, self.cluster, self.weight, self.log_reward, factor)
+        kinds = (*value, c_type(self.log_order.dtype))
+        for_each(device, "reweigh_entries", kinds, size, (np.int64(size), *log, drawn, earned), a_thread=8)
+        return drawn, earned
+
+    def law(self, drawn: Any) -> tuple[Any, Any]:
+        """Law over states of the chain with these counts, and the total of every cell."""
+        device, operator = self.device, self.operator
+        total, _ = row_totals(device, self.indptr, drawn)
+        scale = self.keep / device.where(total > 0.0, total, 1.0)
+        _, rates = composed_rates(
+            device, self.indptr, drawn, scale, self.policy, self.n_actions, self.storage
+        )
+        (chunk,) = self.equation.matrix.chunks
+        chunk.rates[:] = rates[self.order]
+        outcome = run(iterate_law(self.equation, self.start, 1), Controls(tol=self.tol))
+        check()
+        if not outcome.converged:
+            instead = 'sol.interval(method="bootstrap")'
+            if self.storage == np.float32:
+                instead = f'storage="float64", or {instead}'
+            raise ValueError(
+                f"a replicate did not settle (error {outcome.error:.1e} at gamma={operator.gamma:g}, "
+                f"{self.storage.name}); use {instead}"
+            )
+        return outcome.law, total
+
+    def value(self, seed: np.uint64) -> float:
+        """Value of one replicate."""
+        device, counts = self.device, self.operator.counts
+        drawn, earned = self.draw(seed)
+        law, total = self.law(drawn)
+        reward = self.reward
+        if not self.fixed_reward:
+            by_cell, _ = row_totals(device, self.indptr, earned)
+            reward = device.where(total > 0.0, by_cell / device.where(total > 0.0, total, 1.0), np.nan)
+        held = DeviceCounts(
+            device, counts.n_states, counts.n_actions, self.indptr, self.columns, drawn, has_sample_size=True
+        )
+        none = device.zeros(counts.n_cells, np.float64)
+        parts = DeviceProblem(None, held, self.policy, total, reward, none, "restart", "state")  # type: ignore[arg-type]
+        sums = report(parts, law)[2]
+        known = float(sums[KNOWN])
+        return float(sums[EARNED]) / known if known > 0.0 else np.nan

@@ -1,0 +1,248 @@
+"""GenDICE's saddle point on the device, over tables or features; gaps are certified on the host."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, diags_array
+
+from lingendice.data.checks import NotAvailableYet, require_choice
+from lingendice.divergences import FDivergence
+from lingendice.gpu.catalog import c_type
+from lingendice.gpu.chain import Settings
+from lingendice.gpu.device import Device, for_each, launch, n_blocks, require_bytes
+from lingendice.gpu.equation import SCRATCH, Equation
+from lingendice.gpu.pull import PullMatrix, resident_matrix
+from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.model.problem import RatioProblem
+from lingendice.results.saddle_solution import LinearSolution
+from lingendice.results.solution import Status
+from lingendice.solvers import sgd
+from lingendice.solvers.control import Controls, run
+from lingendice.solvers.linear_choices import LinearChoices
+from lingendice.solvers.saddle import _entries, _limit_sgd, _solution, _status, read_options, read_problem
+from lingendice.solvers.saddle_outcome import certified
+
+ADVICE = '; options={"storage": "float32"} halves vectors and matrices; or use device="cpu"'
+STEPS_AT_ONCE = 32
+"""Steps of SGD that are drawn, sorted and recorded together."""
+HOST_METHODS = ("convex", "svrg")
+DEVICE_BATCH = 1024
+"""Samples of one step of SGD on the device unless options['batch'] says otherwise."""
+
+
+def solve_saddle(
+    device: Device,
+    operator: EmpiricalOperator,
+    choices: LinearChoices,
+    options: dict[str, Any],
+    controls: Controls,
+    reward_range: tuple[float, float] | None,
+) -> LinearSolution:
+    """Extragradient or minibatch SGD on the device; the same solution and statuses as on the host."""
+    from lingendice.gpu.device_extragradient import device_extragradient
+    from lingendice.gpu.stochastic import device_sgd
+
+    if choices.method in HOST_METHODS:
+        raise NotAvailableYet(
+            f"method={choices.method!r} on the device", 'use method="extragradient", or device="cpu"'
+        )
+    method = require_choice("method", choices.method, ("auto", "extragradient", "sgd"))
+    reason = "chosen by the caller" if method != "auto" else "the method for features, bounds and divergences"
+    method = "extragradient" if method == "auto" else method
+    if method == "sgd" and (choices.features is not None or choices.dual_features is not None):
+        raise NotAvailableYet(
+            "features= with SGD on the device", 'use method="extragradient", or device="cpu"'
+        )
+    if choices.warm_start is not None:
+        raise NotAvailableYet("warm_start on the device", 'leave it out, or use device="cpu"')
+    problem, back = read_problem(operator, choices)
+    if not isinstance(problem.divergence, FDivergence) or problem.divergence.name == "equality":
+        raise NotAvailableYet(f"divergence {problem.divergence.name} on the device", 'use device="cpu"')
+    options = dict(options)
+    storage = np.dtype(Settings.read({"storage": options.pop("storage", "float64")}).storage)
+    read = read_options(method, {"batch": DEVICE_BATCH} | options if method == "sgd" else options)
+    if method == "sgd":
+        if problem.self_normalised:
+            raise NotAvailableYet(
+                'normalise="self" with SGD on the device', 'use method="extragradient", or device="cpu"'
+            )
+        problem = sgd.bounded_for_sgd(problem)
+    if not problem.bound_is_feasible or not math.isfinite(problem.largest_mass):
+        zero = np.zeros(problem.dual_features.n_features)
+        outcome = certified(problem, problem.start(), zero, 0.0, controls.tol, method, 0)
+        status = Status.UNBOUNDED if problem.bound_is_feasible else Status.BOUND_TOO_SMALL
+    else:
+        batch = int(read["batch"]) if method == "sgd" else None
+        require_bytes(device, saddle_bytes(problem, batch, storage.itemsize), ADVICE)
+        _limit_sgd(method, problem, read, controls)
+        if method == "sgd":
+            solver = device_sgd(device, problem, storage, controls, choices.seed, read)
+        else:
+            solver = device_extragradient(device, problem, storage, controls)
+        outcome = run(solver, controls)  # type: ignore[arg-type, assignment]
+        status = _status(outcome)
+    outcome.reason = f"{reason}, on {device.name}"
+    return _solution(operator, problem, outcome, status, back, controls, reward_range)
+
+
+def saddle_bytes(problem: RatioProblem, batch: int | None, value: int = 8) -> int:
+    """Device memory of extragradient steps, or of SGD with samples of ``batch``; ``value`` bytes a number."""
+    flow = problem.flow
+    n, n_states = flow.n_cells, flow.n_cells if flow.policy is None else flow.policy.shape[0]
+    n_entries, n_hubs = flow.rows.indices.size, flow.rows.law.shape[0] + 1
+    if batch is not None:
+        tables = 20 * (n_entries + n * n_hubs) + 12 * n_hubs * n_states + 44 * n
+        a_step = (12 + 8 + 8 * (2 + 6)) * batch  # samples, and entries padded to powers of two
+        vectors = (
+            11 * value + 5 * 8
+        ) * n  # values, boxes and lengths; sums, last steps and the law are double
+        return vectors + tables + STEPS_AT_ONCE * a_step + (5 * value) * batch
+    maps = [features for features in (problem.features, problem.dual_features) if features.n_features != n]
+    over_features = sum(2 * (4 + value) * _entries(part) + 5 * value * (part.n_features + n) for part in maps)
+    n_point = problem.features.n_features + problem.dual_features.n_features + 1
+    matrices = 2 * (4 + value) * n_entries + (16 + value) * (n + n_states)
+    return (
+        matrices
+        + 4 * value * n_hubs * (n + n_states)
+        + (10 * value + 2 * 8) * n_point
+        + value * (10 * n + 5 * n_states)
+        + over_features
+    )
+
+
+class DeviceFlow:
+    """gamma T' m and its adjoint gamma T f over cells, and the field of the saddle point.
+
+    With features, tau = Psi w and f = Phi v are products with matrices like any other. Where mass that enters
+    unseen cells goes on from the restart law, that is one more law to fall back to: its share of each cell is
+    the chance of entering them.
+    """
+
+    def __init__(self, device: Device, problem: RatioProblem, storage: Any = np.float64) -> None:
+        flow = problem.flow
+        self.storage, self.value = np.dtype(storage), (c_type(storage),)
+        rows, gamma = flow.rows, flow.gamma
+        self.device, self.problem = device, problem
+        self.n_cells = flow.n_cells
+        self.n_states = flow.n_cells if flow.policy is None else flow.policy.shape[0]
+        self.n_actions = self.n_cells // self.n_states
+        policy = np.ones(self.n_cells) if flow.policy is None else flow.policy.ravel()
+        shares, laws = list(rows.out.T), list(rows.law)
+        if flow._closes and not flow.absorb:
+            entering = flow._one_step((~flow.seen).astype(float)) / gamma
+            shares.append(flow._return_rate * entering)
+            laws.append(rows.out[int(np.argmin(flow.seen))] @ rows.law)
+        counted = rows.kernel() if flow.policy is None else _scaled(flow)
+        by_state, by_cell = counted.T.tocsr(), counted
+        self.push = self._equation(by_state, shares, laws, gamma, self.n_cells)
+        self.pull = self._equation(by_cell, laws, shares, gamma, self.n_states)
+        up = self.up
+        self.policy, self.p = up(policy), up(flow.p)
+        self.start, self.weight = up(flow.start), up(flow.mass_weight)
+        self.only_seen = np.int32(flow._closes)
+        self.mass = device.empty(self.n_cells, storage)
+        self.pushed, self.gathered = (device.empty(self.n_states, storage) for _ in range(2))
+        self.pulled = device.empty(self.n_cells, storage)
+        self.n_parts = n_blocks(device, self.n_cells, device.block)
+        self.partials = device.empty(self.n_parts, np.float64)
+        divergence = problem.divergence
+        assert isinstance(divergence, FDivergence)
+        self.kind = (np.int32(divergence.code), np.int32(divergence.weighs_by_ratio))
+        self.maps = [_FeatureMap(self, features) for features in (problem.features, problem.dual_features)]
+        self.n_w, self.n_v = problem.features.n_features, problem.dual_features.n_features
+        own = problem.self_normalised
+        self.price = np.float64(1.0 if own else problem.penalty)
+        self.keep = np.float64(0.0 if own else 1.0)
+
+    def _equation(self, matrix: Any, shares: Any, laws: Any, gamma: float, n_in: int) -> Equation:
+        device, n_hubs = self.device, len(laws)
+        on_device = self.matrix(matrix)
+        flat = [self.up(np.concatenate(part) if n_hubs else np.zeros(1)) for part in (shares, laws)]
+        zero = device.zeros(matrix.shape[0], self.storage)
+        return Equation(device, on_device, flat[0], flat[1], n_hubs, zero, gamma, n_in)
+
+    def up(self, array: Any) -> Any:
+        """A vector on the device, as vectors are stored there."""
+        return self.device.upload(np.asarray(array).astype(self.storage, copy=False))
+
+    def matrix(self, matrix: Any) -> PullMatrix:
+        """A matrix of the host on the device."""
+        offset = np.int32 if matrix.nnz < 2**31 else np.int64
+        up = self.device.upload
+        return resident_matrix(
+            self.device,
+            up(matrix.indptr.astype(offset)),
+            up(matrix.indices.astype(np.int32)),
+            self.up(matrix.data),
+        )
+
+    def product(self, matrix: Any) -> Equation:
+        """x -> matrix x."""
+        return self._equation(matrix, (), (), 1.0, matrix.shape[1])
+
+    def field(self, point: Any, field: Any) -> None:
+        """field = (dJ/dw, -dJ/dv, -dJ/du) at the point; nothing comes to the host."""
+        device, n, problem = self.device, self.n_cells, self.problem
+        parts = (slice(0, self.n_w), slice(self.n_w, self.n_w + self.n_v))
+        last = slice(self.n_w + self.n_v, self.n_w + self.n_v + 1)
+        tau, f = (over.values(point[part]) for over, part in zip(self.maps, parts, strict=True))
+        on_tau, on_f = (over.gradient(field[part]) for over, part in zip(self.maps, parts, strict=True))
+        for_each(device, "weigh_ratio", self.value, n, (np.int32(n), self.p, tau, self.mass))
+        self.push.product(self.mass, self.pushed)
+        sizes = (np.int32(self.n_states), np.int32(self.n_actions))
+        gather = (*sizes, self.policy, self.p, self.only_seen, f, self.gathered)
+        for_each(device, "gather_actions", self.value, self.n_states, gather)
+        self.pull.product(self.gathered, self.pulled)
+        launch(
+            device, "saddle_field", self.value, self.n_parts,
+            (np.int32(n), np.int32(self.n_actions), self.only_seen, tau, f, point[last], self.pushed,
+             self.pulled, self.policy, self.p, self.start, self.weight, *self.kind, self.price,
+             np.float64(problem.ridge), np.float64(problem.ridge_centre), on_tau, on_f, self.partials),
+            shared_bytes=SCRATCH,
+        )  # fmt: skip
+        launch(
+            device, "finish_field", self.value, 1,
+            (np.int32(self.n_parts), self.partials, point[last], np.float64(problem.flow.mass_offset),
+             self.price, self.keep, field[last]),
+            shared_bytes=SCRATCH,
+        )  # fmt: skip
+        for over, part in zip(self.maps, parts, strict=True):
+            over.gather(field[part])
+
+
+class _FeatureMap:
+    """Psi and Psi' on the device; over tables values and coefficients are the same array."""
+
+    def __init__(self, flow: DeviceFlow, features: FeatureMap) -> None:
+        self.matrix: Equation | None = None
+        if isinstance(features, Tabular):
+            return
+        assert isinstance(features, MatrixFeatures)
+        matrix = csr_array(features.matrix)
+        self.matrix, self.transposed = (flow.product(part) for part in (matrix, matrix.T.tocsr()))
+        self._values, self._gradient = (flow.device.empty(features.n_cells, flow.storage) for _ in range(2))
+
+    def values(self, coefficients: Any) -> Any:
+        """Psi w over cells."""
+        if self.matrix is None:
+            return coefficients
+        self.matrix.product(coefficients, self._values)
+        return self._values
+
+    def gradient(self, on_coefficients: Any) -> Any:
+        """Where the gradient by values goes."""
+        return on_coefficients if self.matrix is None else self._gradient
+
+    def gather(self, on_coefficients: Any) -> None:
+        """Psi' of the gradient by values."""
+        if self.matrix is not None:
+            self.transposed.product(self._gradient, on_coefficients)
+
+
+def _scaled(flow: Any) -> Any:
+    """Probabilities of the next state for every cell, without the laws to fall back to."""
+    return (diags_array(flow._scale) @ flow._counted).tocsr()

@@ -1,0 +1,210 @@
+"""The solution of a problem whose data lie on the device: arrays stay there, numbers are read once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from lingendice.gpu.catalog import c_type
+from lingendice.gpu.chain import DeviceProblem
+from lingendice.gpu.device import launch, n_blocks
+from lingendice.gpu.equation import SCRATCH
+from lingendice.gpu.pull import row_totals
+from lingendice.model.compose import Choices, compose
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.solution import SeveralLaws, Solution, effective_size
+
+EARNED, KNOWN, LEAKED, ENDED, SQUARED, COVERED, REPORTED = range(7)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DeviceSolution(Solution):
+    """A :class:`lingendice.Solution` whose ``stationary``, ``tau``, ``laws``, ``data_law`` are device arrays.
+
+    Numbers (``value``, ``leak``, ``residual``, ...) are plain floats. What needs the data on the host
+    (intervals, diagnostics, values of states) asks for ``to_host()``.
+    """
+
+    problem: DeviceProblem | None = None
+    choices: Choices | None = None
+
+    def __post_init__(self) -> None:
+        """Arrays on the device have no flag that would keep them from being written to."""
+
+    @property
+    def _parts(self) -> DeviceProblem:
+        assert self.problem is not None
+        return self.problem
+
+    def to_host(self) -> Solution:
+        """Copy counts and laws to the host and return an ordinary solution; the one way back."""
+        parts, choices = self._parts, self.choices
+        assert choices is not None
+        device = parts.counts.device
+        moved: dict[str, Any] = {
+            name: device.download(device.adopt(getattr(choices, name)))
+            for name in ("policy", "reward", "initial", "restart")
+            if getattr(choices, name) is not None
+        }
+        counts = parts.counts.to_host()
+        if "policy" in moved:
+            moved["policy"] = moved["policy"].reshape(counts.n_states, -1)
+        operator = compose(counts, choices._replace(**moved))
+        names = ("status", "gamma", "method", "reason", "residual", "error", "error_kind", "condition",
+                 "n_iter", "seconds", "tol", "reward_range", "history", "threads")  # fmt: skip
+        laws = tuple(device.download(law).astype(np.float64) for law in self.state_laws)
+        single = None if self.state_law is None else device.download(self.state_law).astype(np.float64)
+        held = {name: getattr(self, name) for name in names}
+        return Solution(**held, state_law=single, state_laws=laws, source=operator)
+
+    @property
+    def operator(self) -> EmpiricalOperator:  # type: ignore[override]
+        """Not there: the operator would have to move to the host."""
+        raise ValueError("the data of this solution lie on the device; call sol.to_host() to copy them first")
+
+    @cached_property
+    def _report(self) -> tuple[Any, Any, Any]:
+        """mu and tau over cells, and the sums that all numbers are made of: one pass, one small download."""
+        if self.state_law is None:
+            raise SeveralLaws(
+                f"there are {len(self.state_laws)} stationary laws, one for each recurrent class; "
+                "read sol.laws, or pass initial= to solve for the limit law from a given start"
+            )
+        parts = self._parts
+        return report(parts, self.state_law)
+
+    @property
+    def _over_cells(self) -> bool:
+        return self._parts.ratio == "state_action" or self._parts.counts.n_actions is None
+
+    @property
+    def stationary(self) -> Any:
+        """mu: the stationary law, on the device."""
+        mass = self._report[0]
+        return mass if self._over_cells else self.state_law
+
+    @property
+    def laws(self) -> tuple[Any, ...]:
+        """Every stationary law over states, or over cells for state-action ratios, on the device."""
+        if not self._over_cells:
+            return self.state_laws
+        return tuple(report(self._parts, law)[0] for law in self.state_laws)
+
+    @cached_property
+    def data_law(self) -> Any:
+        """p: how often each entry was seen leaving, on the device."""
+        p = self._parts.p
+        return p if self._over_cells else p.reshape((self._parts.counts.n_states, -1)).sum(axis=1)
+
+    @property
+    def supported(self) -> Any:
+        """Entries with data, where tau is defined, on the device."""
+        return self.data_law > 0.0
+
+    @cached_property
+    def tau(self) -> Any:
+        """mu / p, nan where there is no data, on the device."""
+        if self._over_cells:
+            return self._report[1]
+        device, p = self._parts.counts.device, self.data_law
+        return device.where(p > 0.0, self.stationary / device.where(p > 0.0, p, 1.0), np.nan)
+
+    @property
+    def cell_law(self) -> Any:  # type: ignore[override]
+        """mu over cells, on the device."""
+        return self._report[0]
+
+    @cached_property
+    def leak(self) -> float:
+        """Stationary mass reached but never seen leaving."""
+        at_leaks = float(self._report[2][LEAKED])
+        return at_leaks / (1.0 - self.gamma) if self._parts.leak_policy == "absorb" else at_leaks
+
+    @cached_property
+    def terminal_mass(self) -> float:
+        """Mass of the law that sits in terminal states, at zero reward (gamma < 1)."""
+        return 0.0 if self.gamma == 1.0 else self.gamma / (1.0 - self.gamma) * float(self._report[2][ENDED])
+
+    @cached_property
+    def effective_sample_size(self) -> float | None:
+        """N (E_p tau)^2 / E_p tau^2; None for a matrix without a sample size."""
+        counts = self._parts.counts
+        if not counts.has_sample_size:
+            return None
+        total = float(counts.device.download(row_totals(counts.device, counts.indptr, counts.count)[0].sum()))
+        sums = self._report[2]
+        return effective_size(total, float(sums[COVERED]), float(sums[SQUARED]))
+
+    @cached_property
+    def value(self) -> float | None:
+        """Per-step value, sum p tau r over the mass whose rewards are known; nan where that is 0.
+
+        None where no reward (or no single law) is known.
+        """
+        if self._parts.reward is None or self.state_law is None:
+            return None
+        sums = self._report[2]
+        identified = float(sums[KNOWN]) + self.terminal_mass
+        return float(sums[EARNED]) / identified if identified > 0 else math.nan
+
+    @property
+    def value_bounds(self) -> None:  # type: ignore[override]
+        """Not made on the device: see ``to_host()``."""
+        return None
+
+    @property
+    def gap(self) -> None:  # type: ignore[override]
+        """Not made on the device: see ``to_host()``."""
+        return None
+
+    def interval(self, *_: Any, **__: Any) -> Any:
+        """Needs the data on the host: ``sol.to_host().interval(...)``, or ``lingendice.gpu.bootstrap``."""
+        raise ValueError("intervals need the data on the host: sol.to_host().interval(...)")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types, which means a copy on the host."""
+        return self.to_host().to_dict()
+
+    def _table(self) -> list[tuple[str, str]]:
+        rows = [
+            ("Solution", f"{self.status.value}, by {self.method} ({self.reason})"),
+            ("data", repr(self._parts.counts)),
+            ("gamma", f"{self.gamma:g}"),
+        ]
+        if self.state_law is None:
+            rows.append(("laws", f"{len(self.state_laws)}, one for each recurrent class (sol.laws)"))
+        else:
+            if self.value is not None:
+                rows.append(("value per step", f"{self.value:.6g}"))
+            rows.append(("leak", f"{self.leak:.2%}"))
+        rows.append(("residual", f"{self.residual:.1e}"))
+        if self.error is not None:
+            rows.append((f"error ({self.error_kind})", f"{self.error:.1e}"))
+        rows += [("iterations", f"{self.n_iter:,}"), ("time", f"{self.seconds * 1e3:.3g} ms")]
+        if self.status.advice:
+            rows.append(("next step", self.status.advice))
+        return rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise ValueError("a solution on the device does not pickle; pickle sol.to_host()")
+
+
+def report(parts: DeviceProblem, law: Any) -> tuple[Any, Any, Any]:
+    """Mass and ratio over cells on the device, and the sums of a report on the host."""
+    counts, device = parts.counts, parts.counts.device
+    n_cells = counts.n_cells
+    mass, ratio = device.empty(n_cells, np.float64), device.empty(n_cells, np.float64)
+    reward = parts.reward if parts.reward is not None else device.zeros(n_cells, np.float64)
+    n_parts = n_blocks(device, n_cells, device.block)
+    partials = device.empty(REPORTED * n_parts, np.float64)
+    launch(
+        device, "report_cells", (c_type(law.dtype),), n_parts,
+        (np.int32(n_cells), np.int32(counts.n_actions or 1), law, parts.policy, parts.p, reward, parts.ended,
+         mass, ratio, partials, np.int32(n_parts)),
+        shared_bytes=REPORTED * SCRATCH,
+    )  # fmt: skip
+    return mass, ratio, device.download(partials).reshape(REPORTED, n_parts).sum(axis=1)

@@ -1,0 +1,412 @@
+"""Stationary laws on the device: damped steps, extrapolated every few, checked without waiting.
+
+A cycle makes DEPTH steps of ``x -> x + damping (start + gamma T' x - x)`` and replaces the first iterate by
+the mix of the others whose change is least (reduced rank extrapolation). The first step of a cycle measures
+the residual of the mix, and a flag on the device turns all that follows into nothing once it is small
+enough; the host reads the flag every few cycles.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+
+from lingendice.gpu.catalog import DEPTHS
+from lingendice.gpu.device import Device, for_each, launch, n_blocks
+from lingendice.gpu.equation import (
+    CHECKED,
+    CHECKS,
+    ERROR,
+    LARGEST,
+    RESCALED,
+    RESIDUAL,
+    SCRATCH,
+    SLOTS,
+    SLOWEST,
+    STEPPED,
+    STEPS,
+    WEIGHED,
+    Equation,
+)  # fmt: skip
+from lingendice.solvers.control import Outcome, Step, Stop
+
+DEPTH = DEPTHS[0]
+POLL_SECONDS = 0.1
+CYCLES_AT_MOST = 20_000
+STEPS_AT_MOST = 6 * CYCLES_AT_MOST
+PATIENCE, SMOOTHED_PATIENCE = 25, 10
+"""Cycles without a new least residual after which plain steps are put between mixes, or all is given up."""
+SAFETY = 2.0
+"""On the condition: one random direction is not the worst one."""
+ROUNDED = 2.0
+"""Roundings that a step may hide, in units of the last place: as in finish_pass of cuda/operator.cu."""
+MOST_SMOOTHING = 32
+"""Most runs of DEPTH plain steps between two mixes."""
+WINDOW, LEAST_TRIAL, TRIAL, ENOUGH = 16, 512, 2, 1e-3
+"""Trial of the condition: steps between looks, least number, multiple of the steps made, shrinkage to see."""
+MOST_UNSEEN = 32
+"""Steps of a search for what is reached between two looks at whether it still grows."""
+LAZY = 0.5
+"""Damping at gamma = 1: periodic chains have eigenvalues -1, which it turns into 0."""
+
+
+def iterate_law(
+    equation: Equation,
+    first: Any,
+    poll_every: int | None = None,
+    max_iter: int | None = None,
+    unique: bool = True,
+) -> Generator[Step, Stop | None, Outcome]:
+    """Solve ``x = start + gamma T' x`` from ``first``; at gamma = 1 with total mass one.
+
+    Parameters
+    ----------
+    equation
+        The operator; its ``tol`` bounds the L1 error (gamma < 1) or the entrywise relative error as
+        estimated (gamma = 1).
+    first
+        Where to begin, on the device.
+    poll_every
+        Cycles between two looks at the flag; None lets the time they take decide.
+    max_iter
+        Steps after which the caller will stop: no more than that are asked of the device at once.
+    unique
+        Whether every start within ``first`` leads to the same law, as in one recurrent class. At gamma = 1
+        the law has then converged only if another start is seen to approach it: see :func:`condition_of`.
+
+    Returns
+    -------
+    Outcome
+        Its ``law`` is a device array.
+
+    Notes
+    -----
+    A cycle costs DEPTH passes over the matrix and DEPTH + 3 vectors of memory traffic besides.
+    """
+    device, n = equation.device, equation.n_in
+    equation.reset()
+    iterates = device.empty((DEPTH + 1) * n, equation.value_type)
+    rows = [iterates[k * n : (k + 1) * n] for k in range(DEPTH + 1)]
+    rows[0][:] = first
+    equation.weigh(rows[0])
+    cycle = _Cycle(equation, iterates, rows)
+
+    def recorded(work: Callable[[], None]) -> Callable[[], None]:
+        return work if equation.matrix.streamed else device.record(work)
+
+    repeat = recorded(cycle)
+    smooth: Callable[[], None] | None = None
+    made = 1 if repeat is not cycle else 0  # recording makes a cycle
+    watch = _Watch(equation, unique)
+    cycles = poll_every or 1
+    while True:
+        began = time.perf_counter()
+        if max_iter is not None:
+            cycles = min(cycles, max(1, -(-(max_iter - watch.steps) // (DEPTH * (1 + watch.smoothing)))))
+        for _ in range(cycles - made):
+            for _ in range(watch.smoothing):
+                (smooth or cycle.smooth)()
+            repeat()
+        made = 0
+        watch.read()
+        if watch.trial_is_due and (yield from watch.try_condition(rows[0])) is not None:
+            break
+        if watch.finished():
+            yield from watch.try_condition(rows[0])
+            break
+        if watch.smoothing and smooth is None:
+            smooth = recorded(cycle.smooth)
+        if (yield Step(watch.steps, watch.error)) is not None:
+            break
+        if poll_every is None:
+            spent = time.perf_counter() - began
+            cycles = max(1, min(2 * cycles, int(cycles * POLL_SECONDS / max(spent, 1e-6))))
+    if not watch.done:
+        # The last mix has not been checked yet.
+        equation.step(rows[0], rows[1], cycle.damping, CHECKED)
+    return _outcome(equation, rows[0].copy(), watch)
+
+
+class _Watch:
+    """What the host knows of a run, and what it decides: go on, smooth more between mixes, or give up."""
+
+    def __init__(self, equation: Equation, unique: bool) -> None:
+        self.equation = equation
+        self.to_be_tried = unique and equation.gamma == 1.0
+        self.smoothing, self.steps, self.error, self.done = 0, 0, math.inf, False
+        self.condition: float | None = None
+        self.tried = not self.to_be_tried
+        self._best, self._since, self._read = math.inf, 0, 0
+
+    def read(self) -> None:
+        """Look at the scalars on the device."""
+        equation = self.equation
+        device = equation.device
+        scalars, self.done = device.download(equation.scalars), bool(device.download(equation.done)[0])
+        self.steps, self.error = int(scalars[STEPS]), float(scalars[ERROR])
+        self._checks, self._residual = int(scalars[CHECKS]), float(scalars[RESIDUAL])
+        self._largest = float(scalars[LARGEST])
+
+    def _stated(self, condition: float) -> float:
+        return condition * (self._largest + ROUNDED * self.equation.rounding)
+
+    @property
+    def _at_rounding(self) -> bool:
+        return self._residual < 1e3 * self.equation.rounding
+
+    @property
+    def trial_is_due(self) -> bool:
+        """Steps near rounding say nothing of the way that is left: the condition does, from then on."""
+        return self.to_be_tried and self.condition is None and (self.done or self._at_rounding)
+
+    def finished(self) -> bool:
+        """Whether to stop, solved or not."""
+        equation, done = self.equation, self.done
+        if self.condition is not None:
+            self.error = self._stated(self.condition)
+            self.done = done and self.error <= equation.tol
+            if self.error <= (1.0 if done else 0.5) * equation.tol or not math.isfinite(self.error):
+                return True
+            equation.done[:] = 0
+            done = False
+        if done:
+            return True
+        checks, residual, at_rounding = self._checks, self._residual, self._at_rounding
+        self._since = 0 if residual < 0.99 * self._best else self._since + checks - self._read
+        self._best, self._read = min(self._best, residual), checks
+        patience = PATIENCE if at_rounding or not self.smoothing else SMOOTHED_PATIENCE
+        if checks >= CYCLES_AT_MOST or self.steps >= STEPS_AT_MOST:
+            return True
+        if self._since <= patience:
+            return False
+        if at_rounding or self.smoothing >= MOST_SMOOTHING:
+            return True
+        # Mixing few iterates stagnates where mass has far to travel: let it travel further between mixes.
+        self.smoothing, self._since, self._best = 4 * self.smoothing or 2, 0, math.inf
+        if self.condition is None:
+            self._set(SLOWEST, 0.0)
+        return False
+
+    def try_condition(self, law: Any) -> Generator[Step, Stop | None, Stop | None]:
+        """At gamma = 1, where it is not known yet; the law is then ready to be stepped from.
+
+        Returns why the trial was stopped; what it had seen until then is kept, but proves nothing.
+        """
+        if not self.to_be_tried or self.condition is not None or not math.isfinite(self.error):
+            return None
+        most_steps = max(LEAST_TRIAL, TRIAL * self.steps)
+        here = Step(self.steps, self.error)
+        self.condition, stopped = yield from condition_of(self.equation, law, most_steps, here)
+        self.tried = stopped is None
+        self._set(SLOWEST, 1.0 - max(1.0 / self.condition, self.equation.rounding))
+        self.equation.weigh(law)
+        return stopped
+
+    def _set(self, place: int, value: float) -> None:
+        self.equation.scalars[place : place + 1] = value
+
+
+def condition_of(
+    equation: Equation, law: Any, most_steps: int, progress: Step
+) -> Generator[Step, Stop | None, tuple[float, Stop | None]]:
+    """How much larger than a lazy step the way that is left may be, entry by entry relative to the law.
+
+    Small steps of the iteration do not show nearly separate parts of a chain: mass that leaks between them at
+    a rate of 1e-12 moves less than rounding. A law that differs from this one by a random share in every
+    entry does. With d_k its largest relative distance after k steps, which no step can raise, all steps from
+    the k-th on move it by at most sum_{j >= k} d_j. The largest of these sums over its d_k is what is
+    returned, with a factor of SAFETY: not the first alone, because what the iteration has left is the slowest
+    part, and a random law holds but little of that until the rest has gone. The sum beyond the last step is
+    that of a geometric series. ``progress`` is yielded after every two steps, for limits and Ctrl-C to be
+    heeded.
+    """
+    device, n = equation.device, equation.n_in
+    equation.done[:] = 0
+    here, there = _away_from(equation, law), device.empty(n, equation.value_type)
+    distances = [_relative(device, here, law)]
+    if distances[0] <= n * equation.rounding:
+        return 1.0, None
+    stopped = None
+    for _ in range(0, most_steps, WINDOW):
+        for _ in range(WINDOW // 2):
+            equation.product(here, there, LAZY)
+            equation.product(there, here, LAZY)
+            stopped = yield progress
+            if stopped is not None:
+                break
+        if stopped is not None:
+            break
+        here[:] = here - law * here.sum()
+        distances.append(_relative(device, here, law))
+        if distances[-1] <= ENOUGH * distances[0]:
+            break
+    return _most_left(distances, equation.rounding), stopped
+
+
+def _most_left(distances: list[float], rounding: float) -> float:
+    """SAFETY times the largest sum of distances (a WINDOW apart) from one of them on, over that one."""
+    # Until steps are seen to shrink the distance they are taken not to; and one that stays the same to the
+    # last digit shrinks by less than that digit.
+    ratio = distances[-1] / distances[-2] if len(distances) > 1 else 1.0
+    left = WINDOW * distances[-1] / (1.0 - min(ratio, 1.0 - rounding))
+    most = left / distances[-1] if distances[-1] > 0.0 else 1.0
+    for distance in reversed(distances[:-1]):
+        left += WINDOW * distance
+        most = max(most, left / distance)
+    return max(1.0, SAFETY * most)
+
+
+def _relative(device: Device, change: Any, law: Any) -> float:
+    """Largest entry of a change relative to the law, where that has mass."""
+    held = law > 0
+    return float(device.download((abs(change) * held / device.where(held, law, 1)).max()))
+
+
+def _away_from(equation: Equation, law: Any) -> Any:
+    """The law times a random number from -1 to 1 in every entry, less what that adds to its mass."""
+    device, n = equation.device, equation.n_in
+    drawn = device.empty(n, equation.value_type)
+    for_each(device, "draw_factors", (equation.value,), n, (np.int64(n), np.uint64(0), drawn))
+    drawn[:] = law * (1 - 2 * np.exp(-drawn))
+    drawn[:] = drawn - law * drawn.sum()
+    return drawn
+
+
+def _outcome(equation: Equation, law: Any, watch: _Watch) -> Outcome:
+    device, gamma = equation.device, equation.gamma
+    scalars = device.download(equation.scalars)
+    checks = int(scalars[CHECKS])
+    kept = device.download(equation.history)
+    size = kept.size
+    history = kept[:checks] if checks <= size else np.roll(kept, -(checks % size))
+    error = float(scalars[ERROR])
+    condition = watch.condition
+    if gamma == 1.0:
+        condition = 1.0 / (1.0 - float(scalars[SLOWEST])) if condition is None else condition
+        error = condition * (float(scalars[LARGEST]) + ROUNDED * equation.rounding)
+    return Outcome(
+        law=law,
+        method="power-extrapolated",
+        reason=f"on {device.name}",
+        converged=error <= equation.tol and watch.tried,
+        n_iter=int(scalars[STEPS]),
+        error=error,
+        error_kind="bound" if gamma < 1.0 else "estimate",
+        condition=condition,
+        residual=float(scalars[RESIDUAL]),
+        history=tuple(history.tolist()),
+    )
+
+
+class _Cycle:
+    """The launches of one cycle; they touch the same memory every time, so that they can be recorded."""
+
+    def __init__(self, equation: Equation, iterates: Any, rows: list[Any]) -> None:
+        self.equation, self.iterates, self.rows = equation, iterates, rows
+        self.damping = 1.0 if equation.gamma < 1.0 else LAZY
+        device = equation.device
+        self.n_parts = n_blocks(device, equation.n_in, device.block)
+        self.products = device.empty(DEPTH * (DEPTH + 1) // 2 * self.n_parts, np.float64)
+        self.weights = device.empty(DEPTH, np.float64)
+
+    def smooth(self) -> None:
+        """As many steps as a cycle makes, without a mix."""
+        for _ in range(DEPTH // 2):
+            self.equation.step(self.rows[0], self.rows[1], self.damping, STEPPED)
+            self.equation.step(self.rows[1], self.rows[0], self.damping, STEPPED)
+
+    def __call__(self) -> None:
+        equation, device = self.equation, self.equation.device
+        for k in range(DEPTH):
+            equation.step(self.rows[k], self.rows[k + 1], self.damping, STEPPED if k else CHECKED)
+        n, parts, depth = np.int32(equation.n_in), np.int32(self.n_parts), str(DEPTH)
+        pairs = DEPTH * (DEPTH + 1) // 2
+        launch(
+            device, "change_products", (equation.value, depth), self.n_parts,
+            (n, self.iterates, equation.done, self.products, parts), shared_bytes=pairs * SCRATCH,
+        )  # fmt: skip
+        launch(
+            device, "mix_weights", (depth,), 1, (parts, self.products, equation.done, self.weights),
+            shared_bytes=pairs * 8,
+        )  # fmt: skip
+        launch(
+            device, "mix_iterates", (equation.value, depth), self.n_parts,
+            (n, self.weights, equation.shares, np.int32(equation.n_hubs), equation.done, self.iterates,
+             equation.partials, parts),
+            shared_bytes=SLOTS * SCRATCH,
+        )  # fmt: skip
+        if equation.gamma < 1.0:
+            equation.finish(self.n_parts, WEIGHED)
+            return
+        equation.finish(self.n_parts, RESCALED)
+        for_each(device, "scale_law", (equation.value,), equation.n_in,
+                 (n, equation.scalars, equation.done, self.rows[0]))  # fmt: skip
+
+
+# -- which states reach which: one law or several ------------------------------------------------------------
+
+
+class Reach:
+    """Forward and backward reachability by products of the operator and of its transpose."""
+
+    def __init__(self, forward: Equation, backward: Equation) -> None:
+        self.forward, self.backward = forward, backward
+        self.device: Device = forward.device
+        self.grown = self.device.zeros(1, np.int32)
+
+    def from_(self, marks: Any, equation: Equation) -> Any:
+        """All that is reached from the marked states (or reaches them, with the transpose).
+
+        The host looks after 1, 2, 4, ... steps, at most MOST_UNSEEN: as many may be made in vain.
+        """
+        n = equation.n_in
+        reached = self.device.zeros(n, equation.value_type)
+        reached[:] = marks
+        arrived = self.device.empty(n, equation.value_type)
+        equation.reset()
+        n_steps = 1
+        while True:
+            self.grown[:] = 0
+            for _ in range(n_steps):
+                equation.product(reached, arrived)
+                arguments = (np.int32(n), arrived, reached, self.grown)
+                for_each(self.device, "mark_reached", (equation.value,), n, arguments)
+            if not int(self.device.download(self.grown)[0]):
+                return reached
+            n_steps = min(2 * n_steps, MOST_UNSEEN)
+
+    def recurrent_classes(self) -> list[Any]:
+        """Marks of every recurrent class, in the order of their first states.
+
+        From any state go forward, step to a state that cannot come back, and so on: each time fewer are
+        reached, and the end is a recurrent class. States that never reach it lead to another one.
+        """
+        n = self.forward.n_in
+        left = self.device.zeros(n, self.forward.value_type)
+        left[:] = 1
+        classes: list[Any] = []
+        while True:
+            place = self._first(left)
+            if place is None:
+                return classes
+            while True:
+                mark = self.device.zeros(n, self.forward.value_type)
+                mark[place : place + 1] = 1
+                ahead = self.from_(mark, self.forward)
+                behind = self.from_(mark, self.backward)
+                beyond = self._first(ahead * (1 - behind))
+                if beyond is None:
+                    break
+                place = beyond
+            classes.append(ahead)
+            left = left * (1 - behind)
+
+    def _first(self, marks: Any) -> int | None:
+        """Place of the first mark: one number comes to the host."""
+        if not float(self.device.download(marks.max())):
+            return None
+        return int(self.device.download(marks.argmax()))

@@ -1,0 +1,408 @@
+"""``read_transitions``: logs of any size and form to counts, batch by batch."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lingendice.data.checks import require_room, require_whole
+from lingendice.data.counts import Counts
+from lingendice.data.interrupts import interruptible
+from lingendice.data.log_checks import warn_breaks
+from lingendice.io import reading_checkpoints as checkpoints
+from lingendice.io.columns import Batch, Position
+from lingendice.io.decode_ahead import MOST_THREADS, in_order
+from lingendice.io.dense_pairs import Squares
+from lingendice.io.episodic import MINARI, MinariLog, VectorLog, open_minari
+from lingendice.io.ids import IdRule
+from lingendice.io.roles import NAMED_BY_CALLERS, Names
+from lingendice.io.segments import Piece
+from lingendice.io.sources import (
+    DUCKDB,
+    DuckTable,
+    Files,
+    Frame,
+    Source,
+    Stream,
+    find_files,
+    is_frame,
+)
+from lingendice.io.stream_counter import Accumulator, Means
+from lingendice.io.text_files import MATRICES, FileError, read_matrix_file
+from lingendice.io.time_order import InTime
+from lingendice.io.whole import MOST_ROWS, TooLong, count_whole
+from lingendice.kernels.parallel import resolve_threads
+
+Progress = bool | Callable[[int, "float | None"], object]
+
+
+def read_transitions(
+    source: Any,
+    *,
+    state: str | Callable[[Any], Any] | None = None,
+    action: str | bool | None = None,
+    reward: str | bool | None = None,
+    next_state: str | bool | None = None,
+    episode: str | bool | None = None,
+    weight: str | bool | None = None,
+    terminal: str | bool | None = None,
+    truncated: str | bool | None = None,
+    reward_m2: str | None = None,
+    time: str | None = None,
+    table: str | None = None,
+    labels: bool | None = None,
+    n_states: int | None = None,
+    n_actions: int | None = None,
+    autoreset: str = "next_step",
+    keep_episodes: bool = False,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = 60.0,
+    progress: Progress = False,
+    threads: int | None = None,
+) -> Counts:
+    """Count a log that need not fit into memory.
+
+    Parameters
+    ----------
+    source
+        - a path, a folder, a glob pattern, or a list of these: Parquet, Arrow IPC (Feather), CSV or TSV
+          files (text also as ``.gz``, ``.bz2``, ``.zst`` or ``.lz4``), read one after another (a pattern in
+          the order of names); episodes may run over file ends;
+        - a DuckDB file, with ``table=``;
+        - a pandas, polars or PyArrow table, a DuckDB relation, or any object with ``__arrow_c_stream__``;
+        - an iterable of batches, each a mapping of arrays, a record batch or a frame;
+        - a Minari dataset, or ``"minari:ID"`` of a local one;
+        - a mapping of arrays of shape (time, environments): a log of a Gymnasium vector environment;
+        - a ``.npz`` file of arrays named like columns;
+        - a SciPy sparse matrix, a NetworkX graph, a ``.npz``, ``.npy`` or ``.mtx`` file of a matrix, or what
+          ``Counts.save`` wrote as ``.npz``.
+    state, action, reward, next_state, episode, terminal, truncated
+        Names of columns. A name must be there; None takes the first column with a usual name
+        (``lingendice.io.roles.ALIASES``: those of Gymnasium, D4RL, Minari and d3rlpy among them; capitals do
+        not matter) where there is one; False takes none. A column ``done`` tells of ends without their
+        reason: it is taken for terminal, beside ``truncated`` for ``done & ~truncated``. For Minari ``state``
+        may be a function from the observations of an episode to one id each.
+    weight
+        Column of frequency weights, used only when named.
+    reward_m2
+        For rows that stand for several steps (``weight``): the sum of squared deviations of their rewards
+        from ``reward``, their mean.
+    time
+        Column of numbers or dates by which rows are put in order within each episode, used only when named.
+        Rows of an episode must then come together, and wait in memory until it is complete.
+    table
+        Table of a DuckDB file.
+    labels
+        Whether integers that name states and actions are names (True) or ids that count from 0 (False). By
+        default they are ids where the largest is below 20 times the number of distinct ones + 10,000, or
+        where ``n_states`` (``n_actions``) is given; sparser ones, such as account numbers, are names.
+    n_states, n_actions
+        Sizes, where larger than what the log happens to contain.
+    autoreset
+        ``"next_step"`` or ``"same_step"``: how a vector environment was reset.
+    keep_episodes
+        Keep what each episode contributed, for intervals clustered by episode: holds all rows in memory.
+    checkpoint
+        A file that keeps what was counted so far: written every ``checkpoint_every`` seconds and when the
+        reading is interrupted, removed at the end. Where it exists already, reading goes on from it. It
+        belongs to one log, told by the files' names, sizes, times, first and last bytes; a stream of batches
+        must begin with the same batches again.
+    progress
+        True shows a line on standard error, unless that is a file or a pipe; or a function that is called
+        with the number of rows and the share read so far (None where the end is unknown).
+    threads
+        1 decodes and counts in turns; with more, row groups are decoded side by side and ahead of the
+        counting, and pairs are counted side by side, each in the order of its rows. The result is the same
+        bits.
+
+    Returns
+    -------
+    Counts
+        As :meth:`Counts.from_transitions` of the whole log (with sparse integers as strings): counts are
+        equal, means of rewards up to rounding. How the log is cut into files and batches makes no difference
+        to any bit.
+
+    Warns
+    -----
+    UnusedColumnWarning
+        Where columns were present and not used, as a misspelt one is.
+    RowOrderWarning
+        Where a next state is not the state of the following row of its episode.
+
+    Notes
+    -----
+    Without a column of next states, the state of the next row of the same episode is taken; rows of several
+    episodes may be interleaved. The last row of an episode then only lends its state to the row before it,
+    unless it is ``terminal``. Without a column of episodes a log is one path, cut after rows that are
+    ``terminal`` or ``truncated``. An episode id that comes back after such a row begins a new episode.
+
+    Takes one pass and O(distinct pairs + episodes) memory: 16 bytes a pair (40 with rewards) and 16 an
+    episode (48 where next states are derived), times up to 5 while a table grows; labels come on top.
+    Without rewards and weights, many rows of few states are counted in tables with a place for every pair,
+    one a thread, of 128 MB at most together; where pairs are many, up to 16 million rows are set aside and
+    sorted together, which takes some 300 MB.
+
+    Raises
+    ------
+    ValueError
+        Naming file, row group, row and column, for files that are damaged or cut short, columns that are
+        missing, types that change, nulls. Nothing is returned then; a checkpoint keeps what was read.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = [{"state": [0, 1, 0], "episode": [7, 7, 7]}, {"state": [1, 1], "episode": [7, 8]}]
+    >>> lg.read_transitions(log)
+    Counts(2 states, 3 transitions, 2 distinct, 2 episodes)
+    """
+    counted = count_piece(
+        source, state=state, action=action, reward=reward, next_state=next_state, episode=episode,
+        weight=weight, terminal=terminal, truncated=truncated, reward_m2=reward_m2, time=time, table=table,
+        labels=labels, n_states=n_states, n_actions=n_actions, autoreset=autoreset,
+        keep_episodes=keep_episodes, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
+        progress=progress, threads=threads,
+    )  # fmt: skip
+    return counted.result()
+
+
+def count_piece(
+    source: Any,
+    *,
+    state: Any = None,
+    table: str | None = None,
+    labels: bool | None = None,
+    n_states: int | None = None,
+    n_actions: int | None = None,
+    at_least: tuple[int, int] = (0, 0),
+    autoreset: str = "next_step",
+    keep_episodes: bool | None = False,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = 60.0,
+    progress: Progress = False,
+    threads: int | None = None,
+    keep_ends: bool = False,
+    start: Position = (0, 0),
+    stop: Position | None = None,
+    on_command_line: bool = False,
+    **columns: Any,
+) -> Piece:
+    """As :func:`read_transitions`, for a part of a log: ``keep_ends`` keeps what its neighbors need.
+
+    ``keep_episodes=None`` keeps episodes where there are any and the log is not too long. ``at_least`` has
+    sizes that a policy tells of.
+    """
+    unknown = sorted(set(columns) - set(NAMED_BY_CALLERS))
+    if unknown:
+        raise ValueError(f"no option {unknown[0]!r}; columns are named by {', '.join(NAMED_BY_CALLERS)}")
+    columns = {role: columns.get(role) for role in NAMED_BY_CALLERS if role != "state"}
+    matrix = _read_matrix(source)
+    if isinstance(matrix, Counts):
+        return Piece(matrix)
+    names = Names({"state": state if isinstance(state, str) else None, **columns}, labels, on_command_line)
+    n_states = None if n_states is None else require_whole("n_states", n_states)
+    n_actions = None if n_actions is None else require_whole("n_actions", n_actions)
+    require_room((n_states or 1) * (n_actions or 1))
+    rule = IdRule(labels, (n_states, n_actions), at_least)
+    opened = open_source(source, state, table, autoreset, names) if matrix is None else matrix
+    if isinstance(columns["time"], str):
+        if checkpoint is not None or keep_ends:
+            raise ValueError(
+                "time= sorts whole logs, not parts of them and not from a checkpoint on; sort the log by "
+                "episode and time, and leave time= out"
+            )
+        opened = InTime(opened)
+    if keep_episodes is not False:
+        kept = _keep_whole(opened, names, rule, threads, keep_episodes, checkpoint)
+        if kept is not None:
+            names.warn_unused(stacklevel=3)
+            return Piece(kept, rule=rule)
+    with ThreadPoolExecutor(1, "lingendice-count") as hands:
+        run = _Run(opened, names, rule, keep_ends, resolve_threads(threads), hands)
+        if checkpoint is not None:
+            run.resume_from(Path(checkpoint), checkpoint_every)
+        run.read(start, stop, _Meter(progress))
+        return run.finish()
+
+
+def _keep_whole(
+    source: Source, names: Names, rule: IdRule, threads: int | None, keep: bool | None, checkpoint: Any
+) -> Counts | None:
+    """Counts with their episodes; None where the log is too long for that and it was not insisted on."""
+    if checkpoint is not None:
+        raise ValueError("keep_episodes= holds all rows in memory; leave out checkpoint=")
+    n_threads = resolve_threads(threads)
+    batches = in_order(source.parts((0, 0), names, n_threads), lambda batch: batch, n_threads)
+    try:
+        return count_whole(batches, rule, threads, bool(keep), MOST_ROWS if keep is None else None)
+    except TooLong:
+        return None
+    finally:
+        batches.close()
+
+
+def open_source(source: Any, state: Any, table: str | None, autoreset: str, names: Names) -> Source:
+    """Find out what kind of log this is."""
+    if isinstance(source, str) and source.startswith(MINARI):
+        source = open_minari(source.removeprefix(MINARI))
+    if hasattr(source, "iterate_episodes"):
+        return MinariLog(source, state if callable(state) else None)
+    if isinstance(source, (str, os.PathLike)) and Path(source).suffix.lower() in DUCKDB:
+        return DuckTable(Path(source), table)
+    if isinstance(source, (str, os.PathLike)) or _are_paths(source):
+        return Files(find_files(source))
+    if is_frame(source):
+        return Frame(source)
+    if isinstance(source, Mapping):
+        if np.ndim(source[names.find([str(name) for name in source], "the mapping", source)["state"]]) == 2:
+            return VectorLog(source, autoreset)
+        return Stream([source])
+    if isinstance(source, Iterable):
+        return Stream(source)
+    raise ValueError(
+        f"cannot read transitions from a {type(source).__name__}; give paths, a frame, an iterable of "
+        "batches, a Minari dataset, a vector log or a graph"
+    )
+
+
+def _are_paths(source: Any) -> bool:
+    return (
+        isinstance(source, (list, tuple))
+        and bool(source)
+        and all(isinstance(path, (str, os.PathLike)) for path in source)
+    )
+
+
+def _read_matrix(source: Any) -> Counts | Source | None:
+    """Counts of a graph or matrix, or the arrays of a log in a file; None where the source is another log."""
+    if hasattr(source, "tocsr") or hasattr(source, "adjacency"):
+        return Counts.from_matrix(source)
+    if not isinstance(source, (str, os.PathLike)) or Path(source).suffix.lower() not in MATRICES:
+        return None
+    data = read_matrix_file(Path(source))
+    if not isinstance(data, dict):
+        return Counts.from_matrix(data)
+    return Counts.load(Path(source)) if {"record", "sha256"} <= data.keys() else Stream([data], str(source))
+
+
+class _Run:
+    """One reading of a log: the batches so far, and the checkpoint that keeps them."""
+
+    def __init__(
+        self, source: Source, names: Names, rule: IdRule, keep_ends: bool, threads: int, hands: Executor
+    ) -> None:
+        self.source, self.names, self.rule = source, names, rule
+        self.means = Means(hands if threads > 1 else None, threads)
+        self.keep_ends = keep_ends
+        self.beside: Squares | None = None
+        self.counted: Accumulator | None = None
+        self.checkpoint: Path | None = None
+        self.every = 0.0
+        self.resumed_at: Position = (0, 0)
+        self.safe: Position | None = None
+        """Where reading can go on from what is counted now; None while a part is half counted."""
+        self.saved_at = time.monotonic()
+
+    def resume_from(self, checkpoint: Path, every: float) -> None:
+        """Keep a checkpoint there, and go on from it where there is one."""
+        self.checkpoint, self.every = checkpoint, every
+        if checkpoint.exists():
+            self.counted, self.resumed_at = checkpoints.load(checkpoint, self._identity(), self.means)
+
+    def _identity(self) -> dict[str, Any]:
+        given = {role: name for role, name in self.names.given.items() if name is not None}
+        return {"source": self.source.fingerprint(), "columns": given, "labels": self.names.labels}
+
+    def read(self, start: Position, stop: Position | None, meter: _Meter) -> None:
+        """Count all batches up to ``stop``."""
+        threads, packer = self.means.threads, self.means.packer
+        parts = self.source.parts(max(start, self.resumed_at), self.names, threads)
+        if self.checkpoint is None and stop is None:
+            # All of the log is counted or nothing: what is counted ahead need not be told apart.
+            self.beside = Squares(*self.rule.sizes, min(threads, MOST_THREADS), packer)
+        prepare = packer.pack if self.beside is None else self.beside.take
+        batches = in_order(parts, prepare, threads)
+        try:
+            with meter:
+                for batch in batches:
+                    self._add(batch)
+                    meter.show(self.counted.n_rows if self.counted else 0, batch.fraction)
+                    if stop is not None and batch.after is not None and batch.after >= stop:
+                        break
+        except BaseException:
+            self._keep()
+            raise
+        finally:
+            batches.close()
+
+    def _add(self, batch: Batch) -> None:
+        if self.counted is None:
+            roles = frozenset(batch.columns)
+            self.counted = Accumulator(roles, self.rule, self.keep_ends, self.means, self.beside)
+        if frozenset(batch.columns) != self.counted.roles:
+            raise FileError(
+                f"{batch.where(0)}: columns for {', '.join(sorted(batch.columns))} here, but for "
+                f"{', '.join(sorted(self.counted.roles))} before; name the columns to use, or pass False"
+            )
+        with interruptible() as work:
+            work.hold()  # a batch is counted whole, so that a checkpoint has all that was read
+            self.safe = None
+            self.counted.add(batch)
+            self.safe = batch.after
+        if time.monotonic() - self.saved_at >= self.every:
+            self._keep()
+
+    def _keep(self) -> None:
+        if self.checkpoint is not None and self.counted is not None and self.safe is not None:
+            checkpoints.save(self.checkpoint, self.counted, self.safe, self._identity())
+            self.saved_at = time.monotonic()
+
+    def finish(self) -> Piece:
+        """What was counted; the checkpoint has done its duty."""
+        self.names.warn_unused(stacklevel=4)
+        if self.counted is None or self.counted.n_rows == 0:
+            if self.keep_ends:
+                return Piece(Counts.empty())
+            raise FileError("no transitions: the log has no rows; give at least one")
+        if self.counted.n_breaks:
+            warn_breaks(self.counted.n_breaks, self.counted.first_break, stacklevel=4)
+        piece = self.counted.finish()
+        if self.checkpoint is not None:
+            self.checkpoint.unlink(missing_ok=True)
+        return piece
+
+
+class _Meter:
+    """Tells how far reading has come: to a function, or as one line that vanishes."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.tell = progress if callable(progress) else None
+        self.line = progress is True and sys.stderr.isatty()
+        self.shown = 0
+        self.last = 0.0
+
+    def __enter__(self) -> _Meter:
+        return self
+
+    def show(self, rows: int, fraction: float | None) -> None:
+        """Tell the number of rows and the share read."""
+        if self.tell is not None:
+            self.tell(rows, fraction)
+        now = time.monotonic()
+        if self.line and now - self.last > 0.1:
+            self.last = now
+            text = f"{rows:,} rows" if fraction is None else f"{rows:,} rows, {fraction:.0%}"
+            sys.stderr.write("\r" + text.ljust(self.shown))
+            sys.stderr.flush()
+            self.shown = len(text)
+
+    def __exit__(self, *_: object) -> None:
+        if self.shown:
+            sys.stderr.write("\r" + " " * self.shown + "\r")
+            sys.stderr.flush()

@@ -1,0 +1,177 @@
+"""Pieces of a log that were counted apart, and how neighbours join: associative, in the order of the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.counts import Counts
+from lingendice.data.labels import union
+from lingendice.data.merging import keep_only, labels_to_ids, occurring, sort_labels
+from lingendice.io.ids import IdRule
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeRecords:
+    """First and last row of every episode of a piece, sorted by id; what a neighbour needs to go on."""
+
+    ids: Array
+    is_open: Array
+    """False where the last row was terminal or truncated."""
+    first_state: Array
+    first_weight: Array
+    last_state: Array | None
+    """The row that waits for its next state; None where next states are a column."""
+    last_action: Array | None
+    last_reward: Array | None
+    last_weight: Array | None
+    marks_starts: bool
+
+    def move_states(self, move: Array | None, actions: Array | None) -> EpisodeRecords:
+        """The same with states and actions renumbered."""
+        moved = self
+        if move is not None:
+            last = None if self.last_state is None else move[self.last_state]
+            moved = replace(moved, first_state=move[self.first_state], last_state=last)
+        if actions is not None and self.last_action is not None:
+            moved = replace(moved, last_action=actions[self.last_action])
+        return moved
+
+    def arrays(self) -> dict[str, Array]:
+        """Arrays by name."""
+        named = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in named.items() if isinstance(value, np.ndarray)}
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Counts of consecutive rows, and the loose ends of their episodes."""
+
+    counts: Counts
+    episodes: EpisodeRecords | None = None
+    numbered: frozenset[str] = frozenset()
+    """Whether labels of states, or of actions, are integers that are too sparse here to be ids."""
+    rule: IdRule = field(default_factory=IdRule)
+
+    def result(self) -> Counts:
+        """The counts, labels in sorted order as in :meth:`Counts.from_transitions`."""
+        counts = self.counts
+        for what in self.numbered:
+            name = f"{what}_labels"
+            labels: Any = getattr(counts, name)
+            if self.rule.are_ids(what, max(labels), len(labels)):
+                counts = labels_to_ids(counts, what)
+            else:
+                counts = replace(counts, **{name: tuple(map(str, labels))})  # type: ignore[arg-type]
+        counts = sort_labels(counts)
+        n_states, n_actions = counts.n_states, counts.n_actions
+        if n_actions is None:
+            return counts
+        if counts.state_labels is None:
+            n_states = max(n_states, self.rule.at_least[0])
+        if counts.action_labels is None:
+            n_actions = max(n_actions, self.rule.at_least[1])
+        return counts.with_states(n_states, n_actions)
+
+    def with_numbers(self, what: str) -> Piece:
+        """The same, with integers that are ids here numbered like those that are not."""
+        if what in self.numbered or getattr(self.counts, f"{what}_labels") is not None:
+            return self
+        ids = occurring(self.counts, what)
+        ends = self.episodes
+        if ends is not None and what == "state":
+            waiting = NO_STATES if ends.last_state is None else ends.last_state[ends.is_open]
+            ids = np.unique(np.concatenate([ids, ends.first_state, waiting]))
+        if ends is not None:
+            move = np.zeros(int(ids.max(initial=-1)) + 1, np.int64)
+            move[ids] = np.arange(ids.size)
+            ends = ends.move_states(*((move, None) if what == "state" else (None, move)))
+        return replace(
+            self,
+            counts=keep_only(self.counts, what, ids),
+            episodes=ends,
+            numbered=self.numbered | {what},
+        )
+
+
+NO_STATES = np.zeros(0, np.int64)
+
+
+def join(left: Piece, right: Piece) -> Piece:
+    """The piece of the rows of ``left`` followed by those of ``right``."""
+    if right.counts.n_states == 0:
+        return left
+    if left.counts.n_states == 0:
+        return right
+    for what in left.numbered ^ right.numbered:
+        left, right = left.with_numbers(what), right.with_numbers(what)
+        if (what in left.numbered) != (what in right.numbered):
+            raise ValueError(f"one log has {what} labels and the other bare ids; pass labels=True")
+    return _joined_pieces(left, right)
+
+
+def _joined_pieces(left: Piece, right: Piece) -> Piece:
+    counts = left.counts.merge(right.counts)
+    if left.episodes is None or right.episodes is None:
+        return replace(left, counts=counts, episodes=None)
+    first, second = left.episodes, _renumbered(left.counts, right.counts, right.episodes)
+    _, here, there = np.intersect1d(first.ids, second.ids, assume_unique=True, return_indices=True)
+    goes_on = first.is_open[here]
+    here, there = here[goes_on], there[goes_on]
+    if here.size and first.last_state is not None:
+        counts = counts.merge(_links(counts, first, second, here, there))
+    if here.size and first.marks_starts and counts.initial_count is not None:
+        # These episodes did not begin in the right piece: they came over from the left one.
+        initial = counts.initial_count.copy()
+        np.subtract.at(initial, second.first_state[there], second.first_weight[there])
+        counts = replace(counts, initial_count=initial)
+    return replace(left, counts=counts, episodes=_joined(first, second))
+
+
+def _renumbered(left: Counts, right: Counts, episodes: EpisodeRecords) -> EpisodeRecords:
+    moves = []
+    for kind in ("state_labels", "action_labels"):
+        ours, theirs = getattr(left, kind), getattr(right, kind)
+        moves.append(None if ours is None else union(ours, theirs)[1])
+    return episodes.move_states(*moves)
+
+
+def _links(
+    counts: Counts, first: EpisodeRecords, second: EpisodeRecords, here: Array, there: Array
+) -> Counts:
+    """The transitions from the last rows of the left piece to the first rows of the right one."""
+    assert first.last_state is not None
+    linked = Counts.from_transitions(
+        first.last_state[here],
+        second.first_state[there],
+        action=None if first.last_action is None else first.last_action[here],
+        reward=None if first.last_reward is None else first.last_reward[here],
+        weight=None if first.last_weight is None else first.last_weight[here],
+        n_states=counts.n_states,
+        n_actions=counts.n_actions,
+    )
+    return replace(linked, state_labels=counts.state_labels, action_labels=counts.action_labels)
+
+
+def _joined(first: EpisodeRecords, second: EpisodeRecords) -> EpisodeRecords:
+    """Records of both: where an episode is in both, its first row is on the left, its last on the right."""
+    ids = np.union1d(first.ids, second.ids)
+    ours, theirs = np.searchsorted(ids, first.ids), np.searchsorted(ids, second.ids)
+    joined: dict[str, Any] = {"ids": ids, "marks_starts": first.marks_starts}
+    for name, left in first.arrays().items():
+        if name == "ids":
+            continue
+        right = second.arrays()[name]
+        merged = np.empty(ids.size, np.result_type(left, right))
+        order = (
+            [(theirs, right), (ours, left)] if name.startswith("first") else [(ours, left), (theirs, right)]
+        )
+        for place, values in order:
+            merged[place] = values
+        joined[name] = merged
+    return EpisodeRecords(**{each.name: joined.get(each.name) for each in fields(EpisodeRecords)})  # type: ignore[arg-type]

@@ -1,0 +1,164 @@
+"""Read matrices, arrays of transitions, policies and laws from files, with the core install alone.
+
+================  =====================================================================
+``.npz``          a matrix saved by ``scipy.sparse.save_npz``, a graph as ``indptr`` and
+                  ``indices``, or arrays named like the columns of a table of transitions
+``.npy``          a dense square matrix
+``.mtx``          a Matrix Market file
+================  =====================================================================
+
+Every error is a :class:`FileError` whose message names the file, the line or array, and
+what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+import zipfile
+from codecs import BOM_UTF8
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.atomic import replacing, write_text
+from lingendice.data.checks import compressed_rows
+
+
+class FileError(ValueError):
+    """A file that cannot be used; the message says which entry and what to do."""
+
+
+MATRICES = (".npz", ".npy", ".mtx")
+
+
+def read_matrix_file(path: Path) -> Any:
+    """A matrix (dense or SciPy sparse), or the arrays of an ``.npz`` file of transitions by name."""
+    if not path.is_file():
+        raise FileError(f"{path}: no such file")
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        return _square(path, _load_array(path))
+    return _read_mtx(path) if suffix == ".mtx" else _read_npz(path)
+
+
+def read_array(path: str | Path) -> NDArray[np.float64]:
+    """Read a policy or a law: one array in ``.npy`` or ``.npz``, or numbers in ``.csv`` without a header."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileError(f"{path}: no such file")
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", UserWarning)  # a file without numbers is one
+                return np.loadtxt(path, delimiter=",", dtype=np.float64, ndmin=1, encoding="utf-8-sig")
+        except (ValueError, UserWarning) as error:
+            raise FileError(f"{path}: expected rows of numbers without a header ({error})") from None
+    if suffix == ".npy":
+        return _as_float(path, _load_array(path))
+    if suffix == ".npz":
+        arrays = _load_npz(path)
+        if len(arrays) != 1:
+            raise FileError(
+                f"{path}: expected one array, found {_listed(arrays)}; save the one array as .npy"
+            )
+        return _as_float(path, next(iter(arrays.values())))
+    raise FileError(f"{path}: cannot tell the format by its suffix; use one of .npy, .npz, .csv")
+
+
+def write_result(path: str | Path, arrays: Mapping[str, NDArray[Any]], summary: Mapping[str, Any]) -> None:
+    """Write a result by suffix: the arrays as ``.npz``, or the summary as strict ``.json``."""
+    path = Path(path)
+    check_result_path(path)
+    if path.suffix.lower() == ".json":
+        write_text(path, json.dumps(summary, allow_nan=False, indent=2) + "\n")
+        return
+    with replacing(path) as stream:
+        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
+
+
+def check_result_path(path: str | Path) -> None:
+    """Raise unless a result can be written there, so that a typing error costs no solve."""
+    path = Path(path)
+    if path.suffix.lower() not in (".npz", ".json"):
+        raise FileError(f"{path}: results are written as .npz or .json; choose one of these suffixes")
+    if not path.parent.is_dir():
+        raise FileError(f"{path}: there is no folder {path.parent}; make it first")
+
+
+def _listed(names: Sequence[str] | Mapping[str, Any]) -> str:
+    return ", ".join(map(repr, names)) or "nothing"
+
+
+def _load_array(path: Path) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise FileError(f"{path}: not a readable NumPy file ({error})") from None
+    return array
+
+
+def _load_npz(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, OSError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise FileError(f"{path}: not a readable npz file of plain arrays ({error})") from None
+
+
+def _as_float(path: Path, array: NDArray[Any]) -> NDArray[np.float64]:
+    try:
+        return array.astype(np.float64)
+    except (ValueError, TypeError):
+        raise FileError(f"{path}: expected numbers, found an array of {array.dtype}") from None
+
+
+def _square(path: Path, matrix: Any) -> Any:
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise FileError(f"{path}: expected a square matrix (rows are sources), found shape {matrix.shape}")
+    return matrix
+
+
+def _read_mtx(path: Path) -> Any:
+    from scipy.io import mmread
+
+    try:
+        with path.open("rb") as stream:
+            # A byte order mark is no part of the text; readers of the format do not know it.
+            if stream.read(len(BOM_UTF8)) != BOM_UTF8:
+                stream.seek(0)
+            matrix = mmread(stream)
+    except (ValueError, OSError, TypeError, OverflowError) as error:
+        raise FileError(f"{path}: not a readable Matrix Market file ({error})") from None
+    return _square(path, matrix if isinstance(matrix, np.ndarray) else matrix.tocsr())
+
+
+def _read_npz(path: Path) -> Any:
+    arrays = _load_npz(path)
+    if "format" in arrays and "shape" in arrays:
+        from scipy.sparse import load_npz
+
+        try:
+            return _square(path, compressed_rows(str(path), load_npz(path)))
+        except ValueError as error:
+            raise FileError(str(error)) from None
+    if {"indptr", "indices"} <= arrays.keys() and "sha256" not in arrays:
+        return _adjacency(path, arrays)
+    return arrays
+
+
+def _adjacency(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    from scipy.sparse import csr_matrix
+
+    indptr, indices = arrays["indptr"], arrays["indices"]
+    weight = arrays.get("data", np.ones(indices.size))
+    try:
+        matrix = csr_matrix((weight, indices, indptr), shape=(indptr.size - 1, indptr.size - 1))
+        matrix.check_format()
+    except ValueError as error:
+        raise FileError(f"{path}: 'indptr' and 'indices' are no CSR graph ({error})") from None
+    return matrix

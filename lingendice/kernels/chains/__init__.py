@@ -1,0 +1,1 @@
+"""Kernels on Markov chains: elimination, sweeps, coarsening."""

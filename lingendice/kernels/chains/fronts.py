@@ -1,0 +1,288 @@
+"""Sparse elimination of a Markov chain without subtractions, front by front.
+
+Each supernode gathers the rates among its own states (pivots) and those it borders into one dense front,
+adds what its children in the tree left over, eliminates the pivots with `eliminate_block`, and leaves the
+rates among its border for its parent. A pivot's row is complete in its front: S_k is a plain row sum there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lingendice.kernels.chains.gth_dense import (
+    BLOCK,
+    SAFE_HIGH,
+    SAFE_LOW,
+    SAFE_SUM,
+    eliminate_block,
+    solve_pivot_wide,
+)
+from lingendice.kernels.jit import fused_kernel, kernel
+
+# Progress of one run of fronts: next place in the schedule, pivots done in that front (-1 before it is
+# filled), and -1 or the step at which the elimination broke down.
+NEXT_PLACE, PIVOTS_DONE, BROKEN_STEP = range(3)
+
+
+@kernel
+def plan_runs(begin, size, above, n_parts):  # type: ignore[no-untyped-def]
+    """Share the tree among ``n_parts`` runs of whole subtrees, and a last run for what joins them.
+
+    Subtrees of less than half a share of the work go to the run that has least so far. Left-over matrices
+    live on one stack for each run, the stacks side by side in one array.
+
+    Returns (schedule, start of each run in it, offsets of factor blocks, offsets of left-overs, their total,
+    first child and next sibling of each supernode).
+    """
+    groups = size.size
+    block = np.zeros(groups + 1, np.int64)
+    child = np.empty(groups, np.int32)
+    sibling = np.empty(groups, np.int32)
+    work = np.zeros(groups)
+    total = 0.0
+    for s in range(groups):
+        pivots = begin[s + 1] - begin[s]
+        block[s + 1] = block[s] + pivots * size[s]
+        work[s] += 2.0 * pivots * size[s] * size[s]
+        child[s] = -1
+        if above[s] >= 0:
+            work[above[s]] += work[s]
+        else:
+            total += work[s]
+    limit = total if n_parts == 1 else total / (2.0 * n_parts)
+    part = np.empty(groups, np.int32)
+    load = np.zeros(n_parts)
+    start = np.zeros(n_parts + 2, np.int64)
+    for s in range(groups - 1, -1, -1):
+        if above[s] >= 0:
+            sibling[s] = child[above[s]]
+            child[above[s]] = s
+        if above[s] >= 0 and part[above[s]] < n_parts:
+            part[s] = part[above[s]]
+        elif work[s] > limit:
+            part[s] = n_parts
+        else:
+            best = 0
+            for r in range(n_parts):
+                if load[r] < load[best]:
+                    best = r
+            part[s] = best
+            load[best] += work[s]
+        start[part[s] + 1] += 1
+    schedule = np.empty(groups, np.int32)
+    left_over = np.empty(groups, np.int64)
+    base = 0
+    at = 0
+    for r in range(n_parts + 1):
+        start[r + 1] += start[r]
+        top = base
+        peak = base
+        for s in range(groups):
+            if part[s] != r:
+                continue
+            schedule[at] = s
+            at += 1
+            c = child[s]
+            while c >= 0:
+                if part[c] == r:
+                    b = size[c] - (begin[c + 1] - begin[c])
+                    top -= b * b
+                c = sibling[c]
+            left_over[s] = top
+            b = size[s] - (begin[s + 1] - begin[s])
+            top += b * b
+            peak = max(peak, top)
+        base = peak
+    return schedule, start, block, left_over, base, child, sibling
+
+
+@fused_kernel
+def eliminate_fronts(  # type: ignore[no-untyped-def]
+    progress, stop, schedule, tree, size, border_start, border, left_over, left, block, columns, rows,
+    exit_rate, entry_start, row, column, where, data, room, local, work, budget,
+):  # fmt: skip
+    """Run ``schedule`` from ``progress`` up to place ``stop``, or until ``budget`` operations are spent.
+
+    Returns True when the run has ended; `BROKEN_STEP` then tells whether it broke down. ``rows`` may be
+    empty where only the law is wanted. ``room`` holds one front, ``local`` one integer a state.
+    """
+    begin, child, sibling = tree
+    spent = 0.0
+    while progress[NEXT_PLACE] < stop:
+        s = schedule[progress[NEXT_PLACE]]
+        n = size[s]
+        pivots = np.int64(begin[s + 1] - begin[s])
+        width = n - pivots
+        front = room[: n * n].reshape((n, n))
+
+        # The front: matrix entries that its pivots eliminate, and what its children left over.
+        if progress[PIVOTS_DONE] < 0:
+            room[: n * n] = 0.0
+            for k in range(pivots):
+                local[begin[s] + k] = k
+            for i in range(width):
+                local[border[border_start[s] + i]] = pivots + i
+            for q in range(entry_start[s], entry_start[s + 1]):
+                front[local[row[q]], local[column[q]]] += data[where[q]]
+            c = child[s]
+            while c >= 0:
+                start = border_start[c]
+                end = border_start[c + 1]
+                at = left_over[c]
+                for i in range(start, end):
+                    line = front[local[border[i]]]
+                    for j in range(start, end):
+                        line[local[border[j]]] += left[at]
+                        at += 1
+                c = sibling[c]
+            spent += 4.0 * n * n
+            progress[PIVOTS_DONE] = 0
+
+        # Small blocks while the pivot rows outweigh the update, large ones where memory traffic does.
+        step = np.int64(BLOCK if n > 700 else BLOCK // 2)
+        while progress[PIVOTS_DONE] < pivots:
+            if spent > budget:
+                return False
+            first = progress[PIVOTS_DONE]
+            last = min(pivots, first + step)
+            bad = eliminate_block(front, first, last, exit_rate[begin[s] : begin[s + 1]], work)
+            # A front without border ends the chain: only the last of all may have no way out.
+            if bad < 0 and last == n and s < size.size - 1:
+                bad = n - 1
+            if bad >= 0:
+                progress[BROKEN_STEP] = begin[s] + bad
+                return True
+            spent += 2.0 * (last - first) * (n - first) * (n - first)
+            progress[PIVOTS_DONE] = last
+
+        # The factor by pivot, W_ik and U_kj, and the rates left among the border.
+        at = block[s]
+        for k in range(pivots):
+            for i in range(k + 1, n):
+                columns[at + i] = front[i, k]
+            if rows.size > 0:
+                for j in range(k + 1, n):
+                    rows[at + j] = front[k, j]
+            at += n
+        at = left_over[s]
+        for i in range(pivots, n):
+            for j in range(pivots, n):
+                left[at] = front[i, j]
+                at += 1
+        progress[PIVOTS_DONE] = -1
+        progress[NEXT_PLACE] += 1
+    return True
+
+
+@fused_kernel
+def solve_law(begin, size, border_start, border, block, columns, exit_rate, x, high, low):  # type: ignore[no-untyped-def]
+    """Back substitution over supernodes ``high - 1`` down to ``low``: x_k = sum_i x_i W_ik / S_k.
+
+    ``x`` is by step, its last entry set by the caller. Returns whether all values stayed in the safe range.
+    """
+    buffer = np.empty(1)
+    for s in range(high - 1, low - 1, -1):
+        n = size[s]
+        pivots = begin[s + 1] - begin[s]
+        if buffer.size < n:
+            buffer = np.empty(2 * n)
+        for q in range(border_start[s], border_start[s + 1]):
+            buffer[pivots + q - border_start[s]] = x[border[q]]
+        k = pivots - 1
+        if s == size.size - 1:
+            buffer[k] = x[begin[s] + k]
+            k -= 1
+        while k >= 0:
+            at = block[s] + k * n
+            line = columns[at + k + 1 : at + n]
+            known = buffer[k + 1 : n]
+            total = 0.0
+            for i in range(n - k - 1):
+                total += line[i] * known[i]
+            value = total / exit_rate[begin[s] + k]
+            if not (total > SAFE_SUM and SAFE_LOW < value < SAFE_HIGH):
+                return False
+            buffer[k] = value
+            x[begin[s] + k] = value
+            k -= 1
+    return True
+
+
+@kernel
+def solve_law_wide(
+    begin, size, border_start, border, block, columns, exit_rate, mantissa, exponent, high, low
+):  # type: ignore[no-untyped-def]
+    """`solve_law` with an exponent for every entry: for laws that span more than float64 holds on the way."""
+    for s in range(high - 1, low - 1, -1):
+        n = size[s]
+        pivots = begin[s + 1] - begin[s]
+        states = np.empty(n, np.int64)
+        for k in range(pivots):
+            states[k] = begin[s] + k
+        for q in range(border_start[s], border_start[s + 1]):
+            states[pivots + q - border_start[s]] = border[q]
+        for k in range(pivots - 1, -1, -1):
+            if s < size.size - 1 or k < pivots - 1:
+                rate = exit_rate[begin[s] + k]
+                solve_pivot_wide(columns, block[s], n, 1, k, states, rate, mantissa, exponent)
+
+
+@fused_kernel
+def push_rewards(begin, size, border_start, border, block, columns, exit_rate, r, t, low, high):  # type: ignore[no-untyped-def]
+    """Forward pass of the adjoint over supernodes ``low`` to ``high - 1``, in place, by step.
+
+    r_i += W_ik r_k / S_k, likewise t; r_k and t_k are left divided by S_k, except at the last step of all.
+    """
+    buffer = np.empty((2, 1))
+    for s in range(low, high):
+        n = size[s]
+        first = begin[s]
+        pivots = begin[s + 1] - first
+        if buffer.shape[1] < n:
+            buffer = np.empty((2, 2 * n))
+        for i in range(n):
+            buffer[0, i] = 0.0
+            buffer[1, i] = 0.0
+        for k in range(pivots):
+            r[first + k] += buffer[0, k]
+            t[first + k] += buffer[1, k]
+            if first + k == r.size - 1:
+                break
+            r[first + k] /= exit_rate[first + k]
+            t[first + k] /= exit_rate[first + k]
+            a = r[first + k]
+            b = t[first + k]
+            at = block[s] + k * n
+            line = columns[at + k + 1 : at + n]
+            to_r = buffer[0, k + 1 : n]
+            to_t = buffer[1, k + 1 : n]
+            for i in range(n - k - 1):
+                to_r[i] += a * line[i]
+                to_t[i] += b * line[i]
+        for q in range(border_start[s], border_start[s + 1]):
+            r[border[q]] += buffer[0, pivots + q - border_start[s]]
+            t[border[q]] += buffer[1, pivots + q - border_start[s]]
+
+
+@fused_kernel
+def solve_bias(begin, size, border_start, border, block, rows, r, t, gain, h, high, low):  # type: ignore[no-untyped-def]
+    """Back substitution of the adjoint: h_k = r_k - gain t_k + sum_j U_kj h_j (r, t as pushed)."""
+    buffer = np.empty(1)
+    for s in range(high - 1, low - 1, -1):
+        n = size[s]
+        pivots = begin[s + 1] - begin[s]
+        if buffer.size < n:
+            buffer = np.empty(2 * n)
+        for q in range(border_start[s], border_start[s + 1]):
+            buffer[pivots + q - border_start[s]] = h[border[q]]
+        for k in range(pivots - 1, -1, -1):
+            total = 0.0
+            if begin[s] + k < r.size - 1:
+                at = block[s] + k * n
+                line = rows[at + k + 1 : at + n]
+                known = buffer[k + 1 : n]
+                for j in range(n - k - 1):
+                    total += line[j] * known[j]
+                total += r[begin[s] + k] - gain * t[begin[s] + k]
+            buffer[k] = total
+            h[begin[s] + k] = total

@@ -1,0 +1,1 @@
+"""Kernels called from other programs' compiled code."""

@@ -1,0 +1,75 @@
+"""Entry points with plain C signatures: pointers, sizes and numbers in, a status out.
+
+An optional law is a pointer with its length: 0 leaves it to the defaults.
+"""
+
+from __future__ import annotations
+
+from numba import carray, types
+
+from lingendice.kernels.embed.nodes import OUT_OF_RANGE, SOLVED, solve_dense_counts
+from lingendice.kernels.embed.ratios import ratio_into, value_of
+from lingendice.kernels.embed.sparse_nodes import solve_row_counts
+from lingendice.kernels.jit import c_callable
+
+_doubles = types.CPointer(types.float64)
+_integers = types.CPointer(types.int64)
+_size, _number, _status = types.int64, types.float64, types.int32
+
+
+@c_callable(_status(_doubles, _size, _size, _size, _number))
+def c_count(counts, n, state, next_state, weight):  # type: ignore[no-untyped-def]
+    """counts[state * n + next_state] += weight."""
+    if state < 0 or state >= n or next_state < 0 or next_state >= n:
+        return OUT_OF_RANGE
+    table = carray(counts, (n, n))
+    table[state, next_state] += weight
+    return SOLVED
+
+
+@c_callable(_status(_doubles, _size, _number, _doubles, _size, _doubles, _size, _doubles))
+def c_solve(counts, n, gamma, initial, n_initial, restart, n_restart, law):  # type: ignore[no-untyped-def]
+    """The stationary law of dense counts."""
+    return solve_dense_counts(
+        carray(counts, (n, n)),
+        gamma,
+        carray(initial, (n_initial,)),
+        carray(restart, (n_restart,)),
+        carray(law, (n,)),
+    )
+
+
+@c_callable(
+    _status(
+        _integers, _integers, _doubles, _size, _number, _doubles, _size, _doubles, _size, _number, _size,
+        _doubles,
+    )
+)  # fmt: skip
+def c_solve_csr(  # type: ignore[no-untyped-def]
+    indptr, indices, data, n, gamma, initial, n_initial, restart, n_restart, tol, max_sweeps, law
+):
+    """The stationary law of counts in compressed rows."""
+    starts = carray(indptr, (n + 1,))
+    return solve_row_counts(
+        starts,
+        carray(indices, (starts[n],)),
+        carray(data, (starts[n],)),
+        gamma,
+        carray(initial, (n_initial,)),
+        carray(restart, (n_restart,)),
+        tol,
+        max_sweeps,
+        carray(law, (n,)),
+    )
+
+
+@c_callable(types.void(_doubles, _doubles, _size, _doubles))
+def c_ratio(law, visits, n, tau):  # type: ignore[no-untyped-def]
+    """tau = mu / p."""
+    ratio_into(carray(law, (n,)), carray(visits, (n,)), carray(tau, (n,)))
+
+
+@c_callable(_number(_doubles, _doubles, _doubles, _size))
+def c_value(law, visits, reward_total, n):  # type: ignore[no-untyped-def]
+    """The per-step value."""
+    return value_of(carray(law, (n,)), carray(visits, (n,)), carray(reward_total, (n,)))

@@ -1,0 +1,1 @@
+"""Simulators on raw arrays."""

@@ -1,0 +1,104 @@
+"""Communicating classes of a chain: which states recur, which are transient, with what period."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import Floats
+from lingendice.model.operator import FlowChain
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+
+class Classes(NamedTuple):
+    """Strongly connected components of a chain over ``n`` nodes."""
+
+    component: NDArray[Any]
+    """The component of every node."""
+    recurrent: tuple[NDArray[np.int64], ...]
+    """Nodes of each closed component, in order of their first node."""
+
+    @property
+    def transient(self) -> NDArray[np.int64]:
+        """Nodes outside every recurrent class."""
+        stays = np.zeros(self.component.size, dtype=bool)
+        for nodes in self.recurrent:
+            stays[nodes] = True
+        return np.flatnonzero(~stays)
+
+
+def extend(chain: FlowChain, gamma: float = 1.0, initial: Floats | None = None) -> tuple[csr_array, Floats]:
+    """Write hubs as nodes: rows that fall back to a law step to its hub, which steps on at once.
+
+    At gamma < 1 every node also steps to the hub of the initial law, with what gamma and absorption
+    leave of its row. Returns the rates between nodes (states first, hubs last) and the rate at which
+    each node feeds the initial law (zeros at gamma = 1). The law of the states is that of this chain
+    with hubs left out (censored): hubs take no time.
+    """
+    from scipy import sparse
+
+    counted = chain.kernel()
+    if gamma == 1.0 and chain.n_hubs == 0:
+        return counted, np.zeros(chain.n)
+    out, law = gamma * chain.out, chain.law
+    feeds = np.zeros(chain.n)
+    if gamma < 1.0:
+        if initial is None:
+            raise ValueError("gamma < 1 needs an initial law")
+        counted = gamma * counted
+        # Not 1 - gamma (keep + out): of a difference that small rounding would leave few digits.
+        feeds = (1.0 - gamma) + gamma * chain.absorbed()
+        out, law = add_hub(out, law, feeds, initial)
+    blocks = [[counted, sparse.csr_array(out)], [sparse.csr_array(law), None]]
+    nodes = sparse.block_array(blocks, format="csr")
+    return nodes, np.concatenate([feeds, np.zeros(law.shape[0])])
+
+
+def add_hub(out: Floats, law: Floats, share: Floats, target: Floats) -> tuple[Floats, Floats]:
+    """Send ``share`` of each row to the law ``target``, over a hub that has that law if there is one."""
+    for position in range(law.shape[0]):
+        if np.array_equal(law[position], target):
+            out = out.copy()
+            out[:, position] += share
+            return out, law
+    return np.column_stack([out, share]), np.vstack([law, target])
+
+
+def find_classes(rates: csr_array) -> Classes:
+    """Strongly connected components, and which of them no edge leaves. O(nnz)."""
+    from lingendice.kernels.chains.graph_walks import closed_components, strong_components
+
+    indptr, indices = _pattern(rates)
+    component = np.zeros(rates.shape[0], dtype=np.int32 if rates.shape[0] < 2**30 else np.int64)
+    n_components = strong_components(indptr, indices, component)
+    if n_components == 1:
+        return Classes(component, (np.arange(rates.shape[0]),))
+    closed = closed_components(indptr, indices, component, n_components)
+    order = np.argsort(component, kind="stable")
+    first = np.searchsorted(component[order], np.arange(n_components + 1))
+    groups = [order[first[c] : first[c + 1]] for c in np.flatnonzero(closed)]
+    groups.sort(key=lambda nodes: int(nodes[0]))
+    return Classes(component, tuple(groups))
+
+
+def period(rates: csr_array) -> int:
+    """Period of an irreducible chain: the common divisor of its cycle lengths. O(nnz)."""
+    from lingendice.kernels.chains.graph_walks import cycle_divisor
+
+    return int(cycle_divisor(*_pattern(rates)))
+
+
+def _pattern(rates: csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Row pointers and columns in the types that kernels take."""
+    return rates.indptr.astype(np.int64, copy=False), rates.indices.astype(np.int32, copy=False)
+
+
+def submatrix(rates: csr_array, nodes: NDArray[Any]) -> csr_array:
+    """Rates among ``nodes``; the matrix itself where that is all of them."""
+    if nodes.size == rates.shape[0]:
+        return rates
+    return rates[nodes][:, nodes]

@@ -1,0 +1,362 @@
+"""Compose counts, policy and the user's choices into an :class:`EmpiricalOperator`."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import (
+    Floats,
+    first_bad,
+    numeric_array,
+    require_choice,
+    require_law,
+    require_number,
+    require_policy,
+    require_reward,
+)
+from lingendice.data.counts import Counts
+from lingendice.data.rows import row_sums
+from lingendice.model.operator import EmpiricalOperator
+
+
+class Choices(NamedTuple):
+    """What the user may say about the operator; the names are those of ``solve``."""
+
+    gamma: float = 1.0
+    policy: Any = None
+    behaviour: Any = None
+    reward: Any = None
+    initial: Any = None
+    ratio: str = "auto"
+    leak: str = "restart"
+    restart: Any = None
+    unseen: str = "auto"
+    terminal: str = "auto"
+    clone: Any = None
+    smoothing: Any = None
+    row_freedom: float = 0.0
+    """How far rows of automatically cloned weights may differ from 1 in total; chosen, never given."""
+
+
+def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
+    """Check the choices against the counts and build the operator. O(nnz), nothing dense is formed."""
+    gamma = choices.gamma
+    n = counts.cell_count.astype(float)
+    _require_data(counts, n, gamma)
+    choices = with_fitted_behaviour(counts, choices)
+    leak = require_choice("leak", choices.leak, ("restart", "absorb", "error"))
+    if leak == "absorb" and gamma == 1.0:
+        raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
+    initial = _initial_law(counts, choices)
+    policy, ratio = effective_policy(counts, choices)
+    smoothing = _smoothing_weight(counts, choices)
+    observed = n / np.where(n + smoothing > 0, n + smoothing, 1.0)
+    ends = _terminal_action(counts, choices, gamma)
+    ended, keep = np.zeros(counts.n_cells), observed
+    indptr, indices, weight, total = counts.indptr, counts.indices, counts.count, n
+    if ends != "none":
+        indptr, indices, weight = _without_terminals(counts)
+        total = n - counts.terminal_count
+        ended = observed * np.divide(counts.terminal_count, n, out=np.zeros_like(n), where=n > 0)
+        # Not observed - ended: where nearly all episodes end, rounding would leave few digits of it.
+        keep = observed * np.divide(total, n, out=np.zeros_like(n), where=n > 0)
+    hubs = _Hubs(counts.n_cells)
+    if smoothing > 0:
+        hubs.add(1.0 - observed, _prior_law(choices, counts.n_states))
+    elif leak != "absorb":
+        unseen = (n == 0).astype(float)
+        if unseen.any():
+            hubs.add(unseen, restart_law(counts, choices, initial))
+    if choices.row_freedom > 0.0 and policy is not None:
+        # A state whose weights total r sends on r: the rest, of either sign, goes to the restart law.
+        row_total = np.repeat(policy.sum(axis=1), policy.shape[1])
+        hubs.add(1.0 / row_total - 1.0, restart_law(counts, choices, initial))
+    if ends == "restart":
+        if initial is None:
+            raise ValueError(
+                "terminal transitions restart from the initial law, which is unknown here; pass initial=, "
+                "or episode= to Counts.from_transitions"
+            )
+        hubs.add(ended, initial)
+    out, law = hubs.stack(counts.n_states)
+    return EmpiricalOperator(
+        counts=counts,
+        gamma=gamma,
+        initial=initial,
+        policy=policy,
+        ratio=ratio,
+        indptr=indptr,
+        indices=indices,
+        weight=weight,
+        total=total,
+        keep=keep,
+        out=out,
+        law=law,
+        ended=ended if ends == "absorb" else np.zeros(counts.n_cells),
+        reward=_cell_reward(counts, choices.reward),
+        leak_policy=leak,
+        choices=choices,
+    )
+
+
+def _require_data(counts: Counts, n: Floats, gamma: float) -> None:
+    """Refuse counts without transitions, and cells whose counts are too small to divide by.
+
+    A chain without transitions still restarts at gamma < 1: its law is the initial one, all of it leak.
+    """
+    if counts.n_states == 0 or (not n.any() and (gamma == 1.0 or counts.n_actions is not None)):
+        raise ValueError("there are no transitions to learn from: the counts are empty; add data first")
+    smallest = np.min(n, where=n > 0, initial=np.inf)
+    if smallest < np.finfo(float).tiny * max(1.0, float(counts.total)):
+        cell = int(np.argmin(np.where(n > 0, n, np.inf)))
+        raise ValueError(
+            f"the counts of cell {cell} sum to {smallest:g} of {counts.total:g}, too little to divide by in "
+            "float64; multiply the smallest counts by a constant, or leave them out"
+        )
+
+
+class _Hubs:
+    """Laws that rows fall back to; rows that fall back to the same law share one hub."""
+
+    def __init__(self, n_cells: int) -> None:
+        self.n_cells = n_cells
+        self.out: list[Floats] = []
+        self.law: list[Floats] = []
+
+    def add(self, share: Floats, law: Floats) -> None:
+        for position, known in enumerate(self.law):
+            if np.array_equal(known, law):
+                self.out[position] = self.out[position] + share
+                return
+        self.out.append(share)
+        self.law.append(law)
+
+    def stack(self, n_states: int) -> tuple[Floats, Floats]:
+        if not self.law:
+            return np.zeros((self.n_cells, 0)), np.zeros((0, n_states))
+        return np.stack(self.out, axis=1), np.stack(self.law)
+
+
+def _initial_law(counts: Counts, choices: Choices) -> Floats | None:
+    if choices.initial is not None:
+        return require_law("initial", choices.initial, counts.n_states)
+    if counts.initial_count is not None and counts.initial_count.sum() > 0:
+        # At gamma = 1 the first states matter only to restarts after a terminal state.
+        if choices.gamma < 1.0 or counts.has_terminals:
+            return require_law("initial", counts.initial_count, counts.n_states)
+        return None
+    if choices.gamma == 1.0:
+        return None
+    if counts.n_actions is None:
+        return np.full(counts.n_states, 1.0 / counts.n_states)
+    raise ValueError(
+        "gamma < 1 needs the law of the first state, and the log has no episodes to take it from; "
+        "pass initial=, or episode= to Counts.from_transitions"
+    )
+
+
+def restart_law(counts: Counts, choices: Choices, initial: Floats | None) -> Floats:
+    """Where mass goes that the data do not place: the user's law, the initial law, or the data law."""
+    if choices.restart is not None:
+        return require_law("restart", choices.restart, counts.n_states)
+    if choices.gamma < 1.0 and initial is not None:
+        return initial
+    return counts.data_law.reshape(counts.n_states, -1).sum(axis=1)
+
+
+def _smoothing_weight(counts: Counts, choices: Choices) -> float:
+    """Total weight of the Dirichlet prior on every row."""
+    smoothing = choices.smoothing
+    if smoothing is None:
+        return 0.0
+    if isinstance(smoothing, str):
+        from lingendice.model.smoothing import marginal_likelihood_weight
+
+        require_choice("smoothing", smoothing, ("auto",))
+        return marginal_likelihood_weight(counts)
+    if isinstance(smoothing, tuple):
+        if len(smoothing) != 2:
+            raise ValueError(
+                f"smoothing must be a weight or a pair (weight, law), got {len(smoothing)} entries"
+            )
+        smoothing = smoothing[0]
+    if not isinstance(smoothing, numbers.Real):
+        raise ValueError(
+            f"smoothing must be a weight or a pair (weight, law), got {type(smoothing).__name__}"
+        )
+    return require_number("smoothing", smoothing)
+
+
+def _prior_law(choices: Choices, n_states: int) -> Floats:
+    if isinstance(choices.smoothing, tuple):
+        return require_law("smoothing law", choices.smoothing[1], n_states)
+    return np.full(n_states, 1.0 / n_states)
+
+
+def terminals_absorb(counts: Counts, choices: Choices) -> bool:
+    """Whether episodes end for good: tau then has less than unit mass."""
+    return counts.has_terminals and _terminal_action(counts, choices, choices.gamma) == "absorb"
+
+
+def _terminal_action(counts: Counts, choices: Choices, gamma: float) -> str:
+    terminal = require_choice("terminal", choices.terminal, ("auto", "restart", "absorb"))
+    if not counts.has_terminals:
+        return "none"
+    if terminal == "auto":
+        return "absorb" if gamma < 1.0 else "restart"
+    if terminal == "absorb" and gamma == 1.0:
+        raise ValueError(
+            'terminal="absorb" leaves no stationary law at gamma=1; use terminal="restart" or gamma < 1'
+        )
+    return terminal
+
+
+def _without_terminals(counts: Counts) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+    goes_on = counts.indices != counts.n_states
+    lengths = row_sums(counts.indptr, goes_on.astype(np.int64))
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    return indptr, counts.indices[goes_on], counts.count[goes_on]
+
+
+def _cell_reward(counts: Counts, given: Any) -> Floats | None:
+    """Expected reward of each cell: the user's, or the log's mean."""
+    if given is None:
+        return counts.reward
+    reward = numeric_array("reward", given).astype(float)
+    n_states, n_actions = counts.n_states, counts.n_actions or 1
+    require_reward("reward", reward)
+    if reward.shape == (n_states, n_actions) or reward.shape == (n_states * n_actions,):
+        return reward.reshape(-1)
+    if reward.shape == (n_states,):
+        return np.repeat(reward, n_actions)
+    raise ValueError(
+        f"reward has shape {reward.shape}; give one a state ({n_states},)"
+        + (f" or one a state and action ({n_states}, {n_actions})" if counts.n_actions else "")
+    )
+
+
+# -- policies -----------------------------------------------------------------------------------
+
+
+def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, str]:
+    """The policy W that the operator follows, and which ratio is asked for.
+
+    ``ratio="state_action"`` follows the target itself. ``ratio="state"`` weights the logged actions by
+    target / behaviour with weights of mean 1 in every state, which is the same as following a
+    transformed policy: the target restricted to what was seen, shrunk toward the behaviour by ``clone``.
+    """
+    ratio = require_choice("ratio", choices.ratio, ("auto", "state", "state_action"))
+    unseen = require_choice("unseen", choices.unseen, ("auto", "renormalise", "mean", "leak"))
+    if counts.n_actions is None:
+        if choices.policy is not None or choices.behaviour is not None:
+            raise ValueError(
+                "a policy is given but the counts have no actions; pass action= to Counts.from_transitions"
+            )
+        if ratio == "state_action":
+            raise ValueError('ratio="state_action" needs actions; pass action= to Counts.from_transitions')
+        return None, "state"
+    seen = counts.cell_count.reshape(counts.n_states, counts.n_actions).astype(float)
+    if choices.policy is None and choices.clone:
+        raise ValueError("clone= is about following another policy than the logged one; pass policy=")
+    if choices.policy is None:
+        # Without a target the question is about the chain that was logged: the cloned behaviour.
+        return _rows_or_uniform(seen), "state" if ratio == "auto" else ratio
+    target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
+    if ratio == "auto":
+        ratio = "state" if choices.clone == "auto" else "state_action"
+    shrink = _clone_strength(choices, ratio)
+    if choices.clone == "auto" and ratio == "state":
+        return _cloned_automatically(target, seen, with_fitted_behaviour(counts, choices)), ratio
+    if choices.behaviour is not None:
+        return _weighted_by_behaviour(target, seen, counts, choices, ratio), ratio
+    if shrink > 0.0:
+        return _fall_back(target * seen / np.where(seen > 0, seen + shrink * target, 1.0), target), ratio
+    if unseen == "auto":
+        unseen = "leak" if ratio == "state_action" else "renormalise"
+    if unseen == "leak":
+        return target, ratio
+    known = np.where(seen > 0, target, 0.0)
+    if unseen == "renormalise":
+        return _fall_back(known, target), ratio
+    missing = 1.0 - known.sum(axis=1, keepdims=True)
+    visited = seen.sum(axis=1, keepdims=True) > 0
+    return np.where(visited, known + missing * _rows_or_uniform(seen), target), ratio
+
+
+def _clone_strength(choices: Choices, ratio: str) -> float:
+    if choices.clone is None:
+        return 0.0
+    if isinstance(choices.clone, str):
+        require_choice("clone", choices.clone, ("auto",))
+        strength = 0.0
+    else:
+        strength = require_number("clone", choices.clone)
+    if ratio != "state" and (strength > 0.0 or choices.clone == "auto"):
+        raise ValueError(
+            'clone= is about the cloned behaviour of ratio="state"; set that, or leave clone out'
+        )
+    return strength
+
+
+def with_fitted_behaviour(counts: Counts, choices: Choices) -> Choices:
+    """Fit the behaviour of ``clone="auto"`` once: operators, intervals and replicates all read it."""
+    from lingendice.model.behavior import fit_behaviour
+
+    if choices.clone != "auto" or choices.behaviour is not None or choices.policy is None:
+        return choices
+    if choices.ratio == "state_action":
+        return choices  # refused by effective_policy, which says why
+    if counts.n_actions is None or counts.count.size == 0:
+        return choices
+    target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
+    seen = counts.cell_count.reshape(target.shape).astype(float)
+    return choices._replace(behaviour=fit_behaviour(seen, target))
+
+
+def _cloned_automatically(target: Floats, seen: Floats, choices: Choices) -> Floats:
+    """The target over its seen actions, each divided by its chance of having been seen."""
+    from lingendice.model.behavior import free_rows, weights_of_seen
+
+    weights = weights_of_seen(seen, target, _checked_behaviour(target, seen, choices))
+    policy = _fall_back(weights, target)
+    if choices.row_freedom > 0.0:
+        weighted = weights.sum(axis=1, keepdims=True) > 0
+        free = np.where(weighted, free_rows(weights, seen.sum(axis=1)), policy)
+        policy = policy + choices.row_freedom * (free - policy)
+    return policy
+
+
+def _weighted_by_behaviour(
+    target: Floats, seen: Floats, counts: Counts, choices: Choices, ratio: str
+) -> Floats:
+    if ratio != "state":
+        raise ValueError('behaviour= is used by ratio="state" alone; state-action ratios need no behaviour')
+    behaviour = _checked_behaviour(target, seen, choices)
+    weighted = np.divide(seen * target, behaviour, out=np.zeros_like(seen), where=behaviour > 0)
+    return _fall_back(weighted, target)
+
+
+def _checked_behaviour(target: Floats, seen: Floats, choices: Choices) -> Floats:
+    behaviour = require_policy("behaviour", choices.behaviour, *target.shape)
+    impossible = (seen > 0) & (behaviour == 0)
+    if impossible.any():
+        state, action = first_bad(impossible)
+        raise ValueError(
+            f"behaviour[{state}, {action}] is 0 but that action was logged {seen[state, action]:g} times; "
+            "leave behaviour out to clone it from the log"
+        )
+    return behaviour
+
+
+def _fall_back(weights: Floats, target: Floats) -> Floats:
+    """Normalise each row; a row without weight keeps the target, whose cells then leak."""
+    totals = weights.sum(axis=1, keepdims=True)
+    return np.where(totals > 0, weights / np.where(totals > 0, totals, 1.0), target)
+
+
+def _rows_or_uniform(table: Floats) -> Floats:
+    return _fall_back(table, np.full(table.shape, 1.0 / table.shape[1]))

@@ -1,0 +1,226 @@
+"""The maximum over the dual f for a given ratio: closed forms, one Cholesky, or a bounded Newton solve."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lingendice.data.checks import Floats
+from lingendice.divergences import MMD, FDivergence, PolyhedralMetric, TotalVariation, Wasserstein
+from lingendice.model.features import Tabular
+
+if TYPE_CHECKING:
+    from lingendice.model.problem import Best, RatioProblem
+
+NEWTON_STEPS = 60
+NULL_DIRECTION = 1e-9
+"""Part of the residual, relative to all of it, that may lie where the features have no weight."""
+
+
+def maximise_dual(problem: RatioProblem, w: Floats, near: Floats | None) -> Best:
+    """max over v of (q - m)' Phi v - sum c excess(Phi v) - dual_ridge/2 |v|^2 within the dual box."""
+    from lingendice.model.problem import Best
+
+    mass = problem.mass(w)
+    inflow = problem.flow.inflow(mass)
+    divergence = problem.divergence
+    if isinstance(divergence, MMD):
+        v = np.asarray(problem.dual_features.adjoint(inflow - mass))
+        return Best(v, 0.5 * float(v @ v), "exact")
+    if isinstance(divergence, Wasserstein) and divergence.gradient_penalty is not None:
+        return _box_newton(problem, mass, inflow - mass, _quasi_newton(problem, mass, inflow - mass, near))
+    tabular = isinstance(problem.dual_features, Tabular)
+    if isinstance(divergence, PolyhedralMetric) or (isinstance(divergence, TotalVariation) and not tabular):
+        return _linear_program(problem, inflow - mass)
+    if not isinstance(divergence, FDivergence):
+        raise TypeError(f"no inner maximum for {divergence.name}")
+    if tabular:
+        low, high, weight = -problem.dual_box, problem.dual_top, problem.weight(mass)
+        f = divergence.best_dual(inflow, mass, weight, low, high)
+        return Best(f, divergence.value(inflow, mass, weight, low, high), "exact")
+    residual = inflow - mass
+    if divergence.quadratic:
+        best = _one_cholesky(problem, mass, residual)
+        if np.all(np.abs(best.v) <= problem.dual_box):
+            return best
+        bounded = _box_newton(problem, mass, residual, best.v)
+        return bounded if bounded.value < best.value else best._replace(kind="bound")
+    return _box_newton(problem, mass, residual, near)
+
+
+def curvature(problem: RatioProblem, weight: Floats) -> Any:
+    """Phi' diag(weight) Phi, dense."""
+    features = problem.dual_features
+    if isinstance(features, Tabular):
+        return np.diag(weight)
+    matrix = features.matrix  # type: ignore[attr-defined]
+    if isinstance(matrix, np.ndarray):
+        if weight.min() >= 0:
+            scaled = matrix * np.sqrt(weight)[:, None]
+            return scaled.T @ scaled
+        return matrix.T @ (matrix * weight[:, None])
+    return np.asarray((matrix.T @ (matrix.T * weight).T).todense())
+
+
+def _one_cholesky(problem: RatioProblem, mass: Floats, residual: Floats) -> Best:
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    from lingendice.model.problem import Best
+
+    divergence = problem.divergence
+    second = float(divergence.excess_curvature(np.zeros(1))[0])  # type: ignore[attr-defined]
+    pull = np.asarray(problem.dual_features.adjoint(residual))
+    hessian = curvature(problem, second * problem.weight(mass))
+    try:
+        v = cho_solve(cho_factor(hessian, lower=True), pull)
+        if np.isfinite(v).all() and np.abs(hessian @ v - pull).max() <= 1e-10 * (1e-30 + np.abs(pull).max()):
+            return Best(v, 0.5 * float(pull @ v), "exact")
+    except LinAlgError:
+        pass
+    values, vectors = np.linalg.eigh(hessian)
+    keep = values > values[-1] * 1e-13
+    parts = vectors.T @ pull
+    lost = np.linalg.norm(parts[~keep])
+    v = vectors[:, keep] @ (parts[keep] / values[keep])
+    if lost > NULL_DIRECTION * np.linalg.norm(parts):
+        return Best(v, math.inf, "exact")
+    return Best(v, 0.5 * float(pull @ v), "exact")
+
+
+def _box_newton(problem: RatioProblem, mass: Floats, residual: Floats, near: Floats | None) -> Best:
+    """Projected Newton on the concave inner problem; the tangent over the box bounds the true maximum."""
+    from lingendice.model.problem import Best
+
+    box = problem.dual_box
+    pull = np.asarray(problem.dual_features.adjoint(residual))
+    v = np.zeros(box.size) if near is None else np.clip(near, -box, box)
+
+    def value(at: Floats) -> float:
+        return float(pull @ at) - problem._dual_cost(mass, problem.dual_features.apply(at), at)
+
+    if not math.isfinite(value(v)):
+        v = np.zeros(box.size)
+    level = value(v)
+    bound = math.inf
+    for _ in range(NEWTON_STEPS):
+        slope, hessian = _slope_and_curvature(problem, mass, pull, v)
+        slack = float(np.maximum(slope * (box - v), slope * (-box - v)).sum())
+        bound = min(bound, level + slack)
+        if slack <= 1e-15 + 1e-13 * abs(level):
+            break
+        free = ~(((v >= box) & (slope > 0)) | ((v <= -box) & (slope < 0)))
+        if not free.any():
+            break
+        sub = hessian[np.ix_(free, free)]
+        sub[np.diag_indices_from(sub)] += 1e-14 * (np.trace(sub) / sub.shape[0] + 1e-30)
+        step = np.zeros_like(v)
+        step[free] = np.linalg.lstsq(sub, slope[free], rcond=None)[0]
+        length, moved = 1.0, False
+        for _ in range(40):
+            trial = np.clip(v + length * step, -box, box)
+            reached = value(trial)
+            if reached > level:
+                v, level, moved = trial, reached, True
+                break
+            length *= 0.5
+        if not moved:
+            break
+    slope, _ = _slope_and_curvature(problem, mass, pull, v)
+    bound = min(bound, level + float(np.maximum(slope * (box - v), slope * (-box - v)).sum()))
+    return Best(v, bound, "bound")
+
+
+def _quasi_newton(problem: RatioProblem, mass: Floats, residual: Floats, near: Floats | None) -> Floats:
+    """A point near the inner maximum where the curvature vanishes on whole regions: L-BFGS in the box."""
+    from scipy.optimize import minimize
+
+    box = problem.dual_box
+    pull = np.asarray(problem.dual_features.adjoint(residual))
+
+    metric = problem.divergence
+    assert isinstance(metric, Wasserstein)
+
+    def loss(v: Floats) -> tuple[float, Floats]:
+        cost, bend = metric.penalty(problem.dual_features.apply(v))
+        return cost - float(pull @ v), np.asarray(problem.dual_features.adjoint(bend)) - pull
+
+    start = np.zeros(box.size) if near is None else np.clip(near, -box, box)
+    limits = np.column_stack([-box, box])
+    options = {"maxiter": 2000, "ftol": 1e-15, "gtol": 1e-12}
+    return np.asarray(minimize(loss, start, jac=True, method="L-BFGS-B", bounds=limits, options=options).x)
+
+
+def _slope_and_curvature(problem: RatioProblem, mass: Floats, pull: Floats, v: Floats) -> tuple[Floats, Any]:
+    f = problem.dual_features.apply(v)
+    divergence = problem.divergence
+    if isinstance(divergence, FDivergence):
+        weight = problem.weight(mass)
+        used = weight > 0
+        bend = np.where(used, weight * np.where(used, divergence.excess_slope(f), 0.0), 0.0)
+        second = np.where(used, weight * np.where(used, divergence.excess_curvature(f), 0.0), 0.0)
+        hessian = curvature(problem, second)
+    else:
+        bend, hessian = _steepness(problem, f)
+    return pull - np.asarray(problem.dual_features.adjoint(bend)) - problem.dual_ridge * v, hessian
+
+
+def _steepness(problem: RatioProblem, f: Floats) -> tuple[Floats, Any]:
+    """Gradient and curvature of the gradient penalty."""
+    from scipy.sparse import diags_array
+
+    from lingendice.divergences.geometry import differences
+
+    metric = problem.divergence
+    assert isinstance(metric, Wasserstein)
+    rise = differences(metric.first, metric.second, f.size)
+    over = np.abs(rise @ f) > metric.length
+    weight = 2.0 * (metric.gradient_penalty or 0.0) / max(over.size, 1)
+    across = rise.T @ (diags_array(over * weight / metric.length**2) @ rise)
+    gradient = metric.penalty(f)[1]
+    if isinstance(problem.dual_features, Tabular):
+        return gradient, across.toarray()
+    phi = problem.dual_features.scaled(np.ones(f.size))
+    return gradient, np.asarray(phi.T @ (across @ phi))
+
+
+def _linear_program(problem: RatioProblem, residual: Floats) -> Best:
+    """max over the polyhedral dual set, by HiGHS."""
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_array, hstack
+
+    from lingendice.model.problem import Best
+
+    limits = polyhedron(problem)
+    phi = problem.dual_features.scaled(np.ones(residual.size))
+    on_v = csr_array(limits.on_dual @ phi)
+    extra = limits.on_extra.shape[1]
+    pull = np.asarray(problem.dual_features.adjoint(residual))
+    solved = linprog(
+        np.concatenate([-pull, np.zeros(extra)]),
+        A_ub=hstack([on_v, limits.on_extra], format="csr"),
+        b_ub=limits.limit,
+        bounds=(None, None),
+        method="highs",
+    )
+    if solved.status != 0:
+        return Best(np.zeros(pull.size), math.inf, "exact")
+    return Best(solved.x[: pull.size], float(-solved.fun), "exact")
+
+
+def polyhedron(problem: RatioProblem) -> Any:
+    """The dual set of a metric with linear constraints, over cells."""
+    from scipy import sparse
+
+    from lingendice.divergences.polyhedral import DualSet
+
+    n = problem.flow.n_cells
+    divergence = problem.divergence
+    bound = problem.dual_bound if problem.dual_bound is not None else problem.bound
+    if isinstance(divergence, PolyhedralMetric):
+        return divergence.dual_set(n, divergence.default_bound if bound is None else bound)
+    eye = sparse.eye_array(n)
+    return DualSet(
+        sparse.vstack([eye, -eye], format="csr"), sparse.csr_array((2 * n, 0)), np.full(2 * n, 0.5)
+    )

@@ -1,0 +1,316 @@
+"""The saddle point of GenDICE over linear tau and linear f, with its exact primal-dual gap.
+
+With tau = Psi w, f = Phi v, m = p tau the mass, q the inflow, c the weight of the excess (m, or p) and N
+the total mass of tau:
+
+    J(w, v, u) = (q - m)' f - sum_x c(x) excess(f(x)) - dual_ridge/2 |v|^2
+                 + penalty (u (N - 1) - u^2 / 2) + ridge/2 sum_x p(x) (tau(x) - centre)^2
+
+to be minimised over w >= 0 and maximised over v and u. J is convex in w, concave in (v, u).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lingendice.data.checks import Floats
+from lingendice.divergences import (
+    MMD,
+    Divergence,
+    Equality,
+    FDivergence,
+    PolyhedralMetric,
+    TotalVariation,
+    Wasserstein,
+    WeightedL2,
+    read_divergence,
+)
+from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
+from lingendice.model.flow import Flow
+
+
+class Gap(NamedTuple):
+    """max over (v, u) of J(w, ., .) minus min over w of J(., v, u): bounds the distance to the optimum."""
+
+    primal: float
+    """The objective of w: max over the dual."""
+    dual: float
+    """min over w for the best dual known: a lower bound on the optimum."""
+    kind: str
+    """"exact", or "bound" where the inner maximum is known only up to a bound."""
+
+    @property
+    def value(self) -> float:
+        """primal - dual."""
+        return self.primal - self.dual
+
+
+class Best(NamedTuple):
+    """The best dual for given w."""
+
+    v: Floats
+    value: float
+    """max over v of the part of J that depends on v, or an upper bound of it."""
+    kind: str
+
+
+@dataclass(frozen=True, eq=False)
+class RatioProblem:
+    """GenDICE's problem for given features, divergence, penalty, ridge and normalisation.
+
+    ``normalise="penalty"`` is the paper's; ``"self"`` divides tau by its total mass, which is the same as
+    imposing N = 1. ``bound`` is the paper's C: 0 <= w <= C and |v| <= C. Without it w is bounded by what
+    the objective at the start implies, which excludes no optimum.
+    """
+
+    flow: Flow
+    features: FeatureMap
+    dual_features: FeatureMap
+    divergence: Divergence
+    penalty: float = 1.0
+    ridge: float = 0.0
+    ridge_centre: float = 1.0
+    normalise: str = "penalty"
+    bound: float | None = None
+    dual_bound: float | None = None
+    dual_ridge: float = 0.0
+
+    @classmethod
+    def build(
+        cls,
+        flow: Flow,
+        features: FeatureMap | None = None,
+        dual_features: FeatureMap | None = None,
+        divergence: Any = "chi2",
+        **choices: Any,
+    ) -> RatioProblem:
+        """Read the divergence for this flow; MMD brings its own dual features (its kernel)."""
+        features = features or Tabular(flow.n_cells)
+        read = read_divergence(divergence, flow)
+        if isinstance(read, MMD):
+            if dual_features is not None and not isinstance(dual_features, Tabular):
+                raise ValueError(
+                    "MMD's dual is its kernel; leave dual_features out, or take nystroem features with chi2"
+                )
+            return cls(flow, features, MatrixFeatures(read.root()), read, dual_ridge=1.0, **choices)
+        return cls(flow, features, dual_features or Tabular(flow.n_cells), read, **choices)
+
+    @classmethod
+    def gradient_dice(cls, flow: Flow, **choices: Any) -> RatioProblem:
+        """GradientDICE: 1/2 |q - m|^2 weighted by 1/p, plus the penalty on the total mass."""
+        return cls.build(flow, divergence=WeightedL2(), **choices)
+
+    @classmethod
+    def dual_dice(cls, flow: Flow, **choices: Any) -> RatioProblem:
+        """DualDICE (gamma < 1): min 1/2 E_p tau^2 with q = m imposed by an unbounded f, no penalty."""
+        if flow.gamma == 1.0:
+            raise ValueError("DualDICE needs gamma < 1: its change of variables has no solution at gamma = 1")
+        return cls.build(flow, divergence=Equality(), penalty=0.0, ridge=1.0, ridge_centre=0.0, **choices)
+
+    # -- parts -----------------------------------------------------------------------------------------
+
+    @property
+    def self_normalised(self) -> bool:
+        """Whether the total mass is imposed instead of penalised."""
+        return self.normalise == "self"
+
+    @cached_property
+    def mass_row(self) -> Floats:
+        """a with N = a' w + offset."""
+        return np.asarray(self.features.adjoint(self.flow.p * self.flow.mass_weight))
+
+    def mass(self, w: Floats) -> Floats:
+        """m = p tau."""
+        return self.flow.p * self.features.apply(w)
+
+    def total(self, w: Floats) -> float:
+        """N: the total mass of tau, unseen and terminal cells counted in."""
+        return float(self.mass_row @ w) + self.flow.mass_offset
+
+    def residual(self, w: Floats) -> Floats:
+        """q - m over cells."""
+        mass = self.mass(w)
+        return self.flow.inflow(mass) - mass
+
+    def weight(self, mass: Floats) -> Floats:
+        """c: what weighs the excess of each cell."""
+        divergence = self.divergence
+        if isinstance(divergence, FDivergence):
+            return mass if divergence.weighs_by_ratio else self.flow.p
+        return np.zeros_like(mass)
+
+    @cached_property
+    def dual_box(self) -> Floats:
+        """Bound on each |v|; inf where the maximum needs none."""
+        bound = self.dual_bound if self.dual_bound is not None else self.bound
+        given = self.divergence.default_bound if bound is None else bound
+        if isinstance(self.divergence, (MMD, TotalVariation)):
+            given = self.divergence.default_bound
+        if isinstance(self.divergence, PolyhedralMetric) and not isinstance(self.dual_features, Tabular):
+            given = math.inf
+        return np.full(self.dual_features.n_features, float(given))
+
+    @cached_property
+    def dual_top(self) -> Floats:
+        """Upper end of the box of v: the domain of phi* ends there for tabular f."""
+        if isinstance(self.dual_features, Tabular):
+            return np.minimum(self.dual_box, self.divergence.dual_limit)
+        return self.dual_box
+
+    def start(self) -> Floats:
+        """w with every entry equal and N = 1 (or as near as the bound allows): the least biased start."""
+        scale = (1.0 - self.flow.mass_offset) / float(self.mass_row.sum())
+        w = np.full(self.features.n_features, scale)
+        if isinstance(self.features, Tabular):
+            w[~self.flow.seen] = 0.0
+        return w if self.bound is None else np.minimum(w, self.bound)
+
+    @property
+    def bound_is_feasible(self) -> bool:
+        """Whether some w within the bound has total mass 1."""
+        if self.bound is None:
+            return True
+        return self.bound * float(self.mass_row.sum()) + self.flow.mass_offset >= 1.0 - 1e-12
+
+    @cached_property
+    def largest_mass(self) -> float:
+        """A total mass that no optimum exceeds: J >= penalty/2 (N - 1)^2, and the start does no worse."""
+        if self.self_normalised:
+            return 1.0
+        start = self.start()
+        worst = self.best_dual(start).value + self._multiplier_value(start) + self._ridge_value(start)
+        if not math.isfinite(worst):
+            return math.inf
+        bounds = [math.inf]
+        if self.penalty > 0:
+            bounds.append(1.0 + math.sqrt(2.0 * worst / self.penalty))
+        if self.ridge > 0:
+            bounds.append(
+                float(self.flow.mass_weight.max()) * (self.ridge_centre + math.sqrt(2.0 * worst / self.ridge))
+                + self.flow.mass_offset
+            )
+        return min(bounds)
+
+    @cached_property
+    def upper(self) -> Floats:
+        """Upper end of the box of w."""
+        if self.bound is not None:
+            return np.full(self.features.n_features, float(self.bound))
+        top = self.largest_mass - self.flow.mass_offset
+        return np.divide(top, self.mass_row, out=np.zeros_like(self.mass_row), where=self.mass_row > 0)
+
+    def boxed(self, dual_bound: float) -> RatioProblem:
+        """The same problem with |v| bounded, for methods that need a bounded dual."""
+        return self if np.isfinite(self.dual_box).all() else replace(self, dual_bound=dual_bound)
+
+    # -- objective -------------------------------------------------------------------------------------
+
+    def objective(self, w: Floats, v: Floats, u: float) -> float:
+        """J(w, v, u)."""
+        mass, f = self.mass(w), self.dual_features.apply(v)
+        coupled = float((self.flow.inflow(mass) - mass) @ f)
+        price = 0.0 if self.self_normalised else self.penalty
+        rest = price * (u * (self.total(w) - 1.0) - 0.5 * u * u)
+        return coupled - self._dual_cost(mass, f, v) + rest + self._ridge_value(w)
+
+    def gradients(self, w: Floats, v: Floats, u: float) -> tuple[Floats, Floats, float]:
+        """Gradients of J in w, v and u."""
+        tau, f = self.features.apply(w), self.dual_features.apply(v)
+        mass = self.flow.p * tau
+        to_tau = self.flow.pull(f) - f
+        to_f = self.flow.inflow(mass) - mass
+        if isinstance(self.divergence, FDivergence):
+            if self.divergence.weighs_by_ratio:
+                to_tau = to_tau - self.divergence.excess(f)
+            to_f = to_f - self.weight(mass) * self.divergence.excess_slope(f)
+        elif isinstance(self.divergence, Wasserstein) and self.divergence.gradient_penalty is not None:
+            to_f = to_f - self.divergence.penalty(f)[1]
+        if self.ridge > 0:
+            to_tau = to_tau + self.ridge * (tau - self.ridge_centre)
+        if not self.self_normalised and self.penalty > 0:
+            to_tau = to_tau + self.penalty * u * self.flow.mass_weight
+        on_w = np.asarray(self.features.adjoint(self.flow.p * to_tau))
+        on_v = np.asarray(self.dual_features.adjoint(to_f)) - self.dual_ridge * v
+        return on_w, on_v, self.penalty * (self.total(w) - 1.0 - u)
+
+    def _dual_cost(self, mass: Floats, f: Floats, v: Floats) -> float:
+        cost = 0.5 * self.dual_ridge * float(v @ v)
+        if isinstance(self.divergence, FDivergence):
+            weight = self.weight(mass)
+            used = weight > 0
+            cost += float(weight[used] @ self.divergence.excess(f[used]))
+        elif isinstance(self.divergence, Wasserstein) and self.divergence.gradient_penalty is not None:
+            cost += self.divergence.penalty(f)[0]
+        return cost
+
+    def _ridge_value(self, w: Floats) -> float:
+        if self.ridge == 0.0:
+            return 0.0
+        return 0.5 * self.ridge * float(self.flow.p @ (self.features.apply(w) - self.ridge_centre) ** 2)
+
+    def _multiplier_value(self, w: Floats) -> float:
+        return 0.0 if self.self_normalised else 0.5 * self.penalty * (self.total(w) - 1.0) ** 2
+
+    # -- certificate -----------------------------------------------------------------------------------
+
+    def best_dual(self, w: Floats, near: Floats | None = None) -> Best:
+        """Maximise J over v. Tabular f: closed form, O(nnz). Linear f and a square excess: one Cholesky."""
+        from lingendice.model.dual_maximum import maximise_dual
+
+        return maximise_dual(self, w, near)
+
+    def best_multiplier(self, w: Floats) -> float:
+        """Maximise J over u."""
+        return self.total(w) - 1.0
+
+    def primal(self, w: Floats, near: Floats | None = None) -> float:
+        """max over (v, u) of J(w, v, u)."""
+        return self.best_dual(w, near).value + self._multiplier_value(w) + self._ridge_value(w)
+
+    def dual(self, w: Floats, v: Floats, u: float) -> float:
+        """min of J(., v, u) over the feasible w; with a ridge a lower bound that is exact at the optimum.
+
+        Over the box 0 <= w <= bound, or without a bound over w >= 0 with the total mass at most
+        ``largest_mass`` (equal to 1 where self-normalised), which no optimum leaves.
+        """
+        slope, _, _ = self.gradients(w, v, u)
+        # J(., v, u) is linear but for the ridge, and convex with it: the tangent at w is a lower bound.
+        level = self.objective(w, v, u) - float(slope @ w)
+        if self.bound is not None and not self.self_normalised:
+            return level + float(np.minimum(slope, 0.0) @ self.upper)
+        usable = self.mass_row > 0
+        steepest = float((slope[usable] / self.mass_row[usable]).min())
+        room = self.largest_mass - self.flow.mass_offset
+        return level + room * (steepest if self.self_normalised else min(0.0, steepest))
+
+    def gap(self, w: Floats, v: Floats, u: float) -> Gap:
+        """The primal-dual gap of (w, v, u)."""
+        if self.self_normalised:
+            w = self.rescaled(w)
+        best = self.best_dual(w, v)
+        primal = best.value + self._multiplier_value(w) + self._ridge_value(w)
+        return Gap(primal, self.dual(w, v, u), best.kind)
+
+    def best_gap(self, w: Floats, v: Floats, u: float) -> tuple[Gap, Floats, float]:
+        """The smaller gap of (w, v, u) and of w with its own best dual, and that dual."""
+        if self.self_normalised:
+            w = self.rescaled(w)
+        best = self.best_dual(w, v)
+        primal = best.value + self._multiplier_value(w) + self._ridge_value(w)
+        given = self.dual(w, v, u)
+        if np.isfinite(best.v).all():
+            multiplier = self.best_multiplier(w)
+            other = self.dual(w, best.v, multiplier)
+            if other > given:
+                return Gap(primal, other, best.kind), best.v, multiplier
+        return Gap(primal, given, best.kind), v, u
+
+    def rescaled(self, w: Floats) -> Floats:
+        """w scaled to total mass 1."""
+        held = float(self.mass_row @ w)
+        return w * ((1.0 - self.flow.mass_offset) / held) if held > 0 else self.start()

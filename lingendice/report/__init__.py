@@ -1,0 +1,5 @@
+"""One HTML page that shows a result."""
+
+from lingendice.report.build import report
+
+__all__ = ["report"]

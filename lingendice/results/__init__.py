@@ -1,0 +1,1 @@
+"""What a solve returns, and what may be asked of it: intervals, checks, plots."""

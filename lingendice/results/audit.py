@@ -1,0 +1,209 @@
+"""What the data can identify, found in O(nnz) without solving anything."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lingendice.data.checks import Floats, require_gamma
+from lingendice.data.counts import Counts
+from lingendice.model.classes import extend, find_classes, period, submatrix
+from lingendice.model.compose import Choices, compose
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.solution import Solution
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Audit:
+    """Structure of the empirical chain under the policy, and how well the log covers it."""
+
+    n_states: int
+    n_actions: int | None
+    transitions: float | None
+    gamma: float
+    recurrent_classes: tuple[NDArray[np.int64], ...]
+    """States of each closed communicating class of the chain at gamma = 1."""
+    transient_states: NDArray[np.int64]
+    periods: tuple[int, ...]
+    """Period of each recurrent class."""
+    dangling: NDArray[np.int64]
+    """States that were never seen leaving."""
+    leak: Floats
+    """For each cell, the chance that its next step lands where there is no data."""
+    total_leak: float
+    """The same, averaged over the data."""
+    coverage: float
+    """Share of the policy's actions, at the states of the log, that the log contains."""
+    least_covered: tuple[int, float]
+    """The visited state whose actions are covered least, and its coverage."""
+    effective_sample_size: float | None
+    """Of the ratio; known once solved: pass a Solution."""
+    state_labels: tuple[Any, ...] | None = None
+    action_labels: tuple[Any, ...] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types."""
+        return {
+            "n_states": self.n_states,
+            "n_actions": self.n_actions,
+            "transitions": self.transitions,
+            "gamma": self.gamma,
+            "recurrent_classes": len(self.recurrent_classes),
+            "largest_class": max(map(len, self.recurrent_classes), default=0),
+            "periods": list(self.periods),
+            "transient_states": int(self.transient_states.size),
+            "dangling_states": int(self.dangling.size),
+            "total_leak": self.total_leak,
+            "coverage": self.coverage,
+            "least_covered_state": self.least_covered[0],
+            "least_coverage": self.least_covered[1],
+            "effective_sample_size": self.effective_sample_size,
+        }
+
+    def plot(self, kind: str | None = None, *, ax: Any = None) -> Any:
+        """Draw where the states belong (``"states"``) and where data end (``"leak"``); None: both.
+
+        ``ax`` is the axes to draw on, one a panel; by default those of a new figure, which is returned.
+        Needs matplotlib (``pip install 'lingendice[plots]'``).
+        """
+        from lingendice.results.plots import plot_audit
+
+        return plot_audit(self, kind, ax)
+
+    def cell_name(self, cell: int) -> str:
+        """The label of a cell's state, and of its action where there are actions."""
+        state, action = divmod(cell, self.n_actions or 1)
+        name = str(state if self.state_labels is None else self.state_labels[state])
+        if self.n_actions is None:
+            return name
+        return f"{name}, {action if self.action_labels is None else self.action_labels[action]}"
+
+    def _repr_html_(self) -> str:
+        from lingendice.data.markup import table_of_facts
+
+        return table_of_facts("Audit", self._table())
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<22} {text}" for name, text in self._table())
+
+    def __repr__(self) -> str:
+        return f"Audit({self.n_states:,} states, {len(self.recurrent_classes)} recurrent classes)"
+
+    def _table(self) -> list[tuple[str, str]]:
+        size = f"{self.n_states:,} states" + (f" x {self.n_actions:,} actions" if self.n_actions else "")
+        seen = "row-stochastic matrix" if self.transitions is None else f"{self.transitions:,.6g} transitions"
+        classes = len(self.recurrent_classes)
+        largest = max(map(len, self.recurrent_classes), default=0)
+        rows = [
+            ("data", f"{size}, {seen}"),
+            ("recurrent classes", f"{classes:,}, the largest of {largest:,} states"),
+            ("transient states", f"{self.transient_states.size:,}"),
+            ("period", _period_text(self.periods)),
+            ("dangling states", f"{self.dangling.size:,} never seen leaving"),
+            ("leak", f"{self.total_leak:.2%} of next steps land where there is no data"),
+        ]
+        if self.n_actions is not None:
+            state, share = self.least_covered
+            name = state if self.state_labels is None else self.state_labels[state]
+            rows.append(("policy coverage", f"{self.coverage:.2%}; least in state {name!r}: {share:.2%}"))
+        if self.effective_sample_size is not None and self.transitions is not None:
+            rows.append(
+                ("effective sample size", f"{self.effective_sample_size:,.0f} of {self.transitions:,.6g}")
+            )
+        for remedy in self.remedies():
+            rows.append(("note", remedy))
+        return rows
+
+    def remedies(self) -> list[str]:
+        """What stands in the way of an estimate, each with the next step."""
+        notes = []
+        if self.gamma == 1.0 and len(self.recurrent_classes) > 1:
+            notes.append(
+                "several recurrent classes: at gamma=1 pass initial=, read sol.laws, or take gamma < 1"
+            )
+        if self.total_leak > 0.01:
+            notes.append(
+                "over 1 % leak: collect data there, or bound the value with leak='absorb' (gamma < 1)"
+            )
+        if self.n_actions is not None and self.coverage < 0.95:
+            notes.append("the log misses actions of the policy: the estimate rests on the leak policy there")
+        return notes
+
+
+def audit(
+    data: Any,
+    gamma: float = 1.0,
+    *,
+    policy: ArrayLike | None = None,
+    initial: ArrayLike | None = None,
+    leak: str = "restart",
+    restart: ArrayLike | None = None,
+    terminal: str = "auto",
+) -> Audit:
+    """Report what a log, a matrix or a graph can identify about the chain under ``policy``.
+
+    Pass a :class:`Solution` to audit what was solved, with the effective sample size of its ratio.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> lg.audit([[0, 1], [1, 0]]).periods
+    (2,)
+    """
+    if isinstance(data, Solution):
+        size = None if data.state_law is None else data.effective_sample_size
+        return audit_operator(data.operator, size)
+    counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+    choices = Choices(
+        gamma=require_gamma(gamma),
+        policy=policy,
+        initial=initial,
+        leak=leak,
+        restart=restart,
+        terminal=terminal,
+    )
+    return audit_operator(compose(counts, choices))
+
+
+def audit_operator(operator: EmpiricalOperator, effective_sample_size: float | None = None) -> Audit:
+    """Audit a composed operator."""
+    counts, chain = operator.counts, operator.chain
+    rates, _ = extend(chain)
+    classes = find_classes(rates)
+    closed = [nodes for nodes in classes.recurrent if nodes[0] < chain.n]
+    unseen = ~operator.seen
+    leak = operator.expected_next(operator.gather(unseen.astype(float)))
+    state_law = counts.data_law.reshape(counts.n_states, -1).sum(axis=1)
+    covered = operator.gather(operator.seen.astype(float))
+    visited = np.flatnonzero(state_law > 0)
+    least = int(visited[np.argmin(covered[visited])]) if visited.size else 0
+    leaving = chain.keep > 0
+    return Audit(
+        n_states=counts.n_states,
+        n_actions=counts.n_actions,
+        transitions=float(counts.total) if counts.has_sample_size else None,
+        gamma=operator.gamma,
+        recurrent_classes=tuple(nodes[nodes < chain.n] for nodes in closed),
+        transient_states=classes.transient[classes.transient < chain.n],
+        periods=tuple(period(submatrix(rates, nodes)) if nodes.size > 1 else 1 for nodes in closed),
+        dangling=np.flatnonzero(~leaving & (state_law == 0)),
+        leak=leak,
+        total_leak=float(counts.data_law @ leak),
+        coverage=float(state_law @ covered),
+        least_covered=(least, float(covered[least])),
+        effective_sample_size=effective_sample_size,
+        state_labels=counts.state_labels,
+        action_labels=counts.action_labels,
+    )
+
+
+def _period_text(periods: tuple[int, ...]) -> str:
+    if not periods:
+        return "none"
+    if math.prod(periods) == 1:
+        return "1 (aperiodic)"
+    return ", ".join(map(str, periods[:5])) + (" ..." if len(periods) > 5 else "")

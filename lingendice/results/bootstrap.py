@@ -1,0 +1,284 @@
+"""Bootstrap: weigh the log anew, solve again, and see how far the answer moves.
+
+For exact solutions the weights are those of the Bayesian bootstrap: every episode (block, or transition)
+gets a standard exponential weight. No episode vanishes, so that no cell does: each replicate has the
+support and the recurrent classes of the log itself, while a resample with replacement would drop a third
+of all cells seen once and invent leaks and traps. Regularised solutions mend both, and their cloned
+weights reckon with the chance of an action not being seen, which takes whole counts: there episodes are
+drawn with replacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import Floats, require_choice
+from lingendice.data.counts import Counts
+from lingendice.data.interrupts import check, interruptible, pending
+from lingendice.data.rows import row_of_entry
+from lingendice.kernels.parallel import resolve_threads, run_all
+from lingendice.model.compose import compose
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.interval import Interval, Sample, Target, group_sample
+
+if TYPE_CHECKING:
+    from lingendice.results.solution import Solution
+
+REPLICATES_A_TASK = 8
+"""Fixed, whatever the number of threads."""
+MOST_SWEEPS = 4000
+ENTRIES_A_CALL = 20_000_000
+"""Entries that one call of the sweeps passes over, about 0.1 s: Ctrl-C is heard in between."""
+WARM_TOL = 1e-7
+RIDGE_TOL = 1e-5
+"""Moved the ends of an interval by less than 1e-4 of its width; drawing other replicates does by 5 %."""
+STEPS_A_CALL = 200
+"""Of conjugate gradients: threads that came back to Python more often would wait for each other there."""
+
+
+def bootstrap_interval(
+    solution: Solution,
+    level: float,
+    wanted: Target,
+    replicates: int,
+    kind: str,
+    seed: int,
+    threads: int | None,
+) -> Interval:
+    """Interval from replicates: see :meth:`lingendice.Solution.interval`.
+
+    ``kind``: "t" takes the standard deviation of the replicates and Student's quantile, "percentile" the
+    quantiles of the replicates, "basic" those reflected at the estimate.
+    """
+    require_choice("kind", kind, ("t", "percentile", "basic"))
+    if replicates < 20:
+        raise ValueError(f"replicates must be at least 20, got {replicates}")
+    estimate = wanted.read(solution)
+    drawn = bootstrap(solution, wanted.read, replicates, seed=seed, threads=threads)
+    sample = group_sample(solution.operator.counts)
+    error = drawn.std(axis=0, ddof=1)
+    low, high = np.quantile(drawn, [0.5 - level / 2.0, 0.5 + level / 2.0], axis=0)
+    if kind == "basic":
+        low, high = 2.0 * estimate - high, 2.0 * estimate - low
+    elif kind == "t":
+        low, high = wanted.limits(solution, estimate, error, level, sample.degrees)
+    if wanted.name == "stationary":
+        low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+    drawing = "replicates with replacement" if _draws_whole_counts(solution) else "Bayesian replicates"
+    note = f"{replicates:,} {drawing}, {kind}; {sample.note}"
+    low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
+    return Interval(low, high, estimate, error, level, "bootstrap", note)
+
+
+def bootstrap(
+    solution: Solution,
+    statistic: Callable[[Solution], Floats],
+    replicates: int = 1000,
+    *,
+    seed: int = 0,
+    threads: int | None = None,
+) -> Floats:
+    """``statistic`` of the solution of each replicate, one row a replicate.
+
+    Every replicate composes the operator from the reweighted counts and solves it again, by sweeps that
+    start from the law of the data; where these do not settle, by the exact solver. The rows depend on
+    the seed alone, not on ``threads``.
+    """
+    draws = _Draws(solution.operator.counts, whole=_draws_whole_counts(solution))
+    again = _Again(solution)
+    seeds = np.random.SeedSequence(seed).spawn(-(-replicates // REPLICATES_A_TASK))
+
+    def replicate(rng: np.random.Generator) -> Floats:
+        solved = again.solve(draws.counts(rng))
+        check()  # what was cut short is no replicate
+        return statistic(solved)
+
+    def task(number: int) -> list[Floats]:
+        rng = np.random.Generator(np.random.SFC64(seeds[number]))
+        some = min(REPLICATES_A_TASK, replicates - number * REPLICATES_A_TASK)
+        return [replicate(rng) for _ in range(some)]
+
+    tasks = [partial(task, number) for number in range(len(seeds))]
+    with interruptible() as work:
+        work.solution = solution
+        work.hold()
+        return np.stack([row for rows in run_all(tasks, resolve_threads(threads)) for row in rows])
+
+
+def _draws_whole_counts(solution: Solution) -> bool:
+    """Whether replicates are drawn with replacement: see the top of this module.
+
+    Without a ridge only at gamma < 1: at gamma = 1 a dropped cell can split the chain into several classes.
+    """
+    cloned = solution.operator.choices is not None and solution.operator.choices.clone == "auto"
+    return solution.ridge > 0.0 or (cloned and solution.gamma < 1.0)
+
+
+class _Draws:
+    """Reweighted copies of counts."""
+
+    def __init__(self, base: Counts, whole: bool = False) -> None:
+        self.base = base
+        self.whole = whole
+        self.sample: Sample = group_sample(base)
+        episodes = base.episodes
+        if episodes is None or self.sample.cluster is None:
+            return
+        size = episodes.entry.size
+        self.entry = episodes.entry.astype(np.int64)
+        self.cluster = self.sample.cluster.astype(np.int64)
+        self.weight = np.ones(size) if episodes.weight is None else episodes.weight.astype(float)
+        self.reward = np.zeros(size) if episodes.reward is None else episodes.reward
+        _, first_row = np.unique(episodes.episode, return_index=True)
+        self.first_weight = self.weight[first_row]
+
+    def counts(self, rng: np.random.Generator) -> Counts:
+        """One replicate."""
+        if self.sample.cluster is None:
+            return self._replaced(*self._rows(rng))
+        n = self.sample.n_clusters
+        if self.whole:
+            return self.weighted(np.bincount(rng.integers(n, size=n), minlength=n).astype(float))
+        return self.weighted(rng.standard_exponential(n))
+
+    def weighted(self, factor: Floats) -> Counts:
+        """The log with every cluster taken ``factor`` times."""
+        return self._replaced(*self._clusters(factor))
+
+    def _replaced(self, count: Floats, mean: Floats | None, initial: Floats | None) -> Counts:
+        reward_count = None if mean is None else count
+        return replace(
+            self.base,
+            count=count,
+            reward_count=reward_count,
+            reward_mean=mean,
+            reward_m2=None,
+            initial_count=initial,
+            episodes=None,
+        )
+
+    def _clusters(self, factor: Floats) -> tuple[Floats, Floats | None, Floats | None]:
+        from lingendice.kernels.chains.moved_chain import reweigh
+
+        base, episodes = self.base, self.base.episodes
+        count, reward_sum = np.zeros(base.count.size), np.zeros(base.count.size)
+        reweigh(self.entry, self.cluster, self.weight, self.reward, factor, count, reward_sum)
+        mean = reward_sum / np.where(count > 0, count, 1.0) if base.reward_mean is not None else None
+        initial = base.initial_count
+        if episodes is not None and self.sample.first_state is not None:
+            initial = np.bincount(
+                episodes.first_state, weights=factor * self.first_weight, minlength=base.n_states
+            )
+        return count, mean, initial
+
+    def _rows(self, rng: np.random.Generator) -> tuple[Floats, Floats | None, Floats | None]:
+        base = self.base
+        drawn: Any = rng.poisson(base.count) if self.whole else rng.standard_gamma(base.count)
+        count: Floats = drawn.astype(np.float64)
+        mean = base.reward_mean
+        if mean is not None and base.reward_count is not None and base.reward_m2 is not None:
+            n = np.maximum(base.reward_count.astype(float), 1.0)
+            mean = mean + np.sqrt(base.reward_m2) / n * rng.standard_normal(mean.size)
+        initial = base.initial_count
+        if initial is not None:
+            initial = rng.standard_gamma(initial.astype(float))
+        return count, mean, initial
+
+
+class _Pattern(NamedTuple):
+    """Entries of the counts in the order of their next state; the same for every replicate."""
+
+    order: NDArray[np.int64]
+    column: NDArray[np.int64]
+    cell: NDArray[np.int64]
+
+
+class _Again:
+    """Solves operators that differ from the first in their numbers alone."""
+
+    def __init__(self, solution: Solution) -> None:
+        self.first = solution
+        self.choices = solution.operator.choices
+        self.start = solution._single()
+        self.ratio = np.nan_to_num(solution.tau, nan=1.0)
+        operator = solution.operator
+        order = np.argsort(operator.indices, kind="stable")
+        column = np.searchsorted(operator.indices[order], np.arange(operator.n_states + 1))
+        self.pattern = _Pattern(order, column.astype(np.int64), row_of_entry(operator.indptr))
+
+    def solve(self, counts: Counts) -> Solution:
+        """The solution of a replicate."""
+        operator = compose(counts, self.choices)
+        if self.first.ridge > 0.0:
+            return self._ridge(operator)
+        law, error = self._warm(operator)
+        if not error <= WARM_TOL and not pending():
+            law = self._exact(operator)
+        return replace(self.first, state_law=law, state_laws=(law,), source=operator)
+
+    def _ridge(self, operator: EmpiricalOperator) -> Solution:
+        """The ridge and the fitted behaviour stay those of the data; the ratio is solved for again."""
+        from lingendice.solvers.control import Controls
+        from lingendice.solvers.ridge import RidgeSystem
+
+        system = RidgeSystem(operator, self.first.ridge)
+        start = system.q * self.ratio[system.seen]
+        law = system.solve(Controls(tol=RIDGE_TOL), start, STEPS_A_CALL, rough=True).row_law
+        cell_law = law if system.over_cells else operator.spread(law)
+        state_law = law.reshape(operator.n_states, -1).sum(axis=1)
+        return replace(
+            self.first,
+            state_law=state_law,
+            state_laws=(state_law,),
+            source=operator,
+            cell_ridge_law=cell_law,
+        )
+
+    def _warm(self, operator: EmpiricalOperator) -> tuple[Floats, float]:
+        from lingendice.kernels.chains.moved_chain import DEPTH, begin_warm, pull_coefficients, warm_rounds
+
+        if len(self.first.state_laws) > 1 or operator.indices.size != self.pattern.order.size:
+            return self.start, np.inf
+        n_actions = operator.n_cells // operator.n_states
+        policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
+        source = np.empty(self.pattern.order.size, np.int64)
+        coefficient = np.empty(self.pattern.order.size)
+        pull_coefficients(
+            self.pattern.order, self.pattern.cell, n_actions, operator.weight.astype(float), operator._scale,
+            policy, source, coefficient,
+        )  # fmt: skip
+        out = np.zeros((operator.n_states, operator.out.shape[1]))
+        for hub in range(out.shape[1]):
+            out[:, hub] = operator.gather(operator.out[:, hub])
+        initial = np.zeros(operator.n_states) if operator.initial is None else operator.initial
+        law, mass = self.start.copy(), np.empty(operator.law.shape[0])
+        into = self.pattern.column, source, coefficient, operator.gamma
+        stay = begin_warm(law, mass, *into, out, operator.law)
+        past = np.empty((DEPTH + 1, law.size))
+        error, slowest, done, left = np.inf, 0.5, False, -(-MOST_SWEEPS // (DEPTH + 1))
+        portion = max(1, ENTRIES_A_CALL // ((DEPTH + 1) * (source.size + law.size)))
+        while left > 0 and not done and not pending():
+            error, slowest, done = warm_rounds(
+                law, mass, stay, past, *into, initial, out, operator.law, WARM_TOL, slowest,
+                min(left, portion),
+            )  # fmt: skip
+            left -= portion
+        return law, error
+
+    def _exact(self, operator: EmpiricalOperator) -> Floats:
+        from lingendice.solvers.control import Controls
+        from lingendice.solvers.stationary import stationary_laws
+
+        follow = self.choices.initial is not None
+        laws: Any = stationary_laws(
+            operator.chain, operator.gamma, operator.initial, follow, "auto", Controls(tol=self.first.tol)
+        )
+        if laws.single is None:
+            raise ValueError("a replicate has several stationary laws although the data have one")
+        return laws.single

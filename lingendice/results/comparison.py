@@ -1,0 +1,269 @@
+"""Many target policies on one log: solved, ranked, and compared with simultaneous intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import Floats
+from lingendice.data.counts import Counts
+from lingendice.data.interrupts import check, interruptible, pending, read_on_interrupt
+from lingendice.kernels.parallel import resolve_threads, run_all
+from lingendice.results.interval import UNIDENTIFIED, Influence, Interval, require_sample_size
+from lingendice.results.solution import Solution, Status
+
+DRAWS = 20_000
+"""Gaussian draws behind a simultaneous quantile: its error is about 0.01."""
+
+
+def is_many(policy: Any) -> bool:
+    """Whether ``policy`` holds several policies: a mapping, a list of tables, or a 3-D array.
+
+    A list of plain lists or of rows is one table, as it always was.
+    """
+    if isinstance(policy, Mapping):
+        return True
+    if isinstance(policy, (list, tuple)):
+        return len(policy) > 0 and np.ndim(policy[0]) == 2
+    return np.ndim(policy) == 3 if policy is not None else False
+
+
+def solve_many(
+    data: Any, policies: Any, *, on_done: Callable[[], None] | None = None, **arguments: Any
+) -> Comparison:
+    """Solve for several target policies; ``solve(data, policy=[...])`` comes here.
+
+    Each is a whole solve of its own: what does not depend on the policy (counts, cell sums, mean
+    rewards, first states) is read once. Policies are spread over ``threads``. After a Ctrl-C the comparison
+    in the exception (or returned, by ``options={"on_interrupt": "return"}``) is that of the policies finished
+    by then, or of those begun where none was.
+
+    Parameters
+    ----------
+    data
+        As for :func:`lingendice.solve`.
+    policies
+        Mapping from names to policies, or a sequence of tables (n_states, n_actions).
+    on_done
+        Called after each policy, from the thread that solved it.
+    **arguments
+        Everything else that ``solve`` takes.
+    """
+    from lingendice.solve import solve
+
+    named = dict(policies) if isinstance(policies, Mapping) else dict(enumerate(policies))
+    if not named:
+        raise ValueError("there is no policy to solve for: the collection is empty")
+    counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+    # Reading these once keeps every thread from doing so.
+    _ = counts.cell_count, counts.data_law, counts.reward, counts.terminal_count
+    threads = resolve_threads(arguments.pop("threads", None))
+    each = 1 if len(named) >= threads else threads
+
+    def solve_one(table: Any) -> Solution | None:
+        if pending():
+            return None
+        solution = solve(counts, policy=table, threads=each, **arguments)
+        if on_done is not None:
+            on_done()
+        return solution
+
+    tasks = [partial(solve_one, table) for table in named.values()]
+    # A card's current stream belongs to the thread that asks: its solves follow one another there.
+    beside = threads if each == 1 and arguments.get("device", "cpu") == "cpu" else 1
+    with interruptible(read_on_interrupt(arguments.get("options"))) as work:
+        work.hold()
+        begun = {
+            name: one for name, one in zip(named, run_all(tasks, beside), strict=True) if one is not None
+        }
+        if not begun:
+            check()
+        # Laws that were cut short would be ranked with the others as if they were answers.
+        whole = {name: one for name, one in begun.items() if one.status is not Status.INTERRUPTED} or begun
+        work.solution = Comparison(tuple(whole), tuple(whole.values()), int(arguments.get("seed", 0)))
+    return work.solution
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Solutions of several policies on one log, in the order given."""
+
+    names: tuple[Any, ...]
+    solutions: tuple[Solution, ...]
+    seed: int = 0
+
+    def __len__(self) -> int:
+        return len(self.solutions)
+
+    def __iter__(self) -> Iterator[Solution]:
+        return iter(self.solutions)
+
+    def __getitem__(self, name: Any) -> Solution:
+        """The solution of a policy, by its name (its number where none was given)."""
+        if name not in self.names:
+            raise KeyError(f"no policy is called {name!r}; there are {', '.join(map(repr, self.names[:10]))}")
+        return self.solutions[self.names.index(name)]
+
+    @cached_property
+    def values(self) -> Floats:
+        """Per-step value of every policy."""
+        found = [solution.value for solution in self.solutions]
+        if any(value is None for value in found):
+            raise ValueError("the data hold no rewards, so there are no values to compare; pass reward=")
+        return np.array(found, dtype=float)
+
+    @property
+    def ranking(self) -> tuple[Any, ...]:
+        """Names from the best value to the worst; those whose value is not identified come last."""
+        return tuple(self.names[k] for k in np.argsort(-self.values, kind="stable"))
+
+    @property
+    def best(self) -> Any:
+        """Name of the policy with the best estimated value."""
+        if np.isnan(self.values).all():
+            raise ValueError(f"no policy can be called the best: {UNIDENTIFIED}, for any of them")
+        return self.ranking[0]
+
+    @cached_property
+    def _influences(self) -> tuple[Floats, float, str]:
+        """Covariance of the values, its degrees of freedom, and what it rests on."""
+        require_sample_size(self.solutions[0].operator.counts)
+        influences = [Influence(solution) for solution in self.solutions]
+        found = [influence.value_scores() for influence in influences]
+        rows = max((scores.shape[0] for scores in found if scores is not None), default=1)
+        nothing = np.full((rows, 1), np.nan)
+        scores = np.concatenate([nothing if part is None else part for part in found], axis=1)
+        sample = influences[0].sample
+        note = sample.note
+        unknown = [str(name) for name, part in zip(self.names, found, strict=True) if part is None]
+        if unknown:
+            note += f"; not identified, so without an interval: {', '.join(unknown)}"
+        return scores.T @ scores, sample.degrees, note
+
+    @property
+    def covariance(self) -> Floats:
+        """Covariance of the estimated values: all come from one log."""
+        return self._influences[0]
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Intervals that hold all at once with probability ``level``.
+
+        The half-width is the standard error times the quantile of max_k |t_k|, drawn from the joint
+        Gaussian (Student) law of the influence functions (a Gaussian multiplier bootstrap, summed in
+        closed form).
+        """
+        note = self._influences[2]
+        error = np.sqrt(np.diagonal(self.covariance))
+        width = error * self._quantile(self.covariance, level, two_sided=True)
+        note = f"simultaneous over {len(self)} policies; {note}"
+        return Interval(
+            self.values - width, self.values + width, self.values, error, float(level), "influence", note
+        )
+
+    def contenders(self, level: float = 0.95) -> tuple[Any, ...]:
+        """Policies that may be the best: all but those significantly below some other, jointly.
+
+        A policy is out if its value is below another's by more than the joint one-sided margin of all
+        differences; the set holds the best policy with probability at least ``level``. A policy whose value
+        is not identified is never ruled out.
+        """
+        k = len(self)
+        pairs = [(i, j) for i in range(k) for j in range(k) if i != j]
+        if not pairs:
+            return self.names
+        contrast = np.zeros((len(pairs), k))
+        for row, (i, j) in enumerate(pairs):
+            contrast[row, i], contrast[row, j] = 1.0, -1.0
+        covariance = contrast @ self.covariance @ contrast.T
+        margin = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+        margin = margin * self._quantile(covariance, level, two_sided=False)
+        beaten = {i for row, (i, j) in enumerate(pairs) if self.values[j] - self.values[i] > margin[row]}
+        return tuple(name for place, name in enumerate(self.names) if place not in beaten)
+
+    def _quantile(self, covariance: Floats, level: float, two_sided: bool) -> float:
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+        rng = np.random.default_rng(self.seed)
+        error = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+        noisy = error > 0
+        if not noisy.any():
+            return 0.0
+        root = _root(covariance[np.ix_(noisy, noisy)] / np.outer(error[noisy], error[noisy]))
+        draws = rng.standard_normal((DRAWS, root.shape[1])) @ root.T
+        degrees = self._influences[1]
+        if np.isfinite(degrees):
+            draws /= np.sqrt(rng.chisquare(degrees, size=(DRAWS, 1)) / degrees)
+        most = np.abs(draws).max(axis=1) if two_sided else draws.max(axis=1)
+        return float(np.quantile(most, level))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Names, values and ranking as strict JSON types."""
+        return {
+            "names": [str(name) for name in self.names],
+            "values": [None if np.isnan(value) else value for value in self.values.tolist()],
+            "ranking": [str(name) for name in self.ranking],
+            "solutions": [solution.to_dict() for solution in self.solutions],
+        }
+
+    def plot(self, level: float = 0.95, *, ax: Any = None) -> Any:
+        """Draw the simultaneous intervals, best policy on top, on ``ax`` or a new figure, which is returned.
+
+        Needs matplotlib (``pip install 'lingendice[plots]'``).
+        """
+        from lingendice.results.plots import plot_comparison
+
+        return plot_comparison(self, level, ax)
+
+    def table(self, level: float = 0.95) -> list[dict[str, Any]]:
+        """One row a policy, best first: name, value, low, high, leak, whether it may be the best."""
+        found = self.interval(level)
+        may_win = set(self.contenders(level))
+        places = [self.names.index(name) for name in self.ranking]
+        return [
+            {
+                "policy": self.names[k],
+                "value": float(self.values[k]),
+                "low": float(found.low[k]),
+                "high": float(found.high[k]),
+                "leak": self.solutions[k].leak,
+                "may_be_best": self.names[k] in may_win,
+            }
+            for k in places
+        ]
+
+    def _repr_html_(self) -> str:
+        from lingendice.data.markup import table
+
+        rows = [
+            (
+                str(row["policy"]),
+                f"{row['value']:.4g}",
+                f"[{row['low']:.4g}, {row['high']:.4g}]",
+                f"{row['leak']:.2%}",
+                "yes" if row["may_be_best"] else "no",
+            )
+            for row in self.table()
+        ]
+        return table(("policy", "value", "95 % at once", "leak", "may be the best"), rows, repr(self))
+
+    def __repr__(self) -> str:
+        return f"Comparison({len(self)} policies)"
+
+    def __str__(self) -> str:
+        rows = ["policy                      value    95 % at once           leak"]
+        for row in self.table():
+            limits = f"[{row['low']:.4g}, {row['high']:.4g}]"
+            mark = "" if row["may_be_best"] else "  not the best"
+            rows.append(f"{row['policy']!s:<24} {row['value']:>8.4g}    {limits:<22} {row['leak']:.2%}{mark}")
+        return "\n".join(rows)
+
+
+def _root(correlation: Floats) -> NDArray[np.float64]:
+    """A factor of a positive semidefinite matrix, tolerant of rank loss."""
+    values, vectors = np.linalg.eigh(correlation)
+    return vectors * np.sqrt(np.maximum(values, 0.0))

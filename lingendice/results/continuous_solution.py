@@ -1,0 +1,214 @@
+"""What ``solve`` returns for :class:`lingendice.Transitions`: a ratio for every transition, and its value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lingendice.data.checks import Floats
+from lingendice.data.rows import read_only
+from lingendice.data.transitions import Transitions
+from lingendice.results.diagnostics import checks_table, diagnose
+from lingendice.results.solution import Status, effective_size
+
+
+class Progress(NamedTuple):
+    """One entry of ``history``: where training stood after ``step`` steps."""
+
+    step: int
+    value: float
+    """Self-normalised value."""
+    mean_ratio: float
+    """E_p[nu tau]; 1 at the optimum."""
+    residual: float
+    """Held-out saddle residual."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ContinuousSolution:
+    """tau(s, a) = mu(s, a) / p(s, a) at every logged transition, and the value that follows from it.
+
+    ``value`` is self-normalised, E_p[tau r] / E_p[nu tau]; ``value_plain`` is E_p[tau r]. nu is 1 but for
+    transitions into terminal states at gamma < 1, where it counts what those states hold. The two values
+    differ by the factor ``mean_ratio`` = E_p[nu tau], which is 1 at the optimum.
+    """
+
+    status: Status
+    gamma: float
+    method: str
+    reason: str
+    """Why this method was chosen."""
+    tau: Floats
+    """Ratio at each transition: the mean over the members of an ensemble."""
+    members: Floats
+    """(members, N): the ratio of each member."""
+    mass_weight: Floats
+    """nu at each transition."""
+    residual: float
+    """Stationarity left, as the root of a chi-square distance: on held-out rows for networks, in sample for
+    linear features; a diagnostic."""
+    n_iter: int
+    seconds: float
+    transitions: Transitions
+    divergence: str = "chi2"
+    threads: int = 1
+    history: tuple[tuple[Progress, ...], ...] = ()
+    """Progress of each member."""
+    evaluate: Callable[[Any, Any], Floats] | None = field(default=None)
+    details: dict[str, Any] = field(default_factory=dict)
+    """What the method adds: options, coefficients, certificates."""
+
+    def __post_init__(self) -> None:
+        for name in ("tau", "members", "mass_weight"):
+            object.__setattr__(self, name, read_only(getattr(self, name)))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
+
+    @property
+    def converged(self) -> bool:
+        """Whether the method ran to its end (networks carry no certificate: see residual and spread)."""
+        return self.status in (Status.SOLVED, Status.TRAINED)
+
+    @cached_property
+    def mean_ratio(self) -> float:
+        """E_p[nu tau]: how well the ratio is normalised."""
+        return float(np.mean(self.mass_weight * self.tau))
+
+    @cached_property
+    def value(self) -> float | None:
+        """Per-step value, self-normalised: E_p[tau r] / E_p[nu tau]; None without rewards, nan at tau = 0."""
+        if self.value_plain is None:
+            return None
+        return self.value_plain / self.mean_ratio if self.mean_ratio != 0.0 else math.nan
+
+    @cached_property
+    def value_plain(self) -> float | None:
+        """E_p[tau r], not rescaled; None without rewards."""
+        reward = self.transitions.reward
+        return None if reward is None else float(np.mean(self.tau * reward))
+
+    @cached_property
+    def member_values(self) -> Floats | None:
+        """Self-normalised value of each member of an ensemble."""
+        reward = self.transitions.reward
+        if reward is None:
+            return None
+        earned, mass = (
+            np.mean(self.members * reward, axis=1),
+            np.mean(self.members * self.mass_weight, axis=1),
+        )
+        return np.divide(earned, mass, out=np.full(mass.shape, math.nan), where=mass != 0.0)
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation of the value among members: the noise of training, not of the data."""
+        values = self.member_values
+        return None if values is None or len(values) < 2 else float(np.std(values, ddof=1))
+
+    @cached_property
+    def effective_sample_size(self) -> float:
+        """(sum tau)^2 / sum tau^2."""
+        return effective_size(1.0, float(self.tau.sum()), float(self.tau @ self.tau))
+
+    def ratio(self, state: Any, action: Any = None) -> Floats:
+        """tau at new states and actions."""
+        if self.evaluate is None:
+            raise ValueError(
+                f"{self.method} gives the ratio at the logged transitions only; read sol.tau "
+                "(networks without options['base'] know it everywhere)"
+            )
+        return self.evaluate(state, action)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types: nan and infinity become None."""
+        numbers = {
+            "value": self.value,
+            "value_plain": self.value_plain,
+            "mean_ratio": self.mean_ratio,
+            "spread": self.spread,
+            "residual": self.residual,
+            "effective_sample_size": self.effective_sample_size,
+            "seconds": self.seconds,
+        }
+        return {
+            "status": self.status.name.lower(),
+            "converged": self.converged,
+            "advice": self.status.advice,
+            "gamma": self.gamma,
+            "method": self.method,
+            "reason": self.reason,
+            "divergence": self.divergence,
+            "transitions": len(self.transitions),
+            "n_iter": self.n_iter,
+            "threads": self.threads,
+            **{name: _json(number) for name, number in numbers.items()},
+            "member_values": None if self.member_values is None else [_json(v) for v in self.member_values],
+            "tau": [_json(ratio) for ratio in self.tau],
+            "history": [
+                [{name: _json(entry) for name, entry in point._asdict().items()} for point in member]
+                for member in self.history
+            ],
+        }
+
+    def plot(self, kind: str | None = None, *, ax: Any = None) -> Any:
+        """Draw the solution with matplotlib (``pip install 'lingendice[plots]'``).
+
+        Parameters
+        ----------
+        kind
+            ``"ratio"``: how tau is spread over the transitions. ``"weight"``: how much of the law the
+            heaviest transitions carry. ``"value"`` and ``"residual"``: on the way through training, a line a
+            member. None: all that apply, side by side.
+        ax
+            The axes to draw on, one a panel; by default those of a new figure.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            pyplot and rcParams are left alone; save it by ``figure.savefig(path)``.
+        """
+        from lingendice.results.continuous_plots import plot_continuous
+
+        return plot_continuous(self, kind, ax)
+
+    def _repr_html_(self) -> str:
+        from lingendice.data.markup import table_of_facts
+
+        return table_of_facts("ContinuousSolution", self._table()[1:])
+
+    def __repr__(self) -> str:
+        return f"ContinuousSolution({self.status.value}, gamma={self.gamma:g}, method={self.method!r})"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<22} {text}" for name, text in self._table())
+
+    def _table(self) -> list[tuple[str, str]]:
+        rows = [
+            ("Solution", f"{self.status.value}, by {self.method} ({self.reason})"),
+            ("data", repr(self.transitions)),
+            ("gamma", f"{self.gamma:g}"),
+        ]
+        if self.value is not None:
+            rows.append(("value per step", f"{self.value:.6g}  (self-normalised)"))
+            rows.append(("  not rescaled", f"{self.value_plain:.6g}"))
+        if self.spread is not None:
+            rows.append(("  spread", f"{self.spread:.2g} among {len(self.members)} members"))
+        rows += checks_table(diagnose(self))
+        where = "in sample" if self.method == "linear" else "held out"
+        rows.append((f"residual ({where})", f"{self.residual:.2e}"))
+        rows.append(("steps", f"{self.n_iter:,}"))
+        rows.append(("time", f"{self.seconds:.3g} s"))
+        if self.status.advice:
+            rows.append(("next step", self.status.advice))
+        return rows
+
+
+def _json(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)

@@ -1,0 +1,245 @@
+"""Can this estimate be trusted? Each check has a number, a threshold, a sentence and a remedy."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from lingendice.data.checks import Floats, require_policy
+from lingendice.data.rows import row_sums
+from lingendice.model.operator import EmpiricalOperator
+
+if TYPE_CHECKING:
+    from lingendice.results.continuous_solution import ContinuousSolution
+    from lingendice.results.solution import Solution
+
+LEAST_COVERAGE = 0.95
+LARGEST_LEAK = 0.01
+LEAST_SAMPLE = 200.0
+LEAST_WAY = 0.5
+LARGEST_SHARE = 0.5
+LEAST_LOOKS = 100.0
+LEAST_VARIATION = 0.01
+LARGEST_OFFSET = 0.01
+FEW_CELLS = 0.01
+"""The share of cells that counts as few."""
+STEPS = 200
+"""Steps of the chain from which its mixing time is extrapolated."""
+
+
+class Check(NamedTuple):
+    """One diagnostic."""
+
+    name: str
+    number: float
+    threshold: float
+    ok: bool
+    sentence: str
+    remedy: str
+    """What to do where it is not ok; empty where it is."""
+
+
+def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
+    """Check a solution: leak, coverage, effective sample size, distance travelled, concentration, mixing.
+
+    Two more are shown where they fail: that logged outcomes vary, and that all mass is accounted for.
+    Costs O(nnz), and at most 200 steps of the chain for the mixing time. Nothing is checked where there
+    are several laws or none, and the leak alone for a matrix without a sample size or without data. For a
+    :class:`ContinuousSolution`: normalisation of the ratio, effective sample size, distance from the log,
+    concentration, and agreement of an ensemble.
+    """
+    from lingendice.results.solution import Solution
+
+    if not isinstance(solution, Solution):
+        from lingendice.results.continuous_diagnostics import diagnose_continuous
+
+        return diagnose_continuous(solution)
+    law = solution.state_law
+    if law is None or not np.isfinite(law).all() or not law.any():
+        return ()
+    if not solution.operator.counts.has_sample_size or not solution.operator.counts.total:
+        return (_leak(solution),)
+    checks = [_leak(solution), _coverage(solution), _sample(solution)]
+    if solution.operator.choices is not None and solution.operator.choices.policy is not None:
+        checks.append(_way(solution))
+    if solution.value is not None:
+        checks.append(_concentration(solution))
+    checks.append(_mixing(solution))
+    if solution.value is not None:
+        # Shown only where something is wrong: that outcomes vary is the rule.
+        checks += [check for check in (_variation(solution), _total(solution)) if not check.ok]
+    return tuple(checks)
+
+
+def make_check(
+    name: str, number: float, threshold: float, at_least: bool, sentence: str, remedy: str
+) -> Check:
+    """A check that is ok where ``number`` is at least, or at most, ``threshold``."""
+    ok = bool(number >= threshold if at_least else number <= threshold)
+    return Check(name, float(number), threshold, ok, sentence, "" if ok else remedy)
+
+
+def _leak(solution: Solution) -> Check:
+    sentence = f"{solution.leak:.2%} of the stationary mass lies where there is no data"
+    if solution.value_bounds is not None:
+        low, high = solution.value_bounds
+        assumed = "whatever happens there" if solution.reward_range else "if rewards stay within those seen"
+        sentence += f"; the value lies in [{low:.4g}, {high:.4g}] {assumed}"
+    remedy = "collect data there, or take ratio='state' or a target closer to the behaviour"
+    return make_check("leak", solution.leak, LARGEST_LEAK, False, sentence, remedy)
+
+
+def _coverage(solution: Solution) -> Check:
+    """Share of the target's actions, at the states of the law, that the log contains."""
+    operator = solution.operator
+    wanted = _target(operator)
+    if wanted is None:
+        number = float(solution.cell_law[operator.seen].sum() / max(solution.cell_law.sum(), 1e-300))
+        sentence = f"{number:.2%} of the law lies in states that were seen leaving"
+    else:
+        seen = operator.seen.reshape(wanted.shape)
+        visited = solution.state_law * (seen.any(axis=1)) if solution.state_law is not None else seen[:, 0]
+        covered = np.einsum("sa,sa->s", wanted, seen.astype(float))
+        number = float(visited @ covered / max(visited.sum(), 1e-300))
+        sentence = f"{number:.2%} of the target's actions, at the states it visits, are in the log"
+    remedy = (
+        "log the missing actions; until then the estimate rests on how unseen ones are filled in (unseen=)"
+    )
+    return make_check("coverage", number, LEAST_COVERAGE, True, sentence, remedy)
+
+
+def _sample(solution: Solution) -> Check:
+    size = solution.effective_sample_size or 0.0
+    total, unit = solution.sample
+    sentence = f"{size:,.0f} of {total:,.6g} {unit} count after weighting"
+    remedy = "collect more data, or take a target closer to the behaviour"
+    return make_check("effective sample size", size, LEAST_SAMPLE, True, sentence, remedy)
+
+
+def _way(solution: Solution) -> Check:
+    """How far the effective policy goes from the logged behaviour to the target asked for.
+
+    Total variation of policies, averaged over the log's states: |W - clone| / |target - clone|.
+    """
+    operator = solution.operator
+    wanted = _target(operator)
+    assert wanted is not None
+    assert operator.policy is not None
+    seen = operator.counts.cell_count.reshape(wanted.shape).astype(float)
+    visits = seen.sum(axis=1)
+    clone = seen / np.where(visits > 0, visits, 1.0)[:, None]
+    whole = float(visits @ np.abs(wanted - clone).sum(axis=1))
+    gone = float(visits @ np.abs(operator.policy - clone).sum(axis=1))
+    number = gone / whole if whole > 0 else 1.0
+    sentence = f"the estimate goes {number:.0%} of the way from the behaviour's policy to the target"
+    if solution.value is not None and operator.logged_average is not None:
+        sentence += f" (value {solution.value:.4g}, behaviour's {operator.logged_average:.4g})"
+    remedy = "the estimate is stuck near the behaviour: lower clone= or ridge=, or collect more data"
+    return make_check("from the behaviour", number, LEAST_WAY, True, sentence, remedy)
+
+
+def _concentration(solution: Solution) -> Check:
+    """Share of all reward, in absolute terms, that the top one per cent of cells earns."""
+    operator = solution.operator
+    assert operator.reward is not None
+    earned = np.abs(np.where(operator.seen, solution.cell_law * np.nan_to_num(operator.reward), 0.0))
+    held = int((solution.cell_law > 0).sum())
+    few = max(1, math.ceil(FEW_CELLS * held))
+    whole = float(earned.sum())
+    number = float(np.partition(earned, -few)[-few:].sum() / whole) if whole > 0 else 0.0
+    sentence = f"{number:.0%} of the reward, in absolute terms, comes from {few:,} of {held:,} cells"
+    remedy = "look at these cells' counts (sol.cell_law, counts.cell_count): the value is theirs"
+    # In a handful of cells a single one is bound to earn much.
+    threshold = LARGEST_SHARE if held >= 100 else 1.0
+    return make_check("concentration", number, threshold, False, sentence, remedy)
+
+
+def _variation(solution: Solution) -> Check:
+    """Share of the law in cells whose logged outcomes differ in a way that can move the value."""
+    operator, counts = solution.operator, solution.operator.counts
+    assert operator.reward is not None
+    logged = operator.choices is None or operator.choices.reward is None
+    known = operator.reward[operator.seen & np.isfinite(operator.reward)]
+    rounding = 1e-12 * float(np.abs(known).max(initial=0.0))
+    noisy = np.zeros(counts.n_cells, dtype=bool)
+    if logged and counts.reward_m2 is not None and counts.reward_mean is not None:
+        off = np.abs(counts.reward_mean - np.repeat(operator.reward, np.diff(counts.indptr))) > rounding
+        spread = counts.reward_m2 > rounding**2 * counts.count
+        noisy = row_sums(counts.indptr, (spread | off).astype(float)) > 0
+    constant = not (noisy.any() or operator.ended.any() or (known.size and np.ptp(known) > rounding))
+    branches = row_sums(counts.indptr, (counts.count > 0).astype(float)) > 1
+    varies = operator.seen & (noisy | (branches & (not constant)))
+    number = float(solution.cell_law[varies].sum() / max(solution.cell_law.sum(), 1e-300))
+    sentence = f"{number:.2%} of the law lies in cells whose logged outcomes differ in what they are worth"
+    if constant and known.size:
+        sentence = f"every logged reward is {known[0]:.4g}, so that no policy can be told from another"
+    remedy = "an interval sees next to no noise here: do not take its width, or a width of 0, for certainty"
+    return make_check("variation", number, LEAST_VARIATION, True, sentence, remedy)
+
+
+def _total(solution: Solution) -> Check:
+    """Stationary and terminal mass together; a ridge given as a number draws them off 1."""
+    total = float(solution.cell_law.sum()) + solution.terminal_mass
+    ends = solution.operator.ended.any() and solution.operator.leak_policy != "absorb"
+    number = abs(total - 1.0) if ends and solution.ridge > 0.0 else 0.0
+    sentence = f"stationary and terminal mass add up to {total:.4g}, and should to 1"
+    remedy = "take ridge=0: a ridge draws the ratio to 1, but mass that ends leaves it below"
+    return make_check("total mass", number, LARGEST_OFFSET, False, sentence, remedy)
+
+
+def _mixing(solution: Solution) -> Check:
+    steps = mixing_time(solution)
+    reach = steps if solution.gamma == 1.0 else min(steps, 1.0 / (1.0 - solution.gamma))
+    looks = float(solution.operator.counts.total) / max(reach, 1.0)
+    span = (
+        "longer than can be seen"
+        if math.isinf(steps)
+        else f"about {max(steps, 1.0):,.0f} step{'s' * (steps >= 1.5)}"
+    )
+    sentence = f"the chain forgets where it was in {span}; the log is {looks:,.0f} times that"
+    if reach != steps:
+        sentence = (
+            f"what counts is forgotten in {reach:,.0f} steps (gamma); the log is {looks:,.0f} times that"
+        )
+    remedy = "the log is short for so slow a chain: collect longer data, add smoothing=, or take gamma < 1"
+    return make_check("mixing", looks, LEAST_LOOKS, True, sentence, remedy)
+
+
+def mixing_time(solution: Solution) -> float:
+    """Relaxation time 1 / (1 - |lambda|) of the chain under the policy, in steps: an estimate.
+
+    A law off the stationary one is stepped up to 200 times; the decay of its distance over the last half
+    gives |lambda|. Rounding bounds it from below, periodic chains never settle (infinity).
+    """
+    chain, law = solution.operator.chain, solution._single()
+    states = solution.operator.counts.data_law.reshape(chain.n, -1).sum(axis=1)
+    off = states * np.linspace(0.5, 1.5, chain.n)
+    off = off / off.sum() - law / law.sum()
+    start = float(np.abs(off).sum())
+    sizes = [start]
+    for _ in range(STEPS if chain.indices.size < 10**6 else STEPS // 10):
+        off = chain.push(off)
+        off -= law * (off.sum() / law.sum())
+        sizes.append(float(np.abs(off).sum()))
+        if sizes[-1] < 1e-12 * max(start, 1e-300):
+            break
+    middle = len(sizes) // 2
+    if sizes[-1] <= 0.0 or start == 0.0:
+        return 1.0
+    decay = (sizes[-1] / sizes[middle]) ** (1.0 / max(len(sizes) - 1 - middle, 1))
+    return math.inf if decay >= 1.0 - 1e-9 else 1.0 / (1.0 - decay)
+
+
+def _target(operator: EmpiricalOperator) -> Floats | None:
+    """The policy asked for, before any transform."""
+    if operator.policy is None or operator.choices is None or operator.choices.policy is None:
+        return operator.policy
+    return require_policy("policy", operator.choices.policy, *operator.policy.shape)
+
+
+def checks_table(checks: tuple[Check, ...]) -> list[tuple[str, str]]:
+    """Rows of a printed table: every verdict, then the remedies that are needed."""
+    rows = [(check.name, f"{'ok' if check.ok else '!!'}  {check.sentence}") for check in checks]
+    return rows + [(f"  {check.name}", check.remedy) for check in checks if not check.ok]

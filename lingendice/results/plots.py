@@ -1,0 +1,349 @@
+"""Pictures of results. The only home of matplotlib in the package.
+
+Every function draws on the ``ax`` it is given, or on a new figure of its own; pyplot, its current
+figure and rcParams are never touched. The colours are those of Okabe and Ito, which people with any
+kind of colour vision can tell apart; what a colour says, a marker or a word says too.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import Floats, require_choice
+from lingendice.data.markup import printable
+
+if TYPE_CHECKING:
+    from lingendice.data.counts import Counts
+    from lingendice.results.audit import Audit
+    from lingendice.results.comparison import Comparison
+    from lingendice.results.ridge_path import RidgePath
+    from lingendice.results.solution import Solution
+
+INK, RULE, GREY = "#24292f", "#d0d7de", "#7d8590"
+BLUE, ORANGE, VERMILION = "#0072b2", "#e69f00", "#d55e00"
+COLOURS = {"ink": INK, "rule": RULE, "grey": GREY, "blue": BLUE, "orange": ORANGE, "vermilion": VERMILION}
+"""All the colours there are, by the names that a page may give other colours to."""
+
+PANEL = (4.6, 3.3)
+"""Inches of one panel."""
+TOP_CELLS = 10
+LABEL_LENGTH = 22
+MANY_POINTS = 1500
+"""From here on points are drawn as pixels, so that a vector picture stays small."""
+
+
+def new_figure(width: float, height: float) -> Any:
+    """A figure that belongs to nobody else; notebooks show it without pyplot."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("pictures need matplotlib: pip install 'lingendice[plots]'") from error
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure._repr_png_ = partial(_png, figure)  # type: ignore[attr-defined]
+    return figure
+
+
+def _png(figure: Any) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=110)
+    return stream.getvalue()
+
+
+def svg(figure: Any, prefix: str) -> str:
+    """The figure as SVG for a page: transparent, the same text every time, ids under ``prefix``."""
+    stream = io.StringIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a box stands in for it
+        figure.savefig(
+            stream, format="svg", transparent=True, dpi=200, metadata={"Date": None, "Creator": None}
+        )
+    text = re.sub(r"^.*?(?=<svg)", "", stream.getvalue(), count=1, flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    # Matplotlib numbers alike in every figure, and salts the rest at random.
+    names = {name: f"{prefix}{k}" for k, name in enumerate(re.findall(r'\bid="([^"]+)"', text))}
+    pattern = r'(\bid="|href="#|url\(#)([^")]+)'
+    return re.sub(pattern, lambda found: found[1] + names.get(found[2], found[2]), text)
+
+
+def dress(ax: Any, title: str = "", x: str = "", y: str = "") -> None:
+    """Our one style, put on an axes without touching any global setting."""
+    ax.set_facecolor("none")
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_color(GREY)
+    ax.grid(True, color=RULE, linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.tick_params(which="both", colors=INK, labelsize=9)
+    ax.set_title(title, fontsize=11, color=INK, loc="left")
+    ax.set_xlabel(x, fontsize=9.5, color=INK)
+    ax.set_ylabel(y, fontsize=9.5, color=INK)
+
+
+def panels(drawers: Sequence[Callable[[Any], None]], ax: Any = None, height: float = PANEL[1]) -> Any:
+    """Run each drawer on an axes of its own: those given, or those of a new figure. Returns the figure."""
+    if ax is None:
+        figure = new_figure(PANEL[0] * len(drawers), height)
+        axes = list(np.ravel(figure.subplots(1, len(drawers))))
+    else:
+        axes = list(np.ravel(ax))
+    if len(axes) != len(drawers):
+        raise ValueError(
+            f"there are {len(drawers)} panels to draw and {len(axes)} axes to draw on; "
+            f"name one panel by kind=, or pass {len(drawers)} axes"
+        )
+    for drawer, on in zip(drawers, axes, strict=True):
+        drawer(on)
+    return axes[0].figure
+
+
+def draw_kind(
+    drawers: dict[str, Callable[[Any], None]], kind: str | None, kinds: Sequence[str], why: str, ax: Any
+) -> Any:
+    """Draw the panel named ``kind``, or all there are; ``why`` says what may keep one from being there."""
+    if kind is None:
+        return panels(list(drawers.values()), ax)
+    require_choice("kind", kind, tuple(kinds))
+    if kind not in drawers:
+        raise ValueError(f"there is no {kind!r} to draw: {why}; choose from {', '.join(map(repr, drawers))}")
+    return panels([drawers[kind]], ax)
+
+
+def legend(ax: Any, **where: Any) -> None:
+    """The legend in our style."""
+    ax.legend(frameon=False, fontsize=8.5, labelcolor=INK, **where)
+
+
+# -- a solution ---------------------------------------------------------------------------------------
+
+
+def plot_solution(solution: Solution, kind: str | None = None, ax: Any = None) -> Any:
+    """Draw what a solution says; see :meth:`lingendice.Solution.plot`."""
+    drawers: dict[str, Callable[[Any], None]] = {}
+    if solution.state_law is None:
+        drawers["laws"] = partial(_laws, solution)
+    else:
+        drawers["ratio"] = partial(_ratio, solution)
+        drawers["cells"] = partial(_cells, solution)
+    if len(solution.history) > 1:
+        drawers["history"] = partial(_history, solution)
+    why = f"status {solution.status.value!r}, method {solution.method!r} (a direct method keeps no history)"
+    return draw_kind(drawers, kind, ("ratio", "cells", "history", "laws"), why, ax)
+
+
+def _ratio(solution: Solution, ax: Any) -> None:
+    tau, p = solution.tau, solution.data_law
+    shown = solution.supported & (np.nan_to_num(tau) > 0)
+    hidden = int(solution.supported.sum() - shown.sum())
+    ax.loglog(
+        p[shown], tau[shown], "o", markersize=3.5 if shown.sum() > 200 else 6.0, alpha=0.5, color=BLUE,
+        markeredgewidth=0, rasterized=bool(shown.sum() > MANY_POINTS),
+    )  # fmt: skip
+    ax.axhline(1.0, color=INK, linewidth=0.8, linestyle="--")
+    _at_least_a_decade(ax, p[shown], tau[shown])
+    beside = f" ({hidden:,} with tau = 0 left out)" if hidden else ""
+    dress(ax, "Ratio: above 1, visited more than logged", f"p: share of the data{beside}", "tau = mu / p")
+
+
+def _at_least_a_decade(ax: Any, x: Floats, y: Floats) -> None:
+    """Ratios that differ by rounding alone should look equal; only powers of ten are written."""
+    from matplotlib.ticker import NullFormatter
+
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    for values, set_limits in ((x, ax.set_xlim), (y, ax.set_ylim)):
+        if not values.size:
+            continue
+        low, high = float(values.min()), float(values.max())
+        widen = max(10.0 / (high / low), 1.0) ** 0.5 * 1.2
+        set_limits(low / widen, high * widen)
+
+
+def contributions(solution: Solution) -> tuple[Floats, NDArray[np.int64]]:
+    """What each cell adds to the value (to the law, without rewards), and the cells that add most."""
+    weight, reward = solution.cell_law, solution.operator.reward
+    if solution.value is not None and reward is not None:
+        weight = np.where(solution.operator.seen, weight * np.nan_to_num(reward), 0.0)
+    top = np.argsort(-np.abs(weight), kind="stable")[:TOP_CELLS]
+    return weight, top[weight[top] != 0.0]
+
+
+def _cells(solution: Solution, ax: Any) -> None:
+    """The cells that contribute most: to the value where rewards are known, else to the law."""
+    counts = solution.operator.counts
+    weight, top = contributions(solution)
+    title, x = "Cells that earn or cost most", "mu r: reward per step from this cell"
+    if solution.value is None:
+        title, x = "Heaviest cells", "mu: stationary mass (line: p, share of the data)"
+    place = np.arange(top.size)[::-1]
+    negative = weight[top] < 0
+    for chosen, colour, hatch in ((~negative, BLUE, ""), (negative, VERMILION, "////")):
+        ax.barh(place[chosen], weight[top][chosen], color=colour, hatch=hatch, edgecolor="white", linewidth=0)
+    if solution.value is None:
+        ax.plot(counts.data_law[top], place, "|", color=INK, markersize=10, markeredgewidth=1.5)
+    dress(ax, title, x, _cell_axis(counts.n_actions))
+    ax.axvline(0.0, color=INK, linewidth=0.8)
+    _named(ax, place, [cell_name(counts, int(cell)) for cell in top])
+
+
+def _history(solution: Solution, ax: Any) -> None:
+    trace = getattr(solution, "gap_trace", ())
+    if trace:
+        steps, sizes = np.array(trace, dtype=float).T
+        x, y, title = "steps", "gap", "Primal-dual gap"
+    else:
+        sizes = np.asarray(solution.history, dtype=float)
+        steps = np.arange(1, sizes.size + 1)
+        exact_average = solution.gamma == 1.0 and solution.ridge == 0.0
+        x, y = "checkpoint", "relative change" if exact_average else "residual"
+        title = "Way to the answer"
+    positive = sizes > 0
+    ax.semilogy(steps[positive], sizes[positive], "o-", color=BLUE, markersize=3, linewidth=1.2)
+    ax.axhline(solution.tol, color=VERMILION, linewidth=0.9, linestyle="--", label=f"tol = {solution.tol:g}")
+    dress(ax, f"{title} ({solution.method})", x, y)
+    legend(ax)
+
+
+def _laws(solution: Solution, ax: Any) -> None:
+    """Several laws: how many states each one lives on."""
+    sizes = np.array([int((law > 0).sum()) for law in solution.laws])
+    top = np.argsort(-sizes, kind="stable")[:TOP_CELLS]
+    place = np.arange(top.size)[::-1]
+    ax.barh(place, sizes[top], color=BLUE)
+    dress(ax, f"{sizes.size:,} stationary laws, one a class", "entries with mass")
+    _named(ax, place, [f"law {k}" for k in top])
+
+
+# -- an audit -----------------------------------------------------------------------------------------
+
+
+def plot_audit(audit: Audit, kind: str | None = None, ax: Any = None) -> Any:
+    """Draw what the data can identify; see :meth:`lingendice.Audit.plot`."""
+    drawers: dict[str, Callable[[Any], None]] = {
+        "states": partial(_states, audit),
+        "leak": partial(_leaks, audit),
+    }
+    if kind is None:
+        return panels(list(drawers.values()), ax)
+    return panels([drawers[require_choice("kind", kind, tuple(drawers))]], ax)
+
+
+def _states(audit: Audit, ax: Any) -> None:
+    sizes = sorted((len(nodes) for nodes in audit.recurrent_classes), reverse=True)
+    rows = [(f"recurrent class {k + 1}", size, BLUE) for k, size in enumerate(sizes[:5])]
+    if len(sizes) > 5:
+        rows.append((f"{len(sizes) - 5:,} smaller classes", sum(sizes[5:]), BLUE))
+    rows.append(("transient", int(audit.transient_states.size), ORANGE))
+    rows.append(("never seen leaving", int(audit.dangling.size), VERMILION))
+    place = np.arange(len(rows))[::-1]
+    bars = ax.barh(place, [size for _, size, _ in rows], color=[colour for _, _, colour in rows])
+    ax.bar_label(bars, [f"{size:,}" for _, size, _ in rows], fontsize=8.5, color=INK, padding=3)
+    ax.margins(x=0.18)
+    dress(ax, f"Where the {audit.n_states:,} states belong", "states")
+    _named(ax, place, [name for name, _, _ in rows])
+
+
+def _leaks(audit: Audit, ax: Any) -> None:
+    top = np.argsort(-audit.leak, kind="stable")[:TOP_CELLS]
+    top = top[audit.leak[top] > 0]
+    title = f"Leak: {audit.total_leak:.2%} of next steps, most from"
+    if not top.size:
+        dress(ax, "Leak: none")
+        ax.text(0.5, 0.5, "every next step lands\nwhere there is data", ha="center", va="center", fontsize=10,
+                color=INK, transform=ax.transAxes)  # fmt: skip
+        ax.set_xticks([])
+        ax.set_yticks([])
+        return
+    place = np.arange(top.size)[::-1]
+    ax.barh(place, audit.leak[top], color=VERMILION)
+    dress(ax, title, "chance that the next step leaves the data", _cell_axis(audit.n_actions))
+    ax.set_xlim(0.0, 1.0)
+    _named(ax, place, [audit.cell_name(int(cell)) for cell in top])
+
+
+# -- many policies, and the ridge ---------------------------------------------------------------------
+
+
+def plot_comparison(comparison: Comparison, level: float = 0.95, ax: Any = None) -> Any:
+    """Intervals of many policies, best on top; see :meth:`lingendice.Comparison.plot`."""
+    height = min(1.3 + 0.28 * max(len(comparison), 4), 14.0)
+    return panels([partial(_intervals, comparison, level)], ax, height)
+
+
+def _intervals(comparison: Comparison, level: float, ax: Any) -> None:
+    found = comparison.interval(level)
+    may_win = set(comparison.contenders(level))
+    order = [comparison.names.index(name) for name in comparison.ranking]
+    place = np.arange(len(order))[::-1]
+    good = np.array([comparison.names[k] in may_win for k in order])
+    groups = ((good, BLUE, "o", "may be the best"), (~good, GREY, "s", "not the best"))
+    for chosen, colour, marker, label in groups:
+        if not chosen.any():
+            continue
+        k = np.array(order)[chosen]
+        ends = np.stack([found.estimate[k] - found.low[k], found.high[k] - found.estimate[k]])
+        ax.errorbar(
+            found.estimate[k], place[chosen], xerr=ends, fmt=marker, color=colour, markersize=5, capsize=3,
+            linewidth=1.4, label=label, markerfacecolor=colour if marker == "o" else "none",
+        )  # fmt: skip
+    logged = comparison.solutions[0].operator.logged_average
+    if logged is not None:
+        ax.axvline(logged, color=INK, linewidth=0.9, linestyle="--", label="average of the log")
+    dress(ax, f"Value of {len(comparison):,} policies", f"reward per step ({level:.0%}, all at once)")
+    if len(order) <= 60:
+        _named(ax, place, [str(comparison.names[k]) for k in order])
+    legend(ax, loc="best")
+
+
+def plot_ridge_path(path: RidgePath, ax: Any = None) -> Any:
+    """The value along the ridge with the chosen point; see :meth:`lingendice.RidgePath.plot`."""
+    return panels([partial(_path, path)], ax)
+
+
+def _path(path: RidgePath, ax: Any) -> None:
+    ax.semilogx(path.ridges, path.values, "-", color=BLUE, linewidth=1.5, label="value")
+    width = np.where(np.isfinite(path.standard_errors), path.standard_errors, np.nan)
+    ax.fill_between(
+        path.ridges, path.values - width, path.values + width, color=BLUE, alpha=0.18, linewidth=0,
+        label="plus and minus one standard error",
+    )  # fmt: skip
+    ax.axhline(path.logged_average, color=INK, linewidth=0.9, linestyle="--", label="average of the log")
+    if path.chosen > 0.0:
+        ax.plot([path.chosen], [path.chosen_value], "D", color=VERMILION, markersize=7, label="chosen")
+    dress(ax, "Value along the ridge", "ridge", "reward per step")
+    legend(ax)
+
+
+# -- names --------------------------------------------------------------------------------------------
+
+
+def _named(ax: Any, place: NDArray[Any], names: Sequence[str]) -> None:
+    """Names from data are shown as they are, but for control characters: a dollar sign starts no formula."""
+    safe = map(printable, names)
+    short = [name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 3] + "..." for name in safe]
+    ax.set_yticks(place, [""] * len(short))
+    ax.set_yticklabels(short, parse_math=False)
+    ax.grid(False, axis="y")
+    ax.set_ylim(-0.7 - max(5 - len(short), 0), len(short) - 0.3)  # few bars stay as thin as many
+
+
+def _cell_axis(n_actions: int | None) -> str:
+    return "state" if n_actions is None else "state, action"
+
+
+def cell_name(counts: Counts, cell: int) -> str:
+    """The name of a cell: its state's label, and its action's where there are actions."""
+    if counts.n_actions is None:
+        return str(counts.label_of(cell))
+    state, action = divmod(cell, counts.n_actions)
+    return f"{counts.label_of(state)}, {counts.label_of_action(action)}"

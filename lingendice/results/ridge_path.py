@@ -1,0 +1,118 @@
+"""The value along the ridge: how much an estimate owes to its regularisation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lingendice.data.checks import Floats, numeric_array
+from lingendice.data.interrupts import check, interruptible
+from lingendice.results.interval import UNIDENTIFIED
+from lingendice.results.saddle_solution import LinearSolution
+from lingendice.results.solution import Solution
+from lingendice.solvers.automatic_ridge import judge
+from lingendice.solvers.control import Controls
+
+GRID = np.logspace(-9.0, 0.0, 19)
+ACCURATE = 1e-7
+"""Relative accuracy of each solve on the path."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RidgePath:
+    """The ridge problem solved for many weights of the ridge, in increasing order."""
+
+    ridges: Floats
+    values: Floats
+    standard_errors: Floats
+    biases: Floats
+    """Bias that the ridge can be seen to put on the value, to first order."""
+    chosen: float
+    """The ridge of the solution; 0 where it solved the exact equation."""
+    chosen_value: float
+    logged_average: float
+    """Average reward of the data: where the path ends for a large ridge."""
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the value with its standard error against the ridge, and the chosen point; a Figure."""
+        from lingendice.results.plots import plot_ridge_path
+
+        return plot_ridge_path(self, ax)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types: what is not finite becomes None."""
+        arrays = ("ridges", "values", "standard_errors", "biases")
+        lists = {name: getattr(self, name).tolist() for name in arrays}
+        held = {name: [v if np.isfinite(v) else None for v in values] for name, values in lists.items()}
+        numbers = ("chosen", "chosen_value", "logged_average")
+        single = {name: getattr(self, name) for name in numbers}
+        return held | {name: value if np.isfinite(value) else None for name, value in single.items()}
+
+    def __repr__(self) -> str:
+        low, high = float(self.values.min()), float(self.values.max())
+        span = f"values from {low:.6g} to {high:.6g}"
+        return f"RidgePath({self.ridges.size} ridges, {span}, chosen {self.chosen:.1e})"
+
+
+def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath:
+    """Solve the ridge problem of a solution again for many weights of the ridge.
+
+    For every eps, tau minimises the squared stationarity residual plus ``eps E_p (tau - 1)^2``; a flat
+    path says that the estimate does not hang on the ridge, a steep one that it does. Each point costs a
+    solve and an adjoint solve by conjugate gradients, started from its neighbour.
+
+    Parameters
+    ----------
+    solution
+        What :func:`lingendice.solve` returned for data with rewards.
+    ridges
+        Positive weights; by default 19 from 1e-9 to 1, and the chosen one.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 1, 0], episode=[0, 0, 1, 1])
+    >>> solution = lg.solve(counts, 0.9, policy=[[0.5, 0.5], [0.5, 0.5]])
+    >>> lg.ridge_path(solution, [1e-6, 1e-3]).values.size
+    3
+    """
+    if isinstance(solution, LinearSolution):
+        raise ValueError("the ridge path is that of the tabular ridge problem, not of GenDICE's saddle point")
+    if solution.value is None:
+        raise ValueError("the ridge path is one of values, and the solution has none; pass reward= to solve")
+    if math.isnan(solution.value):
+        raise ValueError(f"the ridge path is one of values, and here {UNIDENTIFIED}")
+    asked = GRID if ridges is None else numeric_array("ridges", ridges).astype(float).ravel()
+    if not asked.size or not (asked > 0).all() or not np.isfinite(asked).all():
+        raise ValueError("ridges must be positive finite numbers; ridge=0 is the exact equation of solve")
+    grid = np.unique(np.append(asked, solution.ridge) if solution.ridge > 0.0 else asked)
+    operator = solution.operator
+    controls = Controls(tol=ACCURATE, threads=solution.threads)
+    found: list[tuple[float, float, float]] = []
+    start = None
+    with interruptible() as work:
+        work.solution = solution
+        for level in grid[::-1]:  # the well-conditioned end first
+            judged = judge(operator, float(level), 1.0, controls, start)
+            check()
+            start = judged.fit.y
+            law = judged.fit.row_law.reshape(operator.n_states, -1).sum(axis=1)
+            fitted = replace(
+                solution, ridge=float(level), state_law=law, state_laws=(law,), cell_ridge_law=judged.cell_law
+            )
+            found.append((float(np.asarray(fitted.value)), judged.standard_error, judged.bias))
+    values, errors, biases = np.array(found[::-1]).T
+    return RidgePath(
+        ridges=grid,
+        values=values,
+        standard_errors=errors,
+        biases=biases,
+        chosen=solution.ridge,
+        chosen_value=float(solution.value),
+        logged_average=math.nan if operator.logged_average is None else operator.logged_average,
+    )

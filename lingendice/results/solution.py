@@ -1,0 +1,583 @@
+"""What ``solve`` returns: a frozen record with derived quantities computed when first read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import Floats
+from lingendice.data.rows import read_only
+from lingendice.model.operator import EmpiricalOperator
+
+if TYPE_CHECKING:
+    from lingendice.results.interval import Interval
+
+
+AnySolution = TypeVar("AnySolution", bound=Any)
+
+
+class Status(Enum):
+    """How a solve ended. Failing statuses name the likely cause and the next step."""
+
+    SOLVED = "solved"
+    TRAINED = "trained"
+    SEVERAL_LAWS = "several stationary laws"
+    ITERATION_LIMIT = "iteration limit"
+    TIME_LIMIT = "time limit"
+    INTERRUPTED = "interrupted"
+    NOT_FINITE = "not finite"
+    STALLED = "stalled"
+    BOUND_TOO_SMALL = "bound too small"
+    UNBOUNDED = "unbounded dual"
+    GAP_ABOVE_TOL = "gap above tol"
+    ERROR_ABOVE_TOL = "error above tol"
+    NOT_IDENTIFIED = "value not identified"
+
+    @property
+    def advice(self) -> str:
+        """Likely cause and next step; empty for a solved problem and for networks trained to plan."""
+        return _ADVICE[self]
+
+
+_ADVICE = {
+    Status.SOLVED: "",
+    Status.TRAINED: "",
+    Status.SEVERAL_LAWS: (
+        "gamma=1 and the chain has more than one recurrent class: read sol.laws (one law a class), "
+        "pass initial= for the limit law from there, or take gamma < 1"
+    ),
+    Status.ITERATION_LIMIT: "max_iter was reached before tol; raise max_iter or tol",
+    Status.TIME_LIMIT: "time_limit was reached before tol; this is the best law so far; raise either",
+    Status.INTERRUPTED: "interrupted by the user; the best law so far is returned",
+    Status.NOT_FINITE: (
+        "an iterate became NaN or infinite, probably by counts or features of extreme range, or by a large "
+        "options['step_scale']; rescale them"
+    ),
+    Status.STALLED: (
+        "the chain mixes too slowly for the iterations, and its elimination would not fit in memory or runs "
+        'on the host alone; the best law so far is returned; use device="cpu" if it was found on a device, '
+        "else raise max_iter, merge states, or take a smaller gamma"
+    ),
+    Status.BOUND_TOO_SMALL: ("no w with 0 <= w <= bound gives tau a mean of 1; raise bound, or leave it out"),
+    Status.UNBOUNDED: (
+        "mass arrives where the features give tau no weight, so the divergence is infinite; pass bound=, "
+        "or features that are positive on every cell with data"
+    ),
+    Status.GAP_ABOVE_TOL: (
+        "rounding keeps the gap above tol, as with nearly collinear features or tiny data laws; "
+        "raise tol, drop features, or pass bound="
+    ),
+    Status.ERROR_ABOVE_TOL: (
+        "the stated error (sol.error) exceeds tol, and rounding keeps it there; raise tol, take a smaller "
+        'gamma, or method="elimination", which is accurate entry by entry'
+    ),
+    Status.NOT_IDENTIFIED: (
+        "no stationary mass lies where rewards were logged, so the data say nothing about the value; log the "
+        "target's actions, or take ratio='state' or a target closer to the behaviour"
+    ),
+}
+
+
+LEAK_WORTH_BOUNDS = 1e-3
+"""Leak above which bounds on the value are given."""
+
+
+class SeveralLaws(ValueError):
+    """The stationary law was read although the chain has several."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution:
+    """The stationary ratio tau = mu / p and what follows from it.
+
+    Arrays run over cells (states, or state-action pairs ``s * n_actions + a``); with ``ratio="state"``
+    over states. Nothing is shrunk: unsupported entries are nan in ``tau`` and False in ``supported``.
+    """
+
+    status: Status
+    gamma: float
+    method: str
+    reason: str
+    """Why this method was chosen."""
+    state_law: Floats | None
+    """Stationary law over states; None where there are several."""
+    state_laws: tuple[Floats, ...]
+    """One law over states for each recurrent class (gamma = 1)."""
+    residual: float
+    """L1 norm of mu - (1 - gamma) mu0 - gamma T' mu."""
+    error: float | None
+    """Error of the law: see ``error_kind``. The status says solved only where it is at most ``tol``."""
+    error_kind: str
+    """"bound": L1, proven. "estimate": extrapolated, entrywise relative (L1 with a ridge). "direct":
+    entrywise relative, an estimate of the rounding of a method that neither iterates nor subtracts. "gap":
+    of GenDICE's objective."""
+    condition: float | None
+    """Amplification behind an estimate: of the last change, 1 / (1 - contraction), or of a gradient."""
+    n_iter: int
+    seconds: float
+    tol: float
+    source: EmpiricalOperator | Callable[[], EmpiricalOperator]
+    reward_range: tuple[float, float] | None = None
+    history: tuple[float, ...] = ()
+    """Residual, change or gap at each checkpoint of an iterative method; empty for direct ones."""
+    threads: int = field(default=1)
+    ridge: float = 0.0
+    """Weight of the ridge; 0 for the exact equation."""
+    cell_ridge_law: Floats | None = None
+    """mu over cells where a ridge was used: it need not split over actions as the policy does."""
+
+    def __post_init__(self) -> None:
+        # What is shown is what everything else is computed from: nobody may write to it.
+        for name, value in tuple(self.__dict__.items()):
+            if type(value) is np.ndarray:
+                self.__dict__[name] = read_only(value)
+        self.__dict__["state_laws"] = tuple(map(read_only, self.state_laws))
+
+    # -- laws ---------------------------------------------------------------------------------
+
+    @cached_property
+    def operator(self) -> EmpiricalOperator:
+        """The empirical operator that was solved."""
+        return self.source if isinstance(self.source, EmpiricalOperator) else self.source()
+
+    @property
+    def converged(self) -> bool:
+        """Whether the answer (or every law, where there are several) meets ``tol``."""
+        return self.status in (Status.SOLVED, Status.SEVERAL_LAWS)
+
+    @property
+    def stationary(self) -> Floats:
+        """mu: the stationary law."""
+        return self._show(self._single())
+
+    @property
+    def laws(self) -> tuple[Floats, ...]:
+        """Every stationary law, one for each recurrent class."""
+        return tuple(self._show(law) for law in self.state_laws)
+
+    @cached_property
+    def data_law(self) -> Floats:
+        """p: how often each entry was seen leaving."""
+        law = self.operator.counts.data_law
+        return law if self._over_cells else read_only(law.reshape(self.operator.n_states, -1).sum(axis=1))
+
+    @property
+    def supported(self) -> NDArray[np.bool_]:
+        """Entries with data, where tau is defined."""
+        return self.data_law > 0
+
+    @cached_property
+    def tau(self) -> Floats:
+        """mu / p; nan where there is no data."""
+        mu, p = self.stationary, self.data_law
+        return read_only(np.divide(mu, p, out=np.full(mu.shape, np.nan), where=p > 0))
+
+    @cached_property
+    def cell_law(self) -> Floats:
+        """mu over cells, whatever ``ratio`` is shown."""
+        if self.cell_ridge_law is not None:
+            return self.cell_ridge_law
+        return read_only(self.operator.spread(self._single()))
+
+    @property
+    def _over_cells(self) -> bool:
+        return self.operator.policy is None or self.operator.ratio == "state_action"
+
+    def _show(self, state_law: Floats) -> Floats:
+        if self._over_cells and self.cell_ridge_law is not None:
+            return self.cell_ridge_law
+        return read_only(self.operator.spread(state_law)) if self._over_cells else state_law
+
+    def _single(self) -> Floats:
+        if self.state_law is None:
+            raise SeveralLaws(
+                f"there are {len(self.state_laws)} stationary laws, one for each recurrent class; "
+                "read sol.laws, or pass initial= to solve for the limit law from a given start"
+            )
+        return self.state_law
+
+    # -- what the data cannot tell -------------------------------------------------------------
+
+    @cached_property
+    def leak(self) -> float:
+        """Stationary mass that the data do not identify: reached but never seen leaving.
+
+        With ``leak="absorb"`` it includes all that would have followed.
+        """
+        at_leaks = float(self.cell_law[~self.operator.seen].sum())
+        return at_leaks / (1.0 - self.gamma) if self.operator.leak_policy == "absorb" else at_leaks
+
+    @cached_property
+    def terminal_mass(self) -> float:
+        """Mass of the law that sits in terminal states, at zero reward (gamma < 1)."""
+        if self.gamma == 1.0:
+            return 0.0
+        return float(self.gamma / (1.0 - self.gamma) * (self.cell_law @ self.operator.ended))
+
+    @property
+    def sample(self) -> tuple[float, str]:
+        """How many were weighed, and of what: the log's transitions."""
+        return float(self.operator.counts.total), "transitions"
+
+    @cached_property
+    def effective_sample_size(self) -> float | None:
+        """N (E_p w)^2 / E_p w^2 with w = mu / p over cells, the weight of each logged transition.
+
+        None for a matrix without a sample size.
+        """
+        counts = self.operator.counts
+        if not counts.has_sample_size:
+            return None
+        seen = self.operator.seen
+        mass, p = self.cell_law[seen], counts.data_law[seen]
+        return effective_size(float(counts.total), float(mass.sum()), float(mass @ (mass / p)))
+
+    # -- value ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _known_reward(self) -> NDArray[np.bool_]:
+        reward = self.operator.reward
+        if reward is None:
+            raise ValueError("the data hold no rewards; pass reward= to solve, or to Counts.from_transitions")
+        return self.operator.seen & np.isfinite(reward)
+
+    @cached_property
+    def value(self) -> float | None:
+        """Per-step value, sum p tau r over the mass whose rewards are known (1 - leak).
+
+        None where no reward (or no single law) is known; nan where that mass is 0: see ``status``.
+        """
+        if self.operator.reward is None or self.state_law is None:
+            return None
+        reward = np.where(self._known_reward, self.operator.reward, 0.0)
+        # Not a BLAS product: its bits, and its time among threads, depend on the number of cores.
+        earned = float(np.einsum("x,x->", self.cell_law, reward))
+        return earned / self._identified if self._identified > 0 else math.nan
+
+    @cached_property
+    def _known_mass(self) -> float:
+        """The mass whose rewards are known, that of terminal states included.
+
+        A sum, not 1 - leak, which rounding keeps above 0 where nothing is identified.
+        """
+        return float(np.einsum("x,x->", self.cell_law, self._known_reward)) + self.terminal_mass
+
+    @property
+    def _identified(self) -> float:
+        """What the value divides by."""
+        return self._known_mass
+
+    @cached_property
+    def value_bounds(self) -> tuple[float, float] | None:
+        """Hard bounds on the value whatever happens past the data, for gamma < 1; None without leak.
+
+        With m the mass absorbed where the data end, sum p tau r + m [r_min, r_max] over ``reward_range``;
+        without it they hold if rewards stay within those seen.
+        Under ``leak="restart"`` they come from one more solve with the leaks absorbed, made when first
+        read, where the leak exceeds 1e-3.
+        """
+        if self.operator.reward is None or self.gamma == 1.0 or self.state_law is None:
+            return None
+        if self.operator.leak_policy != "absorb":
+            return self._absorbed.value_bounds if self.leak > LEAK_WORTH_BOUNDS else None
+        known = self._known_reward
+        reward = self.operator.reward[known]
+        if not reward.size and self.reward_range is None:
+            return None
+        low, high = self.reward_range or (float(reward.min()), float(reward.max()))
+        identified = float(self.cell_law[known] @ reward)
+        return identified + self.leak * low, identified + self.leak * high
+
+    @cached_property
+    def _absorbed(self) -> Solution:
+        """The same problem with all mass absorbed that goes where there is no data."""
+        from lingendice.model.compose import compose
+        from lingendice.solvers.control import Controls
+        from lingendice.solvers.stationary import stationary_laws
+
+        choices = self.operator.choices._replace(leak="absorb", smoothing=None, row_freedom=0.0)
+        operator = compose(self.operator.counts, choices)
+        controls = Controls(tol=self.tol, threads=self.threads)
+        laws = stationary_laws(operator.chain, self.gamma, operator.initial, False, "auto", controls)
+        return replace(
+            self,
+            state_law=laws.single,
+            state_laws=laws.every,
+            source=operator,
+            ridge=0.0,
+            cell_ridge_law=None,
+        )
+
+    @cached_property
+    def state_values(self) -> Floats:
+        """V over states: discounted values (1 / (1 - gamma) scale), or the bias function at gamma = 1."""
+        from lingendice.solvers.adjoint import solve_adjoint
+
+        if self.value is not None and math.isnan(self.value):
+            return read_only(np.full(self.operator.n_states, math.nan))
+        if self.ridge > 0.0:
+            return read_only(self._ridge_values())
+        if len(self.state_laws) > 1:
+            raise SeveralLaws("the bias function is not unique: the chain has several recurrent classes")
+        return read_only(
+            solve_adjoint(
+                self.operator.chain, self.gamma, self._mean_reward, self._single(), self.tol, self.threads
+            )
+        )
+
+    def _ridge_values(self) -> Floats:
+        """The adjoint of the regularised system, on the scale of the exact one."""
+        from lingendice.solvers.ridge import RidgeSystem
+
+        system = RidgeSystem(self.operator, self.ridge)
+        value = float(self.value or 0.0)
+        surplus = np.where(self._known_reward, self._filled_reward - value, 0.0)
+        if system.loses_mass:
+            # Each step into a terminal state adds mass that earns nothing: the value divides by it, too.
+            surplus -= value * self.gamma / (1.0 - self.gamma) * self.operator.ended
+        by_row = surplus if system.over_cells else self.operator.gather(surplus)
+        values = system.adjoint(by_row, self.tau[system.seen] > 0, self.tol).values
+        # These are worth relative to the value: its own discounted sum is put back.
+        return values if self.gamma == 1.0 else values + value / (1.0 - self.gamma)
+
+    @cached_property
+    def q_values(self) -> Floats:
+        """Q over cells: r + gamma E V(s') (minus the value at gamma = 1); unseen cells earn the value."""
+        expected = self.gamma * self.operator.expected_next(self.state_values)
+        q: Floats = self._filled_reward + expected
+        return read_only(q - self.value if self.gamma == 1.0 and self.value is not None else q)
+
+    @cached_property
+    def gap(self) -> float | None:
+        """Primal-dual gap of the value: 0 up to rounding proves it; None without a value or with a ridge.
+
+        The value is the optimum of a linear program over laws; V, raised until it is feasible, bounds
+        it from above: gap = (1 - gamma) mu0 V + max(r + gamma P V - V) - value.
+        """
+        if self.value is None or self.state_law is None or len(self.state_laws) > 1 or self.ridge > 0.0:
+            return None
+        if math.isnan(self.value):
+            return None
+        v = self.state_values
+        excess = self._mean_reward + self.gamma * self.operator.chain.pull(v) - v
+        visited = self.state_law > 0
+        bound = float(excess[visited].max())
+        if self.gamma < 1.0 and self.operator.initial is not None:
+            bound = max(bound, 0.0) + (1.0 - self.gamma) * float(self.operator.initial @ v)
+        return bound - self.value
+
+    @cached_property
+    def _filled_reward(self) -> Floats:
+        # Dividing by the identified mass is the same as letting the rest earn the value itself.
+        known, value = self._known_reward, self.value
+        filled = self._unknown_weight * (math.nan if value is None else value)
+        if self.operator.reward is not None:
+            filled[known] = self.operator.reward[known]
+        return filled
+
+    @cached_property
+    def _unknown_weight(self) -> Floats:
+        """For cells of unknown reward, the mass that a visit makes unknown; 0 elsewhere."""
+        weight = (~self._known_reward).astype(float)
+        if self.operator.leak_policy == "absorb":
+            weight[~self.operator.seen] /= 1.0 - self.gamma  # all that would have followed
+        return weight
+
+    @cached_property
+    def _mean_reward(self) -> Floats:
+        return self.operator.gather(self._filled_reward)
+
+    def interval(
+        self, level: float = 0.95, of: Any = "value", method: str = "influence", **options: Any
+    ) -> Interval:
+        """Confidence interval of the value, the law, or the mean of any function on cells.
+
+        Parameters
+        ----------
+        level
+            Confidence level.
+        of
+            ``"value"``; ``"stationary"``, entry by entry (``entries=`` picks some of them); or numbers on
+            cells or states, whose mean under the law is meant.
+        method
+            ``"influence"``: closed form, one adjoint solve (for the law one an entry, up to 2,000 states
+            all from one dense factorisation). ``"bootstrap"``: resample episodes and solve again.
+        **options
+            ``entries``; for the bootstrap ``replicates`` (1000), ``kind`` ("t", "percentile" or "basic"),
+            ``seed`` and ``threads``. The numbers do not depend on ``threads``.
+
+        Notes
+        -----
+        Clustered by episode where ``Counts.from_transitions(..., keep_episodes=True)`` kept them; a
+        single kept path is cut into blocks; else each transition stands for itself, which is right for
+        Markov data and said in the interval's ``note``. The interval covers the noise of the data, not
+        the bias of unseen cells: see ``leak`` and ``value_bounds``.
+        """
+        from lingendice.results.interval import interval
+
+        return interval(self, level, of, method, **options)
+
+    # -- for people and machines -----------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types: nan and infinity become None."""
+        single = self.state_law is not None
+        counts = self.operator.counts
+        return {
+            "status": self.status.name.lower(),
+            "converged": self.converged,
+            "advice": self.status.advice,
+            "gamma": self.gamma,
+            "method": self.method,
+            "reason": self.reason,
+            "ridge": self.ridge,
+            "ratio": self.operator.ratio,
+            "n_states": counts.n_states,
+            "n_actions": counts.n_actions,
+            "transitions": counts.total if counts.has_sample_size else None,
+            "value": _json_number(self.value if single else None),
+            "value_bounds": None if not single or self.value_bounds is None else list(self.value_bounds),
+            "gap": _json_number(self.gap if single else None),
+            "residual": _json_number(self.residual),
+            "error": _json_number(self.error),
+            "error_kind": self.error_kind,
+            "condition": _json_number(self.condition),
+            "n_iter": self.n_iter,
+            "seconds": _json_number(self.seconds),
+            "leak": _json_number(self.leak if single else None),
+            "terminal_mass": _json_number(self.terminal_mass if single else None),
+            "effective_sample_size": _json_number(self.effective_sample_size if single else None),
+            "stationary": _json_array(self.stationary) if single else None,
+            "tau": _json_array(self.tau) if single else None,
+            "laws": [_json_array(law) for law in self.laws],
+            "state_labels": None
+            if counts.state_labels is None
+            else [str(name) for name in counts.state_labels],
+        }
+
+    def plot(self, kind: str | None = None, *, ax: Any = None) -> Any:
+        """Draw the solution with matplotlib (``pip install 'lingendice[plots]'``).
+
+        Parameters
+        ----------
+        kind
+            ``"ratio"``: tau against p. ``"cells"``: the cells that earn or cost most (heaviest ones without
+            rewards). ``"history"``: residual, change or gap on the way, for iterative methods. ``"laws"``:
+            how large each of several laws is. None: all that apply, side by side.
+        ax
+            The axes to draw on, one a panel; by default those of a new figure.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            pyplot and rcParams are left alone; save it by ``figure.savefig(path)``.
+        """
+        from lingendice.results.plots import plot_solution
+
+        return plot_solution(self, kind, ax)
+
+    def _repr_html_(self) -> str:
+        from lingendice.data.markup import table_of_facts
+
+        return table_of_facts("Solution", self._table()[1:])
+
+    def __repr__(self) -> str:
+        return f"Solution({self.status.value}, gamma={self.gamma:g}, method={self.method!r})"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<22} {text}" for name, text in self._table())
+
+    def _table(self) -> list[tuple[str, str]]:
+        counts = self.operator.counts
+        rows = [
+            ("Solution", f"{self.status.value}, by {self.method} ({self.reason})"),
+            ("data", repr(counts)),
+        ]
+        rows.append(("gamma", f"{self.gamma:g}"))
+        if self.ridge > 0.0:
+            rows.append(("ridge", f"{self.ridge:.1e}"))
+        if self.state_law is None:
+            rows.append(("laws", f"{len(self.state_laws)}, one for each recurrent class (sol.laws)"))
+        else:
+            if self.value is not None:
+                rows.append(("value per step", f"{self.value:.6g}"))
+            from lingendice.results.diagnostics import checks_table, diagnose
+
+            rows += checks_table(diagnose(self))
+        rows.append(("residual", f"{self.residual:.1e}"))
+        if self.error is not None:
+            rows.append((f"error ({self.error_kind})", f"{self.error:.1e}"))
+        if self.n_iter:
+            rows.append(("iterations", f"{self.n_iter:,}"))
+        rows.append(("time", f"{self.seconds * 1e3:.3g} ms"))
+        if self.status.advice:
+            rows.append(("next step", self.status.advice))
+        return rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        state["source"] = self.operator
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
+
+
+def settled_status(several: bool, error: float | None, tol: float) -> Status:
+    """Of a solver that came to its end: solved only where the error it states is within ``tol``."""
+    if error is not None and not error <= tol:
+        return Status.NOT_FINITE if math.isnan(error) else Status.ERROR_ABOVE_TOL
+    return Status.SEVERAL_LAWS if several else Status.SOLVED
+
+
+def with_identified_status(solution: AnySolution) -> AnySolution:
+    """The solution, whose status does not say solved where the data say nothing about its value."""
+    settled = solution.status in (Status.SOLVED, Status.TRAINED)
+    if settled and solution.value is not None and math.isnan(solution.value):
+        return replace(solution, status=Status.NOT_IDENTIFIED)
+    return solution
+
+
+def effective_size(total: float, mean: float, mean_square: float) -> float:
+    """N (E_p tau)^2 / E_p tau^2: how many rows of N count; none where no row has weight."""
+    return total * mean**2 / mean_square if mean_square > 0.0 else 0.0
+
+
+def stated_error(
+    error: float | None, kind: str, residual: float, gamma: float, tol: float
+) -> tuple[float | None, str]:
+    """The error to state of a law and its kind, from its solver's own error and its residual.
+
+    At gamma < 1 the residual bounds the error. Where 1 - gamma is so small that rounding alone keeps this
+    bound above ``tol``, a solver that is accurate entry by entry knows better.
+    """
+    if gamma == 1.0:
+        return error, kind
+    bound = error_bound(residual, gamma)
+    if error is None or kind == "bound" or bound <= tol:
+        return bound, "bound"
+    return error, kind
+
+
+def error_bound(residual: float, gamma: float) -> float:
+    """Bound on the L1 error of a discounted law: G is a gamma-contraction in L1.
+
+    The residual is itself rounded, by a few units in the last place of a total of 1.
+    """
+    return (residual + 4.0 * float(np.finfo(float).eps)) / (1.0 - gamma)
+
+
+def _json_number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _json_array(values: Floats) -> list[float | None]:
+    return [value if math.isfinite(value) else None for value in values.tolist()]

@@ -1,0 +1,228 @@
+"""Gauss-Seidel on a pull system, whole or one strongly connected component after another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.kernels.chains import sparse_rows as sparse
+from lingendice.kernels.chains import sweeps as gauss_seidel
+from lingendice.kernels.chains.graph_walks import strong_components
+from lingendice.solvers.control import Stopped
+from lingendice.solvers.extrapolation import Extrapolation
+from lingendice.solvers.pull_system import CALL_WORK, CHUNK_ROWS, FloatArray, IntArray, PullSystem, row_ranges
+
+# A component with more entries than this is swept by several threads, smaller ones inside one kernel.
+BIG_BLOCK = 300_000
+# Passes that may still be expected before extrapolation, or a look at components, is worth its cost.
+PATIENCE = 30
+# A component with more than this share of the nodes leaves too little to gain from sorting.
+NEARLY_ALL = 0.8
+# Relative residual from which on rounding y to single precision would show.
+SINGLE_PRECISION = 1e-7
+
+
+@dataclass
+class Relaxation:
+    """Solve ``x = inflow + F A diag(c) x`` on a range of rows by passes, in place.
+
+    The inflow is rescaled after each pass so that ``sum(loss * x)``, what leaves, equals ``supply``,
+    what enters: one unknown for the total mass, solved exactly. Only the ratio ``x / scale``
+    matters until ``finish`` divides it out.
+    """
+
+    system: PullSystem
+    row_begin: IntArray
+    row_end: IntArray
+    f: FloatArray
+    inflow: FloatArray
+    c: FloatArray
+    loss: FloatArray
+    x: FloatArray
+    y: NDArray[np.floating]  # c x; in single precision at first, where that halves what is read at random
+    first: int
+    last: int
+    supply: float
+    scale: float = 1.0
+    mass: float = 0.0
+    change: float = 0.0
+    largest: float = 0.0
+    estimate: float = math.inf  # expected L1 residual of x / scale
+    history: list[float] = field(default_factory=list)
+    extrapolation: Extrapolation | None = None
+
+    def __post_init__(self) -> None:
+        system = self.system
+        if system.chunks is None:
+            self.ranges = row_ranges(system.indptr, self.first, self.last)
+        else:
+            assert (self.first, self.last) == (0, system.size), "chunks are swept as a whole"
+            self.ranges = system.chunk_ranges()
+
+    def step(self) -> None:
+        """One pass; sets ``estimate``, ``mass`` and ``scale``."""
+        system = self.system
+
+        def task(first: int, last: int) -> tuple[float, float, float, float]:
+            if system.chunks is None:
+                return gauss_seidel.sweep(
+                    self.row_begin, self.row_end, system.sources, system.weights, self.f, self.inflow,
+                    self.scale, self.c, self.loss, self.x, self.y, first, last,
+                )  # fmt: skip
+            return gauss_seidel.sweep_chunks(
+                system.indptr, system.chunks, system.sources, system.weights, self.f, self.inflow,
+                self.scale, self.c, self.loss, self.x, self.y, CHUNK_ROWS, first, last,
+            )  # fmt: skip
+
+        changes, largest, losts, masses = zip(*self.system.run(self.ranges, task), strict=True)
+        change, lost, mass = sum(changes), sum(losts), sum(masses)
+        self.largest = max(largest)
+        drift = 0.0
+        if lost > 0.0 and self.supply > 0.0:
+            drift = abs(lost / self.supply - self.scale) * self.supply
+            self.scale = lost / self.supply
+        # The next pass would move x by about the residual that this one leaves.
+        moved = (change + drift) / self.scale
+        self.estimate = moved * min(1.0, moved / self.change) if self.change > 0.0 else moved
+        self.change = moved
+        self.mass = mass / self.scale
+        self.history.append(self.estimate)
+
+    def refine(self) -> None:
+        """Draw from y in double precision from now on."""
+        if self.y.dtype != np.float64:
+            self.y = self.c * self.x
+
+    def finish(self) -> None:
+        """Divide the scale out."""
+        self.x[self.first : self.last] /= self.scale
+        self.y[self.first : self.last] /= self.scale
+        self.scale = 1.0
+
+    def accelerate(self) -> None:
+        """Extrapolate from the passes so far; called after every step once convergence proves slow."""
+        self.refine()
+        self.finish()
+        rows = slice(self.first, self.last)
+        if self.extrapolation is None:
+            self.extrapolation = Extrapolation(self.x[rows])
+            # Extrapolation needs every pass to be the same map: threads that race would make each its own.
+            self.system = replace(self.system, threads=1)
+        elif self.extrapolation.observe(self.x[rows]):
+            np.multiply(self.c[rows], self.x[rows], out=self.y[rows])
+
+    def passes_left(self, goal: float) -> float:
+        """Passes that the recent pace of convergence still asks for."""
+        if self.estimate <= goal:
+            return 0.0
+        if len(self.history) < 8:
+            return 1.0
+        pace = (self.history[-1] / self.history[-5]) ** 0.25
+        return math.inf if pace >= 1.0 else math.log(goal / self.estimate) / math.log(pace)
+
+
+@dataclass
+class Blocks:
+    """Strongly connected components of a pull system whose rows are sorted by component, upstream first."""
+
+    system: PullSystem
+    start: IntArray  # first row of each component, and the number of rows
+    split: IntArray  # in each row, where the entries from its own component begin
+    outside: FloatArray  # weight that each source sends to other components
+
+    @classmethod
+    def of(cls, system: PullSystem, start: IntArray) -> Blocks:
+        """Sort the entries of each row of ``system`` in place: other components first."""
+        block_of = np.repeat(np.arange(start.size - 1), np.diff(start))
+        split = np.empty(system.size, np.int64)
+        outside = np.zeros(system.size)
+        for first, last in row_ranges(system.indptr, 0, system.size):
+            if system.should_stop():
+                raise Stopped
+            sparse.split_blocks(
+                system.indptr, system.sources, system.weights, block_of, first, last, split, outside
+            )
+        return cls(system, start, split, outside)
+
+    def solve(
+        self, f: FloatArray, g: FloatArray, c: FloatArray, loss: FloatArray, x: FloatArray,
+        tolerance: float, max_passes: float,
+    ) -> float:  # fmt: skip
+        """Solve to an L1 residual of ``tolerance * rows`` in each component; returns passes done.
+
+        ``loss`` is what leaves each row along no edge. ``x`` is the starting point and is overwritten.
+        Passes count all entries; beyond ``max_passes`` of them the solve ends where it is.
+        """
+        system = self.system
+        # What leaves a component, as a sum: a difference from 1 would lose it where next to nothing leaves.
+        loss = loss + c * self.outside
+        y = c * x
+        inflow = np.empty_like(x)
+        entries = np.diff(system.indptr[self.start])
+        big = np.flatnonzero(entries > BIG_BLOCK).tolist()
+        state = np.zeros(5)
+        whole = max(1, int(system.indptr[-1]) + system.size)
+        block = 0
+        for stop in [*big, self.start.size - 1]:
+            while block < stop and state[1] < max_passes * whole:
+                if system.should_stop():
+                    raise Stopped
+                block = gauss_seidel.solve_blocks(
+                    system.indptr, self.split, system.sources, system.weights, f, g, c, loss, inflow, x, y,
+                    self.start, block, stop, tolerance, CALL_WORK, state,
+                )  # fmt: skip
+            left = max_passes * whole - state[1]
+            if left <= 0.0:
+                break
+            if block < self.start.size - 1:
+                rows = int(self.start[block]), int(self.start[block + 1])
+                state[1] += self._solve_big(*rows, f, g, c, loss, inflow, x, y, tolerance, left)
+                block += 1
+        return float(state[1]) / whole
+
+    def _solve_big(
+        self, first: int, last: int, f: FloatArray, g: FloatArray, c: FloatArray, loss: FloatArray,
+        inflow: FloatArray, x: FloatArray, y: FloatArray, tolerance: float, work: float,
+    ) -> float:  # fmt: skip
+        system = self.system
+
+        def gather(a: int, b: int) -> float:
+            return gauss_seidel.gather_inflow(
+                system.indptr, self.split, system.sources, system.weights, f, g, y, a, b, inflow
+            )
+
+        supply = float(sum(system.run(row_ranges(system.indptr, first, last), gather)))
+        relaxation = Relaxation(
+            system, self.split, system.indptr[1:], f, inflow, c, loss, x, y, first, last, supply
+        )
+        goal = tolerance * (last - first)
+        passing = int(system.indptr[last] - system.indptr[first]) + last - first
+        try:
+            while len(relaxation.history) * passing < work:
+                relaxation.step()
+                if relaxation.estimate <= max(goal, 4e-16 * relaxation.mass):
+                    break
+                if relaxation.extrapolation is not None or relaxation.passes_left(goal) > PATIENCE:
+                    relaxation.accelerate()
+        finally:
+            relaxation.finish()
+        return float(len(relaxation.history) * passing)
+
+
+def component_order(indptr: IntArray, indices: NDArray[np.signedinteger]) -> tuple[IntArray, IntArray] | None:
+    """Nodes sorted by strongly connected component, upstream first, and where each component starts.
+
+    None where there is nothing to gain: one component holds nearly all nodes.
+    """
+    size = indptr.size - 1
+    component = np.zeros(size, np.int32 if size < 2**30 else np.int64)
+    count = strong_components(indptr, indices, component)
+    members = np.bincount(component, minlength=count)
+    if members.max() > NEARLY_ALL * size:
+        return None
+    # Edges never lead to a component of a higher number, so upstream first is the last one first.
+    start = np.concatenate([[0], np.cumsum(members[::-1])])
+    return np.argsort(count - 1 - component, kind="stable"), start

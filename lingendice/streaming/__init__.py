@@ -1,0 +1,1 @@
+"""Running streams, and compiled programs that embed the library."""

@@ -1,0 +1,600 @@
+"""``OnlineRatio``: the stationary ratio of a running stream, kept up to date as transitions arrive."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lingendice.data.checks import (
+    LARGEST_REWARD,
+    Floats,
+    first_bad,
+    numeric_array,
+    require_gamma,
+    require_law,
+    require_number,
+    require_reward,
+    require_whole,
+)
+from lingendice.data.counts import Counts
+from lingendice.data.interrupts import interruptible
+from lingendice.data.rows import read_only
+from lingendice.model.compose import Choices, compose
+from lingendice.results.solution import Solution, settled_status, stated_error, with_identified_status
+from lingendice.solve import solve
+from lingendice.solvers.control import direct_error
+
+if TYPE_CHECKING:
+    from lingendice.solvers.elimination import Elimination
+
+MOST_STATES = 4096
+"""States up to which a dense table of counts is kept."""
+BUFFER = 1024
+"""Single transitions gathered before they are counted together."""
+HEAVIEST = 2.0**300
+"""Weight of a new transition at which, with forgetting, all counts are scaled down."""
+WORN = 8
+"""Steps of a refresh after which the next one starts from a new factor."""
+FEWEST_PLANNED = 64
+"""Nodes from which a sparse elimination is looked into; fewer are eliminated densely in no time."""
+FEW_SUCCESSORS = 8
+"""Successors a node, on average, up to which the same."""
+WORTH_PLANNING = 0.05
+"""Share of the operations of a dense elimination up to which a sparse one is taken instead."""
+
+
+class _Factor(NamedTuple):
+    """An elimination of the chain as it was, and what places it among the states."""
+
+    arrays: tuple[NDArray[np.float32], Floats, Floats]
+    """Shares, flows and law y of the nodes of the recurrent class."""
+    members: NDArray[np.int64]
+    """Number of each node of the class: states first, then the hub."""
+    place: NDArray[np.int64]
+    """The inverse over states: -1 for transient ones."""
+    hub: int
+    """Place of the hub, -1 without one."""
+    total: float
+    """Data at the time, in the units of then."""
+    rounding: float
+    """Relative error that rounding in a residual can bring."""
+
+
+class _Plan(NamedTuple):
+    """How to eliminate a chain of few transitions afresh, which costs less than to follow it."""
+
+    elimination: Elimination
+    start: NDArray[np.int64]
+    target: NDArray[np.int32]
+    """Places of the rates among the nodes, as compressed rows."""
+    members: NDArray[np.int64]
+    place: NDArray[np.int64]
+    """As in a factor."""
+
+
+class OnlineRatio:
+    """The ratio tau = mu / p of a stream of transitions, re-solved from where it stood.
+
+    Solves ``mu = (1 - gamma) mu0 + gamma P' mu`` for the chain counted so far, as :func:`lingendice.solve`
+    does for the same counts: same defaults, leaks and recurrent classes.
+
+    Parameters
+    ----------
+    n_states
+        Number of states, up to 4096: counts are held in a dense table. For more, count in batches with
+        :meth:`Counts.from_transitions`, add them up and call :func:`lingendice.solve`.
+    gamma
+        In (0, 1]; 1 is the average-reward law.
+    initial, restart
+        As for :func:`lingendice.solve`.
+    forgetting
+        Weight of a transition relative to the next one, in (0, 1]. 1 keeps everything; 0.999 weighs the last
+        thousand or so.
+    tol
+        Relative error of the worst entry at which a re-solve stops.
+
+    Notes
+    -----
+    Counting is O(1) a transition. A first read factors the chain (2 n^3 / 3); later ones take a few steps of
+    O(n^2) with that factor, and make a new one when it has worn out, when the recurrent class changed, or
+    when rounding would be amplified beyond ``tol``. Where states have few, local successors (a walk on a ring
+    or a grid), every read eliminates the chain afresh, in an order of states that is kept while no new pair
+    is seen. All methods may be called from several threads.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> online = lg.OnlineRatio(2)
+    >>> online.update([0, 0, 1, 0, 1], [0, 1, 0, 1, 1])
+    >>> online.update(1, 0)
+    >>> online.stationary
+    array([0.5, 0.5])
+    """
+
+    def __init__(
+        self,
+        n_states: int,
+        gamma: float = 1.0,
+        *,
+        initial: ArrayLike | None = None,
+        restart: ArrayLike | None = None,
+        forgetting: float = 1.0,
+        tol: float = 1e-10,
+    ) -> None:
+        try:
+            self.n_states = require_whole("n_states", n_states, at_least=1, at_most=MOST_STATES)
+        except ValueError as error:
+            more = "for more states add up Counts of batches and call lingendice.solve"
+            raise ValueError(f"{error}; {more}") from None
+        self.gamma = require_gamma(gamma)
+        self.forgetting = require_number("forgetting", forgetting)
+        if not 0.0 < self.forgetting <= 1.0:
+            raise ValueError(f"forgetting must lie in (0, 1], got {forgetting!r}; 1 keeps everything")
+        self.tol = require_number("tol", tol)
+        self._initial = None if initial is None else require_law("initial", initial, self.n_states)
+        self._restart = None if restart is None else require_law("restart", restart, self.n_states)
+        self._lock = threading.RLock()
+        _streams.add(self)
+        self._pending: list[tuple[int, int, float | None]] = []
+        self._counts = np.zeros((self.n_states, self.n_states))
+        self._totals = np.zeros(self.n_states)
+        self._rewards: tuple[Floats, Floats, Floats, Floats] | None = None
+        self._weight = 1.0
+        room = max(4096, 32 * self.n_states)
+        self._recent = (np.empty((room, 2), np.int64), np.empty(room))
+        self._n_recent = 0
+        self._solved = 0
+        """How many of the recent transitions the ratio knows."""
+        self._factor: _Factor | None = None
+        self._plan: _Plan | None = None
+        self._may_plan = True
+        self._ratio: Floats | None = None
+        self._law: Floats | None = None
+        self._laws: tuple[Floats, ...] = ()
+        self._error: float | None = None
+        self._counted = 0
+        self.n_factorisations = 0
+        """How often the chain was factored afresh."""
+        self.n_steps = 0
+        """Steps that the last re-solve took; 0 where it factored the chain."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            # Copied under the lock: the stream may go on while the state is written out.
+            return copy.deepcopy({name: held for name, held in self.__dict__.items() if name != "_lock"})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+        self._law = None if self._law is None else read_only(self._law)
+        self._laws = tuple(map(read_only, self._laws)) if self._law is None else (self._law,)
+
+    # -- counting ---------------------------------------------------------------------------------
+
+    def update(self, state: Any, next_state: Any, reward: Any = None) -> None:
+        """Count one transition, or arrays of them in time order.
+
+        Parameters
+        ----------
+        state, next_state
+            Numbers of states, 0 to ``n_states - 1``; scalars or arrays of one length.
+        reward
+            One finite number a transition, or None where none is known.
+        """
+        if type(state) is int and type(next_state) is int and (reward is None or type(reward) is float):
+            n = self.n_states
+            if 0 <= state < n and 0 <= next_state < n and (reward is None or abs(reward) <= LARGEST_REWARD):
+                with self._lock:
+                    self._pending.append((state, next_state, reward))
+                    if len(self._pending) >= BUFFER:
+                        self._flush()
+                return
+        states = self._states("state", state)
+        next_states = self._states("next_state", next_state)
+        if states.size != next_states.size:
+            raise ValueError(f"next_state has {next_states.size} entries but state has {states.size}")
+        rewards = None
+        if reward is not None:
+            rewards = np.atleast_1d(numeric_array("reward", reward)).astype(np.float64)
+            require_reward("reward", rewards)
+            if rewards.shape != states.shape:
+                raise ValueError(f"reward has shape {rewards.shape} but state {states.shape}; give one each")
+        with self._lock, interruptible() as work:
+            work.hold()  # what is counted by halves would be counted wrongly ever after
+            self._flush()
+            self._count(states, next_states, rewards)
+
+    def _states(self, name: str, given: Any) -> NDArray[np.int64]:
+        states = np.atleast_1d(numeric_array(name, given))
+        if states.ndim != 1 or states.dtype.kind not in "iu":
+            raise ValueError(
+                f"{name} must be a whole number or a one-dimensional array of them, "
+                f"got shape {states.shape}, dtype {states.dtype}"
+            )
+        outside = (states < 0) | (states >= self.n_states)
+        if outside.any():
+            (row,) = first_bad(outside)
+            raise ValueError(f"{name}[{row}] is {states[row]}, outside 0..{self.n_states - 1}")
+        return states.astype(np.int64, copy=False)
+
+    def _flush(self) -> None:
+        """Count the single transitions gathered so far, in their order."""
+        if not self._pending:
+            return
+        with interruptible() as work:
+            work.hold()
+            pending, self._pending = self._pending, []
+            start = 0
+            while start < len(pending):
+                rewarded = pending[start][2] is not None
+                stop = start + 1
+                while stop < len(pending) and (pending[stop][2] is not None) == rewarded:
+                    stop += 1
+                states, next_states, rewards = zip(*pending[start:stop], strict=True)
+                self._count(
+                    np.array(states, np.int64),
+                    np.array(next_states, np.int64),
+                    np.array(rewards, float) if rewarded else None,
+                )
+                start = stop
+
+    def _count(
+        self, states: NDArray[np.int64], next_states: NDArray[np.int64], rewards: Floats | None
+    ) -> None:
+        # Weights grow by 1 / forgetting: between two scalings they stay far from the ends of float64.
+        growth = 1.0 / self.forgetting
+        most = states.size if growth == 1.0 else max(1, int(np.log(HEAVIEST) / np.log(growth)))
+        for start in range(0, states.size, max(most, 1)):
+            part = slice(start, start + most)
+            self._count_part(
+                states[part], next_states[part], None if rewards is None else rewards[part], growth
+            )
+            if self._weight > HEAVIEST:
+                self._scale_down()
+
+    def _count_part(
+        self,
+        states: NDArray[np.int64],
+        next_states: NDArray[np.int64],
+        rewards: Floats | None,
+        growth: float,
+    ) -> None:
+        from lingendice.kernels.embed.online_updates import add_rewards, add_transitions
+
+        if rewards is not None:
+            if self._rewards is None:
+                n = self.n_states
+                self._rewards = (np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, n)), np.zeros((2, n)))
+            add_rewards(states, next_states, rewards, self._weight, growth, *self._rewards)
+        known = self._factor or self._plan
+        place = known.place if known is not None else self._nowhere
+        self._weight, self._n_recent, changed, widened = add_transitions(
+            states, next_states, self._weight, growth, self._counts, self._totals, place, self._recent,
+            self._n_recent,
+        )  # fmt: skip
+        if changed or self._n_recent > self._recent[1].size:
+            self._factor = None
+        if changed or widened:
+            self._plan = None
+        self._may_plan |= bool(changed)
+        self._counted += states.size
+        self._law = None
+        self._laws = ()
+
+    @property
+    def _nowhere(self) -> NDArray[np.int64]:
+        return np.full(self.n_states, -1, np.int64)
+
+    def _scale_down(self) -> None:
+        """Bring the weight of the next transition back to 1; what underflows was forgotten."""
+        self._counts /= self._weight
+        np.sum(self._counts, axis=1, out=self._totals)
+        if self._rewards is not None:
+            pair_weight, _, pair_m2, cells = self._rewards
+            for table in (pair_weight, pair_m2, cells):
+                table /= self._weight
+        self._weight = 1.0
+        self._factor = self._plan = None
+        self._may_plan = True
+
+    # -- solving ----------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """Make the law that of the present counts."""
+        self._flush()
+        if self._law is not None or self._laws:
+            return
+        if self._counted == 0:
+            raise ValueError("there are no transitions to learn from; call update first")
+        try:
+            if not (self._follow() or self._eliminate() or self._factorise()):
+                solution = solve(
+                    self._frozen(), self.gamma, initial=self._initial, restart=self._restart, tol=self.tol
+                )
+                self._law, self._laws = solution.state_law, solution.state_laws
+                self._error, self.n_steps = solution.error, 0
+                self.n_factorisations += 1
+        except BaseException:
+            # A factor or a ratio that is half renewed must not be followed; the counts are whole.
+            self._factor, self._ratio, self._law, self._laws = None, None, None, ()
+            raise
+
+    def _follow(self) -> bool:
+        """Refresh the ratio with the factor at hand; False where that is not possible or not worth it."""
+        factor = self._factor
+        if factor is None or self._ratio is None or factor.rounding > 0.25 * self.tol or self.n_steps > WORN:
+            return False
+        ratio = self._ratio
+        self.n_steps, error = self._refreshed(factor, ratio)
+        if self.n_steps < 0:
+            return False
+        self._error, self._solved = max(error, factor.rounding), self._n_recent
+        self._take(factor.members, ratio)
+        return True
+
+    def _refreshed(self, factor: _Factor, ratio: Floats) -> tuple[int, float]:
+        """Bring the ratio up to date in place: steps (or -1) and error."""
+        from lingendice.kernels.embed.online_updates import refresh
+
+        follows_data = self._hub_follows_data and factor.hub >= 0
+        steps, error = refresh(
+            self._counts, self._totals, self.gamma, factor.members, factor.hub, self._hub_law(),
+            follows_data, self._masses(factor.members), factor.arrays, self._totals.sum() / factor.total,
+            factor.rounding, self._recent, self._solved, self._n_recent, self.tol, ratio,
+        )  # fmt: skip
+        return steps, error
+
+    def _factorise(self) -> bool:
+        """Solve afresh and keep the factor; False for what has several laws or two kinds of restart."""
+        from lingendice.kernels.chains.gth_dense import dense_factor, dense_law
+        from lingendice.kernels.embed.nodes import among, dense_class, dense_rates
+        from lingendice.kernels.embed.online_updates import flow_factor, rounding_error
+
+        self._factor = None
+        nothing = np.empty(0)
+        if self.gamma < 1.0 and self._restart is not None and not self._totals.all():
+            return False
+        initial = nothing if self._initial is None else self._initial
+        restart = nothing if self._restart is None else self._restart
+        rates = dense_rates(self._counts, self._totals, self.gamma, initial, restart)
+        members, classes = dense_class(rates)
+        if classes != 1:
+            return False
+        if members.size < rates.shape[0]:
+            rates = among(rates, members)
+        place = self._nowhere
+        states = members < self.n_states
+        place[members[states]] = np.flatnonzero(states)
+        if self._may_plan:
+            self._plan = self._make_plan(rates, members, place)
+            if self._eliminate():
+                return True
+        front, exit_rate, broken = dense_factor(rates)
+        if broken >= 0:
+            return False
+        ratio, lost = dense_law(front, exit_rate)
+        if lost >= 0:
+            return False
+        np.fill_diagonal(rates, 0.0)
+        arrays = (*flow_factor(front, exit_rate, ratio), ratio.copy())
+        rounding = rounding_error(arrays, rates.sum(axis=1))
+        self._factor = _Factor(
+            arrays,
+            members,
+            place,
+            hub=members.size - 1 if not states[-1] else -1,
+            total=float(self._totals.sum()),
+            rounding=float(rounding),
+        )
+        self._n_recent = self._solved = self.n_steps = 0
+        if self.n_factorisations == 0:
+            self._refreshed(self._factor, ratio.copy())  # compiles it now, not in the midst of a stream
+        self.n_factorisations += 1
+        self._error, self._ratio = None, ratio
+        self._take(members, ratio)
+        return True
+
+    def _make_plan(self, rates: Floats, members: NDArray[np.int64], place: NDArray[np.int64]) -> _Plan | None:
+        """A plan where the chain is so sparse, and so local, that it is worth having."""
+        from lingendice.kernels.embed.online_updates import pattern
+        from lingendice.solvers.elimination import Elimination
+
+        size = members.size
+        if size < FEWEST_PLANNED:
+            return None
+        self._may_plan = False  # until the class changes, pairs only become more
+        start, target = pattern(rates)
+        if target.size > FEW_SUCCESSORS * size:
+            return None
+        most = WORTH_PLANNING * 2 / 3 * size**3
+        n_hubs = int((members >= self.n_states).sum())
+        elimination = Elimination.analyse(start, target, size, n_hubs, max_flops=most)
+        self._may_plan = elimination.complete and elimination.flops <= most
+        return _Plan(elimination, start, target, members, place) if self._may_plan else None
+
+    def _eliminate(self) -> bool:
+        """Solve afresh as planned; False without a plan, or where it does not serve."""
+        from lingendice.kernels.embed.online_updates import rates_among
+        from lingendice.solvers.control import EliminationError
+
+        if self._plan is None:
+            return False
+        plan = self._plan
+        rates = rates_among(
+            self._counts, self._totals, self.gamma, plan.members, self._hub_law(), plan.start, plan.target
+        )
+        try:
+            ratio = plan.elimination.factorise(rates, keep_rows=False).stationary()
+        except EliminationError:
+            self._plan = None
+            return False
+        self.n_factorisations += 1
+        self.n_steps, self._error = 0, None
+        self._take(plan.members, ratio)
+        return True
+
+    @property
+    def _hub_follows_data(self) -> bool:
+        return self.gamma == 1.0 and self._restart is None
+
+    def _hub_law(self) -> Floats:
+        if self._hub_follows_data:
+            return self._totals
+        law = self._initial if self.gamma < 1.0 else self._restart
+        return np.ones(self.n_states) if law is None else law
+
+    def _masses(self, members: NDArray[np.int64]) -> Floats:
+        """What one unit of y at each node weighs in mu: its count, 1 for a leak, 0 for a hub."""
+        by_node = np.concatenate([np.where(self._totals > 0, self._totals, 1.0), [0.0]])
+        return by_node[np.minimum(members, self.n_states)]
+
+    def _take(self, members: NDArray[np.int64], ratio: Floats) -> None:
+        """Turn the ratio of the nodes into the law of the states."""
+        mass = ratio * self._masses(members)
+        held = members < self.n_states
+        law = np.zeros(self.n_states)
+        law[members[held]] = mass[held] / mass[held].sum()
+        self._law = read_only(law)
+        self._laws = (self._law,)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    @property
+    def n_transitions(self) -> int:
+        """Transitions counted so far."""
+        with self._lock:
+            return self._counted + len(self._pending)
+
+    @property
+    def stationary(self) -> Floats:
+        """mu: the stationary law of the chain counted so far (read-only).
+
+        Raises :class:`lingendice.SeveralLaws` where there is more than one.
+        """
+        with self._lock:
+            self._refresh()
+            if self._law is None:
+                return self._as_solution().stationary  # names the ways out
+            return self._law
+
+    @property
+    def tau(self) -> Floats:
+        """mu / p; nan where there is no data."""
+        with self._lock:
+            law, totals = self.stationary, self._totals
+            return np.divide(law * totals.sum(), totals, out=np.full(law.shape, np.nan), where=totals > 0)
+
+    @property
+    def leak(self) -> float:
+        """Stationary mass of states that were reached but never seen leaving."""
+        with self._lock:
+            return float(self.stationary[self._totals == 0].sum())
+
+    @property
+    def value(self) -> float | None:
+        """Per-step value, sum p tau r over the mass whose rewards are known; None without rewards."""
+        with self._lock:
+            self._flush()
+            if self._rewards is None:
+                return None
+            law = self.stationary
+            weight, total = self._rewards[3]
+            known = weight > 0
+            identified = float(law[known].sum())
+            if not identified > 0.0:
+                return float("nan")
+            return float(np.einsum("s,s->", law[known], total[known] / weight[known])) / identified
+
+    def snapshot(self) -> Counts:
+        """The counts at this moment, frozen: later updates do not touch them.
+
+        Without forgetting they are whole numbers; with it the last transition weighs 1.
+        """
+        with self._lock:
+            self._flush()
+            return self._frozen()
+
+    def solution(self) -> Solution:
+        """The answer at this moment, frozen, with all that a :class:`Solution` offers."""
+        with self._lock:
+            self._refresh()
+            return with_identified_status(self._as_solution())
+
+    def _frozen(self) -> Counts:
+        rows, columns = np.nonzero(self._counts)
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=self.n_states))])
+        # The weight that the last transition had.
+        last = self._weight * self.forgetting
+        count = self._read_counts(self._counts[rows, columns] / last)
+        held: dict[str, Any] = {}
+        if self._rewards is not None:
+            weight, mean, m2 = (table[rows, columns] for table in self._rewards[:3])
+            held = {
+                "reward_count": self._read_counts(weight / last),
+                "reward_mean": mean,
+                "reward_m2": m2 / last,
+            }
+        return Counts(self.n_states, None, indptr.astype(np.int64), columns.astype(np.int32), count, **held)
+
+    def _read_counts(self, weights: Floats) -> NDArray[Any]:
+        return np.rint(weights).astype(np.int64) if self.forgetting == 1.0 else weights
+
+    def _as_solution(self) -> Solution:
+        started = time.perf_counter()
+        counts = self._frozen()
+        choices = Choices(gamma=self.gamma, initial=self._initial, restart=self._restart)
+        operator = compose(counts, choices)
+        laws = self._laws
+        residual = max(float(np.abs(operator.residual(operator.spread(law))).sum()) for law in laws)
+        error, kind = self._error, "estimate"
+        if error is None:
+            error, kind = direct_error(self.n_states + 1), "direct"
+        error, kind = stated_error(error, kind, residual, self.gamma, self.tol)
+        return Solution(
+            status=settled_status(self._law is None, error, self.tol),
+            gamma=self.gamma,
+            method="gth",
+            reason="kept up to date" if self.n_steps else "solved afresh",
+            state_law=self._law,
+            state_laws=laws,
+            residual=residual,
+            error=error,
+            error_kind=kind,
+            condition=None,
+            n_iter=self.n_steps,
+            seconds=time.perf_counter() - started,
+            tol=self.tol,
+            source=operator,
+        )
+
+    def __repr__(self) -> str:
+        kept = "" if self.forgetting == 1.0 else f", forgetting={self.forgetting:g}"
+        size = f"{self.n_states:,} states, gamma={self.gamma:g}{kept}"
+        return f"OnlineRatio({size}, {self.n_transitions:,} transitions)"
+
+
+_streams: WeakSet[OnlineRatio] = WeakSet()
+_at_rest: list[OnlineRatio] = []
+
+
+def _bring_to_rest() -> None:
+    """Before a fork: no thread is in the midst of an update that the child would never see finished."""
+    for stream in sorted(_streams, key=id):
+        stream._lock.acquire()
+        _at_rest.append(stream)
+
+
+def _go_on() -> None:
+    while _at_rest:
+        _at_rest.pop()._lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_bring_to_rest, after_in_parent=_go_on, after_in_child=_go_on)

@@ -1,0 +1,594 @@
+"""Reading logs: every source and every cut gives what counting the whole log at once gives."""
+
+from __future__ import annotations
+
+import io
+import threading
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+import lingendice as lg
+from lingendice.io import hashed_pairs as tables
+from lingendice.io import read as reading
+from lingendice.io import sources
+from lingendice.io.columns import Batch
+from lingendice.io.dense_pairs import Squares
+from lingendice.io.ids import IdRule
+from lingendice.io.keys import Packer
+from lingendice.io.stream_counter import Accumulator, Means
+
+NAMES = [f"room {i:02d}" for i in range(9)]
+
+
+def make_log(n=500, seed=0, labelled=False):
+    """Interleaved episodes that end in all ways; next states are given and follow from the rows too."""
+    rng = np.random.default_rng(seed)
+    rows, state, number = [], rng.integers(0, 9, 4), np.arange(4)
+    for _ in range(n):
+        e = rng.integers(0, 4)
+        following = rng.integers(0, 9)
+        ends = rng.random() < 0.05
+        rows.append((number[e], state[e], rng.integers(0, 3), rng.normal() + 5, following, ends))
+        state[e] = following
+        if ends:
+            number[e], state[e] = number.max() + 1, rng.integers(0, 9)
+    e, s, a, r, s2, end = map(np.array, zip(*rows, strict=True))
+    log = {"episode": e, "state": s, "action": a, "reward": r, "next_state": s2, "terminal": end}
+    if labelled:
+        names = np.array(NAMES)
+        log |= {"state": names[s], "next_state": names[s2], "action": np.array(["x", "go", "a"])[a]}
+    return log
+
+
+def assert_same(found, expected):
+    """Equal counts, labels and first states; reward statistics up to rounding."""
+    for name in ("n_states", "n_actions", "state_labels", "action_labels"):
+        assert getattr(found, name) == getattr(expected, name)
+    for name in ("indptr", "indices", "count", "reward_count", "initial_count"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+    if expected.reward_mean is None:
+        assert found.reward_mean is None
+    else:
+        np.testing.assert_allclose(found.reward_mean, expected.reward_mean, rtol=1e-13)
+        np.testing.assert_allclose(found.reward_m2, expected.reward_m2, rtol=1e-11, atol=1e-12)
+
+
+def cut(log, places):
+    """The log as mappings of arrays, cut at some rows."""
+    edges = [0, *sorted(places), len(log["state"])]
+    return [{k: v[a:b] for k, v in log.items()} for a, b in pairwise(edges)]
+
+
+def write_parquet(path, log):
+    pq.write_table(pa.table(log), path, row_group_size=37)
+
+
+def write_csv(path, log):
+    pa.csv.write_csv(pa.table(log), path)
+
+
+def write_feather(path, log):
+    pa.feather.write_feather(pa.table(log), str(path), chunksize=41)
+
+
+def write_ipc_stream(path, log):
+    table = pa.table(log)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=29)
+
+
+FILES = {
+    "log.parquet": write_parquet,
+    "log.csv": write_csv,
+    "log.feather": write_feather,
+    "log.arrow": write_ipc_stream,
+}
+FRAMES = {
+    "pandas": pd.DataFrame,
+    "polars": pl.DataFrame,
+    "arrow": pa.table,
+    "record batch": lambda log: pa.table(log).to_batches()[0],
+    "reader": lambda log: pa.table(log).to_reader(max_chunksize=31),
+    "mapping": lambda log: log,
+    "batches": lambda log: cut(log, [3, 3, 100]),
+    "generator": lambda log: (pa.table(part).to_batches()[0] for part in cut(log, [10, 60])),
+    "pandas parts": lambda log: [pd.DataFrame(part) for part in cut(log, [7])],
+}
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", FILES)
+def test_files(tmp_path, name, labelled, threads):
+    log = make_log(labelled=labelled)
+    FILES[name](tmp_path / name, log)
+    assert_same(lg.read_transitions(tmp_path / name, threads=threads), lg.Counts.from_transitions(**log))
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("options", [{}, {"next_state": False}, {"action": False, "reward": False}])
+@pytest.mark.parametrize("labelled", [False, True])
+def test_threads_make_no_difference_to_any_bit(tmp_path, monkeypatch, labelled, options, at_once):
+    """Row groups that are decoded side by side, whole or in batches, in several files."""
+    monkeypatch.setattr(sources, "_GROUP_ROWS", 100)
+    monkeypatch.setattr(sources, "_BATCH_ROWS", 70)
+    monkeypatch.setattr(sources, "_LARGEST_GROUP", 1 << 26 if at_once else 0)
+    monkeypatch.setattr(tables, "_WORTH_SHARING", 1)
+    log = make_log(3000, labelled=labelled)
+    for number, part in enumerate(cut(log, [1000, 1001, 2200])):
+        pq.write_table(pa.table(part), tmp_path / f"{number}.parquet", row_group_size=170)
+    whole = lg.read_transitions(log, threads=1, **options)
+    for threads in (1, 2, 3, 8):
+        assert lg.read_transitions(tmp_path, threads=threads, **options) == whole
+
+
+def test_a_damaged_file_is_named_after_the_files_before_it_were_read(tmp_path):
+    parts = cut(make_log(), [200, 300])
+    for number, part in enumerate(parts):
+        write_parquet(tmp_path / f"{number}.parquet", part)
+    good = (tmp_path / "2.parquet").read_bytes()
+    (tmp_path / "2.parquet").write_bytes(good[:-50])
+    checkpoint = tmp_path / "half.npz"
+    with pytest.raises(ValueError, match=r"2\.parquet: cannot be read"):
+        lg.read_transitions(tmp_path, threads=2, checkpoint=checkpoint)
+    with np.load(checkpoint) as kept:
+        assert kept["pairs"][:, 1].sum() == 300
+    assert not [thread for thread in threading.enumerate() if thread.name == "lingendice-read"]
+
+
+def test_pieces_end_where_they_should_though_row_groups_are_empty(tmp_path):
+    table = pa.table(make_log())
+    with pq.ParquetWriter(tmp_path / "log.parquet", table.schema) as writer:
+        for group in (table[:200], table[:0], table[200:]):
+            writer.write_table(group)
+    piece = reading.count_piece(tmp_path / "log.parquet", stop=(0, 2), threads=1)
+    assert piece.counts.total == 200
+    rest = reading.count_piece(tmp_path / "log.parquet", start=(0, 2), threads=1)
+    assert rest.counts.total == 300
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("name", FRAMES)
+def test_frames_and_streams(name, labelled):
+    log = make_log(labelled=labelled)
+    assert_same(lg.read_transitions(FRAMES[name](log)), lg.Counts.from_transitions(**log))
+
+
+def test_duckdb(tmp_path):
+    import duckdb
+
+    log = make_log()
+    frame = pd.DataFrame(log)
+    with duckdb.connect(str(tmp_path / "log.duckdb")) as connection:
+        connection.execute("CREATE TABLE steps AS SELECT * FROM frame")
+        expected = lg.Counts.from_transitions(**log)
+        assert_same(lg.read_transitions(connection.sql("SELECT * FROM steps")), expected)
+    assert_same(lg.read_transitions(tmp_path / "log.duckdb", table="steps"), expected)
+    with pytest.raises(ValueError, match="name the table with table="):
+        lg.read_transitions(tmp_path / "log.duckdb")
+    with pytest.raises(ValueError, match="nothing"):
+        lg.read_transitions(tmp_path / "log.duckdb", table="nothing")
+    del frame
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 200), max_size=6), st.booleans(), st.booleans(), st.integers(0, 5))
+def test_cuts_make_no_difference_to_any_bit(places, labelled, derived, seed):
+    log = make_log(200, seed, labelled)
+    options = {"next_state": False} if derived else {}
+    whole = lg.read_transitions(log, **options)
+    assert lg.read_transitions(cut(log, places), **options) == whole
+    assert lg.read_transitions(cut(log, places), threads=1, **options) == whole
+
+
+@pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 400), max_size=6), st.booleans(), st.booleans(), st.integers(0, 5))
+def test_counts_alone_by_hash_and_by_place(places, with_actions, with_ends, seed):
+    """Once rows are many for the possible pairs they are counted by place; new ids begin it anew."""
+    rng = np.random.default_rng(seed)
+    reach = np.repeat([4, 4, 11, 30], 100)
+    log = {"state": rng.integers(0, reach), "next_state": rng.integers(0, reach)}
+    log |= {"action": rng.integers(0, 3, 400)} if with_actions else {}
+    log |= {"terminal": rng.random(400) < 0.1} if with_ends else {}
+    expected = lg.Counts.from_transitions(**log)
+    found = lg.read_transitions(cut(log, sorted([*places, 40, 80, 120, 250])))
+    np.testing.assert_array_equal(found.count, expected.count)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_array_equal(found.indptr, expected.indptr)
+    narrow = {name: column.astype(np.int32) for name, column in log.items() if name != "terminal"}
+    assert lg.read_transitions(cut(log | narrow, [40, 80, 120, 250])) == found
+
+
+@pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("role", [None, "action", "terminal"])
+def test_pairs_are_counted_where_they_are_decoded(tmp_path, labelled, role, threads):
+    """States that turn up late outgrow the squares; none is counted twice or lost."""
+    rng = np.random.default_rng(5)
+    n = 20_000
+    reach = 2 + np.arange(n) // 500
+    log = {"state": rng.integers(0, reach), "next_state": rng.integers(0, reach)}
+    if role == "action":
+        log["action"] = rng.integers(0, 1 + np.arange(n) // 5000)
+    if role == "terminal":
+        log |= {"terminal": rng.random(n) < 0.01, "episode": np.arange(n) // 64}
+    if labelled:
+        log |= {name: np.char.mod("at %d", log[name]) for name in ("state", "next_state")}
+    pq.write_table(pa.table(log), tmp_path / "log.parquet", row_group_size=1500)
+    expected = lg.Counts.from_transitions(**log)
+    assert lg.read_transitions(tmp_path / "log.parquet", threads=threads) == expected
+    if not labelled:
+        with pytest.raises(ValueError, match=r"row group 4, row \d+: .* outside 0\.\.13; raise n_states"):
+            lg.read_transitions(tmp_path / "log.parquet", threads=threads, n_states=14)
+
+
+def test_pairs_counted_beside_the_reading_need_no_keys(tmp_path):
+    counter = Squares(None, None, 2, Packer())
+    batch = Batch({"state": np.arange(9), "next_state": np.arange(9)}, 9, str)
+    done = counter.take(batch)
+    assert done.packed.counted
+    assert done.packed.keys is None
+    assert (done.packed.n_states, counter.free[0].n_rows) == (9, 9)
+    far = Batch({"state": np.arange(9) * 1000, "next_state": np.arange(9)}, 9, str)
+    assert not counter.take(far).packed.counted
+    negative = Batch({"state": np.arange(9) - 1, "next_state": np.arange(9)}, 9, str)
+    assert not counter.take(negative).packed.counted
+    (square,) = counter.taken()
+    assert square.table.sum() == 9
+
+
+def test_a_square_is_used_where_rows_are_many():
+    counted = Accumulator(frozenset({"state", "next_state"}), IdRule(), False, Means())
+    for part in cut({"state": np.arange(300) % 9, "next_state": np.arange(300) % 7}, [100, 200]):
+        counted.add(Batch(part, 100, str))
+    assert counted.square is not None
+    assert counted.square.n_rows == 200
+    assert counted.finish().counts.total == 300
+    assert counted.square is None
+
+
+@pytest.mark.parametrize("times", [False, True])
+@pytest.mark.parametrize("kind", ["far from zero", "first far away", "a jump", "all equal"])
+def test_moments_of_rewards_lose_no_digits(kind, times):
+    normal = np.random.default_rng(0).normal(size=1000)
+    reward = {
+        "far from zero": 1e9 + normal,
+        "first far away": np.concatenate([[1e8], normal]),
+        "a jump": np.concatenate([normal, 1e7 + normal]),
+        "all equal": np.full(1000, 0.1),
+    }[kind]
+    zeros = np.zeros(reward.size, int)
+    log = {"state": zeros, "next_state": zeros, "reward": reward}
+    if times:
+        log["weight"] = np.ones(reward.size, int)
+    found = lg.read_transitions(log, weight="weight" if times else None)
+    exact = [Fraction(r) for r in reward.tolist()]
+    mean = sum(exact) / len(exact)
+    m2 = sum((r - mean) ** 2 for r in exact)
+    assert found.reward_mean[0] == pytest.approx(float(mean), abs=2**-50 * np.abs(reward).max())
+    assert found.reward_m2[0] == pytest.approx(float(m2), rel=1e-12)
+
+
+def derived_by_hand(log):
+    """Transitions to the next row of the same episode, found by a dictionary of last rows."""
+    waiting, rows = {}, []
+    for i, e in enumerate(log["episode"].tolist()):
+        if e in waiting:
+            j = waiting.pop(e)
+            rows.append((j, log["state"][i], False))
+        if log["terminal"][i]:
+            rows.append((i, log["state"][i], True))
+        else:
+            waiting[e] = i
+    source, following, terminal = map(np.array, zip(*rows, strict=True))
+    return lg.Counts.from_transitions(
+        log["state"][source], following, action=log["action"][source], reward=log["reward"][source],
+        terminal=terminal, n_states=9, n_actions=3,
+    )  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
+def test_next_states_from_the_following_row(tmp_path):
+    log = make_log()
+    expected = derived_by_hand(log)
+    write_parquet(tmp_path / "a.parquet", cut(log, [333])[0])
+    write_parquet(tmp_path / "b.parquet", cut(log, [333])[1])
+    found = lg.read_transitions(str(tmp_path / "*.parquet"), next_state=False)
+    np.testing.assert_array_equal(found.indptr, expected.indptr)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_array_equal(found.count, expected.count)
+    np.testing.assert_allclose(found.reward_mean, expected.reward_mean, rtol=1e-13)
+    starts = lg.Counts.from_transitions(**log).initial_count
+    np.testing.assert_array_equal(found.initial_count, starts)
+
+
+def test_a_path_without_episodes():
+    counts = lg.read_transitions([{"state": [0, 1]}, {"state": [2, 0]}])
+    assert counts.matrix.toarray().tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    assert counts.initial_count is None
+    flagged = lg.read_transitions([{"state": [0, 1, 2, 0], "truncated": [0, 1, 0, 0]}])
+    assert flagged.matrix.toarray().tolist() == [[0, 1, 0], [0, 0, 0], [1, 0, 0]]
+    assert flagged.initial_count.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_weights(kind):
+    log = make_log()
+    weight = np.random.default_rng(1).integers(0, 4, 500).astype(kind)
+    found = lg.read_transitions(cut(log | {"times": weight}, [100, 300]), weight="times")
+    assert_same(found, lg.Counts.from_transitions(**log, weight=weight))
+    assert found.count.dtype == kind
+
+
+def test_rows_that_stand_for_many():
+    """Sums by pair, as Spark or SQL would write them, give the counts of the rows themselves."""
+    log = make_log()
+    expected = lg.Counts.from_transitions(**{k: log[k] for k in ("state", "next_state", "action", "reward")})
+    frame = pd.DataFrame(log)
+    pairs = frame.groupby(["state", "action", "next_state"])["reward"]
+    table = pairs.agg(times="count", mean="mean", m2=lambda r: ((r - r.mean()) ** 2).sum()).reset_index()
+    found = lg.read_transitions(table, weight="times", reward="mean", reward_m2="m2")
+    assert_same(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
+def test_long_rows_come_out_sorted():
+    rng = np.random.default_rng(3)
+    n = 5000
+    log = {
+        role: rng.integers(0, size, n) for role, size in (("state", 3), ("action", 2), ("next_state", 300))
+    }
+    log |= {"reward": rng.normal(size=n), "terminal": rng.random(n) < 0.1}
+    found = lg.read_transitions(log)
+    assert np.diff(found.indptr).max() > 200
+    assert_same(found, lg.Counts.from_transitions(**log))
+
+
+def test_large_ids_widen_the_keys_and_tables_grow():
+    rng = np.random.default_rng(2)
+    parts = [rng.integers(0, top, (2, 30_000)) for top in (50, 10**5, 2 * 10**7)]
+    batches = [{"state": part[0], "next_state": part[1]} for part in parts]
+    found = lg.read_transitions(batches, labels=False)
+    joined = np.concatenate(parts, axis=1)
+    pairs, times = np.unique(joined, axis=1, return_counts=True)
+    state = np.repeat(np.arange(found.n_states), np.diff(found.indptr))
+    np.testing.assert_array_equal(np.stack([state, found.indices]), pairs)
+    np.testing.assert_array_equal(found.count, times)
+
+
+def test_ids_too_large_to_count_are_refused_and_read_as_labels():
+    batch = {"state": [2**40, 5], "next_state": [5, 2**40], "action": [0, 1]}
+    with pytest.raises(ValueError, match="labels=True"):
+        lg.read_transitions(batch, labels=False)
+    counts = lg.read_transitions(batch)
+    assert counts.state_labels == (str(2**40), "5")
+
+
+def test_labels_are_sorted_whatever_the_order_of_the_batches():
+    counts = lg.read_transitions(
+        [{"state": ["b"], "next_state": ["c"]}, {"state": ["a"], "next_state": ["b"]}]
+    )
+    assert counts.state_labels == ("a", "b", "c")
+    assert counts.matrix.toarray().tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
+
+
+def test_columns_by_name_and_columns_left_out():
+    log = make_log()
+    renamed = {"s": log["state"], "s2": log["next_state"], "reward": log["reward"]}
+    counts = lg.read_transitions(renamed, state="s", next_state="s2", reward=False)
+    assert counts.reward_mean is None
+    assert counts.total == 500
+
+
+def test_graphs_and_matrices(tmp_path):
+    import networkx as nx
+
+    matrix = sparse.csr_array([[0, 2], [3, 1]])
+    assert lg.read_transitions(matrix).count.tolist() == [2, 3, 1]
+    sparse.save_npz(tmp_path / "m.npz", sparse.csr_matrix(matrix))
+    assert lg.read_transitions(tmp_path / "m.npz").count.tolist() == [2, 3, 1]
+    assert lg.read_transitions(nx.path_graph(3)).n_states == 3
+
+
+# -- errors -----------------------------------------------------------------------------------------------
+
+
+def broken(log, column, row, value):
+    entries = log[column].tolist()
+    entries[row] = value
+    return log | {column: entries}
+
+
+def test_nulls_name_file_row_group_row_and_column(tmp_path):
+    write_parquet(tmp_path / "log.parquet", broken(make_log(), "reward", 40, None))
+    with pytest.raises(ValueError, match=r"log\.parquet, row group 1, row 3: column 'reward' is null; fill"):
+        lg.read_transitions(tmp_path / "log.parquet")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("state", -3, r"row group 2, row 6: state is -3, but ids run from 0"),
+        ("reward", float("nan"), r"row group 2, row 6: column 'reward' is nan, not a finite"),
+        ("reward", float("inf"), r"row group 2, row 6: column 'reward' is inf"),
+    ],
+)
+def test_bad_entries(tmp_path, column, value, says):
+    write_parquet(tmp_path / "log.parquet", broken(make_log(), column, 80, value))
+    with pytest.raises(ValueError, match=says):
+        lg.read_transitions(tmp_path / "log.parquet")
+
+
+def test_wrong_columns(tmp_path):
+    write_parquet(tmp_path / "log.parquet", make_log())
+    with pytest.raises(
+        ValueError, match=r"log\.parquet: no column 's' for the state; found 'episode', .*state="
+    ):
+        lg.read_transitions(tmp_path / "log.parquet", state="s")
+    with pytest.raises(
+        ValueError, match=r"column 'state' is 0\.5, which is no id; ids are integers or strings"
+    ):
+        lg.read_transitions({"state": pa.array([0.5, 1.0]), "next_state": [1, 2]})
+    with pytest.raises(ValueError, match=r"column 'terminal' is 2; flags are"):
+        lg.read_transitions({"state": [0, 1], "next_state": [1, 0], "terminal": [0, 2]})
+    with pytest.raises(ValueError, match="columns for"):
+        lg.read_transitions(
+            [{"state": [0, 1], "next_state": [1, 0]}, {"state": [0], "next_state": [1], "reward": [1.0]}]
+        )
+
+
+def test_mixed_types(tmp_path):
+    (tmp_path / "a.csv").write_text("state,next_state\n0,1\n")
+    (tmp_path / "b.csv").write_text("state,next_state\nx,1\n")
+    with pytest.raises(ValueError, match=r"b\.csv.*state holds strings.*labels=True"):
+        lg.read_transitions(tmp_path / "*.csv")
+    assert lg.read_transitions(tmp_path / "*.csv", labels=True).state_labels == ("0", "1", "x")
+    lines = "0,1\n" * 3_000_000 + "x,1\n"
+    (tmp_path / "long.csv").write_text("state,next_state\n" + lines)
+    with pytest.raises(ValueError, match=r"long\.csv, batch \d+ .*state.*one type throughout"):
+        lg.read_transitions(tmp_path / "long.csv")
+
+
+def test_truncated_and_corrupt_files(tmp_path):
+    path = tmp_path / "log.parquet"
+    pq.write_table(
+        pa.table(make_log()), path, row_group_size=100, compression="zstd", write_page_checksum=True
+    )
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"log\.parquet: cannot be read .* fetch it again"):
+        lg.read_transitions(path)
+    path.write_bytes(whole)
+    with pq.ParquetFile(path) as stored:
+        place = stored.metadata.row_group(3).column(3)
+        begins = place.dictionary_page_offset or place.data_page_offset
+        where = begins + place.total_compressed_size - 10
+    damaged = bytearray(whole)
+    damaged[where] ^= 0xFF
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"log\.parquet, row group 3, column 'reward': cannot be read"):
+        lg.read_transitions(path)
+    (tmp_path / "cut.arrow").write_bytes(_ipc_bytes()[:-900])
+    with pytest.raises(ValueError, match=r"cut\.arrow.*cannot be read"):
+        lg.read_transitions(tmp_path / "cut.arrow")
+
+
+def _ipc_bytes():
+    sink = io.BytesIO()
+    table = pa.table(make_log())
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=100)
+    return sink.getvalue()
+
+
+def test_missing_files_and_unknown_sources(tmp_path):
+    with pytest.raises(ValueError, match="no such file"):
+        lg.read_transitions(tmp_path / "none.parquet")
+    with pytest.raises(ValueError, match="no file matches"):
+        lg.read_transitions(str(tmp_path / "*.parquet"))
+    (tmp_path / "log.xyz").write_text("")
+    with pytest.raises(ValueError, match="suffix"):
+        lg.read_transitions(tmp_path / "log.xyz")
+    with pytest.raises(ValueError, match="cannot read transitions from a float"):
+        lg.read_transitions(1.5)
+    with pytest.raises(ValueError, match="no rows"):
+        lg.read_transitions({"state": np.zeros(0, int), "next_state": np.zeros(0, int)})
+
+
+# -- resuming ---------------------------------------------------------------------------------------------
+
+
+def interrupted(parts, at):
+    for number, part in enumerate(parts):
+        if number == at:
+            raise KeyboardInterrupt
+        yield part
+
+
+@pytest.mark.parametrize("options", [{}, {"next_state": False}, {"weight": "times"}])
+@pytest.mark.parametrize("labelled", [False, True])
+def test_a_stream_goes_on_after_an_interruption(tmp_path, options, labelled):
+    log = make_log(labelled=labelled)
+    if options == {"weight": "times"}:
+        log["times"] = np.random.default_rng(0).random(500)
+    parts = cut(log, range(50, 500, 50))
+    expected = lg.read_transitions(parts, **options)
+    checkpoint = tmp_path / "half.npz"
+    for at in (3, 7):
+        with pytest.raises(KeyboardInterrupt):
+            lg.read_transitions(interrupted(parts, at), checkpoint=checkpoint, **options)
+        assert checkpoint.exists()
+    assert lg.read_transitions(parts, checkpoint=checkpoint, **options) == expected
+    assert not checkpoint.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("rows", [10, 100])
+def test_files_go_on_within_row_groups_after_a_kill(tmp_path, monkeypatch, rows):
+    """Stopped without a chance to tidy up: the last checkpoint on disk is what counts."""
+    monkeypatch.setattr(sources, "_GROUP_ROWS", rows)  # row groups have 37
+    log = make_log()
+    for name, part in zip("ab", cut(log, [250]), strict=True):
+        write_parquet(tmp_path / f"{name}.parquet", part)
+    checkpoint = tmp_path / "half.npz"
+    seen, images = [], {}
+
+    def spy(rows, fraction):
+        seen.append((rows, fraction))
+        images[rows] = checkpoint.read_bytes()
+
+    source = str(tmp_path / "*.parquet")
+    expected = lg.read_transitions(source, checkpoint=checkpoint, checkpoint_every=0.0, progress=spy)
+    assert_same(expected, lg.Counts.from_transitions(**log))
+    assert seen[-1] == (500, 1.0)
+    assert len(images) == (50 + 4 if rows == 10 else 14)  # the last of the 7 row groups of a file has 28 rows
+    for image in images.values():
+        checkpoint.write_bytes(image)
+        assert lg.read_transitions(source, checkpoint=checkpoint) == expected
+    checkpoint.write_bytes(image)
+    write_parquet(tmp_path / "b.parquet", log)
+    with pytest.raises(ValueError, match="belongs to another log"):
+        lg.read_transitions(source, checkpoint=checkpoint)
+    checkpoint.write_bytes(image[:-100])
+    with pytest.raises(ValueError, match="damaged"):
+        lg.read_transitions(source, checkpoint=checkpoint)
+
+
+def test_an_error_keeps_what_was_read_and_returns_nothing(tmp_path):
+    log = make_log()
+    parts = cut(log, [100, 200])
+    bad = broken(parts[2], "reward", 5, None)
+    checkpoint = tmp_path / "half.npz"
+    with pytest.raises(ValueError, match="batch 2, row 5: column 'reward' is null"):
+        lg.read_transitions([*parts[:2], bad], checkpoint=checkpoint)
+    assert lg.read_transitions(parts, checkpoint=checkpoint) == lg.read_transitions(log)
+
+
+def test_progress_line_vanishes_and_is_silent_when_piped(monkeypatch, capsys):
+    log = make_log()
+    lg.read_transitions(log, progress=True)
+    assert capsys.readouterr().err == ""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(reading.sys, "stderr", terminal)
+    lg.read_transitions(log, progress=True)
+    assert "500 rows" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r")

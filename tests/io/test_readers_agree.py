@@ -1,0 +1,263 @@
+"""Every format and every way to read it gives the counts of a plain Python loop over the rows."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import re
+import warnings
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lingendice as lg
+from lingendice.cli.log_options import load
+
+WORDS = {
+    "words": ("no", "yes"),
+    "capitals": ("False", "TRUE"),
+    "digits": ("0", "1"),
+    "floats": ("0.0", "1.0"),
+}
+TYPED_FLAGS = {"words": str, "capitals": str, "digits": np.int8, "floats": np.float64}
+
+
+# -- the oracle -------------------------------------------------------------------------------------------
+
+
+class Oracle:
+    """Counts of rows by dictionaries; slow and plain."""
+
+    def __init__(self, rows):
+        self.pairs, self.starts, self.n_breaks = {}, {}, 0
+        last, ended = {}, set()
+        told = bool(rows[0].keys() & {"episode", "terminal", "truncated"})
+        derive = "next_state" not in rows[0]
+        for row in rows:
+            e = row.get("episode")
+            goes_on = e in last and e not in ended
+            if told and not goes_on:
+                self.starts[row["state"]] = self.starts.get(row["state"], 0) + 1
+            if goes_on and derive:
+                self._add(last[e], row["state"])
+            elif goes_on and told:
+                self.n_breaks += last[e]["next_state"] != row["state"]
+            ended.discard(e)
+            if row.get("terminal") or row.get("truncated"):
+                ended.add(e)
+            if row.get("terminal"):
+                self._add(row, None)
+            elif not derive:
+                self._add(row, row["next_state"])
+            last[e] = row
+        if not told:
+            self.starts = None
+        named = [row["state"] for row in rows] + [row["next_state"] for row in rows if "next_state" in row]
+        self.states = self._labels(named)
+        self.actions = self._labels([row["action"] for row in rows]) if "action" in rows[0] else None
+
+    def _add(self, row, following):
+        key = row["state"], row.get("action"), following
+        self.pairs.setdefault(key, []).append(row.get("reward", 0.0))
+
+    @staticmethod
+    def _labels(named):
+        """Names in sorted order, or None and the number of ids."""
+        if isinstance(named[0], str):
+            return tuple(sorted(set(named))), len(set(named))
+        if max(named) < 20 * len(set(named)) + 10_000:
+            return None, max(named) + 1
+        return tuple(sorted(map(str, set(named)))), len(set(named))
+
+    def check(self, counts, with_rewards):
+        assert (counts.state_labels, counts.n_states) == self.states
+        assert (counts.action_labels, counts.n_actions) == (self.actions or (None, None))
+
+        def name(labels, number):
+            return number if labels is None else labels[number]
+
+        found, n_actions = {}, counts.n_actions or 1
+        for cell in range(counts.n_cells):
+            for entry in range(counts.indptr[cell], counts.indptr[cell + 1]):
+                following = int(counts.indices[entry])
+                key = (
+                    name(counts.state_labels, cell // n_actions),
+                    None if counts.n_actions is None else name(counts.action_labels, cell % n_actions),
+                    None if following == counts.n_states else name(counts.state_labels, following),
+                )
+                found[key] = entry
+        as_shown = {self._shown(key, counts): rewards for key, rewards in self.pairs.items()}
+        assert found.keys() == as_shown.keys()
+        for key, rewards in as_shown.items():
+            entry, mean = found[key], math.fsum(rewards) / len(rewards)
+            assert counts.count[entry] == len(rewards)
+            if with_rewards:
+                assert counts.reward_mean[entry] == pytest.approx(mean, rel=1e-12, abs=1e-12)
+                m2 = math.fsum((reward - mean) ** 2 for reward in rewards)
+                assert counts.reward_m2[entry] == pytest.approx(m2, rel=1e-9, abs=1e-9)
+        assert (counts.reward_mean is not None) == with_rewards
+        starts = None
+        if counts.initial_count is not None:
+            begun = np.flatnonzero(counts.initial_count).tolist()
+            starts = {name(counts.state_labels, s): counts.initial_count[s] for s in begun}
+        expected = self.starts
+        if expected is not None and counts.state_labels is not None:
+            expected = {str(state): n for state, n in expected.items()}
+        assert starts == expected
+
+    @staticmethod
+    def _shown(key, counts):
+        state, action, following = key
+        if counts.state_labels is not None:
+            state, following = str(state), None if following is None else str(following)
+        return state, str(action) if counts.action_labels is not None else action, following
+
+
+# -- logs -------------------------------------------------------------------------------------------------
+
+LABELS = st.text("ab\"',; é\n#", max_size=3).map(lambda text: f"n{text}e")
+
+
+@st.composite
+def logs(draw):
+    """Rows, the style of their flags, and whether their states are ids, sparse integers or labels."""
+    kind = draw(st.sampled_from(["ids", "sparse", "labels"]))
+    pool = {"ids": st.integers(0, 4), "sparse": st.sampled_from([0, 7, 70_000, 10**12]), "labels": LABELS}[
+        kind
+    ]
+    states = draw(st.lists(pool, min_size=1, max_size=4, unique=True))
+    if kind == "sparse":
+        states.append(10**13)
+    present = {role for role in ("action", "reward", "terminal", "truncated") if draw(st.booleans())}
+    if draw(st.booleans()):
+        present.add("next_state")
+    episodes = draw(st.sampled_from([None, [5, -2, 9], ["x", "y 1", "3"]]))
+    acts = draw(st.sampled_from([[0, 1], [3, 90_000], ["left", "a,b"]]))
+    rows = []
+    for _ in range(draw(st.integers(1, 12))):
+        row = {"state": draw(st.sampled_from(states))}
+        if episodes is not None:
+            row["episode"] = draw(st.sampled_from(episodes))
+        if "next_state" in present:
+            row["next_state"] = draw(st.sampled_from(states))
+        if "action" in present:
+            row["action"] = draw(st.sampled_from(acts))
+        if "reward" in present:
+            row["reward"] = draw(st.sampled_from([0.0, -1.5, 1e6, 0.1]))
+        for role in {"terminal", "truncated"} & present:
+            row[role] = draw(st.booleans())
+        rows.append(row)
+    return rows, draw(st.sampled_from(sorted(WORDS)))
+
+
+def columns_of(rows, style):
+    columns = {}
+    for role in rows[0]:
+        entries = [row[role] for row in rows]
+        if role in ("terminal", "truncated"):
+            kind = TYPED_FLAGS[style]
+            entries = [WORDS[style][entry] for entry in entries] if kind is str else np.array(entries, kind)
+        columns[role] = np.array(entries)
+    return columns
+
+
+def write_text(path, rows, style, delimiter=","):
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "wt", newline="", encoding="utf-8-sig" if style == "words" else "utf-8") as stream:
+        writer = csv.writer(stream, delimiter=delimiter, lineterminator="\r\n" if style == "digits" else "\n")
+        writer.writerow([f" {role.upper()} " if style == "capitals" else role for role in rows[0]])
+        for row in rows:
+            flags = {role: WORDS[style][row[role]] for role in ("terminal", "truncated") if role in row}
+            writer.writerow([flags.get(role, entry) for role, entry in row.items()])
+
+
+def coded(role, column):
+    """Ids by codes of a byte each."""
+    if role in ("reward", "truncated", "terminal"):
+        return column
+    return column.combine_chunks().dictionary_encode().cast(pa.dictionary(pa.uint8(), column.type))
+
+
+def files_of(folder, rows, style):
+    columns = columns_of(rows, style)
+    table = pa.table(columns)
+    folder.mkdir()
+    write_text(folder / "log.csv", rows, style)
+    write_text(folder / "log.csv.gz", rows, style)
+    write_text(folder / "log.tsv", rows, style, "\t")
+    pq.write_table(table, folder / "log.parquet", row_group_size=5)
+    coded = pa.table(
+        {
+            role: table[role]
+            .combine_chunks()
+            .dictionary_encode()
+            .cast(pa.dictionary(pa.uint8(), table[role].type))
+            for role in columns
+            if role not in ("reward", "truncated", "terminal")
+        }
+        | {role: table[role] for role in columns if role in ("reward", "truncated", "terminal")}
+    )
+    pq.write_table(coded, folder / "coded.parquet")
+    pa.feather.write_feather(table, str(folder / "log.feather"), chunksize=4)
+    np.savez(folder / "log.npz", **columns)
+    return sorted(folder.iterdir())
+
+
+def frames_of(rows, style):
+    columns = columns_of(rows, style)
+    cut = len(rows) // 2
+    halves = [
+        {role: column[part] for role, column in columns.items()} for part in (slice(cut), slice(cut, None))
+    ]
+    return [pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns), columns, halves]
+
+
+def read(reader, oracle):
+    """What a reader gives; it must warn of exactly the rows that are out of order."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        counts = reader()
+    told = [str(warning.message) for warning in caught if warning.category is lg.RowOrderWarning]
+    assert len(told) == len(caught) == bool(oracle.n_breaks)
+    if told:
+        assert int(re.match(r"[\d,]+", told[0])[0].replace(",", "")) == oracle.n_breaks
+    return counts
+
+
+@settings(max_examples=40, deadline=None)
+@given(logs())
+def test_every_reader_counts_what_a_plain_loop_counts(tmp_path_factory, drawn):
+    rows, style = drawn
+    oracle, with_rewards = Oracle(rows), "reward" in rows[0]
+    folder = tmp_path_factory.mktemp("logs") / "log"
+    for file in files_of(folder, rows, style):
+        oracle.check(read(lambda file=file: lg.read_transitions(file), oracle), with_rewards)
+        oracle.check(read(lambda file=file: load(file, {})[0], oracle), with_rewards)
+    for frame in frames_of(rows, style):
+        oracle.check(read(lambda frame=frame: lg.read_transitions(frame, threads=1), oracle), with_rewards)
+
+
+@settings(max_examples=40, deadline=None)
+@given(logs())
+def test_without_pyarrow_and_with_episodes_kept(tmp_path_factory, drawn):
+    rows, style = drawn
+    oracle, with_rewards = Oracle(rows), "reward" in rows[0]
+    folder = tmp_path_factory.mktemp("logs") / "log"
+    for file in files_of(folder, rows, style):
+        if oracle.starts is not None:
+            counts = read(lambda file=file: lg.read_transitions(file, keep_episodes=True), oracle)
+            oracle.check(counts, with_rewards)
+            assert counts.episodes.entry.size == counts.total
+        oracle.check(read(lambda file=file: load(file, {}, keep_episodes=True)[0], oracle), with_rewards)
+        if {".csv", ".tsv", ".npz"} & set(file.suffixes):
+            with mock.patch("lingendice.data.arrow.import_module", side_effect=ImportError):
+                oracle.check(read(lambda file=file: lg.read_transitions(file), oracle), with_rewards)

@@ -1,0 +1,91 @@
+"""Reading and writing files: what comes in is what was written, and errors name the entry."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.io import mmwrite
+
+from lingendice.io.text_files import FileError, read_array, read_matrix_file, write_result
+
+
+@pytest.fixture
+def write(tmp_path):
+    def _write(text, name="log.csv"):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return _write
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.coo_matrix, sparse.csc_array])
+def test_matrices_of_all_kinds(tmp_path, kind):
+    dense = np.array([[0, 2, 0], [1, 0, 3], [4, 0, 0]])
+    sparse.save_npz(tmp_path / "m.npz", kind(dense))
+    mmwrite(tmp_path / "m.mtx", sparse.coo_matrix(dense))
+    mmwrite(tmp_path / "d.mtx", dense)
+    np.save(tmp_path / "m.npy", dense)
+    graph = sparse.csr_matrix(dense)
+    np.savez(tmp_path / "g.npz", indptr=graph.indptr, indices=graph.indices)
+    (tmp_path / "marked.mtx").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "m.mtx").read_bytes())
+    for name in ("m.npz", "m.mtx", "marked.mtx"):
+        np.testing.assert_array_equal(read_matrix_file(tmp_path / name).toarray(), dense)
+    for name in ("m.npy", "d.mtx"):
+        np.testing.assert_array_equal(read_matrix_file(tmp_path / name), dense)
+    np.testing.assert_array_equal(read_matrix_file(tmp_path / "g.npz").toarray(), dense > 0)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(FileError, match="no such file"):
+        read_matrix_file(tmp_path / "none.npz")
+    for name in ("broken.npz", "broken.npy", "broken.mtx"):
+        (tmp_path / name).write_text("this is no such file")
+        with pytest.raises(FileError, match=name):
+            read_matrix_file(tmp_path / name)
+    np.save(tmp_path / "wide.npy", np.ones((2, 3)))
+    with pytest.raises(FileError, match=r"square.*\(2, 3\)"):
+        read_matrix_file(tmp_path / "wide.npy")
+    np.savez(tmp_path / "graph.npz", indptr=[0, 1, 2], indices=[0, 7])
+    with pytest.raises(FileError, match="no CSR graph"):
+        read_matrix_file(tmp_path / "graph.npz")
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object))
+    with pytest.raises(FileError, match=r"objects\.npy"):
+        read_matrix_file(tmp_path / "objects.npy")
+
+
+def test_policies_and_laws(tmp_path, write):
+    policy = np.array([[0.25, 0.75], [1.0, 0.0]])
+    np.save(tmp_path / "p.npy", policy)
+    np.savez(tmp_path / "p.npz", policy=policy)
+    path = write("0.25,0.75\n1,0\n", "p.csv")
+    for file in (tmp_path / "p.npy", tmp_path / "p.npz", path):
+        np.testing.assert_array_equal(read_array(file), policy)
+    np.savez(tmp_path / "two.npz", a=policy, b=policy)
+    with pytest.raises(FileError, match="expected one array, found 'a', 'b'"):
+        read_array(tmp_path / "two.npz")
+    with pytest.raises(FileError, match="without a header"):
+        read_array(write("a,b\n1,0\n", "q.csv"))
+    with pytest.raises(FileError, match="without a header"):
+        read_array(write("", "empty.csv"))
+    np.testing.assert_array_equal(read_array(write("\ufeff0.25,0.75\r\n1,0\r\n", "marked.csv")), policy)
+    with pytest.raises(FileError, match="no such file"):
+        read_array(tmp_path / "none.npy")
+    np.save(tmp_path / "text.npy", np.array(["a"]))
+    with pytest.raises(FileError, match="expected numbers"):
+        read_array(tmp_path / "text.npy")
+
+
+def test_results(tmp_path):
+    write_result(tmp_path / "r.npz", {"tau": np.arange(3.0)}, {})
+    with np.load(tmp_path / "r.npz") as archive:
+        assert archive["tau"].tolist() == [0, 1, 2]
+    write_result(tmp_path / "r.json", {}, {"value": 1.5})
+    assert json.loads((tmp_path / "r.json").read_text()) == {"value": 1.5}
+    with pytest.raises(FileError, match=r"\.npz or \.json"):
+        write_result(tmp_path / "r.txt", {}, {})
+    with pytest.raises(FileError, match="no folder"):
+        write_result(tmp_path / "missing" / "r.npz", {}, {})

@@ -1,0 +1,89 @@
+"""The operator: adjointness, agreement with a dense matrix, and the chain over states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import dense_operator, logged_mdp
+
+import lingendice as lg
+from lingendice.model.compose import Choices, compose
+
+CHOICES = {
+    "chain": {},
+    "discounted": {"gamma": 0.9},
+    "smoothed": {"gamma": 0.9, "smoothing": 2.5},
+    "smoothed to a law": {"smoothing": (1.5, np.arange(1.0, 7.0))},
+    "restart law": {"gamma": 0.7, "restart": np.arange(6.0)},
+    "absorb": {"gamma": 0.9, "leak": "absorb"},
+    "state ratio": {"gamma": 0.9, "ratio": "state"},
+    "state ratio, mean": {"ratio": "state", "unseen": "mean"},
+    "cloned": {"ratio": "state", "clone": 3.0},
+}
+
+
+def short_log(seed):
+    """So short that some cells were never seen leaving."""
+    return logged_mdp(seed, n_episodes=3, length=6)
+
+
+def build(mdp, name):
+    choices = dict(CHOICES[name])
+    if name == "chain":
+        log = lg.Counts.from_transitions(mdp.state, mdp.next_state, n_states=6)
+        return compose(log, Choices())
+    return compose(mdp.counts, Choices(policy=mdp.policy, **choices))
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_apply_is_the_dense_matrix_and_its_transpose(name):
+    operator = build(short_log(3), name)
+    dense = operator.gamma * dense_operator(operator)
+    if operator.gamma < 1:
+        dense += (1 - operator.gamma) * np.outer(np.ones(operator.n_cells), operator.cell_initial)
+    rng = np.random.default_rng(0)
+    values, law = rng.normal(size=(2, operator.n_cells))
+    assert np.allclose(operator.apply(values), dense @ values, atol=1e-13)
+    assert np.allclose(operator.apply_transpose(law), dense.T @ law, atol=1e-13)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(sorted(CHOICES)))
+def test_adjointness(seed, name):
+    operator = build(short_log(seed % 50), name)
+    rng = np.random.default_rng(seed)
+    values, law = rng.normal(size=(2, operator.n_cells))
+    assert operator.apply(values) @ law == pytest.approx(
+        values @ operator.apply_transpose(law), rel=1e-10, abs=1e-12
+    )
+    chain = operator.chain
+    values, law = rng.normal(size=(2, chain.n))
+    assert chain.pull(values) @ law == pytest.approx(values @ chain.push(law), rel=1e-10, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in CHOICES if name != "absorb"])
+def test_rows_sum_to_one(name):
+    operator = build(short_log(5), name)
+    assert np.allclose(operator.apply(np.ones(operator.n_cells)), 1.0, atol=1e-13)
+    assert np.allclose(operator.chain.pull(np.ones(operator.chain.n)), 1.0, atol=1e-13)
+
+
+def test_absorbed_rows_lose_their_mass():
+    operator = build(short_log(5), "absorb")
+    lost = dense_operator(operator).sum(axis=1)
+    assert np.allclose(lost[~operator.seen], 0.0)
+    assert np.allclose(lost[operator.seen], 1.0)
+    assert (~operator.seen).any()
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_state_chain_is_the_policy_average_of_the_cells(name):
+    operator = build(short_log(7), name)
+    n_states = operator.n_states
+    cells = dense_operator(operator).reshape(operator.n_cells, n_states, -1).sum(axis=2)
+    if operator.policy is not None:
+        cells = np.einsum("sa,sat->st", operator.policy, cells.reshape(n_states, -1, n_states))
+    pulled = np.stack([operator.chain.pull(unit) for unit in np.eye(n_states)], axis=1)
+    assert np.allclose(pulled, cells, atol=1e-13)

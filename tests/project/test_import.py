@@ -1,0 +1,48 @@
+"""``import lingendice`` is light: nothing heavy loads before it is needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import lingendice as lg
+
+HEAVY = (
+    "numba", "llvmlite", "scipy", "networkx", "pandas", "matplotlib", "typer", "rich", "pooch", "cupy",
+    "pyarrow", "duckdb", "minari", "dask", "distributed",
+)  # fmt: skip
+
+
+def test_import_loads_numpy_alone():
+    code = f"import sys, json, lingendice; print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
+
+
+def test_public_names_exist_and_are_documented():
+    for name in lg.__all__:
+        assert getattr(lg, name) is not None
+        if name != "__version__":
+            assert getattr(lg, name).__doc__
+
+
+def test_the_version_is_said_once():
+    project = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'version = "{lg.__version__}"' in project
+
+
+def test_names_are_sorted_and_complete():
+    """What a user imports is what is frozen: nothing public is left out of __all__ by accident."""
+    assert sorted(lg.__all__) == lg.__all__
+    ours = {
+        name
+        for name, value in vars(lg).items()
+        if not isinstance(value, ModuleType) and getattr(value, "__module__", "").startswith("lingendice.")
+    }
+    assert ours <= set(lg.__all__)
+    assert set(lg.__all__) <= set(dir(lg))
+    for name in lg.__all__:
+        assert getattr(lg, name) is not None

@@ -1,0 +1,91 @@
+"""Several policies at once: the same answers, a ranking, and intervals that hold together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from logs import A, S, count, exact, random_mdp, walk
+
+import lingendice as lg
+from lingendice.results.interval import Influence
+
+PLUG_IN = {"ratio": "state_action", "ridge": 0.0}
+pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+
+
+@pytest.fixture(scope="module")
+def mdp():
+    return random_mdp()
+
+
+@pytest.fixture(scope="module")
+def policies():
+    return np.random.default_rng(2).dirichlet(np.ones(A), size=(4, S))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_same_as_one_by_one(mdp, policies, threads):
+    counts = count(walk(mdp, 60, 20, seed=0))
+    together = lg.solve(counts, 0.9, policy=policies, threads=threads, **PLUG_IN)
+    assert isinstance(together, lg.Comparison)
+    for k, solution in enumerate(together):
+        alone = lg.solve(counts, 0.9, policy=policies[k], **PLUG_IN)
+        np.testing.assert_array_equal(solution.tau, alone.tau)
+        assert solution.interval().standard_error == pytest.approx(together.interval().standard_error[k])
+    assert together.ranking == tuple(np.argsort(-together.values))
+    assert together.best == int(np.argmax(together.values))
+
+
+def test_names_and_kinds_of_collections(mdp, policies):
+    counts = count(walk(mdp, 60, 20, seed=0))
+    named = lg.solve(counts, 0.9, policy={"old": policies[0], "new": policies[1]})
+    assert named["new"].value == named.values[1]
+    assert set(named.ranking) == {"old", "new"}
+    assert "old" in str(named)
+    assert named.to_dict()["names"] == ["old", "new"]
+    with pytest.raises(KeyError, match="no policy is called"):
+        named["older"]
+    listed = lg.solve(counts, 0.9, policy=list(policies))
+    np.testing.assert_array_equal(listed.values[:2], named.values)
+    # One table, written as rows, is one policy.
+    assert isinstance(lg.solve(counts, 0.9, policy=list(policies[0])), lg.Solution)
+    with pytest.raises(ValueError, match="empty"):
+        lg.solve(counts, 0.9, policy={})
+    with pytest.raises(ValueError, match="no actions"):
+        lg.solve([[0.5, 0.5], [0.5, 0.5]], policy=policies[:, :2, :2], ridge=0.0)
+
+
+def test_covariance_is_that_of_the_clusters(mdp, policies):
+    """The variance of a difference is that of the difference's own influence."""
+    counts = count(walk(mdp, 80, 20, seed=1))
+    together = lg.solve(counts, 1.0, policy=policies, **PLUG_IN)
+    scores = [Influence(solution).value().scores()[:, 0] for solution in together]
+    apart = ((scores[0] - scores[1]) ** 2).sum()
+    cov = together.covariance
+    assert cov[0, 0] + cov[1, 1] - 2 * cov[0, 1] == pytest.approx(apart)
+
+
+def test_simultaneous_quantile(mdp, policies):
+    """Between the pointwise quantile and Bonferroni's; the same policy twice costs nothing."""
+    counts = count(walk(mdp, 80, 20, seed=1))
+    together = lg.solve(counts, 1.0, policy=policies, **PLUG_IN)
+    width = together.interval().high - together.interval().estimate
+    ratio = width / together.interval().standard_error
+    from scipy.stats import t
+
+    assert t.ppf(0.975, 79) < ratio.min() <= ratio.max() < t.ppf(1 - 0.025 / 4, 79) + 0.05
+    twice = lg.solve(counts, 1.0, policy=[policies[0]] * 2, **PLUG_IN)
+    alone = lg.solve(counts, 1.0, policy=policies[0], **PLUG_IN).interval()
+    assert twice.interval().high[0] == pytest.approx(alone.high, rel=0.02)
+    assert twice.contenders() == (0, 1)
+
+
+def test_joint_coverage(mdp, policies):
+    truth = np.array([exact(mdp | {"policy": policy}, 0.9)[0] for policy in policies])
+    held, best_kept = [], []
+    for seed in range(60):
+        together = lg.solve(count(walk(mdp, 40, 10, seed)), 0.9, policy=policies, **PLUG_IN)
+        held.append(together.interval().contains(truth).all())
+        best_kept.append(int(np.argmax(truth)) in together.contenders())
+    assert np.mean(held) >= 0.86
+    assert np.mean(best_kept) >= 0.9

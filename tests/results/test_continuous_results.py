@@ -1,0 +1,113 @@
+"""Checks, pictures and report of results over continuous states."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import lingendice as lg
+from lingendice.results.continuous_solution import Progress
+
+pytest.importorskip("matplotlib")
+
+
+def walk(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    state = rng.normal(size=(n, 2))
+    following = 0.8 * state + rng.normal(size=(n, 2)) * 0.3
+    return lg.Transitions(state, None, state[:, 0], following, episode=np.arange(n) // 20)
+
+
+@pytest.fixture(scope="module")
+def linear():
+    return lg.solve(walk(), 0.9, method="linear")
+
+
+@pytest.fixture(scope="module")
+def trained(linear):
+    """Two members with known ratios and a history, as training leaves them."""
+    members = np.stack([np.full(400, 1.0), 1.0 + np.tanh(linear.transitions.reward)])
+    history = tuple(
+        tuple(Progress(step, 0.1 * step, 1.0, 1.0 / step) for step in (10, 20, 40)) for _ in range(2)
+    )
+    return dataclasses.replace(
+        linear, method="neural", members=members, tau=members.mean(axis=0), history=history
+    )
+
+
+def with_ratio(solution, tau):
+    return dataclasses.replace(solution, tau=tau, members=tau[None])
+
+
+def verdicts(solution):
+    return {check.name: check for check in lg.diagnose(solution)}
+
+
+def test_every_check_can_fail_and_names_its_remedy(linear, trained):
+    off = verdicts(with_ratio(linear, np.full(400, 1.3)))["mean ratio"]
+    assert not off.ok
+    assert off.number == pytest.approx(0.3)
+    assert "penalty" in off.remedy
+    one_row = np.zeros(400)
+    one_row[7] = 400.0
+    alone = verdicts(with_ratio(linear, one_row))
+    assert alone["effective sample size"].number == pytest.approx(1.0)
+    assert not alone["effective sample size"].ok
+    assert not alone["concentration"].ok
+    assert alone["from the behaviour"].number == pytest.approx(399 / 400)
+    stuck = verdicts(with_ratio(linear, np.ones(400)))["from the behaviour"]
+    assert not stuck.ok
+    assert f"{linear.transitions.reward.mean():.4g}" in stuck.sentence
+    torn = verdicts(trained)["agreement"]
+    assert torn.number == pytest.approx(trained.spread / linear.transitions.reward.std())
+    assert not torn.ok
+
+
+def test_printing_shows_the_checks(linear):
+    text = str(with_ratio(linear, np.full(400, 1.3)))
+    assert "!!  the ratio's mean over the data is 1.3000" in text
+    assert "raise penalty=" in text
+    assert "<table>" in linear._repr_html_()
+
+
+def test_pictures_show_the_numbers(trained):
+    (ratio,) = trained.plot("ratio").axes
+    assert sum(bar.get_height() for bar in ratio.patches) == 400
+    (weight,) = trained.plot("weight").axes
+    share = weight.lines[0]
+    heaviest = np.sort(trained.tau)[::-1]
+    place = np.searchsorted(share.get_xdata(), 0.5)
+    rows = round(share.get_xdata()[place] * 400)
+    assert share.get_ydata()[place] == pytest.approx(heaviest[:rows].sum() / heaviest.sum())
+    (value,) = trained.plot("value").axes
+    np.testing.assert_allclose(value.lines[0].get_ydata(), [1.0, 2.0, 4.0])
+    (residual,) = trained.plot("residual").axes
+    np.testing.assert_allclose(residual.lines[1].get_ydata(), [0.1, 0.05, 0.025])
+    whole = trained.plot()
+    whole.canvas.draw()
+    assert len(whole.axes) == 4
+
+
+def test_what_cannot_be_drawn_is_named(linear):
+    assert len(linear.plot().axes) == 2
+    with pytest.raises(ValueError, match="choose from 'ratio', 'weight'"):
+        linear.plot("value")
+    with pytest.raises(ValueError, match="kind"):
+        linear.plot("cells")
+
+
+def test_the_report_says_what_the_solution_says(trained, linear, tmp_path):
+    page = lg.report(trained, tmp_path / "page.html", source="<log>", call="made by hand")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page
+    assert f"{trained.value:.6g}" in page
+    assert f"spread by {trained.spread:.2g}" in page
+    assert "No interval is given" in page
+    assert "&lt;log&gt;" in page
+    assert "made by hand" in page
+    assert page.count("<svg") == 4
+    for check in lg.diagnose(trained):
+        assert check.name in page
+    assert "lingendice.solve(transitions, gamma=0.9" in lg.report(linear, plots=False)
+    assert "<svg" not in lg.report(linear, plots=False)

@@ -1,0 +1,134 @@
+"""Each check fires where it should, and only there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lingendice as lg
+from lingendice.results.diagnostics import mixing_time
+
+PLUG_IN = {"ratio": "state_action", "ridge": 0.0}
+pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+
+
+def log(n=4000, seed=0, actions=2):
+    rng = np.random.default_rng(seed)
+    action = rng.integers(actions, size=n)
+    state = np.empty(n + 1, dtype=np.int64)
+    state[0] = 0
+    noise = rng.random(n)
+    for t in range(n):
+        state[t + 1] = (state[t] + 1 + action[t] * (noise[t] < 0.7)) % 5
+    reward = (state[:-1] == 3).astype(float)
+    return lg.Counts.from_transitions(state[:-1], state[1:], action, reward, n_states=5, n_actions=actions)
+
+
+def by_name(solution):
+    return {check.name: check for check in lg.diagnose(solution)}
+
+
+def test_a_good_log_passes_every_check():
+    checks = by_name(lg.solve(log(), policy=np.full((5, 2), 0.5)))
+    assert set(checks) == {
+        "leak", "coverage", "effective sample size", "from the behaviour", "concentration", "mixing"
+    }  # fmt: skip
+    assert all(check.ok for check in checks.values())
+    assert not any(check.remedy for check in checks.values())
+
+
+def test_leak_and_coverage_name_unseen_actions():
+    counts = log().with_states(5, 3)
+    policy = np.tile([0.4, 0.4, 0.2], (5, 1))
+    checks = by_name(lg.solve(counts, 0.9, policy=policy, initial=np.full(5, 0.2), **PLUG_IN))
+    assert not checks["leak"].ok
+    assert checks["coverage"].number == pytest.approx(0.8)
+    assert not checks["coverage"].ok
+    assert "if rewards stay within those seen" in checks["leak"].sentence
+    assert checks["leak"].remedy
+
+
+def test_an_estimate_stuck_at_the_behaviour_is_found():
+    counts = log(400)
+    policy = np.tile([1.0, 0.0], (5, 1))
+    free = by_name(lg.solve(counts, policy=policy, ratio="state"))["from the behaviour"]
+    held = by_name(lg.solve(counts, policy=policy, ratio="state", clone=0.5))["from the behaviour"]
+    assert free.number == pytest.approx(1.0)
+    assert free.ok
+    # Shrinking toward a target that excludes an action cannot bring that action back: still all the way.
+    assert held.number == pytest.approx(1.0)
+    policy = np.tile([0.9, 0.1], (5, 1))
+    held = by_name(lg.solve(counts, policy=policy, ratio="state", clone=1e5))["from the behaviour"]
+    assert held.number < 0.1
+    assert not held.ok
+    assert "stuck" in held.remedy
+
+
+def test_few_transitions_are_few():
+    checks = by_name(lg.solve(log(60), policy=np.full((5, 2), 0.5)))
+    assert not checks["effective sample size"].ok
+    assert checks["effective sample size"].number <= 60
+
+
+def test_concentration_on_few_cells():
+    n = 400
+    chain = np.ones((n, n), dtype=np.int64)
+    reward = np.full(n, 0.01)
+    reward[7] = 100.0
+    found = by_name(lg.solve(chain, reward=reward))["concentration"]
+    assert found.number == pytest.approx((100 + 3 * 0.01) / (100 + 399 * 0.01), rel=1e-9)
+    assert not found.ok
+
+
+@pytest.mark.parametrize("stay", [0.2, 0.9, 0.995])
+def test_mixing_time_of_two_states(stay):
+    """A symmetric chain of two states has second eigenvalue 2 stay - 1."""
+    counts = np.round(10**6 * np.array([[stay, 1 - stay], [1 - stay, stay]])).astype(int)
+    counts[0, 0] += 1000
+    found = mixing_time(lg.solve(counts))
+    assert found == pytest.approx(1 / (1 - abs(2 * stay - 1)), rel=0.02)
+
+
+def test_periodic_chains_never_forget():
+    assert mixing_time(lg.solve([[0, 5, 0], [0, 0, 7], [9, 0, 0]])) == np.inf
+
+
+def test_printed_table_shows_checks_and_remedies():
+    counts = log().with_states(5, 3)
+    policy, initial = np.full((5, 3), 1 / 3), np.full(5, 0.2)
+    text = str(lg.solve(counts, 0.9, policy=policy, initial=initial, **PLUG_IN))
+    assert "!!" in text
+    assert "ok" in text
+    assert "collect data there" in text
+    assert "leak" in str(lg.solve([[0.5, 0.5], [0.2, 0.8]]))
+
+
+def test_bounds_hold_under_restart_too():
+    """The lazily absorbed bounds are those of an absorbing solve, and contain what any filling gives."""
+    counts = log().with_states(5, 3)
+    options = {"policy": np.full((5, 3), 1 / 3), "initial": np.full(5, 0.2)}
+    restarting = lg.solve(counts, 0.9, **options, **PLUG_IN)
+    absorbing = lg.solve(counts, 0.9, leak="absorb", **options, **PLUG_IN)
+    assert restarting.value_bounds == pytest.approx(absorbing.value_bounds, rel=1e-12)
+    low, high = restarting.value_bounds
+    # Fill the missing action by any chain and reward within range: the value stays inside.
+    rng = np.random.default_rng(0)
+    known = counts.matrix.toarray().reshape(5, 3, 5)
+    for _ in range(20):
+        kernel = known / np.maximum(known.sum(axis=2, keepdims=True), 1)
+        kernel[:, 2] = rng.dirichlet(np.full(5, 0.3), size=5)
+        reward = np.nan_to_num(counts.reward.reshape(5, 3))
+        reward[:, 2] = rng.integers(2, size=5)
+        chain, earned = kernel.mean(axis=1), reward.mean(axis=1)
+        law = np.linalg.solve(np.eye(5) - 0.9 * chain.T, 0.1 * np.full(5, 0.2))
+        assert low - 1e-9 <= law @ earned <= high + 1e-9
+    whole = lg.solve(log(), 0.9, policy=np.full((5, 2), 0.5), initial=np.full(5, 0.2))
+    assert whole.value_bounds is None
+    assert lg.solve(counts, 1.0, policy=np.full((5, 3), 1 / 3), **PLUG_IN).value_bounds is None
+    assert restarting.to_dict()["value_bounds"] == list(restarting.value_bounds)
+
+
+def test_the_gap_closes_where_leaks_absorb():
+    counts = log().with_states(5, 3)
+    solution = lg.solve(counts, 0.9, policy=np.full((5, 3), 1 / 3), initial=np.full(5, 0.2), leak="absorb")
+    assert solution.gap == pytest.approx(0.0, abs=1e-10)

@@ -1,0 +1,266 @@
+"""Intervals against finite differences, closed-form covariances, and fresh data."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from logs import A, S, count, exact, random_mdp, walk
+
+import lingendice as lg
+from lingendice.results import bootstrap as resampling
+from lingendice.results.interval import Influence
+
+PLUG_IN = {"ratio": "state_action", "ridge": 0.0}
+pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+
+
+@pytest.fixture(scope="module")
+def mdp():
+    return random_mdp()
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize(
+    ("options", "ending"),
+    [
+        ({}, 0.0),
+        ({}, 0.05),
+        ({"ratio": "state", "clone": 0.0}, 0.0),
+        ({"ratio": "state", "behaviour": "true"}, 0.0),
+        ({"ratio": "state", "clone": 4.0}, 0.05),
+        ({"ratio": "state", "unseen": "mean"}, 0.0),
+        ({"policy": None}, 0.0),
+        ({"leak": "absorb"}, 0.0),
+        ({"unseen": "leak"}, 0.0),
+    ],
+)
+def test_influence_is_the_derivative(mdp, gamma, options, ending):
+    """psi / N is what one more (weighted) transition or first state does to the value."""
+    if gamma == 1.0 and options.get("leak") == "absorb":
+        pytest.skip("absorbing loses all mass at gamma = 1")
+    options = dict(options)
+    if options.get("behaviour") == "true":
+        options["behaviour"] = mdp["behaviour"]
+    log = walk(mdp, 7, 8, seed=3, ending=ending)
+    counts = count(log, keep=False)
+    options = {"policy": mdp["policy"], "ridge": 0.0} | options
+    options.setdefault("ratio", "auto" if options["policy"] is None else "state_action")
+
+    def value(moved):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", lg.LeakWarning)
+            return lg.solve(moved, gamma, **options)
+
+    solution = value(counts)
+    influence = Influence(solution)
+    piece = influence.value()
+    mean = counts.reward_mean - counts.reward[influence.cell]
+    psi = influence.tau[influence.cell] * (piece.noise[:, 0] + mean) + piece.shift[:, 0]
+    psi *= piece.scale
+    step = 1e-5
+    for entry in range(0, counts.count.size, 5):
+        sides = []
+        for sign in (step, -step):
+            moved = counts.count.astype(float)
+            moved[entry] += sign
+            sides.append(value(replace(counts, count=moved, reward_count=moved)).value)
+        slope = (sides[0] - sides[1]) / (2 * step)
+        assert slope * counts.total == pytest.approx(psi[entry], rel=2e-4, abs=1e-5)
+    if piece.first is None:
+        return
+    for state in range(0, S, 2):
+        sides = []
+        for sign in (step, -step):
+            moved = counts.initial_count.astype(float)
+            moved[state] += sign + 1e-3
+            base = replace(counts, initial_count=moved)
+            sides.append(value(base).value)
+        slope = (sides[0] - sides[1]) / (2 * step)
+        expected = piece.scale * piece.first[state, 0] / counts.initial_count.sum()
+        assert slope == pytest.approx(expected, rel=5e-3, abs=1e-5)
+
+
+def test_law_has_the_covariance_of_a_walk():
+    """On expected counts the standard error is the asymptotic one of a Markov chain, entry by entry."""
+    rng = np.random.default_rng(1)
+    chain = rng.dirichlet(np.full(7, 0.6), size=7)
+    law = np.linalg.solve(np.vstack([(np.eye(7) - chain).T[1:], np.ones(7)]), np.eye(7)[-1])
+    n = 10**9
+    solution = lg.solve(lg.Counts.from_matrix(np.round(n * law[:, None] * chain).astype(np.int64)))
+    found = solution.interval(of="stationary")
+    z = np.linalg.inv(np.eye(7) - chain + law[None, :])
+    spread = np.diag(law) @ z
+    covariance = spread + spread.T - np.diag(law) - np.outer(law, law)
+    np.testing.assert_allclose(found.standard_error, np.sqrt(np.diag(covariance) / n), rtol=1e-5)
+    some = solution.interval(of="stationary", entries=[4, 2])
+    np.testing.assert_array_equal(some.standard_error, found.standard_error[[4, 2]])
+    one = solution.interval(of=np.eye(7)[4])
+    assert one.standard_error == pytest.approx(found.standard_error[4], rel=1e-10)
+
+
+def test_entries_do_not_depend_on_the_way_they_are_solved(mdp, monkeypatch):
+    """One dense factorisation and one adjoint solve a column agree."""
+    solution = lg.solve(count(walk(mdp, 20, 20, seed=2)), 1.0, policy=mdp["policy"], **PLUG_IN)
+    dense = solution.interval(of="stationary")
+    monkeypatch.setattr("lingendice.solvers.adjoint_many.DENSE_STATES", 0)
+    single = solution.interval(of="stationary")
+    np.testing.assert_allclose(dense.standard_error, single.standard_error, rtol=1e-8)
+    assert dense.low.shape == (S * A,)
+    assert (dense.low >= 0).all()
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_coverage_on_fresh_logs(mdp, gamma):
+    """At 95 % about 95 of 100 intervals hold the truth; the standard error is that of the estimates."""
+    truth, law = exact(mdp, gamma)
+    held = []
+    for seed in range(120):
+        solution = lg.solve(count(walk(mdp, 40, 10, seed)), gamma, policy=mdp["policy"], **PLUG_IN)
+        value, mean = solution.interval(), solution.interval(of=np.arange(S))
+        held.append(
+            (value.contains(truth), mean.contains(law @ np.arange(S)), value.standard_error, value.estimate)
+        )
+    held = np.array(held, dtype=float)
+    assert 0.89 <= held[:, 0].mean() <= 0.992
+    assert 0.88 <= held[:, 1].mean() <= 0.992
+    assert held[:, 2].mean() == pytest.approx(held[:, 3].std(), rel=0.2)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_bootstrap_agrees_with_the_closed_form(mdp, gamma):
+    counts = count(walk(mdp, 150, 30, seed=8))
+    solution = lg.solve(counts, gamma, policy=mdp["policy"], ratio="state", clone=3.0)
+    closed = solution.interval()
+    drawn = solution.interval(method="bootstrap", replicates=400, kind="percentile")
+    assert drawn.standard_error == pytest.approx(closed.standard_error, rel=0.12)
+    assert drawn.low == pytest.approx(closed.low, abs=0.5 * closed.standard_error)
+    bare = lg.solve(count(walk(mdp, 150, 30, seed=8), keep=False), gamma, policy=mdp["policy"], **PLUG_IN)
+    rows = bare.interval(method="bootstrap", replicates=400)
+    assert rows.standard_error == pytest.approx(bare.interval().standard_error, rel=0.12)
+    assert "not clustered" in rows.note
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("options", [{}, {"ratio": "state_action", "ridge": 1e-3}])
+def test_regularised_answers_have_intervals_too(mdp, gamma, options):
+    """With the ridge's own adjoint: close to the bootstrap, and to the spread over fresh logs."""
+    estimates = []
+    for seed in range(40):
+        solution = lg.solve(count(walk(mdp, 60, 20, seed)), gamma, policy=mdp["policy"], **options)
+        estimates.append((solution.value, solution.interval().standard_error))
+    assert solution.ridge > 0
+    value, error = np.array(estimates).T
+    assert error.mean() == pytest.approx(value.std(ddof=1), rel=0.3)
+    drawn = solution.interval(method="bootstrap", replicates=200)
+    assert drawn.standard_error == pytest.approx(error[-1], rel=0.2)
+    law = solution.interval(of="stationary", entries=[1])
+    some = solution.interval(of="stationary", entries=[1], method="bootstrap", replicates=200)
+    assert some.standard_error[0] == pytest.approx(law.standard_error[0], rel=0.25)
+
+
+def test_bootstrap_has_the_same_bits_for_any_number_of_threads(mdp):
+    solution = lg.solve(count(walk(mdp, 30, 15, seed=4)), 0.95, policy=mdp["policy"], **PLUG_IN)
+    one, two = (
+        resampling.bootstrap(solution, lambda s: s.stationary, 50, seed=9, threads=threads)
+        for threads in (1, 3)
+    )
+    np.testing.assert_array_equal(one, two)
+    other = resampling.bootstrap(solution, lambda s: s.stationary, 50, seed=10, threads=1)
+    assert (one != other).any()
+
+
+@pytest.mark.parametrize("gamma", [0.99, 1.0])
+@pytest.mark.parametrize("ending", [0.0, 0.1])
+def test_replicates_are_solved_exactly(mdp, gamma, ending):
+    """The warm sweeps end at the law that ``solve`` finds from scratch."""
+    counts = count(walk(mdp, 6, 12, seed=1, ending=ending))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lg.LeakWarning)
+        solution = lg.solve(counts, gamma, policy=mdp["policy"], **PLUG_IN)
+        again, draws = resampling._Again(solution), resampling._Draws(counts)
+        rng = np.random.default_rng(0)
+        for _ in range(5):
+            drawn = draws.counts(rng)
+            scratch = lg.solve(drawn, gamma, policy=mdp["policy"], **PLUG_IN)
+            np.testing.assert_allclose(again.solve(drawn).state_law, scratch.state_law, atol=1e-6)
+            assert drawn.count.sum() == pytest.approx(drawn.reward_count.sum())
+
+
+def test_sweeps_that_do_not_settle_fall_back(mdp, monkeypatch):
+    solution = lg.solve(count(walk(mdp, 20, 20, seed=1)), 1.0, policy=mdp["policy"], **PLUG_IN)
+    usual = solution.interval(method="bootstrap", replicates=20)
+    monkeypatch.setattr(resampling, "MOST_SWEEPS", 1)
+    monkeypatch.setattr(resampling, "WARM_TOL", -1.0)
+    forced = solution.interval(method="bootstrap", replicates=20)
+    assert forced.standard_error == pytest.approx(usual.standard_error, rel=1e-5)
+
+
+def test_a_single_path_is_cut_into_blocks(mdp):
+    log = walk(mdp, 1, 4000, seed=6)
+    solution = lg.solve(count(log), 1.0, policy=mdp["policy"], **PLUG_IN)
+    blocks = solution.interval()
+    assert "blocks" in blocks.note
+    bare = lg.solve(count(log, keep=False), 1.0, policy=mdp["policy"], **PLUG_IN).interval()
+    assert blocks.standard_error == pytest.approx(bare.standard_error, rel=0.35)
+    drawn = solution.interval(method="bootstrap", replicates=200)
+    assert drawn.standard_error == pytest.approx(bare.standard_error, rel=0.4)
+
+
+def test_entries_of_the_law_stay_positive_and_unseen_ones_are_bounded():
+    """Log-scale ends; an entry never visited in N transitions gets the rule of three."""
+    counts = np.array([[50, 1, 0], [1, 0, 0], [0, 0, 0]])
+    found = lg.solve(counts, 1.0, restart=[1.0, 0.0, 0.0]).interval(of="stationary")
+    assert (found.low[:2] > 0).all()
+    assert found.high[0] <= 1
+    assert found.low[1] * found.high[1] == pytest.approx(found.estimate[1] ** 2)
+    assert found.low[2] == found.estimate[2] == 0
+    assert found.high[2] == pytest.approx(-np.log(0.05) / 52)
+
+
+def test_cells_seen_once_are_not_taken_for_certain():
+    """Ten cells seen once each still owe their share of the spread seen elsewhere."""
+    state = np.concatenate([np.zeros(40, int), np.arange(1, 11)])
+    following = np.concatenate([np.arange(40) % 10 + 1, np.zeros(10, int)])
+    reward = np.concatenate([np.random.default_rng(0).normal(size=40), np.zeros(10)])
+    counts = lg.Counts.from_transitions(state, following, reward=reward)
+    solution = lg.solve(counts, 1.0)
+    spread = reward[:40].var(ddof=1)
+    # The chain visits state 0 half of the time: 40 rewards there, 10 single ones elsewhere.
+    known = 0.25 * spread / 40
+    owed = 0.25 * spread / 10
+    found = solution.interval().standard_error ** 2
+    assert found > 0.8 * (known + owed)
+
+
+def test_refusals(mdp):
+    with pytest.raises(ValueError, match="no sample size"):
+        lg.solve([[0.5, 0.5], [0.2, 0.8]]).interval(of="stationary")
+    solution = lg.solve([[3, 4], [5, 6]])
+    with pytest.raises(ValueError, match="no rewards"):
+        solution.interval()
+    with pytest.raises(ValueError, match="level"):
+        solution.interval(95, of="stationary")
+    with pytest.raises(ValueError, match="entries"):
+        solution.interval(of="stationary", entries=[7])
+    with pytest.raises(ValueError, match="shape"):
+        solution.interval(of=[1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="method"):
+        solution.interval(of="stationary", method="magic")
+    with pytest.raises(ValueError, match="replicates"):
+        solution.interval(of="stationary", method="bootstrap", replicates=3)
+    mixed = lg.solve([[3, 0], [0, 6]], initial=[0.5, 0.5])
+    with pytest.raises(ValueError, match="bootstrap"):
+        mixed.interval(of="stationary")
+
+
+def test_interval_reads_well(mdp):
+    found = lg.solve(count(walk(mdp, 5, 20, seed=1)), 0.9, policy=mdp["policy"], **PLUG_IN).interval()
+    assert "at 95%" in str(found)
+    assert "rough" in found.note
+    assert set(found.to_dict()) == {"low", "high", "estimate", "standard_error", "level", "method", "note"}
+    many = lg.solve([[3, 4], [5, 6]]).interval(of="stationary")
+    assert "2 intervals" in str(many)
+    assert len(many.to_dict()["low"]) == 2

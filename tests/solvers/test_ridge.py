@@ -1,0 +1,181 @@
+"""The ridge problem against dense nonnegative least squares (SciPy), on operators written out in full."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from problems import logged_mdp
+from scipy.optimize import nnls
+
+import lingendice as lg
+from lingendice.model.compose import Choices, compose
+from lingendice.solvers import ridge as ridge_module
+from lingendice.solvers.control import Controls
+from lingendice.solvers.ridge import RidgeSystem
+
+EXACT = Controls(tol=1e-13)
+
+
+def small_operator(seed, gamma, ratio, length=40, n_episodes=6, **choices):
+    mdp = logged_mdp(seed, n_episodes=n_episodes, length=length)
+    return compose(mdp.counts, Choices(gamma=gamma, policy=mdp.policy, ratio=ratio, **choices))
+
+
+def dense_rows(operator):
+    """T and mu0 over the rows of the ridge problem (states or cells), with p, by brute force."""
+    n_states, n_actions = operator.policy.shape
+    K = np.array([operator.expected_next(e) for e in np.eye(n_states)]).T
+    visits = operator.counts.cell_count.astype(float)
+    if operator.ratio == "state":
+        T = np.einsum("sa,sat->st", operator.policy, K.reshape(n_states, n_actions, n_states))
+        start, visits = operator.initial, visits.reshape(n_states, n_actions).sum(axis=1)
+    else:
+        T = (K[:, :, None] * operator.policy[None]).reshape(K.shape[0], -1)
+        start = operator.cell_initial
+    start = np.zeros(T.shape[0]) if start is None else start
+    return T, (1 - operator.gamma) * start, visits / visits.sum()
+
+
+def reference(operator, eps, penalty=1.0):
+    """tau over seen rows by nonnegative least squares; unseen rows are censored by a dense inverse."""
+    T, b, p = dense_rows(operator)
+    gamma = operator.gamma
+    seen, unseen = np.flatnonzero(p > 0), np.flatnonzero(p == 0)
+    through = gamma * np.linalg.inv(np.eye(unseen.size) - gamma * T[np.ix_(unseen, unseen)])
+    detour = T[:, unseen] @ through @ T[np.ix_(unseen, seen)]
+    T_seen = T[np.ix_(seen, seen)] + detour[seen]
+    b_seen = b[seen] + b[unseen] @ through @ T[np.ix_(unseen, seen)]
+    root = np.sqrt(p[seen])
+    A = np.diag(p[seen]) - gamma * T_seen.T * p[seen]
+    stacked = np.vstack([A / root[:, None], np.sqrt(penalty) * p[seen], np.sqrt(eps) * np.diag(root)])
+    right = np.concatenate([b_seen / root, [np.sqrt(penalty)], np.sqrt(eps) * root])
+    return nnls(stacked, right, maxiter=10_000)[0], stacked, right, root
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("ratio", ["state", "state_action"])
+@pytest.mark.parametrize("eps", [1e-5, 1e-2])
+@pytest.mark.parametrize("length", [4, 40])
+def test_matches_nonnegative_least_squares(gamma, ratio, eps, length):
+    for seed in range(4):
+        operator = small_operator(seed, gamma, ratio, length=length)
+        fit = RidgeSystem(operator, eps).solve(EXACT)
+        expected, *_ = reference(operator, eps)
+        tau = fit.tau
+        assert fit.outcome.converged
+        assert np.allclose(tau[np.isfinite(tau)], expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("eps", [1e-6, 1e-2])
+def test_some_entries_are_held_at_zero(eps):
+    held = 0
+    for seed in range(20):
+        operator = small_operator(seed, 1.0, "state", length=3, n_episodes=4, clone="auto", row_freedom=1.0)
+        expected, *_ = reference(operator, eps)
+        tau = RidgeSystem(operator, eps).solve(EXACT).tau
+        assert np.allclose(tau[np.isfinite(tau)], expected, atol=1e-9)
+        held += int((expected == 0).sum())
+    assert held > 3
+
+
+def test_objective_is_that_of_the_definition():
+    operator = small_operator(1, 0.9, "state_action")
+    system = RidgeSystem(operator, 0.01, penalty=2.0)
+    _, stacked, right, root = reference(operator, 0.01, penalty=2.0)
+    tau = np.random.default_rng(0).random(root.size)
+    assert system.objective(root * tau) == pytest.approx(0.5 * ((stacked @ tau - right) ** 2).sum())
+
+
+def test_products_are_transposes_of_each_other():
+    rng = np.random.default_rng(0)
+    for ratio in ("state", "state_action"):
+        system = RidgeSystem(small_operator(2, 1.0, ratio, length=5), 1e-3)
+        y, z = rng.standard_normal((2, system.q.size))
+        assert system.scaled(y) @ z == pytest.approx(y @ system.scaled_transpose(z))
+        assert system.normal(y) @ z == pytest.approx(y @ system.normal(z))
+
+
+@pytest.mark.parametrize("ratio", ["state", "state_action"])
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_adjoint_gives_the_derivative_by_the_operator(gamma, ratio):
+    """d(s' mu) along dT is gamma mu' dT V, plus the term of the residual, by central differences."""
+    operator = small_operator(3, gamma, ratio, length=200)
+    eps = 1e-3
+    system = RidgeSystem(operator, eps)
+    fit = system.solve(EXACT)
+    assert fit.free.all()
+    T, b, p = dense_rows(operator)
+    assert (p > 0).all()
+    s = np.random.default_rng(1).standard_normal(p.size)
+    adjoint = system.adjoint(s, fit.free, 1e-13)
+
+    def functional(T):
+        root = np.sqrt(p)
+        A = np.diag(p) - gamma * T.T * p
+        stacked = np.vstack([A / root[:, None], p, np.sqrt(eps) * np.diag(root)])
+        right = np.concatenate([b / root, [1.0], np.sqrt(eps) * root])
+        return s @ (p * np.linalg.lstsq(stacked, right, rcond=None)[0])
+
+    other = np.random.default_rng(2).dirichlet(np.ones(p.size), size=p.size)
+    step = 1e-5
+    slope = (functional(T + step * (other - T)) - functional(T - step * (other - T))) / (2 * step)
+    rows = adjoint.scaled / system.q
+    mu = p * fit.tau
+    u = np.linalg.solve(np.array([system.normal(e) for e in np.eye(p.size)]), system.q * s)
+    misfit = fit.misfit / system.q
+    by_residual = (u / system.q * p) @ (other - T) @ misfit
+    assert gamma * (mu @ (other - T) @ rows + by_residual) == pytest.approx(slope, rel=1e-5, abs=1e-9)
+
+
+def test_a_spurious_trap_loses_its_mass():
+    # Two well-mixed states and a third that was left only once, to itself.
+    counts = np.array([[500, 480, 1], [490, 500, 1], [0, 0, 1]])
+    plain = lg.solve(counts)
+    assert plain.stationary[2] == pytest.approx(1.0)
+    gentle = lg.solve(counts, ridge=1e-4)
+    assert gentle.method == "ridge"
+    assert gentle.stationary[2] < 0.05
+    assert gentle.stationary.sum() == pytest.approx(1.0)
+
+
+def test_a_vanishing_ridge_is_the_exact_equation():
+    mdp = logged_mdp(4)
+    for gamma in (0.9, 1.0):
+        for ratio in ("state", "state_action"):
+            exact = lg.solve(mdp.counts, gamma, policy=mdp.policy, ratio=ratio, ridge=0, clone=0)
+            near = lg.solve(mdp.counts, gamma, policy=mdp.policy, ratio=ratio, ridge=1e-10, clone=0)
+            assert np.allclose(near.cell_law, exact.cell_law, atol=1e-6)
+            assert near.value == pytest.approx(exact.value, abs=1e-6)
+            shift = near.state_values - exact.state_values
+            assert np.ptp(shift) < 1e-4
+            assert near.gap is None
+
+
+def test_absorbed_mass_stays_absorbed():
+    log = lg.Counts.from_transitions(
+        [0, 1, 0, 1], [1, 1, 1, 1], reward=[1.0] * 4, terminal=[0, 1, 0, 1], episode=[0, 0, 1, 1]
+    )
+    solution = lg.solve(log, 0.9, ridge=1e-9)
+    assert solution.value == pytest.approx(0.1 * 1.9, rel=1e-5)
+    assert solution.stationary.sum() == pytest.approx(0.19, rel=1e-5)
+
+
+def test_chunks_and_limits(monkeypatch):
+    operator = small_operator(5, 1.0, "state")
+    whole = RidgeSystem(operator, 1e-5).solve(EXACT)
+    monkeypatch.setattr(ridge_module, "ENTRIES_A_CALL", 1)
+    pieces = RidgeSystem(operator, 1e-5).solve(EXACT)
+    assert np.allclose(pieces.y, whole.y, atol=1e-9)
+    mdp = logged_mdp(5)
+    stopped = lg.solve(mdp.counts, policy=mdp.policy, max_iter=1)
+    assert stopped.status is lg.Status.ITERATION_LIMIT
+    assert stopped.stationary.sum() == pytest.approx(1.0)
+
+
+def test_a_warm_start_shortens_the_way():
+    operator = small_operator(6, 1.0, "state")
+    system = RidgeSystem(operator, 1e-5)
+    cold = system.solve(EXACT)
+    warm = system.solve(EXACT, cold.y)
+    assert warm.outcome.n_iter < cold.outcome.n_iter
+    assert np.allclose(warm.y, cold.y, atol=1e-10)
