@@ -43,7 +43,7 @@ def scale_free(n: int = 20_000, links: int = 5, seed: int = 0) -> sp.csr_matrix:
 
 
 def grid(side: int = 200, dimensions: int = 2, seed: int = 0) -> sp.csr_matrix:
-    """Nearest-neighbour walk on a box with uniform random weights drawn for each direction."""
+    """Nearest-neighbor walk on a box with uniform random weights drawn for each direction."""
     rng = np.random.default_rng(seed)
     number = np.arange(side**dimensions).reshape((side,) * dimensions)
     pairs = [

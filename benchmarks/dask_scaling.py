@@ -2,7 +2,7 @@
 
     python benchmarks/dask_scaling.py [states [degree]]
 
-States of the random chain that is solved: 200,000 unless given, with ten successors and a neighbour each.
+States of the random chain that is solved: 200,000 unless given, with ten successors and a neighbor each.
 """
 
 from __future__ import annotations

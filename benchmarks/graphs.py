@@ -13,7 +13,7 @@ def scale_free_digraph(
 
     Out-degrees are geometric (a share ``dangling`` of the nodes has none); targets are drawn
     independently with probability proportional to ``rank ** (-1 / (exponent - 1))``, mixed
-    with a tenth of uniform draws, so that in-degrees follow a power law with that exponent.
+    with a tenth of uniform draws, so that in-degrees follow a power distribution with that exponent.
     Repeated edges are merged and node numbers are permuted, so numbers tell nothing of degree.
     """
     rng = np.random.default_rng(seed)
@@ -22,7 +22,7 @@ def scale_free_digraph(
     out_degree[rng.random(n) < dangling] = 0
     edges = int(out_degree.sum())
     power = 1.0 / (exponent - 1.0)
-    # Inverse of the continuous rank law on [1, n + 1), density proportional to rank ** -power.
+    # Inverse of the continuous rank distribution on [1, n + 1), density proportional to rank ** -power.
     top = (n + 1.0) ** (1.0 - power)
     rank = (1.0 + rng.random(edges) * (top - 1.0)) ** (1.0 / (1.0 - power))
     target = np.minimum(rank.astype(np.int64) - 1, n - 1)

@@ -15,7 +15,7 @@ GAMMA, PENALTY, RATE, CLIP = 0.99, 1.0, 1e-3, 1.0
 
 
 class Problem(NamedTuple):
-    """Standardised logged inputs, next states with mean actions, initial states with mean actions."""
+    """Standardized logged inputs, next states with mean actions, initial states with mean actions."""
 
     logged: np.ndarray
     following: np.ndarray

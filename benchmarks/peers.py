@@ -1,4 +1,4 @@
-"""What users of SciPy write for stationary laws, and answers in extended precision to judge by."""
+"""What users of SciPy write for stationary distributions, and answers in extended precision to judge by."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sparse_lu(matrix: sp.csr_matrix, order: str = "MMD_AT_PLUS_A") -> np.ndarray
 
 
 def eliminated(rates: np.ndarray) -> np.ndarray:
-    """Law of dense rates by elimination without subtraction, in the precision given."""
+    """Distribution of dense rates by elimination without subtraction, in the precision given."""
     n = len(rates)
     rates = rates.copy()
     exits = np.zeros(n, rates.dtype)

@@ -2,7 +2,7 @@
 
     python benchmarks/random_mdps.py [--mdps 60] [--logs 100] [--salt 2026]
 
-Garnet MDPs and slippery gridworlds of several sizes; soft-max and random targets; behaviours near to and far
+Garnet MDPs and slippery gridworlds of several sizes; soft-max and random targets; behaviors near to and far
 from the target, uniform, other, and mixtures over episodes; gamma 1, 0.99 and 0.95.
 """
 
@@ -29,27 +29,27 @@ from lingendice import baselines
 METHODS = {
     "default": {},
     "plug-in, leak": {"ratio": "state_action", "ridge": 0.0, "clone": 0.0},
-    "plug-in, renormalised": {"ratio": "state", "ridge": 0.0, "clone": 0.0},
+    "plug-in, renormalized": {"ratio": "state", "ridge": 0.0, "clone": 0.0},
     "clone=10, ridge=1e-5": {"ratio": "state", "clone": 10.0, "ridge": 1e-5},
     "default, smoothing=auto": {"smoothing": "auto"},
 }
 ALLOWED = 0.3
-FACTORISED_CELLS = 160
-"""State-action pairs up to which GradientDICE and BestDICE are run: their factorisations fill in."""
+FACTORIZED_CELLS = 160
+"""State-action pairs up to which GradientDICE and BestDICE are run: their factorizations fill in."""
 
 
 @dataclass
 class Problem:
-    """A random MDP with a target, behaviours and the size of its logs."""
+    """A random MDP with a target, behaviors and the size of its logs."""
 
     name: str
     family: str
-    behaviour_kind: str
+    behavior_kind: str
     kernel: np.ndarray
     reward: np.ndarray
     initial: np.ndarray
     target: np.ndarray
-    behaviours: list[np.ndarray]
+    behaviors: list[np.ndarray]
     gamma: float
     episodes: int
     steps: int
@@ -59,8 +59,8 @@ class Problem:
         chain = np.einsum("sa,sat->st", self.target, self.kernel.reshape(n, -1, n))
         reward = (self.target * self.reward).sum(axis=1)
         if self.gamma < 1:
-            law = np.linalg.solve(np.eye(n) - self.gamma * chain.T, (1 - self.gamma) * self.initial)
-            return float(law @ reward)
+            distribution = np.linalg.solve(np.eye(n) - self.gamma * chain.T, (1 - self.gamma) * self.initial)
+            return float(distribution @ reward)
         reached = np.flatnonzero(self.initial > 0)
         system = np.eye(reached.size) - chain[np.ix_(reached, reached)].T
         system[0] = 1.0
@@ -71,8 +71,8 @@ class Problem:
         rng = np.random.default_rng(seed)
         n, k = self.reward.shape
         steps = _Draw(self.kernel)
-        acting = _Draw(np.concatenate(self.behaviours))
-        which = np.arange(self.episodes) % len(self.behaviours)
+        acting = _Draw(np.concatenate(self.behaviors))
+        which = np.arange(self.episodes) % len(self.behaviors)
         state = _Draw(self.initial[None])(np.zeros(self.episodes, dtype=int), rng)
         columns = []
         for _ in range(self.steps):
@@ -91,13 +91,13 @@ class Problem:
 
 
 class _Draw:
-    """Draws from many laws at once by one search in their stacked distribution functions."""
+    """Draws from many distributions at once by one search in their stacked distribution functions."""
 
-    def __init__(self, laws: np.ndarray) -> None:
-        self.width = laws.shape[1]
-        stacked = np.minimum(np.cumsum(laws, axis=1), 1.0)
+    def __init__(self, distributions: np.ndarray) -> None:
+        self.width = distributions.shape[1]
+        stacked = np.minimum(np.cumsum(distributions, axis=1), 1.0)
         stacked[:, -1] = 1.0
-        self.stacked = (stacked + np.arange(laws.shape[0])[:, None]).ravel()
+        self.stacked = (stacked + np.arange(distributions.shape[0])[:, None]).ravel()
 
     def __call__(self, row: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         found = np.searchsorted(self.stacked, row + rng.random(row.size), side="right")
@@ -165,7 +165,7 @@ def draw(number: int, rng: np.random.Generator) -> Problem:
     uniform = np.full((n, k), 1 / k)
     other = softmax(0.5 * np.log(target + 1e-6) + 0.7 * rng.standard_normal((n, k)), 1.0)
     kind = ("near", "far", "mixture", "uniform", "other")[(number // 3) % 5]
-    behaviours = {
+    behaviors = {
         "near": [0.8 * target + 0.2 * uniform],
         "far": [0.3 * target + 0.7 * rng.dirichlet(np.ones(k), size=n)],
         "mixture": [0.9 * target + 0.1 * uniform, 0.3 * target + 0.7 * uniform, other],
@@ -175,7 +175,7 @@ def draw(number: int, rng: np.random.Generator) -> Problem:
     visits, steps = float(rng.choice([2, 5, 20, 60])), int(rng.choice([20, 100]))
     episodes = min(max(4, int(visits * n / steps)), 20_000 // steps)
     gamma = (1.0, 0.95, 0.99)[(number // 2) % 3]
-    return Problem(name, family, kind, kernel, reward, initial, target, behaviours, gamma, episodes, steps)
+    return Problem(name, family, kind, kernel, reward, initial, target, behaviors, gamma, episodes, steps)
 
 
 def problem(number: int, salt: int) -> Problem:
@@ -194,7 +194,7 @@ def rivals(drawn: Problem, counts: lg.Counts, start: np.ndarray) -> dict[str, Ca
     """Every baseline that exists for this MDP."""
     target, gamma = drawn.target, drawn.gamma
     exact = {"initial": start, "threads": 1}
-    known = np.mean(drawn.behaviours, axis=0)
+    known = np.mean(drawn.behaviors, axis=0)
     found: dict[str, Callable[[], Any]] = {
         "add-one model": lambda: baselines.model_based(
             counts, gamma, policy=target, smoothing="add-one", **exact
@@ -203,14 +203,14 @@ def rivals(drawn: Problem, counts: lg.Counts, start: np.ndarray) -> dict[str, Ca
         "trajectory WIS": lambda: baselines.trajectory_wise(counts, gamma, policy=target),
         "per-decision IS": lambda: baselines.per_decision(counts, gamma, policy=target),
         "IPS, cloned": lambda: baselines.ips(counts, gamma, policy=target, **exact),
-        "IPS, mean behaviour known": lambda: baselines.ips(
-            counts, gamma, policy=target, behaviour=known, **exact
+        "IPS, mean behavior known": lambda: baselines.ips(
+            counts, gamma, policy=target, behavior=known, **exact
         ),
     }
     if gamma < 1:
         found["doubly robust"] = lambda: baselines.doubly_robust(counts, gamma, policy=target)
         found["DualDICE"] = lambda: baselines.dual_dice(counts, gamma, policy=target)
-    if target.size <= FACTORISED_CELLS:
+    if target.size <= FACTORIZED_CELLS:
         found["GradientDICE"] = lambda: baselines.gradient_dice(counts, gamma, policy=target)
         found["BestDICE"] = lambda: baselines.best_dice(counts, gamma, policy=target)
     return found
@@ -287,7 +287,7 @@ def main() -> None:
         drawn = problem(number, given.salt)
         methods = run(drawn, number, given.logs, given.salt)
         records.append(
-            {"number": number, "name": drawn.name, "behaviour": drawn.behaviour_kind, "gamma": drawn.gamma,
+            {"number": number, "name": drawn.name, "behavior": drawn.behavior_kind, "gamma": drawn.gamma,
              "episodes": drawn.episodes, "steps": drawn.steps, "methods": methods}
         )  # fmt: skip
         ours = methods["default"]
@@ -295,7 +295,7 @@ def main() -> None:
             [
                 str(number),
                 drawn.name,
-                drawn.behaviour_kind,
+                drawn.behavior_kind,
                 f"{drawn.gamma:g}",
                 f"{drawn.episodes} x {drawn.steps}",
                 f"{ours['ln_mse']:.2f} ± {ours['ln_mse_se']:.2f}",
@@ -310,7 +310,7 @@ def main() -> None:
     for row, record in zip(rows, records, strict=True):
         found = record["methods"]
         row += [f"{found[name]['ln_mse']:.2f}" if name in found else "" for name in others]
-    header = ["", "MDP", "behaviour", "gamma", "log", "default", "bias", "sd", *others]
+    header = ["", "MDP", "behavior", "gamma", "log", "default", "bias", "sd", *others]
     write(
         "random_mdps",
         {"salt": given.salt, "logs": given.logs, "seconds": time.perf_counter() - started,
@@ -318,7 +318,7 @@ def main() -> None:
         f"# Random MDPs: the default of solve\n\n{given.mdps} MDPs, {given.logs} logs each; natural log of "
         "the mean squared error of the value. Bias and standard deviation are of the default. The doubly "
         "robust estimator and DualDICE exist for gamma < 1; GradientDICE and BestDICE are run on MDPs of up "
-        f"to {FACTORISED_CELLS} state-action pairs.\n\n"
+        f"to {FACTORIZED_CELLS} state-action pairs.\n\n"
         f"{text}\n\n{table(header, rows)}",
     )  # fmt: skip
 

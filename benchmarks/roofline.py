@@ -46,15 +46,15 @@ class Work(NamedTuple):
 
 
 def kernels(n: int, nnz: int) -> list[Work]:
-    """Work of each kernel for n states and nnz transitions, laws and rates in double, one hub."""
+    """Work of each kernel for n states and nnz transitions, distributions and rates in double, one hub."""
     pairs = DEPTH * (DEPTH + 1) // 2
     return [
-        # rates 8, sources 4; per row: offset 4, row number 4, old 8, start 8, law 8, share 8, new 8
+        # rates 8, sources 4; per row: offset 4, row number 4, old 8, start 8, distribution 8, share 8, new 8
         Work("pull_rows: one step with its residual", 12 * nnz + 48 * n, nnz, 2 * nnz + 10 * n, "step"),
         Work("pull_rows in float32", 8 * nnz + 28 * n, nnz, 2 * nnz + 10 * n, "step"),
         Work("change_products", 8 * (DEPTH + 1) * n, 0, (2 * pairs + DEPTH) * n, "cycle"),
         Work("mix_iterates", 8 * (DEPTH + 2) * n, 0, (2 * DEPTH + 3) * n, "cycle"),
-        Work("scale_law (gamma = 1)", 16 * n, 0, n, "cycle"),
+        Work("scale_distribution (gamma = 1)", 16 * n, 0, n, "cycle"),
         Work("compose_rates", 20 * nnz + 28 * n, 0, 2 * nnz, "setup"),
         # eight passes of a radix sort over 4-byte keys with 8-byte places, then the permutation
         Work("sort by column, permute_entries", 4 * 2 * 12 * nnz + 32 * nnz, nnz, 0, "setup"),
@@ -107,7 +107,7 @@ def triad_bandwidth(size: int = 20_000_000) -> float:
 
 def sweep(n: int = 1_000_000, degree: int = 10) -> tuple[float, int]:
     """Seconds of one Gauss-Seidel sweep of our CPU solver on one core, and its entries."""
-    from lingendice.solvers.discounted import LeakyChain, discounted_law
+    from lingendice.solvers.discounted import LeakyChain, discounted_distribution
 
     rng = np.random.default_rng(0)
     indices = rng.integers(n, size=n * degree).astype(np.int32)
@@ -115,7 +115,7 @@ def sweep(n: int = 1_000_000, degree: int = 10) -> tuple[float, int]:
     chain = LeakyChain(indptr, indices, rng.random(indices.size))
 
     def run(sweeps: int):
-        return lambda: discounted_law(chain, 0.99, tol=1e-300, threads=1, max_sweeps=sweeps)
+        return lambda: discounted_distribution(chain, 0.99, tol=1e-300, threads=1, max_sweeps=sweeps)
 
     # Set-up and the search for a better order come before the tenth sweep: neither is a sweep's cost.
     return (median_seconds(run(18), 5) - median_seconds(run(10), 5)) / 8.0, indices.size

@@ -16,8 +16,8 @@ import chains
 import peers
 
 
-def entrywise(law, exact):
-    return float(np.max(np.abs(law / exact - 1)))
+def entrywise(distribution, exact):
+    return float(np.max(np.abs(distribution / exact - 1)))
 
 
 def compare(record, name, matrix, exact, rivals):
@@ -26,17 +26,17 @@ def compare(record, name, matrix, exact, rivals):
     error = entrywise(mine.stationary, exact)
     assert error < 1e-10
     missed, able = [], {}
-    for rival, law in rivals.items():
-        off = entrywise(law(matrix), exact)
+    for rival, distribution in rivals.items():
+        off = entrywise(distribution(matrix), exact)
         if off < 1e-10:
-            able[rival] = lambda law=law: law(matrix)
+            able[rival] = lambda distribution=distribution: distribution(matrix)
         else:
             missed.append(f"{rival} is off by {off:.0e}")
     note = "; ".join([f"by {mine.method}, off by {error:.0e} entrywise", *missed])
     if able:
-        record.ratio(f"stationary law, {name}", lambda: lg.solve(matrix), able, 1.0, 9, note)
+        record.ratio(f"stationary distribution, {name}", lambda: lg.solve(matrix), able, 1.0, 9, note)
     else:
-        record.fact(f"stationary law, {name}", lambda: lg.solve(matrix), note)
+        record.fact(f"stationary distribution, {name}", lambda: lg.solve(matrix), note)
 
 
 def test_scale_free(record):

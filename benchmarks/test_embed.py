@@ -13,10 +13,10 @@ from lingendice import embed
 
 
 @njit
-def solve_many(counts, gamma, law, times):
+def solve_many(counts, gamma, distribution, times):
     worst = 0
     for _ in range(times):
-        worst = max(worst, embed.solve(counts, gamma, law))
+        worst = max(worst, embed.solve(counts, gamma, distribution))
     return worst
 
 
@@ -45,10 +45,12 @@ def seconds_each(action, size, rounds=15):
 
 def test_small_solve(record):
     counts = np.random.default_rng(0).integers(1, 50, (10, 10)).astype(float)
-    law = np.empty(10)
+    distribution = np.empty(10)
     for gamma in (1.0, 0.9):
-        microseconds = 1e6 * seconds_each(lambda gamma=gamma: solve_many(counts, gamma, law, 20_000), 20_000)
-        np.testing.assert_allclose(law, lg.solve(counts, gamma).stationary, rtol=1e-12)
+        microseconds = 1e6 * seconds_each(
+            lambda gamma=gamma: solve_many(counts, gamma, distribution, 20_000), 20_000
+        )
+        np.testing.assert_allclose(distribution, lg.solve(counts, gamma).stationary, rtol=1e-12)
         record.limit(
             f"embedded solve, 10 states, gamma {gamma:g}", microseconds, 2, "us", "inside @njit code"
         )
@@ -104,11 +106,11 @@ def test_re_solve(record):
             online = lg.OnlineRatio(500)
             online.update(states[:before], states[1 : before + 1])
             _ = online.stationary
-            warm, cold, compressed, worst, made = [], [], [], 0.0, online.n_factorisations
+            warm, cold, compressed, worst, made = [], [], [], 0.0, online.n_factorizations
             for start in range(before, before + portions * new, new):
                 online.update(states[start : start + new], states[start + 1 : start + new + 1])
                 begin = time.perf_counter()
-                law = online.stationary
+                distribution = online.stationary
                 warm.append(time.perf_counter() - begin)
                 counts = online.snapshot()
                 table = counts.matrix.toarray()
@@ -119,11 +121,11 @@ def test_re_solve(record):
                 _ = lg.solve(counts).stationary
                 compressed.append(time.perf_counter() - begin)
                 held = reference > 0
-                worst = max(worst, float(np.max(np.abs(law[held] / reference[held] - 1))))
+                worst = max(worst, float(np.max(np.abs(distribution[held] / reference[held] - 1))))
             afresh, sparse = 1e3 * np.median(cold), 1e3 * np.median(compressed)
             note = (
                 f"median {1e3 * np.median(warm):.2f} ms, array {afresh:.2f} ms, Counts {sparse:.2f} ms; "
-                f"mean {1e3 * np.mean(warm):.2f} ms with {online.n_factorisations - made} new factors; "
+                f"mean {1e3 * np.mean(warm):.2f} ms with {online.n_factorizations - made} new factors; "
                 f"off by {worst:.0e} at worst"
             )
             record.limit(

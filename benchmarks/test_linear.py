@@ -16,7 +16,7 @@ import pytest
 from conftest import alternate
 
 from lingendice.kernels.parallel import available_threads
-from lingendice.model.features import MatrixFeatures, orthonormalised, rbf
+from lingendice.model.features import MatrixFeatures, orthonormalized, rbf
 from lingendice.model.problem import RatioProblem
 from lingendice.solvers.control import Controls, run
 from lingendice.solvers.convex import solve_convex
@@ -128,11 +128,11 @@ def test_time_to_gap(record, d):
     found = {}
 
     def ours() -> None:
-        dual, _ = orthonormalised(MatrixFeatures(phi), flow.p)
+        dual, _ = orthonormalized(MatrixFeatures(phi), flow.p)
         problem = RatioProblem.build(flow, MatrixFeatures(psi), dual)
         found["ours"] = run(solve_convex(problem, 1e-6), Controls(tol=1e-6)).gap
 
-    dual, _ = orthonormalised(MatrixFeatures(phi), flow.p)
+    dual, _ = orthonormalized(MatrixFeatures(phi), flow.p)
     problem = RatioProblem.build(flow, MatrixFeatures(psi), dual)
     tasks = {"cvxpy, matrix_frac": peers.cvxpy_matrix(problem)}
     if d == 50:  # at d = 200 it takes most of a minute, and is the slower one in both

@@ -51,7 +51,7 @@ def learner(data: Problem, engine: str) -> Learner:
         initial_state=data.starting[:, :n_states],
     )  # fmt: skip
     policy = GaussianPolicy(lambda states: actions[len(states)], data.std)
-    samples = prepare(transitions, policy, GAMMA, standardise=False)
+    samples = prepare(transitions, policy, GAMMA, standardize=False)
     network = Network(samples.n_inputs, (64, 64))
     options = NeuralOptions(engine=engine, learning_rate=RATE, decay=False)
     objective = gendice(GAMMA, "chi2", "square", PENALTY, 0.0, None)

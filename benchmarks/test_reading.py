@@ -63,7 +63,7 @@ def million_log():
     return {"state": state, "next_state": (state * 31 + rng.integers(0, 8, N) * 7919) % 1_000_000}
 
 
-def labelled_log():
+def labeled_log():
     """Two thousand states by name."""
     rng = np.random.default_rng(0)
     names = pa.array([f"state-{i:05d}" for i in range(2000)])
@@ -76,7 +76,7 @@ LOGS = {
     "taxi": (taxi_log, COLUMNS),
     "uniform": (uniform_log, COLUMNS),
     "million states": (million_log, ["states"]),
-    "labels": (labelled_log, ["states"]),
+    "labels": (labeled_log, ["states"]),
 }
 CASES = [(log, columns) for log, (_, every) in LOGS.items() for columns in every]
 
@@ -95,10 +95,10 @@ def written(tmp_path_factory):
     return path_of
 
 
-def decode_alone(path, wanted, labelled):
+def decode_alone(path, wanted, labeled):
     """Decode row groups by two threads and do nothing with them: no reader on Arrow is faster."""
     metadata = pq.read_metadata(path)
-    options = {"metadata": metadata, "pre_buffer": False, "read_dictionary": wanted if labelled else []}
+    options = {"metadata": metadata, "pre_buffer": False, "read_dictionary": wanted if labeled else []}
 
     def decode(group):
         with pq.ParquetFile(path, **options) as file:

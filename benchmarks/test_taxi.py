@@ -26,16 +26,16 @@ def test_train_both_policies(benchmark):
     benchmark.pedantic(taxi.train_policies, rounds=3)
 
 
-def quadratic_program(log: taxi.TaxiLog, target: np.ndarray, behaviour: np.ndarray) -> float:
-    """The value per step by a dense quadratic program in the state ratio, behaviour known, gamma = 1.
+def quadratic_program(log: taxi.TaxiLog, target: np.ndarray, behavior: np.ndarray) -> float:
+    """The value per step by a dense quadratic program in the state ratio, behavior known, gamma = 1.
 
     min over x >= 0, sum p x = 1 of x' G x with a small multiple of the identity, as in the published
-    estimator (its regulariser 1e-3, G divided by 50); written anew here for the comparison alone.
+    estimator (its regularizer 1e-3, G divided by 50); written anew here for the comparison alone.
     """
     import quadprog
 
     n = taxi.N_STATES
-    weight = (target / behaviour)[log.state, log.action]
+    weight = (target / behavior)[log.state, log.action]
     flow = np.zeros((n, n))
     np.add.at(flow, (log.state, log.next_state), weight)
     np.add.at(flow, (log.next_state, log.next_state), -1.0)
@@ -51,7 +51,7 @@ def quadratic_program(log: taxi.TaxiLog, target: np.ndarray, behaviour: np.ndarr
 
 @pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 def test_estimate_of_a_large_log(record):
-    """200 x 400 steps, regularisation chosen from the data, from counts to the value."""
+    """200 x 400 steps, regularization chosen from the data, from counts to the value."""
     policies = taxi.train_policies(seed=0)
     log = taxi.simulate(policies.base, 200, 400, seed=3)
     counts = log.counts()
@@ -75,6 +75,6 @@ def test_estimate_of_a_large_log(record):
         30,
         repeats=3,
         note=f"one thread each; off by {abs(ours() - truth):.4f} and {abs(its_value - truth):.4f}; "
-        "the program is given the behaviour",
+        "the program is given the behavior",
         steps={"lingendice": 10, "quadprog": 1},
     )

@@ -1,23 +1,23 @@
 // The stationary equation mu = start + gamma T' mu in pull form: row j of the matrix lists the sources of
 // the mass that arrives in j, so that each entry of the result is the work of one group of threads.
 //
-//     T' x  =  rates x  +  sum_k law_k (share_k . x)        K <= MOST_HUBS rank-one terms: restarts, priors
+//     T' x  =  rates x  +  sum_k distribution_k (share_k . x)        K <= MOST_HUBS rank-one terms: restarts, priors
 //
-// A law is stored as T (float or double); all sums are made in double. Offsets into the matrix are I (int
+// A distribution is stored as T (float or double); all sums are made in double. Offsets into the matrix are I (int
 // or long long), states are int. Rows are listed by degree: LANES threads work on each row of a list; rows too
 // long for a warp are cut into segments, one block each. Only a part of the matrix may be on the device: its
 // entries then begin with number first_entry.
 
 // Settle one row: the new entry, and what it adds to the sums of the pass.
 template <typename T>
-__device__ __forceinline__ void settle(int row, double arrived, const T *x, const T *start, const T *laws,
+__device__ __forceinline__ void settle(int row, double arrived, const T *x, const T *start, const T *distributions,
                                        const T *shares, int n_hubs, int n_rows, double gamma, double damping,
                                        const double *scalars, T *out, double (&sums)[SLOTS])
 {
 #pragma unroll
     for (int k = 0; k < MOST_HUBS; ++k)
         if (k < n_hubs)
-            arrived += scalars[HUBS + k] * double(laws[(long long)k * n_rows + row]);
+            arrived += scalars[HUBS + k] * double(distributions[(long long)k * n_rows + row]);
     const double stepped = gamma * arrived + double(start[row]);
     if (damping == 0.0) {  // a bare product: the operator need not be square
         out[row] = T(stepped);
@@ -52,7 +52,7 @@ template <typename T, typename I, int LANES>
 __global__ void __launch_bounds__(256, 4)
 pull_rows(int n_listed, const int *__restrict__ rows, const I *__restrict__ indptr, I first_entry,
           const int *__restrict__ sources, const T *__restrict__ rates, const T *__restrict__ x,
-          const T *__restrict__ start, const T *__restrict__ laws, const T *__restrict__ shares, int n_hubs,
+          const T *__restrict__ start, const T *__restrict__ distributions, const T *__restrict__ shares, int n_hubs,
           int n_rows, double gamma, double damping, const double *__restrict__ scalars,
           const int *__restrict__ done, T *__restrict__ out, double *__restrict__ partials, int first_part,
           int n_parts)
@@ -76,7 +76,7 @@ pull_rows(int n_listed, const int *__restrict__ rows, const I *__restrict__ indp
         for (int offset = LANES / 2; offset > 0; offset /= 2)
             arrived += __shfl_down_sync(WHOLE_WARP, arrived, offset, LANES);
         if (lane == 0 && present)
-            settle<T>(row, arrived, x, start, laws, shares, n_hubs, n_rows, gamma, damping, scalars, out, sums);
+            settle<T>(row, arrived, x, start, distributions, shares, n_hubs, n_rows, gamma, damping, scalars, out, sums);
     }
     write_partials(sums, scratch, partials, first_part + blockIdx.x, n_parts);
 }
@@ -106,7 +106,7 @@ template <typename T>
 __global__ void __launch_bounds__(256, 4)
 settle_long_rows(int n_listed, const int *__restrict__ rows, const int *__restrict__ first_segment,
                  const double *__restrict__ segment_sums, const T *__restrict__ x,
-                 const T *__restrict__ start, const T *__restrict__ laws, const T *__restrict__ shares,
+                 const T *__restrict__ start, const T *__restrict__ distributions, const T *__restrict__ shares,
                  int n_hubs, int n_rows, double gamma, double damping, const double *__restrict__ scalars,
                  const int *__restrict__ done, T *__restrict__ out, double *__restrict__ partials,
                  int first_part, int n_parts)
@@ -127,16 +127,16 @@ settle_long_rows(int n_listed, const int *__restrict__ rows, const int *__restri
         for (int offset = 16; offset > 0; offset /= 2)
             arrived += __shfl_down_sync(WHOLE_WARP, arrived, offset);
         if (lane == 0 && present)
-            settle<T>(rows[place], arrived, x, start, laws, shares, n_hubs, n_rows, gamma, damping, scalars, out,
+            settle<T>(rows[place], arrived, x, start, distributions, shares, n_hubs, n_rows, gamma, damping, scalars, out,
                       sums);
     }
     write_partials(sums, scratch, partials, first_part + blockIdx.x, n_parts);
 }
 
-// Mass and hub masses of a law that no pass has just written.
+// Mass and hub masses of a distribution that no pass has just written.
 template <typename T>
 __global__ void __launch_bounds__(256, 4)
-weigh_law(int n, const T *__restrict__ x, const T *__restrict__ shares, int n_hubs,
+weigh_distribution(int n, const T *__restrict__ x, const T *__restrict__ shares, int n_hubs,
           const int *__restrict__ done, double *__restrict__ partials, int n_parts)
 {
     SHARED_MEMORY(double, scratch);
@@ -154,9 +154,9 @@ weigh_law(int n, const T *__restrict__ x, const T *__restrict__ shares, int n_hu
     write_partials(sums, scratch, partials, blockIdx.x, n_parts);
 }
 
-// One block adds up the partials of a pass. role 0: a law was weighed. role 1: a step was made. role 2: a
-// step was made from a law whose residual decides whether to stop. role 3: as 0, and the law is about to be
-// scaled to mass one by scale_law.
+// One block adds up the partials of a pass. role 0: a distribution was weighed. role 1: a step was made. role 2: a
+// step was made from a distribution whose residual decides whether to stop. role 3: as 0, and the distribution is about to be
+// scaled to mass one by scale_distribution.
 __global__ void __launch_bounds__(256)
 finish_pass(int n_parts, const double *__restrict__ partials, int role, double gamma, double tolerance,
             double rounding, int n_history, double *__restrict__ scalars, int *__restrict__ done,
@@ -324,7 +324,7 @@ mix_iterates(int n, const double *__restrict__ weights, const T *__restrict__ sh
 }
 
 template <typename T>
-__global__ void scale_law(int n, const double *__restrict__ scalars, const int *__restrict__ done,
+__global__ void scale_distribution(int n, const double *__restrict__ scalars, const int *__restrict__ done,
                           T *__restrict__ x)
 {
     if (*done)
@@ -439,12 +439,12 @@ __global__ void lower_bounds(long long n_keys, const K *__restrict__ keys, const
     }
 }
 
-// What a cell's law is worth: per-cell mass mu(x) = d(s) W(a|s), ratio mu / p, and the sums of a report:
+// What a cell's distribution is worth: per-cell mass mu(x) = d(s) W(a|s), ratio mu / p, and the sums of a report:
 // what is earned, the mass of unknown reward, the leak, the ended mass, and moments of the ratio.
 enum { EARNED, KNOWN, LEAKED, ENDED, SQUARED, COVERED, REPORTED };
 template <typename T>
 __global__ void __launch_bounds__(256, 4)
-report_cells(int n_cells, int n_actions, const T *__restrict__ law, const double *__restrict__ policy,
+report_cells(int n_cells, int n_actions, const T *__restrict__ distribution, const double *__restrict__ policy,
              const double *__restrict__ p, const double *__restrict__ reward, const double *__restrict__ ended,
              double *__restrict__ mass, double *__restrict__ ratio, double *__restrict__ partials, int n_parts)
 {
@@ -452,7 +452,7 @@ report_cells(int n_cells, int n_actions, const T *__restrict__ law, const double
     double sums[REPORTED] = {};
     for (long long x = (long long)blockIdx.x * blockDim.x + threadIdx.x; x < n_cells;
          x += (long long)gridDim.x * blockDim.x) {
-        const double here = double(law[x / n_actions]) * policy[x];
+        const double here = double(distribution[x / n_actions]) * policy[x];
         const double nan = __longlong_as_double(0x7ff8000000000000ll);
         const double tau = p[x] > 0.0 ? here / p[x] : nan;
         mass[x] = here;

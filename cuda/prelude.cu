@@ -13,7 +13,7 @@
     TYPE *NAME = reinterpret_cast<TYPE *>(shared_bytes)
 #endif
 
-// What one pass over a law adds up, each block into its own place: partials[slot * n_parts + part].
+// What one pass over a distribution adds up, each block into its own place: partials[slot * n_parts + part].
 enum { CHANGE, RELATIVE, MASS, HUBS };
 #define SLOTS (HUBS + MOST_HUBS)
 

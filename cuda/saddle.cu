@@ -1,6 +1,6 @@
 // GenDICE's saddle point over one tau and one f for each cell:
 //
-//     J = (q - m)' f - sum_x c(x) excess(f(x)) + price (u (N - 1) - keep u^2 / 2) + ridge/2 E_p (tau - centre)^2
+//     J = (q - m)' f - sum_x c(x) excess(f(x)) + price (u (N - 1) - keep u^2 / 2) + ridge/2 E_p (tau - center)^2
 //
 // m = p tau, q = start + gamma T' m, N = sum_x weight(x) m(x) + offset, c = m or p. The field is
 // (dJ/dtau, -dJ/df, -dJ/du). Points and fields of the extragradient method are one array each: tau, f, u, or
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(256, 3)
 saddle_field(int n_cells, int n_actions, int only_seen, const T *__restrict__ ratio, const T *__restrict__ dual,
              const T *__restrict__ multiplier, const T *__restrict__ pushed, const T *__restrict__ pulled,
              const T *__restrict__ policy, const T *__restrict__ p, const T *__restrict__ start,
-             const T *__restrict__ weight, int code, int by_ratio, double price, double ridge, double centre,
+             const T *__restrict__ weight, int code, int by_ratio, double price, double ridge, double center,
              T *__restrict__ on_ratio, T *__restrict__ on_dual, double *__restrict__ partials)
 {
     SHARED_MEMORY(double, scratch);
@@ -87,7 +87,7 @@ saddle_field(int n_cells, int n_actions, int only_seen, const T *__restrict__ ra
         const double inflow = inside ? double(start[x]) + double(policy[x]) * double(pushed[x / n_actions]) : 0.0;
         double slope;
         const double excess = excess_and_slope(code, f, &slope);
-        double to_tau = double(pulled[x]) - f + ridge * (tau - centre) + price * u * double(weight[x]);
+        double to_tau = double(pulled[x]) - f + ridge * (tau - center) + price * u * double(weight[x]);
         if (by_ratio)
             to_tau -= excess;
         on_ratio[x] = T(seen * to_tau);
@@ -228,12 +228,12 @@ __device__ __forceinline__ long long draw_alias(unsigned long long bits, const d
 enum { STEP, EPOCH, MULTIPLIER_LENGTH, CLOCK };
 
 // Samples (x, x', x0) for many steps at once: they do not depend on the iterates. Every sample has its own
-// stream of six numbers. next codes: >= 0 a state, -1 the end, -2 - k a draw from law k. Thresholds are double
+// stream of six numbers. next codes: >= 0 a state, -1 the end, -2 - k a draw from distribution k. Thresholds are double
 // whatever T is, for they meet 32 random bits; aliases are int, as the host builds them.
 __global__ void draw_samples(long long n_samples, const unsigned long long *__restrict__ counter, long long n_events,
                              const double *__restrict__ event_t, const int *__restrict__ event_a,
                              const int *__restrict__ event_x, const int *__restrict__ event_next,
-                             long long n_states, const double *__restrict__ law_t, const int *__restrict__ law_a,
+                             long long n_states, const double *__restrict__ distribution_t, const int *__restrict__ distribution_a,
                              int n_actions, const double *__restrict__ policy_t,
                              const int *__restrict__ policy_a, int redirects, double factor,
                              const double *__restrict__ p, long long n_cells,
@@ -251,7 +251,7 @@ __global__ void draw_samples(long long n_samples, const unsigned long long *__re
         double weight = gamma;
         if (code < -1) {
             const long long k = -2 - code;
-            cell = draw_alias(random_bits(mine + GOLDEN), law_t + k * n_states, law_a + k * n_states, 0, n_states);
+            cell = draw_alias(random_bits(mine + GOLDEN), distribution_t + k * n_states, distribution_a + k * n_states, 0, n_states);
         }
         if (code != -1 && n_actions > 1)
             cell = draw_alias(random_bits(mine + 2 * GOLDEN), policy_t, policy_a, cell * n_actions, n_actions);
@@ -325,7 +325,7 @@ sample_gradients(int step, int batch, const double *__restrict__ clock, const in
                  const int *__restrict__ to, const double *__restrict__ discount, double start_mass,
                  const T *__restrict__ tau, const T *__restrict__ f, const double *__restrict__ u,
                  const T *__restrict__ weight, int code, int by_ratio, double penalty, double offset, double ridge,
-                 double centre, T *__restrict__ on_tau, T *__restrict__ on_f, double *__restrict__ u_parts)
+                 double center, T *__restrict__ on_tau, T *__restrict__ on_f, double *__restrict__ u_parts)
 {
     SHARED_MEMORY(double, scratch);
     if (clock[STEP] + step >= clock[EPOCH])
@@ -337,7 +337,7 @@ sample_gradients(int step, int batch, const double *__restrict__ clock, const in
         const double ratio = double(tau[x]), dual = double(f[x]), rate = discount[i];
         double slope;
         const double excess = excess_and_slope(code, dual, &slope);
-        double to_tau = penalty * u[0] * double(weight[x]) - dual + ridge * (ratio - centre);
+        double to_tau = penalty * u[0] * double(weight[x]) - dual + ridge * (ratio - center);
         if (y >= 0)
             to_tau += rate * double(f[y]);
         if (by_ratio)
@@ -382,7 +382,7 @@ __global__ void update_coordinates(int step, int n_entries, int width, long long
     }
 }
 
-// The multiplier of the normalisation, and its sum. One thread.
+// The multiplier of the normalization, and its sum. One thread.
 __global__ void update_multiplier(int step, int n_parts, const double *__restrict__ u_parts, double scale,
                                   double top, const double *__restrict__ clock, double *__restrict__ u)
 {

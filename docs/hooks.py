@@ -15,10 +15,10 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 README_ROWS = {
     "PageRank 0.85, 1,000,000 nodes, 9,404,008 edges, 2 threads": "PageRank, 1M nodes, 9.4M edges",
-    "stationary law, grid 40k": "slow-mixing grid, 40,000 states",
-    "stationary law, nearly decomposable 20k, coupling 1e-03": "nearly decomposable, 20,000 states",
-    "stationary law, nearly decomposable 20k, coupling 1e-09": "the same, coupling 1e-9",
-    "stationary law, scale-free 20k": "scale-free, 20,000 states",
+    "stationary distribution, grid 40k": "slow-mixing grid, 40,000 states",
+    "stationary distribution, nearly decomposable 20k, coupling 1e-03": "nearly decomposable, 20,000 states",
+    "stationary distribution, nearly decomposable 20k, coupling 1e-09": "the same, coupling 1e-9",
+    "stationary distribution, scale-free 20k": "scale-free, 20,000 states",
     "solve, dense 500 states": "dense, 500 states",
     "count 20M transitions, 1M states, int32 ids": "counting 20M transitions, 1M states",
     "count 20M transitions, 12,000 cells x 2,000 states, three successors, int32 ids": "the same, 12k cells",
@@ -61,10 +61,10 @@ def accuracy() -> str:
     rows = []
     for setting in _read("paper/results/taxi_default.json")["settings"]:
         methods = setting["methods"]
-        shown = ("default", "plain average", "plug-in", "behaviour known")
+        shown = ("default", "plain average", "plug-in", "behavior known")
         rows.append(
             [
-                setting["behaviour"],
+                setting["behavior"],
                 f"{setting['episodes']} x {setting['steps']}",
                 f"{setting['gamma']:g}",
                 *(f"{methods[name]['ln_mse']:.2f}" for name in shown),
@@ -72,7 +72,7 @@ def accuracy() -> str:
                 f"{setting['asked']:g}" + ("" if setting["met"] else " (**missed**)"),
             ]
         )
-    headings = ["behaviour", "log", "gamma", "default", "plain average", "plug-in", "behaviour known"]
+    headings = ["behavior", "log", "gamma", "default", "plain average", "plug-in", "behavior known"]
     return _table([*headings, "efficiency bound", "asked"], rows)
 
 
@@ -105,7 +105,7 @@ def readme_speed() -> str:
 def readme_accuracy() -> str:
     """The rows of the accuracy and coverage tables that the README shows."""
     held = {
-        (row["behaviour"], row["episodes"], row["steps"], row["gamma"]): row
+        (row["behavior"], row["episodes"], row["steps"], row["gamma"]): row
         for row in _read("paper/results/taxi_default.json")["settings"]
     }
     rows = []

@@ -1,8 +1,8 @@
-"""A queueing network that watches its own stationary law while it runs.
+"""A queueing network that watches its own stationary distribution while it runs.
 
 Three stations in a closed network pass six jobs round. The simulator is one compiled loop; counting and
-solving happen inside it, without a return to Python. The law of such a network is known in product form
-(Gordon and Newell), so that the estimate can be held against the truth.
+solving happen inside it, without a return to Python. The distribution of such a network is known in product
+form (Gordon and Newell), so that the estimate can be held against the truth.
 
     python examples/queueing_network.py
 """
@@ -23,9 +23,10 @@ SIDE = JOBS + 1
 
 @njit
 def run(n_ticks, look_every, rng):
-    """Simulate ticks of the uniformised network; returns the law, utilisations seen, and the last status."""
+    """Simulate ticks of the uniformized network; returns the distribution, utilizations seen, and the last
+    status."""
     counts = np.zeros((SIDE * SIDE, SIDE * SIDE))
-    law = np.zeros(SIDE * SIDE)
+    distribution = np.zeros(SIDE * SIDE)
     looks = np.zeros(n_ticks // look_every)
     clock = SERVICE_RATE.sum()
     jobs = np.array([JOBS, 0, 0])
@@ -47,33 +48,37 @@ def run(n_ticks, look_every, rng):
             jobs[target] += 1
         embed.count(counts, state, jobs[0] * SIDE + jobs[1])
         if (tick + 1) % look_every == 0:
-            status = embed.solve(counts, 1.0, law)
-            looks[tick // look_every] = 1.0 - law[:SIDE].sum()
-    return law, looks, status
+            status = embed.solve(counts, 1.0, distribution)
+            looks[tick // look_every] = 1.0 - distribution[:SIDE].sum()
+    return distribution, looks, status
 
 
 def product_form() -> np.ndarray:
-    """The exact law: pi(n) proportional to the product of (visits / rate) ** jobs over the stations."""
+    """The exact distribution: pi(n) proportional to the product of (visits / rate) ** jobs over the
+    stations."""
     values, vectors = np.linalg.eig(ROUTING.T)
     visits = np.abs(vectors[:, np.argmax(values.real)].real)
     load = visits / SERVICE_RATE
-    law = np.zeros(SIDE * SIDE)
+    distribution = np.zeros(SIDE * SIDE)
     for first in range(SIDE):
         for second in range(SIDE - first):
             jobs = np.array([first, second, JOBS - first - second])
-            law[first * SIDE + second] = np.prod(load**jobs)
-    return law / law.sum()
+            distribution[first * SIDE + second] = np.prod(load**jobs)
+    return distribution / distribution.sum()
 
 
 def main() -> tuple[np.ndarray, np.ndarray]:
     """Run the network and print how the estimate closes in on the truth."""
     exact = product_form()
     busy = 1.0 - exact[:SIDE].sum()
-    law, looks, status = run(400_000, 50_000, np.random.default_rng(1))
+    distribution, looks, status = run(400_000, 50_000, np.random.default_rng(1))
     print(f"station 0 is busy {busy:.4f} of the time; seen while running:")
     print("  " + ", ".join(f"{look:.4f}" for look in looks))
-    print(f"{embed.message(status)}; L1 distance of the law to the truth {np.abs(law - exact).sum():.4f}")
-    return law, exact
+    print(
+        f"{embed.message(status)}; L1 distance of the distribution to the truth "
+        f"{np.abs(distribution - exact).sum():.4f}"
+    )
+    return distribution, exact
 
 
 if __name__ == "__main__":

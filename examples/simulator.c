@@ -7,7 +7,7 @@
 
 typedef int32_t (*count_function)(double *counts, int64_t n, int64_t state, int64_t next_state, double weight);
 typedef int32_t (*solve_function)(double *counts, int64_t n, double gamma, double *initial, int64_t n_initial,
-                                  double *restart, int64_t n_restart, double *law);
+                                  double *restart, int64_t n_restart, double *distribution);
 
 static uint64_t draw(uint64_t *word) { /* xorshift64 */
     *word ^= *word << 13;
@@ -16,9 +16,9 @@ static uint64_t draw(uint64_t *word) { /* xorshift64 */
     return *word;
 }
 
-/* Walk n_steps over n states, two in three of them clockwise and state 0 sticky; fill law; return a status. */
+/* Walk n_steps over n states, two in three of them clockwise and state 0 sticky; fill distribution; return a status. */
 int32_t simulate(count_function count, solve_function solve, int64_t n, int64_t n_steps, uint64_t seed,
-                 double gamma, double *law) {
+                 double gamma, double *distribution) {
     double *counts = calloc((size_t)(n * n), sizeof(double));
     if (counts == NULL)
         return -1;
@@ -32,7 +32,7 @@ int32_t simulate(count_function count, solve_function solve, int64_t n, int64_t 
         state = next;
     }
     if (status == 0)
-        status = solve(counts, n, gamma, NULL, 0, NULL, 0, law);
+        status = solve(counts, n, gamma, NULL, 0, NULL, 0, distribution);
     free(counts);
     return status;
 }

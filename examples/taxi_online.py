@@ -40,15 +40,16 @@ def drive(cumulative, appear, leave, stream, state, n_steps, keys, pairs, visits
 
 
 @njit
-def look(keys, pairs, visits, earned, law):
-    """Solve from the table into ``law``, starting from what it holds; returns (status, reward a step)."""
+def look(keys, pairs, visits, earned, distribution):
+    """Solve from the table into ``distribution``, starting from what it holds; returns (status, reward a
+    step)."""
     n = visits.size
     indptr = np.empty(n + 1, np.int64)
     indices = np.empty(keys.size, np.int64)
     data = np.empty(keys.size)
     size = embed.to_csr(keys, pairs, n, indptr, indices, data)
-    status = embed.solve_csr(indptr, indices[:size], data[:size], 1.0, law)
-    return status, embed.value(law, visits, earned)
+    status = embed.solve_csr(indptr, indices[:size], data[:size], 1.0, distribution)
+    return status, embed.value(distribution, visits, earned)
 
 
 def inside_the_simulator(policy: np.ndarray, n_steps: int, n_looks: int) -> list[float]:
@@ -57,11 +58,11 @@ def inside_the_simulator(policy: np.ndarray, n_steps: int, n_looks: int) -> list
     appear, leave = np.array(taxi.APPEAR), np.array(taxi.LEAVE)
     stream = np.random.default_rng(2).integers(1, 2**63, 4).astype(np.uint64)
     keys, pairs = np.full(TABLE, -1), np.zeros(TABLE)
-    visits, earned, law = np.zeros(N), np.zeros(N), np.zeros(N)
+    visits, earned, distribution = np.zeros(N), np.zeros(N), np.zeros(N)
     state, values = 4, []
     for _ in range(n_looks):
         state, counted = drive(cumulative, appear, leave, stream, state, n_steps, keys, pairs, visits, earned)
-        status, value = look(keys, pairs, visits, earned, law)
+        status, value = look(keys, pairs, visits, earned, distribution)
         if max(counted, status) != embed.SOLVED:
             raise RuntimeError(embed.message(max(counted, status)))
         values.append(value)

@@ -18,7 +18,7 @@ from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import Check, diagnose
 from lingendice.results.interval import Interval
 from lingendice.results.ridge_path import RidgePath, ridge_path
-from lingendice.results.solution import SeveralLaws, Solution, Status
+from lingendice.results.solution import SeveralDistributions, Solution, Status
 from lingendice.solve import LeakWarning, solve
 from lingendice.streaming.online import OnlineRatio
 
@@ -49,7 +49,7 @@ __all__ = [
     "OnlineRatio",
     "RidgePath",
     "RowOrderWarning",
-    "SeveralLaws",
+    "SeveralDistributions",
     "Solution",
     "Status",
     "Transitions",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from lingendice.results.comparison import Comparison
     from lingendice.solve_arguments import Arguments, ManyPolicies, OnePolicy
-    from lingendice.solvers.stationary import Laws
+    from lingendice.solvers.stationary import Distributions
 
 METHODS = (
     "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "svrg", "sgd",
@@ -69,7 +69,7 @@ def solve(
     gamma: float = 1.0,
     *,
     policy: Any = None,
-    behaviour: ArrayLike | None = None,
+    behavior: ArrayLike | None = None,
     reward: ArrayLike | None = None,
     initial: ArrayLike | None = None,
     ratio: str = "auto",
@@ -84,7 +84,7 @@ def solve(
     dual_features: Any = None,
     divergence: Any = "chi2",
     penalty: float = 1.0,
-    normalise: str = "penalty",
+    normalize: str = "penalty",
     bound: float | None = None,
     reward_range: tuple[float, float] | None = None,
     method: str = "auto",
@@ -98,7 +98,7 @@ def solve(
     warm_start: Any = None,
     options: dict[str, Any] | None = None,
 ) -> Solution | Comparison | ContinuousSolution:
-    """Estimate the stationary law mu and the ratio tau = mu / p from counted transitions.
+    """Estimate the stationary distribution mu and the ratio tau = mu / p from counted transitions.
 
     Solves ``mu = (1 - gamma) mu0 + gamma T' mu``, ``sum mu = 1``, with T the empirical operator of the
     data under ``policy``. Rows are sources; rows of a transition matrix sum to 1.
@@ -111,34 +111,35 @@ def solve(
         while the solution is in use. Or :class:`Transitions` between continuous states: then ``method`` is
         ``"neural"``, ``"linear"`` or ``"auto"`` and a :class:`ContinuousSolution` is returned.
     gamma
-        In (0, 1]; 1 is the average-reward (undiscounted) law.
+        In (0, 1]; 1 is the average-reward (undiscounted) distribution.
     policy
         Target policy, (n_states, n_actions), or one action a state. Without it the logged chain.
         Several at once, as a mapping or a list of tables: a :class:`Comparison` is returned, with
         ranking and simultaneous intervals.
-    behaviour
+    behavior
         Logged action probabilities for ``ratio="state"``; cloned from the counts when left out.
     reward
         Rewards by state, or by state and action, in place of the logged ones.
     initial
-        Law of the first state. Default: the logged first states where episodes are known; else uniform
+        Distribution of the first state. Default: the logged first states where episodes are known; else
+        uniform
         for a chain at gamma < 1. At gamma = 1 it matters only to chains with several recurrent classes.
     ratio
-        ``"state_action"`` or ``"state"``. Default: ``"state"`` where the behaviour is cloned automatically
+        ``"state_action"`` or ``"state"``. Default: ``"state"`` where the behavior is cloned automatically
         (see ``clone``), else ``"state_action"``.
     leak
-        What happens past a cell that was reached but never seen leaving: ``"restart"`` from the law
+        What happens past a cell that was reached but never seen leaving: ``"restart"`` from the distribution
         ``restart``, ``"absorb"`` (gamma < 1; gives ``value_bounds``), or ``"error"``.
     restart
-        That law over states; default ``initial`` (gamma < 1) or the data law (gamma = 1). PageRank's
-        dangling vector. Where it is given, a large leak brings no :class:`LeakWarning`.
+        That distribution over states; default ``initial`` (gamma < 1) or the data distribution (gamma = 1).
+        PageRank's dangling vector. Where it is given, a large leak brings no :class:`LeakWarning`.
     unseen
-        Mass of target actions never logged in a state: ``"leak"``, ``"renormalise"`` to logged actions,
+        Mass of target actions never logged in a state: ``"leak"``, ``"renormalize"`` to logged actions,
         or ``"mean"`` of the state's logged transitions. Default: leak for state-action ratios,
-        renormalise for state ratios.
+        renormalize for state ratios.
     terminal
         Terminal transitions are ``"absorb"``-ed at zero reward (default for gamma < 1) or
-        ``"restart"`` from the initial law (default for gamma = 1).
+        ``"restart"`` from the initial distribution (default for gamma = 1).
     ridge
         Weight eps of ``E_p (tau - 1)^2`` beside the squared residual; 0 solves the equation exactly.
         ``"auto"``: 1 / N, lowered while it is seen to bias the value, and 0 where terminal transitions are
@@ -146,22 +147,22 @@ def solve(
         a ``method``, ``leak`` or divergence that asks for the exact equation, else ``"auto"``. A number is
         also the weight of 1/2 E_p (tau - 1)^2 in GenDICE's objective.
     clone
-        How the behaviour is cloned for ``ratio="state"``: ``"auto"`` divides the target by each action's
+        How the behavior is cloned for ``ratio="state"``: ``"auto"`` divides the target by each action's
         chance of having been seen; a number c shrinks the clone toward the target. Default: ``"auto"``
-        where ``ratio`` is not ``"state_action"`` and ``unseen`` and ``behaviour`` are left to the library,
+        where ``ratio`` is not ``"state_action"`` and ``unseen`` and ``behavior`` are left to the library,
         under the same terms as ``ridge``.
     smoothing
-        Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, law), or ``"auto"``
-        for the weight of highest marginal likelihood. Default: none.
+        Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, distribution), or
+        ``"auto"`` for the weight of highest marginal likelihood. Default: none.
     reward_range
         (lowest, highest) possible reward, for ``value_bounds``; default the range seen.
     features, dual_features
         Features of tau (nonnegative) and f, one row a cell: an array, a sparse matrix, or what a builder of
         :mod:`lingendice.features` returns. ``dual_features`` defaults to ``features``. tau = features @ w,
-        w >= 0, then minimises GenDICE's objective instead of solving the equation exactly.
-    divergence, penalty, normalise
+        w >= 0, then minimizes GenDICE's objective instead of solving the equation exactly.
+    divergence, penalty, normalize
         The objective's divergence (a name or an object of :mod:`lingendice.divergences`), the weight of its
-        penalty on E_p tau - 1, or ``normalise="self"`` to impose it. The tabular answer depends on none.
+        penalty on E_p tau - 1, or ``normalize="self"`` to impose it. The tabular answer depends on none.
     bound
         The paper's C: 0 <= w <= C and |w_f| <= C.
     method
@@ -169,7 +170,7 @@ def solve(
         ``"aggregation"`` for the exact equation; ``"convex"``, ``"extragradient"``, ``"svrg"``, ``"sgd"`` for
         GenDICE's saddle point, which stop at a primal-dual gap of ``tol`` (``sol.gap``).
     tol
-        L1 error of the law for gamma < 1; entrywise relative error for iterations at gamma = 1.
+        L1 error of the distribution for gamma < 1; entrywise relative error for iterations at gamma = 1.
     max_iter, time_limit
         End early with the best so far; ``status`` says so. For networks ``max_iter`` is the number of steps.
     progress
@@ -177,8 +178,8 @@ def solve(
     device
         ``"cpu"``, or ``"cuda"`` for an NVIDIA card through CuPy: the exact equation by extrapolated power
         steps, the ridge by conjugate gradients, or ``method="extragradient"`` (over features, too) or
-        ``"sgd"``. Data on the host are copied there and the laws back; data on the device (CuPy, cupyx,
-        DLPack, ``lingendice.gpu.DeviceCounts``) stay there, and so do the arrays of the solution; what
+        ``"sgd"``. Data on the host are copied there and the distributions back; data on the device (CuPy,
+        cupyx, DLPack, ``lingendice.gpu.DeviceCounts``) stay there, and so do the arrays of the solution; what
         the exact equation does not give (the ridge of the default, say) is chosen on the host, with a
         ``HostCopyWarning`` or ``options={"copy_to_host": True}``.
     options
@@ -208,10 +209,10 @@ def solve(
         from lingendice.solvers.dense import solve_small
 
         given = (
-            policy, behaviour, reward, initial, restart, ridge, clone, smoothing, features, dual_features,
+            policy, behavior, reward, initial, restart, ridge, clone, smoothing, features, dual_features,
             bound, reward_range, max_iter, time_limit, warm_start, options,
         )  # fmt: skip
-        words = (ratio, leak, unseen, terminal, method, device, divergence, normalise)
+        words = (ratio, leak, unseen, terminal, method, device, divergence, normalize)
         plain = penalty > 0 and all(option is None for option in given)
         if plain and set(map(type, words)) == {str} and words == _PLAIN_WORDS:
             solution = solve_small(data, gamma, controls)
@@ -222,11 +223,11 @@ def solve(
             raise NotAvailableYet(f"device={device!r} for Transitions", 'use device="cpu"')
         return _solve_transitions(dict(locals()))
     linear = LinearChoices(
-        features, dual_features, divergence, penalty, normalise, bound, ridge, method, seed, warm_start,
+        features, dual_features, divergence, penalty, normalize, bound, ridge, method, seed, warm_start,
         options,
     )  # fmt: skip
     choices = Choices(
-        require_gamma(gamma), policy, behaviour, reward, initial, ratio, leak, restart, unseen, terminal,
+        require_gamma(gamma), policy, behavior, reward, initial, ratio, leak, restart, unseen, terminal,
         clone, smoothing,
     )  # fmt: skip
     if device != "cpu" or lies_on_device(data):
@@ -243,11 +244,11 @@ def _dispatch(
     controls: Controls,
     reward_range: tuple[float, float] | None,
 ) -> Solution:
-    """Send checked arguments to the exact, the regularised or the saddle-point solvers."""
+    """Send checked arguments to the exact, the regularized or the saddle-point solvers."""
     method = require_choice("method", linear.method, METHODS)
     on_interrupt = read_on_interrupt(linear.options)
     if not linear.is_asked:
-        _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
+        _refuse_unavailable(linear.divergence, linear.penalty, linear.normalize, linear.warm_start)
         _refuse_options(linear.options)
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
     choices, strength = _defaults(choices, linear, counts)
@@ -270,7 +271,7 @@ def _defaults(
     plain_leak = choices.leak == "restart"
     by_name = linear.method != "auto" or linear.is_asked or linear.is_special
     exact = choices.policy is None or not plain_leak or by_name
-    left_to_us = choices.clone is None and choices.behaviour is None and choices.unseen == "auto"
+    left_to_us = choices.clone is None and choices.behavior is None and choices.unseen == "auto"
     if left_to_us and not exact and choices.ratio != "state_action":
         choices = choices._replace(clone="auto")
     # A ridge draws tau to 1, but where episodes end for good its mass is far below 1.
@@ -286,7 +287,7 @@ def _solve_transitions(given: dict[str, Any]) -> ContinuousSolution:
     read = ("controls", "limits", "device", "tol", "max_iter", "time_limit", "threads", "progress")
     given = {name: value for name, value in given.items() if name not in read}
     for name in (
-        "behaviour",
+        "behavior",
         "reward",
         "initial",
         "restart",
@@ -297,7 +298,7 @@ def _solve_transitions(given: dict[str, Any]) -> ContinuousSolution:
     ):
         if given.pop(name) is not None:
             raise ValueError(f"{name} does not apply to Transitions; leave it out ({_INSTEAD[name]})")
-    for name, plain in (("ratio", "auto"), ("leak", "restart"), ("unseen", "auto"), ("normalise", "penalty")):
+    for name, plain in (("ratio", "auto"), ("leak", "restart"), ("unseen", "auto"), ("normalize", "penalty")):
         if given.pop(name) != plain:
             raise ValueError(f"{name} does not apply to Transitions; leave it out")
     require_choice("method", given["method"], CONTINUOUS_METHODS)
@@ -309,11 +310,11 @@ def _solve_transitions(given: dict[str, Any]) -> ContinuousSolution:
 
 
 _INSTEAD = {
-    "behaviour": "no behaviour policy is needed",
+    "behavior": "no behavior policy is needed",
     "reward": "rewards belong to Transitions",
     "initial": "pass initial_state= to Transitions",
-    "restart": "ended episodes restart from the initial law at gamma=1",
-    "clone": "networks clone the behaviour by options={'base': 'cloned'}",
+    "restart": "ended episodes restart from the initial distribution at gamma=1",
+    "clone": "networks clone the behavior by options={'base': 'cloned'}",
     "smoothing": "it is a prior on counted rows",
     "reward_range": "there are no value bounds",
     "warm_start": "see options['checkpoint'] and options['resume']",
@@ -333,39 +334,42 @@ def _run(
     stacklevel: int = 5,
 ) -> Solution:
     """Solve the exact equation, here or, with a device and its settings, there."""
-    from lingendice.solvers.stationary import stationary_laws
+    from lingendice.solvers.stationary import stationary_distributions
 
     if there is None:
-        laws = stationary_laws(
+        distributions = stationary_distributions(
             operator.chain, operator.gamma, operator.initial, follow_initial, method, controls
         )
     else:
-        from lingendice.gpu.distributions import device_laws
+        from lingendice.gpu.distributions import device_distributions
 
-        laws = device_laws(there[0], operator, follow_initial, controls, there[1])
-    solution = exact_solution(operator, laws, controls, reward_range)
-    mind_the_leak(solution, stacklevel)
+        distributions = device_distributions(there[0], operator, follow_initial, controls, there[1])
+    solution = exact_solution(operator, distributions, controls, reward_range)
+    check_leak(solution, stacklevel)
     return with_identified_status(solution)
 
 
 def exact_solution(
     operator: EmpiricalOperator,
-    laws: Laws,
+    distributions: Distributions,
     controls: Controls,
     reward_range: tuple[float, float] | None,
 ) -> Solution:
-    """Certify stationary laws, whoever found them, and make the solution of them."""
-    outcome = laws.outcome
-    _require_finite_laws(outcome, laws.every)
-    residual = outcome.residual if operator.policy is None and laws.single is not None else None
+    """Certify stationary distributions, whoever found them, and make the solution of them."""
+    outcome = distributions.outcome
+    _require_finite_distributions(outcome, distributions.every)
+    residual = outcome.residual if operator.policy is None and distributions.single is not None else None
     if residual is None:
-        residual = max(float(np.abs(operator.residual(operator.spread(law))).sum()) for law in laws.every)
+        residual = max(
+            float(np.abs(operator.residual(operator.spread(distribution))).sum())
+            for distribution in distributions.every
+        )
     error, kind = stated_error(outcome.error, outcome.error_kind, residual, operator.gamma, controls.tol)
     return Solution(
-        **outcome_fields(outcome, laws.single is None, error, controls),
+        **outcome_fields(outcome, distributions.single is None, error, controls),
         gamma=operator.gamma,
-        state_law=laws.single,
-        state_laws=laws.every,
+        state_distribution=distributions.single,
+        state_distributions=distributions.every,
         residual=residual,
         error=error,
         error_kind=kind,
@@ -383,7 +387,7 @@ def _run_linear(
     from lingendice.solvers.saddle import solve_linear
 
     solution = solve_linear(operator, choices, controls, reward_range)
-    mind_the_leak(solution)
+    check_leak(solution)
     return with_identified_status(solution)
 
 
@@ -401,18 +405,18 @@ def _run_ridge(
     from lingendice.solvers.ridge import RidgeSystem
 
     operator, fit = fit_automatically(counts, choices, strength, 1.0, controls, build or RidgeSystem)
-    law, outcome = fit.row_law, fit.outcome
-    _require_finite_laws(outcome, (law,))
-    cell_law = law if fit.system.over_cells else operator.spread(law)
-    state_law = law.reshape(operator.n_states, -1).sum(axis=1)
+    distribution, outcome = fit.row_distribution, fit.outcome
+    _require_finite_distributions(outcome, (distribution,))
+    cell_distribution = distribution if fit.system.over_cells else operator.spread(distribution)
+    state_distribution = distribution.reshape(operator.n_states, -1).sum(axis=1)
     solution = Solution(
         status=_status(outcome, False, outcome.error, controls.tol),
         gamma=operator.gamma,
         method=outcome.method,
         reason=outcome.reason,
-        state_law=state_law,
-        state_laws=(state_law,),
-        residual=float(np.abs(operator.residual(cell_law)).sum()),
+        state_distribution=state_distribution,
+        state_distributions=(state_distribution,),
+        residual=float(np.abs(operator.residual(cell_distribution)).sum()),
         error=outcome.error,
         error_kind=outcome.error_kind,
         condition=outcome.condition,
@@ -424,9 +428,9 @@ def _run_ridge(
         history=outcome.history,
         threads=controls.threads,
         ridge=fit.system.ridge,
-        cell_ridge_law=cell_law,
+        cell_ridge_distribution=cell_distribution,
     )
-    mind_the_leak(solution, stacklevel)
+    check_leak(solution, stacklevel)
     return with_identified_status(solution)
 
 
@@ -457,9 +461,9 @@ def outcome_fields(
     }
 
 
-def _require_finite_laws(outcome: Outcome, laws: tuple[Floats, ...]) -> None:
-    """Say so where a law came out as nan, which no solver may call solved or stalled."""
-    if not all(np.isfinite(law).all() for law in laws):
+def _require_finite_distributions(outcome: Outcome, distributions: tuple[Floats, ...]) -> None:
+    """Say so where a distribution came out as nan, which no solver may call solved or stalled."""
+    if not all(np.isfinite(distribution).all() for distribution in distributions):
         outcome.converged = False
         outcome.stopped = outcome.stopped or Stop.NOT_FINITE
 
@@ -480,12 +484,12 @@ _STOPPED = {
 }
 
 
-def mind_the_leak(solution: Solution, stacklevel: int = 5) -> None:
+def check_leak(solution: Solution, stacklevel: int = 5) -> None:
     """Say, or refuse, what the data cannot tell; a warning points ``stacklevel`` callers up."""
     operator = solution.operator
-    if solution.state_law is None or operator.seen.all():
+    if solution.state_distribution is None or operator.seen.all():
         return
-    mass = np.where(operator.seen, 0.0, solution.cell_law)
+    mass = np.where(operator.seen, 0.0, solution.cell_distribution)
     if operator.leak_policy == "error" and mass.any():
         cell = int(mass.argmax())
         raise ValueError(
@@ -494,7 +498,7 @@ def mind_the_leak(solution: Solution, stacklevel: int = 5) -> None:
             'add data there, or choose leak="restart" or leak="absorb"'
         )
     if (
-        leak_is_news(solution.leak, operator.leak_policy, operator.choices)
+        leak_needs_warning(solution.leak, operator.leak_policy, operator.choices)
         and operator.counts.has_sample_size
     ):
         warnings.warn(
@@ -505,10 +509,11 @@ def mind_the_leak(solution: Solution, stacklevel: int = 5) -> None:
         )
 
 
-def leak_is_news(leak: float, leak_policy: str, choices: Choices) -> bool:
+def leak_needs_warning(leak: float, leak_policy: str, choices: Choices) -> bool:
     """Whether a leak is worth a warning.
 
-    Who names the restart law has decided what happens there: PageRank's dangling nodes are no surprise.
+    Who names the restart distribution has decided what happens there: PageRank's dangling nodes are no
+    surprise.
     """
     return leak > LEAK_WARNING and leak_policy == "restart" and choices.restart is None
 
@@ -540,12 +545,12 @@ def _refuse_options(options: dict[str, Any] | None) -> None:
         raise ValueError(f"options has no entry {unknown[0]!r} for this method; known: 'on_interrupt'")
 
 
-def _refuse_unavailable(divergence: Any, penalty: float, normalise: str, warm_start: Any) -> None:
+def _refuse_unavailable(divergence: Any, penalty: float, normalize: str, warm_start: Any) -> None:
     """Check what the exact tabular answer does not depend on, and refuse what it cannot use."""
     if isinstance(divergence, str):
         require_choice("divergence", divergence, DIVERGENCE_NAMES)
     if require_number("penalty", penalty) == 0.0:
         raise ValueError("penalty must be positive: without it tau = 0 is a solution at gamma=1")
-    require_choice("normalise", normalise, ("penalty", "self"))
+    require_choice("normalize", normalize, ("penalty", "self"))
     if warm_start is not None:
         raise NotAvailableYet("warm_start", "leave it out: exact solvers need no start")

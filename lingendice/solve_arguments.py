@@ -14,7 +14,7 @@ ManyPolicies: TypeAlias = Mapping[str, Any] | Sequence[NDArray[Any]] | Sequence[
 class Arguments(TypedDict, total=False):
     """The keyword arguments of :func:`lingendice.solve` but for the policy."""
 
-    behaviour: ArrayLike | None
+    behavior: ArrayLike | None
     reward: ArrayLike | None
     initial: ArrayLike | None
     ratio: str
@@ -29,7 +29,7 @@ class Arguments(TypedDict, total=False):
     dual_features: Any
     divergence: Any
     penalty: float
-    normalise: str
+    normalize: str
     bound: float | None
     reward_range: tuple[float, float] | None
     method: str

@@ -10,13 +10,13 @@ S, A = 6, 3
 
 
 def random_mdp():
-    """A small MDP with a target policy, a behaviour and an initial law."""
+    """A small MDP with a target policy, a behavior and an initial distribution."""
     rng = np.random.default_rng(5)
     return {
         "kernel": rng.dirichlet(np.full(S, 0.5), size=(S, A)),
         "reward": rng.normal(size=(S, A)),
         "policy": rng.dirichlet(np.ones(A), size=S),
-        "behaviour": rng.dirichlet(np.full(A, 3.0), size=S),
+        "behavior": rng.dirichlet(np.full(A, 3.0), size=S),
         "initial": rng.dirichlet(np.ones(S)),
     }
 
@@ -25,16 +25,17 @@ def walk(mdp, n_episodes, n_steps, seed, ending=0.0):
     """Log by inverse transform, all episodes side by side; ``ending`` is the chance of a terminal step."""
     rng = np.random.default_rng(seed)
 
-    def draw(laws):
+    def draw(distributions):
         return np.minimum(
-            (rng.random(len(laws))[:, None] > np.cumsum(laws, axis=1)).sum(axis=1), laws.shape[1] - 1
+            (rng.random(len(distributions))[:, None] > np.cumsum(distributions, axis=1)).sum(axis=1),
+            distributions.shape[1] - 1,
         )
 
     state = draw(np.tile(mdp["initial"], (n_episodes, 1)))
     running = np.ones(n_episodes, dtype=bool)
     rows = []
     for step in range(n_steps):
-        action = draw(mdp["behaviour"][state])
+        action = draw(mdp["behavior"][state])
         following = draw(mdp["kernel"][state, action])
         reward = mdp["reward"][state, action] + rng.normal(size=n_episodes)
         ends = rng.random(n_episodes) < ending
@@ -60,11 +61,11 @@ def logged_mdp():
 
 
 def exact(mdp, gamma):
-    """True value and law over states, by a dense solve."""
+    """True value and distribution over states, by a dense solve."""
     chain = np.einsum("sa,sat->st", mdp["policy"], mdp["kernel"])
     reward = (mdp["policy"] * mdp["reward"]).sum(axis=1)
     if gamma < 1:
-        law = np.linalg.solve((np.eye(S) - gamma * chain).T, (1 - gamma) * mdp["initial"])
+        distribution = np.linalg.solve((np.eye(S) - gamma * chain).T, (1 - gamma) * mdp["initial"])
     else:
-        law = np.linalg.solve(np.vstack([(np.eye(S) - chain).T[1:], np.ones(S)]), np.eye(S)[-1])
-    return law @ reward, law
+        distribution = np.linalg.solve(np.vstack([(np.eye(S) - chain).T[1:], np.ones(S)]), np.eye(S)[-1])
+    return distribution @ reward, distribution

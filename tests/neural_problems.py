@@ -66,7 +66,7 @@ def batch_objective(learner: Learner, tau_layers, f_layers, u) -> float:
     value = objective.gamma * np.mean(tau * following) - np.mean(tau * f)
     value -= np.mean(tau * excess if objective.by_ratio else excess)
     value += objective.penalty * (u * (np.mean(nu * tau) - 1.0) - u * u / 2.0)
-    value += objective.ridge / 2.0 * np.mean((tau - objective.centre) ** 2)
+    value += objective.ridge / 2.0 * np.mean((tau - objective.center) ** 2)
     if objective.gamma < 1.0:
         start, start_weights = expected_inputs(samples, samples.starting, firsts, rng)
         first = (dual(net(f_layers, start.astype(float), activation), objective) * start_weights).sum(axis=1)

@@ -10,10 +10,10 @@ import numpy as np
 import lingendice as lg
 
 
-def rational_law(matrix) -> np.ndarray:
-    """Stationary law of an irreducible chain by Gaussian elimination over the rationals.
+def rational_distribution(matrix) -> np.ndarray:
+    """Stationary distribution of an irreducible chain by Gaussian elimination over the rationals.
 
-    Rows are normalised exactly, so the answer is that of the floating-point entries as given.
+    Rows are normalized exactly, so the answer is that of the floating-point entries as given.
     """
     rows = [[Fraction(float(entry)) for entry in row] for row in np.asarray(matrix)]
     n = len(rows)
@@ -31,8 +31,9 @@ def rational_law(matrix) -> np.ndarray:
     return np.array([float(system[k][n] / system[k][k]) for k in range(n)])
 
 
-def long_double_law(weights: np.ndarray) -> np.ndarray:
-    """Law of the chain of row-normalised weights: elimination without subtraction, in long double."""
+def long_double_distribution(weights: np.ndarray) -> np.ndarray:
+    """Distribution of the chain of row-normalized weights: elimination without subtraction, in long
+    double."""
     w = np.array(weights, dtype=np.longdouble)
     w /= w.sum(axis=1, keepdims=True)
     n = len(w)
@@ -47,8 +48,8 @@ def long_double_law(weights: np.ndarray) -> np.ndarray:
     return x / x.sum()
 
 
-def birth_death_law(up, down) -> np.ndarray:
-    """Law of a birth-death chain by detailed balance, over the rationals."""
+def birth_death_distribution(up, down) -> np.ndarray:
+    """Distribution of a birth-death chain by detailed balance, over the rationals."""
     weights = [Fraction(1)]
     for rise, fall in zip(up, down, strict=True):
         weights.append(weights[-1] * Fraction(float(rise)) / Fraction(float(fall)))
@@ -78,7 +79,7 @@ def kandori_mailath_rob(epsilon: float, n_players: int = 27, threshold: float = 
     k = np.arange(n + 1)
     up = (n - k[:-1]) / n * (epsilon / 2 + (1 - epsilon) * plays_one(others[:-1]))
     down = k[1:] / n * (epsilon / 2 + (1 - epsilon) * (1 - plays_one((k[1:] - 1) / (n - 1))))
-    return birth_death(up, down), birth_death_law(up, down)
+    return birth_death(up, down), birth_death_distribution(up, down)
 
 
 COURTOIS = np.array(
@@ -111,7 +112,7 @@ class LoggedMdp(NamedTuple):
 
 
 def logged_mdp(seed=0, n_states=6, n_actions=2, n_episodes=40, length=50, sparse=0.5) -> LoggedMdp:
-    """A random MDP logged by a uniform behaviour."""
+    """A random MDP logged by a uniform behavior."""
     rng = np.random.default_rng(seed)
     kernel = rng.dirichlet(np.full(n_states, sparse), size=(n_states, n_actions))
     reward = rng.normal(size=(n_states, n_actions))
@@ -133,7 +134,7 @@ def logged_mdp(seed=0, n_states=6, n_actions=2, n_episodes=40, length=50, sparse
 
 
 def dense_operator(operator) -> np.ndarray:
-    """T over cells as a dense matrix, built entry by entry from the counts and laws."""
+    """T over cells as a dense matrix, built entry by entry from the counts and distributions."""
     n_cells, n_states = operator.n_cells, operator.n_states
     n_actions = n_cells // n_states
     table = np.zeros((n_cells, n_states))
@@ -142,8 +143,8 @@ def dense_operator(operator) -> np.ndarray:
             table[cell, operator.indices[entry]] += (
                 operator.keep[cell] * operator.weight[entry] / operator.total[cell]
             )
-        for hub in range(operator.law.shape[0]):
-            table[cell] += operator.out[cell, hub] * operator.law[hub]
+        for hub in range(operator.distribution.shape[0]):
+            table[cell] += operator.out[cell, hub] * operator.distribution[hub]
     if operator.policy is None:
         return table
     full = np.zeros((n_cells, n_cells))

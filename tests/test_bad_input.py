@@ -68,21 +68,21 @@ def test_bad_gamma(gamma):
 
 @pytest.mark.parametrize("name", ["initial", "restart"])
 @pytest.mark.parametrize(
-    ("law", "message"),
+    ("distribution", "message"),
     [
         ([1, 2], r"shape \(3,\)"),
         ([1, -1, 1], r"{name}\[1\] is -1.* negative"),
         ([1, np.nan, 1], r"{name}\[1\] is nan"),
-        ([0, 0, 0], "cannot be normalised"),
+        ([0, 0, 0], "cannot be normalized"),
         ([[1, 1, 1]], "shape"),
         (["a", "b", "c"], "dtype"),
     ],
 )
-def test_bad_laws(name, law, message):
+def test_bad_distributions(name, distribution, message):
     matrix = CHAIN.copy()
-    matrix[2] = 0  # so that the restart law is needed
+    matrix[2] = 0  # so that the restart distribution is needed
     with pytest.raises(ValueError, match=message.format(name=name)):
-        lg.solve(matrix, 0.9, **{name: law})
+        lg.solve(matrix, 0.9, **{name: distribution})
 
 
 @pytest.mark.parametrize(
@@ -324,8 +324,8 @@ def test_any_array_is_solved_or_refused_with_a_reason(matrix, gamma, as_list):
     except ValueError as error:
         assert len(str(error)) > 15  # noqa: PT017
     else:
-        for law in solution.laws:
-            assert np.all(law >= 0)
-            assert law.sum() == pytest.approx(1.0)
+        for distribution in solution.distributions:
+            assert np.all(distribution >= 0)
+            assert distribution.sum() == pytest.approx(1.0)
         assert solution.residual < 1e-12
     assert np.array_equal(matrix, before, equal_nan=matrix.dtype.kind == "f")

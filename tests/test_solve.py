@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from problems import (
     COURTOIS,
     birth_death,
-    birth_death_law,
+    birth_death_distribution,
     dense_operator,
     kandori_mailath_rob,
     logged_mdp,
-    rational_law,
+    rational_distribution,
 )
 from scipy import sparse
 
@@ -40,13 +40,13 @@ def entrywise(found, expected):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("epsilon", [1e-2, 1e-6, 1e-10, 1e-14])
 def test_kandori_mailath_rob_entry_by_entry(form, epsilon):
-    matrix, law = kandori_mailath_rob(epsilon)
-    assert entrywise(lg.solve(FORMS[form](matrix)).stationary, law) < 1e-12
+    matrix, distribution = kandori_mailath_rob(epsilon)
+    assert entrywise(lg.solve(FORMS[form](matrix)).stationary, distribution) < 1e-12
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_courtois_entry_by_entry(form):
-    assert entrywise(lg.solve(FORMS[form](COURTOIS)).stationary, rational_law(COURTOIS)) < 1e-12
+    assert entrywise(lg.solve(FORMS[form](COURTOIS)).stationary, rational_distribution(COURTOIS)) < 1e-12
 
 
 @pytest.mark.parametrize("decades", [20, 100, 200])
@@ -55,7 +55,7 @@ def test_birth_death_entries_of_extreme_range(decades):
     down = np.full(n, 0.5)
     up = 0.5 * np.full(n, 10.0 ** (-decades / n))
     found = lg.solve(birth_death(up, down)).stationary
-    expected = birth_death_law(up, down)
+    expected = birth_death_distribution(up, down)
     assert expected.min() < 10.0 ** (1 - decades)
     assert entrywise(found, expected) < 1e-12
 
@@ -65,26 +65,26 @@ def test_birth_death_entries_of_extreme_range(decades):
 def test_random_counts_match_rational_elimination(seed, n, decades):
     rng = np.random.default_rng(seed)
     counts = np.ceil(rng.random((n, n)) * 10.0 ** rng.uniform(0, decades, size=(n, n)))
-    assert entrywise(lg.solve(counts).stationary, rational_law(counts)) < 1e-12
-    assert entrywise(lg.solve(counts.tolist()).stationary, rational_law(counts)) < 1e-12
+    assert entrywise(lg.solve(counts).stationary, rational_distribution(counts)) < 1e-12
+    assert entrywise(lg.solve(counts.tolist()).stationary, rational_distribution(counts)) < 1e-12
 
 
 @pytest.mark.parametrize("gamma", [1e-3, 0.5, 0.85, 0.999, 0.999999])
 @pytest.mark.parametrize("form", FORMS)
-def test_discounted_law_is_the_rational_law_of_the_restarting_chain(gamma, form):
+def test_discounted_distribution_is_the_rational_distribution_of_the_restarting_chain(gamma, form):
     rng = np.random.default_rng(5)
     counts = rng.integers(1, 50, size=(7, 7))
     initial = rng.dirichlet(np.ones(7))
     P = counts / counts.sum(axis=1, keepdims=True)
     solution = lg.solve(FORMS[form](counts), gamma, initial=initial)
-    expected = rational_law(gamma * P + (1 - gamma) * initial)
+    expected = rational_distribution(gamma * P + (1 - gamma) * initial)
     assert entrywise(solution.stationary, expected) < 1e-11
     assert np.abs(solution.stationary - expected).sum() <= solution.error
     assert solution.error <= solution.tol
     # Rounding in the residual itself limits what a bound can prove as gamma nears 1.
     assert solution.error_kind == ("bound" if gamma < 0.99999 else "direct")
     uniform = lg.solve(FORMS[form](counts), gamma)
-    assert entrywise(uniform.stationary, rational_law(gamma * P + (1 - gamma) / 7)) < 1e-11
+    assert entrywise(uniform.stationary, rational_distribution(gamma * P + (1 - gamma) / 7)) < 1e-11
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 50])
@@ -94,20 +94,22 @@ def test_periodic_chains(n):
         assert np.allclose(lg.solve(form(cycle)).stationary, 1 / n, rtol=1e-13)
 
 
-def test_several_classes_give_every_law():
+def test_several_classes_give_every_distribution():
     matrix = np.array([[1, 1, 0, 0, 0], [3, 1, 0, 0, 0], [0, 0, 0, 1, 0], [0, 0, 1, 0, 0], [1, 0, 2, 0, 1]])
     solution = lg.solve(matrix)
-    assert solution.status is lg.Status.SEVERAL_LAWS
-    assert np.allclose(solution.laws, [[0.6, 0.4, 0, 0, 0], [0, 0, 0.5, 0.5, 0]])
-    with pytest.raises(lg.SeveralLaws, match=r"2 stationary laws.*sol.laws.*initial="):
+    assert solution.status is lg.Status.SEVERAL_DISTRIBUTIONS
+    assert np.allclose(solution.distributions, [[0.6, 0.4, 0, 0, 0], [0, 0, 0.5, 0.5, 0]])
+    with pytest.raises(
+        lg.SeveralDistributions, match=r"2 stationary distributions.*sol.distributions.*initial="
+    ):
         _ = solution.stationary
-    with pytest.raises(lg.SeveralLaws):
+    with pytest.raises(lg.SeveralDistributions):
         _ = solution.tau
     assert "initial=" in str(solution)
     json.dumps(solution.to_dict(), allow_nan=False)
 
 
-def test_limit_law_from_an_initial_law():
+def test_limit_distribution_from_an_initial_distribution():
     matrix = np.array([[1, 1, 0, 0, 0], [3, 1, 0, 0, 0], [0, 0, 0, 1, 0], [0, 0, 1, 0, 0], [1, 0, 2, 0, 1]])
     initial = np.array([0.1, 0.0, 0.2, 0.0, 0.7])
     P = matrix / matrix.sum(axis=1, keepdims=True)
@@ -130,16 +132,16 @@ def test_transient_states_get_zero_and_arrays_keep_their_length():
     assert solution.tau.shape == (3,)
 
 
-def test_zero_rows_restart_from_the_data_law():
+def test_zero_rows_restart_from_the_data_distribution():
     counts = np.array([[0, 3, 1], [2, 0, 0], [0, 0, 0]])
     P = np.array([[0, 0.75, 0.25], [1, 0, 0], [4 / 6, 2 / 6, 0]])
     with pytest.warns(lg.LeakWarning, match="state 2"):
         solution = lg.solve(counts)
-    assert np.allclose(solution.stationary, rational_law(P))
+    assert np.allclose(solution.stationary, rational_distribution(P))
     assert solution.leak == pytest.approx(solution.stationary[2])
     assert np.isnan(solution.tau[2])
     assert not solution.supported[2]
-    assert solution.data_law[:2] @ solution.tau[:2] == pytest.approx(1 - solution.leak)
+    assert solution.data_distribution[:2] @ solution.tau[:2] == pytest.approx(1 - solution.leak)
 
 
 def test_pagerank_dangling_vector():
@@ -163,16 +165,16 @@ def test_leak_as_an_error_names_the_cell():
 
 def test_smoothing_is_a_dirichlet_prior_on_every_row():
     counts = np.array([[0, 4, 0], [1, 0, 0], [0, 0, 0]])
-    law = np.array([0.5, 0.25, 0.25])
+    distribution = np.array([0.5, 0.25, 0.25])
     n = counts.sum(axis=1, keepdims=True)
-    expected = rational_law((counts + 2.0 * law) / (n + 2.0))
+    expected = rational_distribution((counts + 2.0 * distribution) / (n + 2.0))
     with pytest.warns(lg.LeakWarning, match="state 2"):
-        found = lg.solve(lg.Counts.from_matrix(counts), smoothing=(2.0, law))
+        found = lg.solve(lg.Counts.from_matrix(counts), smoothing=(2.0, distribution))
     assert np.allclose(found.stationary, expected, rtol=1e-12)
 
 
 def brute_force(operator):
-    """Stationary law over cells by a dense linear solve of the composed operator."""
+    """Stationary distribution over cells by a dense linear solve of the composed operator."""
     T = dense_operator(operator)
     n = operator.n_cells
     if operator.gamma < 1:
@@ -190,8 +192,8 @@ def test_policies_match_brute_force_over_cells(gamma, ratio, smoothing):
         mdp.counts, gamma, policy=mdp.policy, ratio=ratio, smoothing=smoothing, ridge=0, clone=0
     )
     expected = brute_force(solution.operator)
-    assert np.allclose(solution.cell_law, expected, atol=1e-12)
-    p = mdp.counts.data_law
+    assert np.allclose(solution.cell_distribution, expected, atol=1e-12)
+    p = mdp.counts.data_distribution
     if ratio == "state_action":
         assert np.allclose(solution.tau, expected / p)
     else:
@@ -206,7 +208,7 @@ def test_absorbed_leak_bounds_hold_whatever_follows(gamma):
     solution = lg.solve(mdp.counts, gamma, policy=mdp.policy, leak="absorb", reward_range=(-3, 4))
     assert solution.leak > 0.01
     mu = brute_force(solution.operator)
-    assert np.allclose(solution.cell_law, mu, atol=1e-13)
+    assert np.allclose(solution.cell_distribution, mu, atol=1e-13)
     seen = solution.operator.seen
     assert solution.leak == pytest.approx(1 - mu[seen].sum())
     low, high = solution.value_bounds
@@ -218,8 +220,10 @@ def test_absorbed_leak_bounds_hold_whatever_follows(gamma):
         )
         for cell in np.flatnonzero(~seen):
             T[cell] = (rng.dirichlet(np.full(6, 0.3))[:, None] * mdp.policy).ravel()
-        any_law = np.linalg.solve(np.eye(12) - gamma * T.T, (1 - gamma) * solution.operator.cell_initial)
-        assert low - 1e-12 <= any_law @ r <= high + 1e-12
+        any_distribution = np.linalg.solve(
+            np.eye(12) - gamma * T.T, (1 - gamma) * solution.operator.cell_initial
+        )
+        assert low - 1e-12 <= any_distribution @ r <= high + 1e-12
 
 
 def test_terminals_absorb_at_zero_reward_when_discounted():
@@ -250,12 +254,12 @@ def test_q_and_gap_certify_the_value():
             assert dual == pytest.approx(solution.value, rel=1e-12)
 
 
-def test_gap_sees_a_wrong_law():
+def test_gap_sees_a_wrong_distribution():
     from dataclasses import replace
 
     mdp = logged_mdp(6)
     right = lg.solve(mdp.counts, 0.9, policy=mdp.policy, ridge=0, clone=0)
-    wrong = replace(right, state_law=np.roll(right.state_law, 1))
+    wrong = replace(right, state_distribution=np.roll(right.state_distribution, 1))
     assert abs(wrong.gap) > 1e-3
 
 
@@ -266,7 +270,7 @@ def test_value_is_a_weighted_average_of_the_log():
     assert np.mean(weights * mdp.rewards) == pytest.approx(solution.value, rel=1e-10)
 
 
-def test_solutions_pickle_and_serialise():
+def test_solutions_pickle_and_serialize():
     mdp = logged_mdp(9)
     for solution in (
         lg.solve(mdp.counts, 0.9, policy=mdp.policy),

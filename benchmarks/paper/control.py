@@ -1,4 +1,4 @@
-"""Cartpole, Reacher and HalfCheetah: every method across behaviours, numbers and lengths of trajectories.
+"""Cartpole, Reacher and HalfCheetah: every method across behaviors, numbers and lengths of trajectories.
 
     python benchmarks/paper/control.py [--quick | --reduced] [--jobs 2] [--minutes M] [--only NAME]
                                        [--methods NAME] [--report]
@@ -58,7 +58,7 @@ def tuning_units(mode: plan.Mode, store: Store, ridge: bool) -> Iterator[list[Wo
     """Candidates on the tuning logs; ridges are compared at the learning rate that was chosen before."""
     for environment in plan.ENVIRONMENTS:
         for gamma in plan.GAMMAS:
-            setting = plan.centre(environment, gamma, mode)
+            setting = plan.center(environment, gamma, mode)
             methods = plan.applicable(tuple(plan.CANDIDATES), setting)
             for log in range(mode.tuning_logs):
                 seed = plan.FIRST_TUNING_SEED + log
@@ -83,7 +83,7 @@ def chosen(store: Store, mode: plan.Mode, setting: plan.Setting, method: str) ->
     if mode.tuning_logs == 0:
         return plan.UNTUNED[plan.CANDIDATES[method]]
     gamma = 1.0 if setting.gamma == 1 else plan.GAMMAS[0]
-    place = plan.centre(setting.environment, gamma, mode)
+    place = plan.center(setting.environment, gamma, mode)
     truth = control_truth.read()[setting.environment][f"{gamma:g}"]["value"]
     errors = {}
     for choice in plan.CANDIDATES[method]:
@@ -181,9 +181,9 @@ def main() -> None:
             if not execute(stage(), store, given, deadline):
                 break
     choices = {
-        plan.centre(environment, gamma, mode).key: {
-            method: chosen(store, mode, plan.centre(environment, gamma, mode), method)
-            for method in plan.applicable(tuple(plan.CANDIDATES), plan.centre(environment, gamma, mode))
+        plan.center(environment, gamma, mode).key: {
+            method: chosen(store, mode, plan.center(environment, gamma, mode), method)
+            for method in plan.applicable(tuple(plan.CANDIDATES), plan.center(environment, gamma, mode))
         }
         for environment in plan.ENVIRONMENTS
         for gamma in plan.GAMMAS

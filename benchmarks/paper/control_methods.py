@@ -42,14 +42,14 @@ class Work:
 
 @lru_cache(maxsize=2)
 def make_log(setting: Setting, seed: int) -> lg.Transitions:
-    """A fresh log; nothing in it tells the behaviour."""
-    behaviours = [control.policy(setting.environment, alpha) for alpha in MIXTURES[setting.behaviour]]
-    log = control.collect(setting.environment, behaviours, setting.trajectories, setting.steps, seed=seed)
+    """A fresh log; nothing in it tells the behavior."""
+    behaviors = [control.policy(setting.environment, alpha) for alpha in MIXTURES[setting.behavior]]
+    log = control.collect(setting.environment, behaviors, setting.trajectories, setting.steps, seed=seed)
     return lg.Transitions(**log._asdict())
 
 
 def naive(log: lg.Transitions, setting: Setting) -> dict[str, Any]:
-    """What the behaviour earned: mean reward, or sum gamma^t r / sum gamma^t along trajectories."""
+    """What the behavior earned: mean reward, or sum gamma^t r / sum gamma^t along trajectories."""
     reward = log.reward.reshape(setting.trajectories, setting.steps)
     weight = setting.gamma ** np.arange(setting.steps)
     return {"value": float((reward @ weight).mean() / weight.sum())}
@@ -119,21 +119,21 @@ def variant(work: Work, log: lg.Transitions) -> dict[str, Any]:
 
 
 def ours(work: Work, log: lg.Transitions) -> dict[str, Any]:
-    """Alone, with a ridge, or with centred actions."""
-    if work.method == "ours, centred":
-        return from_member(centred(work, log))
+    """Alone, with a ridge, or with centered actions."""
+    if work.method == "ours, centered":
+        return from_member(centered(work, log))
     ridge = {"ridge": work.choice} if work.method == "ours, ridge" else {}
     rate = work.rate if ridge or work.choice is None else work.choice
     return from_member(gendice(work, log, options(work, rate, **OURS), penalty=OUR_PENALTY, **ridge))
 
 
 def with_base(work: Work, log: lg.Transitions) -> Any:
-    """What is left to learn after a cloned behaviour."""
+    """What is left to learn after a cloned behavior."""
     chosen = options(work, work.rate, **OURS, base="cloned")
     return gendice(work, log, chosen, penalty=OUR_PENALTY, ridge=work.choice)
 
 
-def centred(work: Work, log: lg.Transitions) -> Any:
+def centered(work: Work, log: lg.Transitions) -> Any:
     """The same problem in other coordinates: each action less the target's mean action in its state."""
     target = control.policy(work.setting.environment)
     moved = lg.Transitions(
@@ -149,7 +149,7 @@ def centred(work: Work, log: lg.Transitions) -> Any:
 
 
 def rival(work: Work, log: lg.Transitions) -> dict[str, Any]:
-    """DualDICE, importance sampling with a cloned behaviour, a model, linear features."""
+    """DualDICE, importance sampling with a cloned behavior, a model, linear features."""
     gamma, target = work.setting.gamma, control.policy(work.setting.environment)
     seed, mode = 10 * work.seed, work.mode
     if work.method.startswith("DualDICE"):
@@ -211,7 +211,7 @@ def with_companions(work: Work, log: lg.Transitions) -> dict[str, dict[str, Any]
         }
     found = {**estimate(work, log), "seconds": time.perf_counter() - begun}
     if work.name == "DualDICE":
-        # Its own value, E[zeta r], beside the self-normalised one that all methods are given.
+        # Its own value, E[zeta r], beside the self-normalized one that all methods are given.
         plain = {**found, "value": found["value"] * found["mean_ratio"]}
         plain.pop("curve")
         return {work.name: found, "DualDICE, plain": plain}

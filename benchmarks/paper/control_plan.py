@@ -17,7 +17,7 @@ FIRST_TUNING_SEED = 9_000_000
 
 ENVIRONMENTS = ("cartpole", "reacher", "halfcheetah")
 MIXTURES = {"0": (0.0,), "0.33": (0.33,), "0.66": (0.66,), "M1": (0.0, 0.33), "M2": (0.0, 0.33, 0.66)}
-"""Behaviours by label; M1 and M2 are the paper's pools of several behaviours."""
+"""Behaviors by label; M1 and M2 are the paper's pools of several behaviors."""
 TRAJECTORIES = (25, 50, 100, 200)
 LENGTHS = (50, 100, 200, 400)
 GAMMAS = (0.99, 1.0)
@@ -40,7 +40,7 @@ HEADLINE = (
     "ours",
     "ours, ridge",
     "ours, ensemble",
-    "ours, centred",
+    "ours, centered",
     "ours, cloned base",
     "cloned base, untrained",
     "linear",
@@ -50,8 +50,8 @@ saddle point with penalty 10, no momentum, learning rates that fall to zero and 
 as for tau, and tau's parameters averaged over the second half of training; then with a ridge; as the mean
 of several seeds; and (continuous actions) with actions given as their distance from the target's mean
 action, so that tau, which is narrow around that mean, is an easy function of its inputs; and as a
-factor g of tau = base * g, the base made of ratios of the target to a cloned behaviour (with a ridge toward
-g = 1), beside the value of that base with g = 1. All neural values are self-normalised, but for "DualDICE,
+factor g of tau = base * g, the base made of ratios of the target to a cloned behavior (with a ridge toward
+g = 1), beside the value of that base with g = 1. All neural values are self-normalized, but for "DualDICE,
 plain"."""
 CANDIDATES = {
     "IS, cloned": RATES,
@@ -64,7 +64,7 @@ CANDIDATES = {
     "linear": RIDGES,
 }
 """What is chosen on the tuning logs: a learning rate, or the weight of a ridge. "ours, ridge", "ours,
-ensemble" and "ours, cloned base" take the learning rate of "ours", "ours, centred" that of "GenDICE"."""
+ensemble" and "ours, cloned base" take the learning rate of "ours", "ours, centered" that of "GenDICE"."""
 OURS_FAMILY = ("ours", "ours, ridge", "ours, ensemble", "ours, cloned base")
 
 
@@ -76,11 +76,11 @@ class Setting:
     gamma: float
     trajectories: int
     steps: int
-    behaviour: str = "0"
+    behavior: str = "0"
 
     @property
     def key(self) -> str:
-        log = f"{self.trajectories} x {self.steps}, alpha {self.behaviour}"
+        log = f"{self.trajectories} x {self.steps}, alpha {self.behavior}"
         return f"{self.environment}, gamma {self.gamma:g}, {log}"
 
 
@@ -148,7 +148,7 @@ UNTUNED_RATE = 1e-3
 UNTUNED = {RATES: UNTUNED_RATE, RIDGES: 1e-2, BASE_RIDGES: 1.0}
 
 
-def centre(environment: str, gamma: float, mode: Mode) -> Setting:
+def center(environment: str, gamma: float, mode: Mode) -> Setting:
     """The setting the axes cross in, and the one tuning looks at."""
     return Setting(environment, gamma, mode.trajectories, mode.steps)
 
@@ -159,7 +159,7 @@ def applicable(methods: tuple[str, ...], setting: Setting) -> tuple[str, ...]:
         method
         for method in methods
         if (setting.gamma < 1 or not method.startswith("DualDICE"))
-        and (setting.environment != "cartpole" or method != "ours, centred")
+        and (setting.environment != "cartpole" or method != "ours, centered")
     )
 
 
@@ -168,19 +168,19 @@ def axis(environment: str, gamma: float, name: str, mode: Mode) -> list[Setting]
     values: dict[str, tuple[Any, ...]] = {
         "trajectories": TRAJECTORIES,
         "steps": LENGTHS,
-        "behaviour": tuple(MIXTURES),
+        "behavior": tuple(MIXTURES),
     }
-    return [replace(centre(environment, gamma, mode), **{name: value}) for value in values[name]]
+    return [replace(center(environment, gamma, mode), **{name: value}) for value in values[name]]
 
 
 def jobs(mode: Mode) -> list[Job]:
     """Everything the mode runs: headline panels first, then ablations."""
     found: dict[Setting, Job] = {}
-    for name in ("behaviour",) if mode is QUICK else ("behaviour", "trajectories", "steps"):
+    for name in ("behavior",) if mode is QUICK else ("behavior", "trajectories", "steps"):
         lines = [axis(environment, gamma, name, mode) for gamma in GAMMAS for environment in ENVIRONMENTS]
         # One point of every panel before the next: a run that is stopped has something of each.
         for setting in itertools.chain.from_iterable(zip(*lines, strict=True)):
-            if mode is not QUICK or setting.behaviour in ("0", "0.66"):
+            if mode is not QUICK or setting.behavior in ("0", "0.66"):
                 found.setdefault(setting, Job(setting, mode.seeds, applicable(HEADLINE, setting)))
     return list(found.values()) + (ablations(mode) if mode.ablation_seeds else [])
 
@@ -189,17 +189,17 @@ def ablations(mode: Mode) -> list[Job]:
     """Discount, learning rate, output, constraint."""
     found = []
 
-    def add(environment: str, gamma: float, behaviour: str, methods: tuple[str, ...]) -> None:
-        setting = replace(centre(environment, gamma, mode), behaviour=behaviour)
+    def add(environment: str, gamma: float, behavior: str, methods: tuple[str, ...]) -> None:
+        setting = replace(center(environment, gamma, mode), behavior=behavior)
         found.append(Job(setting, mode.ablation_seeds, applicable(methods, setting)))
 
     for environment in ENVIRONMENTS:
         for gamma in ABLATION_GAMMAS:
             add(environment, gamma, "0", ("DualDICE", "GenDICE", "ours", "ours, cloned base"))
-        for behaviour in ("0", "0.33"):
-            add(environment, 1.0, behaviour, tuple(f"GenDICE, rate {rate:g}" for rate in RATES))
-        for behaviour in ("0", "0.33", "0.66"):
-            add(environment, 1.0, behaviour, tuple(f"GenDICE, output {output}" for output in OUTPUTS))
+        for behavior in ("0", "0.33"):
+            add(environment, 1.0, behavior, tuple(f"GenDICE, rate {rate:g}" for rate in RATES))
+        for behavior in ("0", "0.33", "0.66"):
+            add(environment, 1.0, behavior, tuple(f"GenDICE, output {output}" for output in OUTPUTS))
         for gamma in GAMMAS:
             add(environment, gamma, "0", tuple(f"GenDICE, penalty {penalty:g}" for penalty in PENALTIES))
     return found

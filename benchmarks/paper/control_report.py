@@ -65,8 +65,8 @@ def settings_run(summary: Summary) -> list[plan.Setting]:
 
 
 def draw_panels(summary: Summary, environment: str) -> None:
-    """Log MSE by behaviour, number and length of trajectories; discounted and average reward."""
-    names = {"behaviour": "alpha", "trajectories": "trajectories", "steps": "truncation length"}
+    """Log MSE by behavior, number and length of trajectories; discounted and average reward."""
+    names = {"behavior": "alpha", "trajectories": "trajectories", "steps": "truncation length"}
     panels = [
         (gamma, name)
         for gamma in plan.GAMMAS
@@ -98,11 +98,11 @@ def draw_cells(axes: Any, place: int, label: str, cells: list[dict[str, Any] | N
 
 
 def draw_training(summary: Summary, environment: str) -> None:
-    """Log MSE (left) and estimate (right) over training steps, for each behaviour and gamma."""
+    """Log MSE (left) and estimate (right) over training steps, for each behavior and gamma."""
     shown = [
         setting
         for gamma in plan.GAMMAS
-        for setting in plan.axis(environment, gamma, "behaviour", summary.mode)
+        for setting in plan.axis(environment, gamma, "behavior", summary.mode)
         if summary.curve(setting, "GenDICE")
     ]
     if not shown:
@@ -122,7 +122,7 @@ def draw_training(summary: Summary, environment: str) -> None:
                     draw_line(one, place, method, steps, values.mean(axis=0), values.std(axis=0))
             if what == "estimate":
                 one.axhline(truth, color="black", linestyle="--", linewidth=1.2, label="truth")
-            one.set_title(f"{GAMMA_LABEL[setting.gamma]}, alpha {setting.behaviour}", fontsize=9)
+            one.set_title(f"{GAMMA_LABEL[setting.gamma]}, alpha {setting.behavior}", fontsize=9)
             one.set_xlabel("training steps")
         label = "natural log of the MSE" if what == "error" else "estimate (± s.d. over logs)"
         axes[0].set_ylabel(f"{environment}: {label}")
@@ -131,8 +131,8 @@ def draw_training(summary: Summary, environment: str) -> None:
 
 def draw_ablations(summary: Summary, environment: str) -> None:
     """Learning rate, output, discount and penalty."""
-    middle = {gamma: plan.centre(environment, gamma, summary.mode) for gamma in plan.ABLATION_GAMMAS}
-    by_alpha = {one.behaviour: one for one in plan.axis(environment, 1.0, "behaviour", summary.mode)}
+    middle = {gamma: plan.center(environment, gamma, summary.mode) for gamma in plan.ABLATION_GAMMAS}
+    by_alpha = {one.behavior: one for one in plan.axis(environment, 1.0, "behavior", summary.mode)}
     rates, outputs = [f"{rate:g}" for rate in plan.RATES], list(plan.OUTPUTS)
     penalties = [f"{penalty:g}" for penalty in plan.PENALTIES]
     panels = [
@@ -181,7 +181,7 @@ def headline_table(summary: Summary) -> str:
         texts = [show(cell, best) for cell in cells.values()]
         n = max(cell["n"] for cell in cells.values() if cell)
         log = f"{setting.trajectories} x {setting.steps}"
-        rows.append([setting.environment, f"{setting.gamma:g}", log, setting.behaviour, str(n), *texts])
+        rows.append([setting.environment, f"{setting.gamma:g}", log, setting.behavior, str(n), *texts])
     return table(["environment", "gamma", "log", "alpha", "logs", *plan.HEADLINE], rows)
 
 

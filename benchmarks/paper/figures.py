@@ -1,4 +1,4 @@
-"""One style for the figures of the paper scripts: colours that colour-blind readers can tell apart."""
+"""One style for the figures of the paper scripts: colors that color-blind readers can tell apart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reporting import HERE
 FIGURES = HERE / "figures"
 
 # Okabe and Ito's palette, told apart by markers too.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#A6761D")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#A6761D")
 MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">", "*")
 
 
@@ -31,9 +31,9 @@ def new_figure(n_panels: int, width: float = 4.0, height: float = 3.9) -> tuple[
 def draw_line(axes: Any, place: int, label: str, x: Any, y: Any, spread: Any = None) -> None:
     """One method's curve, its look decided by its place in the list of methods."""
     look = {
-        "color": COLOURS[place % len(COLOURS)],
+        "color": COLORS[place % len(COLORS)],
         "marker": MARKERS[place % len(MARKERS)],
-        "linestyle": "-" if place < len(COLOURS) else "--",
+        "linestyle": "-" if place < len(COLORS) else "--",
     }
     axes.errorbar(x, y, yerr=spread, label=label, markersize=4.5, linewidth=1.4, capsize=2, **look)
 

@@ -74,13 +74,13 @@ def taxi_settings(logs: int) -> Iterator[tuple[dict[str, Any], Tally]]:
 
 
 def taxi_logs(
-    logs: int, policies: str, target: np.ndarray, behaviour: np.ndarray
+    logs: int, policies: str, target: np.ndarray, behavior: np.ndarray
 ) -> Iterator[tuple[dict[str, Any], Tally]]:
-    """Logs of the behaviour, intervals of the target's value."""
+    """Logs of the behavior, intervals of the target's value."""
     kinds = {
         "default": {},
         "state ratio, clone shrunk by 10": {"ratio": "state", "clone": 10.0},
-        "state ratio, behaviour given": {"ratio": "state", "behaviour": behaviour},
+        "state ratio, behavior given": {"ratio": "state", "behavior": behavior},
         "state-action plug-in": PLUG_IN,
     }
     for episodes, steps in ((200, 400), (50, 100)):
@@ -92,7 +92,7 @@ def taxi_logs(
         }
         truth = {gamma: taxi.policy_value(target, gamma) for gamma in (0.99, 1.0)}
         for seed in range(logs):
-            log = taxi.simulate(behaviour, episodes, steps, seed=10_000 + seed, threads=1)
+            log = taxi.simulate(behavior, episodes, steps, seed=10_000 + seed, threads=1)
             counts = log.counts(keep_episodes=True, threads=1)
             for (gamma, kind, method), tally in tallies.items():
                 if method == "bootstrap" and (seed >= logs // 8 or kind != "default"):
@@ -110,7 +110,7 @@ def taxi_logs(
 
 
 def pagerank_settings(logs: int) -> Iterator[tuple[dict[str, Any], Tally]]:
-    """Entries of the law of a weighted preferential-attachment graph from one walk."""
+    """Entries of the distribution of a weighted preferential-attachment graph from one walk."""
     chain = attachment_chain(100, 4, np.random.default_rng(0))
     n = chain.shape[0]
     for gamma in (1.0, 0.85):
@@ -134,7 +134,7 @@ def pagerank_settings(logs: int) -> Iterator[tuple[dict[str, Any], Tally]]:
 
 
 def garnet_settings(logs: int) -> Iterator[tuple[dict[str, Any], Tally]]:
-    """Small random MDPs, ten of them, each with its own target and behaviour."""
+    """Small random MDPs, ten of them, each with its own target and behavior."""
     n_states, n_actions, n_mdps = 12, 3, 10
     for episodes, steps in ((100, 50), (20, 20)):
         tallies = {
@@ -147,7 +147,7 @@ def garnet_settings(logs: int) -> Iterator[tuple[dict[str, Any], Tally]]:
             rng = np.random.default_rng([7, number])
             kernel = rng.dirichlet(np.full(n_states, 0.3), size=(n_states, n_actions))
             reward = rng.normal(size=(n_states, n_actions))
-            target, behaviour = rng.dirichlet(np.full(n_actions, 2.0), size=(2, n_states))
+            target, behavior = rng.dirichlet(np.full(n_actions, 2.0), size=(2, n_states))
             initial = rng.dirichlet(np.ones(n_states))
             chain = np.einsum("sa,sat->st", target, kernel)
             earned = (target * reward).sum(axis=1)
@@ -158,7 +158,7 @@ def garnet_settings(logs: int) -> Iterator[tuple[dict[str, Any], Tally]]:
                 for gamma in (0.9, 1.0)
             }
             for seed in range(logs // n_mdps):
-                counts = garnet_log(kernel, reward, behaviour, initial, episodes, steps, [number, seed])
+                counts = garnet_log(kernel, reward, behavior, initial, episodes, steps, [number, seed])
                 for (gamma, kind, method), tally in tallies.items():
                     if method == "bootstrap" and 4 * seed >= logs // n_mdps:
                         continue
@@ -173,20 +173,21 @@ def garnet_settings(logs: int) -> Iterator[tuple[dict[str, Any], Tally]]:
             yield name | {"estimator": kind, "method": method}, tally
 
 
-def garnet_log(kernel, reward, behaviour, initial, episodes, steps, seed) -> lg.Counts:
+def garnet_log(kernel, reward, behavior, initial, episodes, steps, seed) -> lg.Counts:
     """Episodes side by side, with Gaussian noise on the rewards."""
     rng = np.random.default_rng(seed)
     n_states, n_actions = reward.shape
 
-    def draw(laws):
+    def draw(distributions):
         return np.minimum(
-            (rng.random(len(laws))[:, None] > np.cumsum(laws, axis=1)).sum(axis=1), laws.shape[1] - 1
+            (rng.random(len(distributions))[:, None] > np.cumsum(distributions, axis=1)).sum(axis=1),
+            distributions.shape[1] - 1,
         )
 
     state = draw(np.tile(initial, (episodes, 1)))
     columns = []
     for _ in range(steps):
-        action = draw(behaviour[state])
+        action = draw(behavior[state])
         following = draw(kernel[state, action])
         columns.append((state, following, action, reward[state, action] + rng.normal(size=episodes)))
         state = following
@@ -198,7 +199,7 @@ def garnet_log(kernel, reward, behaviour, initial, episodes, steps, seed) -> lg.
 
 
 def attachment_chain(n: int, edges: int, rng: np.random.Generator) -> np.ndarray:
-    """Preferential attachment with |N(0, 1)| weights for each direction, normalised by row."""
+    """Preferential attachment with |N(0, 1)| weights for each direction, normalized by row."""
     adjacent = np.zeros((n, n), dtype=bool)
     ends = list(range(edges))
     for node in range(edges, n):
@@ -241,7 +242,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         "# Coverage of 95 % intervals over fresh logs",
         "",
         "Written by `interval_coverage.py`. Bias and sd are those of the estimates against the exact answer",
-        "(for the entries of a law: averaged over entries). An interval covers the noise of the data, not",
+        "(for the entries of a distribution: averaged over entries). An interval covers the noise of the "
+        "data, not",
         "the bias of an estimator: where the bias is not small beside the sd, coverage falls, and that is",
         "shown. `none` counts logs for which no interval is given (several recurrent classes in the log at",
         "gamma = 1).",

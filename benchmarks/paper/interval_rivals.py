@@ -9,7 +9,7 @@ episode contributes to the value (the influence function, summed by episode):
 * likelihood: the values beyond which no reweighting of the episodes within the chi-square quantile of the
   empirical likelihood pushes the estimate, as in CoinDICE (Dai et al. 2020), to first order;
 * likelihood, solved again: the estimates solved again under the weights found for the two ends, so that
-  the curvature of the value counts too. The ridge and the cloned behaviour stay those of the log;
+  the curvature of the value counts too. The ridge and the cloned behavior stay those of the log;
 * Bernstein: the empirical bound of Maurer and Pontil (2009), with the range seen in the log in place of the
   unknown one, which flatters it.
 """
@@ -127,16 +127,16 @@ def garnets(logs: int, episodes: int, steps: int, noise_seed: int = 11) -> list[
         rng = np.random.default_rng([noise_seed, number])
         kernel = rng.dirichlet(np.full(n_states, 0.3), size=(n_states, n_actions))
         reward = rng.normal(size=(n_states, n_actions))
-        target, behaviour = rng.dirichlet(np.full(n_actions, 2.0), size=(2, n_states))
+        target, behavior = rng.dirichlet(np.full(n_actions, 2.0), size=(2, n_states))
         initial = rng.dirichlet(np.ones(n_states))
         chain, earned = np.einsum("sa,sat->st", target, kernel), (target * reward).sum(axis=1)
         for gamma, tally in tallies.items():
-            law = lg.solve(chain, gamma, initial=initial if gamma < 1 else None).stationary
+            distribution = lg.solve(chain, gamma, initial=initial if gamma < 1 else None).stationary
             for seed in range(logs // n_mdps):
                 log = garnet_log(
-                    kernel, reward, behaviour, initial, episodes, steps, [noise_seed, number, seed]
+                    kernel, reward, behavior, initial, episodes, steps, [noise_seed, number, seed]
                 )
-                tally.add(float(law @ earned), lg.solve(log, gamma, policy=target))
+                tally.add(float(distribution @ earned), lg.solve(log, gamma, policy=target))
     return [
         row
         for gamma, tally in tallies.items()

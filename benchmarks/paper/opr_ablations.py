@@ -1,17 +1,18 @@
-"""Offline PageRank ablations of the paper: divergences, penalty weight, penalty against self-normalisation.
+"""Offline PageRank ablations of the paper: divergences, penalty weight, penalty against self-normalization.
 
     python benchmarks/paper/opr_ablations.py [--trials 20] [--write] [--only PART ...]
 
-Barabasi-Albert graph of 100 nodes (4 edges a new node), weights |N(0, 1)| for each direction normalised by
+Barabasi-Albert graph of 100 nodes (4 edges a new node), weights |N(0, 1)| for each direction normalized by
 row, one walk of 10,000 steps, KL(true || estimated), natural logarithms of its mean. The asymptotic bound
 for a walk is (1 / 2N) sum_i S_ii / mu_i with S = diag(mu) Z + Z' diag(mu) - diag(mu) - mu mu' and
 Z = (I - P + 1 mu')^-1.
 
-On one long walk the visit counts p are themselves close to the law, tau = 1 to within a few per cent, so a
-method that starts at tau = 1 has nothing to do. SGD therefore starts from the law that knows nothing, mu
-uniform over the nodes, here.
+On one long walk the visit counts p are themselves close to the distribution, tau = 1 to within a few per
+cent, so a
+method that starts at tau = 1 has nothing to do. SGD therefore starts from the distribution that knows
+nothing, mu uniform over the nodes, here.
 
-``--only`` runs some parts anew and keeps the others as committed: ``normalisation_sgd`` compares at equal
+``--only`` runs some parts anew and keeps the others as committed: ``normalization_sgd`` compares at equal
 running time, and wants a machine that does nothing else.
 """
 
@@ -53,35 +54,35 @@ BUDGET_SECONDS = (0.03, 0.1, 0.3, 1.0)
 
 
 def make_trial(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(counts of one walk, true law, transition matrix)."""
+    """(counts of one walk, true distribution, transition matrix)."""
     rng = np.random.default_rng(seed)
     graph = nx.barabasi_albert_graph(NODES, 4, seed=seed)
     weights = nx.to_numpy_array(graph) * np.abs(rng.standard_normal((NODES, NODES)))
     step = weights / weights.sum(axis=1, keepdims=True)
     system = np.vstack([step.T - np.eye(NODES), np.ones(NODES)])
-    law = np.linalg.lstsq(system, np.append(np.zeros(NODES), 1.0), rcond=None)[0]
+    distribution = np.linalg.lstsq(system, np.append(np.zeros(NODES), 1.0), rcond=None)[0]
     rises = np.cumsum(step, axis=1)
     counts = np.zeros((NODES, NODES), dtype=np.int64)
-    at = int(rng.choice(NODES, p=law))
+    at = int(rng.choice(NODES, p=distribution))
     for draw in rng.uniform(size=STEPS):
         following = min(int(np.searchsorted(rises[at], draw)), NODES - 1)
         counts[at, following] += 1
         at = following
-    return counts, law, step
+    return counts, distribution, step
 
 
-def efficiency_bound(law: np.ndarray, step: np.ndarray) -> float:
+def efficiency_bound(distribution: np.ndarray, step: np.ndarray) -> float:
     """Mean KL that no regular estimator from a walk beats, to first order in 1 / N."""
-    z = np.linalg.inv(np.eye(NODES) - step + law[None, :])
-    spread = law * np.diag(z) * 2 - law - law * law
-    return float((spread / law).sum() / (2 * STEPS))
+    z = np.linalg.inv(np.eye(NODES) - step + distribution[None, :])
+    spread = distribution * np.diag(z) * 2 - distribution - distribution * distribution
+    return float((spread / distribution).sum() / (2 * STEPS))
 
 
-def kl(law: np.ndarray, solution: lg.Solution) -> float:
-    """KL(true || estimated), the estimate normalised and kept above the smallest float."""
+def kl(distribution: np.ndarray, solution: lg.Solution) -> float:
+    """KL(true || estimated), the estimate normalized and kept above the smallest float."""
     estimate = np.maximum(solution.stationary, 1e-300)
     estimate = estimate / estimate.sum()
-    return float((law * np.log(law / estimate)).sum())
+    return float((distribution * np.log(distribution / estimate)).sum())
 
 
 def by_sgd(counts: np.ndarray, seed: int, **choices: object) -> lg.Solution:
@@ -105,7 +106,9 @@ def summary(values: list[float]) -> dict[str, float]:
 def run(trials: int, only: list[str], kept: dict) -> dict:
     """The ablations named in ``only`` (all if empty) over the same trials; the rest as in ``kept``."""
     drawn = [make_trial(seed) for seed in range(trials)]
-    bound = math.log(float(np.mean([efficiency_bound(law, step) for _, law, step in drawn])))
+    bound = math.log(
+        float(np.mean([efficiency_bound(distribution, step) for _, distribution, step in drawn]))
+    )
     found: dict = {"trials": trials, "nodes": NODES, "samples": STEPS, "log_efficiency_bound": bound}
     for name, part in PARTS.items():
         found[name] = part(drawn) if not only or name in only else kept[name]
@@ -115,7 +118,10 @@ def run(trials: int, only: list[str], kept: dict) -> dict:
 def _visit_counts(drawn: list) -> dict:
     visits = [counts.sum(axis=1) / counts.sum() for counts, _, _ in drawn]
     return summary(
-        [float((law * np.log(law / p)).sum()) for (_, law, _), p in zip(drawn, visits, strict=True)]
+        [
+            float((distribution * np.log(distribution / p)).sum())
+            for (_, distribution, _), p in zip(drawn, visits, strict=True)
+        ]
     )
 
 
@@ -129,20 +135,20 @@ def _divergences_exact(drawn: list) -> dict:
     }
 
 
-def _normalisation_sgd(drawn: list) -> dict:
-    for normalise in ("penalty", "self"):
+def _normalization_sgd(drawn: list) -> dict:
+    for normalize in ("penalty", "self"):
         # Compiled code is loaded at the first call: not within the seconds of the first trial.
-        by_sgd(drawn[0][0], 0, normalise=normalise, max_iter=5000)
+        by_sgd(drawn[0][0], 0, normalize=normalize, max_iter=5000)
     return {
-        normalise: {
-            str(budget): _by_sgd(drawn, normalise=normalise, time_limit=budget) for budget in BUDGET_SECONDS
+        normalize: {
+            str(budget): _by_sgd(drawn, normalize=normalize, time_limit=budget) for budget in BUDGET_SECONDS
         }
-        for normalise in ("penalty", "self")
+        for normalize in ("penalty", "self")
     }
 
 
 PARTS = {
-    "exact": lambda drawn: summary([kl(law, lg.solve(counts)) for counts, law, _ in drawn]),
+    "exact": lambda drawn: summary([kl(distribution, lg.solve(counts)) for counts, distribution, _ in drawn]),
     "visit_counts": _visit_counts,
     "divergences_exact": _divergences_exact,
     "divergences_sgd": lambda drawn: {
@@ -154,17 +160,19 @@ PARTS = {
     "penalty_sgd": lambda drawn: {
         str(weight): _by_sgd(drawn, penalty=weight, max_iter=STEPS_SGD) for weight in PENALTIES
     },
-    "normalisation_exact": lambda drawn: {
-        normalise: _solved(drawn, "convex", normalise=normalise) for normalise in ("penalty", "self")
+    "normalization_exact": lambda drawn: {
+        normalize: _solved(drawn, "convex", normalize=normalize) for normalize in ("penalty", "self")
     },
-    "normalisation_sgd": _normalisation_sgd,
+    "normalization_sgd": _normalization_sgd,
 }
 
 
 def _by_sgd(drawn: list, **choices: object) -> dict:
     """Figures of SGD, seed k for trial k, with its mean gap and steps."""
     solutions = [by_sgd(counts, seed, **choices) for seed, (counts, _, _) in enumerate(drawn)]
-    figures = summary([kl(law, solution) for (_, law, _), solution in zip(drawn, solutions, strict=True)])
+    figures = summary(
+        [kl(distribution, solution) for (_, distribution, _), solution in zip(drawn, solutions, strict=True)]
+    )
     gaps, steps = [solution.gap for solution in solutions], [solution.n_iter for solution in solutions]
     return {**figures, "mean_gap": float(np.mean(gaps)), "mean_steps": float(np.mean(steps))}
 
@@ -174,12 +182,14 @@ def _solved(drawn: list, method: str, tol: float = 1e-8, **choices: object) -> d
     began = time.perf_counter()
     solutions = [lg.solve(counts, method=method, tol=tol, max_iter=5000, **choices) for counts, _, _ in drawn]
     seconds = (time.perf_counter() - began) / len(drawn)
-    figures = summary([kl(law, solution) for (_, law, _), solution in zip(drawn, solutions, strict=True)])
+    figures = summary(
+        [kl(distribution, solution) for (_, distribution, _), solution in zip(drawn, solutions, strict=True)]
+    )
     return {**figures, "largest_gap": max(solution.gap for solution in solutions), "seconds": seconds}
 
 
 def draw_figure(found: dict, path: Path) -> None:
-    """Three panels: divergences, penalty weight, normalisation against running time."""
+    """Three panels: divergences, penalty weight, normalization against running time."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -201,7 +211,7 @@ def draw_figure(found: dict, path: Path) -> None:
     panels[0].set_xticks(place, names, rotation=40, ha="right", fontsize=8)
     panels[0].set_title("divergence")
     weights = list(found["penalty_exact"])
-    for key, colour, label in (
+    for key, color, label in (
         ("penalty_exact", "tab:blue", "optimum"),
         ("penalty_sgd", "tab:orange", "SGD, 5M steps"),
     ):
@@ -210,24 +220,24 @@ def draw_figure(found: dict, path: Path) -> None:
             [float(weight) for weight in weights],
             [entry["mean_log_kl"] for entry in entries],
             [entry["sd_log_kl"] for entry in entries],
-            fmt="o-", color=colour, label=label,
+            fmt="o-", color=color, label=label,
         )  # fmt: skip
     panels[1].set_xscale("log")
     panels[1].set_title("penalty weight, chi2")
     panels[1].set_xlabel("lambda")
-    for normalise, colour in (("penalty", "tab:blue"), ("self", "tab:red")):
-        entries = found["normalisation_sgd"][normalise]
+    for normalize, color in (("penalty", "tab:blue"), ("self", "tab:red")):
+        entries = found["normalization_sgd"][normalize]
         panels[2].errorbar(
             [float(budget) for budget in entries],
             [entry["mean_log_kl"] for entry in entries.values()],
             [entry["sd_log_kl"] for entry in entries.values()],
-            fmt="o-", color=colour, label=f"{normalise}, SGD",
+            fmt="o-", color=color, label=f"{normalize}, SGD",
         )  # fmt: skip
     panels[2].axhline(-4.74, color="tab:blue", linestyle=":", label="paper, penalty")
     panels[2].axhline(-4.26, color="tab:red", linestyle=":", label="paper, self")
     panels[2].set_xscale("log")
     panels[2].set_xlabel("seconds")
-    panels[2].set_title("normalisation at equal running time")
+    panels[2].set_title("normalization at equal running time")
     for panel in panels:
         panel.axhline(found["log_efficiency_bound"], color="black", linestyle="--", label="efficiency bound")
         panel.set_ylabel("log KL(true || estimate)")

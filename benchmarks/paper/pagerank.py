@@ -3,7 +3,7 @@
     python benchmarks/paper/pagerank.py [--quick] [--walks 20] [--direction cited_to_citing] [--eta 0.15]
 
 One walk of N steps on each graph; every method sees its transitions alone. Barabasi-Albert graphs carry a
-weight |N(0, 1)| for each direction, normalised by row, without teleport, a graph of its own for each walk.
+weight |N(0, 1)| for each direction, normalized by row, without teleport, a graph of its own for each walk.
 On Cora and Citeseer the walker teleports with chance eta to a uniform paper, and always from a dangling
 one; these steps are logged like any other. "link steps, eta known" counts only steps along links and is told
 eta: the teleport needs no estimate. The truth is exact; the bound is that of ``pagerank_smoothing.py``.
@@ -36,28 +36,28 @@ CITATIONS = {"Cora": "cora", "Citeseer": "citeseer"}
 
 @dataclass(frozen=True)
 class Walk:
-    """A path, which of its steps went along links, the exact law, and the log bound at one step."""
+    """A path, which of its steps went along links, the exact distribution, and the log bound at one step."""
 
     path: np.ndarray
     linked: np.ndarray
-    law: np.ndarray
+    distribution: np.ndarray
     log_bound: float
 
 
 class Citations:
-    """PageRank's chain on a citation graph: matrix, exact law and bound made once for all walks."""
+    """PageRank's chain on a citation graph: matrix, exact distribution and bound made once for all walks."""
 
     def __init__(self, name: str, direction: str, eta: float) -> None:
         counts = load_citations(name, data_directory("graphs"), direction)
         self.eta, self.n = eta, counts.n_states
         self.links = counts.matrix.tocsr()
         uniform = np.full(self.n, 1 / self.n)
-        self.law = lg.solve(counts, 1 - eta, initial=uniform, restart=uniform).stationary
+        self.distribution = lg.solve(counts, 1 - eta, initial=uniform, restart=uniform).stationary
         out = np.asarray(self.links.sum(axis=1)).ravel()
         self.dangling = int((out == 0).sum())
         chain = self.links.toarray() / np.where(out > 0, out, 1)[:, None]
         chain[out == 0] = uniform
-        self.log_bound = log_bound((1 - eta) * chain + eta / self.n, self.law, 1)
+        self.log_bound = log_bound((1 - eta) * chain + eta / self.n, self.distribution, 1)
 
     def walk(self, n_steps: int, seed: int) -> Walk:
         rng = np.random.default_rng([seed, 2])
@@ -74,19 +74,19 @@ class Citations:
                 path[step + 1] = indices[low + place]
             else:
                 path[step + 1] = int(choice[step] * self.n)
-        return Walk(path, linked, self.law, self.log_bound)
+        return Walk(path, linked, self.distribution, self.log_bound)
 
 
 def barabasi_albert_walk(n: int, n_steps: int, seed: int) -> Walk:
     matrix = random_walk_matrix(n, seed)
-    law = lg.solve(matrix).stationary
+    distribution = lg.solve(matrix).stationary
     path = walk_matrix(matrix, n_steps, seed)
-    return Walk(path, np.ones(n_steps, dtype=bool), law, log_bound(matrix, law, 1))
+    return Walk(path, np.ones(n_steps, dtype=bool), distribution, log_bound(matrix, distribution, 1))
 
 
 def estimates(one: Walk, n_steps: int, eta: float | None) -> dict[str, np.ndarray]:
-    """Law by every method from the first steps of a walk."""
-    n, path = one.law.size, one.path
+    """Distribution by every method from the first steps of a walk."""
+    n, path = one.distribution.size, one.path
     counts = lg.Counts.from_transitions(path[:n_steps], path[1 : n_steps + 1], n_states=n)
     start = np.zeros(n)
     start[path[0]] = 1.0
@@ -120,8 +120,8 @@ def run_graph(name: str, given: argparse.Namespace) -> tuple[list[dict[str, Any]
             one = citations.walk(max(STEPS), seed)
         for size in STEPS:
             bounds[size].append(one.log_bound - np.log(size))
-            for method, law in estimates(one, size, eta).items():
-                found[size].setdefault(method, []).append(log_divergence(one.law, law))
+            for method, distribution in estimates(one, size, eta).items():
+                found[size].setdefault(method, []).append(log_divergence(one.distribution, distribution))
     rows = []
     for size in STEPS:
         means = {

@@ -3,7 +3,7 @@
     python benchmarks/paper/pagerank_smoothing.py [--walks 100]
 
 One walk of N steps on a Barabasi-Albert graph whose edges carry a weight |N(0, 1)| for each direction,
-normalised by row. Reported: the mean over walks (each on its own graph) of log KL(mu || mu^), and the
+normalized by row. Reported: the mean over walks (each on its own graph) of log KL(mu || mu^), and the
 asymptotic bound (1 / 2N) sum_i S_ii / mu_i with S = diag(mu) Z + Z' diag(mu) - diag(mu) - mu mu',
 Z = (I - P + 1 mu')^-1.
 """
@@ -44,16 +44,16 @@ def walk(matrix: np.ndarray, n_steps: int, seed: int) -> np.ndarray:
     return path
 
 
-def log_bound(matrix: np.ndarray, law: np.ndarray, n_steps: int) -> float:
-    n = law.size
-    Z = np.linalg.inv(np.eye(n) - matrix + law[None, :])
-    spread = np.diag(law) @ Z
-    covariance = spread + spread.T - np.diag(law) - np.outer(law, law)
-    return float(np.log((np.diag(covariance) / law).sum() / (2 * n_steps)))
+def log_bound(matrix: np.ndarray, distribution: np.ndarray, n_steps: int) -> float:
+    n = distribution.size
+    Z = np.linalg.inv(np.eye(n) - matrix + distribution[None, :])
+    spread = np.diag(distribution) @ Z
+    covariance = spread + spread.T - np.diag(distribution) - np.outer(distribution, distribution)
+    return float(np.log((np.diag(covariance) / distribution).sum() / (2 * n_steps)))
 
 
-def log_divergence(law: np.ndarray, found: np.ndarray) -> float:
-    return float(np.log((law * np.log(law / found)).sum()))
+def log_divergence(distribution: np.ndarray, found: np.ndarray) -> float:
+    return float(np.log((distribution * np.log(distribution / found)).sum()))
 
 
 def estimates(counts: lg.Counts) -> dict[str, np.ndarray]:
@@ -64,7 +64,7 @@ def estimates(counts: lg.Counts) -> dict[str, np.ndarray]:
     return {
         "smoothing=auto": lg.solve(counts, smoothing="auto").stationary,
         "smoothing=3": lg.solve(counts, smoothing=3.0).stationary,
-        "same weight, marginal law": lg.solve(
+        "same weight, marginal distribution": lg.solve(
             counts, smoothing=(weight, arrivals / arrivals.sum())
         ).stationary,
         "add one": lg.solve(counts, smoothing=float(n)).stationary,
@@ -85,14 +85,14 @@ def main() -> None:
         weights: dict[int, list[float]] = {size: [] for size in STEPS}
         for seed in range(given.first, given.first + given.walks):
             matrix = random_walk_matrix(n, seed)
-            law = lg.solve(matrix).stationary
+            distribution = lg.solve(matrix).stationary
             path = walk(matrix, max(STEPS), seed)
             for size in STEPS:
                 counts = lg.Counts.from_transitions(path[:size], path[1 : size + 1], n_states=n)
-                bounds[size].append(log_bound(matrix, law, size))
+                bounds[size].append(log_bound(matrix, distribution, size))
                 weights[size].append(marginal_likelihood_weight(counts))
                 for name, estimate in estimates(counts).items():
-                    found[size].setdefault(name, []).append(log_divergence(law, estimate))
+                    found[size].setdefault(name, []).append(log_divergence(distribution, estimate))
         for size in STEPS:
             gap = np.array(found[size]["smoothing=auto"]) - np.array(bounds[size])
             error = float(gap.std(ddof=1) / np.sqrt(gap.size))

@@ -1,9 +1,9 @@
-"""Taxi: every method across lengths, numbers of trajectories, discounts and behaviours.
+"""Taxi: every method across lengths, numbers of trajectories, discounts and behaviors.
 
     python benchmarks/paper/taxi.py [--quick] [--seeds 20] [--policies DIR] [--minutes M]
 
 The full grid has 144 settings; ``--quick`` walks each axis alone, from 100 x 200 steps and alpha 0.
-Behaviour = alpha target + (1 - alpha) base. Policies are trained here unless DIR holds ``pi19.npy`` (target)
+Behavior = alpha target + (1 - alpha) base. Policies are trained here unless DIR holds ``pi19.npy`` (target)
 and ``pi18.npy`` (base). ``--minutes`` starts no further setting after that time; the result says how many
 of the grid were done, and the next run with the same seeds and policies goes on from there. Writes
 ``taxi.json``, ``.md``, ``.png`` and ``.svg`` (``taxi_quick`` with ``--quick``).
@@ -35,7 +35,7 @@ LENGTHS = (50, 100, 200, 400)
 TRAJECTORIES = (50, 100, 200)
 GAMMAS = (0.9, 0.99, 0.999, 1.0)
 ALPHAS = (0.0, 0.33, 0.66)
-CENTRE = (200, 100, 1.0, 0.0)
+CENTER = (200, 100, 1.0, 0.0)
 GRADIENT_DICE_STEPS = 2_500
 """GradientDICE's tabular optimum by sparse LU: 0.03 s for 2,500 steps, 10 s for 20,000, 80 s for 80,000."""
 METHODS = (
@@ -45,16 +45,14 @@ METHODS = (
     "naive",
     "step-wise WIS, cloned",
     "trajectory WIS, cloned",
-    "IPS, behaviour known",
+    "IPS, behavior known",
     "IPS, cloned",
     "IPS, known, ridge 1e-3",
     "IPS, cloned, ridge 1e-3",
     "DualDICE",
     "GradientDICE",
 )
-DRAWN = [
-    method for method in METHODS if method not in {"IPS, behaviour known", "IPS, cloned", "GradientDICE"}
-]
+DRAWN = [method for method in METHODS if method not in {"IPS, behavior known", "IPS, cloned", "GradientDICE"}]
 """IPS without a ridge falls into spurious traps at gamma = 1; GradientDICE runs on the smallest logs only."""
 Setting = tuple[int, int, float, float]
 
@@ -64,7 +62,7 @@ def settings(quick: bool) -> list[Setting]:
     grid = list(itertools.product(LENGTHS, TRAJECTORIES, GAMMAS, ALPHAS))
     if not quick:
         return grid
-    steps, trajectories, gamma, alpha = CENTRE
+    steps, trajectories, gamma, alpha = CENTER
     near = {(length, trajectories, g, alpha) for length in LENGTHS for g in (0.99, 1.0)}
     near |= {(steps, n, gamma, alpha) for n in TRAJECTORIES} | {(50, 50, g, alpha) for g in (0.99, 1.0)}
     near |= {(steps, trajectories, g, alpha) for g in GAMMAS}
@@ -77,13 +75,13 @@ def read_policies(folder: Path | None) -> tuple[np.ndarray, np.ndarray, str]:
     if folder is None:
         target, base = taxi.train_policies()
         return target, base, "trained here by Q-learning (1000 and 950 iterations, seed 0)"
-    laws = [np.load(folder / f"{name}.npy") for name in ("pi19", "pi18")]
-    target, base = (law / law.sum(axis=1, keepdims=True) for law in laws)
+    distributions = [np.load(folder / f"{name}.npy") for name in ("pi19", "pi18")]
+    target, base = (distribution / distribution.sum(axis=1, keepdims=True) for distribution in distributions)
     return target, base, "pi19 and pi18 of Liu et al. 2018"
 
 
 def calls(
-    counts: lg.Counts, target: np.ndarray, behaviour: np.ndarray, gamma: float
+    counts: lg.Counts, target: np.ndarray, behavior: np.ndarray, gamma: float
 ) -> dict[str, Callable[[], Any]]:
     """Every method that exists for this log and gamma."""
     # Small logs may have several recurrent classes at gamma = 1: the exact equation then needs a start.
@@ -97,14 +95,14 @@ def calls(
         "naive": lambda: baselines.naive_average(counts, gamma),
         "step-wise WIS, cloned": lambda: baselines.step_wise(counts, gamma, policy=target),
         "trajectory WIS, cloned": lambda: baselines.trajectory_wise(counts, gamma, policy=target),
-        "IPS, behaviour known": lambda: baselines.ips(
-            counts, gamma, policy=target, behaviour=behaviour, **exact
+        "IPS, behavior known": lambda: baselines.ips(
+            counts, gamma, policy=target, behavior=behavior, **exact
         ),
         "IPS, cloned": lambda: baselines.ips(counts, gamma, policy=target, **exact),
     }
     # The published code of IPS solves its equation with a ridge of 1e-3.
     ridged = {"policy": target, "ratio": "state", "clone": 0.0, "ridge": 1e-3, "smoothing": 0.0, "threads": 1}
-    found["IPS, known, ridge 1e-3"] = lambda: lg.solve(counts, gamma, behaviour=behaviour, **ridged)
+    found["IPS, known, ridge 1e-3"] = lambda: lg.solve(counts, gamma, behavior=behavior, **ridged)
     found["IPS, cloned, ridge 1e-3"] = lambda: lg.solve(counts, gamma, **ridged)
     if gamma < 1:
         found["DualDICE"] = lambda: baselines.dual_dice(counts, gamma, policy=target)
@@ -113,13 +111,13 @@ def calls(
     return found
 
 
-def estimates(target: np.ndarray, behaviour: np.ndarray, setting: Setting, seed: int) -> dict[str, float]:
+def estimates(target: np.ndarray, behavior: np.ndarray, setting: Setting, seed: int) -> dict[str, float]:
     """Value by every method from one fresh log; nan where a method refuses the log."""
     steps, trajectories, gamma, _ = setting
-    log = taxi.simulate(behaviour, trajectories, steps, seed=seed, threads=1)
+    log = taxi.simulate(behavior, trajectories, steps, seed=seed, threads=1)
     counts = log.counts(keep_episodes=True, threads=1)
     found = {}
-    for name, call in calls(counts, target, behaviour, gamma).items():
+    for name, call in calls(counts, target, behavior, gamma).items():
         try:
             found[name] = float(call().value)
         except ValueError:
@@ -161,11 +159,11 @@ def run(chosen: list[Setting], given: argparse.Namespace, name: str) -> None:
             continue
         begun = time.perf_counter()
         steps, trajectories, gamma, alpha = setting
-        behaviour = taxi.mix_policies(target, base, alpha)
+        behavior = taxi.mix_policies(target, base, alpha)
         truth = taxi.policy_value(target, gamma)
-        every = [estimates(target, behaviour, setting, given.first + seed) for seed in range(given.seeds)]
+        every = [estimates(target, behavior, setting, given.first + seed) for seed in range(given.seeds)]
         found = {name: summary(np.array([one[name] for one in every]), truth) for name in every[0]}
-        bound = math.log(efficiency_bound(target, behaviour, gamma) / (trajectories * steps))
+        bound = math.log(efficiency_bound(target, behavior, gamma) / (trajectories * steps))
         done.append(
             {"steps": steps, "trajectories": trajectories, "gamma": gamma, "alpha": alpha, "truth": truth,
              "ln_efficiency_bound": bound, "methods": found, "seconds": time.perf_counter() - begun}
@@ -177,9 +175,9 @@ def run(chosen: list[Setting], given: argparse.Namespace, name: str) -> None:
 
 
 def draw(done: list[dict[str, Any]], name: str) -> None:
-    """One panel an axis of the grid, the others at the centre."""
-    steps, trajectories, gamma, alpha = CENTRE
-    centre = {"steps": steps, "trajectories": trajectories, "gamma": gamma, "alpha": alpha}
+    """One panel an axis of the grid, the others at the center."""
+    steps, trajectories, gamma, alpha = CENTER
+    center = {"steps": steps, "trajectories": trajectories, "gamma": gamma, "alpha": alpha}
     panels = [
         ("steps", {}, "truncation length"),
         ("steps", {"gamma": 0.99}, "truncation length"),
@@ -189,7 +187,7 @@ def draw(done: list[dict[str, Any]], name: str) -> None:
     ]
     figure, axes = new_figure(len(panels), width=3.4, height=4.2)
     for one, (axis, other, label) in zip(axes, panels, strict=True):
-        fixed = {key: value for key, value in {**centre, **other}.items() if key != axis}
+        fixed = {key: value for key, value in {**center, **other}.items() if key != axis}
         rows = [row for row in done if all(row[key] == value for key, value in fixed.items())]
         places = {value: place for place, value in enumerate(sorted({row[axis] for row in rows}))}
         for place, method in enumerate(DRAWN):
@@ -229,11 +227,11 @@ def report(name: str, mark: dict[str, Any], done: list[dict[str, Any]], planned:
     text = (
         f"# Taxi across settings ({mode} run)\n\n"
         f"{len(done)} of the {planned} settings of the {mode} run, {mark['seeds']} seeds each from "
-        f"{mark['first_seed']}; policies: {mark['policies']}; behaviour = alpha target + "
+        f"{mark['first_seed']}; policies: {mark['policies']}; behavior = alpha target + "
         "(1 - alpha) base, unknown to every method but those that say so. In each cell: natural log of "
         "the mean squared error over the seeds; then mean ± standard deviation over seeds of the natural "
         "log of one seed's squared error. DualDICE exists for gamma < 1 only; GradientDICE is run on "
-        f"logs of up to {GRADIENT_DICE_STEPS:,} steps (its factorisation grows too fast). The last "
+        f"logs of up to {GRADIENT_DICE_STEPS:,} steps (its factorization grows too fast). The last "
         "column is ln of the least asymptotic variance of any regular estimator.\n\n"
         "Where every cell reached was also seen leaving, plug-in, DualDICE and GradientDICE have one common "
         "optimum: their columns differ only by what each does with mass that leaves the data.\n\n"

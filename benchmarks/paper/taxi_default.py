@@ -1,4 +1,4 @@
-"""Taxi, behaviour unknown: the default of ``solve`` against fixed choices, over fresh seeds.
+"""Taxi, behavior unknown: the default of ``solve`` against fixed choices, over fresh seeds.
 
     python benchmarks/paper/taxi_default.py [--seeds 400] [--first 2000000]
 
@@ -27,13 +27,13 @@ SETTINGS = [
     ("0.66 target + 0.34 base", 50, 400, 1.0, -7.3),
     ("half target, half uniform", 50, 400, 1.0, -6.6),
 ]
-"""Behaviour, episodes, steps, gamma, and the natural log-MSE asked for."""
+"""Behavior, episodes, steps, gamma, and the natural log-MSE asked for."""
 
 METHODS = {
     "default": {},
     "clone=10, ridge=1e-5": {"ratio": "state", "clone": 10.0, "ridge": 1e-5},
     "plug-in": {"ratio": "state", "clone": 0.0, "ridge": 0.0},
-    "behaviour known": {"ratio": "state", "clone": "auto"},
+    "behavior known": {"ratio": "state", "clone": "auto"},
 }
 
 
@@ -42,34 +42,34 @@ def policies() -> tuple[np.ndarray, np.ndarray, str]:
     if folder is None:
         target, base = taxi.train_policies()
         return target, base, "trained here (seed 0)"
-    laws = [np.load(folder / f"{name}.npy") for name in ("pi19", "pi18")]
-    target, base = (law / law.sum(axis=1, keepdims=True) for law in laws)
+    distributions = [np.load(folder / f"{name}.npy") for name in ("pi19", "pi18")]
+    target, base = (distribution / distribution.sum(axis=1, keepdims=True) for distribution in distributions)
     return target, base, "pi19 and pi18 of Liu et al. 2018"
 
 
-def efficiency_bound(target: np.ndarray, behaviour: np.ndarray, gamma: float) -> float:
+def efficiency_bound(target: np.ndarray, behavior: np.ndarray, gamma: float) -> float:
     """N times the least asymptotic variance of any regular estimator, for long episodes."""
-    law = taxi.stationary_law(target, gamma)
+    distribution = taxi.stationary_distribution(target, gamma)
     chain, reward = taxi.policy_chain(target)
     system = np.eye(taxi.N_STATES) - gamma * chain.toarray()
     if gamma == 1.0:
-        system += law[None, :]
-    values = np.linalg.solve(system, reward - (law @ reward if gamma == 1.0 else 0.0))
+        system += distribution[None, :]
+    values = np.linalg.solve(system, reward - (distribution @ reward if gamma == 1.0 else 0.0))
     matrix = taxi.transition_matrix()
     spread = gamma**2 * (matrix @ values**2 - (matrix @ values) ** 2).reshape(target.shape)
-    logged = taxi.stationary_law(behaviour)[:, None] * behaviour
-    return float(((law[:, None] * target) ** 2 / logged * spread).sum())
+    logged = taxi.stationary_distribution(behavior)[:, None] * behavior
+    return float(((distribution[:, None] * target) ** 2 / logged * spread).sum())
 
 
 def estimates(
-    target: np.ndarray, behaviour: np.ndarray, episodes: int, steps: int, gamma: float, seed: int
+    target: np.ndarray, behavior: np.ndarray, episodes: int, steps: int, gamma: float, seed: int
 ) -> dict[str, float]:
-    log = taxi.simulate(behaviour, episodes, steps, seed=seed, threads=1)
+    log = taxi.simulate(behavior, episodes, steps, seed=seed, threads=1)
     counts = log.counts(threads=1)
     weight = np.tile(gamma ** np.arange(steps), episodes)
     found = {"plain average": float(weight @ log.reward / weight.sum())}
     for name, options in METHODS.items():
-        known = {"behaviour": behaviour} if name == "behaviour known" else {}
+        known = {"behavior": behavior} if name == "behavior known" else {}
         # Small samples may have several recurrent classes: the exact equation then needs a start.
         start = {"initial": counts.initial_count / counts.initial_count.sum()} if name == "plug-in" else {}
         solution = lg.solve(counts, gamma, policy=target, threads=1, **options, **known, **start)
@@ -85,7 +85,7 @@ def main() -> None:
     warnings.simplefilter("ignore", lg.LeakWarning)
     target, base, source = policies()
     uniform = np.full(target.shape, 1 / taxi.N_ACTIONS)
-    behaviours = {
+    behaviors = {
         "base": base,
         "0.66 target + 0.34 base": taxi.mix_policies(target, base, 0.66),
         "half target, half uniform": taxi.mix_policies(target, uniform, 0.5),
@@ -95,15 +95,15 @@ def main() -> None:
         started = time.perf_counter()
         truth = taxi.policy_value(target, gamma)
         every = [
-            estimates(target, behaviours[name], episodes, steps, gamma, given.first + seed)
+            estimates(target, behaviors[name], episodes, steps, gamma, given.first + seed)
             for seed in range(given.seeds)
         ]
         found = {key: errors(np.array([one[key] for one in every]), truth) for key in every[0]}
-        bound = np.log(efficiency_bound(target, behaviours[name], gamma) / (episodes * steps))
+        bound = np.log(efficiency_bound(target, behaviors[name], gamma) / (episodes * steps))
         ours = found["default"]
         met = ours["ln_mse"] <= bar + 2 * ours["ln_mse_se"]
         result.append(
-            {"behaviour": name, "episodes": episodes, "steps": steps, "gamma": gamma, "asked": bar,
+            {"behavior": name, "episodes": episodes, "steps": steps, "gamma": gamma, "asked": bar,
              "met": bool(met), "truth": truth, "ln_efficiency_bound": float(bound), "methods": found,
              "seconds": time.perf_counter() - started}
         )  # fmt: skip
@@ -114,10 +114,10 @@ def main() -> None:
             + [f"{bound:.2f}", "yes" if met else "no"]
         )
         print(rows[-1], flush=True)
-    header = ["behaviour", "log", "gamma", "asked", "default", "bias", "sd"]
+    header = ["behavior", "log", "gamma", "asked", "default", "bias", "sd"]
     header += [key for key in found if key != "default"] + ["efficiency bound", "met within 2 s.e."]
     text = (
-        f"Taxi, behaviour unknown (but to the column that says so); policies: {source}; {given.seeds} seeds "
+        f"Taxi, behavior unknown (but to the column that says so); policies: {source}; {given.seeds} seeds "
         f"from {given.first}. Natural log of the mean squared error of the value per step; bias and standard "
         "deviation are of the default. The efficiency bound is the least asymptotic variance of any regular "
         "estimator.\n\n"

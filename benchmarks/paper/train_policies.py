@@ -4,7 +4,7 @@
     DIR]
 
 Augmented random search (Mania, Guy and Recht, 2018, version V2-t): the weights of one linear map of
-normalised features move along the differences of returns between mirrored random nudges, best directions
+normalized features move along the differences of returns between mirrored random nudges, best directions
 only, divided by the spread of those returns. Needs NumPy and the ``control`` extra. The best evaluation so
 far is written whenever it improves, and training stops once it is good enough; the weights after a few
 iterations are kept as ``early``. The same seed gives the same file, unless ``--minutes`` ends the run.
@@ -142,10 +142,10 @@ def train_mujoco(name: str, minutes: float, seed: int, out: Path) -> None:
     weights, moments = np.zeros((environment.action_space.shape[0], size)), Moments(size)
     early = None
     for iteration in range(1, task.iterations + 1):
-        centre, scale = moments.mean.copy(), moments.scale()
+        center, scale = moments.mean.copy(), moments.scale()
 
-        def score(moved: Array, start: int, centre: Array = centre, scale: Array = scale) -> float:
-            mean, total = SquashedMean(moved / scale, centre), 0.0
+        def score(moved: Array, start: int, center: Array = center, scale: Array = scale) -> float:
+            mean, total = SquashedMean(moved / scale, center), 0.0
             for k in range(task.episodes):
                 gained, seen = episode(environment, mean, task.steps, task.noise, start + k)
                 moments.add(expand(seen))
@@ -169,8 +169,8 @@ def train_mujoco(name: str, minutes: float, seed: int, out: Path) -> None:
             best = float(np.mean(tries))
             np.savez(
                 out / f"{name}.npz",
-                weights=found.weights, centre=found.centre,
-                early_weights=early.weights, early_centre=early.centre,
+                weights=found.weights, center=found.center,
+                early_weights=early.weights, early_center=early.center,
                 seed=seed, iteration=iteration, evaluation=best,
             )  # fmt: skip
         if best > task.enough or time.time() - started > 60 * minutes:

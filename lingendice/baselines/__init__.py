@@ -1,7 +1,7 @@
 """Rivals as peers of ``solve``: one function each, on the same counts, with the same kind of answer."""
 
 from lingendice.baselines.baseline_solution import BaselineSolution
-from lingendice.baselines.behavior_cloning import clone_behaviour
+from lingendice.baselines.behavior_cloning import clone_behavior
 from lingendice.baselines.best_dice import best_dice
 from lingendice.baselines.doubly_robust import doubly_robust
 from lingendice.baselines.dual_dice import dual_dice
@@ -20,7 +20,7 @@ __all__ = [
     "BaselineSolution",
     "Estimate",
     "best_dice",
-    "clone_behaviour",
+    "clone_behavior",
     "clone_log_density",
     "doubly_robust",
     "dual_dice",

@@ -19,11 +19,12 @@ from lingendice.results.solution import Solution, Status, with_identified_status
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BaselineSolution(Solution):
-    """A rival's value, with the law over cells that its weights amount to.
+    """A rival's value, with the distribution over cells that its weights amount to.
 
-    Weights of logged rewards, added up by cell, are the law; ``tau`` is that over p, and ``residual`` says
+    Weights of logged rewards, added up by cell, are the distribution; ``tau`` is that over p, and
+    ``residual`` says
     how far it is from stationary. The value is the method's own: weights that differ between visits of
-    one cell make it differ from the law's mean of the cells' average rewards.
+    one cell make it differ from the distribution's mean of the cells' average rewards.
     """
 
     estimate: float = math.nan
@@ -113,20 +114,20 @@ class Weighing(NamedTuple):
 def answer(
     method: str,
     operator: EmpiricalOperator,
-    cell_law: Floats,
+    cell_distribution: Floats,
     found: Weighing,
     started: float,
 ) -> BaselineSolution:
-    """Make the solution of a law over cells and of what the method found."""
-    state_law = cell_law.reshape(operator.n_states, -1).sum(axis=1)
+    """Make the solution of a distribution over cells and of what the method found."""
+    state_distribution = cell_distribution.reshape(operator.n_states, -1).sum(axis=1)
     solution = BaselineSolution(
         status=Status.SOLVED if found.settled else Status.ITERATION_LIMIT,
         gamma=operator.gamma,
         method=method,
         reason=found.note,
-        state_law=state_law,
-        state_laws=(state_law,),
-        residual=float(np.abs(operator.residual(cell_law)).sum()),
+        state_distribution=state_distribution,
+        state_distributions=(state_distribution,),
+        residual=float(np.abs(operator.residual(cell_distribution)).sum()),
         error=None,
         error_kind="",
         condition=None,
@@ -134,7 +135,7 @@ def answer(
         seconds=time.perf_counter() - started,
         tol=math.nan,
         source=operator,
-        cell_ridge_law=cell_law,
+        cell_ridge_distribution=cell_distribution,
         estimate=found.value,
         standard_error=found.standard_error,
         degrees=found.degrees,
@@ -148,6 +149,7 @@ def answer(
 def target_operator(
     counts: Counts, gamma: float, policy: Any = None, initial: Any = None
 ) -> EmpiricalOperator:
-    """The operator against which a baseline's law is measured, over cells; the logged chain by default."""
+    """The operator against which a baseline's distribution is measured, over cells; the logged chain by
+    default."""
     ratio = "auto" if counts.n_actions is None else "state_action"
     return compose(counts, Choices(gamma=gamma, policy=policy, initial=initial, ratio=ratio))

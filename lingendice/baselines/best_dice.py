@@ -1,4 +1,4 @@
-"""BestDICE: the regularised Lagrangian of Yang et al. (2020) with a table for every function."""
+"""BestDICE: the regularized Lagrangian of Yang et al. (2020) with a table for every function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def best_dice(
     alpha_reward: float = 1.0,
     nonnegative: bool = True,
 ) -> BaselineSolution:
-    """Saddle point of the regularised Lagrangian with normalisation and positivity.
+    """Saddle point of the regularized Lagrangian with normalization and positivity.
 
         max over zeta >= 0, min over nu, lam of  (1 - gamma) E_mu0[nu] + lam
             + E_p[zeta (alpha_reward r + gamma nu(x') - nu(x) - lam)] + alpha_nu E_p[nu^2] / 2
@@ -36,7 +36,7 @@ def best_dice(
 
     so that E_p zeta = 1 holds exactly and stationarity up to ``alpha_nu``, which must be positive: where data
     leak the two constraints contradict each other. The value is E_p[zeta r]. Each round of the
-    active-set method factorises one sparse system of 2 n + 1 unknowns for n cells with data.
+    active-set method factorizes one sparse system of 2 n + 1 unknowns for n cells with data.
 
     gamma = 1 is supported.
     """

@@ -19,7 +19,7 @@ def doubly_robust(
     gamma: float,
     *,
     policy: Any,
-    behaviour: Any = None,
+    behavior: Any = None,
     weighted: bool = False,
     folds: int = 1,
 ) -> BaselineSolution:
@@ -27,8 +27,8 @@ def doubly_robust(
 
     ``weighted`` scales the weights of each step to mean one over the episodes that reach it. ``folds`` > 1
     takes the Q of each episode from the other folds only (cross-fitting). A truncated episode ends with
-    V of its last state, so the horizon is infinite. The law and ratio shown are the plug-in's; only the
-    value is corrected. Cost: one plug-in solve and one adjoint a fold, and O(N).
+    V of its last state, so the horizon is infinite. The distribution and ratio shown are the plug-in's; only
+    the value is corrected. Cost: one plug-in solve and one adjoint a fold, and O(N).
 
     gamma = 1 is not supported: with infinite products of ratios there is no limit. There the doubly
     robust value with the exact empirical Q equals the plug-in's: use solve.
@@ -41,7 +41,7 @@ def doubly_robust(
     n = paths.n_episodes
     if not 1 <= int(folds) <= n:
         raise ValueError(f"folds must lie between 1 and the {n} episodes, got {folds!r}")
-    weight = running_products(paths, step_ratios(counts, paths, policy, behaviour))
+    weight = running_products(paths, step_ratios(counts, paths, policy, behavior))
     if weighted:
         alive = np.bincount(paths.step).astype(float)
         mean = np.bincount(paths.step, weights=weight) / alive
@@ -65,10 +65,10 @@ def doubly_robust(
     return answer(
         f"{'weighted ' * weighted}doubly robust",
         model.operator,
-        model.cell_law,
+        model.cell_distribution,
         Weighing(
             float(scores.mean()),
-            f"behaviour {'cloned from the log' if behaviour is None else 'as given'}, {folds} fold(s)",
+            f"behavior {'cloned from the log' if behavior is None else 'as given'}, {folds} fold(s)",
             float(scores.std(ddof=1) / np.sqrt(n)) if n > 1 else None,
             n - 1,
             effective_size(weight[last]),

@@ -15,7 +15,7 @@ def dual_dice(counts: Counts, gamma: float, *, policy: Any, initial: Any = None)
     """min over nu of E_p[(nu - gamma T nu)^2] / 2 - (1 - gamma) E_mu0[nu]; tau = nu - gamma T nu.
 
     The optimum satisfies M tau = (1 - gamma) mu0 over the cells with data, solved here by one sparse
-    factorisation: with a table and nu held at 0 where there is no data, the mass that leaves the data is
+    factorization: with a table and nu held at 0 where there is no data, the mass that leaves the data is
     absorbed, E_p tau = 1 - leak, and the value E_p[tau r] is not rescaled, as in the original.
 
     gamma = 1 is not supported: the objective loses its linear term and tau = 0 is optimal.

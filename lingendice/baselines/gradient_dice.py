@@ -18,7 +18,7 @@ def gradient_dice(
 ) -> BaselineSolution:
     """min over tau of |M tau - b|^2 / (2 p) + penalty (E_p tau - 1)^2 / 2, tau of either sign.
 
-    The saddle point's linear system in (f, tau, u), 2 n + 1 unknowns for n cells with data, is factorised
+    The saddle point's linear system in (f, tau, u), 2 n + 1 unknowns for n cells with data, is factorized
     once; normal equations would square its condition. The expectation in the penalty is that of the data,
     E_p. The value is E_p[tau r], not rescaled.
 

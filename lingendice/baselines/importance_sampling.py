@@ -22,9 +22,9 @@ from lingendice.data.counts import Counts
 
 
 def trajectory_wise(
-    counts: Counts, gamma: float = 1.0, *, policy: Any, behaviour: Any = None, weighted: bool = True
+    counts: Counts, gamma: float = 1.0, *, policy: Any, behavior: Any = None, weighted: bool = True
 ) -> BaselineSolution:
-    """Weigh each episode by the product of target / behaviour over all its steps.
+    """Weigh each episode by the product of target / behavior over all its steps.
 
     With W_e that product, G_e = sum gamma^t r and Z_e = sum gamma^t over an episode (1 / (1 - gamma) for one
     that ended), the value is sum W G / sum W Z (``weighted``, biased but bounded) or sum W G / sum Z.
@@ -35,7 +35,7 @@ def trajectory_wise(
     """
     started = time.perf_counter()
     gamma, paths = _read(counts, gamma, "trajectory_wise")
-    ratio = step_ratios(counts, paths, policy, behaviour)
+    ratio = step_ratios(counts, paths, policy, behavior)
     n = paths.n_episodes
     last = np.append(np.flatnonzero(paths.step == 0)[1:], paths.step.size) - 1
     weight = running_products(paths, ratio)[last]
@@ -52,18 +52,18 @@ def trajectory_wise(
     return answer(
         f"trajectory-wise {'weighted ' * weighted}importance sampling",
         target_operator(counts, gamma, policy),
-        paths.law(share, counts),
+        paths.distribution(share, counts),
         Weighing(
-            value, _note(behaviour), standard_error(spread, n), n - 1, effective_size(weight), "episodes"
+            value, _note(behavior), standard_error(spread, n), n - 1, effective_size(weight), "episodes"
         ),
         started,
     )
 
 
 def step_wise(
-    counts: Counts, gamma: float = 1.0, *, policy: Any, behaviour: Any = None, weighted: bool = True
+    counts: Counts, gamma: float = 1.0, *, policy: Any, behavior: Any = None, weighted: bool = True
 ) -> BaselineSolution:
-    """Weigh each reward by the product of target / behaviour up to its own step.
+    """Weigh each reward by the product of target / behavior up to its own step.
 
     Step t has the mean A_t = sum_e w r / sum_e w (``weighted``) or sum_e w r / E over the episodes that
     reach it; one that ended in a terminal state goes on with its last weight and reward 0. The value is
@@ -74,7 +74,7 @@ def step_wise(
     """
     started = time.perf_counter()
     gamma, paths = _read(counts, gamma, "step_wise")
-    weight = running_products(paths, step_ratios(counts, paths, policy, behaviour))
+    weight = running_products(paths, step_ratios(counts, paths, policy, behavior))
     n, horizon = paths.n_episodes, int(paths.step.max()) + 1
     ends, ones = paths.terminal, np.ones(paths.step.size)
     # Episodes that ended still stand in the denominator of every later step.
@@ -90,20 +90,20 @@ def step_wise(
     share /= share.sum()
     value = float(share @ mean) if below.any() else float("nan")
     scale = np.divide(share, below, out=np.zeros(horizon), where=below > 0)
-    centred = (
+    centered = (
         weight * (paths.reward - mean[paths.step]) if weighted else weight * paths.reward - mean[paths.step]
     )
-    influence = _sums(paths.episode, scale[paths.step] * centred, n)
+    influence = _sums(paths.episode, scale[paths.step] * centered, n)
     influence += _ended_influence(paths, weight, scale * mean, weighted)
     spread = float((influence**2).sum()) * n / max(n - 1, 1)
     last = np.append(np.flatnonzero(paths.step == 0)[1:], paths.step.size) - 1
     return answer(
         f"step-wise {'weighted ' * weighted}importance sampling",
         target_operator(counts, gamma, policy),
-        paths.law(scale[paths.step] * weight, counts),
+        paths.distribution(scale[paths.step] * weight, counts),
         Weighing(
             value,
-            _note(behaviour),
+            _note(behavior),
             standard_error(spread, n),
             n - 1,
             effective_size(weight[last]),
@@ -114,13 +114,13 @@ def step_wise(
 
 
 def per_decision(
-    counts: Counts, gamma: float = 1.0, *, policy: Any, behaviour: Any = None
+    counts: Counts, gamma: float = 1.0, *, policy: Any, behavior: Any = None
 ) -> BaselineSolution:
     """Per-decision importance sampling: :func:`step_wise` without weighting, unbiased over the horizon.
 
     gamma = 1: the average over the logged horizon; refused where episodes end in terminal states.
     """
-    return step_wise(counts, gamma, policy=policy, behaviour=behaviour, weighted=False)
+    return step_wise(counts, gamma, policy=policy, behavior=behavior, weighted=False)
 
 
 def _read(counts: Counts, gamma: float, method: str) -> tuple[float, Paths]:
@@ -159,5 +159,5 @@ def _ended_influence(paths: Paths, weight: Floats, scaled_mean: Floats, weighted
     return _sums(paths.episode[ends], lost, paths.n_episodes)
 
 
-def _note(behaviour: Any) -> str:
-    return "behaviour cloned from the log" if behaviour is None else "behaviour as given"
+def _note(behavior: Any) -> str:
+    return "behavior cloned from the log" if behavior is None else "behavior as given"

@@ -11,14 +11,14 @@ from lingendice.solve import LeakWarning, solve
 
 
 def ips(
-    counts: Counts, gamma: float = 1.0, *, policy: Any, behaviour: Any = None, **arguments: Any
+    counts: Counts, gamma: float = 1.0, *, policy: Any, behavior: Any = None, **arguments: Any
 ) -> Solution:
     """Exact tabular solution of the state-ratio equation of Liu et al. (2018).
 
-    Solves sum_s w(s) A(s, s') = w(s') n(s') (gamma = 1; with the initial law's share for gamma < 1), where
-    A(s, s') adds up target / behaviour over the transitions s -> s', each row scaled to the visits n(s)
-    (self-normalised weights), and reports sum w rho r. ``behaviour=None`` clones it from the counts, which
-    leaves the target restricted to the actions logged in each state. The published code minimises the
+    Solves sum_s w(s) A(s, s') = w(s') n(s') (gamma = 1; with the initial distribution's share for gamma < 1),
+    where A(s, s') adds up target / behavior over the transitions s -> s', each row scaled to the visits n(s)
+    (self-normalized weights), and reports sum w rho r. ``behavior=None`` clones it from the counts, which
+    leaves the target restricted to the actions logged in each state. The published code minimizes the
     squared residual of the unscaled equation with a ridge of 1e-3 by a dense quadratic program; scaled
     rows make an exact solution exist. Cost: one exact solve over states.
 
@@ -30,7 +30,7 @@ def ips(
             counts,
             gamma,
             policy=policy,
-            behaviour=behaviour,
+            behavior=behavior,
             ratio="state",
             clone=0.0,
             ridge=0.0,

@@ -14,26 +14,30 @@ from lingendice.model.operator import average_reward
 
 
 def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
-    """Average reward of the log, the target ignored: the behaviour's value, not the target's.
+    """Average reward of the log, the target ignored: the behavior's value, not the target's.
 
     gamma = 1: mean reward, from counts alone. gamma < 1: sum gamma^t r / sum gamma^t over kept
     episodes (an episode that ended in a terminal state earns 0 for ever after). O(N).
     """
     started = time.perf_counter()
     gamma = require_gamma(gamma)
-    note = "the behaviour's own reward; the target plays no part"
+    note = "the behavior's own reward; the target plays no part"
     if gamma == 1.0:
         if counts.reward is None:
             raise ValueError("naive_average needs logged rewards; pass reward= to Counts.from_transitions")
-        law = counts.data_law
-        found = average_reward(law, counts.reward)
+        distribution = counts.data_distribution
+        found = average_reward(distribution, counts.reward)
         value = np.nan if found is None else found
         # Where first states are unknown, ended episodes restart as the log's steps do.
         starts = counts.initial_count is not None and counts.initial_count.any()
-        initial = None if starts else law.reshape(counts.n_states, -1).sum(axis=1)
+        initial = None if starts else distribution.reshape(counts.n_states, -1).sum(axis=1)
         operator = target_operator(counts, gamma, initial=initial)
         return answer(
-            "naive average", operator, law, Weighing(value, note, effective_size=counts.total), started
+            "naive average",
+            operator,
+            distribution,
+            Weighing(value, note, effective_size=counts.total),
+            started,
         )
     paths = read_paths(counts, "naive_average at gamma < 1")
     n = paths.n_episodes
@@ -47,7 +51,7 @@ def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
     return answer(
         "naive average",
         target_operator(counts, gamma),
-        paths.law(weight, counts),
+        paths.distribution(weight, counts),
         Weighing(value, note, standard_error(spread, n), n - 1, effective_size(weight)),
         started,
     )

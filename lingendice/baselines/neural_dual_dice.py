@@ -29,7 +29,7 @@ def neural_dual_dice(
 ) -> ContinuousSolution:
     """min over nu, max over zeta of E zeta (nu - gamma nu') - E zeta^2 / 2 - (1 - gamma) E nu(x0).
 
-    tau = zeta, which may be negative. The same networks, batches, optimiser and ``options`` as
+    tau = zeta, which may be negative. The same networks, batches, optimizer and ``options`` as
     ``solve(..., method="neural")``, at the same cost a step.
 
     gamma = 1 is not supported: the objective loses its linear term and tau = 0 is optimal.
@@ -39,7 +39,7 @@ def neural_dual_dice(
             "neural_dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)"
         )
     chosen = read_neural_options({**(options or {}), "output": "identity"})
-    samples = prepare(transitions, policy, gamma, terminal, chosen.standardise)
+    samples = prepare(transitions, policy, gamma, terminal, chosen.standardize)
     controls = Controls.read(1e-10, max_iter, threads=threads, progress=progress)
     with interruptible(read_on_interrupt(options)) as work:
         solution = train(samples, dual_dice(gamma), chosen, controls, seed, method="neural DualDICE")

@@ -1,4 +1,4 @@
-"""Importance sampling against a behaviour that a network clones from the log."""
+"""Importance sampling against a behavior that a network clones from the log."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def neural_importance_sampling(
     *,
     policy: Any,
     weighting: str = "step",
-    behaviour_log_density: Any = None,
+    behavior_log_density: Any = None,
     clone_options: dict[str, Any] | None = None,
     seed: int = 0,
 ) -> Estimate:
-    """Weigh rewards by target / behaviour along each episode, the behaviour cloned where it is not given.
+    """Weigh rewards by target / behavior along each episode, the behavior cloned where it is not given.
 
-    ``weighting="step"``: each reward by the product of ratios up to its step, normalised over the episodes
+    ``weighting="step"``: each reward by the product of ratios up to its step, normalized over the episodes
     that reach the step; ``"trajectory"``: each whole episode by the product over all its steps. An episode
     that ended goes on with its last weight and reward 0. The value is sum gamma^t mean_t / sum gamma^t over
     the logged horizon: at gamma = 1 the average over it, refused where episodes end in terminal states. Takes
@@ -36,13 +36,13 @@ def neural_importance_sampling(
     require_choice("weighting", weighting, ("step", "trajectory"))
     if transitions.episode is None or transitions.reward is None:
         raise ValueError("importance sampling needs whole episodes and rewards; pass episode= and reward=")
-    if behaviour_log_density is None:
-        note = "behaviour cloned by a network"
+    if behavior_log_density is None:
+        note = "behavior cloned by a network"
         log_ratio = clone_log_ratio(transitions, policy, **{"seed": seed, **(clone_options or {})})
     else:
-        note = "behaviour as given"
-        given = numeric_array("behaviour_log_density", behaviour_log_density).astype(np.float64)
-        require_length("behaviour_log_density", given, len(transitions))
+        note = "behavior as given"
+        given = numeric_array("behavior_log_density", behavior_log_density).astype(np.float64)
+        require_length("behavior_log_density", given, len(transitions))
         log_ratio = target_log_density(transitions, policy) - given
     log_weight, reward = _by_step(transitions, log_ratio, gamma)
     share = gamma ** np.arange(reward.shape[1])

@@ -38,7 +38,7 @@ def neural_model_based(
     gamma = 1 averaged after the first quarter. Model errors add up along a path: states are kept within the
     range seen.
 
-    gamma = 1 is supported: ended paths restart from the initial law.
+    gamma = 1 is supported: ended paths restart from the initial distribution.
     """
     gamma = require_gamma(gamma)
     if transitions.reward is None:
@@ -50,10 +50,10 @@ def neural_model_based(
         raise ValueError("neural_model_based needs initial states; pass initial_state= or episode=")
     change = samples.following.states.astype(np.float64) - samples.logged[:, : samples.n_states_in]
     ends = (samples.absorbed | samples.restarted).astype(np.float64)
-    centre, spread = change.mean(axis=0), np.maximum(change.std(axis=0), 1e-6)
-    reward_centre, reward_spread = transitions.reward.mean(), max(float(transitions.reward.std()), 1e-6)
+    center, spread = change.mean(axis=0), np.maximum(change.std(axis=0), 1e-6)
+    reward_center, reward_spread = transitions.reward.mean(), max(float(transitions.reward.std()), 1e-6)
     targets = np.column_stack(
-        [(change - centre) / spread, (transitions.reward - reward_centre) / reward_spread, ends]
+        [(change - center) / spread, (transitions.reward - reward_center) / reward_spread, ends]
     )
     network = Network(samples.n_inputs, hidden)
     model = Regression(network, targets.shape[1], seed)
@@ -63,7 +63,7 @@ def neural_model_based(
 
     model.fit(samples.logged, slope, steps, batch, learning_rate, seed)
     noise = (model(samples.logged) - targets)[:, :-2].std(axis=0)
-    scaled = (centre, spread, reward_centre, reward_spread, noise)
+    scaled = (center, spread, reward_center, reward_spread, noise)
     horizon = horizon or (1000 if gamma == 1.0 else int(np.ceil(np.log(1e-3) / np.log(gamma))))
     earned = _roll_out(samples, model, scaled, bool(ends.any()), gamma, rollouts, horizon, seed)
     noise_of_paths = float(earned.std(ddof=1) / np.sqrt(rollouts)) if rollouts > 1 else None
@@ -89,7 +89,7 @@ def _roll_out(
     seed: int,
 ) -> Floats:
     """Per-step value of every path."""
-    centre, spread, reward_centre, reward_spread, noise = scaled
+    center, spread, reward_center, reward_spread, noise = scaled
     assert samples.starting is not None
     rng = np.random.default_rng([seed, 9])
     firsts = samples.starting.raw
@@ -104,10 +104,10 @@ def _roll_out(
         )
         out = model(inputs)
         share = float(step >= horizon // 4) if gamma == 1.0 else gamma**step
-        earned += share * alive * (reward_centre + reward_spread * out[:, -2])
+        earned += share * alive * (reward_center + reward_spread * out[:, -2])
         weight += share
         moved = out[:, :-2] + noise * rng.standard_normal((rollouts, noise.size))
-        states = np.clip(states + centre + spread * moved, low, high)
+        states = np.clip(states + center + spread * moved, low, high)
         ended = rng.random(rollouts) < out[:, -1] if ends else np.zeros(rollouts, dtype=bool)
         if gamma < 1.0 and samples.absorbed.any():
             alive = alive * ~ended

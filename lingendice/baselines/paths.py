@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.baselines.behavior_cloning import clone_behaviour
+from lingendice.baselines.behavior_cloning import clone_behavior
 from lingendice.data.checks import Floats, require_policy
 from lingendice.data.counts import Counts
 from lingendice.data.rows import row_of_entry
@@ -31,11 +31,11 @@ class Paths(NamedTuple):
         """Index into tables of states by actions."""
         return self.state, self.action
 
-    def law(self, share: Floats, counts: Counts) -> Floats:
+    def distribution(self, share: Floats, counts: Counts) -> Floats:
         """Shares of logged steps, added up by cell."""
         cell = self.state * (counts.n_actions or 1) + self.action
-        law = np.bincount(cell, weights=share, minlength=counts.n_cells)
-        return law.astype(np.float64, copy=False)
+        distribution = np.bincount(cell, weights=share, minlength=counts.n_cells)
+        return distribution.astype(np.float64, copy=False)
 
 
 def read_paths(counts: Counts, method: str) -> Paths:
@@ -66,17 +66,17 @@ def read_paths(counts: Counts, method: str) -> Paths:
     )
 
 
-def step_ratios(counts: Counts, paths: Paths, policy: Any, behaviour: Any) -> Floats:
-    """target / behaviour of every logged action; the behaviour is cloned where it is not given."""
+def step_ratios(counts: Counts, paths: Paths, policy: Any, behavior: Any) -> Floats:
+    """target / behavior of every logged action; the behavior is cloned where it is not given."""
     shape = (counts.n_states, counts.n_actions or 1)
     target = require_policy("policy", policy, *shape)
-    logged = clone_behaviour(counts) if behaviour is None else require_policy("behaviour", behaviour, *shape)
+    logged = clone_behavior(counts) if behavior is None else require_policy("behavior", behavior, *shape)
     chance = logged[paths.cell]
     if not (chance > 0).all():
         row = int(np.argmin(chance))
         raise ValueError(
-            f"behaviour[{paths.state[row]}, {paths.action[row]}] is 0 but that action was logged; "
-            "leave behaviour out to clone it from the log"
+            f"behavior[{paths.state[row]}, {paths.action[row]}] is 0 but that action was logged; "
+            "leave behavior out to clone it from the log"
         )
     return target[paths.cell] / chance
 

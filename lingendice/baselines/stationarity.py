@@ -34,12 +34,16 @@ class Stationarity(NamedTuple):
         self, method: str, tau: Floats, note: str, started: float, settled: bool = True
     ) -> BaselineSolution:
         """The solution that a ratio over the seen cells amounts to; the value E_p[tau r] is not rescaled."""
-        law = np.zeros(self.operator.n_cells)
-        law[self.seen] = self.p * tau
+        distribution = np.zeros(self.operator.n_cells)
+        distribution[self.seen] = self.p * tau
         size = float(self.operator.counts.total) * float(self.p @ tau) ** 2 / float(self.p @ tau**2)
         value = float(self.p @ (tau * self.reward))
         return answer(
-            method, self.operator, law, Weighing(value, note, effective_size=size, settled=settled), started
+            method,
+            self.operator,
+            distribution,
+            Weighing(value, note, effective_size=size, settled=settled),
+            started,
         )
 
 
@@ -59,13 +63,14 @@ def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Sta
         (policy_table.ravel(), (rows, np.arange(operator.n_cells))), shape=(n_states, operator.n_cells)
     )
     step = (sparse.diags_array(operator._scale) @ operator._weights)[seen]
-    # Of the laws that rows fall back to, only restarts after terminal states concern cells with data.
+    # Of the distributions that rows fall back to, only restarts after terminal states concern cells with
+    # data.
     back = operator.out[seen]
     used = np.flatnonzero(back.any(axis=0))
     if used.size:
-        step = step + sparse.csr_array(back[:, used]) @ sparse.csr_array(operator.law[used])
+        step = step + sparse.csr_array(back[:, used]) @ sparse.csr_array(operator.distribution[used])
     moves = (step @ choose)[:, seen]
-    p = counts.data_law[seen]
+    p = counts.data_distribution[seen]
     matrix = sparse.diags_array(p) - gamma * (moves.T @ sparse.diags_array(p))
     right = np.zeros(seen.size)
     if gamma < 1.0 and operator.cell_initial is not None:

@@ -1,4 +1,4 @@
-"""The answer of a baseline over continuous states that yields a value, but no ratio and no law."""
+"""The answer of a baseline over continuous states that yields a value, but no ratio and no distribution."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Stationary distributions and stationary ratios from logged transitions.",
-    epilog="Exit codes: 0 an answer, 1 no convergence or no unique law, 2 wrong usage or input.",
+    epilog="Exit codes: 0 an answer, 1 no convergence or no unique distribution, 2 wrong usage or input.",
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print strict JSON and nothing else.")]
@@ -76,7 +76,7 @@ def cell(name: object) -> Text:
 
 
 class _Console(Console):
-    """Leaves a broken pipe to :func:`told_plainly`, as every other way to write does."""
+    """Leaves a broken pipe to :func:`report_errors`, as every other way to write does."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -99,7 +99,7 @@ def strict_json(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """Turn expected failures into a line or two on stderr, and warnings likewise."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -1,7 +1,7 @@
 """A few problems beside the plain NumPy or SciPy way to solve them: how fast is it on this machine?
 
 Only what the core install has is compared with; benchmarks/ in the source holds the comparisons with
-the specialised libraries.
+the specialized libraries.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ def _pagerank(n: int = 100_000, degree: int = 10) -> tuple[Action, Action]:
 
     def plain() -> Any:
         back = csr_array(graph.multiply(1.0 / graph.sum(axis=1)[:, None])).T.tocsr()
-        law = np.full(n, 1.0 / n)
+        distribution = np.full(n, 1.0 / n)
         change = 1.0
         while change > 1e-10 * (1.0 - 0.85):
-            following = 0.85 * (back @ law) + 0.15 / n
-            change = np.abs(following - law).sum()
-            law = following
-        return law
+            following = 0.85 * (back @ distribution) + 0.15 / n
+            change = np.abs(following - distribution).sum()
+            distribution = following
+        return distribution
 
     return lambda: lg.solve(graph, gamma=0.85).stationary, plain
 
@@ -96,8 +96,8 @@ def _grid(side: int = 100) -> tuple[Action, Action]:
         system = (eye_array(n) - chances.T).tocsc()
         # The last state's mass is set to 1 and its equation left out.
         rest = spsolve(system[:-1, :-1], -system[:-1, [n - 1]].toarray().ravel())
-        law = np.append(rest, 1.0)
-        return law / law.sum()
+        distribution = np.append(rest, 1.0)
+        return distribution / distribution.sum()
 
     return lambda: lg.solve(graph).stationary, plain
 
@@ -118,8 +118,8 @@ def _counting(n: int = 2_000_000, cells: int = 12_000, states: int = 2_000) -> t
 
 
 CASES = (
-    Case("stationary law, dense, 500 states", "numpy.linalg.solve", _dense),
+    Case("stationary distribution, dense, 500 states", "numpy.linalg.solve", _dense),
     Case("PageRank 0.85, 100,000 nodes, 1M edges", "power iteration, scipy.sparse", _pagerank),
-    Case("stationary law, drifting grid, 10,000 states", "scipy spsolve", _grid),
+    Case("stationary distribution, drifting grid, 10,000 states", "scipy spsolve", _grid),
     Case("counting 2M transitions, 12,000 cells", "scipy coo to csr", _counting),
 )

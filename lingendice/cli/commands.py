@@ -18,10 +18,10 @@ from lingendice.cli.app import (
     cell,
     echo,
     print_json,
+    report_errors,
     say,
     show_table,
     strict_json,
-    told_plainly,
     work,
 )
 from lingendice.cli.log_options import (
@@ -33,7 +33,7 @@ from lingendice.cli.log_options import (
     Level,
     Policies,
     Policy,
-    laws,
+    distributions,
     load,
     policies,
     with_columns,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _SHOWN_CELLS = 10
 
-_SOLVE_HELP = """Solve for the stationary law, the ratio to the data and the value.
+_SOLVE_HELP = """Solve for the stationary distribution, the ratio to the data and the value.
 
 FILE holds transitions or a matrix, rows are sources:
 .csv or .tsv (also .gz or .zst), .parquet, .feather or .arrow (transitions, a table with a header),
@@ -106,16 +106,16 @@ def solve(
     as_json: AsJson = False,
     out: Annotated[Path | None, typer.Option(help="Write the result: .npz (arrays) or .json.")] = None,
 ) -> None:
-    with told_plainly():
+    with report_errors():
         import lingendice as lg
         from lingendice.io import text_files as files
 
         if out is not None:
             files.check_result_path(out)
-        given = laws(policy=policy, initial=initial)
+        given = distributions(policy=policy, initial=initial)
         data, labels = _loaded(file, names, given.get("policy"), keep_episodes=level is not None)
         solution = lg.solve(data, gamma=gamma, progress=sys.stderr.isatty(), **given)
-        unique = solution.status is not lg.Status.SEVERAL_LAWS
+        unique = solution.status is not lg.Status.SEVERAL_DISTRIBUTIONS
         summary = {**solution.to_dict(), **labels}
         interval = None if level is None or not unique else solution.interval(level)
         if interval is not None:
@@ -144,10 +144,10 @@ def audit(
     policy: Policy = None,
     as_json: AsJson = False,
 ) -> None:
-    with told_plainly():
+    with report_errors():
         import lingendice as lg
 
-        given = laws(policy=policy)
+        given = distributions(policy=policy)
         data, labels = _loaded(file, names, given.get("policy"))
         examined = lg.audit(data, gamma=gamma, **given)
         if as_json:
@@ -169,7 +169,7 @@ def compare(
     level: Level = 0.95,
     as_json: AsJson = False,
 ) -> None:
-    with told_plainly():
+    with report_errors():
         comparison, _ = _compared(file, names, policies(policy_files), gamma, initial)
         rows = comparison.table(level)
         if as_json:
@@ -192,7 +192,7 @@ def report(
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    with told_plainly():
+    with report_errors():
         import lingendice as lg
 
         named = policies(policy or [])
@@ -201,7 +201,7 @@ def report(
             result, labels = _compared(file, names, named, gamma, initial)
             solutions = tuple(result)
         else:
-            given = laws(initial=initial)
+            given = distributions(initial=initial)
             if named:
                 (given["policy"],) = named.values()
             data, labels = _loaded(file, names, given.get("policy"), keep_episodes=True)
@@ -235,7 +235,7 @@ def _compared(
 
     data, labels = _loaded(file, names, next(iter(named.values())), keep_episodes=True)
     with work(f"Solving for {len(named)} policies", total=len(named)) as shown:
-        found = solve_many(data, named, gamma=gamma, on_done=shown.advance, **laws(initial=initial))
+        found = solve_many(data, named, gamma=gamma, on_done=shown.advance, **distributions(initial=initial))
     return found, labels
 
 
@@ -244,8 +244,8 @@ def _exit_without_answer(*solutions: Solution) -> None:
     from lingendice.results.solution import Status
 
     for solution in solutions:
-        if solution.status is Status.SEVERAL_LAWS:
-            say("error: the data has several recurrent classes, so no unique law exists.")
+        if solution.status is Status.SEVERAL_DISTRIBUTIONS:
+            say("error: the data has several recurrent classes, so no unique distribution exists.")
             say("Next step: give --initial for the limit from there, or take gamma below 1.")
             raise typer.Exit(NO_ANSWER)
         if not solution.converged:
@@ -260,7 +260,7 @@ def _for_npz(solution: Solution, unique: bool, labels: Labels) -> dict[str, Any]
 
     named = {name: np.asarray(values) for name, values in labels.items()}
     if not unique:
-        return {"laws": np.stack(solution.laws), **named}
+        return {"distributions": np.stack(solution.distributions), **named}
     scalars = {name: getattr(solution, name) for name in ("value", "leak", "residual", "gap")}
     known = {name: np.asarray(number) for name, number in scalars.items() if number is not None}
     return {"stationary": solution.stationary, "tau": solution.tau, **known, **named}

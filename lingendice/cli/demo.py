@@ -99,10 +99,10 @@ def run_demo(
     return DemoResult(
         rows=tuple(rows),
         n_transitions=log.state.size,
-        frequency=solution.data_law,
+        frequency=solution.data_distribution,
         tau=solution.tau,
         stationary=solution.stationary,
-        true_stationary=taxi.stationary_law(trained.target, GAMMAS[-1]),
+        true_stationary=taxi.stationary_distribution(trained.target, GAMMAS[-1]),
     )
 
 
@@ -116,7 +116,7 @@ def _count(log: taxi.TaxiLog, part: slice) -> lg.Counts:
 def _solve(counts: lg.Counts, gamma: float, policy: NDArray[np.float64]) -> lg.Solution:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lg.LeakWarning)  # the table shows the leak
-        return lg.solve(counts, gamma, policy=policy, initial=taxi.initial_law())
+        return lg.solve(counts, gamma, policy=policy, initial=taxi.initial_distribution())
 
 
 def _json(value: Any) -> Any:
@@ -142,7 +142,7 @@ def draw_demo(result: DemoResult, folder: str | Path) -> Path:
     left, middle, right = figure.subplots(1, 3)
     _draw_values(left, result)
     _draw_ratio(middle, result)
-    _draw_law(right, result)
+    _draw_distribution(right, result)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "taxi.png"
@@ -158,8 +158,8 @@ def _draw_values(axes: Any, result: DemoResult) -> None:
         ("estimate", [row.estimate for row in result.rows], BLUE),
         ("truth", [row.truth for row in result.rows], INK),
     )
-    for shift, (label, values, colour) in enumerate(kinds):
-        bars = axes.bar(place + 0.27 * (shift - 1), values, width=0.25, label=label, color=colour)
+    for shift, (label, values, color) in enumerate(kinds):
+        bars = axes.bar(place + 0.27 * (shift - 1), values, width=0.25, label=label, color=color)
         if label == "estimate":
             ends = [
                 [row.estimate - row.low for row in result.rows],
@@ -182,7 +182,7 @@ def _draw_ratio(axes: Any, result: DemoResult) -> None:
     dress(axes, "Above 1: the target goes there more often", "p: share of the log", "tau = mu / p")
 
 
-def _draw_law(axes: Any, result: DemoResult) -> None:
+def _draw_distribution(axes: Any, result: DemoResult) -> None:
     both = (result.stationary > 0) & (result.true_stationary > 0)
     x, y = result.true_stationary[both], result.stationary[both]
     axes.loglog(x, y, ".", markersize=3, alpha=0.4, color=BLUE)
@@ -190,5 +190,5 @@ def _draw_law(axes: Any, result: DemoResult) -> None:
     axes.plot([lowest, highest], [lowest, highest], color=INK, linewidth=0.8)
     axes.set_xlim(lowest, highest * 1.3)
     axes.set_ylim(lowest, highest * 1.3)
-    title = f"Stationary law, gamma = {result.rows[-1].gamma:g}"
+    title = f"Stationary distribution, gamma = {result.rows[-1].gamma:g}"
     dress(axes, title, "true stationary mass of a state", "estimated from the log")

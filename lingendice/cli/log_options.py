@@ -22,7 +22,9 @@ Policy = Annotated[
 Policies = Annotated[
     list[Path] | None, typer.Option("--policy", help="A policy as for solve; may be given several times.")
 ]
-Initial = Annotated[Path | None, typer.Option(help="Law of the first state: .npy, .npz or .csv of numbers.")]
+Initial = Annotated[
+    Path | None, typer.Option(help="Distribution of the first state: .npy, .npz or .csv of numbers.")
+]
 Level = Annotated[float, typer.Option(min=0.0, max=1.0, help="Confidence level of the intervals.")]
 
 _COLUMNS = {
@@ -99,7 +101,7 @@ def load(
     }
 
 
-def laws(**paths: Path | None) -> dict[str, Any]:
+def distributions(**paths: Path | None) -> dict[str, Any]:
     """Read the arrays that were named."""
     return {name: read_array(path) for name, path in paths.items() if path is not None}
 

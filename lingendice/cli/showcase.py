@@ -12,7 +12,7 @@ import typer
 from rich.box import SIMPLE_HEAVY
 from rich.table import Table
 
-from lingendice.cli.app import NO_ANSWER, AsJson, app, echo, print_json, say, show_table, told_plainly, work
+from lingendice.cli.app import NO_ANSWER, AsJson, app, echo, print_json, report_errors, say, show_table, work
 
 if TYPE_CHECKING:
     from lingendice.cli.demo import DemoResult
@@ -60,7 +60,7 @@ def demo(
     folder: Annotated[Path, typer.Option("--out", help="Folder of the picture.")] = Path("demo_output"),
     as_json: AsJson = False,
 ) -> None:
-    with told_plainly():
+    with report_errors():
         from lingendice.cli.demo import draw_demo, run_demo
 
         with work("") as shown:
@@ -85,7 +85,7 @@ def bench(
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; the medians are shown.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    with told_plainly():
+    with report_errors():
         if full:
             suite = _checkout("benchmarks")
             _run([sys.executable, "-m", "pytest", str(suite), "--benchmark-enable", "-q"], as_json)
@@ -116,7 +116,7 @@ def paper(
     listed: Annotated[bool, typer.Option("--list", help="Only list what there is.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    with told_plainly():
+    with report_errors():
         scripts = _experiments()
         every = [name for name in scripts if listed or name not in ONLY_BY_NAME]
         wanted = names or every

@@ -12,7 +12,7 @@ from lingendice.continuous.holdout import HeldOut, mean_features, sampled_inputs
 from lingendice.continuous.linear_ratio import DUAL_CUTOFF, DUAL_WIDTHS, Bumps, LinearRatio
 from lingendice.continuous.samples import Samples
 from lingendice.data.checks import Floats
-from lingendice.model.features import MatrixFeatures, median_distance, orthonormalised
+from lingendice.model.features import MatrixFeatures, median_distance, orthonormalized
 from lingendice.results.continuous_solution import ContinuousSolution
 
 JUDGED_SHARE = 0.2
@@ -75,13 +75,13 @@ def imbalance(samples: Samples, tau: Floats, held: NDArray[Any], seed: int) -> f
     """n m' S^-1 m / dim for the mean m and covariance S of the moments of n rows.
 
     Moments: tau (gamma phi(x') - phi(x)) + (1 - gamma) E phi(x0), whose mean vanishes for the true ratio;
-    phi are bumps with centres of their own.
+    phi are bumps with centers of their own.
     """
     logged = samples.logged[held].astype(np.float64)
     rng = np.random.default_rng([seed, 11])
     n_bumps = max(2, min(30, len(held) // 20))
     bumps = Bumps(logged, n_bumps, median_distance(logged, rng), DUAL_WIDTHS, seed + 1)
-    _, back = orthonormalised(MatrixFeatures(bumps(logged)), np.full(len(held), 1.0 / len(held)), DUAL_CUTOFF)
+    _, back = orthonormalized(MatrixFeatures(bumps(logged)), np.full(len(held), 1.0 / len(held)), DUAL_CUTOFF)
 
     def phi(inputs: Any) -> Floats:
         return bumps(inputs) @ back

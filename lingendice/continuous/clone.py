@@ -1,4 +1,4 @@
-"""The behaviour behind a log, cloned by networks, and the target's density beside it."""
+"""The behavior behind a log, cloned by networks, and the target's density beside it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def clone_log_density(
     high: Any = None,
     seed: int = 0,
 ) -> Floats:
-    """Log density of every logged action under the cloned behaviour.
+    """Log density of every logged action under the cloned behavior.
 
     Discrete actions: a softmax over the outputs of networks, by cross entropy. Continuous ones: a Gaussian
     whose means and log standard deviations are networks of the state, by likelihood; ``low`` and ``high`` are
@@ -38,13 +38,13 @@ def clone_log_density(
     network = Network(inputs.shape[1], hidden)
     action = transitions.action
     if action is None:
-        raise ValueError("cloning a behaviour needs actions; pass action= to Transitions")
+        raise ValueError("cloning a behavior needs actions; pass action= to Transitions")
     if transitions.n_actions is not None:
         return _clone_softmax(
             network, inputs, action, transitions.n_actions, steps, batch, learning_rate, seed
         )
-    centre, scale = action.mean(axis=0), np.maximum(action.std(axis=0), SMALLEST_STD)
-    standard = (action - centre) / scale
+    center, scale = action.mean(axis=0), np.maximum(action.std(axis=0), SMALLEST_STD)
+    standard = (action - center) / scale
     k = standard.shape[1]
     clone = Regression(network, 2 * k, seed)
 
@@ -57,7 +57,7 @@ def clone_log_density(
     bounds = [np.full(k, end) if given is None else np.broadcast_to(np.asarray(given, float), (k,))
               for given, end in ((low, -np.inf), (high, np.inf))]  # fmt: skip
     std = np.maximum(np.exp(out[:, k:]) * scale, SMALLEST_STD)
-    return normal_log_density(action, centre + out[:, :k] * scale, std, bounds[0], bounds[1])
+    return normal_log_density(action, center + out[:, :k] * scale, std, bounds[0], bounds[1])
 
 
 def _clone_softmax(

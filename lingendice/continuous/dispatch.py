@@ -26,7 +26,7 @@ FEW_DIMENSIONS = 3
 MOST_LINEAR_ROWS = 50_000
 FEWEST_JUDGED_ROWS = 500
 CLONE_STEPS = 1000
-"""Of the behaviour, where the ratio has a cloned base."""
+"""Of the behavior, where the ratio has a cloned base."""
 NEURAL_OPTIONS = tuple(entry.name for entry in fields(NeuralOptions))
 
 
@@ -87,7 +87,7 @@ def _linear_if_it_holds(
     given = read_linear_options(_known(choices.options, LINEAR_OPTIONS))
     neural = choices._replace(options=_known(choices.options, NEURAL_OPTIONS))
     read_neural_options(neural.options)
-    samples = prepare(transitions, choices.policy, choices.gamma, choices.terminal, given["standardise"])
+    samples = prepare(transitions, choices.policy, choices.gamma, choices.terminal, given["standardize"])
     trained, held = split_rows(samples, JUDGED_SHARE, int(choices.seed))
     limits = replace(controls, max_iter=None)
     part = _fit(samples.subset(trained), choices, given, limits, reason)
@@ -107,7 +107,7 @@ def _run_linear(
     transitions: Transitions, choices: ContinuousChoices, controls: Controls, reason: str
 ) -> ContinuousSolution:
     given = read_linear_options(choices.options)
-    samples = prepare(transitions, choices.policy, choices.gamma, choices.terminal, given["standardise"])
+    samples = prepare(transitions, choices.policy, choices.gamma, choices.terminal, given["standardize"])
     return _fit(samples, choices, given, controls, reason)
 
 
@@ -118,7 +118,7 @@ def _fit(
         "divergence": choices.divergence,
         "penalty": require_number("penalty", choices.penalty),
         "ridge": _ridge(choices),
-        "normalise": "penalty",
+        "normalize": "penalty",
         "bound": choices.bound,
     }
     return solve_features(
@@ -143,7 +143,7 @@ def _run_neural(
     objective = gendice(
         choices.gamma, choices.divergence, options.output, choices.penalty, _ridge(choices), choices.bound
     )
-    samples = prepare(transitions, choices.policy, choices.gamma, choices.terminal, options.standardise)
+    samples = prepare(transitions, choices.policy, choices.gamma, choices.terminal, options.standardize)
     if options.base == "cloned":
         samples, window = _with_base(samples, choices, options)
         reason = f"{reason}; base of up to {window} cloned ratio{'s' * (window > 1)} a row"

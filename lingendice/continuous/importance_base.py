@@ -1,6 +1,7 @@
 """A base for the ratio: tau = base * g, so that networks learn only what cloned policy ratios leave open.
 
-Under the law p * base the ratio to be learnt is g = mu / (p * base): the same saddle point with rows drawn in
+Under the distribution p * base the ratio to be learnt is g = mu / (p * base): the same saddle point with rows
+drawn in
 proportion to the base. It is exact for any weights that depend on nothing later than the row's action, since
 s' is then distributed as ever.
 """
@@ -33,9 +34,10 @@ class Base(NamedTuple):
 
 
 def base_of(transitions: Transitions, log_ratio: Floats, gamma: float) -> Base:
-    """Products of the ratios at a row and at the steps before it, times a law over steps.
+    """Products of the ratios at a row and at the steps before it, times a distribution over steps.
 
-    One ratio is a factor of tau itself. A product over the last h steps makes the state's law that of h steps
+    One ratio is a factor of tau itself. A product over the last h steps makes the state's distribution that
+    of h steps
     under the target; h doubles while the weights keep an effective sample size of ``LEAST_EFFECTIVE``.
     Without episodes h is 1 and all steps count alike.
     """
@@ -56,7 +58,7 @@ def base_of(transitions: Transitions, log_ratio: Floats, gamma: float) -> Base:
             break
         window, weight = longer, tried
     if transitions.episode is not None:
-        weight = weight * _law_of_steps(transitions, gamma, longest)[step]
+        weight = weight * _distribution_of_steps(transitions, gamma, longest)[step]
     found = np.empty(n)
     found[order] = weight / weight.mean()
     return Base((1.0 - DEFENSIVE) * found + DEFENSIVE, window)
@@ -73,10 +75,11 @@ def _product(sums: Floats, start: NDArray[np.int64], step: NDArray[np.int64], wi
     return weight / means[step]
 
 
-def _law_of_steps(transitions: Transitions, gamma: float, longest: int) -> Floats:
+def _distribution_of_steps(transitions: Transitions, gamma: float, longest: int) -> Floats:
     """Weight of each step: (1 - gamma) gamma^t, and what comes after the log on a ramp toward its end.
 
-    Late steps are nearer to the stationary law, and a ramp (unlike a cut) hardly disturbs the balance along
+    Late steps are nearer to the stationary distribution, and a ramp (unlike a cut) hardly disturbs the
+    balance along
     an episode. Where episodes end by themselves the chain is renewed, and all steps count alike.
     """
     steps = np.arange(longest)

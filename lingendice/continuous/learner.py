@@ -97,7 +97,7 @@ class Learner:
 
     @property
     def u(self) -> float:
-        """Multiplier of the normalisation."""
+        """Multiplier of the normalization."""
         return float(self.state[0])
 
     def _turn(self) -> None:

@@ -20,7 +20,7 @@ from lingendice.model.features import (
     MatrixFeatures,
     gauss,
     median_distance,
-    orthonormalised,
+    orthonormalized,
     random_fourier,
     spread_out,
     tile_coding,
@@ -37,7 +37,7 @@ OPTIONS: dict[str, Any] = {
     "n_features": 300,
     "n_dual_features": 50,
     "action_samples": 4,
-    "standardise": True,
+    "standardize": True,
     "on_interrupt": "raise",
 }
 FIT_ROWS = 4000
@@ -60,14 +60,14 @@ class Bumps:
         rng = np.random.default_rng([seed, 6])
         self.parts = []
         for width, share in widths:
-            centres = spread_out(points, max(1, round(share * (n - 1))), rng)
+            centers = spread_out(points, max(1, round(share * (n - 1))), rng)
             # Few bumps must be wide, or they leave gaps between them.
-            self.parts.append((centres, max(width * scale, 0.5 * _spacing(centres))))
+            self.parts.append((centers, max(width * scale, 0.5 * _spacing(centers))))
 
     def __call__(self, inputs: Any) -> Floats:
         x = np.asarray(inputs, dtype=np.float64)
         return np.column_stack(
-            [np.ones(len(x)), *(gauss(x, centres, width) for centres, width in self.parts)]
+            [np.ones(len(x)), *(gauss(x, centers, width) for centers, width in self.parts)]
         )
 
 
@@ -88,7 +88,7 @@ class LinearRatio:
         return self.at(self._samples.inputs(state, action))
 
     def at(self, inputs: Any) -> Floats:
-        """tau at standardised inputs."""
+        """tau at standardized inputs."""
         return np.asarray(self._features(inputs) @ self._weights)
 
 
@@ -136,7 +136,7 @@ def solve_features(
     flow = _flow(samples, n, firsts)
     tau_features = MatrixFeatures(np.vstack([logged, np.zeros((n + firsts, logged.shape[1]))]))
     cutoff = DUAL_CUTOFF if isinstance(phi, Bumps) else 1e-10
-    dual, _ = orthonormalised(MatrixFeatures(np.vstack(blocks)), flow.p, cutoff)
+    dual, _ = orthonormalized(MatrixFeatures(np.vstack(blocks)), flow.p, cutoff)
     problem = RatioProblem.build(flow, tau_features, dual, **problem_choices)
     # A solver of saddle points returns more than the outer loop knows of.
     outcome: Any = run(convex.solve_convex(problem, controls.tol), controls)
@@ -166,7 +166,7 @@ def _features(name: str, given: Any, samples: Samples, options: dict[str, Any], 
         return given
     if not isinstance(given, str):
         raise ValueError(
-            f"{name} must be the name of a builder ({', '.join(_BUILDERS)}) or a function of standardised "
+            f"{name} must be the name of a builder ({', '.join(_BUILDERS)}) or a function of standardized "
             f"(state, action) rows, got {type(given).__name__}"
         )
     kind = require_choice(name, given, _BUILDERS)

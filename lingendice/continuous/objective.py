@@ -3,11 +3,11 @@
 With z and y the outputs of the two networks, tau = out(z), f = dual(y), and batch means for expectations,
 
     J = (1 - gamma) E f(x0) + gamma E tau f(x') - E tau f - E c excess(f)
-        + lambda (u (E nu tau - 1) - u^2 / 2) + rho / 2 E (tau - centre)^2
+        + lambda (u (E nu tau - 1) - u^2 / 2) + rho / 2 E (tau - center)^2
 
-is minimised over tau and maximised over f and u; c = tau for f-divergences and 1 for the weighted L2 norm of
+is minimized over tau and maximized over f and u; c = tau for f-divergences and 1 for the weighted L2 norm of
 GradientDICE. DualDICE (its nu is our f, its zeta our tau) is the case out = identity, no excess, lambda = 0,
-rho = 1, centre = 0.
+rho = 1, center = 0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Objective:
     output: str
     penalty: float
     ridge: float
-    centre: float
+    center: float
     bound: float
     """|f| <= bound, by f = bound tanh(y / bound); inf leaves f free."""
     limit: float
@@ -47,7 +47,7 @@ class Objective:
         return np.array(
             [
                 self.gamma, self.code, self.by_ratio, OUTPUTS.index(self.output), self.penalty, self.ridge,
-                self.centre, self.bound, self.limit,
+                self.center, self.bound, self.limit,
             ]
         )  # fmt: skip
 

@@ -43,12 +43,12 @@ class NeuralOptions:
     holdout: float = 0.1
     """Share of the episodes kept out of training, for the residual."""
     base: str = "none"
-    """"cloned": networks learn what the target over a cloned behaviour leaves open; see ``base.py``."""
+    """"cloned": networks learn what the target over a cloned behavior leaves open; see ``base.py``."""
     ensemble: int = 1
     """Members, each with its own seed, trained side by side."""
     report_every: int | None = None
     """Steps between entries of ``history``; default a fiftieth of all."""
-    standardise: bool = True
+    standardize: bool = True
     checkpoint: str | Path | None = None
     """File (.npz) that holds the state of training, rewritten at every report."""
     resume: bool = False

@@ -1,4 +1,4 @@
-"""What the estimators see of transitions under a policy: standardised float32 rows, ready to be gathered."""
+"""What the estimators see of transitions under a policy: standardized float32 rows, ready to be gathered."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Scaling:
 
 @dataclass(frozen=True, eq=False)
 class Arrivals:
-    """Standardised states that the policy acts in, and what it does there."""
+    """Standardized states that the policy acts in, and what it does there."""
 
     raw: NDArray[Any]
     """The states as the user gave them: what policies are called with."""
     states: Singles
     """(n, state inputs)."""
     action: Singles
-    """Probabilities (n, A) of discrete actions; standardised means (n, k) of Gaussian ones; else (n, 0)."""
+    """Probabilities (n, A) of discrete actions; standardized means (n, k) of Gaussian ones; else (n, 0)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +65,13 @@ class Samples:
     following: Arrivals
     """At s', one row a transition."""
     starting: Arrivals | None
-    """At the sample of the initial law; None where it is unknown and not needed."""
+    """At the sample of the initial distribution; None where it is unknown and not needed."""
     noise: tuple[Singles, Singles, Singles]
-    """(std, low, high) of a Gaussian policy, standardised."""
+    """(std, low, high) of a Gaussian policy, standardized."""
     absorbed: NDArray[np.bool_]
     """Rows whose next state is terminal and absorbed: nothing flows on."""
     restarted: NDArray[np.bool_]
-    """Rows whose next state is drawn anew from the initial law."""
+    """Rows whose next state is drawn anew from the initial distribution."""
     gamma: float
     base: Floats
     """(N,): tau over what the networks learn; ones where they learn all of it."""
@@ -105,13 +105,13 @@ class Samples:
         return weight
 
     def inputs(self, state: Any, action: Any) -> Singles:
-        """Standardised inputs at given states and actions."""
+        """Standardized inputs at given states and actions."""
         state = numeric_array("state", state)
         states = _encode(state, self.transitions.n_states, self.state_scaling)
         return _join(states, action, self.transitions, self.action_scaling)
 
     def draw(self, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator) -> Singles:
-        """Standardised actions of a sampled policy at some of the arrivals."""
+        """Standardized actions of a sampled policy at some of the arrivals."""
         assert isinstance(self.policy, ContinuousPolicy)
         actions = self.policy.sample(arrivals.raw[rows], rng)
         if actions.shape[1] != self.n_actions_in:
@@ -140,24 +140,26 @@ def prepare(
     policy: Any,
     gamma: float,
     terminal: str = "auto",
-    standardise: bool = True,
+    standardize: bool = True,
 ) -> Samples:
-    """Standardise the transitions and evaluate the policy at every s' and initial state."""
+    """Standardize the transitions and evaluate the policy at every s' and initial state."""
     require_choice("terminal", terminal, ("auto", "absorb", "restart"))
     target = transitions.read_policy(policy)
     n = len(transitions)
     ends = np.zeros(n, dtype=bool) if transitions.terminal is None else transitions.terminal
     restarts = terminal == "restart" or (terminal == "auto" and gamma == 1.0)
     if gamma == 1.0 and not restarts and ends.any():
-        raise ValueError('terminal="absorb" at gamma=1 leaves no stationary law; use terminal="restart"')
+        raise ValueError(
+            'terminal="absorb" at gamma=1 leaves no stationary distribution; use terminal="restart"'
+        )
     first = transitions.first_states
     if first is None and (gamma < 1.0 or (restarts and ends.any())):
         raise ValueError(
-            "the initial law is unknown; pass initial_state= (or episode=) to Transitions, "
+            "the initial distribution is unknown; pass initial_state= (or episode=) to Transitions, "
             "or take gamma=1 for the average reward"
         )
-    state_scaling = _state_scaling(transitions, standardise)
-    action_scaling = _action_scaling(transitions, standardise)
+    state_scaling = _state_scaling(transitions, standardize)
+    action_scaling = _action_scaling(transitions, standardize)
     kind = _kind(target)
     starting = None
     if first is not None:
@@ -192,20 +194,20 @@ def _kind(policy: Policy | None) -> str:
     return "gaussian" if isinstance(policy, GaussianPolicy) else "sampled"
 
 
-def _state_scaling(transitions: Transitions, standardise: bool) -> Scaling:
+def _state_scaling(transitions: Transitions, standardize: bool) -> Scaling:
     if transitions.n_states is not None:
         return Scaling.none(transitions.n_states)
-    if not standardise:
+    if not standardize:
         return Scaling.none(transitions.state.shape[1])
     return Scaling.of(transitions.state, transitions.next_state)
 
 
-def _action_scaling(transitions: Transitions, standardise: bool) -> Scaling:
+def _action_scaling(transitions: Transitions, standardize: bool) -> Scaling:
     if transitions.action is None:
         return Scaling.none(0)
     if transitions.n_actions is not None:
         return Scaling.none(transitions.n_actions)
-    return Scaling.of(transitions.action) if standardise else Scaling.none(transitions.action.shape[1])
+    return Scaling.of(transitions.action) if standardize else Scaling.none(transitions.action.shape[1])
 
 
 def _encode(states: NDArray[Any], n_states: int | None, scaling: Scaling) -> Singles:

@@ -35,7 +35,8 @@ def require_gamma(gamma: Any) -> float:
         raise ValueError(f"gamma must be a number in (0, 1], got {gamma!r}") from None
     if not 0.0 < value <= 1.0:
         raise ValueError(
-            f"gamma must lie in (0, 1], got {gamma!r}; use 1 for the average-reward (undiscounted) law"
+            f"gamma must lie in (0, 1], got {gamma!r}; use 1 for the average-reward (undiscounted) "
+            f"distribution"
         )
     return value
 
@@ -282,19 +283,19 @@ def _require_places(name: str, places: NDArray[Any], size: int, what: str) -> No
 # -- distributions, policies, columns ------------------------------------------------------------------
 
 
-def require_law(name: str, values: ArrayLike, n: int) -> Floats:
-    """Return a probability law over ``n`` entries; any positive total is normalised."""
-    law = numeric_array(name, values).astype(np.float64)
-    if law.shape != (n,):
-        raise ValueError(f"{name} must have one entry a state, shape ({n},), got shape {law.shape}")
-    require_nonnegative(name, law, "a law has entries of at least 0")
-    total = law.sum()
+def require_distribution(name: str, values: ArrayLike, n: int) -> Floats:
+    """Return a probability distribution over ``n`` entries; any positive total is normalized."""
+    distribution = numeric_array(name, values).astype(np.float64)
+    if distribution.shape != (n,):
+        raise ValueError(f"{name} must have one entry a state, shape ({n},), got shape {distribution.shape}")
+    require_nonnegative(name, distribution, "a distribution has entries of at least 0")
+    total = distribution.sum()
     if not 0.0 < total < np.inf:
         raise ValueError(
-            f"{name} sums to {total:g} and cannot be normalised; give at least one positive entry"
+            f"{name} sums to {total:g} and cannot be normalized; give at least one positive entry"
         )
-    law /= total
-    return law
+    distribution /= total
+    return distribution
 
 
 def require_policy(name: str, values: Any, n_states: int, n_actions: int) -> Floats:
@@ -329,7 +330,7 @@ def require_policy(name: str, values: Any, n_states: int, n_actions: int) -> Flo
         (state,) = first_bad(wrong)
         raise ValueError(
             f"{name}[{state}] sums to {totals[state]:.6g}, not 1; "
-            f"normalise it first: {name} / {name}.sum(axis=1, keepdims=True)"
+            f"normalize it first: {name} / {name}.sum(axis=1, keepdims=True)"
         )
     policy /= totals[:, None]
     return policy

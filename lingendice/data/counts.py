@@ -237,7 +237,7 @@ class Counts:
         return self.cell_count.sum().item()  # type: ignore[no-any-return]
 
     @cached_property
-    def data_law(self) -> Floats:
+    def data_distribution(self) -> Floats:
         """p = n / N over cells; zeros where there is no data at all."""
         return read_only(self.cell_count / (self.total or 1.0))
 
@@ -274,8 +274,8 @@ class Counts:
     def merge(self, other: Counts) -> Counts:
         """Add the transitions of two logs.
 
-        Associative, with :meth:`empty` as identity; exact for integer counts. Labelled states are
-        matched by label, new ones appended; unlabelled ids are matched by number.
+        Associative, with :meth:`empty` as identity; exact for integer counts. Labeled states are
+        matched by label, new ones appended; unlabeled ids are matched by number.
         """
         from lingendice.data.merging import merge
 
@@ -367,7 +367,9 @@ class Counts:
         if self.initial_count is not None:
             rows.append(("episodes", f"{self.initial_count.sum():,}" + (", kept" if self.episodes else "")))
         if self.reward is not None:
-            rows.append(("mean reward", f"{np.nansum(self.data_law * np.nan_to_num(self.reward)):.6g}"))
+            rows.append(
+                ("mean reward", f"{np.nansum(self.data_distribution * np.nan_to_num(self.reward)):.6g}")
+            )
         return table_of_facts("Counts", rows)
 
     def __getstate__(self) -> dict[str, Any]:

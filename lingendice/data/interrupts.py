@@ -3,8 +3,8 @@
 Whoever offers a piece of work to the user opens :func:`interruptible` around it. Once the work has something
 worth keeping it calls ``hold``; from then on the first Ctrl-C is a request, ``raised``, that solvers read
 between kernel calls, and a second one raises at once. Opened within another piece of work, in the same thread
-or in one that :mod:`lingendice.kernels.parallel` runs for it, it joins that one. However the outermost piece of work
-ends, also if it has just finished, a Ctrl-C that was held back is raised there.
+or in one that :mod:`lingendice.kernels.parallel` runs for it, it joins that one. However the outermost piece
+of work ends, also if it has just finished, a Ctrl-C that was held back is raised there.
 
 Signals are touched in the main thread alone, and only where Ctrl-C would raise KeyboardInterrupt: a program
 with a handler of its own keeps it.

@@ -28,7 +28,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def table_of_facts(title: str, rows: Iterable[tuple[str, str]]) -> str:
-    """A table of names and texts for a notebook: it takes the colours of the page around it."""
+    """A table of names and texts for a notebook: it takes the colors of the page around it."""
     body = "".join(
         f'<tr><th scope="row" style="{_CELL}">{escape(name.strip())}</th>'
         f'<td style="{_CELL}">{escape(text)}</td></tr>'

@@ -143,7 +143,7 @@ def _renumber(
 
 
 def _complete(move: NDArray[np.int64] | None, n: int) -> NDArray[np.int64]:
-    """A permutation of ``range(n)`` that extends ``move``; unlabelled spare numbers fill the rest."""
+    """A permutation of ``range(n)`` that extends ``move``; unlabeled spare numbers fill the rest."""
     if move is None:
         return np.arange(n)
     rest = np.setdiff1d(np.arange(n), move)

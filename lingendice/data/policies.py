@@ -1,4 +1,5 @@
-"""Target policies over continuous states: laws over discrete actions, and samplers of continuous ones."""
+"""Target policies over continuous states: distributions over discrete actions, and samplers of continuous
+ones."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from lingendice.data.checks import Floats, first_bad, numeric_array, require_fin
 
 
 class DiscretePolicy(ABC):
-    """A law over actions 0..A-1 in every state: expectations over the next action are exact sums."""
+    """A distribution over actions 0..A-1 in every state: expectations over the next action are exact sums."""
 
     @abstractmethod
     def probabilities(self, states: NDArray[Any]) -> Floats:
@@ -22,7 +23,7 @@ class DiscretePolicy(ABC):
 
 
 class ContinuousPolicy(ABC):
-    """A law over action vectors that can be sampled, and perhaps has a density."""
+    """A distribution over action vectors that can be sampled, and perhaps has a density."""
 
     @abstractmethod
     def sample(self, states: Floats, rng: np.random.Generator) -> Floats:
@@ -43,12 +44,12 @@ class CallablePolicy(DiscretePolicy):
     function: Callable[[NDArray[Any]], ArrayLike]
 
     def probabilities(self, states: NDArray[Any]) -> Floats:
-        return require_action_laws("policy(states)", self.function(states), len(states))
+        return require_action_distributions("policy(states)", self.function(states), len(states))
 
 
 @dataclass(frozen=True, eq=False)
 class TablePolicy(DiscretePolicy):
-    """A table of probabilities: one law for all states, or one row for each integer state."""
+    """A table of probabilities: one distribution for all states, or one row for each integer state."""
 
     table: Floats
 
@@ -169,8 +170,8 @@ def normal_log_density(actions: Floats, means: Floats, std: Floats, low: Floats,
 Policy = DiscretePolicy | ContinuousPolicy
 
 
-def require_action_laws(name: str, values: ArrayLike, n: int) -> Floats:
-    """Check one law over actions a row."""
+def require_action_distributions(name: str, values: ArrayLike, n: int) -> Floats:
+    """Check one distribution over actions a row."""
     table = numeric_array(name, values).astype(np.float64)
     if table.ndim != 2 or len(table) != n:
         raise ValueError(f"{name} must have shape ({n}, n_actions), got {table.shape}")
@@ -179,7 +180,7 @@ def require_action_laws(name: str, values: ArrayLike, n: int) -> Floats:
     wrong = np.abs(totals - 1.0) > 1e-4
     if wrong.any():
         (row,) = first_bad(wrong)
-        raise ValueError(f"{name}[{row}] sums to {totals[row]:.6g}, not 1; normalise its rows")
+        raise ValueError(f"{name}[{row}] sums to {totals[row]:.6g}, not 1; normalize its rows")
     return table / totals[:, None]
 
 
@@ -199,10 +200,11 @@ def read_policy(policy: Any, *, discrete: bool, n_states: int | None) -> Policy:
         )
     table = numeric_array("policy", policy).astype(np.float64)
     if table.ndim == 1:
-        return TablePolicy(require_action_laws("policy", table[None, :], 1)[0])
+        return TablePolicy(require_action_distributions("policy", table[None, :], 1)[0])
     if n_states is None:
         raise ValueError(
-            f"policy is a table of shape {table.shape}, but the states are vectors: give one law over "
+            f"policy is a table of shape {table.shape}, but the states are vectors: give one "
+            f"distribution over "
             "actions (1-d), a function states -> probabilities, or integer states"
         )
-    return TablePolicy(require_action_laws("policy", table, n_states))
+    return TablePolicy(require_action_distributions("policy", table, n_states))

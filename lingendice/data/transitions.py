@@ -41,13 +41,14 @@ class Transitions:
     reward
         One number a transition; None where only the ratio is wanted.
     initial_state
-        Sample of the initial law, any number of rows. Default: the first state of every episode.
+        Sample of the initial distribution, any number of rows. Default: the first state of every episode.
     episode
         Id of the episode of each row, rows of one episode in time order. Without it a new episode begins
         after each row that is ``terminal`` or ``truncated``.
     terminal
         True where the episode ended: s' is not left, and what follows is decided by the ``terminal`` option
-        of ``solve`` (absorbed at zero reward for gamma < 1; restarted from the initial law for gamma = 1).
+        of ``solve`` (absorbed at zero reward for gamma < 1; restarted from the initial distribution for gamma
+        = 1).
     truncated
         True where recording stopped although the chain went on: s' counts like any other.
     n_states, n_actions
@@ -55,7 +56,7 @@ class Transitions:
 
     Notes
     -----
-    Rows may come from several behaviour policies; none of them needs to be known. Arrays are referred to,
+    Rows may come from several behavior policies; none of them needs to be known. Arrays are referred to,
     not copied: do not change them while in use.
 
     Examples
@@ -164,7 +165,8 @@ class Transitions:
 
     @cached_property
     def first_states(self) -> NDArray[Any] | None:
-        """Sample of the initial law: as given, or the first state of every episode; None where unknown."""
+        """Sample of the initial distribution: as given, or the first state of every episode; None where
+        unknown."""
         if self.initial_state is not None:
             return self.initial_state
         if self.episode is None:
@@ -181,7 +183,7 @@ class Transitions:
         if policy is None:
             raise ValueError(
                 "policy is missing: tell which policy to evaluate, or leave action out of Transitions for "
-                "the law of the logged chain itself"
+                "the distribution of the logged chain itself"
             )
         return read_policy(policy, discrete=self.n_actions is not None, n_states=self.n_states)
 

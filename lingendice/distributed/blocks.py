@@ -18,7 +18,7 @@ from lingendice.solvers.pull_system import PullSystem, row_ranges
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Consecutive rows of ``x = base + law' inflow + A' diag(c) x`` that one worker keeps."""
+    """Consecutive rows of ``x = base + distribution' inflow + A' diag(c) x`` that one worker keeps."""
 
     indptr: Any
     sources: Any
@@ -28,7 +28,7 @@ class Block:
     c: Floats
     """For every state, not those of the block alone."""
     base: Floats
-    law: Floats
+    distribution: Floats
 
     @property
     def own(self) -> slice:
@@ -50,7 +50,7 @@ class Bench:
     def __init__(self, block: Block) -> None:
         # No reference to the block itself, whose end is to be that of its bench.
         own, size = block.own, block.indptr.size - 1
-        self.own, self.law = own, block.law
+        self.own, self.distribution = own, block.distribution
         others = np.where(block.sources < own.start, block.sources + size, block.sources)
         renamed = np.where(block.is_inside(), block.sources - own.start, others)
         self.sources = renamed.astype(block.sources.dtype, copy=False)
@@ -73,7 +73,7 @@ class Bench:
         self.x[:] = x[self.own]
         self._own_first(x, self.y)
         self.y *= self.c
-        np.matmul(inflow, self.law, out=self.outside)
+        np.matmul(inflow, self.distribution, out=self.outside)
         self.outside += self.base
 
     def sweep(self, x: Floats, inflow: Floats, active: Any, sweeps: int) -> Floats:
@@ -116,7 +116,7 @@ class Bench:
 _benches: WeakKeyDictionary[Block, Bench] = WeakKeyDictionary()
 
 
-def on_bench(name: str, block: Block, *rest: Any) -> Any:
+def run_on_worker(name: str, block: Block, *rest: Any) -> Any:
     """Runs on a worker, never twice at a time for a block."""
     bench = _benches.get(block)
     if bench is None:
@@ -131,8 +131,10 @@ def cut_rows(whole: PullSystem, chain: FlowChain, c: Floats, base: Floats, n_blo
         start, stop = int(whole.indptr[first]), int(whole.indptr[last])
         rows, entries = slice(first, last), slice(start, stop)
         system = whole.sources[entries], whole.weights[entries], whole.loops[rows]
-        law = np.ascontiguousarray(chain.law[:, rows])
-        blocks.append(Block(whole.indptr[first : last + 1] - start, *system, first, c, base[rows], law))
+        distribution = np.ascontiguousarray(chain.distribution[:, rows])
+        blocks.append(
+            Block(whole.indptr[first : last + 1] - start, *system, first, c, base[rows], distribution)
+        )
     return blocks
 
 

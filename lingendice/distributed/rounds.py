@@ -18,7 +18,7 @@ from lingendice.data.arrow import arrow
 from lingendice.data.checks import Floats, require_gamma
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import interruptible
-from lingendice.distributed.blocks import cut_rows, on_bench, work_edges
+from lingendice.distributed.blocks import cut_rows, run_on_worker, work_edges
 from lingendice.distributed.cluster import (
     REPLY,
     SECONDS_A_BYTE,
@@ -39,11 +39,11 @@ from lingendice.model.classes import extend, find_classes
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator, FlowChain
 from lingendice.results.solution import Solution, error_bound, with_identified_status
-from lingendice.solve import exact_solution, mind_the_leak
+from lingendice.solve import check_leak, exact_solution
 from lingendice.solvers.control import Controls, Outcome, Solver, Step, Stopped, run
 from lingendice.solvers.extrapolation import Extrapolation
 from lingendice.solvers.pull_system import PullSystem, transposed_system
-from lingendice.solvers.stationary import Laws, limit_laws
+from lingendice.solvers.stationary import Distributions, limit_distributions
 
 ROWS_A_TASK = 20_000_000
 """Rows that one counting task takes at least, where a file has row groups to choose from."""
@@ -84,7 +84,7 @@ def count(source: Any, client: Any = None, **columns: Any) -> Counts:
 
     Notes
     -----
-    Pieces are counted apart; neighbours are joined in order, with episodes that run from one to the next
+    Pieces are counted apart; neighbors are joined in order, with episodes that run from one to the next
     counted once and, where next states are derived, linked. A lost worker costs its pieces, which Dask
     counts again elsewhere. Every task needs memory for the distinct pairs and the episodes of its piece,
     about 100 bytes an episode; what travels is counts, never rows.
@@ -198,8 +198,9 @@ def solve(
 
     Notes
     -----
-    Each round sends the law to every worker and brings one slice back from each: 8 n (workers + 1) bytes.
-    Workers sweep over their own rows with the rest of the law as it was (block Jacobi with Gauss-Seidel
+    Each round sends the distribution to every worker and brings one slice back from each: 8 n (workers + 1)
+    bytes. Workers sweep over their own rows with the rest of the distribution as it was (block Jacobi with
+    Gauss-Seidel
     inside); the client balances the masses of groups of rows, extrapolates (Anderson) where rounds are slow,
     and has the residual measured once the rounds promise that it is small enough. The counts stay with the
     client: where a worker is lost, its block is sent to another and the round repeated, so no round is ever
@@ -237,20 +238,23 @@ def solve(
     with interruptible() as work:
         system = _Spread(operator, client, blocks, sweeps, controls)
         try:
-            laws = _laws(operator, system, controls, initial is not None)
+            distributions = _distributions(operator, system, controls, initial is not None)
         finally:
             system.close()
-        work.solution = solution = exact_solution(operator, laws, controls, None)
-    mind_the_leak(solution, stacklevel=3)
+        work.solution = solution = exact_solution(operator, distributions, controls, None)
+    check_leak(solution, stacklevel=3)
     return with_identified_status(solution)
 
 
-def _laws(operator: EmpiricalOperator, system: _Spread, controls: Controls, follow_initial: bool) -> Laws:
-    """Stationary laws as :func:`lingendice.solvers.stationary.stationary_laws` gives them, found by rounds."""
+def _distributions(
+    operator: EmpiricalOperator, system: _Spread, controls: Controls, follow_initial: bool
+) -> Distributions:
+    """Stationary distributions as :func:`lingendice.solvers.stationary.stationary_distributions` gives them,
+    found by rounds."""
     if operator.gamma < 1.0:
         everywhere = np.ones(operator.n_states, bool)
         outcome = run(_rounds(system, everywhere, controls), controls)
-        return Laws(outcome.law, (outcome.law,), outcome)
+        return Distributions(outcome.distribution, (outcome.distribution,), outcome)
     rates, _ = extend(operator.chain)
     classes = find_classes(rates)
     outcomes = []
@@ -258,15 +262,15 @@ def _laws(operator: EmpiricalOperator, system: _Spread, controls: Controls, foll
         members = np.zeros(rates.shape[0], bool)
         members[nodes] = True
         outcomes.append(run(_rounds(system, members[: operator.n_states], controls), controls))
-    laws = [outcome.law for outcome in outcomes]
+    distributions = [outcome.distribution for outcome in outcomes]
     initial = operator.initial if follow_initial else None
-    return limit_laws(laws, outcomes, rates, classes, initial, "auto", controls)
+    return limit_distributions(distributions, outcomes, rates, classes, initial, "auto", controls)
 
 
 class _Coarse:
     """The equation summed over groups of rows: a few unknowns, the factors by which the groups are scaled.
 
-    Where states send to their neighbours, mass wanders slowly from group to group; this sets the groups'
+    Where states send to their neighbors, mass wanders slowly from group to group; this sets the groups'
     shares right in every round, the better the more groups there are. Five thousand states on a ring in two
     blocks take 33 rounds at gamma = 0.999 with 250 groups, and 281 with eight or without. On a graph without
     locality it changes nothing, and there are only eight groups, a cost of 8 n.
@@ -276,9 +280,9 @@ class _Coarse:
         edges = work_edges(whole.indptr, _count_groups(whole))
         self.starts, self.out = edges[:-1], out
         self.base = np.add.reduceat(base, self.starts)
-        self.law = np.add.reduceat(chain.law, self.starts, axis=1)
+        self.distribution = np.add.reduceat(chain.distribution, self.starts, axis=1)
         self.into = np.zeros((self.starts.size, chain.n))
-        """What a unit of mass at a state sends to the rows of each group, laws aside."""
+        """What a unit of mass at a state sends to the rows of each group, distributions aside."""
         for row, (first, last) in zip(self.into, pairwise(edges.tolist()), strict=True):
             entries = slice(int(whole.indptr[first]), int(whole.indptr[last]))
             weights = whole.weights[entries] if whole.weights.size else None
@@ -292,7 +296,7 @@ class _Coarse:
         ends = [*self.starts[1:].tolist(), x.size]
         parts = [slice(first, last) for first, last in zip(self.starts.tolist(), ends, strict=True)]
         flow = np.stack([self.into[:, part] @ x[part] for part in parts], axis=1)
-        flow += self.law.T @ np.add.reduceat(x[:, None] * self.out, self.starts, axis=0).T
+        flow += self.distribution.T @ np.add.reduceat(x[:, None] * self.out, self.starts, axis=0).T
         empty = mass <= 0.0
         matrix = np.diag(np.where(empty, 1.0, mass)) - flow
         right = np.where(empty, 1.0, self.base)
@@ -369,7 +373,7 @@ class _Spread:
         return x * ((1.0 - self.gamma) / float(self.loss @ x))
 
     def residual(self, x: Floats, active: Any) -> float:
-        """L1 residual of a law."""
+        """L1 residual of a distribution."""
         return float(sum(self._ask(x, active, "residual")))
 
     def round(self, x: Floats, active: Any) -> Floats:
@@ -397,9 +401,11 @@ class _Spread:
             ]
         if self.members is None or self.members[0] is not active:
             self.members = active, self._send(active, active.nbytes)
-        law, inflow = self._send(x, x.nbytes), x @ self.out
+        distribution, inflow = self._send(x, x.nbytes), x @ self.out
         tasks = [
-            client.submit(on_bench, name, block, law, inflow, self.members[1], *options, pure=False)
+            client.submit(
+                run_on_worker, name, block, distribution, inflow, self.members[1], *options, pure=False
+            )
             for block in self.kept
         ]
         await_tasks(tasks, self.patience, self.controls)
@@ -418,7 +424,7 @@ class _Spread:
 
 
 def _rounds(system: _Spread, active: Any, controls: Controls) -> Solver:
-    """Iterate to the law on the active states; driven by :func:`lingendice.solvers.control.run`."""
+    """Iterate to the distribution on the active states; driven by :func:`lingendice.solvers.control.run`."""
     x = system.balance(np.where(active, 1.0, 0.0))
     kind = "bound" if system.gamma < 1.0 else "estimate"
     outcome = Outcome(x, "block-gauss-seidel", system.reason, converged=False, error_kind=kind)
@@ -440,12 +446,12 @@ def _rounds(system: _Spread, active: Any, controls: Controls) -> Solver:
         swept = system.balance(swept)
         if system.gamma < 1.0:
             error, proven = _discounted_error(system, x, swept, active, controls.tol)
-            law = swept
+            distribution = swept
         else:
-            error, proven, law = pace.error(x, swept), True, x
+            error, proven, distribution = pace.error(x, swept), True, x
         history.append(error)
         if outcome.error is None or error < outcome.error:
-            outcome.law, outcome.error = law, error
+            outcome.distribution, outcome.error = distribution, error
             outcome.condition = pace.condition
             # A little stricter than asked: the residual is measured again, and rounds otherwise.
             outcome.converged = proven and error <= (0.9 if system.gamma < 1.0 else 1.0) * controls.tol

@@ -68,7 +68,7 @@ class FDivergence(Divergence):
         return 1.0 + self.excess_slope(y)
 
     def best_dual(self, inflow: Floats, mass: Floats, weight: Floats, low: Floats, high: Floats) -> Floats:
-        """The f in [low, high] that maximises (q - m) f - c excess(f), cell by cell."""
+        """The f in [low, high] that maximizes (q - m) f - c excess(f), cell by cell."""
         residual = inflow - mass
         counts = weight > 0
         t = np.divide(residual, weight, out=np.zeros_like(weight), where=counts) + 1.0

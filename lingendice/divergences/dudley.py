@@ -13,7 +13,7 @@ from lingendice.model.flow import Flow
 
 
 class Dudley(Wasserstein):
-    """max over ||f||_inf + Lip(f) <= 1 of (q - m)' f; metrises weak convergence, needs no bound."""
+    """max over ||f||_inf + Lip(f) <= 1 of (q - m)' f; metrizes weak convergence, needs no bound."""
 
     name = "dudley"
     default_bound = 1.0

@@ -18,7 +18,7 @@ LARGEST = 4000
 class MMD(IntegralMetric):
     """1/2 (q - m)' K (q - m) = max over f of (q - m)' f - 1/2 ||f||_H^2.
 
-    The metric itself, max over the unit ball of H, has the same minimiser where the minimum is zero but
+    The metric itself, max over the unit ball of H, has the same minimizer where the minimum is zero but
     is not smooth there; its value is :meth:`distance`.
 
     Parameters
@@ -75,7 +75,7 @@ class MMD(IntegralMetric):
         return vectors[:, keep] * np.sqrt(values[keep])
 
     def witness(self, residual: Floats) -> Floats:
-        """The maximising f, K (q - m)."""
+        """The maximizing f, K (q - m)."""
         return self.kernel @ residual
 
     def distance(self, residual: Floats) -> float:

@@ -3,17 +3,17 @@
 The protocol is that of the GenDICE paper, Appendix D, with policies of our own. For alpha from 0 to 1:
 
 =============  ==================================================  ==============
-environment    behaviour at alpha                                  target
+environment    behavior at alpha                                  target
 =============  ==================================================  ==============
 ``cartpole``   0.55 + 0.15 alpha trained, the rest uniform         0.7 trained
 ``reacher``    normal around the trained mean, sd 0.4 - 0.3 alpha  sd 0.1
 ``halfcheetah`` normal around the trained mean, sd 0.2 - 0.1 alpha sd 0.1
 =============  ==================================================  ==============
 
-So alpha = 1 is the target itself, and alpha = 0 the behaviour farthest from it. Normal actions are clipped to
+So alpha = 1 is the target itself, and alpha = 0 the behavior farthest from it. Normal actions are clipped to
 [-1, 1] and have an atom at each bound, which their densities know. What follows a fall or a restart is told
-in :mod:`lingendice.environments.endless_cartpole` and :mod:`lingendice.environments.mujoco`: all three are endless
-chains.
+in :mod:`lingendice.environments.endless_cartpole` and :mod:`lingendice.environments.mujoco`: all three are
+endless chains.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OnPolicyValue(NamedTuple):
 
 
 def policy(name: str, alpha: float = 1.0, *, stage: str = "trained") -> CartpolePolicy | GaussianPolicy:
-    """The target (alpha = 1, the default) or a behaviour policy of an environment.
+    """The target (alpha = 1, the default) or a behavior policy of an environment.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def collect(
     seed: int = 0,
     first: int = 0,
 ) -> ControlLog:
-    """Log trajectories of one behaviour policy, or of several in turn.
+    """Log trajectories of one behavior policy, or of several in turn.
 
     Trajectory i follows ``policies[i % len(policies)]``: each of the policies gets the same number of
     trajectories, give or take one. Nothing in the log tells which policy acted. The log depends on the seed
@@ -98,7 +98,8 @@ def collect(
     policies : policy or sequence of policies
         From :func:`policy`, or for Reacher and HalfCheetah any continuous policy.
     n_trajectories, n_steps : int
-        Each trajectory begins with a draw of the initial law; ``n_trajectories * n_steps`` rows are returned.
+        Each trajectory begins with a draw of the initial distribution; ``n_trajectories * n_steps`` rows are
+        returned.
     seed, first : int
         Trajectory i draws from random stream ``first + i`` of the seed: logs with the same seed whose
         ranges of streams do not meet are independent.
@@ -111,15 +112,15 @@ def collect(
     Examples
     --------
     >>> from lingendice.environments import control
-    >>> behaviours = [control.policy("cartpole", alpha) for alpha in (0.0, 0.33)]
-    >>> log = control.collect("cartpole", behaviours, n_trajectories=4, n_steps=50, seed=1)
+    >>> behaviors = [control.policy("cartpole", alpha) for alpha in (0.0, 0.33)]
+    >>> log = control.collect("cartpole", behaviors, n_trajectories=4, n_steps=50, seed=1)
     >>> log.state.shape, log.initial_state.shape
     ((200, 4), (4, 4))
     """
     _require_name(name)
     choice = list(policies) if isinstance(policies, Sequence) else [policies]
     if not choice:
-        raise ValueError("policies is empty; give at least one behaviour policy")
+        raise ValueError("policies is empty; give at least one behavior policy")
     turns = [choice[i % len(choice)] for i in range(n_trajectories)]
     if name == "cartpole":
         return cartpole.simulate(turns, n_steps, seed=seed, first=first)  # type: ignore[arg-type]

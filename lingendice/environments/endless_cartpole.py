@@ -2,7 +2,8 @@
 
 The dynamics are Gymnasium's ``CartPole-v1`` (Euler steps of 0.02 s), compiled. There an episode ends when
 the cart is beyond 2.4 or the pole beyond 12 degrees. Here such a step pays -1 and ``next_state`` is a new
-draw of the initial law (every coordinate uniform on [-0.05, 0.05)), so that the chain is ergodic and never
+draw of the initial distribution (every coordinate uniform on [-0.05, 0.05)), so that the chain is ergodic and
+never
 ends. Without the restart the average reward at gamma = 1 would drift to -1 under every policy. Reward is a
 function of (state, action) alone.
 """

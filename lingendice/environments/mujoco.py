@@ -2,8 +2,8 @@
 
 Reacher (``Reacher-v5``: 10 observations; v4 had an eleventh, which is always zero): Gymnasium stops an
 episode after 50 steps, at whatever place. Here, after every step, the arm and the goal are drawn afresh
-with probability 0.03, and ``next_state`` is then that fresh start: the chain is ergodic and its law does
-not depend on a hidden clock.
+with probability 0.03, and ``next_state`` is then that fresh start: the chain is ergodic and its distribution
+does not depend on a hidden clock.
 
 HalfCheetah (``HalfCheetah-v5``, 17 observations) is restarted with probability 0.001, in place of Gymnasium's
 limit of 1,000 steps: a runner that fell on its back may stay there, and without restarts the rarest of falls

@@ -64,11 +64,11 @@ class TrainedPolicies(NamedTuple):
     base: NDArray[np.float64]
 
 
-def initial_law() -> NDArray[np.float64]:
-    """Law of the first state: 1/400 on every state with an empty taxi."""
-    law = np.zeros(N_STATES)
-    law[EMPTY::5] = 1 / 400
-    return law
+def initial_distribution() -> NDArray[np.float64]:
+    """Distribution of the first state: 1/400 on every state with an empty taxi."""
+    distribution = np.zeros(N_STATES)
+    distribution[EMPTY::5] = 1 / 400
+    return distribution
 
 
 def _passenger_matrix() -> NDArray[np.float64]:
@@ -139,12 +139,14 @@ def check_policy(policy: ArrayLike) -> NDArray[np.float64]:
     wrong = ~((array >= 0).all(axis=1) & (np.abs(array.sum(axis=1) - 1) < 1e-9))
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
-        raise ValueError(f"policy row {row} is not a law: {array[row]}; make it nonnegative with sum 1")
+        raise ValueError(
+            f"policy row {row} is not a distribution: {array[row]}; make it nonnegative with sum 1"
+        )
     return array
 
 
 def mix_policies(target: ArrayLike, base: ArrayLike, alpha: float) -> NDArray[np.float64]:
-    """Behaviour ``alpha * target + (1 - alpha) * base``: larger alpha is closer to the target."""
+    """Behavior ``alpha * target + (1 - alpha) * base``: larger alpha is closer to the target."""
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
     return alpha * check_policy(target) + (1 - alpha) * check_policy(base)
@@ -161,32 +163,32 @@ def policy_chain(policy: ArrayLike) -> tuple[sparse.csr_matrix, NDArray[np.float
     return (average @ matrix).tocsr(), (chances * reward).sum(axis=1)
 
 
-def stationary_law(policy: ArrayLike, gamma: float = 1.0) -> NDArray[np.float64]:
-    """Exact law over states: ``mu = (1 - gamma) mu0 + gamma P' mu``, ``sum mu = 1``.
+def stationary_distribution(policy: ArrayLike, gamma: float = 1.0) -> NDArray[np.float64]:
+    """Exact distribution over states: ``mu = (1 - gamma) mu0 + gamma P' mu``, ``sum mu = 1``.
 
-    One sparse LU factorisation of a 2,000 x 2,000 matrix (a fraction of a second). At gamma = 1 one
+    One sparse LU factorization of a 2,000 x 2,000 matrix (a fraction of a second). At gamma = 1 one
     equation, which the others imply, gives way to ``sum mu = 1``; the policy must then leave
     one recurrent class, as any policy with all chances positive does. Multiply row by row
-    with the policy for the law over state-action cells.
+    with the policy for the distribution over state-action cells.
     """
     if not 0 < gamma <= 1:
         raise ValueError(f"gamma must lie in (0, 1], got {gamma!r}")
     chain, _ = policy_chain(policy)
     system = (sparse.identity(N_STATES) - gamma * chain.T).tocsr()
-    right_side = (1 - gamma) * initial_law()
+    right_side = (1 - gamma) * initial_distribution()
     if gamma == 1:
         system = sparse.vstack([np.ones((1, N_STATES)), system[1:]])
         right_side[0] = 1.0
-    law: NDArray[np.float64] = spsolve(system.tocsc(), right_side, permc_spec="MMD_AT_PLUS_A")
-    law /= law.sum()
-    return law
+    distribution: NDArray[np.float64] = spsolve(system.tocsc(), right_side, permc_spec="MMD_AT_PLUS_A")
+    distribution /= distribution.sum()
+    return distribution
 
 
 def policy_value(policy: ArrayLike, gamma: float = 1.0) -> float:
     """Exact reward per step: the average (gamma = 1), or ``(1 - gamma) sum gamma^t E r_t``."""
     chances = check_policy(policy)
     reward = (chances * _exact()[1]).sum(axis=1)
-    return float(stationary_law(chances, gamma) @ reward)
+    return float(stationary_distribution(chances, gamma) @ reward)
 
 
 def simulate(
@@ -299,5 +301,5 @@ def soft_policy(q: ArrayLike, temperature: float) -> NDArray[np.float64]:
     """``softmax(q / temperature)`` row by row."""
     scaled = np.asarray(q, dtype=np.float64) / temperature
     weight = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-    law: NDArray[np.float64] = weight / weight.sum(axis=1, keepdims=True)
-    return law
+    distribution: NDArray[np.float64] = weight / weight.sum(axis=1, keepdims=True)
+    return distribution

@@ -21,13 +21,13 @@ class SquashedMean:
     """Mean action tanh(W (phi(s) - c)); phi(s) is s itself or, for Reacher, ``with_lever_arms(s)``."""
 
     weights: Floats
-    centre: Floats
+    center: Floats
 
     def __call__(self, states: Floats) -> Floats:
         features = np.asarray(states, dtype=np.float64)
-        if features.shape[1] != self.centre.size:
+        if features.shape[1] != self.center.size:
             features = with_lever_arms(features)
-        return np.tanh((features - self.centre) @ self.weights.T)
+        return np.tanh((features - self.center) @ self.weights.T)
 
 
 def with_lever_arms(states: Floats) -> Floats:
@@ -58,4 +58,4 @@ def squashed_mean(name: str, stage: str) -> SquashedMean:
     """Mean action of the trained policy, or of an ``early`` one from the same run."""
     stored = arrays(name)
     prefix = "early_" if stage == "early" else ""
-    return SquashedMean(stored[f"{prefix}weights"], stored[f"{prefix}centre"])
+    return SquashedMean(stored[f"{prefix}weights"], stored[f"{prefix}center"])

@@ -67,7 +67,8 @@ class DeviceChain:
     """What :meth:`backward` is built from: (indptr, indices, rates) by source state."""
 
     def backward(self) -> Equation:
-        """The transpose without start, to ask who reaches whom; the roles of shares and laws change."""
+        """The transpose without start, to ask who reaches whom; the roles of shares and distributions
+        change."""
         matrix = (
             self.columns
             if isinstance(self.columns, PullMatrix)
@@ -76,7 +77,14 @@ class DeviceChain:
         zero = self.device.zeros(self.n_states, self.push.value_type)
         forward = self.push
         return Equation(
-            self.device, matrix, forward.laws, forward.shares, forward.n_hubs, zero, 1.0, self.n_states
+            self.device,
+            matrix,
+            forward.distributions,
+            forward.shares,
+            forward.n_hubs,
+            zero,
+            1.0,
+            self.n_states,
         )
 
 
@@ -103,7 +111,7 @@ def streamed_bytes(
 
 
 def _vector_bytes(n_states: int, n_cells: int, n_hubs: int, gamma: float, value: int, offset: int) -> int:
-    # At gamma = 1 another start is stepped beside the law: two vectors, and two in passing.
+    # At gamma = 1 another start is stepped beside the distribution: two vectors, and two in passing.
     trial = 8 + 3 * value if gamma == 1.0 else 0
     return ((DEPTH + 4 + 2 * n_hubs) * value + offset + 12 + trial) * n_states + 24 * n_cells
 
@@ -124,7 +132,7 @@ def require_memory(
         if rows:
             text += f'; counts on the host can be streamed: options={{"chunk_rows": {min(rows, n_states)}}}'
     if settings.storage == "float64":
-        text += '; options={"storage": "float32"} halves laws and rates'
+        text += '; options={"storage": "float32"} halves distributions and rates'
     require_bytes(device, needed, text)
 
 
@@ -135,18 +143,18 @@ def chain_of_operator(
     device: Device, operator: EmpiricalOperator, settings: Settings, tol: float
 ) -> DeviceChain:
     """Upload a composed operator; its policy is mixed in on the device, its matrix transposed there."""
-    n_states, n_hubs = operator.n_states, operator.law.shape[0]
+    n_states, n_hubs = operator.n_states, operator.distribution.shape[0]
     require_sizes(n_states, n_hubs)
     dtype = np.dtype(settings.storage)
     shares = [operator.gather(operator.out[:, k]) for k in range(n_hubs)] or [np.zeros(1)]
-    laws = operator.law if n_hubs else np.zeros((1, 1))
+    distributions = operator.distribution if n_hubs else np.zeros((1, 1))
     initial = np.zeros(n_states) if operator.initial is None else operator.initial
     start = (1.0 - operator.gamma) * initial
     build = _streamed_parts if settings.chunk_rows is not None else _resident_parts
     matrix, columns = build(device, operator, settings)
     push = Equation(
         device, matrix, device.upload(np.concatenate(shares).astype(dtype)),
-        device.upload(np.ascontiguousarray(laws.ravel(), dtype)), n_hubs,
+        device.upload(np.ascontiguousarray(distributions.ravel(), dtype)), n_hubs,
         device.upload(start.astype(dtype)), operator.gamma, n_states, tol,
     )  # fmt: skip
     on_device = None if operator.initial is None else device.upload(initial.astype(dtype))
@@ -158,11 +166,11 @@ def require_sizes(n_states: int, n_hubs: int) -> None:
     if n_states > MOST_STATES:
         raise ValueError(f"the device path numbers states in 32 bits; {n_states:,} are too many")
     if n_hubs > MOST_HUBS:
-        raise ValueError(f"the device path serves {MOST_HUBS} laws to fall back to, not {n_hubs}")
+        raise ValueError(f"the device path serves {MOST_HUBS} distributions to fall back to, not {n_hubs}")
 
 
 def _resident_parts(device: Device, operator: EmpiricalOperator, settings: Settings) -> tuple[Any, Any]:
-    sizes = (operator.n_states, operator.n_cells, operator.indices.size, operator.law.shape[0])
+    sizes = (operator.n_states, operator.n_cells, operator.indices.size, operator.distribution.shape[0])
     needed = required_bytes(*sizes, operator.gamma, settings.storage)
     require_memory(device, needed, operator.n_states, operator.indices.size, operator.gamma, settings)
     offset = np.int64 if operator.indices.size >= 2**31 else np.int32
@@ -187,7 +195,7 @@ def _streamed_parts(device: Device, operator: EmpiricalOperator, settings: Setti
     by_row = operator.chain.kernel()
     both = (by_row.T.tocsr(), by_row)
     most = max(most_entries(held.indptr, settings.chunk_rows) for held in both)
-    sizes = (operator.n_states, operator.n_cells, by_row.nnz, most, operator.law.shape[0])
+    sizes = (operator.n_states, operator.n_cells, by_row.nnz, most, operator.distribution.shape[0])
     needed = streamed_bytes(*sizes, operator.gamma, settings.storage)
     require_memory(device, needed, operator.n_states, by_row.nnz, operator.gamma, settings)
     feed = Feed(device, most, settings.storage)
@@ -244,13 +252,13 @@ def compose_on_device(
     sources, rates = composed_rates(device, counts.indptr, counts.count, scale, policy, n_actions, dtype)
     by_column = transposed(device, counts.indices, counts.n_states, sources, rates, offset)
     matrix = resident_matrix(device, *by_column)
-    shares, laws = _stack(device, hubs, counts, policy, dtype)
+    shares, distributions = _stack(device, hubs, counts, policy, dtype)
     gamma = choices.gamma
     start = device.zeros(counts.n_states, dtype)
     if gamma < 1.0:
         start = ((1.0 - gamma) * initial).astype(dtype)
     require_sizes(counts.n_states, len(hubs))
-    push = Equation(device, matrix, shares, laws, len(hubs), start, gamma, counts.n_states, tol)
+    push = Equation(device, matrix, shares, distributions, len(hubs), start, gamma, counts.n_states, tol)
     first = None if initial is None else initial.astype(dtype)
     columns = _rows_without_ends(device, counts, rates)
     chain = DeviceChain(device, counts.n_states, gamma, push, first, columns)
@@ -287,25 +295,26 @@ def _rows_without_ends(device: Device, counts: DeviceCounts, rates: Any) -> tupl
     return counts.indptr[:: counts.n_actions or 1].copy(), columns, kept
 
 
-def _law(device: Device, name: str, value: Any, n: int) -> Any:
-    law = device_vector(device, name, value, n)
-    lowest, total = float(device.download(law.min())), float(device.download(law.sum()))
+def _distribution(device: Device, name: str, value: Any, n: int) -> Any:
+    distribution = device_vector(device, name, value, n)
+    lowest, total = float(device.download(distribution.min())), float(device.download(distribution.sum()))
     if not (lowest >= 0.0 and 0.0 < total < np.inf):
         raise ValueError(f"{name} must be nonnegative with a positive sum; its least entry is {lowest:g}")
-    return law / total
+    return distribution / total
 
 
 def _initial(counts: DeviceCounts, choices: Choices, has_ends: bool) -> Any:
     device, n = counts.device, counts.n_states
     if choices.initial is not None:
-        return _law(device, "initial", choices.initial, n)
+        return _distribution(device, "initial", choices.initial, n)
     if counts.initial_count is not None and (choices.gamma < 1.0 or has_ends):
-        return _law(device, "initial", counts.initial_count, n)
+        return _distribution(device, "initial", counts.initial_count, n)
     if choices.gamma < 1.0 and counts.n_actions is None:
         return device.zeros(n, np.float64) + 1.0 / n
     if choices.gamma < 1.0 or (has_ends and choices.terminal != "absorb"):
         raise ValueError(
-            "the law of the first state is needed; pass initial=, or first_state= to count_transitions"
+            "the distribution of the first state is needed; pass initial=, or first_state= to "
+            "count_transitions"
         )
     return None
 
@@ -323,7 +332,7 @@ def _policy(counts: DeviceCounts, choices: Choices, total: Any) -> Any:
         if float(device.download(given.min())) < 0.0 or float(device.download(off.max())) > 1e-6:
             state = int(device.download(off.argmax()))
             raise ValueError(
-                f"policy[{state}] sums to {float(device.download(sums[state])):.6g}, not 1; normalise it"
+                f"policy[{state}] sums to {float(device.download(sums[state])):.6g}, not 1; normalize it"
             )
     table = given.reshape(shape)
     sums = table.sum(axis=1).reshape((counts.n_states, 1))
@@ -334,17 +343,17 @@ def _policy(counts: DeviceCounts, choices: Choices, total: Any) -> Any:
 def _hubs(
     device: Device, counts: DeviceCounts, choices: Choices, seen: Any, p: Any, ended: Any, initial: Any
 ) -> list[tuple[Any, Any]]:
-    """(share over cells, law over states) of every law that rows fall back to."""
+    """(share over cells, distribution over states) of every distribution that rows fall back to."""
     hubs = []
     unseen = device.where(seen, 0.0, 1.0)
     if choices.leak != "absorb" and bool(device.download(unseen.any())):
         if choices.restart is not None:
-            law = _law(device, "restart", choices.restart, counts.n_states)
+            distribution = _distribution(device, "restart", choices.restart, counts.n_states)
         elif choices.gamma < 1.0:
-            law = initial
+            distribution = initial
         else:
-            law = p.reshape((counts.n_states, counts.n_actions or 1)).sum(axis=1)
-        hubs.append((unseen, law))
+            distribution = p.reshape((counts.n_states, counts.n_actions or 1)).sum(axis=1)
+        hubs.append((unseen, distribution))
     restarts = choices.terminal == "restart" or (choices.terminal == "auto" and choices.gamma == 1.0)
     if ended is not None and restarts:
         hubs.append((ended, initial))
@@ -353,12 +362,12 @@ def _hubs(
 
 def _stack(device: Device, hubs: list[tuple[Any, Any]], counts: DeviceCounts, policy: Any, dtype: Any) -> Any:
     n = counts.n_states
-    shares, laws = (device.zeros(max(len(hubs), 1) * n, dtype) for _ in range(2))
-    for k, (share, law) in enumerate(hubs):
+    shares, distributions = (device.zeros(max(len(hubs), 1) * n, dtype) for _ in range(2))
+    for k, (share, distribution) in enumerate(hubs):
         over_states = (share * policy).reshape((n, counts.n_actions or 1)).sum(axis=1)
         shares[k * n : (k + 1) * n] = over_states.astype(dtype)
-        laws[k * n : (k + 1) * n] = law.astype(dtype)
-    return shares, laws
+        distributions[k * n : (k + 1) * n] = distribution.astype(dtype)
+    return shares, distributions
 
 
 def _reward(counts: DeviceCounts, choices: Choices) -> Any:

@@ -1,4 +1,5 @@
-"""The Bayesian bootstrap on the device: weights, counts, rates and law of every replicate stay there."""
+"""The Bayesian bootstrap on the device: weights, counts, rates and distribution of every replicate stay
+there."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from lingendice.gpu.chain import DeviceProblem, Settings, chain_of_operator, req
 from lingendice.gpu.device import current_device, for_each, require_bytes
 from lingendice.gpu.device_counts import DeviceCounts, key_type
 from lingendice.gpu.device_solution import EARNED, KNOWN, report
-from lingendice.gpu.power_steps import iterate_law
+from lingendice.gpu.power_steps import iterate_distribution
 from lingendice.gpu.pull import composed_rates, row_totals
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.interval import group_sample
@@ -22,7 +23,7 @@ from lingendice.results.solution import Solution
 from lingendice.solvers.control import Controls, run
 
 REPLICATE_TOL = {"float64": 1e-7, "float32": 1e-4}
-"""Error of the law of a replicate, by how it is stored; errors of replicates are far larger."""
+"""Error of the distribution of a replicate, by how it is stored; errors of replicates are far larger."""
 
 
 def bootstrap(
@@ -37,14 +38,15 @@ def bootstrap(
     replicates, seed
         How many, and what they depend on; nothing else does.
     storage
-        "float64", or "float32" for the log, counts, rates and laws on the device; sums are double.
+        "float64", or "float32" for the log, counts, rates and distributions on the device; sums are double.
 
     Notes
     -----
     Every episode (block, or entry of the counts) gets a random weight of mean one; a replicate costs one pass
-    over the log and a solve that starts from the law of the data, to an error of 1e-7 (1e-4 in float32; where
-    that is out of reach, an error says so). What the host's bootstrap redraws besides (the initial law,
-    cloned policies, priors, ends) is refused here by name.
+    over the log and a solve that starts from the distribution of the data, to an error of 1e-7 (1e-4 in
+    float32; where
+    that is out of reach, an error says so). What the host's bootstrap redraws besides (the initial
+    distribution, cloned policies, priors, ends) is refused here by name.
 
     Examples
     --------
@@ -64,16 +66,16 @@ def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
     counts, choices = operator.counts, operator.choices
     reasons = {
         "a ridge": solution.ridge > 0.0,
-        "several laws": len(solution.state_laws) > 1,
+        "several distributions": len(solution.state_distributions) > 1,
         "no rewards": operator.reward is None,
         "smoothing": bool(choices.smoothing),
         "transitions into terminal states": counts.has_terminals,
-        "a cloned behaviour": counts.n_actions is not None
+        "a cloned behavior": counts.n_actions is not None
         and (choices.policy is None or operator.ratio == "state"),
-        "an initial law taken from the log": choices.initial is None
+        "an initial distribution taken from the log": choices.initial is None
         and counts.initial_count is not None
         and operator.gamma < 1.0,
-        "a restart law taken from the log": bool(operator.law.size)
+        "a restart distribution taken from the log": bool(operator.distribution.size)
         and choices.restart is None
         and (operator.gamma == 1.0 or choices.initial is None),
     }
@@ -95,7 +97,8 @@ PLAIN = Settings()
 
 
 class _Replicator:
-    """Draws counts on the device and solves for their law; the pattern of the matrix is built once."""
+    """Draws counts on the device and solves for their distribution; the pattern of the matrix is built
+    once."""
 
     def __init__(self, solution: Solution, operator: EmpiricalOperator, settings: Settings = PLAIN) -> None:
         self.device = device = current_device()
@@ -109,7 +112,8 @@ class _Replicator:
             device,
             bootstrap_bytes(counts.count.size, counts.n_cells, n_log, settings.storage)
             + required_bytes(
-                counts.n_states, counts.n_cells, counts.count.size, operator.law.shape[0], operator.gamma,
+                counts.n_states, counts.n_cells, counts.count.size, operator.distribution.shape[0],
+                operator.gamma,
                 settings.storage,
             ),
             '; use sol.interval(method="bootstrap")',
@@ -174,8 +178,8 @@ class _Replicator:
         for_each(device, "reweigh_entries", kinds, size, (np.int64(size), *log, drawn, earned), a_thread=8)
         return drawn, earned
 
-    def law(self, drawn: Any) -> tuple[Any, Any]:
-        """Law over states of the chain with these counts, and the total of every cell."""
+    def distribution(self, drawn: Any) -> tuple[Any, Any]:
+        """Distribution over states of the chain with these counts, and the total of every cell."""
         device, operator = self.device, self.operator
         total, _ = row_totals(device, self.indptr, drawn)
         scale = self.keep / device.where(total > 0.0, total, 1.0)
@@ -184,7 +188,7 @@ class _Replicator:
         )
         (chunk,) = self.equation.matrix.chunks
         chunk.rates[:] = rates[self.order]
-        outcome = run(iterate_law(self.equation, self.start, 1), Controls(tol=self.tol))
+        outcome = run(iterate_distribution(self.equation, self.start, 1), Controls(tol=self.tol))
         check()
         if not outcome.converged:
             instead = 'sol.interval(method="bootstrap")'
@@ -194,13 +198,13 @@ class _Replicator:
                 f"a replicate did not settle (error {outcome.error:.1e} at gamma={operator.gamma:g}, "
                 f"{self.storage.name}); use {instead}"
             )
-        return outcome.law, total
+        return outcome.distribution, total
 
     def value(self, seed: np.uint64) -> float:
         """Value of one replicate."""
         device, counts = self.device, self.operator.counts
         drawn, earned = self.draw(seed)
-        law, total = self.law(drawn)
+        distribution, total = self.distribution(drawn)
         reward = self.reward
         if not self.fixed_reward:
             by_cell, _ = row_totals(device, self.indptr, earned)
@@ -210,6 +214,6 @@ class _Replicator:
         )
         none = device.zeros(counts.n_cells, np.float64)
         parts = DeviceProblem(None, held, self.policy, total, reward, none, "restart", "state")  # type: ignore[arg-type]
-        sums = report(parts, law)[2]
+        sums = report(parts, distribution)[2]
         known = float(sums[KNOWN])
         return float(sums[EARNED]) / known if known > 0.0 else np.nan

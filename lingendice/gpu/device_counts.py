@@ -94,7 +94,7 @@ def count_transitions(
         One number (or flag) a transition. Rewards and weights may be float32, and are then read as they are;
         sums and means are double.
     first_state
-        The state that each episode began in: the initial law.
+        The state that each episode began in: the initial distribution.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Extragradient on the device: trial, judgement and step in one recorded sequence, no word with the host."""
+"""Extragradient on the device: trial, judgment and step in one recorded sequence, no word with the host."""
 
 from __future__ import annotations
 

@@ -71,9 +71,11 @@ class _Parts(NamedTuple):
     @classmethod
     def of(cls, device: Device, system: RidgeSystem, storage: np.dtype[Any]) -> _Parts:
         indptr, indices, data, group, spread, hub_out, _, gamma, _ = system._arrays
-        n_seen, n_states, law = system.q.size, system.operator.n_states, system._rows.law
-        require_sizes(n_states, law.shape[0])
-        require_bytes(device, ridge_bytes(n_states, n_seen, data.size, law.shape[0], storage.name), ADVICE)
+        n_seen, n_states, distribution = system.q.size, system.operator.n_states, system._rows.distribution
+        require_sizes(n_states, distribution.shape[0])
+        require_bytes(
+            device, ridge_bytes(n_states, n_seen, data.size, distribution.shape[0], storage.name), ADVICE
+        )
         by_cell = csr_array((data, indices, indptr), shape=(n_seen, n_states))
         done = device.zeros(1, np.int32)
 
@@ -82,23 +84,26 @@ class _Parts(NamedTuple):
                 array.astype(storage if array.dtype.kind == "f" else array.dtype, copy=False)
             )
 
-        def equation(matrix: Any, shares: Floats, laws: Floats) -> Equation:
+        def equation(matrix: Any, shares: Floats, distributions: Floats) -> Equation:
             offset = np.int64 if matrix.nnz >= 2**31 else np.int32
             held = resident_matrix(
                 device, up(matrix.indptr.astype(offset)), up(matrix.indices.astype(np.int32)), up(matrix.data)
             )
             flat = [
-                up(np.ascontiguousarray(part).ravel() if law.size else np.zeros(1)) for part in (shares, laws)
+                up(np.ascontiguousarray(part).ravel() if distribution.size else np.zeros(1))
+                for part in (shares, distributions)
             ]
             zero = device.zeros(matrix.shape[0], storage)
-            made = Equation(device, held, flat[0], flat[1], law.shape[0], zero, gamma, matrix.shape[1])
+            made = Equation(
+                device, held, flat[0], flat[1], distribution.shape[0], zero, gamma, matrix.shape[1]
+            )
             made.done = done
             return made
 
         group_first = np.searchsorted(group, np.arange(n_states + 1)).astype(np.int32)
         return cls(
-            equation(by_cell.T.tocsr(), hub_out, law),
-            equation(by_cell, law, hub_out),
+            equation(by_cell.T.tocsr(), hub_out, distribution),
+            equation(by_cell, distribution, hub_out),
             up(group_first), up(spread), up(system.q), done,
         )  # fmt: skip
 

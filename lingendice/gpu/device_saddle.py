@@ -66,9 +66,9 @@ def solve_saddle(
     storage = np.dtype(Settings.read({"storage": options.pop("storage", "float64")}).storage)
     read = read_options(method, {"batch": DEVICE_BATCH} | options if method == "sgd" else options)
     if method == "sgd":
-        if problem.self_normalised:
+        if problem.self_normalized:
             raise NotAvailableYet(
-                'normalise="self" with SGD on the device', 'use method="extragradient", or device="cpu"'
+                'normalize="self" with SGD on the device', 'use method="extragradient", or device="cpu"'
             )
         problem = sgd.bounded_for_sgd(problem)
     if not problem.bound_is_feasible or not math.isfinite(problem.largest_mass):
@@ -93,13 +93,13 @@ def saddle_bytes(problem: RatioProblem, batch: int | None, value: int = 8) -> in
     """Device memory of extragradient steps, or of SGD with samples of ``batch``; ``value`` bytes a number."""
     flow = problem.flow
     n, n_states = flow.n_cells, flow.n_cells if flow.policy is None else flow.policy.shape[0]
-    n_entries, n_hubs = flow.rows.indices.size, flow.rows.law.shape[0] + 1
+    n_entries, n_hubs = flow.rows.indices.size, flow.rows.distribution.shape[0] + 1
     if batch is not None:
         tables = 20 * (n_entries + n * n_hubs) + 12 * n_hubs * n_states + 44 * n
         a_step = (12 + 8 + 8 * (2 + 6)) * batch  # samples, and entries padded to powers of two
         vectors = (
             11 * value + 5 * 8
-        ) * n  # values, boxes and lengths; sums, last steps and the law are double
+        ) * n  # values, boxes and lengths; sums, last steps and the distribution are double
         return vectors + tables + STEPS_AT_ONCE * a_step + (5 * value) * batch
     maps = [features for features in (problem.features, problem.dual_features) if features.n_features != n]
     over_features = sum(2 * (4 + value) * _entries(part) + 5 * value * (part.n_features + n) for part in maps)
@@ -118,8 +118,8 @@ class DeviceFlow:
     """gamma T' m and its adjoint gamma T f over cells, and the field of the saddle point.
 
     With features, tau = Psi w and f = Phi v are products with matrices like any other. Where mass that enters
-    unseen cells goes on from the restart law, that is one more law to fall back to: its share of each cell is
-    the chance of entering them.
+    unseen cells goes on from the restart distribution, that is one more distribution to fall back to: its
+    share of each cell is the chance of entering them.
     """
 
     def __init__(self, device: Device, problem: RatioProblem, storage: Any = np.float64) -> None:
@@ -131,15 +131,15 @@ class DeviceFlow:
         self.n_states = flow.n_cells if flow.policy is None else flow.policy.shape[0]
         self.n_actions = self.n_cells // self.n_states
         policy = np.ones(self.n_cells) if flow.policy is None else flow.policy.ravel()
-        shares, laws = list(rows.out.T), list(rows.law)
+        shares, distributions = list(rows.out.T), list(rows.distribution)
         if flow._closes and not flow.absorb:
             entering = flow._one_step((~flow.seen).astype(float)) / gamma
             shares.append(flow._return_rate * entering)
-            laws.append(rows.out[int(np.argmin(flow.seen))] @ rows.law)
+            distributions.append(rows.out[int(np.argmin(flow.seen))] @ rows.distribution)
         counted = rows.kernel() if flow.policy is None else _scaled(flow)
         by_state, by_cell = counted.T.tocsr(), counted
-        self.push = self._equation(by_state, shares, laws, gamma, self.n_cells)
-        self.pull = self._equation(by_cell, laws, shares, gamma, self.n_states)
+        self.push = self._equation(by_state, shares, distributions, gamma, self.n_cells)
+        self.pull = self._equation(by_cell, distributions, shares, gamma, self.n_states)
         up = self.up
         self.policy, self.p = up(policy), up(flow.p)
         self.start, self.weight = up(flow.start), up(flow.mass_weight)
@@ -154,14 +154,14 @@ class DeviceFlow:
         self.kind = (np.int32(divergence.code), np.int32(divergence.weighs_by_ratio))
         self.maps = [_FeatureMap(self, features) for features in (problem.features, problem.dual_features)]
         self.n_w, self.n_v = problem.features.n_features, problem.dual_features.n_features
-        own = problem.self_normalised
+        own = problem.self_normalized
         self.price = np.float64(1.0 if own else problem.penalty)
         self.keep = np.float64(0.0 if own else 1.0)
 
-    def _equation(self, matrix: Any, shares: Any, laws: Any, gamma: float, n_in: int) -> Equation:
-        device, n_hubs = self.device, len(laws)
+    def _equation(self, matrix: Any, shares: Any, distributions: Any, gamma: float, n_in: int) -> Equation:
+        device, n_hubs = self.device, len(distributions)
         on_device = self.matrix(matrix)
-        flat = [self.up(np.concatenate(part) if n_hubs else np.zeros(1)) for part in (shares, laws)]
+        flat = [self.up(np.concatenate(part) if n_hubs else np.zeros(1)) for part in (shares, distributions)]
         zero = device.zeros(matrix.shape[0], self.storage)
         return Equation(device, on_device, flat[0], flat[1], n_hubs, zero, gamma, n_in)
 
@@ -201,7 +201,7 @@ class DeviceFlow:
             device, "saddle_field", self.value, self.n_parts,
             (np.int32(n), np.int32(self.n_actions), self.only_seen, tau, f, point[last], self.pushed,
              self.pulled, self.policy, self.p, self.start, self.weight, *self.kind, self.price,
-             np.float64(problem.ridge), np.float64(problem.ridge_centre), on_tau, on_f, self.partials),
+             np.float64(problem.ridge), np.float64(problem.ridge_center), on_tau, on_f, self.partials),
             shared_bytes=SCRATCH,
         )  # fmt: skip
         launch(
@@ -244,5 +244,5 @@ class _FeatureMap:
 
 
 def _scaled(flow: Any) -> Any:
-    """Probabilities of the next state for every cell, without the laws to fall back to."""
+    """Probabilities of the next state for every cell, without the distributions to fall back to."""
     return (diags_array(flow._scale) @ flow._counted).tocsr()

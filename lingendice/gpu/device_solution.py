@@ -16,14 +16,15 @@ from lingendice.gpu.equation import SCRATCH
 from lingendice.gpu.pull import row_totals
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.solution import SeveralLaws, Solution, effective_size
+from lingendice.results.solution import SeveralDistributions, Solution, effective_size
 
 EARNED, KNOWN, LEAKED, ENDED, SQUARED, COVERED, REPORTED = range(7)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DeviceSolution(Solution):
-    """A :class:`lingendice.Solution` whose ``stationary``, ``tau``, ``laws``, ``data_law`` are device arrays.
+    """A :class:`lingendice.Solution` whose ``stationary``, ``tau``, ``distributions``, ``data_distribution``
+    are device arrays.
 
     Numbers (``value``, ``leak``, ``residual``, ...) are plain floats. What needs the data on the host
     (intervals, diagnostics, values of states) asks for ``to_host()``.
@@ -41,7 +42,7 @@ class DeviceSolution(Solution):
         return self.problem
 
     def to_host(self) -> Solution:
-        """Copy counts and laws to the host and return an ordinary solution; the one way back."""
+        """Copy counts and distributions to the host and return an ordinary solution; the one way back."""
         parts, choices = self._parts, self.choices
         assert choices is not None
         device = parts.counts.device
@@ -56,10 +57,16 @@ class DeviceSolution(Solution):
         operator = compose(counts, choices._replace(**moved))
         names = ("status", "gamma", "method", "reason", "residual", "error", "error_kind", "condition",
                  "n_iter", "seconds", "tol", "reward_range", "history", "threads")  # fmt: skip
-        laws = tuple(device.download(law).astype(np.float64) for law in self.state_laws)
-        single = None if self.state_law is None else device.download(self.state_law).astype(np.float64)
+        distributions = tuple(
+            device.download(distribution).astype(np.float64) for distribution in self.state_distributions
+        )
+        single = (
+            None
+            if self.state_distribution is None
+            else device.download(self.state_distribution).astype(np.float64)
+        )
         held = {name: getattr(self, name) for name in names}
-        return Solution(**held, state_law=single, state_laws=laws, source=operator)
+        return Solution(**held, state_distribution=single, state_distributions=distributions, source=operator)
 
     @property
     def operator(self) -> EmpiricalOperator:  # type: ignore[override]
@@ -69,13 +76,15 @@ class DeviceSolution(Solution):
     @cached_property
     def _report(self) -> tuple[Any, Any, Any]:
         """mu and tau over cells, and the sums that all numbers are made of: one pass, one small download."""
-        if self.state_law is None:
-            raise SeveralLaws(
-                f"there are {len(self.state_laws)} stationary laws, one for each recurrent class; "
-                "read sol.laws, or pass initial= to solve for the limit law from a given start"
+        if self.state_distribution is None:
+            raise SeveralDistributions(
+                f"there are {len(self.state_distributions)} stationary distributions, one for each "
+                f"recurrent class; "
+                "read sol.distributions, or pass initial= to solve for the limit distribution from a "
+                "given start"
             )
         parts = self._parts
-        return report(parts, self.state_law)
+        return report(parts, self.state_distribution)
 
     @property
     def _over_cells(self) -> bool:
@@ -83,19 +92,19 @@ class DeviceSolution(Solution):
 
     @property
     def stationary(self) -> Any:
-        """mu: the stationary law, on the device."""
+        """mu: the stationary distribution, on the device."""
         mass = self._report[0]
-        return mass if self._over_cells else self.state_law
+        return mass if self._over_cells else self.state_distribution
 
     @property
-    def laws(self) -> tuple[Any, ...]:
-        """Every stationary law over states, or over cells for state-action ratios, on the device."""
+    def distributions(self) -> tuple[Any, ...]:
+        """Every stationary distribution over states, or over cells for state-action ratios, on the device."""
         if not self._over_cells:
-            return self.state_laws
-        return tuple(report(self._parts, law)[0] for law in self.state_laws)
+            return self.state_distributions
+        return tuple(report(self._parts, distribution)[0] for distribution in self.state_distributions)
 
     @cached_property
-    def data_law(self) -> Any:
+    def data_distribution(self) -> Any:
         """p: how often each entry was seen leaving, on the device."""
         p = self._parts.p
         return p if self._over_cells else p.reshape((self._parts.counts.n_states, -1)).sum(axis=1)
@@ -103,18 +112,18 @@ class DeviceSolution(Solution):
     @property
     def supported(self) -> Any:
         """Entries with data, where tau is defined, on the device."""
-        return self.data_law > 0.0
+        return self.data_distribution > 0.0
 
     @cached_property
     def tau(self) -> Any:
         """mu / p, nan where there is no data, on the device."""
         if self._over_cells:
             return self._report[1]
-        device, p = self._parts.counts.device, self.data_law
+        device, p = self._parts.counts.device, self.data_distribution
         return device.where(p > 0.0, self.stationary / device.where(p > 0.0, p, 1.0), np.nan)
 
     @property
-    def cell_law(self) -> Any:  # type: ignore[override]
+    def cell_distribution(self) -> Any:  # type: ignore[override]
         """mu over cells, on the device."""
         return self._report[0]
 
@@ -126,7 +135,7 @@ class DeviceSolution(Solution):
 
     @cached_property
     def terminal_mass(self) -> float:
-        """Mass of the law that sits in terminal states, at zero reward (gamma < 1)."""
+        """Mass of the distribution that sits in terminal states, at zero reward (gamma < 1)."""
         return 0.0 if self.gamma == 1.0 else self.gamma / (1.0 - self.gamma) * float(self._report[2][ENDED])
 
     @cached_property
@@ -143,9 +152,9 @@ class DeviceSolution(Solution):
     def value(self) -> float | None:
         """Per-step value, sum p tau r over the mass whose rewards are known; nan where that is 0.
 
-        None where no reward (or no single law) is known.
+        None where no reward (or no single distribution) is known.
         """
-        if self._parts.reward is None or self.state_law is None:
+        if self._parts.reward is None or self.state_distribution is None:
             return None
         sums = self._report[2]
         identified = float(sums[KNOWN]) + self.terminal_mass
@@ -175,8 +184,13 @@ class DeviceSolution(Solution):
             ("data", repr(self._parts.counts)),
             ("gamma", f"{self.gamma:g}"),
         ]
-        if self.state_law is None:
-            rows.append(("laws", f"{len(self.state_laws)}, one for each recurrent class (sol.laws)"))
+        if self.state_distribution is None:
+            rows.append(
+                (
+                    "distributions",
+                    f"{len(self.state_distributions)}, one for each recurrent class (sol.distributions)",
+                )
+            )
         else:
             if self.value is not None:
                 rows.append(("value per step", f"{self.value:.6g}"))
@@ -193,7 +207,7 @@ class DeviceSolution(Solution):
         raise ValueError("a solution on the device does not pickle; pickle sol.to_host()")
 
 
-def report(parts: DeviceProblem, law: Any) -> tuple[Any, Any, Any]:
+def report(parts: DeviceProblem, distribution: Any) -> tuple[Any, Any, Any]:
     """Mass and ratio over cells on the device, and the sums of a report on the host."""
     counts, device = parts.counts, parts.counts.device
     n_cells = counts.n_cells
@@ -202,8 +216,9 @@ def report(parts: DeviceProblem, law: Any) -> tuple[Any, Any, Any]:
     n_parts = n_blocks(device, n_cells, device.block)
     partials = device.empty(REPORTED * n_parts, np.float64)
     launch(
-        device, "report_cells", (c_type(law.dtype),), n_parts,
-        (np.int32(n_cells), np.int32(counts.n_actions or 1), law, parts.policy, parts.p, reward, parts.ended,
+        device, "report_cells", (c_type(distribution.dtype),), n_parts,
+        (np.int32(n_cells), np.int32(counts.n_actions or 1), distribution, parts.policy, parts.p, reward,
+        parts.ended,
          mass, ratio, partials, np.int32(n_parts)),
         shared_bytes=REPORTED * SCRATCH,
     )  # fmt: skip

@@ -39,7 +39,7 @@ def require_one_side(data: Any, choices: Choices, device: str) -> None:
         )
     if on_device:
         return
-    for name in ("policy", "behaviour", "reward", "initial", "restart"):
+    for name in ("policy", "behavior", "reward", "initial", "restart"):
         if lies_on_device(getattr(choices, name)):
             raise ValueError(
                 f"{name} lies on the device and the data on the host; "
@@ -63,7 +63,7 @@ def solve_on_device(
     options = {name: value for name, value in (linear.options or {}).items() if name != "on_interrupt"}
     if not linear.is_asked:
         require_choice("method", linear.method, EXACT_METHODS)
-        _refuse_unavailable(linear.divergence, linear.penalty, linear.normalise, linear.warm_start)
+        _refuse_unavailable(linear.divergence, linear.penalty, linear.normalize, linear.warm_start)
         for name in sorted(set(options) - set(OPTIONS) - ({COPY} if lies_on_device(data) else set())):
             raise ValueError(f"options has no entry {name!r} on the device; known: {', '.join(OPTIONS)}")
     with interruptible(on_interrupt) as work:
@@ -92,7 +92,7 @@ def _solve_from_host(
     reward_range: tuple[float, float] | None,
 ) -> Solution:
     """The exact equation, the ridge problem or the saddle point, as the host would choose."""
-    from lingendice.solve import _defaults, _run, _run_ridge, mind_the_leak
+    from lingendice.solve import _defaults, _run, _run_ridge, check_leak
 
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
     if not counts.count.size:
@@ -106,7 +106,7 @@ def _solve_from_host(
         from lingendice.gpu.device_saddle import solve_saddle
 
         solution = solve_saddle(device, compose(counts, choices), linear, options, controls, reward_range)
-        mind_the_leak(solution)
+        check_leak(solution)
         return with_identified_status(solution)
     if strength != 0.0:
         from lingendice.gpu.device_ridge import RidgeOnDevice
@@ -153,8 +153,8 @@ def solve_resident(
     solution = DeviceSolution(
         **outcome_fields(outcome, found.single is None, error, controls),
         gamma=choices.gamma,
-        state_law=found.single,
-        state_laws=found.every,
+        state_distribution=found.single,
+        state_distributions=found.every,
         residual=residual,
         error=error,
         error_kind=kind,
@@ -163,7 +163,7 @@ def solve_resident(
         problem=problem,
         choices=choices,
     )
-    _mind_the_leak(solution, choices)
+    _check_leak(solution, choices)
     return with_identified_status(solution)
 
 
@@ -171,10 +171,10 @@ def _no_operator() -> Any:
     raise ValueError("the operator lies on the device; call sol.to_host()")
 
 
-def _mind_the_leak(solution: DeviceSolution, choices: Choices) -> None:
-    from lingendice.solve import LeakWarning, leak_is_news
+def _check_leak(solution: DeviceSolution, choices: Choices) -> None:
+    from lingendice.solve import LeakWarning, leak_needs_warning
 
-    if solution.state_law is None or solution.leak == 0.0:
+    if solution.state_distribution is None or solution.leak == 0.0:
         return
     policy = solution._parts.leak_policy
     if policy == "error":
@@ -182,7 +182,7 @@ def _mind_the_leak(solution: DeviceSolution, choices: Choices) -> None:
             f"{solution.leak:.2%} of the stationary mass lies in cells that are reached but were never seen "
             'leaving; add data there, or choose leak="restart" or leak="absorb"'
         )
-    if leak_is_news(solution.leak, policy, choices) and solution._parts.counts.has_sample_size:
+    if leak_needs_warning(solution.leak, policy, choices) and solution._parts.counts.has_sample_size:
         warnings.warn(
             f"{solution.leak:.1%} of the stationary mass lies where there is no data; "
             "the value leaves it out",

@@ -25,12 +25,13 @@ SCRATCH = 32 * 8
 
 @dataclass(eq=False)
 class Equation:
-    """``T' = matrix + sum_k law_k share_k'``; ``shares`` is (K, n_in), ``laws`` (K, n_out), flattened."""
+    """``T' = matrix + sum_k distribution_k share_k'``; ``shares`` is (K, n_in), ``distributions`` (K, n_out),
+    flattened."""
 
     device: Device
     matrix: PullMatrix
     shares: Any
-    laws: Any
+    distributions: Any
     n_hubs: int
     start: Any
     gamma: float
@@ -48,7 +49,7 @@ class Equation:
 
     @property
     def value_type(self) -> np.dtype[Any]:
-        """How laws are stored."""
+        """How distributions are stored."""
         return self.matrix.value_type
 
     @property
@@ -77,10 +78,10 @@ class Equation:
         )  # fmt: skip
 
     def weigh(self, x: Any) -> None:
-        """Mass and hub masses of a law that no step has just made."""
+        """Mass and hub masses of a distribution that no step has just made."""
         arguments = (np.int32(self.n_in), x, self.shares, np.int32(self.n_hubs), self.done, self.partials)
         launch(
-            self.device, "weigh_law", (self.value,), self.weigh_parts,
+            self.device, "weigh_distribution", (self.value,), self.weigh_parts,
             (*arguments, np.int32(self.weigh_parts)), shared_bytes=SLOTS * SCRATCH,
         )  # fmt: skip
         self.finish(self.weigh_parts, WEIGHED)
@@ -102,7 +103,8 @@ class Equation:
         parts = np.int32(self.n_parts)
         first_part = 0
         around = (
-            x, self.start, self.laws, self.shares, np.int32(self.n_hubs), np.int32(self.matrix.n_rows),
+            x, self.start, self.distributions, self.shares, np.int32(self.n_hubs),
+            np.int32(self.matrix.n_rows),
             np.float64(self.gamma), np.float64(damping), self.scalars, self.done, out, self.partials,
         )  # fmt: skip
         for chunk, sources, rates in self.matrix.entries():

@@ -17,7 +17,7 @@ from lingendice.model.compose import Choices
 from lingendice.results.solution import Solution
 from lingendice.solvers.linear_choices import LinearChoices
 
-ARRAYS = ("policy", "behaviour", "reward", "initial", "restart")
+ARRAYS = ("policy", "behavior", "reward", "initial", "restart")
 FEATURES = ("features", "dual_features")
 COPY = "copy_to_host"
 """The option that allows the copy beforehand."""
@@ -35,11 +35,11 @@ def what_needs_the_host(choices: Choices, linear: LinearChoices) -> str | None:
     choices, strength = _defaults(choices, linear)
     asked = {
         "the saddle point (features, bound, method=)": linear.is_asked,
-        "a behaviour policy": choices.behaviour is not None,
-        "the default regularisation (a ridge and a cloned behaviour chosen from the data)": strength is None
+        "a behavior policy": choices.behavior is not None,
+        "the default regularization (a ridge and a cloned behavior chosen from the data)": strength is None
         and linear.ridge is None,
         "a ridge": strength != 0.0,
-        "a cloned behaviour": choices.clone not in (None, 0) or given.clone not in (None, 0),
+        "a cloned behavior": choices.clone not in (None, 0) or given.clone not in (None, 0),
         "smoothing": choices.smoothing not in (None, 0),
         "unseen=": choices.unseen not in ("auto", "leak"),
         'ratio="state" with a policy': choices.ratio == "state" and choices.policy is not None,
@@ -74,7 +74,7 @@ def copied_to_host(
         return None if value is None else device.download(device.adopt(value)).astype(np.float64)
 
     moved = {name: down(getattr(choices, name)) for name in ARRAYS}
-    for name in ("policy", "behaviour"):
+    for name in ("policy", "behavior"):
         if moved[name] is not None:
             moved[name] = moved[name].reshape(counts.n_states, -1)
     features = {name: down(getattr(linear, name)) for name in FEATURES}
@@ -90,13 +90,13 @@ class HostedSolution(DeviceSolution):
 
     @classmethod
     def of(cls, host: Solution, device: Device) -> HostedSolution:
-        """Put the laws of a solution on the device."""
+        """Put the distributions of a solution on the device."""
         up = device.upload
         held = {part.name: getattr(host, part.name) for part in fields(Solution)}
         held |= {
-            "state_law": None if host.state_law is None else up(host.state_law),
-            "state_laws": tuple(up(law) for law in host.state_laws),
-            "cell_ridge_law": None,
+            "state_distribution": None if host.state_distribution is None else up(host.state_distribution),
+            "state_distributions": tuple(up(distribution) for distribution in host.state_distributions),
+            "cell_ridge_distribution": None,
         }
         return cls(**held, host=host, device=device)
 
@@ -124,7 +124,7 @@ def _number(name: str) -> Any:
     return property(lambda self: getattr(self.to_host(), name), doc=f"``{name}`` of a solution.")
 
 
-for _name in ("stationary", "laws", "data_law", "supported", "tau", "cell_law"):
+for _name in ("stationary", "distributions", "data_distribution", "supported", "tau", "cell_distribution"):
     setattr(HostedSolution, _name, _array(_name))
 for _name in ("leak", "terminal_mass", "effective_sample_size", "value", "value_bounds", "gap"):
     setattr(HostedSolution, _name, _number(_name))

@@ -1,4 +1,4 @@
-"""Stationary laws on the device: damped steps, extrapolated every few, checked without waiting.
+"""Stationary distributions on the device: damped steps, extrapolated every few, checked without waiting.
 
 A cycle makes DEPTH steps of ``x -> x + damping (start + gamma T' x - x)`` and replaces the first iterate by
 the mix of the others whose change is least (reduced rank extrapolation). The first step of a cycle measures
@@ -54,7 +54,7 @@ LAZY = 0.5
 """Damping at gamma = 1: periodic chains have eigenvalues -1, which it turns into 0."""
 
 
-def iterate_law(
+def iterate_distribution(
     equation: Equation,
     first: Any,
     poll_every: int | None = None,
@@ -75,13 +75,14 @@ def iterate_law(
     max_iter
         Steps after which the caller will stop: no more than that are asked of the device at once.
     unique
-        Whether every start within ``first`` leads to the same law, as in one recurrent class. At gamma = 1
-        the law has then converged only if another start is seen to approach it: see :func:`condition_of`.
+        Whether every start within ``first`` leads to the same distribution, as in one recurrent class. At
+        gamma = 1 the distribution has then converged only if another start is seen to approach it: see
+        :func:`condition_of`.
 
     Returns
     -------
     Outcome
-        Its ``law`` is a device array.
+        Its ``distribution`` is a device array.
 
     Notes
     -----
@@ -191,8 +192,8 @@ class _Watch:
             self._set(SLOWEST, 0.0)
         return False
 
-    def try_condition(self, law: Any) -> Generator[Step, Stop | None, Stop | None]:
-        """At gamma = 1, where it is not known yet; the law is then ready to be stepped from.
+    def try_condition(self, distribution: Any) -> Generator[Step, Stop | None, Stop | None]:
+        """At gamma = 1, where it is not known yet; the distribution is then ready to be stepped from.
 
         Returns why the trial was stopped; what it had seen until then is kept, but proves nothing.
         """
@@ -200,10 +201,10 @@ class _Watch:
             return None
         most_steps = max(LEAST_TRIAL, TRIAL * self.steps)
         here = Step(self.steps, self.error)
-        self.condition, stopped = yield from condition_of(self.equation, law, most_steps, here)
+        self.condition, stopped = yield from condition_of(self.equation, distribution, most_steps, here)
         self.tried = stopped is None
         self._set(SLOWEST, 1.0 - max(1.0 / self.condition, self.equation.rounding))
-        self.equation.weigh(law)
+        self.equation.weigh(distribution)
         return stopped
 
     def _set(self, place: int, value: float) -> None:
@@ -211,23 +212,26 @@ class _Watch:
 
 
 def condition_of(
-    equation: Equation, law: Any, most_steps: int, progress: Step
+    equation: Equation, distribution: Any, most_steps: int, progress: Step
 ) -> Generator[Step, Stop | None, tuple[float, Stop | None]]:
-    """How much larger than a lazy step the way that is left may be, entry by entry relative to the law.
+    """How much larger than a lazy step the way that is left may be, entry by entry relative to the
+    distribution.
 
     Small steps of the iteration do not show nearly separate parts of a chain: mass that leaks between them at
-    a rate of 1e-12 moves less than rounding. A law that differs from this one by a random share in every
+    a rate of 1e-12 moves less than rounding. A distribution that differs from this one by a random share in
+    every
     entry does. With d_k its largest relative distance after k steps, which no step can raise, all steps from
     the k-th on move it by at most sum_{j >= k} d_j. The largest of these sums over its d_k is what is
     returned, with a factor of SAFETY: not the first alone, because what the iteration has left is the slowest
-    part, and a random law holds but little of that until the rest has gone. The sum beyond the last step is
+    part, and a random distribution holds but little of that until the rest has gone. The sum beyond the last
+    step is
     that of a geometric series. ``progress`` is yielded after every two steps, for limits and Ctrl-C to be
     heeded.
     """
     device, n = equation.device, equation.n_in
     equation.done[:] = 0
-    here, there = _away_from(equation, law), device.empty(n, equation.value_type)
-    distances = [_relative(device, here, law)]
+    here, there = _away_from(equation, distribution), device.empty(n, equation.value_type)
+    distances = [_relative(device, here, distribution)]
     if distances[0] <= n * equation.rounding:
         return 1.0, None
     stopped = None
@@ -240,8 +244,8 @@ def condition_of(
                 break
         if stopped is not None:
             break
-        here[:] = here - law * here.sum()
-        distances.append(_relative(device, here, law))
+        here[:] = here - distribution * here.sum()
+        distances.append(_relative(device, here, distribution))
         if distances[-1] <= ENOUGH * distances[0]:
             break
     return _most_left(distances, equation.rounding), stopped
@@ -260,23 +264,23 @@ def _most_left(distances: list[float], rounding: float) -> float:
     return max(1.0, SAFETY * most)
 
 
-def _relative(device: Device, change: Any, law: Any) -> float:
-    """Largest entry of a change relative to the law, where that has mass."""
-    held = law > 0
-    return float(device.download((abs(change) * held / device.where(held, law, 1)).max()))
+def _relative(device: Device, change: Any, distribution: Any) -> float:
+    """Largest entry of a change relative to the distribution, where that has mass."""
+    held = distribution > 0
+    return float(device.download((abs(change) * held / device.where(held, distribution, 1)).max()))
 
 
-def _away_from(equation: Equation, law: Any) -> Any:
-    """The law times a random number from -1 to 1 in every entry, less what that adds to its mass."""
+def _away_from(equation: Equation, distribution: Any) -> Any:
+    """The distribution times a random number from -1 to 1 in every entry, less what that adds to its mass."""
     device, n = equation.device, equation.n_in
     drawn = device.empty(n, equation.value_type)
     for_each(device, "draw_factors", (equation.value,), n, (np.int64(n), np.uint64(0), drawn))
-    drawn[:] = law * (1 - 2 * np.exp(-drawn))
-    drawn[:] = drawn - law * drawn.sum()
+    drawn[:] = distribution * (1 - 2 * np.exp(-drawn))
+    drawn[:] = drawn - distribution * drawn.sum()
     return drawn
 
 
-def _outcome(equation: Equation, law: Any, watch: _Watch) -> Outcome:
+def _outcome(equation: Equation, distribution: Any, watch: _Watch) -> Outcome:
     device, gamma = equation.device, equation.gamma
     scalars = device.download(equation.scalars)
     checks = int(scalars[CHECKS])
@@ -289,7 +293,7 @@ def _outcome(equation: Equation, law: Any, watch: _Watch) -> Outcome:
         condition = 1.0 / (1.0 - float(scalars[SLOWEST])) if condition is None else condition
         error = condition * (float(scalars[LARGEST]) + ROUNDED * equation.rounding)
     return Outcome(
-        law=law,
+        distribution=distribution,
         method="power-extrapolated",
         reason=f"on {device.name}",
         converged=error <= equation.tol and watch.tried,
@@ -343,11 +347,12 @@ class _Cycle:
             equation.finish(self.n_parts, WEIGHED)
             return
         equation.finish(self.n_parts, RESCALED)
-        for_each(device, "scale_law", (equation.value,), equation.n_in,
+        for_each(device, "scale_distribution", (equation.value,), equation.n_in,
                  (n, equation.scalars, equation.done, self.rows[0]))  # fmt: skip
 
 
-# -- which states reach which: one law or several ------------------------------------------------------------
+# -- which states reach which: one distribution or several
+# ------------------------------------------------------------
 
 
 class Reach:

@@ -80,7 +80,7 @@ def _distance(first: Any, second: Any) -> float:
 
 
 def _chain(device: Device, n_states: int) -> tuple[float, float]:
-    """A law at gamma < 1 against the host's Gauss-Seidel."""
+    """A distribution at gamma < 1 against the host's Gauss-Seidel."""
     state, _, following, _ = _log(n_states, 5 * n_states)
     counts = Counts.from_transitions(state, following, n_states=n_states)
     there = solve(counts, 0.9, device="cuda")
@@ -104,7 +104,7 @@ def _policy(device: Device, n_states: int) -> tuple[float, float]:
 
 
 def _ridge(device: Device, n_states: int) -> tuple[float, float]:
-    """The default with a policy, ridge and cloned behaviour chosen from the data, against the host's."""
+    """The default with a policy, ridge and cloned behavior chosen from the data, against the host's."""
     counts, policy = _small()
     there = solve(counts, policy=policy, device="cuda")
     return _distance(there.stationary, solve(counts, policy=policy).stationary), 1e-8

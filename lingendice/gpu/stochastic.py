@@ -62,7 +62,7 @@ class _Samples:
         sampler = build_sampler(flow)
         self.device, self.batch, self.n_cells = device, batch, flow.n_cells
         event_t, event_a = alias_table(sampler.probability)
-        law_t, law_a, policy_t, policy_a, restart_t, restart_a = sampler.tables
+        distribution_t, distribution_a, policy_t, policy_a, restart_t, restart_a = sampler.tables
         start_t, start_a, self.start_mass = sampler.starts
         seen, factor = sampler.redirects
         redirects = seen.size > 0
@@ -72,7 +72,8 @@ class _Samples:
         self.n_samples = STEPS_AT_ONCE * batch
         self.before = (
             np.int64(event_t.size), up(event_t), up(event_a), up(sampler.cell), up(sampler.following),
-            np.int64(law_t.shape[1]), up(law_t.ravel()), up(law_a.ravel()), np.int32(sampler.actions),
+            np.int64(distribution_t.shape[1]), up(distribution_t.ravel()), up(distribution_a.ravel()),
+            np.int32(sampler.actions),
             up(policy_t), up(policy_a), np.int32(redirects), np.float64(factor), up(flow.p),
             np.int64(flow.n_cells), up(restart_t), up(restart_a), np.float64(self.start_mass), up(start_t),
             up(start_a), np.float64(flow.gamma),
@@ -165,7 +166,7 @@ class _Run:
             (number, np.int32(batch), self.clock, samples.from_, samples.to, samples.discount,
              np.float64(samples.start_mass), self.tau.value, self.f.value, self.u, self.weight, *self.kind,
              np.float64(problem.penalty), np.float64(flow.mass_offset), np.float64(problem.ridge),
-             np.float64(problem.ridge_centre), self.on_tau, self.on_f, self.u_parts),
+             np.float64(problem.ridge_center), self.on_tau, self.on_f, self.u_parts),
             shared_bytes=SCRATCH,
         )  # fmt: skip
         for block, each, gradient, sign in ((self.tau, 1, self.on_tau, -1.0), (self.f, 3, self.on_f, 1.0)):

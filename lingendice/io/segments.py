@@ -1,4 +1,4 @@
-"""Pieces of a log that were counted apart, and how neighbours join: associative, in the order of the log."""
+"""Pieces of a log that were counted apart, and how neighbors join: associative, in the order of the log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class EpisodeRecords:
-    """First and last row of every episode of a piece, sorted by id; what a neighbour needs to go on."""
+    """First and last row of every episode of a piece, sorted by id; what a neighbor needs to go on."""
 
     ids: Array
     is_open: Array

@@ -198,8 +198,8 @@ def _group_tables(stored: Any, file: Path, group: int, columns: list[str], at_on
     except (arrow().ArrowException, OSError) as error:
         raise _blame(stored, file, group, columns, error) from None
     # Labels are looked up once a batch.
-    labelled = any(arrow("types").is_dictionary(kind) for kind in table.schema.types)
-    yield from [table] if labelled else table.to_batches(_GROUP_ROWS) or [table]
+    labeled = any(arrow("types").is_dictionary(kind) for kind in table.schema.types)
+    yield from [table] if labeled else table.to_batches(_GROUP_ROWS) or [table]
 
 
 def _blame(stored: Any, file: Path, group: int, columns: list[str], error: Exception) -> FileError:

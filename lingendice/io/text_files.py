@@ -1,4 +1,4 @@
-"""Read matrices, arrays of transitions, policies and laws from files, with the core install alone.
+"""Read matrices, arrays of transitions, policies and distributions from files, with the core install alone.
 
 ================  =====================================================================
 ``.npz``          a matrix saved by ``scipy.sparse.save_npz``, a graph as ``indptr`` and
@@ -46,7 +46,8 @@ def read_matrix_file(path: Path) -> Any:
 
 
 def read_array(path: str | Path) -> NDArray[np.float64]:
-    """Read a policy or a law: one array in ``.npy`` or ``.npz``, or numbers in ``.csv`` without a header."""
+    """Read a policy or a distribution: one array in ``.npy`` or ``.npz``, or numbers in ``.csv`` without a
+    header."""
     path = Path(path)
     if not path.is_file():
         raise FileError(f"{path}: no such file")

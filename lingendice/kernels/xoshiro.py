@@ -19,7 +19,7 @@ _DOUBLE_UNIT = 2.0**-53
 
 @kernel
 def mix(word):
-    """Scramble one 64-bit word (the finaliser of SplitMix64): a bijection."""
+    """Scramble one 64-bit word (the finalizer of SplitMix64): a bijection."""
     word = (word ^ (word >> np.uint64(30))) * _MIX_1
     word = (word ^ (word >> np.uint64(27))) * _MIX_2
     return word ^ (word >> np.uint64(31))

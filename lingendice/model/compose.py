@@ -13,7 +13,7 @@ from lingendice.data.checks import (
     first_bad,
     numeric_array,
     require_choice,
-    require_law,
+    require_distribution,
     require_number,
     require_policy,
     require_reward,
@@ -28,7 +28,7 @@ class Choices(NamedTuple):
 
     gamma: float = 1.0
     policy: Any = None
-    behaviour: Any = None
+    behavior: Any = None
     reward: Any = None
     initial: Any = None
     ratio: str = "auto"
@@ -47,11 +47,11 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     gamma = choices.gamma
     n = counts.cell_count.astype(float)
     _require_data(counts, n, gamma)
-    choices = with_fitted_behaviour(counts, choices)
+    choices = with_fitted_behavior(counts, choices)
     leak = require_choice("leak", choices.leak, ("restart", "absorb", "error"))
     if leak == "absorb" and gamma == 1.0:
         raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
-    initial = _initial_law(counts, choices)
+    initial = _initial_distribution(counts, choices)
     policy, ratio = effective_policy(counts, choices)
     smoothing = _smoothing_weight(counts, choices)
     observed = n / np.where(n + smoothing > 0, n + smoothing, 1.0)
@@ -66,23 +66,25 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         keep = observed * np.divide(total, n, out=np.zeros_like(n), where=n > 0)
     hubs = _Hubs(counts.n_cells)
     if smoothing > 0:
-        hubs.add(1.0 - observed, _prior_law(choices, counts.n_states))
+        hubs.add(1.0 - observed, _prior_distribution(choices, counts.n_states))
     elif leak != "absorb":
         unseen = (n == 0).astype(float)
         if unseen.any():
-            hubs.add(unseen, restart_law(counts, choices, initial))
+            hubs.add(unseen, restart_distribution(counts, choices, initial))
     if choices.row_freedom > 0.0 and policy is not None:
-        # A state whose weights total r sends on r: the rest, of either sign, goes to the restart law.
+        # A state whose weights total r sends on r: the rest, of either sign, goes to the restart
+        # distribution.
         row_total = np.repeat(policy.sum(axis=1), policy.shape[1])
-        hubs.add(1.0 / row_total - 1.0, restart_law(counts, choices, initial))
+        hubs.add(1.0 / row_total - 1.0, restart_distribution(counts, choices, initial))
     if ends == "restart":
         if initial is None:
             raise ValueError(
-                "terminal transitions restart from the initial law, which is unknown here; pass initial=, "
+                "terminal transitions restart from the initial distribution, which is unknown here; pass "
+                "initial=, "
                 "or episode= to Counts.from_transitions"
             )
         hubs.add(ended, initial)
-    out, law = hubs.stack(counts.n_states)
+    out, distribution = hubs.stack(counts.n_states)
     return EmpiricalOperator(
         counts=counts,
         gamma=gamma,
@@ -95,7 +97,7 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         total=total,
         keep=keep,
         out=out,
-        law=law,
+        distribution=distribution,
         ended=ended if ends == "absorb" else np.zeros(counts.n_cells),
         reward=_cell_reward(counts, choices.reward),
         leak_policy=leak,
@@ -106,7 +108,8 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
 def _require_data(counts: Counts, n: Floats, gamma: float) -> None:
     """Refuse counts without transitions, and cells whose counts are too small to divide by.
 
-    A chain without transitions still restarts at gamma < 1: its law is the initial one, all of it leak.
+    A chain without transitions still restarts at gamma < 1: its distribution is the initial one, all of it
+    leak.
     """
     if counts.n_states == 0 or (not n.any() and (gamma == 1.0 or counts.n_actions is not None)):
         raise ValueError("there are no transitions to learn from: the counts are empty; add data first")
@@ -120,52 +123,53 @@ def _require_data(counts: Counts, n: Floats, gamma: float) -> None:
 
 
 class _Hubs:
-    """Laws that rows fall back to; rows that fall back to the same law share one hub."""
+    """Distributions that rows fall back to; rows that fall back to the same distribution share one hub."""
 
     def __init__(self, n_cells: int) -> None:
         self.n_cells = n_cells
         self.out: list[Floats] = []
-        self.law: list[Floats] = []
+        self.distribution: list[Floats] = []
 
-    def add(self, share: Floats, law: Floats) -> None:
-        for position, known in enumerate(self.law):
-            if np.array_equal(known, law):
+    def add(self, share: Floats, distribution: Floats) -> None:
+        for position, known in enumerate(self.distribution):
+            if np.array_equal(known, distribution):
                 self.out[position] = self.out[position] + share
                 return
         self.out.append(share)
-        self.law.append(law)
+        self.distribution.append(distribution)
 
     def stack(self, n_states: int) -> tuple[Floats, Floats]:
-        if not self.law:
+        if not self.distribution:
             return np.zeros((self.n_cells, 0)), np.zeros((0, n_states))
-        return np.stack(self.out, axis=1), np.stack(self.law)
+        return np.stack(self.out, axis=1), np.stack(self.distribution)
 
 
-def _initial_law(counts: Counts, choices: Choices) -> Floats | None:
+def _initial_distribution(counts: Counts, choices: Choices) -> Floats | None:
     if choices.initial is not None:
-        return require_law("initial", choices.initial, counts.n_states)
+        return require_distribution("initial", choices.initial, counts.n_states)
     if counts.initial_count is not None and counts.initial_count.sum() > 0:
         # At gamma = 1 the first states matter only to restarts after a terminal state.
         if choices.gamma < 1.0 or counts.has_terminals:
-            return require_law("initial", counts.initial_count, counts.n_states)
+            return require_distribution("initial", counts.initial_count, counts.n_states)
         return None
     if choices.gamma == 1.0:
         return None
     if counts.n_actions is None:
         return np.full(counts.n_states, 1.0 / counts.n_states)
     raise ValueError(
-        "gamma < 1 needs the law of the first state, and the log has no episodes to take it from; "
+        "gamma < 1 needs the distribution of the first state, and the log has no episodes to take it from; "
         "pass initial=, or episode= to Counts.from_transitions"
     )
 
 
-def restart_law(counts: Counts, choices: Choices, initial: Floats | None) -> Floats:
-    """Where mass goes that the data do not place: the user's law, the initial law, or the data law."""
+def restart_distribution(counts: Counts, choices: Choices, initial: Floats | None) -> Floats:
+    """Where mass goes that the data do not place: the user's distribution, the initial distribution, or the
+    data distribution."""
     if choices.restart is not None:
-        return require_law("restart", choices.restart, counts.n_states)
+        return require_distribution("restart", choices.restart, counts.n_states)
     if choices.gamma < 1.0 and initial is not None:
         return initial
-    return counts.data_law.reshape(counts.n_states, -1).sum(axis=1)
+    return counts.data_distribution.reshape(counts.n_states, -1).sum(axis=1)
 
 
 def _smoothing_weight(counts: Counts, choices: Choices) -> float:
@@ -181,19 +185,19 @@ def _smoothing_weight(counts: Counts, choices: Choices) -> float:
     if isinstance(smoothing, tuple):
         if len(smoothing) != 2:
             raise ValueError(
-                f"smoothing must be a weight or a pair (weight, law), got {len(smoothing)} entries"
+                f"smoothing must be a weight or a pair (weight, distribution), got {len(smoothing)} entries"
             )
         smoothing = smoothing[0]
     if not isinstance(smoothing, numbers.Real):
         raise ValueError(
-            f"smoothing must be a weight or a pair (weight, law), got {type(smoothing).__name__}"
+            f"smoothing must be a weight or a pair (weight, distribution), got {type(smoothing).__name__}"
         )
     return require_number("smoothing", smoothing)
 
 
-def _prior_law(choices: Choices, n_states: int) -> Floats:
+def _prior_distribution(choices: Choices, n_states: int) -> Floats:
     if isinstance(choices.smoothing, tuple):
-        return require_law("smoothing law", choices.smoothing[1], n_states)
+        return require_distribution("smoothing distribution", choices.smoothing[1], n_states)
     return np.full(n_states, 1.0 / n_states)
 
 
@@ -210,7 +214,8 @@ def _terminal_action(counts: Counts, choices: Choices, gamma: float) -> str:
         return "absorb" if gamma < 1.0 else "restart"
     if terminal == "absorb" and gamma == 1.0:
         raise ValueError(
-            'terminal="absorb" leaves no stationary law at gamma=1; use terminal="restart" or gamma < 1'
+            'terminal="absorb" leaves no stationary distribution at gamma=1; use terminal="restart" or '
+            "gamma < 1"
         )
     return terminal
 
@@ -246,13 +251,13 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
     """The policy W that the operator follows, and which ratio is asked for.
 
     ``ratio="state_action"`` follows the target itself. ``ratio="state"`` weights the logged actions by
-    target / behaviour with weights of mean 1 in every state, which is the same as following a
-    transformed policy: the target restricted to what was seen, shrunk toward the behaviour by ``clone``.
+    target / behavior with weights of mean 1 in every state, which is the same as following a
+    transformed policy: the target restricted to what was seen, shrunk toward the behavior by ``clone``.
     """
     ratio = require_choice("ratio", choices.ratio, ("auto", "state", "state_action"))
-    unseen = require_choice("unseen", choices.unseen, ("auto", "renormalise", "mean", "leak"))
+    unseen = require_choice("unseen", choices.unseen, ("auto", "renormalize", "mean", "leak"))
     if counts.n_actions is None:
-        if choices.policy is not None or choices.behaviour is not None:
+        if choices.policy is not None or choices.behavior is not None:
             raise ValueError(
                 "a policy is given but the counts have no actions; pass action= to Counts.from_transitions"
             )
@@ -263,24 +268,24 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
     if choices.policy is None and choices.clone:
         raise ValueError("clone= is about following another policy than the logged one; pass policy=")
     if choices.policy is None:
-        # Without a target the question is about the chain that was logged: the cloned behaviour.
+        # Without a target the question is about the chain that was logged: the cloned behavior.
         return _rows_or_uniform(seen), "state" if ratio == "auto" else ratio
     target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
     if ratio == "auto":
         ratio = "state" if choices.clone == "auto" else "state_action"
     shrink = _clone_strength(choices, ratio)
     if choices.clone == "auto" and ratio == "state":
-        return _cloned_automatically(target, seen, with_fitted_behaviour(counts, choices)), ratio
-    if choices.behaviour is not None:
-        return _weighted_by_behaviour(target, seen, counts, choices, ratio), ratio
+        return _cloned_automatically(target, seen, with_fitted_behavior(counts, choices)), ratio
+    if choices.behavior is not None:
+        return _weighted_by_behavior(target, seen, counts, choices, ratio), ratio
     if shrink > 0.0:
         return _fall_back(target * seen / np.where(seen > 0, seen + shrink * target, 1.0), target), ratio
     if unseen == "auto":
-        unseen = "leak" if ratio == "state_action" else "renormalise"
+        unseen = "leak" if ratio == "state_action" else "renormalize"
     if unseen == "leak":
         return target, ratio
     known = np.where(seen > 0, target, 0.0)
-    if unseen == "renormalise":
+    if unseen == "renormalize":
         return _fall_back(known, target), ratio
     missing = 1.0 - known.sum(axis=1, keepdims=True)
     visited = seen.sum(axis=1, keepdims=True) > 0
@@ -296,17 +301,15 @@ def _clone_strength(choices: Choices, ratio: str) -> float:
     else:
         strength = require_number("clone", choices.clone)
     if ratio != "state" and (strength > 0.0 or choices.clone == "auto"):
-        raise ValueError(
-            'clone= is about the cloned behaviour of ratio="state"; set that, or leave clone out'
-        )
+        raise ValueError('clone= is about the cloned behavior of ratio="state"; set that, or leave clone out')
     return strength
 
 
-def with_fitted_behaviour(counts: Counts, choices: Choices) -> Choices:
-    """Fit the behaviour of ``clone="auto"`` once: operators, intervals and replicates all read it."""
-    from lingendice.model.behavior import fit_behaviour
+def with_fitted_behavior(counts: Counts, choices: Choices) -> Choices:
+    """Fit the behavior of ``clone="auto"`` once: operators, intervals and replicates all read it."""
+    from lingendice.model.behavior import fit_behavior
 
-    if choices.clone != "auto" or choices.behaviour is not None or choices.policy is None:
+    if choices.clone != "auto" or choices.behavior is not None or choices.policy is None:
         return choices
     if choices.ratio == "state_action":
         return choices  # refused by effective_policy, which says why
@@ -314,14 +317,14 @@ def with_fitted_behaviour(counts: Counts, choices: Choices) -> Choices:
         return choices
     target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
     seen = counts.cell_count.reshape(target.shape).astype(float)
-    return choices._replace(behaviour=fit_behaviour(seen, target))
+    return choices._replace(behavior=fit_behavior(seen, target))
 
 
 def _cloned_automatically(target: Floats, seen: Floats, choices: Choices) -> Floats:
     """The target over its seen actions, each divided by its chance of having been seen."""
     from lingendice.model.behavior import free_rows, weights_of_seen
 
-    weights = weights_of_seen(seen, target, _checked_behaviour(target, seen, choices))
+    weights = weights_of_seen(seen, target, _checked_behavior(target, seen, choices))
     policy = _fall_back(weights, target)
     if choices.row_freedom > 0.0:
         weighted = weights.sum(axis=1, keepdims=True) > 0
@@ -330,30 +333,30 @@ def _cloned_automatically(target: Floats, seen: Floats, choices: Choices) -> Flo
     return policy
 
 
-def _weighted_by_behaviour(
+def _weighted_by_behavior(
     target: Floats, seen: Floats, counts: Counts, choices: Choices, ratio: str
 ) -> Floats:
     if ratio != "state":
-        raise ValueError('behaviour= is used by ratio="state" alone; state-action ratios need no behaviour')
-    behaviour = _checked_behaviour(target, seen, choices)
-    weighted = np.divide(seen * target, behaviour, out=np.zeros_like(seen), where=behaviour > 0)
+        raise ValueError('behavior= is used by ratio="state" alone; state-action ratios need no behavior')
+    behavior = _checked_behavior(target, seen, choices)
+    weighted = np.divide(seen * target, behavior, out=np.zeros_like(seen), where=behavior > 0)
     return _fall_back(weighted, target)
 
 
-def _checked_behaviour(target: Floats, seen: Floats, choices: Choices) -> Floats:
-    behaviour = require_policy("behaviour", choices.behaviour, *target.shape)
-    impossible = (seen > 0) & (behaviour == 0)
+def _checked_behavior(target: Floats, seen: Floats, choices: Choices) -> Floats:
+    behavior = require_policy("behavior", choices.behavior, *target.shape)
+    impossible = (seen > 0) & (behavior == 0)
     if impossible.any():
         state, action = first_bad(impossible)
         raise ValueError(
-            f"behaviour[{state}, {action}] is 0 but that action was logged {seen[state, action]:g} times; "
-            "leave behaviour out to clone it from the log"
+            f"behavior[{state}, {action}] is 0 but that action was logged {seen[state, action]:g} times; "
+            "leave behavior out to clone it from the log"
         )
-    return behaviour
+    return behavior
 
 
 def _fall_back(weights: Floats, target: Floats) -> Floats:
-    """Normalise each row; a row without weight keeps the target, whose cells then leak."""
+    """Normalize each row; a row without weight keeps the target, whose cells then leak."""
     totals = weights.sum(axis=1, keepdims=True)
     return np.where(totals > 0, weights / np.where(totals > 0, totals, 1.0), target)
 

@@ -19,7 +19,7 @@ NULL_DIRECTION = 1e-9
 """Part of the residual, relative to all of it, that may lie where the features have no weight."""
 
 
-def maximise_dual(problem: RatioProblem, w: Floats, near: Floats | None) -> Best:
+def maximize_dual(problem: RatioProblem, w: Floats, near: Floats | None) -> Best:
     """max over v of (q - m)' Phi v - sum c excess(Phi v) - dual_ridge/2 |v|^2 within the dual box."""
     from lingendice.model.problem import Best
 

@@ -209,8 +209,8 @@ def median_distance(points: Floats, rng: np.random.Generator) -> float:
     return float(np.sqrt(np.median(apart))) if apart.size else 1.0
 
 
-def gauss(x: Floats, centres: Floats, width: float) -> Floats:
-    square = (x * x).sum(1)[:, None] + (centres * centres).sum(1)[None, :] - 2.0 * x @ centres.T
+def gauss(x: Floats, centers: Floats, width: float) -> Floats:
+    square = (x * x).sum(1)[:, None] + (centers * centers).sum(1)[None, :] - 2.0 * x @ centers.T
     return np.exp(-np.maximum(square, 0.0) / (2.0 * width * width))
 
 
@@ -227,11 +227,11 @@ def rbf(
     """
     at = _points(points)
     rng = np.random.default_rng(seed)
-    centres = spread_out(at, n_features - constant, rng)
+    centers = spread_out(at, n_features - constant, rng)
     width = 0.5 * median_distance(at, rng) if bandwidth is None else float(bandwidth)
 
     def evaluate(x: Floats) -> Floats:
-        bumps = gauss(x, centres, width)
+        bumps = gauss(x, centers, width)
         return np.column_stack([np.ones(x.shape[0]), bumps]) if constant else bumps
 
     return _fit("rbf", at, evaluate)
@@ -300,15 +300,15 @@ def one_hot(groups: Any) -> FittedFeatures:
     return FittedFeatures("one_hot", evaluate, rows(inverse))
 
 
-def orthonormalised(
-    features: MatrixFeatures, law: Floats, cutoff: float = 1e-10
+def orthonormalized(
+    features: MatrixFeatures, distribution: Floats, cutoff: float = 1e-10
 ) -> tuple[MatrixFeatures, Floats]:
-    """The same span in a basis that is orthonormal under ``law``: (features @ back, back).
+    """The same span in a basis that is orthonormal under ``distribution``: (features @ back, back).
 
     Directions whose share of the features' variance is below ``cutoff`` are dropped: they are rounding
     errors of nearly collinear features, and would make every inner solve meaningless.
     """
-    weighed = features.scaled(np.sqrt(law))
+    weighed = features.scaled(np.sqrt(distribution))
     gram = weighed.T @ weighed
     if features.is_sparse:
         gram = np.asarray(gram.todense())

@@ -4,7 +4,7 @@ For m = p tau, the mass that a ratio puts on the cells,
 
     inflow(m) = (1 - gamma) mu0 + gamma T' m ,     residual(m) = inflow(m) - m ,
 
-and the normalisation N(m) = 1 is the total mass, with what sits in unseen and terminal cells counted in.
+and the normalization N(m) = 1 is the total mass, with what sits in unseen and terminal cells counted in.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Flow:
     """One step of the chain on masses over cells (columns of a matrix are stepped together).
 
     ``redirect`` closes the chain over the cells that were seen leaving: mass that enters an unseen cell
-    is counted there and goes on from the restart law at once. Without it unseen cells are ends of the
-    data, and what is learnt there is what the dual features carry over from seen cells.
+    is counted there and goes on from the restart distribution at once. Without it unseen cells are ends of
+    the data, and what is learnt there is what the dual features carry over from seen cells.
     """
 
     gamma: float
     p: Floats
-    """Data law over cells."""
+    """Data distribution over cells."""
     initial: Floats
     """mu0 over cells; zeros where gamma = 1 and none is needed."""
     rows: FlowChain
-    """Law of the next state for every cell (cells by states)."""
+    """Distribution of the next state for every cell (cells by states)."""
     policy: Floats | None
     """Actions of the next state; None where cells are states."""
     ended: Floats
@@ -51,10 +51,10 @@ class Flow:
     def of(cls, operator: EmpiricalOperator, redirect: bool) -> Flow:
         """Read the flow over cells, or over states for ``ratio="state"``."""
         over_states = operator.policy is not None and operator.ratio == "state"
-        data_law = operator.counts.data_law
+        data_distribution = operator.counts.data_distribution
         if over_states:
             rows, policy = operator.chain, None
-            p = data_law.reshape(operator.n_states, -1).sum(axis=1)
+            p = data_distribution.reshape(operator.n_states, -1).sum(axis=1)
             initial, ended = operator.initial, operator.gather(operator.ended)
         else:
             rows = FlowChain(
@@ -64,9 +64,14 @@ class Flow:
                 operator.total,
                 operator.keep,
                 operator.out,
-                operator.law,
+                operator.distribution,
             )
-            policy, p, initial, ended = operator.policy, data_law, operator.cell_initial, operator.ended
+            policy, p, initial, ended = (
+                operator.policy,
+                data_distribution,
+                operator.cell_initial,
+                operator.ended,
+            )
         if initial is None or operator.gamma == 1.0:
             initial = np.zeros(p.size)
         return cls(
@@ -98,7 +103,7 @@ class Flow:
     def push(self, mass: Any) -> Any:
         """gamma T' m over cells; O(nnz) a column."""
         scaled = (mass.T * self._scale).T
-        states = self._counted.T @ scaled + self.rows.law.T @ (self.rows.out.T @ mass)
+        states = self._counted.T @ scaled + self.rows.distribution.T @ (self.rows.out.T @ mass)
         return self._close(self.gamma * self._spread(states))
 
     def pull(self, values: Floats) -> Floats:
@@ -106,7 +111,7 @@ class Flow:
         if self._closes:
             values = np.where(self.seen, values, self._return_rate * (self._restart @ values))
         states = values if self.policy is None else (self.policy * values.reshape(self.policy.shape)).sum(1)
-        stepped = self._scale * (self._counted @ states) + self.rows.out @ (self.rows.law @ states)
+        stepped = self._scale * (self._counted @ states) + self.rows.out @ (self.rows.distribution @ states)
         return self.gamma * stepped
 
     def inflow(self, mass: Floats) -> Floats:
@@ -126,7 +131,7 @@ class Flow:
 
     @cached_property
     def mass_offset(self) -> float:
-        """Mass of unseen cells that the initial law alone puts there."""
+        """Mass of unseen cells that the initial distribution alone puts there."""
         if not self._closes:
             return 0.0
         return float((1.0 - self.gamma) * self.initial[~self.seen].sum() * self._stay)
@@ -135,7 +140,7 @@ class Flow:
         """m on seen cells, and on unseen ones the mass that visits them."""
         if self.seen.all():
             return mass
-        states = self._counted.T @ (mass * self._scale) + (mass @ self.rows.out) @ self.rows.law
+        states = self._counted.T @ (mass * self._scale) + (mass @ self.rows.out) @ self.rows.distribution
         arriving = (1.0 - self.gamma) * self.initial + self.gamma * self._spread(states)
         entering = float(arriving[~self.seen].sum())
         if self._closes and not self.absorb:
@@ -151,8 +156,8 @@ class Flow:
     @cached_property
     def _restart_everywhere(self) -> Floats:
         first = int(np.argmin(self.seen))
-        law = self.rows.out[first] @ self.rows.law
-        return self._spread(law)
+        distribution = self.rows.out[first] @ self.rows.distribution
+        return self._spread(distribution)
 
     @cached_property
     def _restart(self) -> Floats:
@@ -189,7 +194,7 @@ class Flow:
     def _one_step(self, values: Floats) -> Floats:
         states = values if self.policy is None else (self.policy * values.reshape(self.policy.shape)).sum(1)
         return self.gamma * (
-            self._scale * (self._counted @ states) + self.rows.out @ (self.rows.law @ states)
+            self._scale * (self._counted @ states) + self.rows.out @ (self.rows.distribution @ states)
         )
 
     @cached_property

@@ -1,9 +1,9 @@
 """The empirical transition operator: counts, policy, restart, smoothing and gamma composed.
 
-Nothing of the size cells x cells is ever formed. With ``K(s'|x)`` the estimated law of the next
+Nothing of the size cells x cells is ever formed. With ``K(s'|x)`` the estimated distribution of the next
 state and ``W(a|s)`` the (effective) policy,
 
-    K(s'|x)  = keep(x) count(x, s') / total(x) + sum_k out(x, k) law(k, s')
+    K(s'|x)  = keep(x) count(x, s') / total(x) + sum_k out(x, k) distribution(k, s')
     T(x'|x)  = K(s'|x) W(a'|s')
     G        = gamma T + (1 - gamma) 1 mu0'
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 class FlowChain(NamedTuple):
     """The chain over states that the exact solvers work on.
 
-    ``P(j|i) = keep[i] weight[i, j] / total[i] + sum_k out[i, k] law[k, j]``; rows may fall short of 1.
+    ``P(j|i) = keep[i] weight[i, j] / total[i] + sum_k out[i, k] distribution[k, j]``; rows may fall short of
+    1.
     """
 
     indptr: NDArray[np.int64]
@@ -39,7 +40,7 @@ class FlowChain(NamedTuple):
     total: Floats
     keep: Floats
     out: Floats
-    law: Floats
+    distribution: Floats
 
     @property
     def n(self) -> int:
@@ -48,8 +49,8 @@ class FlowChain(NamedTuple):
 
     @property
     def n_hubs(self) -> int:
-        """Number of laws that rows fall back to."""
-        return self.law.shape[0]
+        """Number of distributions that rows fall back to."""
+        return self.distribution.shape[0]
 
     def scale(self) -> Floats:
         """keep / total, 0 for empty rows: what turns weights into probabilities."""
@@ -67,13 +68,16 @@ class FlowChain(NamedTuple):
         data = scale_rows(self.indptr, self.weight, self.scale())
         return csr_array((data, self.indices, self.indptr), shape=(self.n, self.n))
 
-    def push(self, law: Floats) -> Floats:
-        """P' law: one step of the chain from a law over states."""
-        return _weights_matrix(self).T @ (law * self.scale()) + (law @ self.out) @ self.law
+    def push(self, distribution: Floats) -> Floats:
+        """P' distribution: one step of the chain from a distribution over states."""
+        return (
+            _weights_matrix(self).T @ (distribution * self.scale())
+            + (distribution @ self.out) @ self.distribution
+        )
 
     def pull(self, values: Floats) -> Floats:
         """P values: expected value after one step."""
-        return self.scale() * (_weights_matrix(self) @ values) + self.out @ (self.law @ values)
+        return self.scale() * (_weights_matrix(self) @ values) + self.out @ (self.distribution @ values)
 
 
 def _weights_matrix(chain: FlowChain) -> csr_array:
@@ -82,11 +86,11 @@ def _weights_matrix(chain: FlowChain) -> csr_array:
     return csr_array((chain.weight, chain.indices, chain.indptr), shape=(chain.n, chain.n))
 
 
-def average_reward(data_law: Floats, reward: Floats) -> float | None:
+def average_reward(data_distribution: Floats, reward: Floats) -> float | None:
     """Mean reward over the cells whose reward is known, weighted by the data; None where none is known."""
-    known = np.isfinite(reward) & (data_law > 0)
-    mass = float(data_law[known].sum())
-    return float(data_law[known] @ reward[known]) / mass if mass > 0.0 else None
+    known = np.isfinite(reward) & (data_distribution > 0)
+    mass = float(data_distribution[known].sum())
+    return float(data_distribution[known] @ reward[known]) / mass if mass > 0.0 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +103,7 @@ class EmpiricalOperator:
     counts: Counts
     gamma: float
     initial: Floats | None
-    """Law of the first state; None at gamma = 1 where none was given."""
+    """Distribution of the first state; None at gamma = 1 where none was given."""
     policy: Floats | None
     """The effective policy W, states by actions; None for a chain."""
     ratio: str
@@ -109,7 +113,7 @@ class EmpiricalOperator:
     total: Floats
     keep: Floats
     out: Floats
-    law: Floats
+    distribution: Floats
     ended: Floats
     """Share of each cell's transitions that ended in a terminal state and were absorbed."""
     reward: Floats | None
@@ -130,7 +134,7 @@ class EmpiricalOperator:
     @property
     def logged_average(self) -> float | None:
         """Average reward of the data as they are, where known, without any correction; None without any."""
-        return None if self.reward is None else average_reward(self.counts.data_law, self.reward)
+        return None if self.reward is None else average_reward(self.counts.data_distribution, self.reward)
 
     @cached_property
     def seen(self) -> NDArray[np.bool_]:
@@ -144,7 +148,7 @@ class EmpiricalOperator:
         return None if self.initial is None else self.spread(self.initial)
 
     def spread(self, state_values: Floats) -> Floats:
-        """Multiply values over states by the policy: a law over states becomes one over cells."""
+        """Multiply values over states by the policy: a distribution over states becomes one over cells."""
         if self.policy is None:
             return state_values
         return (state_values[:, None] * self.policy).ravel()
@@ -155,13 +159,16 @@ class EmpiricalOperator:
             return cell_values
         return np.einsum("sa,sa->s", self.policy, cell_values.reshape(self.policy.shape))
 
-    def next_state_law(self, cell_law: Floats) -> Floats:
-        """K' applied to a law over cells: the law of the next state."""
-        return self._weights.T @ (cell_law * self._scale) + (cell_law @ self.out) @ self.law
+    def next_state_distribution(self, cell_distribution: Floats) -> Floats:
+        """K' applied to a distribution over cells: the distribution of the next state."""
+        return (
+            self._weights.T @ (cell_distribution * self._scale)
+            + (cell_distribution @ self.out) @ self.distribution
+        )
 
     def expected_next(self, state_values: Floats) -> Floats:
         """K applied to values over states."""
-        return self._scale * (self._weights @ state_values) + self.out @ (self.law @ state_values)
+        return self._scale * (self._weights @ state_values) + self.out @ (self.distribution @ state_values)
 
     def apply(self, values: Floats) -> Floats:
         """G values, for values over cells."""
@@ -170,26 +177,28 @@ class EmpiricalOperator:
             stepped += (1.0 - self.gamma) * (self.cell_initial @ values)
         return stepped
 
-    def apply_transpose(self, law: Floats) -> Floats:
-        """G' law, for a (signed) law over cells."""
-        stepped = self.gamma * self.spread(self.next_state_law(np.asarray(law, dtype=float)))
+    def apply_transpose(self, distribution: Floats) -> Floats:
+        """G' distribution, for a (signed) distribution over cells."""
+        stepped = self.gamma * self.spread(
+            self.next_state_distribution(np.asarray(distribution, dtype=float))
+        )
         if self.gamma < 1.0 and self.cell_initial is not None:
-            stepped += (1.0 - self.gamma) * np.sum(law) * self.cell_initial
+            stepped += (1.0 - self.gamma) * np.sum(distribution) * self.cell_initial
         return stepped
 
-    def residual(self, cell_law: Floats) -> Floats:
-        """mu - (1 - gamma) mu0 - gamma T' mu over cells; absorbed mass makes it no law of G."""
-        stepped = self.gamma * self.spread(self.next_state_law(cell_law))
+    def residual(self, cell_distribution: Floats) -> Floats:
+        """mu - (1 - gamma) mu0 - gamma T' mu over cells; absorbed mass makes it no distribution of G."""
+        stepped = self.gamma * self.spread(self.next_state_distribution(cell_distribution))
         if self.gamma < 1.0 and self.cell_initial is not None:
             stepped += (1.0 - self.gamma) * self.cell_initial
-        return cell_law - stepped
+        return cell_distribution - stepped
 
     @cached_property
     def chain(self) -> FlowChain:
-        """The chain over states under the policy; mu(s, a) = d(s) W(a|s) for its law d."""
+        """The chain over states under the policy; mu(s, a) = d(s) W(a|s) for its distribution d."""
         if self.policy is None:
             return FlowChain(
-                self.indptr, self.indices, self.weight, self.total, self.keep, self.out, self.law
+                self.indptr, self.indices, self.weight, self.total, self.keep, self.out, self.distribution
             )
         from scipy.sparse import csr_array
 
@@ -219,7 +228,7 @@ class EmpiricalOperator:
             keep,
             keep,
             out.reshape(n_states, -1),
-            self.law,
+            self.distribution,
         )
 
     @cached_property

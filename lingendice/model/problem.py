@@ -4,9 +4,9 @@ With tau = Psi w, f = Phi v, m = p tau the mass, q the inflow, c the weight of t
 the total mass of tau:
 
     J(w, v, u) = (q - m)' f - sum_x c(x) excess(f(x)) - dual_ridge/2 |v|^2
-                 + penalty (u (N - 1) - u^2 / 2) + ridge/2 sum_x p(x) (tau(x) - centre)^2
+                 + penalty (u (N - 1) - u^2 / 2) + ridge/2 sum_x p(x) (tau(x) - center)^2
 
-to be minimised over w >= 0 and maximised over v and u. J is convex in w, concave in (v, u).
+to be minimized over w >= 0 and maximized over v and u. J is convex in w, concave in (v, u).
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RatioProblem:
-    """GenDICE's problem for given features, divergence, penalty, ridge and normalisation.
+    """GenDICE's problem for given features, divergence, penalty, ridge and normalization.
 
-    ``normalise="penalty"`` is the paper's; ``"self"`` divides tau by its total mass, which is the same as
+    ``normalize="penalty"`` is the paper's; ``"self"`` divides tau by its total mass, which is the same as
     imposing N = 1. ``bound`` is the paper's C: 0 <= w <= C and |v| <= C. Without it w is bounded by what
     the objective at the start implies, which excludes no optimum.
     """
@@ -74,8 +74,8 @@ class RatioProblem:
     divergence: Divergence
     penalty: float = 1.0
     ridge: float = 0.0
-    ridge_centre: float = 1.0
-    normalise: str = "penalty"
+    ridge_center: float = 1.0
+    normalize: str = "penalty"
     bound: float | None = None
     dual_bound: float | None = None
     dual_ridge: float = 0.0
@@ -110,14 +110,14 @@ class RatioProblem:
         """DualDICE (gamma < 1): min 1/2 E_p tau^2 with q = m imposed by an unbounded f, no penalty."""
         if flow.gamma == 1.0:
             raise ValueError("DualDICE needs gamma < 1: its change of variables has no solution at gamma = 1")
-        return cls.build(flow, divergence=Equality(), penalty=0.0, ridge=1.0, ridge_centre=0.0, **choices)
+        return cls.build(flow, divergence=Equality(), penalty=0.0, ridge=1.0, ridge_center=0.0, **choices)
 
     # -- parts -----------------------------------------------------------------------------------------
 
     @property
-    def self_normalised(self) -> bool:
-        """Whether the total mass is imposed instead of penalised."""
-        return self.normalise == "self"
+    def self_normalized(self) -> bool:
+        """Whether the total mass is imposed instead of penalized."""
+        return self.normalize == "self"
 
     @cached_property
     def mass_row(self) -> Floats:
@@ -180,7 +180,7 @@ class RatioProblem:
     @cached_property
     def largest_mass(self) -> float:
         """A total mass that no optimum exceeds: J >= penalty/2 (N - 1)^2, and the start does no worse."""
-        if self.self_normalised:
+        if self.self_normalized:
             return 1.0
         start = self.start()
         worst = self.best_dual(start).value + self._multiplier_value(start) + self._ridge_value(start)
@@ -191,7 +191,7 @@ class RatioProblem:
             bounds.append(1.0 + math.sqrt(2.0 * worst / self.penalty))
         if self.ridge > 0:
             bounds.append(
-                float(self.flow.mass_weight.max()) * (self.ridge_centre + math.sqrt(2.0 * worst / self.ridge))
+                float(self.flow.mass_weight.max()) * (self.ridge_center + math.sqrt(2.0 * worst / self.ridge))
                 + self.flow.mass_offset
             )
         return min(bounds)
@@ -214,7 +214,7 @@ class RatioProblem:
         """J(w, v, u)."""
         mass, f = self.mass(w), self.dual_features.apply(v)
         coupled = float((self.flow.inflow(mass) - mass) @ f)
-        price = 0.0 if self.self_normalised else self.penalty
+        price = 0.0 if self.self_normalized else self.penalty
         rest = price * (u * (self.total(w) - 1.0) - 0.5 * u * u)
         return coupled - self._dual_cost(mass, f, v) + rest + self._ridge_value(w)
 
@@ -231,8 +231,8 @@ class RatioProblem:
         elif isinstance(self.divergence, Wasserstein) and self.divergence.gradient_penalty is not None:
             to_f = to_f - self.divergence.penalty(f)[1]
         if self.ridge > 0:
-            to_tau = to_tau + self.ridge * (tau - self.ridge_centre)
-        if not self.self_normalised and self.penalty > 0:
+            to_tau = to_tau + self.ridge * (tau - self.ridge_center)
+        if not self.self_normalized and self.penalty > 0:
             to_tau = to_tau + self.penalty * u * self.flow.mass_weight
         on_w = np.asarray(self.features.adjoint(self.flow.p * to_tau))
         on_v = np.asarray(self.dual_features.adjoint(to_f)) - self.dual_ridge * v
@@ -251,21 +251,21 @@ class RatioProblem:
     def _ridge_value(self, w: Floats) -> float:
         if self.ridge == 0.0:
             return 0.0
-        return 0.5 * self.ridge * float(self.flow.p @ (self.features.apply(w) - self.ridge_centre) ** 2)
+        return 0.5 * self.ridge * float(self.flow.p @ (self.features.apply(w) - self.ridge_center) ** 2)
 
     def _multiplier_value(self, w: Floats) -> float:
-        return 0.0 if self.self_normalised else 0.5 * self.penalty * (self.total(w) - 1.0) ** 2
+        return 0.0 if self.self_normalized else 0.5 * self.penalty * (self.total(w) - 1.0) ** 2
 
     # -- certificate -----------------------------------------------------------------------------------
 
     def best_dual(self, w: Floats, near: Floats | None = None) -> Best:
-        """Maximise J over v. Tabular f: closed form, O(nnz). Linear f and a square excess: one Cholesky."""
-        from lingendice.model.dual_maximum import maximise_dual
+        """Maximize J over v. Tabular f: closed form, O(nnz). Linear f and a square excess: one Cholesky."""
+        from lingendice.model.dual_maximum import maximize_dual
 
-        return maximise_dual(self, w, near)
+        return maximize_dual(self, w, near)
 
     def best_multiplier(self, w: Floats) -> float:
-        """Maximise J over u."""
+        """Maximize J over u."""
         return self.total(w) - 1.0
 
     def primal(self, w: Floats, near: Floats | None = None) -> float:
@@ -276,21 +276,21 @@ class RatioProblem:
         """min of J(., v, u) over the feasible w; with a ridge a lower bound that is exact at the optimum.
 
         Over the box 0 <= w <= bound, or without a bound over w >= 0 with the total mass at most
-        ``largest_mass`` (equal to 1 where self-normalised), which no optimum leaves.
+        ``largest_mass`` (equal to 1 where self-normalized), which no optimum leaves.
         """
         slope, _, _ = self.gradients(w, v, u)
         # J(., v, u) is linear but for the ridge, and convex with it: the tangent at w is a lower bound.
         level = self.objective(w, v, u) - float(slope @ w)
-        if self.bound is not None and not self.self_normalised:
+        if self.bound is not None and not self.self_normalized:
             return level + float(np.minimum(slope, 0.0) @ self.upper)
         usable = self.mass_row > 0
         steepest = float((slope[usable] / self.mass_row[usable]).min())
         room = self.largest_mass - self.flow.mass_offset
-        return level + room * (steepest if self.self_normalised else min(0.0, steepest))
+        return level + room * (steepest if self.self_normalized else min(0.0, steepest))
 
     def gap(self, w: Floats, v: Floats, u: float) -> Gap:
         """The primal-dual gap of (w, v, u)."""
-        if self.self_normalised:
+        if self.self_normalized:
             w = self.rescaled(w)
         best = self.best_dual(w, v)
         primal = best.value + self._multiplier_value(w) + self._ridge_value(w)
@@ -298,7 +298,7 @@ class RatioProblem:
 
     def best_gap(self, w: Floats, v: Floats, u: float) -> tuple[Gap, Floats, float]:
         """The smaller gap of (w, v, u) and of w with its own best dual, and that dual."""
-        if self.self_normalised:
+        if self.self_normalized:
             w = self.rescaled(w)
         best = self.best_dual(w, v)
         primal = best.value + self._multiplier_value(w) + self._ridge_value(w)

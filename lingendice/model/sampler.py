@@ -20,7 +20,8 @@ class Sampler:
     """Alias tables in the layout that the kernels read."""
 
     events: NDArray[np.int64]
-    """A record for each observed pair, each draw from a law, each end: see `kernels.sampling.pack_events`."""
+    """A record for each observed pair, each draw from a distribution, each end: see
+    `kernels.sampling.pack_events`."""
     cell: NDArray[np.int32]
     """The cell that each event leaves."""
     following: NDArray[np.int32]
@@ -71,8 +72,10 @@ def build_sampler(flow: Flow) -> Sampler:
     actions = 1 if flow.policy is None else flow.policy.shape[1]
     policy = np.ones((n_states if actions > 1 else 1, actions)) if flow.policy is None else flow.policy
     policy_t, policy_a = alias_rows(policy)
-    law_t, law_a = alias_rows(rows.law) if rows.n_hubs else (np.ones((1, 1)), np.zeros((1, 1), np.int32))
-    tables = (law_t, law_a, policy_t.ravel(), policy_a.ravel(), *alias_table(restart))
+    distribution_t, distribution_a = (
+        alias_rows(rows.distribution) if rows.n_hubs else (np.ones((1, 1)), np.zeros((1, 1), np.int32))
+    )
+    tables = (distribution_t, distribution_a, policy_t.ravel(), policy_a.ravel(), *alias_table(restart))
     return Sampler(
         event_table(probability[keep], cell, code), cell, code, tables, (seen, factor), starts, actions,
         probability[keep], 1 + int(rows.n_hubs > 0) + int(actions > 1) + int(closes),
@@ -89,7 +92,7 @@ def event_table(probability: Floats, cell: NDArray[np.int32], following: NDArray
 
 
 def alias_table(weight: Floats) -> Alias:
-    """Thresholds and aliases of one law."""
+    """Thresholds and aliases of one distribution."""
     from lingendice.kernels.saddle.draws import build_alias
 
     threshold, alias = np.empty(weight.size), np.empty(weight.size, dtype=np.int32)

@@ -13,9 +13,10 @@ _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 def marginal_likelihood_weight(counts: Counts) -> float:
     """Total weight c of a uniform Dirichlet prior on rows that makes the counts most likely.
 
-    Golden-section search over log c, O(nnz) an evaluation, about 30 of them. The prior law is uniform: the
-    marginal law of next states has the higher likelihood on scale-free graphs and yet gives the worse
-    stationary law, often above the efficiency bound (benchmarks/paper/pagerank_smoothing.py).
+    Golden-section search over log c, O(nnz) an evaluation, about 30 of them. The prior distribution is
+    uniform: the
+    marginal distribution of next states has the higher likelihood on scale-free graphs and yet gives the
+    worse stationary distribution, often above the efficiency bound (benchmarks/paper/pagerank_smoothing.py).
     """
     from lingendice.kernels.counting.likelihood import dirichlet_log_likelihood
 

@@ -116,7 +116,7 @@ def _sections(
     else:
         sections.append(("estimate", "Estimate", _estimate(best, level)))
     checks = diagnose(best)
-    nothing = "<p>Nothing can be checked: there are several stationary laws.</p>"
+    nothing = "<p>Nothing can be checked: there are several stationary distributions.</p>"
     sections.append(("trust", "Can it be trusted?", verdicts(checks) if checks else nothing))
     sections.append(("audit", "What the data can tell", _audit(examined)))
     if plots:
@@ -150,10 +150,13 @@ def _policies(comparison: Comparison, level: float) -> str:
 
 
 def _estimate(solution: Solution, level: float) -> str:
-    if solution.state_law is None:
-        sizes = [(f"law {k}", f"{int((law > 0).sum()):,}") for k, law in enumerate(solution.laws[:TOP_CELLS])]
+    if solution.state_distribution is None:
+        sizes = [
+            (f"distribution {k}", f"{int((distribution > 0).sum()):,}")
+            for k, distribution in enumerate(solution.distributions[:TOP_CELLS])
+        ]
         many = f"<p>{escape(sentence(solution.status.advice))}</p>"
-        return many + scrolling(table(("law", "entries with mass"), sizes), "Laws")
+        return many + scrolling(table(("distribution", "entries with mass"), sizes), "Distributions")
     parts = []
     if solution.value is not None:
         said, note = _interval_of_value(solution, level)
@@ -174,7 +177,7 @@ def _estimate(solution: Solution, level: float) -> str:
         rows.append(("ridge", f"{solution.ridge:.2g}"))
     rows.append(("residual", f"{solution.residual:.1e}"))
     if solution.error is not None and not isinstance(solution, LinearSolution):
-        rows.append((f"error of the law ({solution.error_kind})", f"{solution.error:.1e}"))
+        rows.append((f"error of the distribution ({solution.error_kind})", f"{solution.error:.1e}"))
     if solution.gap is not None:
         rows.append(("primal-dual gap", f"{solution.gap:.1e}"))
     return "".join(parts) + fact_list(rows) + _heaviest(solution, level)
@@ -195,20 +198,24 @@ def _interval_of_value(solution: Solution, level: float) -> tuple[str, str]:
 
 def _heaviest(solution: Solution, level: float) -> str:
     """The cells that matter most, as a table: what the pictures show, for those who cannot see them."""
-    counts, law, reward = solution.operator.counts, solution.cell_law, solution.operator.reward
+    counts, distribution, reward = (
+        solution.operator.counts,
+        solution.cell_distribution,
+        solution.operator.reward,
+    )
     with_value = solution.value is not None
     contribution, top = contributions(solution)
     headings = ["cell", "mu", "p", "tau = mu / p", "seen"] + (
         ["reward", "contribution"] if with_value else []
     )
-    intervals = None if with_value else _law_interval(solution, top, level)
+    intervals = None if with_value else _distribution_interval(solution, top, level)
     if intervals is not None:
         headings.insert(2, f"{level:.0%} interval")
     rows = []
     for place, cell in enumerate(top):
-        p = float(counts.data_law[cell])
-        row = [cell_name(counts, int(cell)), f"{law[cell]:.4g}", f"{p:.4g}"]
-        row += [f"{law[cell] / p:.4g}" if p > 0 else "no data", f"{counts.cell_count[cell]:,.6g}"]
+        p = float(counts.data_distribution[cell])
+        row = [cell_name(counts, int(cell)), f"{distribution[cell]:.4g}", f"{p:.4g}"]
+        row += [f"{distribution[cell] / p:.4g}" if p > 0 else "no data", f"{counts.cell_count[cell]:,.6g}"]
         if with_value:
             row += [f"{np.asarray(reward)[cell]:.4g}", f"{contribution[cell]:.4g}"]
         if intervals is not None:
@@ -218,7 +225,7 @@ def _heaviest(solution: Solution, level: float) -> str:
     return scrolling(table(headings, rows, caption), caption)
 
 
-def _law_interval(solution: Solution, cells: Any, level: float) -> Any:
+def _distribution_interval(solution: Solution, cells: Any, level: float) -> Any:
     if isinstance(solution, LinearSolution) or not solution._over_cells:
         return None
     try:
@@ -237,8 +244,8 @@ def _pictures(result: Solution | Comparison, best: Solution, examined: Audit, le
     drawn: list[Picture] = []
     if isinstance(result, Comparison):
         drawn.append(("Values of all policies with intervals that hold at once.", lambda: result.plot(level)))
-    if best.state_law is None:
-        drawn.append(("Size of each stationary law.", lambda: best.plot("laws")))
+    if best.state_distribution is None:
+        drawn.append(("Size of each stationary distribution.", lambda: best.plot("distributions")))
     else:
         drawn.append(
             ("Ratio tau against the share p of the data, a point a cell.", lambda: best.plot("ratio"))

@@ -23,7 +23,7 @@ from lingendice.results.diagnostics import diagnose
 
 _CAPTIONS = {
     "ratio": "How the ratio tau is spread over the transitions.",
-    "weight": "Share of the law that the heaviest transitions carry.",
+    "weight": "Share of the distribution that the heaviest transitions carry.",
     "value": "The value while training, a line a member.",
     "residual": "Stationarity left on held-out rows while training, a line a member.",
 }

@@ -15,7 +15,7 @@ import numpy as np
 from lingendice.data.markup import printable_lines
 from lingendice.report.style import STYLE
 from lingendice.results.diagnostics import Check
-from lingendice.results.plots import COLOURS, svg
+from lingendice.results.plots import COLORS, svg
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _PACKAGES = ("lingendice", "numpy", "scipy", "numba", "matplotlib")
@@ -29,7 +29,7 @@ def whole_page(title: str, sections: list[Section]) -> str:
     """The page, with its table of contents."""
     links = "".join(f'<li><a href="#{key}">{escape(name)}</a></li>' for key, name, _ in sections)
     body = "\n".join(
-        f'<section id="{key}" aria-labelledby="{key}-h">'
+        f'<section id="{key}" aria-labeledby="{key}-h">'
         f'<h2 id="{key}-h">{escape(name)}</h2>\n{content}\n</section>'
         for key, name, content in sections
     )
@@ -76,9 +76,9 @@ def pictures(drawn: list[Picture]) -> str:
 
 
 def themed(picture: str) -> str:
-    """Let the page choose the colours: every colour of ours becomes a variable of its style."""
-    for name, colour in COLOURS.items():
-        picture = picture.replace(colour, f"var(--{name})")
+    """Let the page choose the colors: every color of ours becomes a variable of its style."""
+    for name, color in COLORS.items():
+        picture = picture.replace(color, f"var(--{name})")
     return picture
 
 

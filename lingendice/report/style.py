@@ -11,7 +11,7 @@ STYLE = """
     --blue: #56b4e9; --orange: #e69f00; --vermilion: #ff8c42; --bad: #ffa270; --good: #5fd3a4;
   }
 }
-/* Points drawn as pixels cannot change colour; they can shine. */
+/* Points drawn as pixels cannot change color; they can shine. */
 @media (prefers-color-scheme: dark) { figure image { filter: brightness(2); } }
 * { box-sizing: border-box; }
 html { scroll-behavior: smooth; -webkit-text-size-adjust: 100%; }

@@ -123,7 +123,8 @@ class Audit:
         notes = []
         if self.gamma == 1.0 and len(self.recurrent_classes) > 1:
             notes.append(
-                "several recurrent classes: at gamma=1 pass initial=, read sol.laws, or take gamma < 1"
+                "several recurrent classes: at gamma=1 pass initial=, read sol.distributions, or take "
+                "gamma < 1"
             )
         if self.total_leak > 0.01:
             notes.append(
@@ -155,7 +156,7 @@ def audit(
     (2,)
     """
     if isinstance(data, Solution):
-        size = None if data.state_law is None else data.effective_sample_size
+        size = None if data.state_distribution is None else data.effective_sample_size
         return audit_operator(data.operator, size)
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
     choices = Choices(
@@ -177,9 +178,9 @@ def audit_operator(operator: EmpiricalOperator, effective_sample_size: float | N
     closed = [nodes for nodes in classes.recurrent if nodes[0] < chain.n]
     unseen = ~operator.seen
     leak = operator.expected_next(operator.gather(unseen.astype(float)))
-    state_law = counts.data_law.reshape(counts.n_states, -1).sum(axis=1)
+    state_distribution = counts.data_distribution.reshape(counts.n_states, -1).sum(axis=1)
     covered = operator.gather(operator.seen.astype(float))
-    visited = np.flatnonzero(state_law > 0)
+    visited = np.flatnonzero(state_distribution > 0)
     least = int(visited[np.argmin(covered[visited])]) if visited.size else 0
     leaving = chain.keep > 0
     return Audit(
@@ -190,10 +191,10 @@ def audit_operator(operator: EmpiricalOperator, effective_sample_size: float | N
         recurrent_classes=tuple(nodes[nodes < chain.n] for nodes in closed),
         transient_states=classes.transient[classes.transient < chain.n],
         periods=tuple(period(submatrix(rates, nodes)) if nodes.size > 1 else 1 for nodes in closed),
-        dangling=np.flatnonzero(~leaving & (state_law == 0)),
+        dangling=np.flatnonzero(~leaving & (state_distribution == 0)),
         leak=leak,
-        total_leak=float(counts.data_law @ leak),
-        coverage=float(state_law @ covered),
+        total_leak=float(counts.data_distribution @ leak),
+        coverage=float(state_distribution @ covered),
         least_covered=(least, float(covered[least])),
         effective_sample_size=effective_sample_size,
         state_labels=counts.state_labels,

@@ -3,7 +3,7 @@
 For exact solutions the weights are those of the Bayesian bootstrap: every episode (block, or transition)
 gets a standard exponential weight. No episode vanishes, so that no cell does: each replicate has the
 support and the recurrent classes of the log itself, while a resample with replacement would drop a third
-of all cells seen once and invent leaks and traps. Regularised solutions mend both, and their cloned
+of all cells seen once and invent leaks and traps. Regularized solutions mend both, and their cloned
 weights reckon with the chance of an action not being seen, which takes whole counts: there episodes are
 drawn with replacement.
 """
@@ -87,8 +87,8 @@ def bootstrap(
     """``statistic`` of the solution of each replicate, one row a replicate.
 
     Every replicate composes the operator from the reweighted counts and solves it again, by sweeps that
-    start from the law of the data; where these do not settle, by the exact solver. The rows depend on
-    the seed alone, not on ``threads``.
+    start from the distribution of the data; where these do not settle, by the exact solver. The rows depend
+    on the seed alone, not on ``threads``.
     """
     draws = _Draws(solution.operator.counts, whole=_draws_whole_counts(solution))
     again = _Again(solution)
@@ -217,33 +217,35 @@ class _Again:
         operator = compose(counts, self.choices)
         if self.first.ridge > 0.0:
             return self._ridge(operator)
-        law, error = self._warm(operator)
+        distribution, error = self._warm(operator)
         if not error <= WARM_TOL and not pending():
-            law = self._exact(operator)
-        return replace(self.first, state_law=law, state_laws=(law,), source=operator)
+            distribution = self._exact(operator)
+        return replace(
+            self.first, state_distribution=distribution, state_distributions=(distribution,), source=operator
+        )
 
     def _ridge(self, operator: EmpiricalOperator) -> Solution:
-        """The ridge and the fitted behaviour stay those of the data; the ratio is solved for again."""
+        """The ridge and the fitted behavior stay those of the data; the ratio is solved for again."""
         from lingendice.solvers.control import Controls
         from lingendice.solvers.ridge import RidgeSystem
 
         system = RidgeSystem(operator, self.first.ridge)
         start = system.q * self.ratio[system.seen]
-        law = system.solve(Controls(tol=RIDGE_TOL), start, STEPS_A_CALL, rough=True).row_law
-        cell_law = law if system.over_cells else operator.spread(law)
-        state_law = law.reshape(operator.n_states, -1).sum(axis=1)
+        distribution = system.solve(Controls(tol=RIDGE_TOL), start, STEPS_A_CALL, rough=True).row_distribution
+        cell_distribution = distribution if system.over_cells else operator.spread(distribution)
+        state_distribution = distribution.reshape(operator.n_states, -1).sum(axis=1)
         return replace(
             self.first,
-            state_law=state_law,
-            state_laws=(state_law,),
+            state_distribution=state_distribution,
+            state_distributions=(state_distribution,),
             source=operator,
-            cell_ridge_law=cell_law,
+            cell_ridge_distribution=cell_distribution,
         )
 
     def _warm(self, operator: EmpiricalOperator) -> tuple[Floats, float]:
         from lingendice.kernels.chains.moved_chain import DEPTH, begin_warm, pull_coefficients, warm_rounds
 
-        if len(self.first.state_laws) > 1 or operator.indices.size != self.pattern.order.size:
+        if len(self.first.state_distributions) > 1 or operator.indices.size != self.pattern.order.size:
             return self.start, np.inf
         n_actions = operator.n_cells // operator.n_states
         policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
@@ -257,28 +259,28 @@ class _Again:
         for hub in range(out.shape[1]):
             out[:, hub] = operator.gather(operator.out[:, hub])
         initial = np.zeros(operator.n_states) if operator.initial is None else operator.initial
-        law, mass = self.start.copy(), np.empty(operator.law.shape[0])
+        distribution, mass = self.start.copy(), np.empty(operator.distribution.shape[0])
         into = self.pattern.column, source, coefficient, operator.gamma
-        stay = begin_warm(law, mass, *into, out, operator.law)
-        past = np.empty((DEPTH + 1, law.size))
+        stay = begin_warm(distribution, mass, *into, out, operator.distribution)
+        past = np.empty((DEPTH + 1, distribution.size))
         error, slowest, done, left = np.inf, 0.5, False, -(-MOST_SWEEPS // (DEPTH + 1))
-        portion = max(1, ENTRIES_A_CALL // ((DEPTH + 1) * (source.size + law.size)))
+        portion = max(1, ENTRIES_A_CALL // ((DEPTH + 1) * (source.size + distribution.size)))
         while left > 0 and not done and not pending():
             error, slowest, done = warm_rounds(
-                law, mass, stay, past, *into, initial, out, operator.law, WARM_TOL, slowest,
+                distribution, mass, stay, past, *into, initial, out, operator.distribution, WARM_TOL, slowest,
                 min(left, portion),
             )  # fmt: skip
             left -= portion
-        return law, error
+        return distribution, error
 
     def _exact(self, operator: EmpiricalOperator) -> Floats:
         from lingendice.solvers.control import Controls
-        from lingendice.solvers.stationary import stationary_laws
+        from lingendice.solvers.stationary import stationary_distributions
 
         follow = self.choices.initial is not None
-        laws: Any = stationary_laws(
+        distributions: Any = stationary_distributions(
             operator.chain, operator.gamma, operator.initial, follow, "auto", Controls(tol=self.first.tol)
         )
-        if laws.single is None:
-            raise ValueError("a replicate has several stationary laws although the data have one")
-        return laws.single
+        if distributions.single is None:
+            raise ValueError("a replicate has several stationary distributions although the data have one")
+        return distributions.single

@@ -61,7 +61,7 @@ def solve_many(
         raise ValueError("there is no policy to solve for: the collection is empty")
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
     # Reading these once keeps every thread from doing so.
-    _ = counts.cell_count, counts.data_law, counts.reward, counts.terminal_count
+    _ = counts.cell_count, counts.data_distribution, counts.reward, counts.terminal_count
     threads = resolve_threads(arguments.pop("threads", None))
     each = 1 if len(named) >= threads else threads
 
@@ -83,7 +83,7 @@ def solve_many(
         }
         if not begun:
             check()
-        # Laws that were cut short would be ranked with the others as if they were answers.
+        # Distributions that were cut short would be ranked with the others as if they were answers.
         whole = {name: one for name, one in begun.items() if one.status is not Status.INTERRUPTED} or begun
         work.solution = Comparison(tuple(whole), tuple(whole.values()), int(arguments.get("seed", 0)))
     return work.solution
@@ -154,7 +154,7 @@ class Comparison:
         """Intervals that hold all at once with probability ``level``.
 
         The half-width is the standard error times the quantile of max_k |t_k|, drawn from the joint
-        Gaussian (Student) law of the influence functions (a Gaussian multiplier bootstrap, summed in
+        Gaussian (Student) distribution of the influence functions (a Gaussian multiplier bootstrap, summed in
         closed form).
         """
         note = self._influences[2]

@@ -1,4 +1,5 @@
-"""Can a ratio over continuous states be trusted? The checks of :mod:`lingendice.results.diagnostics`, on rows."""
+"""Can a ratio over continuous states be trusted? The checks of :mod:`lingendice.results.diagnostics`, on
+rows."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ LARGEST_SPREAD = 0.1
 
 
 def diagnose_continuous(solution: ContinuousSolution) -> tuple[Check, ...]:
-    """Normalisation, effective sample size, distance from the log, concentration, agreement of members."""
-    checks = [_normalisation(solution), _sample(solution), _moved(solution)]
+    """Normalization, effective sample size, distance from the log, concentration, agreement of members."""
+    checks = [_normalization(solution), _sample(solution), _moved(solution)]
     if solution.value is not None:
         checks.append(_concentration(solution))
     if solution.spread is not None:
@@ -27,7 +28,7 @@ def diagnose_continuous(solution: ContinuousSolution) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _normalisation(solution: ContinuousSolution) -> Check:
+def _normalization(solution: ContinuousSolution) -> Check:
     number = abs(solution.mean_ratio - 1.0)
     sentence = f"the ratio's mean over the data is {solution.mean_ratio:.4f}, and should be 1"
     remedy = "raise penalty= or the number of steps (max_iter=)"
@@ -37,7 +38,7 @@ def _normalisation(solution: ContinuousSolution) -> Check:
 def _sample(solution: ContinuousSolution) -> Check:
     size, total = solution.effective_sample_size, len(solution.transitions)
     sentence = f"{size:,.0f} of {total:,} transitions count after weighting"
-    remedy = "collect more data, or take a target closer to the behaviour"
+    remedy = "collect more data, or take a target closer to the behavior"
     return make_check("effective sample size", size, min(LEAST_SAMPLE, total), True, sentence, remedy)
 
 
@@ -53,7 +54,7 @@ def _moved(solution: ContinuousSolution) -> Check:
         "the estimate is the log's own average: right if the target acts as the log did; "
         "else train longer (max_iter=) or with a larger learning rate"
     )
-    return make_check("from the behaviour", number, LEAST_MOVED, True, sentence, remedy)
+    return make_check("from the behavior", number, LEAST_MOVED, True, sentence, remedy)
 
 
 def _concentration(solution: ContinuousSolution) -> Check:

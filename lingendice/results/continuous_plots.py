@@ -46,7 +46,7 @@ def _ratio(solution: ContinuousSolution, ax: Any) -> None:
 
 
 def _weight(solution: ContinuousSolution, ax: Any) -> None:
-    """How few transitions carry how much of the law."""
+    """How few transitions carry how much of the distribution."""
     share = np.cumsum(np.sort(solution.tau)[::-1]) / solution.tau.sum()
     rows = np.arange(1, share.size + 1) / share.size
     shown = np.unique(np.linspace(0, share.size - 1, CURVE_POINTS).astype(np.int64))
@@ -55,7 +55,7 @@ def _weight(solution: ContinuousSolution, ax: Any) -> None:
     size, total = solution.effective_sample_size, solution.tau.size
     dress(
         ax, f"Effective sample: {size:,.0f} of {total:,}", "share of the transitions, heaviest first",
-        "share of the law",
+        "share of the distribution",
     )  # fmt: skip
     legend(ax, loc="lower right")
 

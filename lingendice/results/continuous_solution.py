@@ -22,7 +22,7 @@ class Progress(NamedTuple):
 
     step: int
     value: float
-    """Self-normalised value."""
+    """Self-normalized value."""
     mean_ratio: float
     """E_p[nu tau]; 1 at the optimum."""
     residual: float
@@ -33,7 +33,7 @@ class Progress(NamedTuple):
 class ContinuousSolution:
     """tau(s, a) = mu(s, a) / p(s, a) at every logged transition, and the value that follows from it.
 
-    ``value`` is self-normalised, E_p[tau r] / E_p[nu tau]; ``value_plain`` is E_p[tau r]. nu is 1 but for
+    ``value`` is self-normalized, E_p[tau r] / E_p[nu tau]; ``value_plain`` is E_p[tau r]. nu is 1 but for
     transitions into terminal states at gamma < 1, where it counts what those states hold. The two values
     differ by the factor ``mean_ratio`` = E_p[nu tau], which is 1 at the optimum.
     """
@@ -78,12 +78,12 @@ class ContinuousSolution:
 
     @cached_property
     def mean_ratio(self) -> float:
-        """E_p[nu tau]: how well the ratio is normalised."""
+        """E_p[nu tau]: how well the ratio is normalized."""
         return float(np.mean(self.mass_weight * self.tau))
 
     @cached_property
     def value(self) -> float | None:
-        """Per-step value, self-normalised: E_p[tau r] / E_p[nu tau]; None without rewards, nan at tau = 0."""
+        """Per-step value, self-normalized: E_p[tau r] / E_p[nu tau]; None without rewards, nan at tau = 0."""
         if self.value_plain is None:
             return None
         return self.value_plain / self.mean_ratio if self.mean_ratio != 0.0 else math.nan
@@ -96,7 +96,7 @@ class ContinuousSolution:
 
     @cached_property
     def member_values(self) -> Floats | None:
-        """Self-normalised value of each member of an ensemble."""
+        """Self-normalized value of each member of an ensemble."""
         reward = self.transitions.reward
         if reward is None:
             return None
@@ -163,7 +163,8 @@ class ContinuousSolution:
         Parameters
         ----------
         kind
-            ``"ratio"``: how tau is spread over the transitions. ``"weight"``: how much of the law the
+            ``"ratio"``: how tau is spread over the transitions. ``"weight"``: how much of the distribution
+            the
             heaviest transitions carry. ``"value"`` and ``"residual"``: on the way through training, a line a
             member. None: all that apply, side by side.
         ax
@@ -196,7 +197,7 @@ class ContinuousSolution:
             ("gamma", f"{self.gamma:g}"),
         ]
         if self.value is not None:
-            rows.append(("value per step", f"{self.value:.6g}  (self-normalised)"))
+            rows.append(("value per step", f"{self.value:.6g}  (self-normalized)"))
             rows.append(("  not rescaled", f"{self.value_plain:.6g}"))
         if self.spread is not None:
             rows.append(("  spread", f"{self.spread:.2g} among {len(self.members)} members"))

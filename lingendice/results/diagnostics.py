@@ -42,12 +42,13 @@ class Check(NamedTuple):
 
 
 def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
-    """Check a solution: leak, coverage, effective sample size, distance travelled, concentration, mixing.
+    """Check a solution: leak, coverage, effective sample size, distance traveled, concentration, mixing.
 
     Two more are shown where they fail: that logged outcomes vary, and that all mass is accounted for.
     Costs O(nnz), and at most 200 steps of the chain for the mixing time. Nothing is checked where there
-    are several laws or none, and the leak alone for a matrix without a sample size or without data. For a
-    :class:`ContinuousSolution`: normalisation of the ratio, effective sample size, distance from the log,
+    are several distributions or none, and the leak alone for a matrix without a sample size or without data.
+    For a
+    :class:`ContinuousSolution`: normalization of the ratio, effective sample size, distance from the log,
     concentration, and agreement of an ensemble.
     """
     from lingendice.results.solution import Solution
@@ -56,8 +57,8 @@ def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
         from lingendice.results.continuous_diagnostics import diagnose_continuous
 
         return diagnose_continuous(solution)
-    law = solution.state_law
-    if law is None or not np.isfinite(law).all() or not law.any():
+    distribution = solution.state_distribution
+    if distribution is None or not np.isfinite(distribution).all() or not distribution.any():
         return ()
     if not solution.operator.counts.has_sample_size or not solution.operator.counts.total:
         return (_leak(solution),)
@@ -87,20 +88,26 @@ def _leak(solution: Solution) -> Check:
         low, high = solution.value_bounds
         assumed = "whatever happens there" if solution.reward_range else "if rewards stay within those seen"
         sentence += f"; the value lies in [{low:.4g}, {high:.4g}] {assumed}"
-    remedy = "collect data there, or take ratio='state' or a target closer to the behaviour"
+    remedy = "collect data there, or take ratio='state' or a target closer to the behavior"
     return make_check("leak", solution.leak, LARGEST_LEAK, False, sentence, remedy)
 
 
 def _coverage(solution: Solution) -> Check:
-    """Share of the target's actions, at the states of the law, that the log contains."""
+    """Share of the target's actions, at the states of the distribution, that the log contains."""
     operator = solution.operator
     wanted = _target(operator)
     if wanted is None:
-        number = float(solution.cell_law[operator.seen].sum() / max(solution.cell_law.sum(), 1e-300))
-        sentence = f"{number:.2%} of the law lies in states that were seen leaving"
+        number = float(
+            solution.cell_distribution[operator.seen].sum() / max(solution.cell_distribution.sum(), 1e-300)
+        )
+        sentence = f"{number:.2%} of the distribution lies in states that were seen leaving"
     else:
         seen = operator.seen.reshape(wanted.shape)
-        visited = solution.state_law * (seen.any(axis=1)) if solution.state_law is not None else seen[:, 0]
+        visited = (
+            solution.state_distribution * (seen.any(axis=1))
+            if solution.state_distribution is not None
+            else seen[:, 0]
+        )
         covered = np.einsum("sa,sa->s", wanted, seen.astype(float))
         number = float(visited @ covered / max(visited.sum(), 1e-300))
         sentence = f"{number:.2%} of the target's actions, at the states it visits, are in the log"
@@ -114,12 +121,12 @@ def _sample(solution: Solution) -> Check:
     size = solution.effective_sample_size or 0.0
     total, unit = solution.sample
     sentence = f"{size:,.0f} of {total:,.6g} {unit} count after weighting"
-    remedy = "collect more data, or take a target closer to the behaviour"
+    remedy = "collect more data, or take a target closer to the behavior"
     return make_check("effective sample size", size, LEAST_SAMPLE, True, sentence, remedy)
 
 
 def _way(solution: Solution) -> Check:
-    """How far the effective policy goes from the logged behaviour to the target asked for.
+    """How far the effective policy goes from the logged behavior to the target asked for.
 
     Total variation of policies, averaged over the log's states: |W - clone| / |target - clone|.
     """
@@ -133,31 +140,31 @@ def _way(solution: Solution) -> Check:
     whole = float(visits @ np.abs(wanted - clone).sum(axis=1))
     gone = float(visits @ np.abs(operator.policy - clone).sum(axis=1))
     number = gone / whole if whole > 0 else 1.0
-    sentence = f"the estimate goes {number:.0%} of the way from the behaviour's policy to the target"
+    sentence = f"the estimate goes {number:.0%} of the way from the behavior's policy to the target"
     if solution.value is not None and operator.logged_average is not None:
-        sentence += f" (value {solution.value:.4g}, behaviour's {operator.logged_average:.4g})"
-    remedy = "the estimate is stuck near the behaviour: lower clone= or ridge=, or collect more data"
-    return make_check("from the behaviour", number, LEAST_WAY, True, sentence, remedy)
+        sentence += f" (value {solution.value:.4g}, behavior's {operator.logged_average:.4g})"
+    remedy = "the estimate is stuck near the behavior: lower clone= or ridge=, or collect more data"
+    return make_check("from the behavior", number, LEAST_WAY, True, sentence, remedy)
 
 
 def _concentration(solution: Solution) -> Check:
     """Share of all reward, in absolute terms, that the top one per cent of cells earns."""
     operator = solution.operator
     assert operator.reward is not None
-    earned = np.abs(np.where(operator.seen, solution.cell_law * np.nan_to_num(operator.reward), 0.0))
-    held = int((solution.cell_law > 0).sum())
+    earned = np.abs(np.where(operator.seen, solution.cell_distribution * np.nan_to_num(operator.reward), 0.0))
+    held = int((solution.cell_distribution > 0).sum())
     few = max(1, math.ceil(FEW_CELLS * held))
     whole = float(earned.sum())
     number = float(np.partition(earned, -few)[-few:].sum() / whole) if whole > 0 else 0.0
     sentence = f"{number:.0%} of the reward, in absolute terms, comes from {few:,} of {held:,} cells"
-    remedy = "look at these cells' counts (sol.cell_law, counts.cell_count): the value is theirs"
+    remedy = "look at these cells' counts (sol.cell_distribution, counts.cell_count): the value is theirs"
     # In a handful of cells a single one is bound to earn much.
     threshold = LARGEST_SHARE if held >= 100 else 1.0
     return make_check("concentration", number, threshold, False, sentence, remedy)
 
 
 def _variation(solution: Solution) -> Check:
-    """Share of the law in cells whose logged outcomes differ in a way that can move the value."""
+    """Share of the distribution in cells whose logged outcomes differ in a way that can move the value."""
     operator, counts = solution.operator, solution.operator.counts
     assert operator.reward is not None
     logged = operator.choices is None or operator.choices.reward is None
@@ -171,8 +178,10 @@ def _variation(solution: Solution) -> Check:
     constant = not (noisy.any() or operator.ended.any() or (known.size and np.ptp(known) > rounding))
     branches = row_sums(counts.indptr, (counts.count > 0).astype(float)) > 1
     varies = operator.seen & (noisy | (branches & (not constant)))
-    number = float(solution.cell_law[varies].sum() / max(solution.cell_law.sum(), 1e-300))
-    sentence = f"{number:.2%} of the law lies in cells whose logged outcomes differ in what they are worth"
+    number = float(solution.cell_distribution[varies].sum() / max(solution.cell_distribution.sum(), 1e-300))
+    sentence = (
+        f"{number:.2%} of the distribution lies in cells whose logged outcomes differ in what they are worth"
+    )
     if constant and known.size:
         sentence = f"every logged reward is {known[0]:.4g}, so that no policy can be told from another"
     remedy = "an interval sees next to no noise here: do not take its width, or a width of 0, for certainty"
@@ -181,7 +190,7 @@ def _variation(solution: Solution) -> Check:
 
 def _total(solution: Solution) -> Check:
     """Stationary and terminal mass together; a ridge given as a number draws them off 1."""
-    total = float(solution.cell_law.sum()) + solution.terminal_mass
+    total = float(solution.cell_distribution.sum()) + solution.terminal_mass
     ends = solution.operator.ended.any() and solution.operator.leak_policy != "absorb"
     number = abs(total - 1.0) if ends and solution.ridge > 0.0 else 0.0
     sentence = f"stationary and terminal mass add up to {total:.4g}, and should to 1"
@@ -210,18 +219,18 @@ def _mixing(solution: Solution) -> Check:
 def mixing_time(solution: Solution) -> float:
     """Relaxation time 1 / (1 - |lambda|) of the chain under the policy, in steps: an estimate.
 
-    A law off the stationary one is stepped up to 200 times; the decay of its distance over the last half
-    gives |lambda|. Rounding bounds it from below, periodic chains never settle (infinity).
+    A distribution off the stationary one is stepped up to 200 times; the decay of its distance over the last
+    half gives |lambda|. Rounding bounds it from below, periodic chains never settle (infinity).
     """
-    chain, law = solution.operator.chain, solution._single()
-    states = solution.operator.counts.data_law.reshape(chain.n, -1).sum(axis=1)
+    chain, distribution = solution.operator.chain, solution._single()
+    states = solution.operator.counts.data_distribution.reshape(chain.n, -1).sum(axis=1)
     off = states * np.linspace(0.5, 1.5, chain.n)
-    off = off / off.sum() - law / law.sum()
+    off = off / off.sum() - distribution / distribution.sum()
     start = float(np.abs(off).sum())
     sizes = [start]
     for _ in range(STEPS if chain.indices.size < 10**6 else STEPS // 10):
         off = chain.push(off)
-        off -= law * (off.sum() / law.sum())
+        off -= distribution * (off.sum() / distribution.sum())
         sizes.append(float(np.abs(off).sum()))
         if sizes[-1] < 1e-12 * max(start, 1e-300):
             break

@@ -1,4 +1,4 @@
-"""Confidence intervals of the value, the law, or any function on cells.
+"""Confidence intervals of the value, the distribution, or any function on cells.
 
 The closed form rests on the efficient influence function. For a function f with values ``V`` (the
 adjoint ``V = W f + gamma P V``; the bias function at gamma = 1) one logged transition ``x -> s'`` moves
@@ -8,8 +8,8 @@ adjoint ``V = W f + gamma P V``; the bias function at gamma = 1) one logged tran
 
 divided by N, and one logged first state ``s0`` by ``(1 - gamma + gamma h_0) (V(s0) - mu0 V)`` divided by
 the number of episodes. The reward term is that of the value; the second term is there where the effective
-policy W itself is estimated (a cloned or a given behaviour); h_p and h_0 are the masses that restart
-from the data law and from the estimated first-state law. The value divides all by 1 - leak.
+policy W itself is estimated (a cloned or a given behavior); h_p and h_0 are the masses that restart
+from the data distribution and from the estimated first-state distribution. The value divides all by 1 - leak.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def interval(
         from lingendice.results.bootstrap import bootstrap_interval
 
         return bootstrap_interval(solution, level, wanted, int(replicates), kind, seed, threads)
-    if len(solution.state_laws) > 1:
+    if len(solution.state_distributions) > 1:
         raise ValueError(
             "the closed form holds for one recurrent class; several are mixed here by initial=: "
             'use method="bootstrap"'
@@ -137,20 +137,22 @@ def require_sample_size(counts: Counts) -> None:
 
 
 class Target(NamedTuple):
-    """A functional of the law: the value, entries of the law, or the mean of a function on cells."""
+    """A functional of the distribution: the value, entries of the distribution, or the mean of a function on
+    cells."""
 
     name: str
     entries: NDArray[np.int64] | None
     function: Floats | None
 
     def shape(self, numbers: Floats) -> Any:
-        """A number for one functional, an array for the entries of the law."""
+        """A number for one functional, an array for the entries of the distribution."""
         return numbers if self.name == "stationary" else float(numbers[0])
 
     def limits(
         self, solution: Solution, estimate: Floats, error: Floats, level: float, degrees: float
     ) -> tuple[Floats, Floats]:
-        """Ends of the interval: on the scale of logarithms for the law, whose entries are positive and skew.
+        """Ends of the interval: on the scale of logarithms for the distribution, whose entries are positive
+        and skew.
 
         An entry without mass gets the upper end of an event never seen in N trials.
         """
@@ -169,7 +171,7 @@ class Target(NamedTuple):
         if self.name == "value":
             return np.array([solution.value])
         if self.function is not None:
-            return np.array([float(solution.cell_law @ self.function)])
+            return np.array([float(solution.cell_distribution @ self.function)])
         return solution.stationary[self.entries]
 
 
@@ -260,8 +262,10 @@ class Influence:
         self.cell = row_of_entry(self.counts.indptr)
         self.n = self.counts.cell_count.astype(float)
         self.total = float(self.counts.total)
-        law = solution.cell_law
-        self.tau = np.divide(law * self.total, self.n, out=np.zeros_like(law), where=self.n > 0)
+        distribution = solution.cell_distribution
+        self.tau = np.divide(
+            distribution * self.total, self.n, out=np.zeros_like(distribution), where=self.n > 0
+        )
         self.spread_again = np.sqrt(
             np.divide(self.n, self.n - 1.0, out=np.zeros_like(self.n), where=self.n > 1.0)
         )
@@ -286,7 +290,7 @@ class Influence:
         return self._piece(columns, self._adjoint(gathered), None)
 
     def _ridge_adjoint(self, columns: Floats) -> Floats:
-        """V of every column, from the adjoint of the regularised system."""
+        """V of every column, from the adjoint of the regularized system."""
         from lingendice.solvers.ridge import RidgeSystem
 
         solution, operator = self.solution, self.operator
@@ -294,8 +298,8 @@ class Influence:
         free = solution.tau[system.seen] > 0
         values = []
         for column in columns.T:
-            # A law that loses mass to terminal states is not scaled to 1: its means are plain sums.
-            mean = 0.0 if system.loses_mass else float(solution.cell_law @ column)
+            # A distribution that loses mass to terminal states is not scaled to 1: its means are plain sums.
+            mean = 0.0 if system.loses_mass else float(solution.cell_distribution @ column)
             by_row = column - mean if system.over_cells else operator.gather(column - mean)
             found = system.adjoint(by_row, free, solution.tol).values
             values.append(found if solution.gamma == 1.0 else found + mean / (1.0 - solution.gamma))
@@ -339,29 +343,33 @@ class Influence:
         return self.operator.initial @ values
 
     def _restart_shift(self, values: Floats) -> Floats:
-        """Rows that restart from the data law move with it."""
+        """Rows that restart from the data distribution move with it."""
         operator = self.operator
         shift = np.zeros((operator.n_cells, values.shape[1]))
-        law = self.counts.data_law.reshape(operator.n_states, -1).sum(axis=1)
+        distribution = self.counts.data_distribution.reshape(operator.n_states, -1).sum(axis=1)
         per_state = operator.n_cells // operator.n_states
-        for hub in range(operator.law.shape[0]):
-            if np.array_equal(operator.law[hub], law):
-                mass = self.solution.gamma * float(self.solution.cell_law @ operator.out[:, hub])
-                shift += mass * np.repeat(values - law @ values, per_state, axis=0)
+        for hub in range(operator.distribution.shape[0]):
+            if np.array_equal(operator.distribution[hub], distribution):
+                mass = self.solution.gamma * float(self.solution.cell_distribution @ operator.out[:, hub])
+                shift += mass * np.repeat(values - distribution @ values, per_state, axis=0)
         return shift
 
     def _first_state(self, values: Floats) -> Floats | None:
-        """Influence of a first state in each state; None where the initial law is not estimated."""
+        """Influence of a first state in each state; None where the initial distribution is not estimated."""
         logged = self.counts.initial_count
         if logged is None or not logged.sum() > 0:
             return None
         operator, gamma = self.operator, self.solution.gamma
-        law = np.asarray(logged, dtype=float) / float(logged.sum())
-        mass = 1.0 - gamma if operator.initial is not None and _same_law(operator.initial, law) else 0.0
-        for hub in range(operator.law.shape[0]):
-            if _same_law(operator.law[hub], law):
-                mass += gamma * float(self.solution.cell_law @ operator.out[:, hub])
-        return mass * (values - law @ values) if mass > 0.0 else None
+        distribution = np.asarray(logged, dtype=float) / float(logged.sum())
+        mass = (
+            1.0 - gamma
+            if operator.initial is not None and _same_distribution(operator.initial, distribution)
+            else 0.0
+        )
+        for hub in range(operator.distribution.shape[0]):
+            if _same_distribution(operator.distribution[hub], distribution):
+                mass += gamma * float(self.solution.cell_distribution @ operator.out[:, hub])
+        return mass * (values - distribution @ values) if mass > 0.0 else None
 
     def _policy_shift(self, function: Floats, values: Floats) -> Floats:
         """N d(s) sum_a dW(a|s)/dn(x) Q(s, a), by central differences of the effective policy.
@@ -380,7 +388,7 @@ class Influence:
         n_states, n_actions = operator.policy.shape
         q = self._q(function, values)
         seen = self.n.reshape(n_states, n_actions)
-        law = self.solution._single()
+        distribution = self.solution._single()
         shift = np.zeros((n_states, n_actions, values.shape[1]))
         action = self.cell % n_actions
         for a in range(n_actions):
@@ -389,7 +397,7 @@ class Influence:
                 moved = replace(self.counts, count=self.counts.count * np.where(action == a, 1.0 + step, 1.0))
                 sides.append(effective_policy(moved, operator.choices)[0])
             slope = (sides[0] - sides[1]) / (2.0 * _STEP * np.where(seen[:, a] > 0, seen[:, a], 1.0))[:, None]
-            shift[:, a] = np.einsum("s,sb,sbk->sk", self.total * law, slope, q)
+            shift[:, a] = np.einsum("s,sb,sbk->sk", self.total * distribution, slope, q)
         return np.where(seen[:, :, None] > 0, shift, 0.0).reshape(shape)
 
     def _q(self, function: Floats, values: Floats) -> Floats:
@@ -408,14 +416,14 @@ class Influence:
         operator = self.operator
         if operator.policy is None or operator.choices is None or operator.choices.clone != "auto":
             return np.zeros(values.shape[1])
-        policy, behaviour = operator.policy, np.asarray(operator.choices.behaviour)
+        policy, behavior = operator.policy, np.asarray(operator.choices.behavior)
         q = self._q(function, values)
         seen = self.n.reshape(policy.shape)
         weight = np.where(seen > 0, policy, 0.0)
         total = weight.sum(axis=1)
         mean = np.einsum("sa,sak->sk", weight, q) / np.where(total > 0, total, 1.0)[:, None]
         visits = seen.sum(axis=1, keepdims=True)
-        unseen = np.exp(visits * np.log1p(-np.minimum(behaviour, 1.0 - 1e-12)))
+        unseen = np.exp(visits * np.log1p(-np.minimum(behavior, 1.0 - 1e-12)))
         spread = np.einsum("sa,sak->sk", weight**2 * unseen, (q - mean[:, None]) ** 2)
         return self.solution._single() ** 2 @ spread
 
@@ -489,8 +497,8 @@ class Piece(NamedTuple):
         counts = self.parent.counts
         if self.reward is None or counts.reward_mean is None:
             return np.zeros(counts.count.size)
-        centred = counts.reward_mean - self.reward[self.parent.cell]
-        return np.where(np.isfinite(centred), centred, 0.0)
+        centered = counts.reward_mean - self.reward[self.parent.cell]
+        return np.where(np.isfinite(centered), centered, 0.0)
 
     def _once_seen(self) -> Floats:
         """Variance owed to cells seen once, which show no spread: they get the spread of the others."""
@@ -510,8 +518,8 @@ class Piece(NamedTuple):
 def standard_errors(solution: Solution, wanted: Target) -> tuple[Floats, Floats, Sample]:
     """Estimates and standard errors of the functionals, and what they rest on.
 
-    The law's entries take one adjoint solve each; up to 2,000 states they share one dense
-    factorisation, 2/3 n^3 operations and n^2 more an entry.
+    The distribution's entries take one adjoint solve each; up to 2,000 states they share one dense
+    factorization, 2/3 n^3 operations and n^2 more an entry.
     """
     influence = Influence(solution)
     estimate = wanted.read(solution)
@@ -528,7 +536,7 @@ def standard_errors(solution: Solution, wanted: Target) -> tuple[Floats, Floats,
 
 
 def _columns(solution: Solution, entries: NDArray[np.int64]) -> Floats:
-    """The functions on cells whose means are the given entries of the shown law."""
+    """The functions on cells whose means are the given entries of the shown distribution."""
     operator = solution.operator
     per_entry = operator.n_cells // solution.stationary.size
     columns = np.zeros((operator.n_cells, entries.size))
@@ -554,7 +562,7 @@ def _follows_target(operator: EmpiricalOperator) -> bool:
     return operator.ratio == "state_action" and operator.choices.policy is not None
 
 
-def _same_law(first: Floats, second: Floats) -> bool:
+def _same_distribution(first: Floats, second: Floats) -> bool:
     return bool(np.allclose(first, second, rtol=1e-12, atol=0.0))
 
 

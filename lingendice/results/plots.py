@@ -1,8 +1,8 @@
 """Pictures of results. The only home of matplotlib in the package.
 
 Every function draws on the ``ax`` it is given, or on a new figure of its own; pyplot, its current
-figure and rcParams are never touched. The colours are those of Okabe and Ito, which people with any
-kind of colour vision can tell apart; what a colour says, a marker or a word says too.
+figure and rcParams are never touched. The colors are those of Okabe and Ito, which people with any
+kind of color vision can tell apart; what a color says, a marker or a word says too.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 INK, RULE, GREY = "#24292f", "#d0d7de", "#7d8590"
 BLUE, ORANGE, VERMILION = "#0072b2", "#e69f00", "#d55e00"
-COLOURS = {"ink": INK, "rule": RULE, "grey": GREY, "blue": BLUE, "orange": ORANGE, "vermilion": VERMILION}
-"""All the colours there are, by the names that a page may give other colours to."""
+COLORS = {"ink": INK, "rule": RULE, "grey": GREY, "blue": BLUE, "orange": ORANGE, "vermilion": VERMILION}
+"""All the colors there are, by the names that a page may give other colors to."""
 
 PANEL = (4.6, 3.3)
 """Inches of one panel."""
@@ -130,19 +130,19 @@ def legend(ax: Any, **where: Any) -> None:
 def plot_solution(solution: Solution, kind: str | None = None, ax: Any = None) -> Any:
     """Draw what a solution says; see :meth:`lingendice.Solution.plot`."""
     drawers: dict[str, Callable[[Any], None]] = {}
-    if solution.state_law is None:
-        drawers["laws"] = partial(_laws, solution)
+    if solution.state_distribution is None:
+        drawers["distributions"] = partial(_distributions, solution)
     else:
         drawers["ratio"] = partial(_ratio, solution)
         drawers["cells"] = partial(_cells, solution)
     if len(solution.history) > 1:
         drawers["history"] = partial(_history, solution)
     why = f"status {solution.status.value!r}, method {solution.method!r} (a direct method keeps no history)"
-    return draw_kind(drawers, kind, ("ratio", "cells", "history", "laws"), why, ax)
+    return draw_kind(drawers, kind, ("ratio", "cells", "history", "distributions"), why, ax)
 
 
 def _ratio(solution: Solution, ax: Any) -> None:
-    tau, p = solution.tau, solution.data_law
+    tau, p = solution.tau, solution.data_distribution
     shown = solution.supported & (np.nan_to_num(tau) > 0)
     hidden = int(solution.supported.sum() - shown.sum())
     ax.loglog(
@@ -170,8 +170,9 @@ def _at_least_a_decade(ax: Any, x: Floats, y: Floats) -> None:
 
 
 def contributions(solution: Solution) -> tuple[Floats, NDArray[np.int64]]:
-    """What each cell adds to the value (to the law, without rewards), and the cells that add most."""
-    weight, reward = solution.cell_law, solution.operator.reward
+    """What each cell adds to the value (to the distribution, without rewards), and the cells that add
+    most."""
+    weight, reward = solution.cell_distribution, solution.operator.reward
     if solution.value is not None and reward is not None:
         weight = np.where(solution.operator.seen, weight * np.nan_to_num(reward), 0.0)
     top = np.argsort(-np.abs(weight), kind="stable")[:TOP_CELLS]
@@ -179,7 +180,7 @@ def contributions(solution: Solution) -> tuple[Floats, NDArray[np.int64]]:
 
 
 def _cells(solution: Solution, ax: Any) -> None:
-    """The cells that contribute most: to the value where rewards are known, else to the law."""
+    """The cells that contribute most: to the value where rewards are known, else to the distribution."""
     counts = solution.operator.counts
     weight, top = contributions(solution)
     title, x = "Cells that earn or cost most", "mu r: reward per step from this cell"
@@ -187,10 +188,10 @@ def _cells(solution: Solution, ax: Any) -> None:
         title, x = "Heaviest cells", "mu: stationary mass (line: p, share of the data)"
     place = np.arange(top.size)[::-1]
     negative = weight[top] < 0
-    for chosen, colour, hatch in ((~negative, BLUE, ""), (negative, VERMILION, "////")):
-        ax.barh(place[chosen], weight[top][chosen], color=colour, hatch=hatch, edgecolor="white", linewidth=0)
+    for chosen, color, hatch in ((~negative, BLUE, ""), (negative, VERMILION, "////")):
+        ax.barh(place[chosen], weight[top][chosen], color=color, hatch=hatch, edgecolor="white", linewidth=0)
     if solution.value is None:
-        ax.plot(counts.data_law[top], place, "|", color=INK, markersize=10, markeredgewidth=1.5)
+        ax.plot(counts.data_distribution[top], place, "|", color=INK, markersize=10, markeredgewidth=1.5)
     dress(ax, title, x, _cell_axis(counts.n_actions))
     ax.axvline(0.0, color=INK, linewidth=0.8)
     _named(ax, place, [cell_name(counts, int(cell)) for cell in top])
@@ -214,14 +215,14 @@ def _history(solution: Solution, ax: Any) -> None:
     legend(ax)
 
 
-def _laws(solution: Solution, ax: Any) -> None:
-    """Several laws: how many states each one lives on."""
-    sizes = np.array([int((law > 0).sum()) for law in solution.laws])
+def _distributions(solution: Solution, ax: Any) -> None:
+    """Several distributions: how many states each one lives on."""
+    sizes = np.array([int((distribution > 0).sum()) for distribution in solution.distributions])
     top = np.argsort(-sizes, kind="stable")[:TOP_CELLS]
     place = np.arange(top.size)[::-1]
     ax.barh(place, sizes[top], color=BLUE)
-    dress(ax, f"{sizes.size:,} stationary laws, one a class", "entries with mass")
-    _named(ax, place, [f"law {k}" for k in top])
+    dress(ax, f"{sizes.size:,} stationary distributions, one a class", "entries with mass")
+    _named(ax, place, [f"distribution {k}" for k in top])
 
 
 # -- an audit -----------------------------------------------------------------------------------------
@@ -246,7 +247,7 @@ def _states(audit: Audit, ax: Any) -> None:
     rows.append(("transient", int(audit.transient_states.size), ORANGE))
     rows.append(("never seen leaving", int(audit.dangling.size), VERMILION))
     place = np.arange(len(rows))[::-1]
-    bars = ax.barh(place, [size for _, size, _ in rows], color=[colour for _, _, colour in rows])
+    bars = ax.barh(place, [size for _, size, _ in rows], color=[color for _, _, color in rows])
     ax.bar_label(bars, [f"{size:,}" for _, size, _ in rows], fontsize=8.5, color=INK, padding=3)
     ax.margins(x=0.18)
     dress(ax, f"Where the {audit.n_states:,} states belong", "states")
@@ -287,14 +288,14 @@ def _intervals(comparison: Comparison, level: float, ax: Any) -> None:
     place = np.arange(len(order))[::-1]
     good = np.array([comparison.names[k] in may_win for k in order])
     groups = ((good, BLUE, "o", "may be the best"), (~good, GREY, "s", "not the best"))
-    for chosen, colour, marker, label in groups:
+    for chosen, color, marker, label in groups:
         if not chosen.any():
             continue
         k = np.array(order)[chosen]
         ends = np.stack([found.estimate[k] - found.low[k], found.high[k] - found.estimate[k]])
         ax.errorbar(
-            found.estimate[k], place[chosen], xerr=ends, fmt=marker, color=colour, markersize=5, capsize=3,
-            linewidth=1.4, label=label, markerfacecolor=colour if marker == "o" else "none",
+            found.estimate[k], place[chosen], xerr=ends, fmt=marker, color=color, markersize=5, capsize=3,
+            linewidth=1.4, label=label, markerfacecolor=color if marker == "o" else "none",
         )  # fmt: skip
     logged = comparison.solutions[0].operator.logged_average
     if logged is not None:

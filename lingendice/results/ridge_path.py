@@ -1,4 +1,4 @@
-"""The value along the ridge: how much an estimate owes to its regularisation."""
+"""The value along the ridge: how much an estimate owes to its regularization."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class RidgePath:
 def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath:
     """Solve the ridge problem of a solution again for many weights of the ridge.
 
-    For every eps, tau minimises the squared stationarity residual plus ``eps E_p (tau - 1)^2``; a flat
+    For every eps, tau minimizes the squared stationarity residual plus ``eps E_p (tau - 1)^2``; a flat
     path says that the estimate does not hang on the ridge, a steep one that it does. Each point costs a
-    solve and an adjoint solve by conjugate gradients, started from its neighbour.
+    solve and an adjoint solve by conjugate gradients, started from its neighbor.
 
     Parameters
     ----------
@@ -101,9 +101,13 @@ def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath
             judged = judge(operator, float(level), 1.0, controls, start)
             check()
             start = judged.fit.y
-            law = judged.fit.row_law.reshape(operator.n_states, -1).sum(axis=1)
+            distribution = judged.fit.row_distribution.reshape(operator.n_states, -1).sum(axis=1)
             fitted = replace(
-                solution, ridge=float(level), state_law=law, state_laws=(law,), cell_ridge_law=judged.cell_law
+                solution,
+                ridge=float(level),
+                state_distribution=distribution,
+                state_distributions=(distribution,),
+                cell_ridge_distribution=judged.cell_distribution,
             )
             found.append((float(np.asarray(fitted.value)), judged.standard_error, judged.bias))
     values, errors, biases = np.array(found[::-1]).T

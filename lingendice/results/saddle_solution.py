@@ -20,7 +20,7 @@ class LinearSolution(Solution):
     w_tau: Floats = field(default_factory=lambda: np.empty(0))
     w_f: Floats = field(default_factory=lambda: np.empty(0))
     u: float = 0.0
-    """Multiplier of the normalisation."""
+    """Multiplier of the normalization."""
     objective: float = float("nan")
     """max over (f, u) of J at w_tau: divergence plus penalty plus ridge."""
     lower_bound: float = float("nan")
@@ -39,7 +39,7 @@ class LinearSolution(Solution):
     @property
     def _identified(self) -> float:
         """Share of the mass whose rewards are known; the mass itself, 1 at the optimum, is not divided by."""
-        total = self._known_mass + float(np.einsum("x,x->", self.cell_law, self._unknown_weight))
+        total = self._known_mass + float(np.einsum("x,x->", self.cell_distribution, self._unknown_weight))
         return self._known_mass / total if total > 0.0 else 0.0
 
     @property
@@ -48,12 +48,12 @@ class LinearSolution(Solution):
         return self.mass
 
     @property
-    def laws(self) -> tuple[Floats, ...]:
-        """The one law that was fitted."""
+    def distributions(self) -> tuple[Floats, ...]:
+        """The one distribution that was fitted."""
         return (self.mass,)
 
     @property
-    def cell_law(self) -> Floats:  # type: ignore[override]
+    def cell_distribution(self) -> Floats:  # type: ignore[override]
         """mu over cells, whatever ``ratio`` is shown."""
         return self.mass if self._over_cells else self.operator.spread(self.mass)
 

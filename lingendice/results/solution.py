@@ -28,7 +28,7 @@ class Status(Enum):
 
     SOLVED = "solved"
     TRAINED = "trained"
-    SEVERAL_LAWS = "several stationary laws"
+    SEVERAL_DISTRIBUTIONS = "several stationary distributions"
     ITERATION_LIMIT = "iteration limit"
     TIME_LIMIT = "time limit"
     INTERRUPTED = "interrupted"
@@ -49,20 +49,24 @@ class Status(Enum):
 _ADVICE = {
     Status.SOLVED: "",
     Status.TRAINED: "",
-    Status.SEVERAL_LAWS: (
-        "gamma=1 and the chain has more than one recurrent class: read sol.laws (one law a class), "
-        "pass initial= for the limit law from there, or take gamma < 1"
+    Status.SEVERAL_DISTRIBUTIONS: (
+        "gamma=1 and the chain has more than one recurrent class: read sol.distributions (one "
+        "distribution a class), "
+        "pass initial= for the limit distribution from there, or take gamma < 1"
     ),
     Status.ITERATION_LIMIT: "max_iter was reached before tol; raise max_iter or tol",
-    Status.TIME_LIMIT: "time_limit was reached before tol; this is the best law so far; raise either",
-    Status.INTERRUPTED: "interrupted by the user; the best law so far is returned",
+    Status.TIME_LIMIT: (
+        "time_limit was reached before tol; this is the best distribution so far; raise either"
+    ),
+    Status.INTERRUPTED: "interrupted by the user; the best distribution so far is returned",
     Status.NOT_FINITE: (
         "an iterate became NaN or infinite, probably by counts or features of extreme range, or by a large "
         "options['step_scale']; rescale them"
     ),
     Status.STALLED: (
         "the chain mixes too slowly for the iterations, and its elimination would not fit in memory or runs "
-        'on the host alone; the best law so far is returned; use device="cpu" if it was found on a device, '
+        'on the host alone; the best distribution so far is returned; use device="cpu" if it was found '
+        "on a device, "
         "else raise max_iter, merge states, or take a smaller gamma"
     ),
     Status.BOUND_TOO_SMALL: ("no w with 0 <= w <= bound gives tau a mean of 1; raise bound, or leave it out"),
@@ -71,7 +75,7 @@ _ADVICE = {
         "or features that are positive on every cell with data"
     ),
     Status.GAP_ABOVE_TOL: (
-        "rounding keeps the gap above tol, as with nearly collinear features or tiny data laws; "
+        "rounding keeps the gap above tol, as with nearly collinear features or tiny data distributions; "
         "raise tol, drop features, or pass bound="
     ),
     Status.ERROR_ABOVE_TOL: (
@@ -80,7 +84,7 @@ _ADVICE = {
     ),
     Status.NOT_IDENTIFIED: (
         "no stationary mass lies where rewards were logged, so the data say nothing about the value; log the "
-        "target's actions, or take ratio='state' or a target closer to the behaviour"
+        "target's actions, or take ratio='state' or a target closer to the behavior"
     ),
 }
 
@@ -89,8 +93,8 @@ LEAK_WORTH_BOUNDS = 1e-3
 """Leak above which bounds on the value are given."""
 
 
-class SeveralLaws(ValueError):
-    """The stationary law was read although the chain has several."""
+class SeveralDistributions(ValueError):
+    """The stationary distribution was read although the chain has several."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -106,14 +110,15 @@ class Solution:
     method: str
     reason: str
     """Why this method was chosen."""
-    state_law: Floats | None
-    """Stationary law over states; None where there are several."""
-    state_laws: tuple[Floats, ...]
-    """One law over states for each recurrent class (gamma = 1)."""
+    state_distribution: Floats | None
+    """Stationary distribution over states; None where there are several."""
+    state_distributions: tuple[Floats, ...]
+    """One distribution over states for each recurrent class (gamma = 1)."""
     residual: float
     """L1 norm of mu - (1 - gamma) mu0 - gamma T' mu."""
     error: float | None
-    """Error of the law: see ``error_kind``. The status says solved only where it is at most ``tol``."""
+    """Error of the distribution: see ``error_kind``. The status says solved only where it is at most
+    ``tol``."""
     error_kind: str
     """"bound": L1, proven. "estimate": extrapolated, entrywise relative (L1 with a ridge). "direct":
     entrywise relative, an estimate of the rounding of a method that neither iterates nor subtracts. "gap":
@@ -130,7 +135,7 @@ class Solution:
     threads: int = field(default=1)
     ridge: float = 0.0
     """Weight of the ridge; 0 for the exact equation."""
-    cell_ridge_law: Floats | None = None
+    cell_ridge_distribution: Floats | None = None
     """mu over cells where a ridge was used: it need not split over actions as the policy does."""
 
     def __post_init__(self) -> None:
@@ -138,9 +143,9 @@ class Solution:
         for name, value in tuple(self.__dict__.items()):
             if type(value) is np.ndarray:
                 self.__dict__[name] = read_only(value)
-        self.__dict__["state_laws"] = tuple(map(read_only, self.state_laws))
+        self.__dict__["state_distributions"] = tuple(map(read_only, self.state_distributions))
 
-    # -- laws ---------------------------------------------------------------------------------
+    # -- distributions ---------------------------------------------------------------------------------
 
     @cached_property
     def operator(self) -> EmpiricalOperator:
@@ -149,59 +154,65 @@ class Solution:
 
     @property
     def converged(self) -> bool:
-        """Whether the answer (or every law, where there are several) meets ``tol``."""
-        return self.status in (Status.SOLVED, Status.SEVERAL_LAWS)
+        """Whether the answer (or every distribution, where there are several) meets ``tol``."""
+        return self.status in (Status.SOLVED, Status.SEVERAL_DISTRIBUTIONS)
 
     @property
     def stationary(self) -> Floats:
-        """mu: the stationary law."""
+        """mu: the stationary distribution."""
         return self._show(self._single())
 
     @property
-    def laws(self) -> tuple[Floats, ...]:
-        """Every stationary law, one for each recurrent class."""
-        return tuple(self._show(law) for law in self.state_laws)
+    def distributions(self) -> tuple[Floats, ...]:
+        """Every stationary distribution, one for each recurrent class."""
+        return tuple(self._show(distribution) for distribution in self.state_distributions)
 
     @cached_property
-    def data_law(self) -> Floats:
+    def data_distribution(self) -> Floats:
         """p: how often each entry was seen leaving."""
-        law = self.operator.counts.data_law
-        return law if self._over_cells else read_only(law.reshape(self.operator.n_states, -1).sum(axis=1))
+        distribution = self.operator.counts.data_distribution
+        return (
+            distribution
+            if self._over_cells
+            else read_only(distribution.reshape(self.operator.n_states, -1).sum(axis=1))
+        )
 
     @property
     def supported(self) -> NDArray[np.bool_]:
         """Entries with data, where tau is defined."""
-        return self.data_law > 0
+        return self.data_distribution > 0
 
     @cached_property
     def tau(self) -> Floats:
         """mu / p; nan where there is no data."""
-        mu, p = self.stationary, self.data_law
+        mu, p = self.stationary, self.data_distribution
         return read_only(np.divide(mu, p, out=np.full(mu.shape, np.nan), where=p > 0))
 
     @cached_property
-    def cell_law(self) -> Floats:
+    def cell_distribution(self) -> Floats:
         """mu over cells, whatever ``ratio`` is shown."""
-        if self.cell_ridge_law is not None:
-            return self.cell_ridge_law
+        if self.cell_ridge_distribution is not None:
+            return self.cell_ridge_distribution
         return read_only(self.operator.spread(self._single()))
 
     @property
     def _over_cells(self) -> bool:
         return self.operator.policy is None or self.operator.ratio == "state_action"
 
-    def _show(self, state_law: Floats) -> Floats:
-        if self._over_cells and self.cell_ridge_law is not None:
-            return self.cell_ridge_law
-        return read_only(self.operator.spread(state_law)) if self._over_cells else state_law
+    def _show(self, state_distribution: Floats) -> Floats:
+        if self._over_cells and self.cell_ridge_distribution is not None:
+            return self.cell_ridge_distribution
+        return read_only(self.operator.spread(state_distribution)) if self._over_cells else state_distribution
 
     def _single(self) -> Floats:
-        if self.state_law is None:
-            raise SeveralLaws(
-                f"there are {len(self.state_laws)} stationary laws, one for each recurrent class; "
-                "read sol.laws, or pass initial= to solve for the limit law from a given start"
+        if self.state_distribution is None:
+            raise SeveralDistributions(
+                f"there are {len(self.state_distributions)} stationary distributions, one for each "
+                f"recurrent class; "
+                "read sol.distributions, or pass initial= to solve for the limit distribution from a "
+                "given start"
             )
-        return self.state_law
+        return self.state_distribution
 
     # -- what the data cannot tell -------------------------------------------------------------
 
@@ -211,15 +222,15 @@ class Solution:
 
         With ``leak="absorb"`` it includes all that would have followed.
         """
-        at_leaks = float(self.cell_law[~self.operator.seen].sum())
+        at_leaks = float(self.cell_distribution[~self.operator.seen].sum())
         return at_leaks / (1.0 - self.gamma) if self.operator.leak_policy == "absorb" else at_leaks
 
     @cached_property
     def terminal_mass(self) -> float:
-        """Mass of the law that sits in terminal states, at zero reward (gamma < 1)."""
+        """Mass of the distribution that sits in terminal states, at zero reward (gamma < 1)."""
         if self.gamma == 1.0:
             return 0.0
-        return float(self.gamma / (1.0 - self.gamma) * (self.cell_law @ self.operator.ended))
+        return float(self.gamma / (1.0 - self.gamma) * (self.cell_distribution @ self.operator.ended))
 
     @property
     def sample(self) -> tuple[float, str]:
@@ -236,7 +247,7 @@ class Solution:
         if not counts.has_sample_size:
             return None
         seen = self.operator.seen
-        mass, p = self.cell_law[seen], counts.data_law[seen]
+        mass, p = self.cell_distribution[seen], counts.data_distribution[seen]
         return effective_size(float(counts.total), float(mass.sum()), float(mass @ (mass / p)))
 
     # -- value ------------------------------------------------------------------------------------
@@ -252,13 +263,13 @@ class Solution:
     def value(self) -> float | None:
         """Per-step value, sum p tau r over the mass whose rewards are known (1 - leak).
 
-        None where no reward (or no single law) is known; nan where that mass is 0: see ``status``.
+        None where no reward (or no single distribution) is known; nan where that mass is 0: see ``status``.
         """
-        if self.operator.reward is None or self.state_law is None:
+        if self.operator.reward is None or self.state_distribution is None:
             return None
         reward = np.where(self._known_reward, self.operator.reward, 0.0)
         # Not a BLAS product: its bits, and its time among threads, depend on the number of cores.
-        earned = float(np.einsum("x,x->", self.cell_law, reward))
+        earned = float(np.einsum("x,x->", self.cell_distribution, reward))
         return earned / self._identified if self._identified > 0 else math.nan
 
     @cached_property
@@ -267,7 +278,7 @@ class Solution:
 
         A sum, not 1 - leak, which rounding keeps above 0 where nothing is identified.
         """
-        return float(np.einsum("x,x->", self.cell_law, self._known_reward)) + self.terminal_mass
+        return float(np.einsum("x,x->", self.cell_distribution, self._known_reward)) + self.terminal_mass
 
     @property
     def _identified(self) -> float:
@@ -283,7 +294,7 @@ class Solution:
         Under ``leak="restart"`` they come from one more solve with the leaks absorbed, made when first
         read, where the leak exceeds 1e-3.
         """
-        if self.operator.reward is None or self.gamma == 1.0 or self.state_law is None:
+        if self.operator.reward is None or self.gamma == 1.0 or self.state_distribution is None:
             return None
         if self.operator.leak_policy != "absorb":
             return self._absorbed.value_bounds if self.leak > LEAK_WORTH_BOUNDS else None
@@ -292,7 +303,7 @@ class Solution:
         if not reward.size and self.reward_range is None:
             return None
         low, high = self.reward_range or (float(reward.min()), float(reward.max()))
-        identified = float(self.cell_law[known] @ reward)
+        identified = float(self.cell_distribution[known] @ reward)
         return identified + self.leak * low, identified + self.leak * high
 
     @cached_property
@@ -300,19 +311,21 @@ class Solution:
         """The same problem with all mass absorbed that goes where there is no data."""
         from lingendice.model.compose import compose
         from lingendice.solvers.control import Controls
-        from lingendice.solvers.stationary import stationary_laws
+        from lingendice.solvers.stationary import stationary_distributions
 
         choices = self.operator.choices._replace(leak="absorb", smoothing=None, row_freedom=0.0)
         operator = compose(self.operator.counts, choices)
         controls = Controls(tol=self.tol, threads=self.threads)
-        laws = stationary_laws(operator.chain, self.gamma, operator.initial, False, "auto", controls)
+        distributions = stationary_distributions(
+            operator.chain, self.gamma, operator.initial, False, "auto", controls
+        )
         return replace(
             self,
-            state_law=laws.single,
-            state_laws=laws.every,
+            state_distribution=distributions.single,
+            state_distributions=distributions.every,
             source=operator,
             ridge=0.0,
-            cell_ridge_law=None,
+            cell_ridge_distribution=None,
         )
 
     @cached_property
@@ -324,8 +337,10 @@ class Solution:
             return read_only(np.full(self.operator.n_states, math.nan))
         if self.ridge > 0.0:
             return read_only(self._ridge_values())
-        if len(self.state_laws) > 1:
-            raise SeveralLaws("the bias function is not unique: the chain has several recurrent classes")
+        if len(self.state_distributions) > 1:
+            raise SeveralDistributions(
+                "the bias function is not unique: the chain has several recurrent classes"
+            )
         return read_only(
             solve_adjoint(
                 self.operator.chain, self.gamma, self._mean_reward, self._single(), self.tol, self.threads
@@ -333,7 +348,7 @@ class Solution:
         )
 
     def _ridge_values(self) -> Floats:
-        """The adjoint of the regularised system, on the scale of the exact one."""
+        """The adjoint of the regularized system, on the scale of the exact one."""
         from lingendice.solvers.ridge import RidgeSystem
 
         system = RidgeSystem(self.operator, self.ridge)
@@ -358,16 +373,21 @@ class Solution:
     def gap(self) -> float | None:
         """Primal-dual gap of the value: 0 up to rounding proves it; None without a value or with a ridge.
 
-        The value is the optimum of a linear program over laws; V, raised until it is feasible, bounds
-        it from above: gap = (1 - gamma) mu0 V + max(r + gamma P V - V) - value.
+        The value is the optimum of a linear program over distributions; V, raised until it is feasible,
+        bounds it from above: gap = (1 - gamma) mu0 V + max(r + gamma P V - V) - value.
         """
-        if self.value is None or self.state_law is None or len(self.state_laws) > 1 or self.ridge > 0.0:
+        if (
+            self.value is None
+            or self.state_distribution is None
+            or len(self.state_distributions) > 1
+            or self.ridge > 0.0
+        ):
             return None
         if math.isnan(self.value):
             return None
         v = self.state_values
         excess = self._mean_reward + self.gamma * self.operator.chain.pull(v) - v
-        visited = self.state_law > 0
+        visited = self.state_distribution > 0
         bound = float(excess[visited].max())
         if self.gamma < 1.0 and self.operator.initial is not None:
             bound = max(bound, 0.0) + (1.0 - self.gamma) * float(self.operator.initial @ v)
@@ -397,7 +417,7 @@ class Solution:
     def interval(
         self, level: float = 0.95, of: Any = "value", method: str = "influence", **options: Any
     ) -> Interval:
-        """Confidence interval of the value, the law, or the mean of any function on cells.
+        """Confidence interval of the value, the distribution, or the mean of any function on cells.
 
         Parameters
         ----------
@@ -405,10 +425,10 @@ class Solution:
             Confidence level.
         of
             ``"value"``; ``"stationary"``, entry by entry (``entries=`` picks some of them); or numbers on
-            cells or states, whose mean under the law is meant.
+            cells or states, whose mean under the distribution is meant.
         method
-            ``"influence"``: closed form, one adjoint solve (for the law one an entry, up to 2,000 states
-            all from one dense factorisation). ``"bootstrap"``: resample episodes and solve again.
+            ``"influence"``: closed form, one adjoint solve (for the distribution one an entry, up to 2,000
+            states all from one dense factorization). ``"bootstrap"``: resample episodes and solve again.
         **options
             ``entries``; for the bootstrap ``replicates`` (1000), ``kind`` ("t", "percentile" or "basic"),
             ``seed`` and ``threads``. The numbers do not depend on ``threads``.
@@ -428,7 +448,7 @@ class Solution:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types: nan and infinity become None."""
-        single = self.state_law is not None
+        single = self.state_distribution is not None
         counts = self.operator.counts
         return {
             "status": self.status.name.lower(),
@@ -456,7 +476,7 @@ class Solution:
             "effective_sample_size": _json_number(self.effective_sample_size if single else None),
             "stationary": _json_array(self.stationary) if single else None,
             "tau": _json_array(self.tau) if single else None,
-            "laws": [_json_array(law) for law in self.laws],
+            "distributions": [_json_array(distribution) for distribution in self.distributions],
             "state_labels": None
             if counts.state_labels is None
             else [str(name) for name in counts.state_labels],
@@ -469,8 +489,9 @@ class Solution:
         ----------
         kind
             ``"ratio"``: tau against p. ``"cells"``: the cells that earn or cost most (heaviest ones without
-            rewards). ``"history"``: residual, change or gap on the way, for iterative methods. ``"laws"``:
-            how large each of several laws is. None: all that apply, side by side.
+            rewards). ``"history"``: residual, change or gap on the way, for iterative methods.
+            ``"distributions"``:
+            how large each of several distributions is. None: all that apply, side by side.
         ax
             The axes to draw on, one a panel; by default those of a new figure.
 
@@ -503,8 +524,13 @@ class Solution:
         rows.append(("gamma", f"{self.gamma:g}"))
         if self.ridge > 0.0:
             rows.append(("ridge", f"{self.ridge:.1e}"))
-        if self.state_law is None:
-            rows.append(("laws", f"{len(self.state_laws)}, one for each recurrent class (sol.laws)"))
+        if self.state_distribution is None:
+            rows.append(
+                (
+                    "distributions",
+                    f"{len(self.state_distributions)}, one for each recurrent class (sol.distributions)",
+                )
+            )
         else:
             if self.value is not None:
                 rows.append(("value per step", f"{self.value:.6g}"))
@@ -535,7 +561,7 @@ def settled_status(several: bool, error: float | None, tol: float) -> Status:
     """Of a solver that came to its end: solved only where the error it states is within ``tol``."""
     if error is not None and not error <= tol:
         return Status.NOT_FINITE if math.isnan(error) else Status.ERROR_ABOVE_TOL
-    return Status.SEVERAL_LAWS if several else Status.SOLVED
+    return Status.SEVERAL_DISTRIBUTIONS if several else Status.SOLVED
 
 
 def with_identified_status(solution: AnySolution) -> AnySolution:
@@ -554,7 +580,7 @@ def effective_size(total: float, mean: float, mean_square: float) -> float:
 def stated_error(
     error: float | None, kind: str, residual: float, gamma: float, tol: float
 ) -> tuple[float | None, str]:
-    """The error to state of a law and its kind, from its solver's own error and its residual.
+    """The error to state of a distribution and its kind, from its solver's own error and its residual.
 
     At gamma < 1 the residual bounds the error. Where 1 - gamma is so small that rounding alone keeps this
     bound above ``tol``, a solver that is accurate entry by entry knows better.
@@ -568,7 +594,7 @@ def stated_error(
 
 
 def error_bound(residual: float, gamma: float) -> float:
-    """Bound on the L1 error of a discounted law: G is a gamma-contraction in L1.
+    """Bound on the L1 error of a discounted distribution: G is a gamma-contraction in L1.
 
     The residual is itself rounded, by a few units in the last place of a total of 1.
     """

@@ -18,25 +18,25 @@ DENSE_STATES = 400
 
 
 def solve_adjoint(
-    chain: FlowChain, gamma: float, reward: Floats, law: Floats, tol: float, threads: int
+    chain: FlowChain, gamma: float, reward: Floats, distribution: Floats, tol: float, threads: int
 ) -> Floats:
     """V = r + gamma P V; at gamma = 1 the bias: V = r - g + P V with mu V = 0 (g = mu r).
 
     At gamma = 1 the chain must have one recurrent class: with several the bias is not unique.
     """
     if chain.n <= DENSE_STATES:
-        return _dense(chain, gamma, reward, law)
+        return _dense(chain, gamma, reward, distribution)
     if gamma < 1.0:
         return _discounted(chain, gamma, reward, tol, threads)
-    return _average(chain, reward, law, tol, threads)
+    return _average(chain, reward, distribution, tol, threads)
 
 
-def _dense(chain: FlowChain, gamma: float, reward: Floats, law: Floats) -> Floats:
-    system = np.eye(chain.n) - gamma * (chain.kernel().toarray() + chain.out @ chain.law)
+def _dense(chain: FlowChain, gamma: float, reward: Floats, distribution: Floats) -> Floats:
+    system = np.eye(chain.n) - gamma * (chain.kernel().toarray() + chain.out @ chain.distribution)
     if gamma == 1.0:
         # With one recurrent class I - P + 1 mu' is regular, and its solution has mu V = 0.
-        system += law[None, :]
-        reward = reward - law @ reward
+        system += distribution[None, :]
+        reward = reward - distribution @ reward
     return np.linalg.solve(system, reward)
 
 
@@ -50,7 +50,9 @@ def _discounted(chain: FlowChain, gamma: float, reward: Floats, tol: float, thre
         return found.solution * scale
     # Absorbed mass goes to one more node, which stays where it is and earns nothing.
     n = chain.n
-    laws = np.vstack([np.column_stack([chain.law, np.zeros(chain.n_hubs)]), np.eye(1, n + 1, n)])
+    distributions = np.vstack(
+        [np.column_stack([chain.distribution, np.zeros(chain.n_hubs)]), np.eye(1, n + 1, n)]
+    )
     out = np.vstack([np.column_stack([chain.out, chain.absorbed()]), np.zeros((1, chain.n_hubs + 1))])
     held = LeakyChain(
         indptr=np.append(chain.indptr, chain.indptr[-1] + 1),
@@ -58,14 +60,14 @@ def _discounted(chain: FlowChain, gamma: float, reward: Floats, tol: float, thre
         data=np.append(chain.weight, 1.0),
         keep=np.append(chain.keep, 1.0),
         leak=out,
-        laws=laws,
+        distributions=distributions,
     )
     earned = np.append(reward / scale, 0.0)
     found = discounted_values(held, earned, gamma, tol=tol / (1 - gamma), threads=threads)
     return found.solution[:n] * scale
 
 
-def _average(chain: FlowChain, reward: Floats, law: Floats, tol: float, threads: int) -> Floats:
+def _average(chain: FlowChain, reward: Floats, distribution: Floats, tol: float, threads: int) -> Floats:
     """Bias of the recurrent class first, then that of the transient states, which lead into it."""
     from scipy import sparse
 
@@ -74,8 +76,8 @@ def _average(chain: FlowChain, reward: Floats, law: Floats, tol: float, threads:
     (nodes,) = classes.recurrent
     # Hubs take no time and earn nothing.
     earned = np.zeros(rates.shape[0])
-    earned[: chain.n] = reward - law @ reward
-    visits = np.concatenate([law, law @ chain.out])[nodes]
+    earned[: chain.n] = reward - distribution @ reward
+    visits = np.concatenate([distribution, distribution @ chain.out])[nodes]
     bias = np.zeros(rates.shape[0])
     bias[nodes] = _recurrent_bias(submatrix(rates, nodes), earned[nodes], visits / visits.sum(), tol, threads)
     transient = classes.transient
@@ -85,7 +87,7 @@ def _average(chain: FlowChain, reward: Floats, law: Floats, tol: float, threads:
         onward = rates[transient]
         inside = sparse.eye_array(transient.size) - onward[:, transient]
         bias[transient] = spsolve(inside.tocsc(), earned[transient] + onward @ bias)
-    return bias[: chain.n] - law @ bias[: chain.n]
+    return bias[: chain.n] - distribution @ bias[: chain.n]
 
 
 def _recurrent_bias(rates: csr_array, earned: Floats, visits: Floats, tol: float, threads: int) -> Floats:
@@ -94,7 +96,7 @@ def _recurrent_bias(rates: csr_array, earned: Floats, visits: Floats, tol: float
     from lingendice.solvers.elimination import Elimination
 
     indptr, indices, data = csr_arrays(rates)
-    factor = Elimination.analyse(indptr, indices, visits.size, data=data, max_flops=MODERATE_FLOPS)
+    factor = Elimination.analyze(indptr, indices, visits.size, data=data, max_flops=MODERATE_FLOPS)
     if factor.complete:
-        return factor.factorise(data, threads=threads).bias(earned)[1]
+        return factor.factorize(data, threads=threads).bias(earned)[1]
     return solve_by_levels(indptr, indices, data, visits, earned, tol=tol, threads=threads).h

@@ -1,11 +1,11 @@
-"""Stationary law of a large sparse irreducible chain by sweeps and aggregation.
+"""Stationary distribution of a large sparse irreducible chain by sweeps and aggregation.
 
 Solves ``x = P'x``, ``sum x = 1`` for ``P`` = weights divided by their row sums. Three things are combined:
 
 * Gauss-Seidel sweeps, ``O(nnz)`` each, enough by themselves where the chain mixes well;
 * blocks found at gaps in the weights, with the chain between blocks solved exactly
   (Koury-McAllister-Stewart): a nearly decomposable chain then takes as many sweeps as its blocks;
-* blocks of strongly linked neighbours, level upon level, for chains that are slow without a gap.
+* blocks of strongly linked neighbors, level upon level, for chains that are slow without a gap.
 
 Convergence is declared only after a coarse correction over clusters of states has been seen to change
 nothing: small changes from sweep to sweep would also be seen on a chain that hardly moves.
@@ -56,7 +56,7 @@ class AggregationResult:
 
     Attributes
     ----------
-    x : the law, positive, sum 1.
+    x : the distribution, positive, sum 1.
     converged : whether ``error`` is within the tolerance and a coarse correction confirmed it.
     stopped : whether ``should_stop`` ended the run; ``x`` is then the best so far.
     error : estimate of the largest entrywise relative error (``inf`` when nothing can be said).
@@ -297,7 +297,7 @@ class Run:
         if label is None:
             return False
         self.level.use_blocks(label, count, gap=True)
-        # The rate of sweeps says nothing of that of cycles, nor does the law they left off at help.
+        # The rate of sweeps says nothing of that of cycles, nor does the distribution they left off at help.
         self.rate, self.error = 1.0, np.inf
         self.y[:] = 1.0 / self.level.size
         return True
@@ -308,7 +308,7 @@ class Run:
         return self.error <= self.tol
 
     def advance(self, max_cycles: int) -> bool:
-        """From sweeps or blocks at a gap to blocks of neighbours, until one of them settles."""
+        """From sweeps or blocks at a gap to blocks of neighbors, until one of them settles."""
         if self.level.size <= DENSE_LIMIT:
             self.solve_densely()
             return True
@@ -402,7 +402,7 @@ def solve_stationary(
     on_step: Callable[[int, float], object] | None = None,
     plan: Plan | None = None,
 ) -> AggregationResult:
-    """Stationary law of an irreducible sparse chain, to entrywise relative error ``tol``.
+    """Stationary distribution of an irreducible sparse chain, to entrywise relative error ``tol``.
 
     Parameters
     ----------
@@ -416,7 +416,8 @@ def solve_stationary(
     threads
         From two on, sweeps over large chains run as two halves side by side.
     should_stop
-        Called between kernel calls, several times a second; when true the best law so far is returned.
+        Called between kernel calls, several times a second; when true the best distribution so far is
+        returned.
     on_step
         Called with the number of sweeps and the error as estimated, after every sweep or cycle.
     plan

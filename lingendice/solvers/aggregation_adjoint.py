@@ -1,9 +1,10 @@
 """Relative values of a large sparse irreducible chain at gamma = 1, by the levels of the stationary solver.
 
-Solves ``(I - P) h = r - g`` with ``g = x'r`` and ``x'h = 0``, given the stationary law ``x``. In terms of the
+Solves ``(I - P) h = r - g`` with ``g = x'r`` and ``x'h = 0``, given the stationary distribution ``x``. In
+terms of the
 chain watched when it moves, ``h_i = d_i + sum_j Q_ij h_j`` with ``d_i = stay_i (r_i - g)``: Gauss-Seidel by
-rows, with corrections constant on blocks, whose equations are weighted by the law. Each cycle costs a few
-passes over the weights. The right side is known, so the residual certifies the answer.
+rows, with corrections constant on blocks, whose equations are weighted by the distribution. Each cycle costs
+a few passes over the weights. The right side is known, so the residual certifies the answer.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Rung:
 
 @dataclass
 class Ladder:
-    """Chains between blocks, built once for a known law, down to one that is eliminated."""
+    """Chains between blocks, built once for a known distribution, down to one that is eliminated."""
 
     rungs: list[Rung]
     front: FloatArray
@@ -121,7 +122,9 @@ def _ladder(level: Level, y: FloatArray) -> Ladder:
         assert level.label is not None
         coarse, outflow = level.coarse(y)
         if not outflow.min() > 0.0:
-            raise ValueError("the law underflows between blocks of states: relative values cannot be found")
+            raise ValueError(
+                "the distribution underflows between blocks of states: relative values cannot be found"
+            )
         rungs.append(Rung(*rows(level), level, y, level.label, outflow))
         level, y = coarse, outflow
     dense = np.zeros((level.size, level.size))
@@ -142,14 +145,14 @@ def solve_adjoint(
     threads: int | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> AdjointResult:
-    """Relative values ``h`` of ``reward`` under the chain with stationary law ``x``.
+    """Relative values ``h`` of ``reward`` under the chain with stationary distribution ``x``.
 
     Parameters
     ----------
     indptr, indices, data
         CSR weights as for ``solve_stationary``.
     x, reward
-        Stationary law and one-step reward of every state.
+        Stationary distribution and one-step reward of every state.
     tol
         Bound on the residual and on the last change, both relative (see ``AdjointResult``); a residual that
         rounding of ``h`` alone explains is accepted and reported.

@@ -34,7 +34,8 @@ LARGEST_FACTOR = 2**31
 def solve_irreducible(
     rates: csr_array, n_hubs: int, method: str, controls: Controls, *, sweeps_failed: bool = False
 ) -> Outcome:
-    """Stationary law (up to scale) of an irreducible chain over nodes; its last ``n_hubs`` are hubs."""
+    """Stationary distribution (up to scale) of an irreducible chain over nodes; its last ``n_hubs`` are
+    hubs."""
     n = rates.shape[0]
     if n == 1:
         return Outcome(np.ones(1), "gth", "a single state", converged=True, error=0.0)
@@ -62,7 +63,7 @@ def _run(
     if method == "gth" or (method == "auto" and n <= DENSE_NODES):
         return _dense(rates, monitor)
     if method == "elimination":
-        factor = _analyse(rates, n_hubs, np.inf, monitor)
+        factor = _analyze(rates, n_hubs, np.inf, monitor)
         return _eliminate(rates, factor, controls, monitor, "as asked")
     if method in ("gauss-seidel", "aggregation"):
         return _iterate(rates, controls, monitor, "as asked")
@@ -75,7 +76,7 @@ def _automatic(
     """Elimination where it is cheap, sweeps where the chain mixes, blocks where it nearly falls apart."""
     n = rates.shape[0]
     if n <= FEW_NODES or sweeps_failed:
-        factor = _analyse(rates, n_hubs, MODERATE_FLOPS if sweeps_failed else QUICK_FLOPS, monitor)
+        factor = _analyze(rates, n_hubs, MODERATE_FLOPS if sweeps_failed else QUICK_FLOPS, monitor)
         if _fits(factor):
             why = "sweeps were too slow" if sweeps_failed else f"{n:,} nodes, little fill"
             return _eliminate(rates, factor, controls, monitor, why)
@@ -89,7 +90,7 @@ def _automatic(
         on_step=monitor.note,
     )
     if found.method == "direct" and not sweeps_failed:
-        factor = _analyse(rates, n_hubs, MODERATE_FLOPS, monitor)
+        factor = _analyze(rates, n_hubs, MODERATE_FLOPS, monitor)
         if _fits(factor):
             return _eliminate(rates, factor, controls, monitor, "slow mixing and moderate fill")
     why = {
@@ -100,7 +101,7 @@ def _automatic(
     outcome = _iterate(rates, controls, monitor, why, found)
     if outcome.converged or monitor.stopped is not None:
         return outcome
-    factor = _analyse(rates, n_hubs, PATIENT_FLOPS, monitor)
+    factor = _analyze(rates, n_hubs, PATIENT_FLOPS, monitor)
     if not _fits(factor):
         return outcome
     return _eliminate(rates, factor, controls, monitor, "the iterations did not settle")
@@ -109,9 +110,9 @@ def _automatic(
 def _dense(rates: csr_array, monitor: Monitor) -> Outcome:
     from lingendice.kernels.chains.gth_dense import gth_dense
 
-    law, regular = gth_dense(rates.toarray(), monitor)
+    distribution, regular = gth_dense(rates.toarray(), monitor)
     n = rates.shape[0]
-    return Outcome(law, "gth", f"small: {n:,} nodes", converged=regular, error=direct_error(n))
+    return Outcome(distribution, "gth", f"small: {n:,} nodes", converged=regular, error=direct_error(n))
 
 
 def csr_arrays(rates: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -123,11 +124,11 @@ def csr_arrays(rates: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def _analyse(rates: csr_array, n_hubs: int, max_flops: float, monitor: Monitor) -> Elimination:
+def _analyze(rates: csr_array, n_hubs: int, max_flops: float, monitor: Monitor) -> Elimination:
     from lingendice.solvers.elimination import Elimination
 
     indptr, indices, data = csr_arrays(rates)
-    return Elimination.analyse(
+    return Elimination.analyze(
         indptr, indices, rates.shape[0], n_hubs, data=data, max_flops=max_flops, should_stop=monitor
     )
 
@@ -139,7 +140,7 @@ def _fits(factor: Elimination) -> bool:
 def _eliminate(
     rates: csr_array, factor: Elimination, controls: Controls, monitor: Monitor, reason: str
 ) -> Outcome:
-    factor.factorise(rates.data, keep_rows=False, threads=controls.threads, should_stop=monitor)
+    factor.factorize(rates.data, keep_rows=False, threads=controls.threads, should_stop=monitor)
     error = direct_error(rates.shape[0])
     return Outcome(factor.stationary(), "elimination", reason, converged=True, error=error)
 
@@ -158,7 +159,7 @@ def _iterate(
         plan=found,
     )
     return Outcome(
-        law=result.x,
+        distribution=result.x,
         method="gauss-seidel" if result.method == "sweeps" else "aggregation",
         reason=reason,
         converged=result.converged,
@@ -174,18 +175,18 @@ def _iterate(
 def solve_discounted(
     chain: FlowChain, gamma: float, initial: Floats, method: str, controls: Controls
 ) -> Outcome | None:
-    """Law for gamma < 1 by sweeps; None where elimination of the restarting chain is better."""
+    """Distribution for gamma < 1 by sweeps; None where elimination of the restarting chain is better."""
     if method in ("gth", "elimination", "aggregation") or (method == "auto" and chain.n <= DENSE_NODES):
         return None
     # What rounding leaves of the tolerance, a little less: the residual is measured again elsewhere.
     goal = 0.9 * controls.tol - error_bound(0.0, gamma)
     if goal <= 0.0 and method == "auto":
         return None
-    from lingendice.solvers.discounted import discounted_law
+    from lingendice.solvers.discounted import discounted_distribution
 
     limit = controls.max_iter or (SWEEPS_TRIED if method == "auto" else SWEEPS_AT_MOST)
     with watch(controls) as monitor:
-        result = discounted_law(
+        result = discounted_distribution(
             leaky_chain(chain, initial),
             gamma,
             initial,
@@ -198,9 +199,9 @@ def solve_discounted(
     if not result.converged and monitor.stopped is None and method == "auto" and controls.max_iter is None:
         return None
     absorbed = chain.absorbed()
-    law = result.solution
+    distribution = result.solution
     outcome = Outcome(
-        law=law,
+        distribution=distribution,
         method="gauss-seidel",
         reason="as asked" if method != "auto" else f"{chain.n:,} states and gamma < 1",
         converged=result.converged,
@@ -210,17 +211,19 @@ def solve_discounted(
         history=tuple(result.history.tolist()),
     )
     if absorbed.any():
-        # Absorbed mass restarted from the initial law: the shape is right, the scale is set here.
-        outcome.law = (1.0 - gamma) * law / float(law @ (1.0 - gamma * (1.0 - absorbed)))
+        # Absorbed mass restarted from the initial distribution: the shape is right, the scale is set here.
+        outcome.distribution = (
+            (1.0 - gamma) * distribution / float(distribution @ (1.0 - gamma * (1.0 - absorbed)))
+        )
         outcome.residual = None
     return outcome
 
 
-def leaky_chain(chain: FlowChain, absorbed_law: Floats) -> LeakyChain:
-    """The chain as the discounted solver takes it; absorbed mass goes to ``absorbed_law``."""
+def leaky_chain(chain: FlowChain, absorbed_distribution: Floats) -> LeakyChain:
+    """The chain as the discounted solver takes it; absorbed mass goes to ``absorbed_distribution``."""
     from lingendice.solvers.discounted import LeakyChain
 
-    out, law, absorbed = chain.out, chain.law, chain.absorbed()
-    if absorbed.any() or not law.shape[0]:
-        out, law = add_hub(out, law, absorbed, absorbed_law)
-    return LeakyChain(chain.indptr, chain.indices, chain.weight, chain.keep, out, law)
+    out, distribution, absorbed = chain.out, chain.distribution, chain.absorbed()
+    if absorbed.any() or not distribution.shape[0]:
+        out, distribution = add_hub(out, distribution, absorbed, absorbed_distribution)
+    return LeakyChain(chain.indptr, chain.indices, chain.weight, chain.keep, out, distribution)

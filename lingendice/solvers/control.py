@@ -37,7 +37,8 @@ class Stopped(InterruptedError):
 
 
 class EliminationError(ValueError):
-    """The chain has a state that cannot reach the others, or whose share of the law is lost to underflow.
+    """The chain has a state that cannot reach the others, or whose share of the distribution is lost to
+    underflow.
 
     Attributes
     ----------
@@ -67,9 +68,9 @@ class Step(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What a solver returns: an unnormalised law over nodes and how good it is."""
+    """What a solver returns: an unnormalized distribution over nodes and how good it is."""
 
-    law: Floats
+    distribution: Floats
     method: str
     reason: str
     converged: bool
@@ -97,8 +98,10 @@ def direct_error(n_nodes: int) -> float:
 
 
 def combined(outcomes: list[Outcome]) -> Outcome:
-    """One outcome for laws that all have to be right: the hardest, with the largest error of any."""
-    hardest = max(outcomes, key=lambda outcome: (not outcome.converged, outcome.n_iter, outcome.law.size))
+    """One outcome for distributions that all have to be right: the hardest, with the largest error of any."""
+    hardest = max(
+        outcomes, key=lambda outcome: (not outcome.converged, outcome.n_iter, outcome.distribution.size)
+    )
     worst = max(outcomes, key=lambda outcome: -math.inf if outcome.error is None else outcome.error)
     return replace(hardest, error=worst.error, error_kind=worst.error_kind, condition=worst.condition)
 

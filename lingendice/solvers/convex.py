@@ -183,10 +183,10 @@ class _Newton:
 
     def _residuals(self, point: _Point) -> tuple[Floats, Floats, float]:
         problem = self.problem
-        on_w, on_v, _ = problem.gradients(point.w, point.v, 0.0 if problem.self_normalised else point.u)
-        if problem.self_normalised:
+        on_w, on_v, _ = problem.gradients(point.w, point.v, 0.0 if problem.self_normalized else point.u)
+        if problem.self_normalized:
             on_w = on_w + point.u * problem.mass_row
-        on_u = problem.total(point.w) - 1.0 - (0.0 if problem.self_normalised else point.u)
+        on_u = problem.total(point.w) - 1.0 - (0.0 if problem.self_normalized else point.u)
         return np.where(self.usable, on_w - point.z + point.y, 0.0), on_v, on_u
 
     def step(self) -> bool:
@@ -287,7 +287,7 @@ def _factor_kkt(
         r = r * usable
     trace = float(np.trace(h)) / h.shape[0]
     h[np.diag_indices_from(h)] += 1e-14 * trace if trace > 0 else 1e-10 * max(float(np.abs(r).max()), 1e-30)
-    price = 0.0 if problem.self_normalised else problem.penalty
+    price = 0.0 if problem.self_normalized else problem.penalty
     try:
         factor, _ = cho_factor(h, lower=True, overwrite_a=True, check_finite=False)
         half = solve_triangular(factor, r, lower=True, check_finite=False)
@@ -302,7 +302,7 @@ def _factor_kkt(
     def solve(rhs_w: Floats, on_v: Floats, on_u: float) -> tuple[Floats, Floats, float]:
         half_v = solve_triangular(factor, on_v, lower=True, check_finite=False)
         dw = cho_solve(second, rhs_w - half.T @ half_v - price * row * on_u, check_finite=False)
-        if problem.self_normalised:
+        if problem.self_normalized:
             across = cho_solve(second, row, check_finite=False)
             du = float((row @ dw + on_u) / (row @ across))
             dw = dw - du * across
@@ -318,7 +318,7 @@ def _factor_kkt(
 
 
 def _by_linear_programs(problem: RatioProblem, tol: float) -> SaddleSolver:
-    """Fix the total mass at s, solve the linear program, and minimise its value plus penalty over s.
+    """Fix the total mass at s, solve the linear program, and minimize its value plus penalty over s.
 
     value(s) is convex with the multiplier of N = s as its slope: each program adds a cut, and the best s
     under the cuts is where the next one is solved. Where the residual can vanish the first program ends it.
@@ -332,14 +332,14 @@ def _by_linear_programs(problem: RatioProblem, tol: float) -> SaddleSolver:
         w, cut = solved
         cuts.append(cut)
         following, v = _best_level(cuts, problem.penalty)
-        if problem.self_normalised:
+        if problem.self_normalized:
             v = cut.v
         outcome = certified(problem, w, v, following - 1.0, tol, "convex", n_iter)
         history.append(outcome.gap.value)
         if best is None or outcome.gap.value < best.gap.value:
             best = outcome
         command = yield Step(n_iter, best.gap.value)
-        if best.gap.value <= tol or problem.self_normalised or command is not None:
+        if best.gap.value <= tol or problem.self_normalized or command is not None:
             break
         if abs(following - level) < 1e-15:
             break

@@ -37,16 +37,16 @@ def solve_small(matrix: NDArray[Any], gamma: Any, controls: Controls) -> Solutio
     nodes, trusted = gth_dense(rates)
     if not trusted:
         return None
-    law = nodes if gamma == 1.0 else nodes[:n] / nodes[:n].sum()
-    residual = dense_residual(rates, law, gamma)
+    distribution = nodes if gamma == 1.0 else nodes[:n] / nodes[:n].sum()
+    residual = dense_residual(rates, distribution, gamma)
     error, kind = stated_error(direct_error(rates.shape[0]), "direct", residual, gamma, controls.tol)
     return Solution(
         status=settled_status(False, error, controls.tol),
         gamma=gamma,
         method="gth",
         reason=_REASON,
-        state_law=law,
-        state_laws=(law,),
+        state_distribution=distribution,
+        state_distributions=(distribution,),
         residual=residual,
         error=error,
         error_kind=kind,

@@ -1,10 +1,11 @@
-"""Stationary laws and values for gamma < 1 on large sparse chains: Gauss-Seidel with certified errors.
+"""Stationary distributions and values for gamma < 1 on large sparse chains: Gauss-Seidel with certified
+errors.
 
 PageRank is the best known case. The operator is sparse plus a few leaks,
 
     T = diag(keep) P + H L,      rows of T sum to one,
 
-with P the row-normalised matrix, H (n x K) the chance of leaving for each of K <= 3 laws, L (K x n).
+with P the row-normalized matrix, H (n x K) the chance of leaving for each of K <= 3 distributions, L (K x n).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from lingendice.solvers.pull_system import (
     transposed_system,
 )
 
-MAX_LAWS = 3
+MAX_DISTRIBUTIONS = 3
 _TIGHTENINGS = 6
 # Passes without a new least change after which rounding is taken to have the last word.
 STALLED = 20
@@ -49,9 +50,9 @@ class LeakyChain:
         Positive weights with any row scaling; None means that all are equal.
     keep
         Chance that node i follows its row; None: one where the row is nonempty, else zero.
-    leak, laws
-        H and L; None sends what is not kept to the initial law (``discounted_law``) or to
-        the uniform law (``discounted_values``, unless one is given there).
+    leak, distributions
+        H and L; None sends what is not kept to the initial distribution (``discounted_distribution``) or to
+        the uniform distribution (``discounted_values``, unless one is given there).
     """
 
     indptr: ArrayLike
@@ -59,14 +60,15 @@ class LeakyChain:
     data: ArrayLike | None = None
     keep: ArrayLike | None = None
     leak: ArrayLike | None = None
-    laws: ArrayLike | None = None
+    distributions: ArrayLike | None = None
 
 
 @dataclass(frozen=True)
 class DiscountedResult:
     """Outcome of a discounted solve.
 
-    ``residual`` is that of ``solution`` itself, computed after the last sweep: its L1 norm for a law,
+    ``residual`` is that of ``solution`` itself, computed after the last sweep: its L1 norm for a
+    distribution,
     its largest entry for values. ``error_bound = residual / (1 - gamma)`` bounds the error in the same
     norm. ``history`` holds the residual as estimated after each sweep.
     """
@@ -89,13 +91,13 @@ class _Arrays:
     share: FloatArray  # keep / row sum: the chance sent along an edge of weight one
     keep: FloatArray
     leak: FloatArray
-    laws: FloatArray
+    distributions: FloatArray
 
 
-def _check_law(law: ArrayLike | None, size: int, name: str) -> FloatArray:
-    if law is None:
+def _check_distribution(distribution: ArrayLike | None, size: int, name: str) -> FloatArray:
+    if distribution is None:
         return np.full(size, 1.0 / size)
-    values = np.ascontiguousarray(law, dtype=np.float64)
+    values = np.ascontiguousarray(distribution, dtype=np.float64)
     if values.shape != (size,):
         raise ValueError(f"{name} must have shape ({size},), got {values.shape}")
     if not (np.isfinite(values).all() and (values >= 0.0).all()):
@@ -105,7 +107,9 @@ def _check_law(law: ArrayLike | None, size: int, name: str) -> FloatArray:
     return values
 
 
-def _resolve(chain: LeakyChain, default_law: FloatArray | None, should_stop: Callable[[], bool]) -> _Arrays:
+def _resolve(
+    chain: LeakyChain, default_distribution: FloatArray | None, should_stop: Callable[[], bool]
+) -> _Arrays:
     indptr = np.ascontiguousarray(chain.indptr, dtype=np.int64)
     indices = np.ascontiguousarray(chain.indices)
     if indices.dtype not in (np.int32, np.int64) or (indices.dtype == np.int64 and indptr.size <= 2**31):
@@ -124,18 +128,23 @@ def _resolve(chain: LeakyChain, default_law: FloatArray | None, should_stop: Cal
         raise ValueError(f"keep[{node}] is positive but row {node} is empty")
     if chain.leak is None:
         leak = (1.0 - keep)[:, None]
-        laws = (np.full(size, 1.0 / size) if default_law is None else default_law)[None, :]
+        distributions = (np.full(size, 1.0 / size) if default_distribution is None else default_distribution)[
+            None, :
+        ]
     else:
         leak = np.asarray(chain.leak, np.float64).reshape(size, -1)
-        laws = np.atleast_2d(np.asarray(chain.laws, np.float64))
-        if laws.shape != (leak.shape[1], size) or not 1 <= leak.shape[1] <= MAX_LAWS:
-            raise ValueError(f"laws must have one row of {size} for each of 1 to {MAX_LAWS} columns of leak")
-        for k, law in enumerate(laws):
-            _check_law(law, size, f"laws[{k}]")
+        distributions = np.atleast_2d(np.asarray(chain.distributions, np.float64))
+        if distributions.shape != (leak.shape[1], size) or not 1 <= leak.shape[1] <= MAX_DISTRIBUTIONS:
+            raise ValueError(
+                f"distributions must have one row of {size} for each of 1 to {MAX_DISTRIBUTIONS} columns "
+                f"of leak"
+            )
+        for k, distribution in enumerate(distributions):
+            _check_distribution(distribution, size, f"distributions[{k}]")
         if (leak < 0.0).any() or (np.abs(keep + leak.sum(axis=1) - 1.0) > 1e-9).any():
             raise ValueError("leak must be nonnegative and keep + leak.sum(axis=1) must be 1 in every row")
     share = keep / np.where(total > 0.0, total, 1.0)
-    return _Arrays(indptr, indices, data, share, keep, leak, laws)
+    return _Arrays(indptr, indices, data, share, keep, leak, distributions)
 
 
 def _row_weights(
@@ -170,7 +179,7 @@ def _check_common(gamma: float, tol: float, max_sweeps: int) -> None:
         raise ValueError(f"max_sweeps must be at least 1, got {max_sweeps!r}")
 
 
-def discounted_law(
+def discounted_distribution(
     chain: LeakyChain,
     gamma: float,
     initial: ArrayLike | None = None,
@@ -199,14 +208,14 @@ def discounted_law(
     max_sweeps
         Most passes over all entries.
     should_stop
-        Called several times a second; True ends the solve with the best law so far.
+        Called several times a second; True ends the solve with the best distribution so far.
     on_step
         Called with the number of passes and the error as estimated, after every pass over the whole.
 
     Notes
     -----
     With R(v) the solution of ``x = v + gamma P' diag(keep) x``, mu is a nonnegative combination of
-    R(mu0) and R(L_k): one solve for each distinct law. After every pass the inflow is rescaled so
+    R(mu0) and R(L_k): one solve for each distinct distribution. After every pass the inflow is rescaled so
     that the total balance holds exactly, so that the error falls at the pace of the second eigenvalue
     of the chain rather than of gamma. If that is still slow, the strongly connected components are
     solved one after another, upstream first. Each pass costs O(entries): 4 bytes an entry are read
@@ -215,18 +224,21 @@ def discounted_law(
     """
     _check_common(gamma, tol, max_sweeps)
     size = np.size(chain.indptr) - 1
-    start = _check_law(initial, size, "initial")
+    start = _check_distribution(initial, size, "initial")
     try:
         arrays = _resolve(chain, start, should_stop)
-        solver = _LawSolver(arrays, gamma, start, resolve_threads(threads), max_sweeps, should_stop, on_step)
+        solver = _DistributionSolver(
+            arrays, gamma, start, resolve_threads(threads), max_sweeps, should_stop, on_step
+        )
     except Stopped:
-        # Nothing is known but that T' keeps mass: the residual of any law is at most 2 gamma.
+        # Nothing is known but that T' keeps mass: the residual of any distribution is at most 2 gamma.
         return DiscountedResult(start, 2.0 * gamma, 2.0 * gamma / (1.0 - gamma), 0, False, np.empty(0))
     return solver.run(tol * (1.0 - gamma))
 
 
-class _LawSolver:
-    """State of one ``discounted_law`` call: the system, one solution R(v) a distinct law, and the tally."""
+class _DistributionSolver:
+    """State of one ``discounted_distribution`` call: the system, one solution R(v) a distinct distribution,
+    and the tally."""
 
     def __init__(
         self, arrays: _Arrays, gamma: float, start: FloatArray, threads: int, max_sweeps: int,
@@ -236,14 +248,19 @@ class _LawSolver:
         self.arrays, self.gamma, self.start = arrays, gamma, start
         self.max_sweeps, self.sweeps = max_sweeps, 0.0
         self.history: list[float] = []
-        # Equal laws share one solve; which[k] says which distinct law leak column k goes to.
-        self.laws = [start]
+        # Equal distributions share one solve; which[k] says which distinct distribution leak column k goes
+        # to.
+        self.distributions = [start]
         self.which: list[int] = []
-        for law in arrays.laws:
-            same = [k for k, known in enumerate(self.laws) if known is law or np.array_equal(known, law)]
+        for distribution in arrays.distributions:
+            same = [
+                k
+                for k, known in enumerate(self.distributions)
+                if known is distribution or np.array_equal(known, distribution)
+            ]
             if not same:
-                self.laws.append(law)
-            self.which.append(same[0] if same else len(self.laws) - 1)
+                self.distributions.append(distribution)
+            self.which.append(same[0] if same else len(self.distributions) - 1)
         by_degree = lacks_locality(arrays.indptr, arrays.indices)
         self.blocks: Blocks | None = None
         self.may_split = True
@@ -260,7 +277,7 @@ class _LawSolver:
         self.c = system.sorted(self.gamma * self.arrays.share)
         self.f = 1.0 / (1.0 - self.c * system.loops)
         self.loss = system.sorted((1.0 - self.gamma) + self.gamma * (1.0 - self.arrays.keep))
-        self.inflows = [system.sorted(law) for law in self.laws]
+        self.inflows = [system.sorted(distribution) for distribution in self.distributions]
 
     def run(self, target: float) -> DiscountedResult:
         """Solve, check the residual, and tighten until it meets ``target`` or no longer falls."""
@@ -273,16 +290,16 @@ class _LawSolver:
                 stopped = self.sweeps >= self.max_sweeps
             except Stopped:
                 stopped = True
-            law, residual = self._certified_law()
+            distribution, residual = self._certified_distribution()
             improved = residual < 0.5 * best[0]
             if residual < best[0]:
-                best = residual, law
+                best = residual, distribution
             if residual <= target or stopped or not improved:
                 break
             goal *= 0.3 * target / residual
-        residual, law = best
+        residual, distribution = best
         return DiscountedResult(
-            solution=law,
+            solution=distribution,
             residual=residual,
             error_bound=residual / (1.0 - self.gamma),
             sweeps=math.ceil(self.sweeps),
@@ -290,29 +307,29 @@ class _LawSolver:
             history=np.array(self.history),
         )
 
-    def _certified_law(self) -> tuple[FloatArray, float]:
-        """The law made of the parts, by node number, and the L1 norm of its residual."""
+    def _certified_distribution(self) -> tuple[FloatArray, float]:
+        """The distribution made of the parts, by node number, and the L1 norm of its residual."""
         gamma, system = self.gamma, self.system
         if len(self.parts) == 1:
             # Every leak goes to mu0: what is not passed on along edges comes back from there.
-            law = self.parts[0] / self.parts[0].sum()
-            base = float(self.loss @ law) * self.inflows[0]
+            distribution = self.parts[0] / self.parts[0].sum()
+            base = float(self.loss @ distribution) * self.inflows[0]
         else:
             # Hub masses: m = H' mu with mu = (1 - gamma) R(mu0) + gamma sum_k m_k R(L_k).
             leak = system.sorted(self.arrays.leak)
             returns = np.array([leak.T @ part for part in self.parts]).T
             mixing = np.eye(leak.shape[1]) - gamma * returns[:, self.which]
             masses = np.linalg.solve(mixing, (1.0 - gamma) * returns[:, 0])
-            law = (1.0 - gamma) * self.parts[0]
+            distribution = (1.0 - gamma) * self.parts[0]
             for k, mass in zip(self.which, masses, strict=True):
-                law += gamma * mass * self.parts[k]
-            law /= law.sum()
+                distribution += gamma * mass * self.parts[k]
+            distribution /= distribution.sum()
             base = (1.0 - gamma) * self.inflows[0]
-            for k, mass in zip(self.which, leak.T @ law, strict=True):
+            for k, mass in zip(self.which, leak.T @ distribution, strict=True):
                 base += gamma * mass * self.inflows[k]
         patient = replace(system, should_stop=never)
-        residual = patient.imbalance(law, self.c * law, base)
-        return system.unsorted(law), residual
+        residual = patient.imbalance(distribution, self.c * distribution, base)
+        return system.unsorted(distribution), residual
 
     def _solve(self, part: int, goal: float) -> None:
         """Bring one part to a residual of ``goal`` relative to its mass."""
@@ -391,18 +408,18 @@ def discounted_values(
     Parameters
     ----------
     chain
-        The operator T; with ``leak`` None, what is not kept goes to the uniform law.
+        The operator T; with ``leak`` None, what is not kept goes to the uniform distribution.
     reward
         r, one number a node.
     gamma, threads, max_sweeps, should_stop
-        As for ``discounted_law``.
+        As for ``discounted_distribution``.
     tol
         Bound on the largest error, certified by the residual of the returned vector.
 
     Notes
     -----
     No transpose is needed. Since rows of T sum to one, a constant added to V changes every entry of the
-    residual alike, so plain passes ``V <- r + gamma T V`` that centre the residual converge at the pace
+    residual alike, so plain passes ``V <- r + gamma T V`` that center the residual converge at the pace
     of the second eigenvalue of the chain. Where that is slow, Gauss-Seidel passes take over (at worst
     a factor gamma each); leaks enter both through ``L V``, refreshed before every pass. Each pass
     costs O(entries).
@@ -439,14 +456,14 @@ class _ValueSolver:
         """What a row gets from its reward and its leaks: ``r + gamma H L V``."""
         if not self.has_leak:
             return self.gain
-        return self.gain + self.gamma * (self.arrays.leak @ (self.arrays.laws @ self.values))
+        return self.gain + self.gamma * (self.arrays.leak @ (self.arrays.distributions @ self.values))
 
     def check(self, system: PullSystem) -> tuple[float, float]:
         """Bounds of the residual; leaves ``r + gamma T V`` in ``image``."""
         return system.residual(self.values, self.values, self.inflow(), self.factor, self.image)[1:]
 
     def plain_passes(self, target: float, max_sweeps: int) -> None:
-        """``V <- r + gamma T V`` plus the constant that centres the residual.
+        """``V <- r + gamma T V`` plus the constant that centers the residual.
 
         The spread of the residual falls by the chain's second eigenvalue times gamma. Ends early
         once that proves no faster than Gauss-Seidel.
@@ -454,7 +471,7 @@ class _ValueSolver:
         while len(self.history) < max_sweeps:
             low, high = self.check(self.system)
             spread = (high - low) / 2.0
-            # Centring the image by the residual of V centres that of the image too, to first order.
+            # Centering the image by the residual of V centers that of the image too, to first order.
             self.values[:] = self.image + self.gamma * (low + high) / 2.0 / (1.0 - self.gamma)
             self.history.append(spread)
             if spread * self.gamma <= 0.5 * target:

@@ -1,4 +1,4 @@
-"""Stationary law and bias of a sparse chain by elimination without subtractions."""
+"""Stationary distribution and bias of a sparse chain by elimination without subtractions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Elimination:
     subtracts nothing, so each entry of x is as accurate as the rates, however slowly the chain mixes and
     however nearly it falls apart.
 
-    Use it as ``Elimination.analyse(...)``, look at `fill` and `flops`, then `factorise`, then `stationary`
+    Use it as ``Elimination.analyze(...)``, look at `fill` and `flops`, then `factorize`, then `stationary`
     and `bias`. Cost: `flops` operations and 16 bytes an entry of `fill` (8 without rows), which are modest
     for planar and other locally connected chains and prohibitive for expander-like ones.
 
@@ -48,7 +48,7 @@ class Elimination:
     fill : int
         Entries of the factor, zeros stored for the sake of speed included.
     flops : float
-        Floating-point operations of `factorise`.
+        Floating-point operations of `factorize`.
     n : int
         Number of states.
     """
@@ -66,7 +66,7 @@ class Elimination:
         self._columns = self._rows = self._exit_rate = np.empty(0)
 
     @classmethod
-    def analyse(
+    def analyze(
         cls,
         indptr: np.ndarray,
         indices: np.ndarray,
@@ -87,11 +87,11 @@ class Elimination:
         n_last : int
             The last ``n_last`` states (hubs with dense rows or columns) are eliminated last.
         data : array, optional
-            Entries: where given, explicit zeros are left out of the pattern, which later `factorise` calls
+            Entries: where given, explicit zeros are left out of the pattern, which later `factorize` calls
             must then share.
         max_flops : float
             Stop ordering as soon as more operations than this are certain; the prediction is then a
-            lower bound, `complete` is False, and `factorise` refuses.
+            lower bound, `complete` is False, and `factorize` refuses.
         should_stop : callable, optional
             Asked between chunks; `InterruptedError` when it answers yes.
         """
@@ -122,7 +122,7 @@ class Elimination:
         self.complete = True
         return self
 
-    def factorise(
+    def factorize(
         self,
         data: np.ndarray,
         *,
@@ -130,12 +130,12 @@ class Elimination:
         threads: int = 1,
         should_stop: Stop | None = None,
     ) -> Elimination:
-        """Eliminate all states of the chain whose entries are ``data`` (in the analysed order).
+        """Eliminate all states of the chain whose entries are ``data`` (in the analyzed order).
 
         Parameters
         ----------
         data : array
-            Rates, one for each entry of the analysed pattern.
+            Rates, one for each entry of the analyzed pattern.
         keep_rows : bool
             Keep what `bias` needs; without it the factor takes half the memory.
         threads : int
@@ -216,16 +216,17 @@ class Elimination:
 
     def _factored(self) -> Fronts:
         if self._fronts is None:
-            raise ValueError("call factorise first")
+            raise ValueError("call factorize first")
         return self._fronts
 
     def stationary(self) -> np.ndarray:
-        """The stationary law, sum one, every entry relatively accurate. Cost: one pass over the factor."""
+        """The stationary distribution, sum one, every entry relatively accurate. Cost: one pass over the
+        factor."""
         x = np.empty(self.n)
         x[-1] = 1.0
         front = self._factored()
         safe = all(
-            elimination.solve_law(*front, self._columns, self._exit_rate, x, high, low)
+            elimination.solve_distribution(*front, self._columns, self._exit_rate, x, high, low)
             for low, high in reversed(self._chunks())
         )
         if safe:
@@ -235,16 +236,16 @@ class Elimination:
             mantissa[-1] = 1.0
             exponent = np.zeros(self.n, np.int64)
             for low, high in reversed(self._chunks()):
-                elimination.solve_law_wide(
+                elimination.solve_distribution_wide(
                     *front, self._columns, self._exit_rate, mantissa, exponent, high, low
                 )
             lost = gth_dense.gather_wide(mantissa, exponent, x)
             if lost >= 0:
                 state = int(self._order[lost])
                 raise EliminationError("the rates into state {state} underflow: rescale its row", state)
-        law = np.empty(self.n)
-        law[self._order] = x
-        return law
+        distribution = np.empty(self.n)
+        distribution[self._order] = x
+        return distribution
 
     def bias(self, reward: np.ndarray, time: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         """Gain g and bias h with (D - W) h = reward - g time, D the row sums of W off the diagonal.

@@ -44,7 +44,7 @@ class _Geometry:
             # A squared norm of v fixes its metric; that of w follows from the norm of the coupling.
             self.on_v = np.full_like(self.on_v, problem.dual_ridge)
             self.on_w = self.on_w * _coupling_square(problem, self.on_w, self.on_v)
-        self.on_u = 1.0 if problem.self_normalised else max(problem.penalty, 1e-12)
+        self.on_u = 1.0 if problem.self_normalized else max(problem.penalty, 1e-12)
         limit = problem.divergence.dual_limit
         self.low = -problem.dual_box
         # Inside the domain of phi* by a margin: its slope is infinite at the very end.
@@ -62,7 +62,7 @@ class _Geometry:
 
     def field(self, at: _Saddle) -> _Saddle:
         on_w, on_v, on_u = self.problem.gradients(at.w, at.v, at.u)
-        if self.problem.self_normalised:
+        if self.problem.self_normalized:
             on_w = on_w + at.u * self.problem.mass_row
             on_u = self.problem.total(at.w) - 1.0
         return _Saddle(on_w, -on_v, -on_u)

@@ -24,12 +24,12 @@ Indices = NDArray[np.uint32]
 CHUNK = 4_000_000  # entries a kernel call may touch: well below 0.2 s
 PARALLEL_FROM = 2_000_000  # entries from which two half sweeps side by side beat one
 DENSE_LIMIT = 256  # blocks up to which the chain between them is solved densely
-CLUSTERS = 128  # clusters over which a settled law is checked
+CLUSTERS = 128  # clusters over which a settled distribution is checked
 GAP_BINS = 3  # factors of two without a merge that make a gap
 GAP_VISITS = 12  # cycles spent at most on a chain between blocks that is itself large
 STRONG = 0.25  # inflow, relative to the largest, that links a state to its source
 ROUNDING = 2e-14  # relative changes below this are rounding
-WINDOW = 4096  # neighbouring states renumbered by their number of sources: few enough to stay near each other
+WINDOW = 4096  # neighboring states renumbered by their number of sources: few enough to stay near each other
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ def gap_blocks(level: Level) -> tuple[Indices | None, int]:
 
 
 def choose_blocks(level: Level, y: FloatArray) -> None:
-    """Blocks of strongly linked neighbours under the present ``y``, which must be finite."""
+    """Blocks of strongly linked neighbors under the present ``y``, which must be finite."""
     label = np.full(level.size, level.size, dtype=np.uint32)
     edges = (level.start, level.source, level.weight)
     count = 0

@@ -18,7 +18,7 @@ class LinearChoices(NamedTuple):
     dual_features: Any = None
     divergence: Any = "chi2"
     penalty: float = 1.0
-    normalise: str = "penalty"
+    normalize: str = "penalty"
     bound: float | None = None
     ridge: Any = None
     method: str = "auto"
@@ -41,4 +41,4 @@ class LinearChoices(NamedTuple):
     def is_special(self) -> bool:
         """Whether the objective is not the default one (its tabular optimum without a ridge is the same)."""
         plain = isinstance(self.divergence, str) and self.divergence in ("chi2", "weighted_l2")
-        return not plain or self.penalty != 1.0 or self.normalise != "penalty"
+        return not plain or self.penalty != 1.0 or self.normalize != "penalty"

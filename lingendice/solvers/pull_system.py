@@ -1,6 +1,6 @@
 """Sparse systems ``x = g + F A diag(c) x`` in pull form: how they are built, swept and checked.
 
-A row of A lists the sources that the row draws from. For a stationary law that is the transpose
+A row of A lists the sources that the row draws from. For a stationary distribution that is the transpose
 of the transition matrix, for values it is the matrix itself. Unit weights need no weight array.
 """
 

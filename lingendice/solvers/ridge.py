@@ -54,21 +54,23 @@ class RidgeSystem:
         self.over_cells = rows.over_cells
         self.seen = np.flatnonzero(rows.visits > 0)
         self._rows = rows
-        n_hubs = rows.law.shape[0]
+        n_hubs = rows.distribution.shape[0]
         # Cells never seen leaving take one step to their hubs: fold that step into the hubs.
         unseen_out = np.where(rows.visits > 0, 0.0, rows.spread)[:, None] * rows.out
         onward = unseen_out.reshape(operator.n_states, rows.visits.size // operator.n_states, n_hubs).sum(
             axis=1
         )
         self._unseen_onward = onward
-        self._hub_inverse = np.linalg.inv(np.eye(n_hubs) - self.gamma * (rows.law @ onward))
+        self._hub_inverse = np.linalg.inv(np.eye(n_hubs) - self.gamma * (rows.distribution @ onward))
         kept = rows.kernel[self.seen]
         self.q = np.sqrt(rows.visits[self.seen] / rows.visits.sum())
         out = (rows.out[self.seen] + self.gamma * (kept @ onward)) @ self._hub_inverse
         self._spread = rows.spread[self.seen]
         self._group = rows.group[self.seen]
         self._hub_out = np.ascontiguousarray((out * self.q[:, None]).T)
-        self._hub_law = np.ascontiguousarray(rows.law[:, self._group] * (self._spread / self.q))
+        self._hub_distribution = np.ascontiguousarray(
+            rows.distribution[:, self._group] * (self._spread / self.q)
+        )
         wide = np.int32 if operator.n_states < 2**31 - 1 else np.int64
         kept.data = kept.data * np.repeat(self.q, np.diff(kept.indptr))
         self._arrays = (
@@ -78,16 +80,16 @@ class RidgeSystem:
             self._group.astype(wide),
             self._spread / self.q,
             self._hub_out,
-            self._hub_law,
+            self._hub_distribution,
             self.gamma,
             np.empty(operator.n_states),
         )
         self.loses_mass = bool(rows.loses_mass)
-        # Where mass is absorbed the total is not 1, and gamma < 1 pins the law without it.
+        # Where mass is absorbed the total is not 1, and gamma < 1 pins the distribution without it.
         self.penalty = 0.0 if self.loses_mass else float(penalty)
         initial = np.zeros(operator.n_states) if operator.initial is None else operator.initial
         arrivals = (1.0 - self.gamma) * (
-            initial + self.gamma * (initial @ onward) @ self._hub_inverse @ rows.law
+            initial + self.gamma * (initial @ onward) @ self._hub_inverse @ rows.distribution
         )
         self._target = arrivals[self._group] * self._spread / self.q
 
@@ -147,7 +149,7 @@ class RidgeSystem:
         first_portion: int = FIRST_PORTION,
         rough: bool = False,
     ) -> RidgeFit:
-        """Minimise over tau >= 0; ``start`` (over seen cells, scaled) shortens the way.
+        """Minimize over tau >= 0; ``start`` (over seen cells, scaled) shortens the way.
 
         A large ``first_portion`` returns to Python less often, for those who need no history. ``rough``
         ends once the residual is ``tol`` of the first one, whatever that means for the error.
@@ -160,7 +162,7 @@ class RidgeSystem:
         ``tol``, or rounding has the last word.
         """
         outcome = run(self._descend(controls, start, first_portion, rough), controls)
-        return RidgeFit(self, outcome.law, outcome.law > 0, outcome)
+        return RidgeFit(self, outcome.distribution, outcome.distribution > 0, outcome)
 
     @cached_property
     def _right_side(self) -> Floats:
@@ -207,13 +209,13 @@ class RidgeSystem:
             else:
                 wrong[: np.flatnonzero(wrong)[-1]] = False
             free ^= wrong
-        law = np.maximum(y, 0.0)
-        error, kind = ending.error(law)
+        distribution = np.maximum(y, 0.0)
+        error, kind = ending.error(distribution)
         return Outcome(
-            law=law,
+            distribution=distribution,
             method="ridge",
             reason=f"conjugate gradients on the ridge problem{self.where}",
-            converged=stop is None and ending.settled and bool(np.isfinite(law).all()),
+            converged=stop is None and ending.settled and bool(np.isfinite(distribution).all()),
             n_iter=steps,
             error=error,
             error_kind=kind,
@@ -226,8 +228,8 @@ class RidgeSystem:
         gradient = self._right_side - self.normal(y)
         return float(np.linalg.norm(np.where(y > 0, gradient, np.maximum(gradient, 0.0))))
 
-    def law_error(self, y: Floats, moved: float) -> float:
-        """L1 error of the law of y >= 0 where y is off by ``moved``.
+    def distribution_error(self, y: Floats, moved: float) -> float:
+        """L1 error of the distribution of y >= 0 where y is off by ``moved``.
 
         Unseen rows receive their mass from the others, and the whole is scaled to 1.
         """
@@ -244,12 +246,12 @@ class RidgeSystem:
     # -- adjoint ----------------------------------------------------------------------------------
 
     def adjoint(self, sensitivity: Floats, free: NDArray[np.bool_], tol: float) -> RidgeAdjoint:
-        """What mass is worth to a functional of the law, by one more linear solve.
+        """What mass is worth to a functional of the distribution, by one more linear solve.
 
         ``sensitivity`` is the functional's derivative by mass on each row (states, or cells). Solves
         H u = q s over the free entries. V = M u / q is to the ridge solution what the value function is to
-        the stationary law: a change dT of the operator changes the functional by gamma mu' dT V, up to
-        terms in the residual.
+        the stationary distribution: a change dT of the operator changes the functional by gamma mu' dT V, up
+        to terms in the residual.
         """
         right = np.where(free, self.q * sensitivity[self.seen], 0.0)
         u = np.zeros_like(self.q)
@@ -264,7 +266,7 @@ class RidgeSystem:
         values = np.zeros(rows.visits.size)
         values[self.seen] = z / self.q
         unseen = rows.visits == 0
-        values[unseen] = self.gamma * (rows.out[unseen] @ (self._hub_inverse @ (self._hub_law @ z)))
+        values[unseen] = self.gamma * (rows.out[unseen] @ (self._hub_inverse @ (self._hub_distribution @ z)))
         return RidgeAdjoint(z, self.operator.gather(values) if self.over_cells else values)
 
 
@@ -305,14 +307,14 @@ class _Ending:
         """The goal to go on to from y, which met ``goal`` or got stuck; 0 where it is the end."""
         met = not squared > goal
         self.settled = self.settled or met
-        law = np.maximum(y, 0.0)
-        if self.rough or not met or not np.isfinite(law).all():
+        distribution = np.maximum(y, 0.0)
+        if self.rough or not met or not np.isfinite(distribution).all():
             return 0.0
         self._undone = math.sqrt(max(squared, 0.0) * float(self.system._diagonal.max()))
-        error, _ = self.error(law)
+        error, _ = self.error(distribution)
         if error > self.tol and self.amplification is None:
             self.amplification = yield from self._amplify(free, steps)
-            error, _ = self.error(law)
+            error, _ = self.error(distribution)
         if error <= self.tol or not error < LEAST_GAIN * self._best:
             return 0.0
         self._best = error
@@ -334,16 +336,16 @@ class _Ending:
     def _modes(self) -> float:
         return math.sqrt(self.system.q.size)
 
-    def error(self, law: Floats) -> tuple[float, str]:
+    def error(self, distribution: Floats) -> tuple[float, str]:
         """The bound; where that is above the tolerance, the estimate from the amplification."""
         system = self.system
-        left = system.gradient_left(law)
-        bound = system.law_error(law, left / system.ridge)
+        left = system.gradient_left(distribution)
+        bound = system.distribution_error(distribution, left / system.ridge)
         if self.amplification is None or bound <= self.tol:
             return bound, "bound"
         slowest = min(self._modes * self.amplification, 1.0 / system.ridge)
         moved = slowest * self._undone + SAFETY * self.amplification * left
-        return min(system.law_error(law, moved), bound), "estimate"
+        return min(system.distribution_error(distribution, moved), bound), "estimate"
 
 
 class _HostDescent:
@@ -389,25 +391,25 @@ class RidgeFit(NamedTuple):
 
     @property
     def tau(self) -> Floats:
-        """The minimiser over all rows (states, or cells), not normalised; nan where nothing was seen."""
+        """The minimizer over all rows (states, or cells), not normalized; nan where nothing was seen."""
         tau = np.full(self.system._rows.visits.size, np.nan)
         tau[self.system.seen] = self.y / self.system.q
         return tau
 
     @property
-    def row_law(self) -> Floats:
+    def row_distribution(self) -> Floats:
         """p tau on seen rows and what arrives on the others, in total 1 unless mass is absorbed."""
         system = self.system
         rows, gamma = system._rows, system.gamma
-        law = np.zeros(rows.visits.size)
-        law[system.seen] = self.y * system.q
+        distribution = np.zeros(rows.visits.size)
+        distribution[system.seen] = self.y * system.q
         unseen = np.flatnonzero((rows.visits == 0) & (rows.spread > 0))
         if unseen.size:
             to_hubs = system._hub_out @ self.y
             initial = 0.0 if system.operator.initial is None else (1.0 - gamma) * system.operator.initial
-            arriving = gamma * (rows.kernel.T @ law + to_hubs @ rows.law) + initial
-            law[unseen] = rows.spread[unseen] * arriving[rows.group[unseen]]
-        return law if system.loses_mass else law / law.sum()
+            arriving = gamma * (rows.kernel.T @ distribution + to_hubs @ rows.distribution) + initial
+            distribution[unseen] = rows.spread[unseen] * arriving[rows.group[unseen]]
+        return distribution if system.loses_mass else distribution / distribution.sum()
 
     @property
     def misfit(self) -> Floats:
@@ -422,7 +424,7 @@ class _Rows(NamedTuple):
     visits: Floats
     kernel: Any
     out: Floats
-    law: Floats
+    distribution: Floats
     group: NDArray[np.int64]
     """The state that each row belongs to."""
     spread: Floats
@@ -441,7 +443,7 @@ class _Rows(NamedTuple):
                 visits.reshape(n_states, -1).sum(axis=1),
                 chain.kernel(),
                 chain.out,
-                chain.law,
+                chain.distribution,
                 np.arange(n_states),
                 np.ones(n_states),
                 loses_mass,
@@ -449,7 +451,14 @@ class _Rows(NamedTuple):
         group = np.repeat(np.arange(n_states), operator.policy.shape[1])
         spread = operator.policy.ravel()
         return cls(
-            True, visits, _cell_kernel(operator), operator.out, operator.law, group, spread, loses_mass
+            True,
+            visits,
+            _cell_kernel(operator),
+            operator.out,
+            operator.distribution,
+            group,
+            spread,
+            loses_mass,
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from lingendice.data.checks import Floats, NotAvailableYet, require_choice, require_number
 from lingendice.divergences import PolyhedralMetric, TotalVariation, Wasserstein
-from lingendice.model.features import MatrixFeatures, Tabular, orthonormalised, read_features
+from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, read_features
 from lingendice.model.flow import Flow
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.model.problem import RatioProblem
@@ -75,7 +75,7 @@ def read_problem(operator: EmpiricalOperator, choices: LinearChoices) -> tuple[R
     back = None
     bound = None if choices.bound is None else _positive("bound", choices.bound)
     if isinstance(phi, MatrixFeatures) and bound is None and (not phi.is_sparse or phi.n_features <= 2000):
-        phi, back = orthonormalised(phi, flow.p)
+        phi, back = orthonormalized(phi, flow.p)
     if isinstance(choices.ridge, str):
         raise NotAvailableYet(f"ridge={choices.ridge!r} with this method", "give the ridge as a number")
     return (
@@ -86,7 +86,7 @@ def read_problem(operator: EmpiricalOperator, choices: LinearChoices) -> tuple[R
             choices.divergence,
             penalty=require_number("penalty", choices.penalty),
             ridge=0.0 if choices.ridge is None else require_number("ridge", choices.ridge),
-            normalise=require_choice("normalise", choices.normalise, ("penalty", "self")),
+            normalize=require_choice("normalize", choices.normalize, ("penalty", "self")),
             bound=bound,
         ),
         back,
@@ -200,16 +200,16 @@ def _solution(
     controls: Controls,
     reward_range: tuple[float, float] | None,
 ) -> LinearSolution:
-    mass = problem.flow.completed(outcome.law)
+    mass = problem.flow.completed(outcome.distribution)
     over_states = problem.flow.policy is None
-    state_law = mass if over_states else mass.reshape(operator.n_states, -1).sum(axis=1)
+    state_distribution = mass if over_states else mass.reshape(operator.n_states, -1).sum(axis=1)
     return LinearSolution(
         status=status,
         gamma=operator.gamma,
         method=outcome.method,
         reason=outcome.reason,
-        state_law=state_law,
-        state_laws=(state_law,),
+        state_distribution=state_distribution,
+        state_distributions=(state_distribution,),
         residual=outcome.residual if outcome.residual is not None else math.nan,
         error=outcome.gap.value,
         error_kind="gap",

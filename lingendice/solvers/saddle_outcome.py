@@ -17,7 +17,8 @@ from lingendice.solvers.control import Outcome, Step, Stop
 
 @dataclass
 class SaddleOutcome(Outcome):
-    """A point of the saddle problem and its primal-dual gap; ``law`` is the mass p tau over cells."""
+    """A point of the saddle problem and its primal-dual gap; ``distribution`` is the mass p tau over
+    cells."""
 
     w: Floats = field(default_factory=lambda: np.empty(0))
     v: Floats = field(default_factory=lambda: np.empty(0))
@@ -59,9 +60,9 @@ SaddleSolver = Generator[Step, "Stop | None", SaddleOutcome]
 def certified(
     problem: RatioProblem, w: Floats, v: Floats, u: float, tol: float, method: str, n_iter: int
 ) -> SaddleOutcome:
-    """Clean a point (w >= 0, N = 1 where self-normalised) and evaluate its gap."""
+    """Clean a point (w >= 0, N = 1 where self-normalized) and evaluate its gap."""
     w = np.maximum(w, 0.0) if problem.bound is None else np.clip(w, 0.0, problem.bound)
-    if problem.self_normalised:
+    if problem.self_normalized:
         w = problem.rescaled(w)
     if np.isfinite(w).all() and np.isfinite(v).all() and math.isfinite(u):
         gap, v, u = problem.best_gap(w, v, u)
@@ -69,7 +70,7 @@ def certified(
         gap = Gap(math.nan, math.nan, "bound")
     mass = problem.mass(w)
     return SaddleOutcome(
-        law=mass,
+        distribution=mass,
         method=method,
         reason="",
         converged=gap.value <= tol,

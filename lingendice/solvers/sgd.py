@@ -105,7 +105,7 @@ def step_sizes(problem: RatioProblem) -> Steps:
         on_tau = on_tau + excess
         slope = slope * most_tau
     if problem.ridge > 0:
-        on_tau = on_tau + problem.ridge * np.maximum(most_tau, problem.ridge_centre)
+        on_tau = on_tau + problem.ridge * np.maximum(most_tau, problem.ridge_center)
     # Second moments of each coordinate; three parts of the gradient of f may meet in one of them.
     square_w = _square(problem.features, p * on_tau**2)
     carried = gamma * flow.push(p * most_tau**2)
@@ -146,9 +146,9 @@ def _square(features: FeatureMap, weight: Floats) -> Floats:
     return np.asarray(squared.T @ weight).ravel()
 
 
-def _metric(features: FeatureMap, law: Floats) -> Floats:
+def _metric(features: FeatureMap, distribution: Floats) -> Floats:
     """omega: the root of how often a coordinate is met, which makes M smallest among powers of it."""
-    met = _square(features, law)
+    met = _square(features, distribution)
     return np.sqrt(np.maximum(met, 1e-12 * met.max()))
 
 
@@ -230,16 +230,16 @@ class _Runner:
             self.psi, self.phi = compressed(problem.features), compressed(problem.dual_features)
         self.part_size = part_size(problem, batch)
         self.crew = _Crew(min(threads, -(-batch // self.part_size)))
-        self.own = problem.mass_row if problem.self_normalised else np.empty(0)
+        self.own = problem.mass_row if problem.self_normalized else np.empty(0)
         self.mass = 1.0
 
     def scalars(self, n_steps: int) -> tuple[float, ...]:
         problem = self.problem
         pace = self.scale / math.sqrt(n_steps)
         return (
-            problem.flow.gamma, 0.0 if problem.self_normalised else problem.penalty,
+            problem.flow.gamma, 0.0 if problem.self_normalized else problem.penalty,
             problem.flow.mass_offset, problem.ridge,
-            problem.ridge_centre, self.steps.u * pace, self.steps.u_top,
+            problem.ridge_center, self.steps.u * pace, self.steps.u_top,
         )  # fmt: skip
 
     def run(self, state: _State, first: int, last: int, n_steps: int) -> None:
@@ -305,7 +305,7 @@ class _Runner:
             pack(state.w, w_step, self.top, state.v, v_step, problem.flow.mass_weight, self.cells)
         common = (np.uint64(state.counter), first, last, *source, *kind, self.cells)
         low, high = -float(self.box[0]), float(problem.dual_top[0])
-        if problem.self_normalised:
+        if problem.self_normalized:
             state.counter, self.mass = sgd_tabular_self(*common, problem.mass_row, self.mass, low, high)
         else:
             state.counter, state.u, state.u_sum = sgd_tabular(*common, state.u, state.u_sum, low, high)
@@ -360,7 +360,7 @@ def solve_sgd(
     steps = step_sizes(problem)
     runner = _Runner(problem, steps, int(options["batch"]), float(options["step_scale"]), threads)
     state = _State(problem, seed, start)
-    if problem.self_normalised:
+    if problem.self_normalized:
         state.w = problem.rescaled(state.w)
         runner.mass = float(problem.mass_row @ state.w)
     checkpoints = Checkpoints()

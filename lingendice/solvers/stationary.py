@@ -1,4 +1,4 @@
-"""Choose and run exact solvers: from a chain over states to its stationary law or laws."""
+"""Choose and run exact solvers: from a chain over states to its stationary distribution or distributions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-class Laws(NamedTuple):
-    """Stationary laws over states and how they were found."""
+class Distributions(NamedTuple):
+    """Stationary distributions over states and how they were found."""
 
     single: Floats | None
     every: tuple[Floats, ...]
@@ -26,50 +26,54 @@ class Laws(NamedTuple):
     """Of the hardest class solved, with the largest error of any."""
 
 
-def stationary_laws(
+def stationary_distributions(
     chain: FlowChain,
     gamma: float,
     initial: Floats | None,
     follow_initial: bool,
     method: str,
     controls: Controls,
-) -> Laws:
+) -> Distributions:
     """Solve mu = (1 - gamma) mu0 + gamma P' mu exactly.
 
     At gamma = 1 every recurrent class is solved on its own; with several of them and
-    ``follow_initial`` the limit law from ``initial`` weighs them by where the chain ends up.
+    ``follow_initial`` the limit distribution from ``initial`` weighs them by where the chain ends up.
     """
     if gamma < 1.0:
         if initial is None:
-            raise ValueError("gamma < 1 needs an initial law")
-        law, outcome = _discounted(chain, gamma, initial, method, controls)
-        return Laws(law, (law,), outcome)
+            raise ValueError("gamma < 1 needs an initial distribution")
+        distribution, outcome = _discounted(chain, gamma, initial, method, controls)
+        return Distributions(distribution, (distribution,), outcome)
     rates, _ = extend(chain)
     classes = find_classes(rates)
     outcomes = [_solve_class(rates, nodes, chain.n, method, controls) for nodes in classes.recurrent]
-    laws = []
+    distributions = []
     for nodes, outcome in zip(classes.recurrent, outcomes, strict=True):
-        law = np.zeros(rates.shape[0])
-        law[nodes] = outcome.law
-        laws.append(law[: chain.n] / law[: chain.n].sum())
-    return limit_laws(laws, outcomes, rates, classes, initial if follow_initial else None, method, controls)
+        distribution = np.zeros(rates.shape[0])
+        distribution[nodes] = outcome.distribution
+        distributions.append(distribution[: chain.n] / distribution[: chain.n].sum())
+    return limit_distributions(
+        distributions, outcomes, rates, classes, initial if follow_initial else None, method, controls
+    )
 
 
-def limit_laws(
-    laws: list[Floats], outcomes: list[Outcome], rates: csr_array, classes: Classes, initial: Floats | None,
+def limit_distributions(
+    distributions: list[Floats], outcomes: list[Outcome], rates: csr_array, classes: Classes,
+    initial: Floats | None,
     method: str, controls: Controls,
-) -> Laws:  # fmt: skip
-    """The laws of all recurrent classes, and their mixture that the chain ends up in from ``initial``."""
+) -> Distributions:  # fmt: skip
+    """The distributions of all recurrent classes, and their mixture that the chain ends up in from
+    ``initial``."""
     worst = combined(outcomes)
-    if len(laws) == 1:
-        return Laws(laws[0], (laws[0],), worst)
+    if len(distributions) == 1:
+        return Distributions(distributions[0], (distributions[0],), worst)
     if initial is None:
-        return Laws(None, tuple(laws), worst)
+        return Distributions(None, tuple(distributions), worst)
     share, found = _absorption(rates, classes, initial, method, controls)
     outcome = combined([*outcomes, found])
     if worst.error is not None and found.error is not None:
         outcome.error = worst.error + found.error  # relative errors of the two factors of every entry
-    return Laws(np.einsum("c,cs->s", share, np.stack(laws)), tuple(laws), outcome)
+    return Distributions(np.einsum("c,cs->s", share, np.stack(distributions)), tuple(distributions), outcome)
 
 
 def _solve_class(
@@ -88,20 +92,21 @@ def _discounted(
 ) -> tuple[Floats, Outcome]:
     outcome = choose.solve_discounted(chain, gamma, initial, method, controls)
     if outcome is not None:
-        return outcome.law, outcome
+        return outcome.distribution, outcome
     rates, feeds = extend(chain, gamma, initial)
     (nodes,) = find_classes(rates).recurrent
     sweeps_failed = nodes.size > choose.DENSE_NODES
     outcome = _solve_class(rates, nodes, chain.n, method, controls, sweeps_failed=sweeps_failed)
     visits = np.zeros(rates.shape[0])
-    visits[nodes] = outcome.law
-    # Every restart is one visit to the initial law: (1 - gamma) visits a step, absorbed mass included.
-    law = (1.0 - gamma) * visits[: chain.n] / float(visits @ feeds)
+    visits[nodes] = outcome.distribution
+    # Every restart is one visit to the initial distribution: (1 - gamma) visits a step, absorbed mass
+    # included.
+    distribution = (1.0 - gamma) * visits[: chain.n] / float(visits @ feeds)
     absorbing = chain.absorbed() > 0.0
     if outcome.error is not None and absorbing.any():
         # Shares that end are what rows fall short of 1: the smaller, the fewer of their digits are right.
         outcome.error += 2.0 * float(np.finfo(float).eps / feeds[: chain.n][absorbing].min())
-    return law, outcome
+    return distribution, outcome
 
 
 def _absorption(
@@ -110,7 +115,7 @@ def _absorption(
     """Probability of ending up in each recurrent class from ``initial``, and how it was found.
 
     Each class is collapsed to one node that restarts from ``initial``; the visits to these nodes
-    under the stationary law of that chain are in proportion to the probabilities.
+    under the stationary distribution of that chain are in proportion to the probabilities.
     """
     from scipy import sparse
 
@@ -130,7 +135,7 @@ def _absorption(
         submatrix(collapsed, nodes), n_hubs=0, method=method, controls=controls
     )
     visits = np.zeros(size)
-    visits[nodes] = outcome.law
+    visits[nodes] = outcome.distribution
     ends = visits[transient.size :]
     outcome.residual = None  # of the collapsed chain
     return ends / ends.sum(), outcome

@@ -41,7 +41,7 @@ def solve_svrg(problem: RatioProblem, tol: float, seed: int, max_iter: int | Non
     plain gradient steps, so total variation and metrics without excess are not served. Use it for problems
     with so many pairs that even one pass of ``extragradient`` is long.
 
-    ``normalise="self"`` imposes N = 1, of which u is the multiplier. A gradient of J(w / a'w, .) is no sum
+    ``normalize="self"`` imposes N = 1, of which u is the multiplier. A gradient of J(w / a'w, .) is no sum
     over samples, and the constraint alone has no curvature in u; so each epoch takes the finite sum
     penalty (u (N - 1) - (u - u_0)^2 / 2) with u_0 from the epoch before, the proximal-point method in u.
     """
@@ -55,9 +55,9 @@ def solve_svrg(problem: RatioProblem, tol: float, seed: int, max_iter: int | Non
     from lingendice.kernels.saddle.svrg_steps import finish_drift, svrg_steps
 
     flow = problem.flow
-    penalised = problem
-    if problem.self_normalised:
-        penalised = replace(problem, normalise="penalty", penalty=problem.penalty or 1.0)
+    penalized = problem
+    if problem.self_normalized:
+        penalized = replace(problem, normalize="penalty", penalty=problem.penalty or 1.0)
     steps = _Sampling(problem)
     psi, phi = compressed(problem.features), compressed(problem.dual_features)
     w_low, top = np.zeros(problem.features.n_features), np.where(problem.mass_row > 0, problem.upper, 0.0)
@@ -74,16 +74,16 @@ def solve_svrg(problem: RatioProblem, tol: float, seed: int, max_iter: int | Non
     n_steps = PASSES * int(flow.seen.sum())
     stopped = False
     while not stopped and best.gap.value > tol and step * steps.unit > 1e-8:
-        on_w, on_v, on_u = penalised.gradients(*point)
-        if problem.self_normalised:
-            on_u = penalised.penalty * (problem.total(point[0]) - 1.0)
+        on_w, on_v, on_u = penalized.gradients(*point)
+        if problem.self_normalized:
+            on_u = penalized.penalty * (problem.total(point[0]) - 1.0)
         # f and tau at the snapshot, over the cells.
         held = (problem.features.apply(point[0]), problem.dual_features.apply(point[1]), point[2])
         w, v, u = point[0].copy(), point[1].copy(), point[2]
         w_drift, v_drift = -step * on_w / steps.on_w, step * on_v / steps.on_v
-        u_drift = step * on_u / max(penalised.penalty, 1e-300)
+        u_drift = step * on_u / max(penalized.penalty, 1e-300)
         w_last, v_last = np.zeros(w.size, np.int64), np.zeros(v.size, np.int64)
-        scalars = (flow.gamma, penalised.penalty, problem.ridge, step)
+        scalars = (flow.gamma, penalized.penalty, problem.ridge, step)
         done = 0
         while done < n_steps:
             size = min(chunk, n_steps - done, math.inf if max_iter is None else max(1, max_iter - n_iter))

@@ -6,20 +6,20 @@ and return a status instead of raising: ``SOLVED`` (0) or one of the codes below
 words.
 
 The equation, its defaults and its treatment of leaks are those of :func:`lingendice.solve` for a chain; a
-chain with several recurrent classes at gamma = 1 gives ``SEVERAL_LAWS`` and a law of nan, whatever
-``initial`` says.
+chain with several recurrent classes at gamma = 1 gives ``SEVERAL_DISTRIBUTIONS`` and a distribution of nan,
+whatever ``initial`` says.
 Importing this module loads Numba.
 
 Examples
 --------
 >>> import numpy as np
 >>> from lingendice import embed
->>> counts, law = np.zeros((2, 2)), np.empty(2)
+>>> counts, distribution = np.zeros((2, 2)), np.empty(2)
 >>> for s, s_next in [(0, 1), (1, 0), (0, 0), (0, 1), (1, 0)]:
 ...     status = embed.count(counts, s, s_next)
->>> embed.solve(counts, 1.0, law)
+>>> embed.solve(counts, 1.0, distribution)
 0
->>> law
+>>> distribution
 array([0.6, 0.4])
 """
 
@@ -30,14 +30,14 @@ from typing import Any
 import numpy as np
 
 from lingendice.kernels.embed.nodes import (
+    BAD_DISTRIBUTION,
     BAD_ENTRY,
     BAD_GAMMA,
-    BAD_LAW,
     FULL,
     NO_DATA,
     NOT_CONVERGED,
     OUT_OF_RANGE,
-    SEVERAL_LAWS,
+    SEVERAL_DISTRIBUTIONS,
     SOLVED,
     dense_totals,
     solve_dense_counts,
@@ -47,14 +47,14 @@ from lingendice.kernels.embed.sparse_nodes import count_pair, row_totals, solve_
 from lingendice.kernels.jit import kernel
 
 __all__ = [
+    "BAD_DISTRIBUTION",
     "BAD_ENTRY",
     "BAD_GAMMA",
-    "BAD_LAW",
     "FULL",
     "NOT_CONVERGED",
     "NO_DATA",
     "OUT_OF_RANGE",
-    "SEVERAL_LAWS",
+    "SEVERAL_DISTRIBUTIONS",
     "SOLVED",
     "c_addresses",
     "count",
@@ -73,10 +73,12 @@ _MESSAGES = {
     SOLVED: "solved",
     BAD_ENTRY: "an array has the wrong shape, or a count is negative, nan or infinite",
     NO_DATA: "there are no transitions; count some first",
-    SEVERAL_LAWS: "the chain has several recurrent classes, so several laws; lingendice.solve gives them all",
+    SEVERAL_DISTRIBUTIONS: (
+        "the chain has several recurrent classes, so several distributions; lingendice.solve gives them all"
+    ),
     NOT_CONVERGED: "not within tol after max_sweeps; raise max_sweeps, or use lingendice.solve",
     BAD_GAMMA: "gamma must lie in (0, 1]",
-    BAD_LAW: "a law has the wrong length, a negative or infinite entry, or no mass",
+    BAD_DISTRIBUTION: "a distribution has the wrong length, a negative or infinite entry, or no mass",
     OUT_OF_RANGE: "a state lies outside 0..n-1",
     FULL: "the table of pairs is full; allocate a larger one",
 }
@@ -128,17 +130,18 @@ def visits_csr(indptr: Any, indices: Any, data: Any, out: Any) -> Any:
 
 
 @kernel
-def solve(counts: Any, gamma: Any, law: Any, initial: Any = None, restart: Any = None) -> Any:
-    """Write the stationary law of dense counts into ``law``; returns a status.
+def solve(counts: Any, gamma: Any, distribution: Any, initial: Any = None, restart: Any = None) -> Any:
+    """Write the stationary distribution of dense counts into ``distribution``; returns a status.
 
     Solves ``mu = (1 - gamma) mu0 + gamma P' mu`` by elimination without subtractions, every entry accurate;
-    2 n^3 / 3 operations, about a microsecond for ten states. ``initial`` and ``restart`` are laws over
+    2 n^3 / 3 operations, about a microsecond for ten states. ``initial`` and ``restart`` are distributions
+    over
     states, of any positive total, or None for the defaults of :func:`lingendice.solve`. ``counts`` is not
     changed.
     """
     start = np.empty(0) if initial is None else initial
     again = np.empty(0) if restart is None else restart
-    return solve_dense_counts(counts, gamma, start, again, law)
+    return solve_dense_counts(counts, gamma, start, again, distribution)
 
 
 @kernel
@@ -147,49 +150,51 @@ def solve_csr(
     indices: Any,
     data: Any,
     gamma: Any,
-    law: Any,
+    distribution: Any,
     initial: Any = None,
     restart: Any = None,
     tol: Any = 1e-10,
     max_sweeps: Any = 10_000,
 ) -> Any:
-    """Write the stationary law of counts in compressed rows into ``law``; returns a status.
+    """Write the stationary distribution of counts in compressed rows into ``distribution``; returns a status.
 
     Recurrent classes of up to 600 nodes are eliminated densely. Larger ones take Gauss-Seidel sweeps, O(nnz)
-    each, from what ``law`` holds where it is positive (a warm start; fill it with 0 for none), until the
+    each, from what ``distribution`` holds where it is positive (a warm start; fill it with 0 for none), until
+    the
     extrapolated relative change of every entry is within ``tol``: an estimate. :func:`lingendice.solve` has
     direct and certified methods for large chains.
     """
     start = np.empty(0) if initial is None else initial
     again = np.empty(0) if restart is None else restart
-    return solve_row_counts(indptr, indices, data, gamma, start, again, tol, max_sweeps, law)
+    return solve_row_counts(indptr, indices, data, gamma, start, again, tol, max_sweeps, distribution)
 
 
 @kernel
-def ratio(law: Any, visits: Any, tau: Any) -> None:
+def ratio(distribution: Any, visits: Any, tau: Any) -> None:
     """Write tau = mu / p into ``tau``, p = visits / sum(visits); nan where a state has no visits."""
-    ratio_into(law, visits, tau)
+    ratio_into(distribution, visits, tau)
 
 
 @kernel
-def value(law: Any, visits: Any, reward_total: Any) -> Any:
+def value(distribution: Any, visits: Any, reward_total: Any) -> Any:
     """Per-step value sum p tau r / (1 - leak), with the mean reward of a visit r = reward_total / visits."""
-    return value_of(law, visits, reward_total)
+    return value_of(distribution, visits, reward_total)
 
 
 def c_addresses() -> dict[str, int]:
     """Addresses of C functions, by name: ``count``, ``solve``, ``solve_csr``, ``ratio``, ``value``.
 
-    Their signatures, with ``int64_t`` sizes and a pointer with length 0 for a law left to the default::
+    Their signatures, with ``int64_t`` sizes and a pointer with length 0 for a distribution left to the
+    default::
 
         int32_t count(double *counts, int64_t n, int64_t state, int64_t next_state, double weight);
         int32_t solve(double *counts, int64_t n, double gamma, double *initial, int64_t n_initial,
-                      double *restart, int64_t n_restart, double *law);
+                      double *restart, int64_t n_restart, double *distribution);
         int32_t solve_csr(int64_t *indptr, int64_t *indices, double *data, int64_t n, double gamma,
                           double *initial, int64_t n_initial, double *restart, int64_t n_restart,
-                          double tol, int64_t max_sweeps, double *law);
-        void ratio(double *law, double *visits, int64_t n, double *tau);
-        double value(double *law, double *visits, double *reward_total, int64_t n);
+                          double tol, int64_t max_sweeps, double *distribution);
+        void ratio(double *distribution, double *visits, int64_t n, double *tau);
+        double value(double *distribution, double *visits, double *reward_total, int64_t n);
 
     The addresses hold as long as the process. The functions need no interpreter lock.
     """

@@ -17,8 +17,8 @@ from lingendice.data.checks import (
     Floats,
     first_bad,
     numeric_array,
+    require_distribution,
     require_gamma,
-    require_law,
     require_number,
     require_reward,
     require_whole,
@@ -54,7 +54,7 @@ class _Factor(NamedTuple):
     """An elimination of the chain as it was, and what places it among the states."""
 
     arrays: tuple[NDArray[np.float32], Floats, Floats]
-    """Shares, flows and law y of the nodes of the recurrent class."""
+    """Shares, flows and distribution y of the nodes of the recurrent class."""
     members: NDArray[np.int64]
     """Number of each node of the class: states first, then the hub."""
     place: NDArray[np.int64]
@@ -91,7 +91,7 @@ class OnlineRatio:
         Number of states, up to 4096: counts are held in a dense table. For more, count in batches with
         :meth:`Counts.from_transitions`, add them up and call :func:`lingendice.solve`.
     gamma
-        In (0, 1]; 1 is the average-reward law.
+        In (0, 1]; 1 is the average-reward distribution.
     initial, restart
         As for :func:`lingendice.solve`.
     forgetting
@@ -138,8 +138,8 @@ class OnlineRatio:
         if not 0.0 < self.forgetting <= 1.0:
             raise ValueError(f"forgetting must lie in (0, 1], got {forgetting!r}; 1 keeps everything")
         self.tol = require_number("tol", tol)
-        self._initial = None if initial is None else require_law("initial", initial, self.n_states)
-        self._restart = None if restart is None else require_law("restart", restart, self.n_states)
+        self._initial = None if initial is None else require_distribution("initial", initial, self.n_states)
+        self._restart = None if restart is None else require_distribution("restart", restart, self.n_states)
         self._lock = threading.RLock()
         _streams.add(self)
         self._pending: list[tuple[int, int, float | None]] = []
@@ -156,11 +156,11 @@ class OnlineRatio:
         self._plan: _Plan | None = None
         self._may_plan = True
         self._ratio: Floats | None = None
-        self._law: Floats | None = None
-        self._laws: tuple[Floats, ...] = ()
+        self._distribution: Floats | None = None
+        self._distributions: tuple[Floats, ...] = ()
         self._error: float | None = None
         self._counted = 0
-        self.n_factorisations = 0
+        self.n_factorizations = 0
         """How often the chain was factored afresh."""
         self.n_steps = 0
         """Steps that the last re-solve took; 0 where it factored the chain."""
@@ -173,8 +173,12 @@ class OnlineRatio:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._lock = threading.RLock()
-        self._law = None if self._law is None else read_only(self._law)
-        self._laws = tuple(map(read_only, self._laws)) if self._law is None else (self._law,)
+        self._distribution = None if self._distribution is None else read_only(self._distribution)
+        self._distributions = (
+            tuple(map(read_only, self._distributions))
+            if self._distribution is None
+            else (self._distribution,)
+        )
 
     # -- counting ---------------------------------------------------------------------------------
 
@@ -285,8 +289,8 @@ class OnlineRatio:
             self._plan = None
         self._may_plan |= bool(changed)
         self._counted += states.size
-        self._law = None
-        self._laws = ()
+        self._distribution = None
+        self._distributions = ()
 
     @property
     def _nowhere(self) -> NDArray[np.int64]:
@@ -307,23 +311,26 @@ class OnlineRatio:
     # -- solving ----------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """Make the law that of the present counts."""
+        """Make the distribution that of the present counts."""
         self._flush()
-        if self._law is not None or self._laws:
+        if self._distribution is not None or self._distributions:
             return
         if self._counted == 0:
             raise ValueError("there are no transitions to learn from; call update first")
         try:
-            if not (self._follow() or self._eliminate() or self._factorise()):
+            if not (self._follow() or self._eliminate() or self._factorize()):
                 solution = solve(
                     self._frozen(), self.gamma, initial=self._initial, restart=self._restart, tol=self.tol
                 )
-                self._law, self._laws = solution.state_law, solution.state_laws
+                self._distribution, self._distributions = (
+                    solution.state_distribution,
+                    solution.state_distributions,
+                )
                 self._error, self.n_steps = solution.error, 0
-                self.n_factorisations += 1
+                self.n_factorizations += 1
         except BaseException:
             # A factor or a ratio that is half renewed must not be followed; the counts are whole.
-            self._factor, self._ratio, self._law, self._laws = None, None, None, ()
+            self._factor, self._ratio, self._distribution, self._distributions = None, None, None, ()
             raise
 
     def _follow(self) -> bool:
@@ -345,15 +352,16 @@ class OnlineRatio:
 
         follows_data = self._hub_follows_data and factor.hub >= 0
         steps, error = refresh(
-            self._counts, self._totals, self.gamma, factor.members, factor.hub, self._hub_law(),
+            self._counts, self._totals, self.gamma, factor.members, factor.hub, self._hub_distribution(),
             follows_data, self._masses(factor.members), factor.arrays, self._totals.sum() / factor.total,
             factor.rounding, self._recent, self._solved, self._n_recent, self.tol, ratio,
         )  # fmt: skip
         return steps, error
 
-    def _factorise(self) -> bool:
-        """Solve afresh and keep the factor; False for what has several laws or two kinds of restart."""
-        from lingendice.kernels.chains.gth_dense import dense_factor, dense_law
+    def _factorize(self) -> bool:
+        """Solve afresh and keep the factor; False for what has several distributions or two kinds of
+        restart."""
+        from lingendice.kernels.chains.gth_dense import dense_distribution, dense_factor
         from lingendice.kernels.embed.nodes import among, dense_class, dense_rates
         from lingendice.kernels.embed.online_updates import flow_factor, rounding_error
 
@@ -379,7 +387,7 @@ class OnlineRatio:
         front, exit_rate, broken = dense_factor(rates)
         if broken >= 0:
             return False
-        ratio, lost = dense_law(front, exit_rate)
+        ratio, lost = dense_distribution(front, exit_rate)
         if lost >= 0:
             return False
         np.fill_diagonal(rates, 0.0)
@@ -394,9 +402,9 @@ class OnlineRatio:
             rounding=float(rounding),
         )
         self._n_recent = self._solved = self.n_steps = 0
-        if self.n_factorisations == 0:
+        if self.n_factorizations == 0:
             self._refreshed(self._factor, ratio.copy())  # compiles it now, not in the midst of a stream
-        self.n_factorisations += 1
+        self.n_factorizations += 1
         self._error, self._ratio = None, ratio
         self._take(members, ratio)
         return True
@@ -415,7 +423,7 @@ class OnlineRatio:
             return None
         most = WORTH_PLANNING * 2 / 3 * size**3
         n_hubs = int((members >= self.n_states).sum())
-        elimination = Elimination.analyse(start, target, size, n_hubs, max_flops=most)
+        elimination = Elimination.analyze(start, target, size, n_hubs, max_flops=most)
         self._may_plan = elimination.complete and elimination.flops <= most
         return _Plan(elimination, start, target, members, place) if self._may_plan else None
 
@@ -428,14 +436,20 @@ class OnlineRatio:
             return False
         plan = self._plan
         rates = rates_among(
-            self._counts, self._totals, self.gamma, plan.members, self._hub_law(), plan.start, plan.target
+            self._counts,
+            self._totals,
+            self.gamma,
+            plan.members,
+            self._hub_distribution(),
+            plan.start,
+            plan.target,
         )
         try:
-            ratio = plan.elimination.factorise(rates, keep_rows=False).stationary()
+            ratio = plan.elimination.factorize(rates, keep_rows=False).stationary()
         except EliminationError:
             self._plan = None
             return False
-        self.n_factorisations += 1
+        self.n_factorizations += 1
         self.n_steps, self._error = 0, None
         self._take(plan.members, ratio)
         return True
@@ -444,11 +458,11 @@ class OnlineRatio:
     def _hub_follows_data(self) -> bool:
         return self.gamma == 1.0 and self._restart is None
 
-    def _hub_law(self) -> Floats:
+    def _hub_distribution(self) -> Floats:
         if self._hub_follows_data:
             return self._totals
-        law = self._initial if self.gamma < 1.0 else self._restart
-        return np.ones(self.n_states) if law is None else law
+        distribution = self._initial if self.gamma < 1.0 else self._restart
+        return np.ones(self.n_states) if distribution is None else distribution
 
     def _masses(self, members: NDArray[np.int64]) -> Floats:
         """What one unit of y at each node weighs in mu: its count, 1 for a leak, 0 for a hub."""
@@ -456,13 +470,13 @@ class OnlineRatio:
         return by_node[np.minimum(members, self.n_states)]
 
     def _take(self, members: NDArray[np.int64], ratio: Floats) -> None:
-        """Turn the ratio of the nodes into the law of the states."""
+        """Turn the ratio of the nodes into the distribution of the states."""
         mass = ratio * self._masses(members)
         held = members < self.n_states
-        law = np.zeros(self.n_states)
-        law[members[held]] = mass[held] / mass[held].sum()
-        self._law = read_only(law)
-        self._laws = (self._law,)
+        distribution = np.zeros(self.n_states)
+        distribution[members[held]] = mass[held] / mass[held].sum()
+        self._distribution = read_only(distribution)
+        self._distributions = (self._distribution,)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -474,22 +488,24 @@ class OnlineRatio:
 
     @property
     def stationary(self) -> Floats:
-        """mu: the stationary law of the chain counted so far (read-only).
+        """mu: the stationary distribution of the chain counted so far (read-only).
 
-        Raises :class:`lingendice.SeveralLaws` where there is more than one.
+        Raises :class:`lingendice.SeveralDistributions` where there is more than one.
         """
         with self._lock:
             self._refresh()
-            if self._law is None:
+            if self._distribution is None:
                 return self._as_solution().stationary  # names the ways out
-            return self._law
+            return self._distribution
 
     @property
     def tau(self) -> Floats:
         """mu / p; nan where there is no data."""
         with self._lock:
-            law, totals = self.stationary, self._totals
-            return np.divide(law * totals.sum(), totals, out=np.full(law.shape, np.nan), where=totals > 0)
+            distribution, totals = self.stationary, self._totals
+            return np.divide(
+                distribution * totals.sum(), totals, out=np.full(distribution.shape, np.nan), where=totals > 0
+            )
 
     @property
     def leak(self) -> float:
@@ -504,13 +520,13 @@ class OnlineRatio:
             self._flush()
             if self._rewards is None:
                 return None
-            law = self.stationary
+            distribution = self.stationary
             weight, total = self._rewards[3]
             known = weight > 0
-            identified = float(law[known].sum())
+            identified = float(distribution[known].sum())
             if not identified > 0.0:
                 return float("nan")
-            return float(np.einsum("s,s->", law[known], total[known] / weight[known])) / identified
+            return float(np.einsum("s,s->", distribution[known], total[known] / weight[known])) / identified
 
     def snapshot(self) -> Counts:
         """The counts at this moment, frozen: later updates do not touch them.
@@ -551,19 +567,22 @@ class OnlineRatio:
         counts = self._frozen()
         choices = Choices(gamma=self.gamma, initial=self._initial, restart=self._restart)
         operator = compose(counts, choices)
-        laws = self._laws
-        residual = max(float(np.abs(operator.residual(operator.spread(law))).sum()) for law in laws)
+        distributions = self._distributions
+        residual = max(
+            float(np.abs(operator.residual(operator.spread(distribution))).sum())
+            for distribution in distributions
+        )
         error, kind = self._error, "estimate"
         if error is None:
             error, kind = direct_error(self.n_states + 1), "direct"
         error, kind = stated_error(error, kind, residual, self.gamma, self.tol)
         return Solution(
-            status=settled_status(self._law is None, error, self.tol),
+            status=settled_status(self._distribution is None, error, self.tol),
             gamma=self.gamma,
             method="gth",
             reason="kept up to date" if self.n_steps else "solved afresh",
-            state_law=self._law,
-            state_laws=laws,
+            state_distribution=self._distribution,
+            state_distributions=distributions,
             residual=residual,
             error=error,
             error_kind=kind,

@@ -69,12 +69,12 @@ def dense(counts, policy, gamma):
 def test_trajectory_wise(mdp, weighted, gamma, ending, known):
     log = walk(mdp, 12, 5, seed=2, ending=ending)
     counts = count(log)
-    behaviour = mdp["behaviour"] if known else baselines.clone_behaviour(counts)
+    behavior = mdp["behavior"] if known else baselines.clone_behavior(counts)
     above = below = 0.0
     for episode in episodes_of(log):
         weight, earned, span = 1.0, 0.0, 0.0
         for t, (s, a, r, _, end) in enumerate(episode):
-            weight *= mdp["policy"][s, a] / behaviour[s, a]
+            weight *= mdp["policy"][s, a] / behavior[s, a]
             earned += gamma**t * r
             span += gamma**t
             if end:
@@ -82,7 +82,7 @@ def test_trajectory_wise(mdp, weighted, gamma, ending, known):
         above += weight * earned
         below += (weight if weighted else 1.0) * span
     found = baselines.trajectory_wise(
-        counts, gamma, policy=mdp["policy"], behaviour=mdp["behaviour"] if known else None, weighted=weighted
+        counts, gamma, policy=mdp["policy"], behavior=mdp["behavior"] if known else None, weighted=weighted
     )
     assert found.value == pytest.approx(above / below, rel=1e-12)
     assert found.standard_error > 0
@@ -101,17 +101,17 @@ def test_step_wise(mdp, weighted, gamma, ending):
             if t >= len(episode) and not episode[-1][-1]:
                 continue
             upto = episode[: t + 1]
-            weight = np.prod([mdp["policy"][s, a] / mdp["behaviour"][s, a] for s, a, *_ in upto])
+            weight = np.prod([mdp["policy"][s, a] / mdp["behavior"][s, a] for s, a, *_ in upto])
             above += weight * (episode[t][2] if t < len(episode) else 0.0)
             below += weight if weighted else 1.0
         value += gamma**t * above / below
         scale += gamma**t
     found = baselines.step_wise(
-        count(log), gamma, policy=mdp["policy"], behaviour=mdp["behaviour"], weighted=weighted
+        count(log), gamma, policy=mdp["policy"], behavior=mdp["behavior"], weighted=weighted
     )
     assert found.value == pytest.approx(value / scale, rel=1e-12)
     if not weighted:
-        other = baselines.per_decision(count(log), gamma, policy=mdp["policy"], behaviour=mdp["behaviour"])
+        other = baselines.per_decision(count(log), gamma, policy=mdp["policy"], behavior=mdp["behavior"])
         assert other.value == found.value
 
 
@@ -123,16 +123,16 @@ def test_weights_of_long_episodes_may_be_tiny():
     counts = lg.Counts.from_transitions(
         state, state * 0, action, reward, np.repeat([0, 1], 400), n_states=2, n_actions=2, keep_episodes=True
     )
-    behaviour = np.full((2, 2), 0.5)
+    behavior = np.full((2, 2), 0.5)
     policy = np.array([[0.1, 0.9], [0.3, 0.7]])
-    found = baselines.trajectory_wise(counts, policy=policy, behaviour=behaviour)
+    found = baselines.trajectory_wise(counts, policy=policy, behavior=behavior)
     assert found.value == pytest.approx(0.25 * 1.0 + 0.75 * 3.0, rel=1e-12)
     assert found.effective_sample_size == pytest.approx(16 / 10, rel=1e-12)
     # Influences 0.25 (1 - 2.5) and 0.75 (3 - 2.5), times two over one for the degree of freedom.
     expected = np.sqrt(2 * ((0.25 * -1.5) ** 2 + (0.75 * 0.5) ** 2))
     assert found.standard_error == pytest.approx(expected, rel=1e-12)
     policy[:, 0], policy[:, 1] = 0.0, 1.0
-    assert np.isnan(baselines.trajectory_wise(counts, policy=policy, behaviour=behaviour).value)
+    assert np.isnan(baselines.trajectory_wise(counts, policy=policy, behavior=behavior).value)
 
 
 @pytest.mark.parametrize("method", ["trajectory_wise", "step_wise", "per_decision"])
@@ -140,12 +140,12 @@ def test_standard_errors_are_those_of_the_jackknife(mdp, method):
     """Deleting one episode at a time gives nearly the same spread: an independent check of the formula."""
     log = walk(mdp, 300, 3, seed=3, ending=0.05)
     estimate = getattr(baselines, method)
-    found = estimate(count(log), 0.9, policy=mdp["policy"], behaviour=mdp["behaviour"])
+    found = estimate(count(log), 0.9, policy=mdp["policy"], behavior=mdp["behavior"])
     left = []
     for e in range(300):
         keep = log["episode"] != e
         part = {name: column[keep] for name, column in log.items()}
-        left.append(estimate(count(part), 0.9, policy=mdp["policy"], behaviour=mdp["behaviour"]).value)
+        left.append(estimate(count(part), 0.9, policy=mdp["policy"], behavior=mdp["behavior"]).value)
     spread = np.sqrt(299 / 300 * ((np.array(left) - np.mean(left)) ** 2).sum())
     assert found.standard_error == pytest.approx(spread, rel=0.15)
 
@@ -156,8 +156,8 @@ def test_standard_errors_are_those_of_the_jackknife(mdp, method):
 def test_doubly_robust(mdp, weighted, folds, ending):
     log = walk(mdp, 30, 6, seed=5, ending=ending)
     episodes = list(episodes_of(log))
-    policy, behaviour = mdp["policy"], mdp["behaviour"]
-    steps = [[policy[s, a] / behaviour[s, a] for s, a, *_ in episode] for episode in episodes]
+    policy, behavior = mdp["policy"], mdp["behavior"]
+    steps = [[policy[s, a] / behavior[s, a] for s, a, *_ in episode] for episode in episodes]
     products = [np.cumprod(ratios) for ratios in steps]
     if weighted:
         longest = max(map(len, products))
@@ -175,7 +175,7 @@ def test_doubly_robust(mdp, weighted, folds, ending):
         for t, (s, a, r, s2, end) in enumerate(episode):
             total += GAMMA**t * products[e][t] * (r + GAMMA * (0.0 if end else v[s2]) - q[s, a])
     found = baselines.doubly_robust(
-        count(log), GAMMA, policy=policy, behaviour=behaviour, weighted=weighted, folds=folds
+        count(log), GAMMA, policy=policy, behavior=behavior, weighted=weighted, folds=folds
     )
     assert found.value == pytest.approx((1 - GAMMA) * total / 30, rel=1e-9)
 
@@ -193,14 +193,14 @@ def test_naive_average(mdp):
 # -- ratios and models ---------------------------------------------------------------------------------------
 
 
-def test_clone_behaviour(full):
-    clone = baselines.clone_behaviour(full)
+def test_clone_behavior(full):
+    clone = baselines.clone_behavior(full)
     seen = full.cell_count.reshape(S, A)
     np.testing.assert_allclose(clone, seen / seen.sum(axis=1, keepdims=True))
-    shrunk = baselines.clone_behaviour(full, 5.0, np.tile([1.0, 0.0, 0.0], (S, 1)))
+    shrunk = baselines.clone_behavior(full, 5.0, np.tile([1.0, 0.0, 0.0], (S, 1)))
     np.testing.assert_allclose(shrunk[:, 0], (seen[:, 0] + 5) / (seen.sum(axis=1) + 5))
     empty = lg.Counts.empty(2, 4)
-    np.testing.assert_allclose(baselines.clone_behaviour(empty), 0.25)
+    np.testing.assert_allclose(baselines.clone_behavior(empty), 0.25)
 
 
 @pytest.mark.parametrize("gamma", [GAMMA, 1.0])
@@ -209,23 +209,23 @@ def test_add_one_model(mdp, short, gamma):
     chain = np.einsum("sa,sat->st", mdp["policy"], table / table.sum(axis=2, keepdims=True))
     start = short.initial_count / short.initial_count.sum()
     if gamma < 1:
-        law = np.linalg.solve(np.eye(S) - gamma * chain.T, (1 - gamma) * start)
+        distribution = np.linalg.solve(np.eye(S) - gamma * chain.T, (1 - gamma) * start)
     else:
-        law = np.linalg.solve(np.vstack([(np.eye(S) - chain).T[1:], np.ones(S)]), np.eye(S)[-1])
+        distribution = np.linalg.solve(np.vstack([(np.eye(S) - chain).T[1:], np.ones(S)]), np.eye(S)[-1])
     found = baselines.model_based(short, gamma, policy=mdp["policy"], smoothing="add-one")
-    np.testing.assert_allclose(found.state_law, law, rtol=1e-9)
+    np.testing.assert_allclose(found.state_distribution, distribution, rtol=1e-9)
 
 
 @pytest.mark.parametrize("gamma", [GAMMA, 1.0])
 @pytest.mark.parametrize("known", [True, False])
 def test_ips_solves_its_equation(mdp, full, gamma, known):
-    behaviour = mdp["behaviour"] if known else baselines.clone_behaviour(full)
-    rho = mdp["policy"] / behaviour
+    behavior = mdp["behavior"] if known else baselines.clone_behavior(full)
+    rho = mdp["policy"] / behavior
     flow = np.einsum("sa,sat->st", rho, full.matrix.toarray().reshape(S, A, S))
     visits = full.cell_count.reshape(S, A).sum(axis=1)
     flow *= (visits / flow.sum(axis=1))[:, None]
     start = full.initial_count / full.initial_count.sum()
-    found = baselines.ips(full, gamma, policy=mdp["policy"], behaviour=mdp["behaviour"] if known else None)
+    found = baselines.ips(full, gamma, policy=mdp["policy"], behavior=mdp["behavior"] if known else None)
     share = found.tau * visits / visits.sum()
     np.testing.assert_allclose(
         share, (1 - gamma) * start + gamma * (found.tau @ flow) / visits.sum(), atol=1e-10
@@ -237,7 +237,7 @@ def test_ips_solves_its_equation(mdp, full, gamma, known):
 
 
 @pytest.mark.parametrize("data", ["full", "short"])
-def test_dual_dice_minimises_its_objective(mdp, data, request):
+def test_dual_dice_minimizes_its_objective(mdp, data, request):
     counts = request.getfixturevalue(data)
     matrix, right, p, reward, seen = dense(counts, mdp["policy"], GAMMA)
     # nu - gamma T nu = M' nu / p; the quadratic's normal equations, by least squares.
@@ -255,7 +255,7 @@ def test_dual_dice_minimises_its_objective(mdp, data, request):
 @pytest.mark.parametrize("data", ["full", "short"])
 @pytest.mark.parametrize("gamma", [GAMMA, 1.0])
 @pytest.mark.parametrize("penalty", [0.1, 10.0])
-def test_gradient_dice_minimises_its_objective(mdp, data, gamma, penalty, request):
+def test_gradient_dice_minimizes_its_objective(mdp, data, gamma, penalty, request):
     counts = request.getfixturevalue(data)
     matrix, right, p, _, seen = dense(counts, mdp["policy"], gamma)
     stacked = np.vstack([matrix / np.sqrt(p)[:, None], np.sqrt(penalty) * p])
@@ -266,7 +266,7 @@ def test_gradient_dice_minimises_its_objective(mdp, data, gamma, penalty, reques
 
 @pytest.mark.parametrize("data", ["full", "short"])
 @pytest.mark.parametrize("gamma", [GAMMA, 1.0])
-def test_best_dice_maximises_its_objective(mdp, data, gamma, request):
+def test_best_dice_maximizes_its_objective(mdp, data, gamma, request):
     counts = request.getfixturevalue(data)
     matrix, right, p, reward, seen = dense(counts, mdp["policy"], gamma)
     alpha_nu, alpha_zeta = 0.05, 0.7
@@ -340,26 +340,26 @@ def test_refusals(mdp, full):
     with pytest.raises(ValueError, match="no standard error"):
         baselines.dual_dice(full, 0.9, policy=mdp["policy"]).interval()
     with pytest.raises(ValueError, match="was logged"):
-        baselines.step_wise(full, policy=mdp["policy"], behaviour=np.tile([1.0, 0.0, 0.0], (S, 1)))
+        baselines.step_wise(full, policy=mdp["policy"], behavior=np.tile([1.0, 0.0, 0.0], (S, 1)))
 
 
 # -- as solutions ------------------------------------------------------------------------------------------
 
 
-def test_laws_of_importance_sampling_are_its_weights(mdp):
-    """Rewards that are 1 in one cell and 0 elsewhere make the value that cell's share of the law."""
+def test_distributions_of_importance_sampling_are_its_weights(mdp):
+    """Rewards that are 1 in one cell and 0 elsewhere make the value that cell's share of the distribution."""
     log = walk(mdp, 12, 5, seed=2)
     for estimate in (baselines.trajectory_wise, baselines.step_wise, baselines.per_decision):
-        law = estimate(count(log), GAMMA, policy=mdp["policy"], behaviour=mdp["behaviour"]).stationary
-        assert law.shape == (S * A,)
+        distribution = estimate(count(log), GAMMA, policy=mdp["policy"], behavior=mdp["behavior"]).stationary
+        assert distribution.shape == (S * A,)
         for cell in range(S * A):
             only = {**log, "reward": (log["state"] * A + log["action"] == cell).astype(float)}
-            found = estimate(count(only), GAMMA, policy=mdp["policy"], behaviour=mdp["behaviour"])
-            assert found.value == pytest.approx(law[cell], rel=1e-12, abs=1e-300)
+            found = estimate(count(only), GAMMA, policy=mdp["policy"], behavior=mdp["behavior"])
+            assert found.value == pytest.approx(distribution[cell], rel=1e-12, abs=1e-300)
 
 
 @pytest.mark.parametrize("gamma", [GAMMA, 1.0])
-def test_the_naive_law_is_that_of_the_log(mdp, gamma):
+def test_the_naive_distribution_is_that_of_the_log(mdp, gamma):
     log = walk(mdp, 9, 7, seed=1)
     found = baselines.naive_average(count(log), gamma)
     expected = np.zeros(S * A)
@@ -372,7 +372,8 @@ def test_the_naive_law_is_that_of_the_log(mdp, gamma):
 
 
 def test_every_baseline_returns_a_solution(mdp, full):
-    """Residuals tell which laws are stationary: the plug-in's and exact ratios', not reweighted paths'."""
+    """Residuals tell which distributions are stationary: the plug-in's and exact ratios', not reweighted
+    paths'."""
     policy = mdp["policy"]
     answers = {
         name: getattr(baselines, name)(full, GAMMA, policy=policy)
@@ -422,8 +423,8 @@ def test_products_near_the_least_number_do_not_overflow(steps):
     counts = lg.Counts.from_transitions(
         state, 1 - state, np.zeros(2 * steps, int), reward, first, n_states=2, n_actions=2, keep_episodes=True
     )
-    policy, behaviour = [[0.001, 0.999]] * 2, [[1.0, 0.0]] * 2
-    found = baselines.step_wise(counts, 0.9, policy=policy, behaviour=behaviour)
+    policy, behavior = [[0.001, 0.999]] * 2, [[1.0, 0.0]] * 2
+    found = baselines.step_wise(counts, 0.9, policy=policy, behavior=behavior)
     # Both episodes weigh the same: the weighted mean of each step is its reward, until no weight is left.
     assert found.value == pytest.approx((1 - 0.9**50) / (1 - 0.9**steps), rel=1e-12)
     assert np.isfinite(found.residual)

@@ -23,16 +23,16 @@ class FakeSolution:
 
     def __init__(self, n, status=lg.Status.SOLVED):
         self.status = status
-        self.converged = status in (lg.Status.SOLVED, lg.Status.SEVERAL_LAWS)
+        self.converged = status in (lg.Status.SOLVED, lg.Status.SEVERAL_DISTRIBUTIONS)
         self.value, self.leak, self.residual, self.gap = 0.5, 0.0, 1e-12, None
-        self.laws = tuple(np.eye(n))
-        self._law = np.full(n, 1 / n)
+        self.distributions = tuple(np.eye(n))
+        self._distribution = np.full(n, 1 / n)
 
     @property
     def stationary(self):
-        if self.status is lg.Status.SEVERAL_LAWS:
-            raise lg.SeveralLaws("several laws")
-        return self._law
+        if self.status is lg.Status.SEVERAL_DISTRIBUTIONS:
+            raise lg.SeveralDistributions("several distributions")
+        return self._distribution
 
     @property
     def tau(self):
@@ -146,15 +146,15 @@ def test_exit_code_1_without_convergence(run, calls, log):
     assert "Next step: max_iter" in result.stderr
 
 
-def test_exit_code_1_without_a_unique_law(run, calls, log, tmp_path):
-    calls.solution = FakeSolution(2, lg.Status.SEVERAL_LAWS)
-    result = run("solve", log, "--json", "--out", tmp_path / "laws.npz", *NAMED)
+def test_exit_code_1_without_a_unique_distribution(run, calls, log, tmp_path):
+    calls.solution = FakeSolution(2, lg.Status.SEVERAL_DISTRIBUTIONS)
+    result = run("solve", log, "--json", "--out", tmp_path / "distributions.npz", *NAMED)
     assert result.exit_code == 1
     assert "several recurrent classes" in result.stderr
     assert "--initial" in result.stderr
     json.loads(result.stdout)
-    with np.load(tmp_path / "laws.npz") as archive:
-        np.testing.assert_array_equal(archive["laws"], np.eye(2))
+    with np.load(tmp_path / "distributions.npz") as archive:
+        np.testing.assert_array_equal(archive["distributions"], np.eye(2))
 
 
 def test_errors_of_the_solver_are_told_in_a_line(run, calls, log):
@@ -225,7 +225,7 @@ class TestWithTheCore:
     """The same, with nothing replaced."""
 
     def test_two_states_by_hand(self, run, tmp_path):
-        """Counts 0->1 twice, 0->0 twice, 1->0 once: law (2/3, 1/3), p (4/5, 1/5)."""
+        """Counts 0->1 twice, 0->0 twice, 1->0 once: distribution (2/3, 1/3), p (4/5, 1/5)."""
         path = tmp_path / "walk.csv"
         path.write_text("state,next_state\n" + "0,1\n" * 2 + "0,0\n" * 2 + "1,0\n")
         out = tmp_path / "result.npz"
@@ -236,7 +236,7 @@ class TestWithTheCore:
             np.testing.assert_allclose(archive["stationary"], [2 / 3, 1 / 3], rtol=1e-12)
             np.testing.assert_allclose(archive["tau"], [5 / 6, 5 / 3], rtol=1e-12)
 
-    def test_two_classes_have_no_unique_law(self, run, tmp_path):
+    def test_two_classes_have_no_unique_distribution(self, run, tmp_path):
         path = tmp_path / "walk.csv"
         path.write_text("state,next_state\na,a\nb,b\n")
         result = run("solve", path, "--json")
@@ -315,7 +315,7 @@ class TestWithTheCore:
         assert both.exit_code == 0, both.stderr
         assert "may be the best" in out.read_text(encoding="utf-8")
 
-    def test_report_of_several_laws_exits_with_1(self, run, tmp_path):
+    def test_report_of_several_distributions_exits_with_1(self, run, tmp_path):
         pytest.importorskip("matplotlib")
         np.save(tmp_path / "m.npy", np.eye(2, dtype=int))
         result = run("report", tmp_path / "m.npy", "-o", tmp_path / "page.html")

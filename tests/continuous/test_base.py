@@ -1,4 +1,4 @@
-"""tau = base * g: weights from a cloned behaviour, and networks for the rest."""
+"""tau = base * g: weights from a cloned behavior, and networks for the rest."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def episodes(lengths, rng):
     return lg.Transitions(state, rng.integers(0, 2, len(episode)), state[:, 0], state, episode=episode)
 
 
-def by_hand(transitions, log_ratio, window, law):
-    """Products over the last ``window`` steps, of mean 1 at each step, times the law of steps."""
+def by_hand(transitions, log_ratio, window, distribution):
+    """Products over the last ``window`` steps, of mean 1 at each step, times the distribution of steps."""
     products, steps = np.empty(len(log_ratio)), np.empty(len(log_ratio), dtype=int)
     for name in np.unique(transitions.episode):
         rows = np.flatnonzero(transitions.episode == name)
@@ -28,7 +28,7 @@ def by_hand(transitions, log_ratio, window, law):
             steps[row] = t
     for t in np.unique(steps):
         products[steps == t] /= products[steps == t].mean()
-    weight = products * law[steps]
+    weight = products * distribution[steps]
     return (1.0 - DEFENSIVE) * weight / weight.mean() + DEFENSIVE, products
 
 
@@ -40,13 +40,13 @@ def test_weights_are_products_over_a_window(gamma, size):
     log_ratio = size * rng.normal(size=len(transitions))
     found = base_of(transitions, log_ratio, gamma)
     ramp = np.arange(12) + 0.5
-    law = (1.0 - gamma) * gamma ** np.arange(12) + gamma**12 * ramp / ramp.sum()
-    expected, products = by_hand(transitions, log_ratio, found.window, law)
+    distribution = (1.0 - gamma) * gamma ** np.arange(12) + gamma**12 * ramp / ramp.sum()
+    expected, products = by_hand(transitions, log_ratio, found.window, distribution)
     np.testing.assert_allclose(found.weight, expected, rtol=1e-10)
     assert found.weight.mean() == pytest.approx(1.0)
     assert found.window == (12 if size == 0.1 else 2)
     if found.window < 12:
-        longer = by_hand(transitions, log_ratio, 2 * found.window, law)[1]
+        longer = by_hand(transitions, log_ratio, 2 * found.window, distribution)[1]
         kept = [w.sum() ** 2 / (w @ w) / len(w) for w in (products, longer)]
         assert kept[0] >= LEAST_EFFECTIVE > kept[1]
 
@@ -102,8 +102,8 @@ def test_tabular_answer_with_a_cloned_base(gamma):
     )
     assert solution.value == pytest.approx(exact.value, abs=0.03)
     cells = transitions.state * 2 + transitions.action
-    law = np.bincount(cells, solution.tau) / len(transitions)
-    np.testing.assert_allclose(law, exact.stationary, atol=0.02)
+    distribution = np.bincount(cells, solution.tau) / len(transitions)
+    np.testing.assert_allclose(distribution, exact.stationary, atol=0.02)
     assert "cloned ratios" in solution.reason
     with pytest.raises(ValueError, match="logged transitions only"):
         solution.ratio(transitions.state[:2], transitions.action[:2])

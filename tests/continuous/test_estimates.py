@@ -29,7 +29,7 @@ SMALL = {"batch": 256, "hidden": (32, 32), "holdout": 0.0}
 
 
 def gaussian_chain(n, rng):
-    """s' = 0.8 s + 0.6 e has the law N(0, 1); the data lie at N(0.4, 1.2^2)."""
+    """s' = 0.8 s + 0.6 e has the distribution N(0, 1); the data lie at N(0.4, 1.2^2)."""
     state = rng.normal(0.4, 1.2, n)
     following = 0.8 * state + 0.6 * rng.normal(size=n)
     ratio = 1.2 * np.exp(-0.5 * state**2 + 0.5 * ((state - 0.4) / 1.2) ** 2)
@@ -54,7 +54,7 @@ def small_mdp(rng, n=6000):
     return transitions, counts, policy
 
 
-def test_ratio_of_gaussian_laws():
+def test_ratio_of_gaussian_distributions():
     transitions, ratio = gaussian_chain(8000, np.random.default_rng(0))
     solution = lg.solve(transitions, 1.0, method="neural", max_iter=3000, options=SMALL)
     assert solution.status is lg.Status.TRAINED
@@ -151,7 +151,7 @@ def test_checkpoint_resumes_to_the_bit(tmp_path):
 OTHER_TRAINING = {
     "hidden": (4,), "activation": "relu", "output": "exp", "batch": 32, "learning_rate": 2e-3,
     "dual_learning_rate": 2e-3, "momentum": 0.5, "decay": False, "clip": 0.5, "average": 0.25, "holdout": 0.2,
-    "ensemble": 2, "standardise": False, "base": "cloned",
+    "ensemble": 2, "standardize": False, "base": "cloned",
 }  # fmt: skip
 SAME_TRAINING = {"checkpoint", "resume", "report_every", "on_interrupt", "engine"}
 
@@ -286,7 +286,7 @@ def test_dual_dice_finds_the_discounted_ratio():
         neural_dual_dice(transitions, 1.0, policy=policy)
 
 
-def test_importance_sampling_clones_the_behaviour():
+def test_importance_sampling_clones_the_behavior():
     rng = np.random.default_rng(9)
     n, length = 400, 5
     state = rng.normal(size=(n * length, 1))
@@ -303,7 +303,7 @@ def test_importance_sampling_clones_the_behaviour():
     )
     assert estimate.value == pytest.approx(0.7, abs=0.1)
     given = neural_importance_sampling(
-        transitions, 0.9, policy=np.array([0.3, 0.7]), behaviour_log_density=truth
+        transitions, 0.9, policy=np.array([0.3, 0.7]), behavior_log_density=truth
     )
     assert given.value == pytest.approx(0.7, abs=0.1)
 

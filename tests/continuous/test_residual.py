@@ -1,4 +1,4 @@
-"""The held-out saddle residual against the objective written out row by row and maximised by itself."""
+"""The held-out saddle residual against the objective written out row by row and maximized by itself."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def test_importance_sampling_where_episodes_end():
     truth = (2.4 + gamma * 0.3 * 5.0) / (1.0 + gamma)
     for seed in range(60):
         transitions = two_steps(np.random.default_rng([70, seed]), 150)
-        behaviour = np.full(len(transitions), np.log(0.5))
-        found = neural_importance_sampling(transitions, gamma, policy=TARGET, behaviour_log_density=behaviour)
+        behavior = np.full(len(transitions), np.log(0.5))
+        found = neural_importance_sampling(transitions, gamma, policy=TARGET, behavior_log_density=behavior)
         assert found.value == pytest.approx(by_hand(transitions, gamma), rel=1e-10)
         values.append(found.value)
         errors.append(found.standard_error)
@@ -59,7 +59,7 @@ def test_importance_sampling_where_episodes_end():
     assert np.mean(values) == pytest.approx(truth, abs=4 * spread / np.sqrt(60))
     assert np.mean(errors) == pytest.approx(spread, rel=0.3)
     with pytest.raises(ValueError, match="terminal"):
-        neural_importance_sampling(transitions, 1.0, policy=TARGET, behaviour_log_density=behaviour)
+        neural_importance_sampling(transitions, 1.0, policy=TARGET, behavior_log_density=behavior)
 
 
 def test_standard_error_of_whole_trajectories():
@@ -71,9 +71,9 @@ def test_standard_error_of_whole_trajectories():
         transitions = lg.Transitions(
             np.zeros((300, 1)), action, action + 1.0, np.zeros((300, 1)), episode=episode
         )
-        behaviour = np.full(300, np.log(0.5))
+        behavior = np.full(300, np.log(0.5))
         found = neural_importance_sampling(
-            transitions, 1.0, policy=TARGET, weighting="trajectory", behaviour_log_density=behaviour
+            transitions, 1.0, policy=TARGET, weighting="trajectory", behavior_log_density=behavior
         )
         values.append(found.value)
         errors.append(found.standard_error)
@@ -101,8 +101,8 @@ def test_model_rollouts_where_episodes_end(gamma, terminal):
     assert (found.standard_error > 1e-3) == (terminal == "absorb")
 
 
-def test_densities_of_the_behaviour_are_one_a_row():
+def test_densities_of_the_behavior_are_one_a_row():
     transitions = two_steps(np.random.default_rng(0), 20)
     for wrong in (np.log(0.5), np.zeros((len(transitions), 1)), np.zeros(3)):
-        with pytest.raises(ValueError, match="behaviour_log_density"):
-            neural_importance_sampling(transitions, 0.9, policy=TARGET, behaviour_log_density=wrong)
+        with pytest.raises(ValueError, match="behavior_log_density"):
+            neural_importance_sampling(transitions, 0.9, policy=TARGET, behavior_log_density=wrong)

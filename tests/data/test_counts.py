@@ -1,4 +1,4 @@
-"""Counts: from any log or matrix, exactly, and with laws of merging."""
+"""Counts: from any log or matrix, exactly, and with distributions of merging."""
 
 from __future__ import annotations
 
@@ -188,13 +188,13 @@ logs = st.lists(
 )
 
 
-def build(rows, labelled):
+def build(rows, labeled):
     state, action, following, reward = (
         (list(column) for column in zip(*rows, strict=True)) if rows else ([],) * 4
     )
     if not rows:
         return lg.Counts.empty()
-    if labelled:
+    if labeled:
         state, following = [f"s{i}" for i in state], [f"s{i}" for i in following]
         action = [f"a{i}" for i in action]
     return lg.Counts.from_transitions(
@@ -205,8 +205,8 @@ def build(rows, labelled):
 @pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
 @settings(max_examples=60, deadline=None)
 @given(logs, logs, logs, st.booleans())
-def test_merge_is_associative_with_an_identity(first, second, third, labelled):
-    a, b, c = (build(rows, labelled) for rows in (first, second, third))
+def test_merge_is_associative_with_an_identity(first, second, third, labeled):
+    a, b, c = (build(rows, labeled) for rows in (first, second, third))
     left, right = (a + b) + c, a + (b + c)
     assert left.state_labels == right.state_labels
     assert left.count.tolist() == right.count.tolist()
@@ -223,8 +223,8 @@ def test_merge_is_associative_with_an_identity(first, second, third, labelled):
 @settings(max_examples=60, deadline=None)
 @given(logs.filter(bool), logs.filter(bool))
 def test_merge_is_the_concatenated_log(first, second):
-    whole = build(first + second, labelled=False)
-    parts = build(first, labelled=False) + build(second, labelled=False)
+    whole = build(first + second, labeled=False)
+    parts = build(first, labeled=False) + build(second, labeled=False)
     assert as_counter(parts) == as_counter(whole)
     assert parts.n_states == whole.n_states
     assert np.allclose(parts.reward_m2, whole.reward_m2, atol=1e-10)

@@ -31,11 +31,11 @@ def web():
     return sparse.csr_array((np.ones(indices.size), indices, indptr), shape=(n, n))
 
 
-def pagerank_residual(adjacency, law, gamma):
-    """L1 residual of PageRank with dangling nodes sent to the uniform law, by SciPy alone."""
+def pagerank_residual(adjacency, distribution, gamma):
+    """L1 residual of PageRank with dangling nodes sent to the uniform distribution, by SciPy alone."""
     degree = np.asarray(adjacency.sum(axis=1)).ravel()
-    moved = gamma * (adjacency.T @ (law / np.where(degree > 0, degree, 1.0)))
-    return float(np.abs(moved + (1.0 - moved.sum()) / law.size - law).sum())
+    moved = gamma * (adjacency.T @ (distribution / np.where(degree > 0, degree, 1.0)))
+    return float(np.abs(moved + (1.0 - moved.sum()) / distribution.size - distribution).sum())
 
 
 @pytest.mark.parametrize(("name", "papers", "dangling"), [("cora", 2708, 1143), ("citeseer", 3327, None)])
@@ -56,9 +56,9 @@ def test_citation_graphs_match_networkx(name, papers, dangling, gamma):
 def test_citations_at_gamma_one_have_many_classes_without_restart():
     counts = citations("cora")
     assert len(find_classes(counts.matrix).recurrent) == 1171
-    solution = lg.solve(counts)  # dangling papers restart from the data law
-    for law in solution.laws:
-        assert law.sum() == pytest.approx(1.0)
+    solution = lg.solve(counts)  # dangling papers restart from the data distribution
+    for distribution in solution.distributions:
+        assert distribution.sum() == pytest.approx(1.0)
     assert solution.residual < 1e-12
 
 

@@ -159,7 +159,7 @@ def test_a_mixture_of_classes_with_unknown_shares_is_not_solved(monkeypatch):
         calls.append(rates.shape[0])
         outcome = plain(rates, **more)
         if len(calls) == 3:
-            outcome.law, outcome.converged, outcome.stopped = np.ones(calls[-1]), False, Stop.TIME
+            outcome.distribution, outcome.converged, outcome.stopped = np.ones(calls[-1]), False, Stop.TIME
         return outcome
 
     monkeypatch.setattr(choose, "solve_irreducible", ended_early)
@@ -247,7 +247,7 @@ def test_a_ridge_path_is_interrupted(at_the_end):
     assert caught.value.solution is solution
 
 
-def test_bounds_are_not_made_of_a_law_that_was_cut_short(monkeypatch):
+def test_bounds_are_not_made_of_a_distribution_that_was_cut_short(monkeypatch):
     counts = lg.Counts.from_transitions([0, 0, 1, 1], [1, 2, 0, 1], reward=[1.0, 0.0, 1.0, 1.0])
     given = {"initial": [1, 1, 0], "restart": [1, 0, 0]}
     solution, expected = lg.solve(counts, 0.9, **given), lg.solve(counts, 0.9, **given).value_bounds
@@ -388,7 +388,7 @@ def test_an_error_does_not_hide_ctrl_c():
             work.hold()
             work.solution = "best"
             ctrl_c()
-            raise ValueError("of a law cut short")
+            raise ValueError("of a distribution cut short")
 
     with pytest.raises(lg.Interrupted) as caught:
         fail("raise")

@@ -102,14 +102,14 @@ def test_a_vector_log_may_say_done():
 
 def test_columns_that_are_not_used_are_told_once(tmp_path):
     log = episodes()
-    extra = renamed(log, next_state="nextt_state", reward="rewrad") | {"colour": log["state"]}
+    extra = renamed(log, next_state="nextt_state", reward="rewrad") | {"color": log["state"]}
     pq.write_table(pa.table(extra), tmp_path / "log.parquet", row_group_size=50)
     with pytest.warns(lg.UnusedColumnWarning) as told:
         lg.read_transitions(tmp_path / "log.parquet", threads=2)
     (message,) = [str(warning.message) for warning in told]
     assert "'nextt_state' (name it by next_state=)" in message
     assert "'rewrad' (name it by reward=)" in message
-    assert "'colour'" in message
+    assert "'color'" in message
     done = CliRunner().invoke(app, ["audit", str(tmp_path / "log.parquet")])
     assert "--next-state" in done.stderr
     with warnings.catch_warnings():
@@ -195,15 +195,15 @@ def test_integers_that_turn_out_to_be_names_late(tmp_path, threads, derived):
 
 
 @pytest.mark.parametrize("columns", [{}, {"reward": np.zeros(30_000)}])
-@pytest.mark.parametrize(("spread", "labelled"), [(1, False), (20, False), (21, True)])
-def test_where_many_integers_stop_being_ids(monkeypatch, columns, spread, labelled):
+@pytest.mark.parametrize(("spread", "labeled"), [(1, False), (20, False), (21, True)])
+def test_where_many_integers_stop_being_ids(monkeypatch, columns, spread, labeled):
     """30,000 integers: ids while the largest is below 610,000."""
     monkeypatch.setattr(aside, "_MANY", 5_000 if spread == 1 else 1 << 19)  # counted by sorting too
     path = spread * np.arange(30_000)
     log = {"state": path, "next_state": np.roll(path, 1), **columns}
     found = lg.read_transitions(cut(log, [20_000]))
-    assert (found.state_labels is not None) == labelled
-    assert found.n_states == (30_000 if labelled else path.max() + 1)
+    assert (found.state_labels is not None) == labeled
+    assert found.n_states == (30_000 if labeled else path.max() + 1)
     assert found.total == 30_000
 
 
@@ -348,10 +348,10 @@ def shuffled(log, seed=1):
     return {role: column[order] for role, column in log.items()}
 
 
-@pytest.mark.parametrize("labelled", [False, True])
-def test_rows_out_of_order_are_told(tmp_path, labelled):
+@pytest.mark.parametrize("labeled", [False, True])
+def test_rows_out_of_order_are_told(tmp_path, labeled):
     log = episodes()
-    if labelled:
+    if labeled:
         log |= {name: np.char.mod("at %d", log[name]) for name in ("state", "next_state")}
     mixed = shuffled(log)
     pq.write_table(pa.table(mixed), tmp_path / "log.parquet", row_group_size=20)

@@ -14,7 +14,7 @@ from lingendice.data import saving
 
 def examples():
     log = make_log()
-    named = make_log(labelled=True)
+    named = make_log(labeled=True)
     plain = {"state": log["state"], "next_state": log["next_state"]}
     return {
         "plain": lg.Counts.from_transitions(**plain),

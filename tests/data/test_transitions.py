@@ -55,7 +55,7 @@ def test_policies_must_fit():
     ):
         with pytest.raises(ValueError, match=words):
             lg.solve(log, 0.9, policy=policy, method="neural")
-    with pytest.raises(ValueError, match="initial law is unknown"):
+    with pytest.raises(ValueError, match="initial distribution is unknown"):
         lg.solve(lg.Transitions(STATE, None, None, STATE), 0.9, method="neural")
     with pytest.raises(ValueError, match="no entry 'widht'"):
         lg.solve(log, 0.9, policy=[0.5, 0.5], method="neural", options={"widht": 3})

@@ -1,4 +1,5 @@
-"""On a cluster of separate processes: counts equal those of one machine, laws agree within tol, and a worker
+"""On a cluster of separate processes: counts equal those of one machine, distributions agree within tol, and
+a worker
 that is killed on the way changes nothing."""
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ def write_parts(folder, log, places):
         pq.write_table(pa.table(part), folder / f"part-{number:02d}.parquet", row_group_size=23)
 
 
-@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("labeled", [False, True])
 @pytest.mark.parametrize("derived", [False, True])
-def test_counts_of_files(client, tmp_path, monkeypatch, labelled, derived):
+def test_counts_of_files(client, tmp_path, monkeypatch, labeled, derived):
     monkeypatch.setattr(distributed, "ROWS_A_TASK", 50)  # several tasks a file
-    log = make_log(labelled=labelled)
+    log = make_log(labeled=labeled)
     write_parts(tmp_path, log, [100, 101, 350])
     options = {"next_state": False} if derived else {}
     found = lg.distributed.count(str(tmp_path / "*.parquet"), client, **options)
@@ -123,7 +124,7 @@ def test_a_worker_lost_while_counting(client, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("gamma", [0.9, pytest.param(0.999, marks=pytest.mark.slow), 1.0])
-def test_laws_agree_within_tol(client, gamma):
+def test_distributions_agree_within_tol(client, gamma):
     counts = lg.Counts.from_matrix(random_chain(200, 5, seed=1))
     found = lg.distributed.solve(counts, gamma, client=client, tol=1e-10)
     expected = lg.solve(counts, gamma)
@@ -148,8 +149,8 @@ def test_a_policy_with_leaks_and_terminals(client):
 def test_several_classes_and_a_periodic_chain(client):
     two = np.kron(np.eye(2), [[1, 3], [2, 1]])
     found = lg.distributed.solve(two, client=client)
-    assert found.status is lg.Status.SEVERAL_LAWS
-    np.testing.assert_allclose(found.laws, lg.solve(two).laws, atol=1e-10)
+    assert found.status is lg.Status.SEVERAL_DISTRIBUTIONS
+    np.testing.assert_allclose(found.distributions, lg.solve(two).distributions, atol=1e-10)
     limit = lg.distributed.solve(two, client=client, initial=[1, 0, 1, 2])
     np.testing.assert_allclose(limit.stationary, lg.solve(two, initial=[1, 0, 1, 2]).stationary, atol=1e-10)
     swap = np.array([[0, 0, 1, 3], [0, 0, 2, 1], [1, 1, 0, 0], [5, 1, 0, 0]])
@@ -179,7 +180,7 @@ class InThisProcess:
 
 
 def test_mass_that_wanders_slowly_between_blocks(monkeypatch):
-    """States on a ring that send to their neighbours: the sums over groups of rows save most rounds."""
+    """States on a ring that send to their neighbors: the sums over groups of rows save most rounds."""
     rng = np.random.default_rng(4)
     ring = np.repeat(np.arange(600), 5)
     counts = lg.Counts.from_transitions(ring, (ring + rng.integers(-9, 10, ring.size)) % 600)

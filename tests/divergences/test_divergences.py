@@ -27,7 +27,7 @@ def read(name) -> FDivergence:
 
 
 @pytest.mark.parametrize("name", F_DIVERGENCES)
-def test_normalised_at_one(name):
+def test_normalized_at_one(name):
     divergence = read(name)
     assert divergence.phi(one(1.0))[0] == 0.0
     assert divergence.slope(one(1.0))[0] == pytest.approx(0.0, abs=1e-15)

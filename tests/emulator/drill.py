@@ -69,25 +69,27 @@ def operator(device, types):
     up, close = types.up(device), types.close
     offsets = device.upload(indptr.astype(types.index))
     matrix = pull.resident_matrix(device, offsets, device.upload(indices), up(data))
-    shares, laws, start, x = RNG.random((2, n)), RNG.random((2, n)), RNG.random(n), RNG.random(n)
-    equation = Equation(device, matrix, up(shares.ravel()), up(laws.ravel()), 2, up(start), gamma, n, 0.0)
-    law, out = up(x), device.empty(n, types.value)
-    equation.weigh(law)
-    equation.step(law, out, 0.5, STEPPED)
-    stepped = start + gamma * (dense @ x + laws.T @ (shares @ x))
+    shares, distributions, start, x = RNG.random((2, n)), RNG.random((2, n)), RNG.random(n), RNG.random(n)
+    equation = Equation(
+        device, matrix, up(shares.ravel()), up(distributions.ravel()), 2, up(start), gamma, n, 0.0
+    )
+    distribution, out = up(x), device.empty(n, types.value)
+    equation.weigh(distribution)
+    equation.step(distribution, out, 0.5, STEPPED)
+    stepped = start + gamma * (dense @ x + distributions.T @ (shares @ x))
     close(device.download(out), 0.5 * (x + stepped))
     scalars = device.download(equation.scalars)
     close(scalars[0], np.abs(stepped - x).sum())
     close(scalars[2], 0.5 * (x + stepped).sum())
     close(scalars[HUBS : HUBS + 2], shares @ (0.5 * (x + stepped)))
-    equation.product(law, out)
+    equation.product(distribution, out)
     close(device.download(out), stepped)
     equation.tol = 1e9
-    equation.weigh(law)
-    equation.step(law, out, 1.0, CHECKED)
+    equation.weigh(distribution)
+    equation.step(distribution, out, 1.0, CHECKED)
     assert device.download(equation.done)[0] == 1
     out[:] = 7.0
-    equation.step(law, out, 1.0, STEPPED)
+    equation.step(distribution, out, 1.0, STEPPED)
     assert (device.download(out) == 7.0).all()  # once done, nothing moves
 
 
@@ -115,9 +117,9 @@ def extrapolation(device, types):
     np.testing.assert_allclose(mixed, fixed, rtol=1e-6 if types.value is np.float64 else 1e-2)
     close(device.download(partials).reshape(SLOTS, parts)[2].sum(), mixed.astype(float).sum())
     scalars = device.upload(np.array([0.0, 0.0, mixed.sum()]))
-    law = iterates[:n].copy()
-    for_each(device, "scale_law", types.T, n, (size, scalars, done, law))
-    close(device.download(law).astype(float).sum(), 1.0)
+    distribution = iterates[:n].copy()
+    for_each(device, "scale_distribution", types.T, n, (size, scalars, done, distribution))
+    close(device.download(distribution).astype(float).sum(), 1.0)
 
 
 def building(device, types):
@@ -166,14 +168,15 @@ def building(device, types):
 
 def _report(device, types):
     n, n_parts = 90, 3
-    law, policy, p, reward = RNG.random(n // 3), RNG.random(n), RNG.random(n), RNG.standard_normal(n)
+    distribution, policy, p, reward = RNG.random(n // 3), RNG.random(n), RNG.random(n), RNG.standard_normal(n)
     p[4], reward[8] = 0.0, np.nan
     up, close = device.upload, types.close
     mass, ratio, partials = (device.empty(size, np.float64) for size in (n, n, 6 * n_parts))
     launch(device, "report_cells", types.T, n_parts,
-           (np.int32(n), np.int32(3), types.up(device)(law), *map(up, (policy, p, reward, np.ones(n))),
+           (np.int32(n), np.int32(3), types.up(device)(distribution), *map(up, (policy, p, reward,
+           np.ones(n))),
             mass, ratio, partials, np.int32(n_parts)), shared_bytes=6 * SCRATCH)  # fmt: skip
-    here = np.repeat(law, 3) * policy
+    here = np.repeat(distribution, 3) * policy
     close(device.download(mass), here)
     known = (p > 0) & np.isfinite(reward)
     sums = device.download(partials).reshape(6, n_parts).sum(axis=1)
@@ -238,7 +241,7 @@ def counting(device, types):
 
 
 def saddle(device, types):
-    """Steps, judgement and the update of coordinates that many samples met."""
+    """Steps, judgment and the update of coordinates that many samples met."""
     n = 150
     up, close, T = types.up(device), types.close, types.T
     at, field, ahead, middle = RNG.standard_normal((4, n))
@@ -348,7 +351,7 @@ def _samples(device):
     n, n_states, actions, gamma, factor = 4000, 5, 2, 0.9, 0.5
     n_cells = n_states * actions
     event_x = np.array([1, 4, 7, 9], np.int32)
-    event_next = np.array([3, -1, -2, 0], np.int32)  # a state, the end, a draw from law 0, a state
+    event_next = np.array([3, -1, -2, 0], np.int32)  # a state, the end, a draw from distribution 0, a state
     p = np.full(n_cells, 0.1)
     p[6] = 0.0  # action 0 of state 3 leads elsewhere
     up = device.upload
@@ -382,7 +385,7 @@ def _gradients(device, types):
     up, store, close = device.upload, types.up(device), types.close
     tau, f, weight = RNG.random((3, n))
     from_, to = RNG.integers(n, size=2 * batch), RNG.integers(-1, n, size=2 * batch)
-    discount, u, start_mass, penalty, offset, ridge, centre = (
+    discount, u, start_mass, penalty, offset, ridge, center = (
         RNG.random(2 * batch),
         0.3,
         0.1,
@@ -393,7 +396,7 @@ def _gradients(device, types):
     )
     x, y, rate = from_[batch:], to[batch:], discount[batch:]
     ahead = np.where(y >= 0, rate * f[y], 0.0)
-    on_tau = penalty * u * weight[x] - f[x] + ridge * (tau[x] - centre) + ahead - 0.25 * f[x] ** 2
+    on_tau = penalty * u * weight[x] - f[x] + ridge * (tau[x] - center) + ahead - 0.25 * f[x] ** 2
     on_f = np.stack([-tau[x] - 0.5 * tau[x] * f[x], np.where(y >= 0, rate * tau[x], 0.0),
                      np.full(batch, start_mass)], axis=1)  # fmt: skip
     on_u = penalty * (weight[x] * tau[x] + offset - 1.0 - u)
@@ -404,7 +407,7 @@ def _gradients(device, types):
                (np.int32(step), np.int32(batch), up(np.array([0.0, n_steps, 0.0])),
                 *map(up, (from_.astype(np.int32), to.astype(np.int32), discount)), np.float64(start_mass),
                 store(tau), store(f), up(np.array([u, 0.0])), store(weight), np.int32(0), np.int32(1),
-                np.float64(penalty), np.float64(offset), np.float64(ridge), np.float64(centre), *found, sums),
+                np.float64(penalty), np.float64(offset), np.float64(ridge), np.float64(center), *found, sums),
                shared_bytes=SCRATCH)  # fmt: skip
         moved = float(n_steps > step)
         close(device.download(found[0]), moved * on_tau)

@@ -1,4 +1,4 @@
-"""Endless Cartpole: Gymnasium's dynamics, restarts, rewards and laws of actions."""
+"""Endless Cartpole: Gymnasium's dynamics, restarts, rewards and distributions of actions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_trajectories_run_on_after_falls_without_a_gap(log):
     np.testing.assert_array_equal(log.initial_state, log.state[::250])
 
 
-def test_restarts_and_starts_have_the_uniform_initial_law(log):
+def test_restarts_and_starts_have_the_uniform_initial_distribution(log):
     fresh = np.concatenate([log.next_state[log.reward == -1], log.initial_state])
     assert len(fresh) > 3000
     for coordinate in fresh.T:
@@ -60,11 +60,11 @@ def test_restarts_and_starts_have_the_uniform_initial_law(log):
 
 def test_actions_have_the_probabilities_the_policy_states(log):
     policy = CartpolePolicy(np.array([0.0, 0.0, 3.0, 1.0]), 0.2, 0.3)
-    law = policy.probabilities(log.state)
-    np.testing.assert_allclose(law.sum(axis=1), 1, atol=1e-15)
+    distribution = policy.probabilities(log.state)
+    np.testing.assert_allclose(distribution.sum(axis=1), 1, atol=1e-15)
     by_hand = 0.3 / (1 + np.exp(-(log.state @ policy.weights + 0.2))) + 0.35
-    np.testing.assert_allclose(law[:, 1], by_hand, atol=1e-14)
-    # Standardised sums over bins of equal probability are normal.
+    np.testing.assert_allclose(distribution[:, 1], by_hand, atol=1e-14)
+    # Standardized sums over bins of equal probability are normal.
     for some in np.array_split(np.argsort(by_hand), 8):
         expected, variance = by_hand[some].sum(), (by_hand[some] * (1 - by_hand[some])).sum()
         assert abs(log.action[some].sum() - expected) < 4 * np.sqrt(variance)
@@ -82,7 +82,7 @@ def test_a_log_depends_on_the_seed_alone():
     assert not np.array_equal(other_seed.state, whole.state)
 
 
-def test_the_trained_policy_hardly_falls_and_behaviours_fall_more():
+def test_the_trained_policy_hardly_falls_and_behaviors_fall_more():
     values = [
         control.on_policy_value("cartpole", control.policy("cartpole", alpha), [1.0], 100, 2000, seed=1)[0]
         for alpha in (0.0, 1.0)

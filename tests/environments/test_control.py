@@ -24,8 +24,8 @@ def name(request):
 
 def test_logs_have_the_fields_of_transitions(name):
     n_observations, n_coordinates = SIZES[name]
-    behaviours = [control.policy(name, alpha) for alpha in (0.0, 0.33, 0.66)]
-    log = control.collect(name, behaviours, n_trajectories=4, n_steps=30, seed=2)
+    behaviors = [control.policy(name, alpha) for alpha in (0.0, 0.33, 0.66)]
+    log = control.collect(name, behaviors, n_trajectories=4, n_steps=30, seed=2)
     assert log.state.shape == log.next_state.shape == (120, n_observations)
     assert log.action.shape == (120, n_coordinates)
     assert log.reward.shape == log.episode.shape == (120,)
@@ -97,8 +97,8 @@ def test_samples_of_a_clipped_policy_agree_with_its_density(name):
         for bound, tail in ((-1.0, stats.norm.cdf(-1.0, mean, std)), (1.0, stats.norm.sf(1.0, mean, std))):
             hits = int((actions[:, k] == bound).sum())
             assert stats.binomtest(hits, len(actions), min(max(tail, 1e-300), 1.0)).pvalue > 1e-4
-    # The log density of a product law is a sum: every coordinate at the low bound, the high bound, and
-    # between.
+    # The log density of a product distribution is a sum: every coordinate at the low bound, the high bound,
+    # and between.
     grid = np.linspace(-1, 1, 2001)[1:-1]
     base = np.zeros((1, n_coordinates))
     reference = policy.log_density(state, base)[0]
@@ -156,7 +156,7 @@ def test_lever_arms_are_those_of_the_simulated_arm():
         np.testing.assert_allclose(found[10:], turns + folds, atol=1e-6)
 
 
-def test_behaviours_move_from_far_to_the_target():
+def test_behaviors_move_from_far_to_the_target():
     shares = [control.policy("cartpole", alpha).share for alpha in (0.0, 0.5, 1.0)]
     np.testing.assert_allclose(shares, [0.55, 0.625, 0.7])
     for name, (far, near) in {"reacher": (0.4, 0.1), "halfcheetah": (0.2, 0.1)}.items():

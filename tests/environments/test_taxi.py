@@ -28,7 +28,7 @@ def log(random_policy):
     return taxi.simulate(random_policy, n_episodes=5000, n_steps=200, seed=11)
 
 
-def test_rows_of_the_exact_kernel_are_laws():
+def test_rows_of_the_exact_kernel_are_distributions():
     matrix = taxi.transition_matrix()
     assert matrix.shape == (12_000, 2_000)
     assert matrix.data.min() > 0
@@ -97,7 +97,7 @@ def test_the_sampler_follows_the_exact_kernel(log):
     assert 1e-4 < stats.chi2.sf(statistic, freedom.sum()) < 1 - 1e-4
 
 
-def test_the_sampler_follows_the_policy_and_the_initial_law(log, random_policy):
+def test_the_sampler_follows_the_policy_and_the_initial_distribution(log, random_policy):
     first = log.state[::200]
     assert np.all(first % 5 == taxi.EMPTY)
     assert stats.chisquare(np.bincount(first // 5, minlength=400)).pvalue > 1e-3
@@ -125,20 +125,20 @@ def test_logs_depend_on_the_seed_alone(monkeypatch, random_policy):
 @pytest.mark.parametrize("gamma", [0.5, 0.9])
 def test_discounted_value_is_the_sum_of_discounted_rewards(random_policy, gamma):
     chain, reward = taxi.policy_chain(random_policy)
-    law, total, weight = taxi.initial_law(), 0.0, 1 - gamma
+    distribution, total, weight = taxi.initial_distribution(), 0.0, 1 - gamma
     while weight > 1e-16:
-        total += weight * (law @ reward)
-        law, weight = chain.T @ law, weight * gamma
+        total += weight * (distribution @ reward)
+        distribution, weight = chain.T @ distribution, weight * gamma
     assert taxi.policy_value(random_policy, gamma) == pytest.approx(total, abs=1e-12)
 
 
 def test_average_value_agrees_with_power_iteration(random_policy):
     chain, reward = taxi.policy_chain(random_policy)
-    law = taxi.initial_law()
+    distribution = taxi.initial_distribution()
     for _ in range(3000):
-        law = chain.T @ law
-    assert np.abs(law - taxi.stationary_law(random_policy)).sum() < 1e-12
-    assert taxi.policy_value(random_policy) == pytest.approx(law @ reward, abs=1e-12)
+        distribution = chain.T @ distribution
+    assert np.abs(distribution - taxi.stationary_distribution(random_policy)).sum() < 1e-12
+    assert taxi.policy_value(random_policy) == pytest.approx(distribution @ reward, abs=1e-12)
 
 
 @needs_published
@@ -157,9 +157,9 @@ def test_published_policies_have_their_published_values(name, gamma, value):
 
 
 @needs_published
-def test_published_stationary_law():
-    law = taxi.stationary_law(np.load(PUBLISHED / "pi19.npy"))
-    np.testing.assert_allclose(law, np.load(PUBLISHED / "true_stationary_pi19.npy"), rtol=1e-9)
+def test_published_stationary_distribution():
+    distribution = taxi.stationary_distribution(np.load(PUBLISHED / "pi19.npy"))
+    np.testing.assert_allclose(distribution, np.load(PUBLISHED / "true_stationary_pi19.npy"), rtol=1e-9)
 
 
 def test_training_is_reproducible_and_better_than_chance():
@@ -180,7 +180,7 @@ def test_training_by_default_gives_a_target_better_than_its_base():
     assert trained.base.min() > 0
 
 
-def test_behaviour_mixture_and_its_checks(random_policy):
+def test_behavior_mixture_and_its_checks(random_policy):
     uniform = np.full((2000, 6), 1 / 6)
     np.testing.assert_array_equal(taxi.mix_policies(random_policy, uniform, 1.0), random_policy)
     half = taxi.mix_policies(random_policy, uniform, 0.5)

@@ -21,8 +21,8 @@ import lingendice as lg
 from .cases import LOG, SPARSE, Case, Form
 from .oracle import Log
 
-UNSEEN = {"auto": "auto", "leak": "leak", "renormalize": "renormalise", "mean": "mean"}
-SEVERAL = "several stationary laws"
+UNSEEN = {"auto": "auto", "leak": "leak", "renormalize": "renormalize", "mean": "mean"}
+SEVERAL = "several stationary distributions"
 COLUMNS = ("state", "next_state", "action", "reward", "weight", "terminal", "truncated", "episode")
 
 
@@ -46,12 +46,12 @@ class Found:
     @property
     def distributions(self) -> Any:
         """One stationary distribution per recurrent class."""
-        return self.solution.laws
+        return self.solution.distributions
 
     @property
     def p(self) -> Any:
         """The distribution of the data."""
-        return self.solution.data_law
+        return self.solution.data_distribution
 
     def cells(self) -> np.ndarray:
         """The library's cell of each cell of the small space."""
@@ -367,7 +367,7 @@ def _arguments(case: Case, found: Found) -> dict[str, Any]:
         if form.deterministic:
             given["policy"] = given["policy"].argmax(axis=1)
         if question.behavior is not None:
-            given["behaviour"] = _policy_table(question.behavior, found)
+            given["behavior"] = _policy_table(question.behavior, found)
     for name in ("ratio", "leak", "terminal"):
         if getattr(question, name) != getattr(type(question)(), name):
             given[name] = getattr(question, name)
@@ -379,7 +379,7 @@ def _arguments(case: Case, found: Found) -> dict[str, Any]:
         given["max_iter"] = case.max_iter
     if question.leak == "absorb":
         given["reward_range"] = question.reward_range
-    name = {"behavior": "behaviour"}.get(form.masked or "", form.masked)
+    name = {"behavior": "behavior"}.get(form.masked or "", form.masked)
     if name in given:
         given[name] = _masked(given[name])
     return given

@@ -28,14 +28,14 @@ def both(device, n=400):
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 def test_the_default_with_a_policy_is_that_of_the_host(device, gamma):
     counts, host_counts = both(device)
-    with pytest.warns(HostCopyWarning, match=r"default regularisation .* MB\) are copied") as caught:
+    with pytest.warns(HostCopyWarning, match=r"default regularization .* MB\) are copied") as caught:
         there = lg.solve(counts, gamma, policy=device.upload(POLICY), device="cuda")
     assert {warning.filename for warning in caught} == {__file__}
     here = lg.solve(host_counts, gamma, policy=POLICY)
     assert isinstance(there, DeviceSolution)
     assert there.status is Status.SOLVED
     assert there.ridge == here.ridge > 0.0
-    for name in ("stationary", "tau", "data_law", "cell_law", "supported"):
+    for name in ("stationary", "tau", "data_distribution", "cell_distribution", "supported"):
         array = getattr(there, name)
         assert isinstance(array, device_type(device))
         np.testing.assert_allclose(device.download(array), getattr(here, name), rtol=1e-7, atol=1e-10)
@@ -51,7 +51,7 @@ CASES = {
     "cloned": {"clone": 5.0, "ratio": "state", "ridge": 0},
     "state": {"ratio": "state"},
     "smoothed": {"smoothing": 2.0, "ridge": 0, "clone": 0},
-    "behaviour": {"behaviour": np.full((12, 3), 1 / 3), "ratio": "state", "ridge": 0},
+    "behavior": {"behavior": np.full((12, 3), 1 / 3), "ratio": "state", "ridge": 0},
     "saddle": {"method": "extragradient", "tol": 1e-3},
     "features": {"features": np.kron(np.eye(12), np.ones((3, 1))), "tol": 1e-3},
 }

@@ -56,7 +56,7 @@ def test_a_sparse_matrix_stays_on_the_device(device, gamma):
     here = lg.solve(matrix, gamma)
     assert isinstance(there, DeviceSolution)
     assert there.status is Status.SOLVED
-    for name in ("stationary", "tau", "data_law"):
+    for name in ("stationary", "tau", "data_distribution"):
         array = getattr(there, name)
         assert isinstance(array, device_type(device))
         np.testing.assert_allclose(device.download(array), getattr(here, name), rtol=1e-8)
@@ -169,8 +169,10 @@ def test_leaks_on_the_device(device):
         there = lg.solve(device.upload(matrix), device="cuda")
     with pytest.warns(lg.LeakWarning):
         here = lg.solve(matrix)
-    law = device.upload(np.full(20, 0.05))
-    lg.solve(device.upload(matrix), restart=law, device="cuda")  # a restart law was named: no warning
+    distribution = device.upload(np.full(20, 0.05))
+    lg.solve(
+        device.upload(matrix), restart=distribution, device="cuda"
+    )  # a restart distribution was named: no warning
     assert there.leak == pytest.approx(here.leak, rel=1e-8)
     absorbed = lg.solve(device.upload(matrix), 0.9, leak="absorb", device="cuda")
     assert absorbed.leak == pytest.approx(lg.solve(matrix, 0.9, leak="absorb").leak, rel=1e-8)
@@ -187,12 +189,12 @@ def test_warnings_point_to_the_caller(emulator):
         assert {warning.filename for warning in caught} == {__file__}
 
 
-def test_several_laws_on_the_device(device):
+def test_several_distributions_on_the_device(device):
     matrix = np.kron(np.eye(2), [[1.0, 2.0], [2.0, 1.0]])
     there = lg.solve(device.upload(matrix), device="cuda")
-    assert there.status is Status.SEVERAL_LAWS
-    assert len(there.laws) == 2
-    with pytest.raises(lg.SeveralLaws):
+    assert there.status is Status.SEVERAL_DISTRIBUTIONS
+    assert len(there.distributions) == 2
+    with pytest.raises(lg.SeveralDistributions):
         _ = there.stationary
     assert "2, one for each" in str(there)
 

@@ -14,7 +14,7 @@ from problems import birth_death
 from scipy import sparse
 
 import lingendice as lg
-from gpu.test_device_solve import assert_same_law, random_counts, random_log
+from gpu.test_device_solve import assert_same_distribution, random_counts, random_log
 from lingendice.gpu import chain, count_transitions
 from lingendice.gpu import device_bootstrap as resampling
 from lingendice.gpu import device_saddle as saddle
@@ -49,7 +49,7 @@ def sides(monkeypatch):
 def test_copies_run_beside_kernels(emulator, sides):
     counts = random_counts(50, seed=4)
     chunked = lg.solve(counts, 0.9, **STREAMED)
-    assert_same_law(chunked, lg.solve(counts, 0.9))
+    assert_same_distribution(chunked, lg.solve(counts, 0.9))
     (side,) = sides
     # From the third chunk on a copy waits for the kernels of the chunk before the last, not for the last.
     assert len(side.behind) > 100
@@ -65,7 +65,7 @@ def test_the_stream_of_the_user_is_the_one_that_works(emulator, sides):
         # All that was copied is over before anything that the user asks for next.
         assert stream.known[sides[0].name] == sides[0].known[sides[0].name]
     assert emulator.stream.known["default"] == before["default"]
-    assert_same_law(chunked, lg.solve(counts, 0.9))
+    assert_same_distribution(chunked, lg.solve(counts, 0.9))
 
 
 @pytest.mark.parametrize("culprit", [EmulatedDevice, EmulatedStream])

@@ -1,4 +1,4 @@
-"""The default with a policy on the device: the ridge problem, its choice from the data, cloned behaviours."""
+"""The default with a policy on the device: the ridge problem, its choice from the data, cloned behaviors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def logged(n=400, **more):
     return lg.Counts.from_transitions(**random_log(n), **more)
 
 
-def dense_minimiser(system):
+def dense_minimizer(system):
     """The ridge problem by a dense solve, entry after entry held at 0 until none is negative."""
     n = system.q.size
     columns = np.stack([system.scaled(unit) for unit in np.eye(n)], axis=1)
@@ -41,13 +41,13 @@ def dense_minimiser(system):
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 @pytest.mark.parametrize("ratio", ["state", "state_action"])
 @pytest.mark.parametrize("strength", [1e-1, 1e-3])
-def test_descents_reach_the_minimiser(device, gamma, ratio, strength):
+def test_descents_reach_the_minimizer(device, gamma, ratio, strength):
     choices = Choices(gamma, policy=POLICY, ratio=ratio, clone=2.0 if ratio == "state" else None)
     operator = compose(logged(200), choices)
     fit = RidgeOnDevice(device)(operator, strength, 1.0).solve(Controls(tol=1e-12))
     assert fit.outcome.converged
     assert device.name in fit.outcome.reason
-    np.testing.assert_allclose(fit.y, dense_minimiser(RidgeSystem(operator, strength)), atol=1e-9)
+    np.testing.assert_allclose(fit.y, dense_minimizer(RidgeSystem(operator, strength)), atol=1e-9)
 
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
@@ -58,7 +58,7 @@ def test_descents_reach_the_minimiser(device, gamma, ratio, strength):
         {"ratio": "state_action"},
         {"ridge": 1e-3},
         {"clone": 5.0, "ratio": "state"},
-        {"behaviour": np.full((12, 3), 1.0 / 3.0), "ratio": "state"},
+        {"behavior": np.full((12, 3), 1.0 / 3.0), "ratio": "state"},
     ],
 )
 @pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
@@ -128,7 +128,7 @@ def test_memory_of_the_ridge(emulator, storage):
     system = RidgeOnDevice(emulator, storage)(operator, 1e-3, 1.0)
     assert system.solve(Controls(tol=1e-4)).outcome.converged
     taken = emulated.MEMORY.peak - before
-    sizes = (1500, system.q.size, system._arrays[2].size, operator.law.shape[0])
+    sizes = (1500, system.q.size, system._arrays[2].size, operator.distribution.shape[0])
     assert taken <= ridge_bytes(*sizes, storage) <= 2 * taken
     emulator.free = 10_000
     with pytest.raises(DeviceMemoryError, match="GB of device memory"):

@@ -32,7 +32,7 @@ def small_counts(**more):
     ("gamma", "choices"),
     [
         (0.9, {}),
-        (1.0, {"normalise": "self"}),
+        (1.0, {"normalize": "self"}),
         (0.9, {"divergence": "reverse_kl", "ratio": "state"}),
         (1.0, {"penalty": 3.0, "bound": 20.0}),
     ],
@@ -70,7 +70,7 @@ def features_of(kind, n_cells=36):
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-@pytest.mark.parametrize("choices", [{}, {"normalise": "self"}, {"ridge": 0.05}, {"dual_features": "dense"}])
+@pytest.mark.parametrize("choices", [{}, {"normalize": "self"}, {"ridge": 0.05}, {"dual_features": "dense"}])
 def test_the_field_over_features_is_the_gradient(device, kind, choices):
     """Against the host's gradients, at a random point; gamma 0.9."""
     choices = dict(choices)
@@ -115,7 +115,7 @@ def test_sgd_repeats_bit_for_bit_and_comes_nearer(device):
     gaps = [gap for _, gap in first.gap_trace]
     assert gaps[-1] < 0.5 * gaps[0]
     exact = lg.solve(counts, 0.5, policy=POLICY, ratio="state", ridge=0, clone=0).stationary
-    start = np.abs(first.data_law - exact).sum()
+    start = np.abs(first.data_distribution - exact).sum()
     assert np.abs(first.stationary - exact).sum() < 0.5 * start
 
 
@@ -198,7 +198,7 @@ def replay(device, run, n_steps):
     ("choices", "message"),
     [
         ({"features": np.ones((36, 2)), "method": "sgd"}, "features= with SGD on the device"),
-        ({"normalise": "self", "method": "sgd"}, "SGD on the device"),
+        ({"normalize": "self", "method": "sgd"}, "SGD on the device"),
         ({"divergence": "equality", "method": "extragradient"}, "divergence equality on the device"),
         ({"divergence": "mmd", "method": "extragradient"}, "divergence mmd on the device"),
         ({"method": "convex"}, "method='convex' on the device"),
@@ -220,7 +220,7 @@ def test_transitions_name_the_host():
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_replicate_is_the_solution_of_its_counts(device, kept):
-    """The law and value of one replicate against the host's solution of the same drawn counts."""
+    """The distribution and value of one replicate against the host's solution of the same drawn counts."""
     from dataclasses import replace
 
     counts = small_counts(keep_episodes=kept)
@@ -248,7 +248,7 @@ def test_replicates_spread_as_on_the_host(device):
 
 def test_a_bootstrap_that_would_leave_noise_out_is_refused(emulator):
     counts = small_counts(keep_episodes=True)
-    with pytest.raises(ValueError, match="initial law taken from the log"):
+    with pytest.raises(ValueError, match="initial distribution taken from the log"):
         bootstrap(lg.solve(counts, 0.9, policy=POLICY, ridge=0, clone=0, device="cuda"), 3)
     with pytest.raises(ValueError, match="a ridge"):
         bootstrap(lg.solve(counts, policy=POLICY), 3)

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from problems import birth_death, birth_death_law, kandori_mailath_rob, rational_law
+from problems import birth_death, birth_death_distribution, kandori_mailath_rob, rational_distribution
 from scipy import sparse
 from test_solve import COURTOIS
 
@@ -15,7 +15,7 @@ from lingendice.gpu.device import DeviceMemoryError
 from lingendice.results.solution import Status
 
 
-def assert_same_law(there, here):
+def assert_same_distribution(there, here):
     """Within twice the promise: L1 for gamma < 1, entry by entry at gamma = 1 (an estimate)."""
     if here.gamma < 1.0:
         assert np.abs(there.stationary - here.stationary).sum() <= 2e-10
@@ -32,7 +32,7 @@ def random_counts(n=60, seed=0, density=0.1):
 
 
 def skewed_counts(n=3000):
-    """Everyone goes to state 0 and to a neighbour: one row of the pull form has n entries."""
+    """Everyone goes to state 0 and to a neighbor: one row of the pull form has n entries."""
     at = np.arange(n)
     rows = np.concatenate([at, at])
     columns = np.concatenate([np.zeros(n, np.int64), (at + 1) % n])
@@ -57,13 +57,13 @@ def counted_log(**more):
 
 
 @pytest.mark.parametrize("gamma", [0.5, 0.95, 1.0])
-def test_a_chain_has_the_law_of_the_host(device, gamma):
+def test_a_chain_has_the_distribution_of_the_host(device, gamma):
     counts = random_counts()
     there, here = lg.solve(counts, gamma, device="cuda"), lg.solve(counts, gamma)
     assert there.status is Status.SOLVED
     assert isinstance(there.stationary, np.ndarray)
-    assert_same_law(there, here)
-    np.testing.assert_allclose(there.tau, there.stationary / here.data_law)
+    assert_same_distribution(there, here)
+    np.testing.assert_allclose(there.tau, there.stationary / here.data_distribution)
     assert there.error <= 1e-10
     assert there.n_iter > 0
     assert len(there.history) >= 1
@@ -76,7 +76,7 @@ def test_a_policy_is_composed_on_the_device(device, gamma):
     there = lg.solve(counts, gamma, policy=policy, ridge=0, clone=0, device="cuda")
     here = lg.solve(counts, gamma, policy=policy, ridge=0, clone=0)
     assert there.status is Status.SOLVED
-    assert_same_law(there, here)
+    assert_same_distribution(there, here)
     assert there.value == pytest.approx(here.value, rel=1e-9)
     assert there.interval(0.9).estimate == pytest.approx(here.value, rel=1e-9)
 
@@ -90,22 +90,22 @@ def test_leaks_and_priors_are_rank_one_terms(device, gamma, smoothing):
         warnings.simplefilter("ignore", lg.LeakWarning)
         there = lg.solve(matrix, gamma, smoothing=smoothing, device="cuda")
         here = lg.solve(matrix, gamma, smoothing=smoothing)
-    assert_same_law(there, here)
+    assert_same_distribution(there, here)
     assert there.leak == pytest.approx(here.leak, rel=1e-9)
 
 
-def test_absorbed_mass_leaves_the_law(device):
+def test_absorbed_mass_leaves_the_distribution(device):
     matrix = random_counts(20).toarray()
     matrix[4] = 0
     there = lg.solve(matrix, 0.9, leak="absorb", device="cuda")
     here = lg.solve(matrix, 0.9, leak="absorb")
     assert here.stationary.sum() < 0.99
-    assert_same_law(there, here)
+    assert_same_distribution(there, here)
 
 
 def test_a_row_with_all_the_entries_is_cut_into_segments(device):
     there, here = (lg.solve(skewed_counts(), 0.8, device=where) for where in ("cuda", "cpu"))
-    assert_same_law(there, here)
+    assert_same_distribution(there, here)
 
 
 def test_one_state(device):
@@ -117,22 +117,22 @@ def test_a_periodic_chain_and_a_closed_form(device):
     assert lg.solve([[0, 1], [1, 0]], device="cuda").stationary == pytest.approx([0.5, 0.5], rel=1e-10)
     up, down = np.full(9, 0.3), np.full(9, 0.5)
     solution = lg.solve(birth_death(up, down), device="cuda")
-    np.testing.assert_allclose(solution.stationary, birth_death_law(up, down), rtol=1e-8)
+    np.testing.assert_allclose(solution.stationary, birth_death_distribution(up, down), rtol=1e-8)
     assert solution.error_kind == "estimate"
     assert solution.condition >= 1.0
 
 
-def test_several_recurrent_classes_give_every_law(device):
+def test_several_recurrent_classes_give_every_distribution(device):
     matrix = np.zeros((6, 6))
     matrix[:2, :2] = [[1, 1], [2, 0]]
     matrix[2:4, 2:4] = [[0, 1], [1, 3]]
     matrix[4] = [1, 0, 0, 0, 1, 1]
     matrix[5] = [0, 0, 2, 0, 1, 0]
     there, here = lg.solve(matrix, device="cuda"), lg.solve(matrix)
-    assert there.status is Status.SEVERAL_LAWS
-    for one, other in zip(there.laws, here.laws, strict=True):
+    assert there.status is Status.SEVERAL_DISTRIBUTIONS
+    for one, other in zip(there.distributions, here.distributions, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
-    with pytest.raises(lg.SeveralLaws):
+    with pytest.raises(lg.SeveralDistributions):
         _ = there.stationary
     start = [0, 0, 0, 0, 0.5, 0.5]
     mixed, expected = lg.solve(matrix, initial=start, device="cuda"), lg.solve(matrix, initial=start)
@@ -147,11 +147,11 @@ def test_transient_states_have_no_mass(device):
 
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
-def test_chunks_of_rows_give_the_same_law(device, gamma):
+def test_chunks_of_rows_give_the_same_distribution(device, gamma):
     counts = random_counts(50, seed=4)
     whole = lg.solve(counts, gamma, device="cuda")
     chunked = lg.solve(counts, gamma, device="cuda", options={"chunk_rows": 7})
-    assert_same_law(chunked, whole)
+    assert_same_distribution(chunked, whole)
 
 
 def test_single_precision_is_honest(device):
@@ -173,8 +173,8 @@ def nearly_separate(leak, n=6, seed=0):
     return matrix / matrix.sum(axis=1, keepdims=True)
 
 
-def relative_error(solution, law):
-    return (np.abs(solution.stationary - law) / law).max()
+def relative_error(solution, distribution):
+    return (np.abs(solution.stationary - distribution) / distribution).max()
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -196,7 +196,8 @@ def test_the_stated_error_covers_the_true_one(device, leak, seed):
 
 @pytest.mark.parametrize("start", [0, 5, 29])
 def test_a_small_trap_is_seen_by_the_trial(device, start):
-    """One state that is hardly ever entered or left holds little mass: sums over the law do not show it."""
+    """One state that is hardly ever entered or left holds little mass: sums over the distribution do not show
+    it."""
     n, leak = 30, 1e-3
     matrix = np.full((n, n), 1.0 / n)
     matrix[start] = leak / n
@@ -220,19 +221,19 @@ def test_parts_that_hardly_meet_are_not_called_solved(device, leak):
 
 
 def test_kandori_mailath_rob_is_not_called_solved(device):
-    """Law and start differ by 20 orders of magnitude, and the residual is at rounding."""
-    matrix, law = kandori_mailath_rob(0.01)
+    """Distribution and start differ by 20 orders of magnitude, and the residual is at rounding."""
+    matrix, distribution = kandori_mailath_rob(0.01)
     there = lg.solve(matrix, device="cuda")
     assert there.status is Status.STALLED
-    assert there.error > np.abs(there.stationary - law).sum()
+    assert there.error > np.abs(there.stationary - distribution).sum()
 
 
 HARD = {
-    "Courtois": (COURTOIS, rational_law(COURTOIS)),
+    "Courtois": (COURTOIS, rational_distribution(COURTOIS)),
     "mutations at 0.3": kandori_mailath_rob(0.3),
     "drift over 50 states": (
         birth_death(np.full(49, 0.49), np.full(49, 0.47)),
-        birth_death_law(np.full(49, 0.49), np.full(49, 0.47)),
+        birth_death_distribution(np.full(49, 0.49), np.full(49, 0.47)),
     ),
 }
 
@@ -241,13 +242,13 @@ HARD = {
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize("gamma", [0.9999, 1.0])
 def test_hard_chains_are_right_or_said_not_to_be(device, name, gamma):
-    matrix, law = HARD[name]
+    matrix, distribution = HARD[name]
     if gamma < 1.0:
         kernel, n = matrix / matrix.sum(axis=1, keepdims=True), len(matrix)
-        law = np.linalg.solve(np.eye(n) - gamma * kernel.T, np.full(n, (1 - gamma) / n))
+        distribution = np.linalg.solve(np.eye(n) - gamma * kernel.T, np.full(n, (1 - gamma) / n))
     there = lg.solve(matrix, gamma, device="cuda")
-    apart = np.abs(there.stationary - law)
-    wrong = apart.sum() if gamma < 1.0 else relative_error(there, law)
+    apart = np.abs(there.stationary - distribution)
+    wrong = apart.sum() if gamma < 1.0 else relative_error(there, distribution)
     assert there.status in (Status.SOLVED, Status.STALLED)
     assert there.converged == (there.error <= 1e-10)
     assert wrong <= there.error + 1e-13 or there.status is Status.STALLED
@@ -262,7 +263,7 @@ def test_mass_that_has_far_to_travel_arrives(device, gamma):
     assert there.status is Status.SOLVED
     assert there.error <= 1e-10
     if gamma == 1.0:
-        np.testing.assert_allclose(there.stationary, birth_death_law(up, down), rtol=1e-9)
+        np.testing.assert_allclose(there.stationary, birth_death_distribution(up, down), rtol=1e-9)
     assert np.abs(there.stationary - lg.solve(matrix, gamma).stationary).sum() <= 2e-10
 
 
@@ -272,16 +273,16 @@ def test_limits_give_their_statuses(device):
     assert lg.solve(slow, 0.9999, time_limit=1e-9, device="cuda").status is Status.TIME_LIMIT
 
 
-def test_the_law_does_not_depend_on_the_schedule(libraries):
+def test_the_distribution_does_not_depend_on_the_schedule(libraries):
     from emulator.device import EmulatedDevice
 
     from lingendice.gpu.device import using
 
-    laws = []
+    distributions = []
     for seed, order in ((0, 0), (0, 1), (1, 2), (2, 2)):
         with using(EmulatedDevice(libraries(), seed, order)):
-            laws.append(lg.solve(skewed_counts(2200), 0.8, device="cuda").stationary)
-    assert all((law == laws[0]).all() for law in laws)
+            distributions.append(lg.solve(skewed_counts(2200), 0.8, device="cuda").stationary)
+    assert all((distribution == distributions[0]).all() for distribution in distributions)
 
 
 def test_flags_are_read_seldom_and_little_else(emulator):
@@ -289,9 +290,9 @@ def test_flags_are_read_seldom_and_little_else(emulator):
     counts = random_counts()
     solution = lg.solve(counts, 0.9, device="cuda", options={"poll_every": 100})
     assert solution.converged
-    laws, polls = 8 * 60, 2 * (15 * 8 + 4) + 8 * 512
+    distributions, polls = 8 * 60, 2 * (15 * 8 + 4) + 8 * 512
     setup = 5 * 8 + 64
-    assert emulator.downloaded <= laws + polls + setup
+    assert emulator.downloaded <= distributions + polls + setup
 
 
 def test_memory_is_estimated_before_it_is_taken(emulator):

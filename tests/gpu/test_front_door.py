@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 from emulator.device import EmulatedDevice
-from problems import birth_death, birth_death_law, dense_operator, logged_mdp
+from problems import birth_death, birth_death_distribution, dense_operator, logged_mdp
 from scipy import sparse
 
 import lingendice as lg
@@ -50,16 +50,18 @@ def test_a_discounted_chain(solve):
 
 def test_detailed_balance(solve):
     up, down = np.linspace(0.2, 0.4, 12), np.linspace(0.5, 0.3, 12)
-    np.testing.assert_allclose(solve(birth_death(up, down)).stationary, birth_death_law(up, down), rtol=1e-9)
+    np.testing.assert_allclose(
+        solve(birth_death(up, down)).stationary, birth_death_distribution(up, down), rtol=1e-9
+    )
 
 
-def test_several_laws(solve):
+def test_several_distributions(solve):
     solution = solve(CLASSES)
-    assert solution.status is Status.SEVERAL_LAWS
-    assert [law.tolist() for law in solution.laws] == [
+    assert solution.status is Status.SEVERAL_DISTRIBUTIONS
+    assert [distribution.tolist() for distribution in solution.distributions] == [
         pytest.approx([0.5, 0.5, 0, 0]), pytest.approx([0, 0, 0.5, 0.5])
     ]  # fmt: skip
-    with pytest.raises(lg.SeveralLaws):
+    with pytest.raises(lg.SeveralDistributions):
         _ = solution.tau
     limit = solve(CLASSES, initial=[0.25, 0.0, 0.75, 0.0])
     np.testing.assert_allclose(limit.stationary, [0.125, 0.125, 0.375, 0.375], rtol=1e-9)
@@ -108,7 +110,7 @@ def test_a_policy_against_a_dense_operator(solve, gamma, ratio):
         values, vectors = np.linalg.eig(table.T)
         expected = np.real(vectors[:, np.argmax(np.real(values))])
         expected = expected / expected.sum()
-    np.testing.assert_allclose(solution.cell_law, expected, rtol=1e-7, atol=1e-11)
+    np.testing.assert_allclose(solution.cell_distribution, expected, rtol=1e-7, atol=1e-11)
     assert solution.value == pytest.approx(float(expected @ operator.reward), rel=1e-7)
 
 
@@ -119,8 +121,8 @@ def test_the_default_with_a_policy(solve):
     assert solution.status is Status.SOLVED
     assert solution.ridge > 0.0
     kernel = np.einsum("sa,sat->st", mdp.policy, mdp.kernel)
-    law = np.linalg.solve(np.eye(6) - 0.9 * kernel.T, 0.1 * mdp.initial)
-    truth = float(law @ (mdp.policy * mdp.reward).sum(axis=1))
+    distribution = np.linalg.solve(np.eye(6) - 0.9 * kernel.T, 0.1 * mdp.initial)
+    truth = float(distribution @ (mdp.policy * mdp.reward).sum(axis=1))
     assert abs(solution.value - truth) <= 5 * solution.interval().standard_error
 
 
@@ -166,7 +168,7 @@ def test_limits_have_their_statuses(solve):
         (TWO, {"ridge": -1.0}, "ridge"),
         (TWO, {"leak": "sink"}, "leak"),
         (TWO, {"divergence": "square"}, "divergence"),
-        (TWO, {"options": {"colour": 1}}, "colour"),
+        (TWO, {"options": {"color": 1}}, "color"),
         (np.ones((2, 3)), {}, "square"),
     ],
 )
@@ -178,7 +180,8 @@ def test_bad_input_is_named(solve, data, choices, message):
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 @pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 def test_a_value_that_nothing_identifies_is_nan(solve, gamma):
-    """Only action 0 is logged, the target takes action 1; the law's total is 1 only up to rounding."""
+    """Only action 0 is logged, the target takes action 1; the distribution's total is 1 only up to
+    rounding."""
     rng = np.random.default_rng(0)
     state, following = rng.integers(0, 5, 40), rng.integers(0, 5, 40)
     counts = lg.Counts.from_transitions(

@@ -40,9 +40,9 @@ def test_a_step_agrees_with_scipy(device, value, offset, kind, n):
     matrix = pull.resident_matrix(device, up(indptr.astype(offset)), up(columns.astype(np.int32)), up(data))
     hub = rng.random(n).astype(value)
     equation = Equation(device, matrix, up(hub), up(start), 1, up(start), 0.9, n, 0.0)
-    law, out = up(x), device.empty(n, value)
-    equation.weigh(law)
-    equation.step(law, out, 1.0, CHECKED)
+    distribution, out = up(x), device.empty(n, value)
+    equation.weigh(distribution)
+    equation.step(distribution, out, 1.0, CHECKED)
     counted = sparse.csr_array((data.astype(float), columns, indptr), shape=(n, n))
     wide = [part.astype(float) for part in (x, start, hub)]
     expected = wide[1] + 0.9 * (counted @ wide[0] + wide[1] * (wide[2] @ wide[0]))

@@ -32,7 +32,7 @@ from lingendice.io.stream_counter import Accumulator, Means
 NAMES = [f"room {i:02d}" for i in range(9)]
 
 
-def make_log(n=500, seed=0, labelled=False):
+def make_log(n=500, seed=0, labeled=False):
     """Interleaved episodes that end in all ways; next states are given and follow from the rows too."""
     rng = np.random.default_rng(seed)
     rows, state, number = [], rng.integers(0, 9, 4), np.arange(4)
@@ -46,7 +46,7 @@ def make_log(n=500, seed=0, labelled=False):
             number[e], state[e] = number.max() + 1, rng.integers(0, 9)
     e, s, a, r, s2, end = map(np.array, zip(*rows, strict=True))
     log = {"episode": e, "state": s, "action": a, "reward": r, "next_state": s2, "terminal": end}
-    if labelled:
+    if labeled:
         names = np.array(NAMES)
         log |= {"state": names[s], "next_state": names[s2], "action": np.array(["x", "go", "a"])[a]}
     return log
@@ -108,25 +108,25 @@ FRAMES = {
 }
 
 
-@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("labeled", [False, True])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", FILES)
-def test_files(tmp_path, name, labelled, threads):
-    log = make_log(labelled=labelled)
+def test_files(tmp_path, name, labeled, threads):
+    log = make_log(labeled=labeled)
     FILES[name](tmp_path / name, log)
     assert_same(lg.read_transitions(tmp_path / name, threads=threads), lg.Counts.from_transitions(**log))
 
 
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("options", [{}, {"next_state": False}, {"action": False, "reward": False}])
-@pytest.mark.parametrize("labelled", [False, True])
-def test_threads_make_no_difference_to_any_bit(tmp_path, monkeypatch, labelled, options, at_once):
+@pytest.mark.parametrize("labeled", [False, True])
+def test_threads_make_no_difference_to_any_bit(tmp_path, monkeypatch, labeled, options, at_once):
     """Row groups that are decoded side by side, whole or in batches, in several files."""
     monkeypatch.setattr(sources, "_GROUP_ROWS", 100)
     monkeypatch.setattr(sources, "_BATCH_ROWS", 70)
     monkeypatch.setattr(sources, "_LARGEST_GROUP", 1 << 26 if at_once else 0)
     monkeypatch.setattr(tables, "_WORTH_SHARING", 1)
-    log = make_log(3000, labelled=labelled)
+    log = make_log(3000, labeled=labeled)
     for number, part in enumerate(cut(log, [1000, 1001, 2200])):
         pq.write_table(pa.table(part), tmp_path / f"{number}.parquet", row_group_size=170)
     whole = lg.read_transitions(log, threads=1, **options)
@@ -159,10 +159,10 @@ def test_pieces_end_where_they_should_though_row_groups_are_empty(tmp_path):
     assert rest.counts.total == 300
 
 
-@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("labeled", [False, True])
 @pytest.mark.parametrize("name", FRAMES)
-def test_frames_and_streams(name, labelled):
-    log = make_log(labelled=labelled)
+def test_frames_and_streams(name, labeled):
+    log = make_log(labeled=labeled)
     assert_same(lg.read_transitions(FRAMES[name](log)), lg.Counts.from_transitions(**log))
 
 
@@ -185,8 +185,8 @@ def test_duckdb(tmp_path):
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 200), max_size=6), st.booleans(), st.booleans(), st.integers(0, 5))
-def test_cuts_make_no_difference_to_any_bit(places, labelled, derived, seed):
-    log = make_log(200, seed, labelled)
+def test_cuts_make_no_difference_to_any_bit(places, labeled, derived, seed):
+    log = make_log(200, seed, labeled)
     options = {"next_state": False} if derived else {}
     whole = lg.read_transitions(log, **options)
     assert lg.read_transitions(cut(log, places), **options) == whole
@@ -214,9 +214,9 @@ def test_counts_alone_by_hash_and_by_place(places, with_actions, with_ends, seed
 
 @pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("labeled", [False, True])
 @pytest.mark.parametrize("role", [None, "action", "terminal"])
-def test_pairs_are_counted_where_they_are_decoded(tmp_path, labelled, role, threads):
+def test_pairs_are_counted_where_they_are_decoded(tmp_path, labeled, role, threads):
     """States that turn up late outgrow the squares; none is counted twice or lost."""
     rng = np.random.default_rng(5)
     n = 20_000
@@ -226,12 +226,12 @@ def test_pairs_are_counted_where_they_are_decoded(tmp_path, labelled, role, thre
         log["action"] = rng.integers(0, 1 + np.arange(n) // 5000)
     if role == "terminal":
         log |= {"terminal": rng.random(n) < 0.01, "episode": np.arange(n) // 64}
-    if labelled:
+    if labeled:
         log |= {name: np.char.mod("at %d", log[name]) for name in ("state", "next_state")}
     pq.write_table(pa.table(log), tmp_path / "log.parquet", row_group_size=1500)
     expected = lg.Counts.from_transitions(**log)
     assert lg.read_transitions(tmp_path / "log.parquet", threads=threads) == expected
-    if not labelled:
+    if not labeled:
         with pytest.raises(ValueError, match=r"row group 4, row \d+: .* outside 0\.\.13; raise n_states"):
             lg.read_transitions(tmp_path / "log.parquet", threads=threads, n_states=14)
 
@@ -520,9 +520,9 @@ def interrupted(parts, at):
 
 
 @pytest.mark.parametrize("options", [{}, {"next_state": False}, {"weight": "times"}])
-@pytest.mark.parametrize("labelled", [False, True])
-def test_a_stream_goes_on_after_an_interruption(tmp_path, options, labelled):
-    log = make_log(labelled=labelled)
+@pytest.mark.parametrize("labeled", [False, True])
+def test_a_stream_goes_on_after_an_interruption(tmp_path, options, labeled):
+    log = make_log(labeled=labeled)
     if options == {"weight": "times"}:
         log["times"] = np.random.default_rng(0).random(500)
     parts = cut(log, range(50, 500, 50))

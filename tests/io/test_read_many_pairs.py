@@ -31,7 +31,7 @@ def sorted_early(monkeypatch):
     return calls
 
 
-def growing_log(n=2000, *, action=False, terminal=False, labelled=False):
+def growing_log(n=2000, *, action=False, terminal=False, labeled=False):
     """New states and actions turn up all the time."""
     rng = np.random.default_rng(3)
     reach = 5 + np.arange(n) // 4
@@ -40,7 +40,7 @@ def growing_log(n=2000, *, action=False, terminal=False, labelled=False):
         log["action"] = rng.integers(0, 1 + np.arange(n) // 300)
     if terminal:
         log |= {"terminal": rng.random(n) < 0.1, "episode": np.arange(n) // 9}
-    if labelled:
+    if labeled:
         log |= {name: np.char.mod("at %d", log[name]) for name in ("state", "next_state")}
     return log
 
@@ -51,7 +51,7 @@ def batches(log, step=170):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("role", [{}, {"action": True}, {"terminal": True}, {"labelled": True}])
+@pytest.mark.parametrize("role", [{}, {"action": True}, {"terminal": True}, {"labeled": True}])
 def test_sorted_pairs_are_those_of_the_whole_log(tmp_path, sorted_early, role, threads):
     log = growing_log(**role)
     expected = lg.Counts.from_transitions(**log)
@@ -60,7 +60,7 @@ def test_sorted_pairs_are_those_of_the_whole_log(tmp_path, sorted_early, role, t
     assert max(sorted_early) == 300
     pq.write_table(pa.table(log), tmp_path / "log.parquet", row_group_size=190)
     assert lg.read_transitions(tmp_path / "log.parquet", threads=threads) == expected
-    if "labelled" not in role:
+    if "labeled" not in role:
         larger = lg.read_transitions(batches(log), threads=threads, n_states=5000)
         assert larger == expected.with_states(5000, expected.n_actions)
 

@@ -57,7 +57,7 @@ def test_files_that_cannot_be_read(tmp_path):
         read_matrix_file(tmp_path / "objects.npy")
 
 
-def test_policies_and_laws(tmp_path, write):
+def test_policies_and_distributions(tmp_path, write):
     policy = np.array([[0.25, 0.75], [1.0, 0.0]])
     np.save(tmp_path / "p.npy", policy)
     np.savez(tmp_path / "p.npz", policy=policy)

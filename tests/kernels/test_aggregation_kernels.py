@@ -89,7 +89,7 @@ def test_weight_bins_are_binary_exponents():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_neighbour_blocks_cover_and_halve(seed):
+def test_neighbor_blocks_cover_and_halve(seed):
     n = 300
     w = random_chain(n, 0.02, seed)
     start, source, weight = pull(w)

@@ -66,7 +66,8 @@ def everything(_=None):
     return [work() for work in (counting, stepping, resampling, solving, comparing)]
 
 def same(found, expected):
-    # The same bits of counts, steps and replicates; laws of sweeps side by side within their tolerance.
+    # The same bits of counts, steps and replicates; distributions of sweeps side by side within their
+    # tolerance.
     return found[:3] == expected[:3] and all(map(close, found, expected))
 
 def close(one, other):
@@ -114,9 +115,9 @@ if __name__ == "__main__":
     for _ in range(8):
         child = os.fork()
         if not child:
-            law = online.stationary
+            distribution = online.stationary
             expected = lg.solve(online.snapshot()).stationary
-            os._exit(0 if np.allclose(law, expected, rtol=1e-8) else 1)
+            os._exit(0 if np.allclose(distribution, expected, rtol=1e-8) else 1)
         assert os.waitpid(child, 0)[1] == 0
     over.set()
     thread.join()
@@ -170,9 +171,9 @@ if __name__ == "__main__":
         cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50)
     with cluster, Client(cluster) as client:
         found = client.gather(client.map(everything, range(2)))
-        law = lg.distributed.solve(chain(2000), 0.9, client=client).stationary
+        distribution = lg.distributed.solve(chain(2000), 0.9, client=client).stationary
     assert all(same(one, expected) for one in found)
-    np.testing.assert_allclose(law, lg.solve(chain(2000), 0.9).stationary, atol=1e-9)
+    np.testing.assert_allclose(distribution, lg.solve(chain(2000), 0.9).stationary, atol=1e-9)
     print("ok")
 """
 

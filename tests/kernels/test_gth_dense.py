@@ -1,4 +1,4 @@
-"""Dense elimination against closed forms, extended precision and published laws."""
+"""Dense elimination against closed forms, extended precision and published distributions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from problems import COURTOIS
 from lingendice.kernels.chains.gth_dense import dense_bias, dense_factor, gth_dense, is_irreducible_dense
 
 
-def exact_law(rates: np.ndarray, digits: int = 400) -> np.ndarray:
-    """The law by a linear solve in extended precision: no elimination of ours."""
+def exact_distribution(rates: np.ndarray, digits: int = 400) -> np.ndarray:
+    """The distribution by a linear solve in extended precision: no elimination of ours."""
     n = rates.shape[0]
     with mpmath.workdps(digits):
         system = mpmath.zeros(n, n)
@@ -68,16 +68,16 @@ def nearly_decomposable(seed: int, blocks: int, size: int, coupling: float) -> n
     return rates
 
 
-def relative_error(x: np.ndarray, law: np.ndarray) -> float:
-    return float(np.abs(x / law - 1).max())
+def relative_error(x: np.ndarray, distribution: np.ndarray) -> float:
+    return float(np.abs(x / distribution - 1).max())
 
 
-def test_courtois_published_law():
+def test_courtois_published_distribution():
     x, ok = gth_dense(COURTOIS)
     assert ok
     published = [0.08928, 0.09276, 0.04049, 0.15853, 0.11894, 0.12039, 0.27780, 0.10182]
     np.testing.assert_allclose(x, published, atol=6e-6)
-    assert relative_error(x, exact_law(COURTOIS)) < 1e-14
+    assert relative_error(x, exact_distribution(COURTOIS)) < 1e-14
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-10])
@@ -86,7 +86,7 @@ def test_mutation_chain(chain, epsilon):
     rates = chain(27, epsilon)
     x, ok = gth_dense(rates)
     assert ok
-    assert relative_error(x, exact_law(rates)) < 1e-12
+    assert relative_error(x, exact_distribution(rates)) < 1e-12
 
 
 @pytest.mark.parametrize("coupling", [1e-3, 1e-8, 1e-14])
@@ -94,7 +94,7 @@ def test_nearly_decomposable(coupling):
     rates = nearly_decomposable(3, 3, 8, coupling)
     x, ok = gth_dense(rates)
     assert ok
-    assert relative_error(x, exact_law(rates)) < 1e-13
+    assert relative_error(x, exact_distribution(rates)) < 1e-13
 
 
 @pytest.mark.parametrize("n", [2, 60, 130])
@@ -106,12 +106,12 @@ def test_birth_death_spans_the_whole_range(n, ratio):
     x, ok = gth_dense(rates)
     assert ok
     exponent = np.arange(n) * np.log(up / down)
-    law = np.array([float(mpmath.mpf(up / down) ** int(k)) for k in range(n)])
+    distribution = np.array([float(mpmath.mpf(up / down) ** int(k)) for k in range(n)])
     if ratio > 1:
-        law = np.array([float(mpmath.mpf(down / up) ** int(n - 1 - k)) for k in range(n)])
-    law /= law.sum()
+        distribution = np.array([float(mpmath.mpf(down / up) ** int(n - 1 - k)) for k in range(n)])
+    distribution /= distribution.sum()
     seen = exponent - exponent.max() > np.log(1e-300)
-    assert relative_error(x[seen], law[seen]) < 1e-12
+    assert relative_error(x[seen], distribution[seen]) < 1e-12
     assert (x[~seen] < 1e-299).all()
 
 
@@ -124,11 +124,11 @@ def test_barrier_below_the_smallest_number():
     rates[0, 1] = 2e-8
     x, ok = gth_dense(rates)
     assert ok
-    law = exact_law(rates, digits=900)
-    assert law[0] > 0.1
-    assert law[-1] > 0.1
-    assert relative_error(x[[0, 1, 2, -2, -1]], law[[0, 1, 2, -2, -1]]) < 1e-12
-    assert x[50] == law[50] == 0.0
+    distribution = exact_distribution(rates, digits=900)
+    assert distribution[0] > 0.1
+    assert distribution[-1] > 0.1
+    assert relative_error(x[[0, 1, 2, -2, -1]], distribution[[0, 1, 2, -2, -1]]) < 1e-12
+    assert x[50] == distribution[50] == 0.0
 
 
 @pytest.mark.parametrize("n", [97, 130, 300, 750])
@@ -147,14 +147,14 @@ def test_blocks_agree_with_plain_loops(n):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 9), st.integers(0, 10**6), st.floats(0.1, 1.0))
-def test_law_of_random_chains(n, seed, density):
+def test_distribution_of_random_chains(n, seed, density):
     rng = np.random.default_rng(seed)
     rates = 10.0 ** rng.uniform(-12, 0, (n, n)) * (rng.random((n, n)) < density)
     rates += np.roll(np.eye(n), 1, axis=1) * 1e-6
     rates[np.diag_indices(n)] = np.nan
     x, ok = gth_dense(rates)
     assert ok
-    assert relative_error(x, exact_law(rates, 60)) < 1e-13
+    assert relative_error(x, exact_distribution(rates, 60)) < 1e-13
 
 
 @pytest.mark.parametrize("n", [4, 120])

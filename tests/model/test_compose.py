@@ -29,7 +29,7 @@ def test_state_action_ratio_follows_the_target(counts):
     assert np.array_equal(policy_of(counts), POLICY)
 
 
-def test_unseen_actions_renormalised(counts):
+def test_unseen_actions_renormalized(counts):
     policy = policy_of(counts, ratio="state")
     assert np.allclose(policy[0], [0.4, 0.6, 0.0])
     assert np.allclose(policy[1], [0.0, 0.0, 1.0])
@@ -46,7 +46,7 @@ def test_unseen_actions_leak(counts):
     assert np.allclose(policy_of(counts, ratio="state", unseen="leak"), POLICY)
 
 
-def test_clone_shrinks_toward_the_behaviour(counts):
+def test_clone_shrinks_toward_the_behavior(counts):
     n = np.array([3.0, 1.0, 0.0])
     strength = 4.0
     expected = POLICY[0] * n / (n + strength * POLICY[0])
@@ -55,16 +55,16 @@ def test_clone_shrinks_toward_the_behaviour(counts):
     assert np.allclose(huge, n / n.sum(), atol=1e-9)
 
 
-def test_known_behaviour_weights_have_mean_one_in_each_state(counts):
-    behaviour = np.array([[0.5, 0.25, 0.25], [0.25, 0.25, 0.5], [1.0, 0.0, 0.0]])
-    policy = policy_of(counts, ratio="state", behaviour=behaviour)
+def test_known_behavior_weights_have_mean_one_in_each_state(counts):
+    behavior = np.array([[0.5, 0.25, 0.25], [0.25, 0.25, 0.5], [1.0, 0.0, 0.0]])
+    policy = policy_of(counts, ratio="state", behavior=behavior)
     expected = np.array([3 * 0.2 / 0.5, 1 * 0.3 / 0.25, 0.0])
     assert np.allclose(policy[0], expected / expected.sum())
 
 
-def test_behaviour_that_excludes_a_logged_action_is_refused(counts):
-    with pytest.raises(ValueError, match=r"behaviour\[0, 1\] is 0 but that action was logged"):
-        policy_of(counts, ratio="state", behaviour=[[1, 0, 0], [0, 0, 1], [1, 0, 0]])
+def test_behavior_that_excludes_a_logged_action_is_refused(counts):
+    with pytest.raises(ValueError, match=r"behavior\[0, 1\] is 0 but that action was logged"):
+        policy_of(counts, ratio="state", behavior=[[1, 0, 0], [0, 0, 1], [1, 0, 0]])
 
 
 def test_without_a_policy_the_logged_chain_is_followed(counts):
@@ -78,32 +78,32 @@ def test_deterministic_policies_are_one_action_a_state(counts):
     assert np.array_equal(table, np.eye(3)[[1, 2, 0]])
 
 
-def test_default_initial_laws():
+def test_default_initial_distributions():
     chain = lg.Counts.from_transitions([0, 1], [1, 0])
     assert compose(chain, Choices(gamma=1.0)).initial is None
     assert np.allclose(compose(chain, Choices(gamma=0.9)).initial, 0.5)
     logged = lg.Counts.from_transitions([0, 1, 1], [1, 0, 0], episode=[0, 0, 1])
     assert np.allclose(compose(logged, Choices(gamma=0.9)).initial, [0.5, 0.5])
     mdp = lg.Counts.from_transitions([0, 1], [1, 0], action=[0, 0])
-    with pytest.raises(ValueError, match="law of the first state"):
+    with pytest.raises(ValueError, match="distribution of the first state"):
         compose(mdp, Choices(gamma=0.9))
 
 
-def test_restart_defaults_to_initial_or_data_law():
+def test_restart_defaults_to_initial_or_data_distribution():
     dangling = lg.Counts.from_transitions([0, 0, 1], [1, 2, 2], n_states=3)
-    assert np.allclose(compose(dangling, Choices(gamma=1.0)).law, [[2 / 3, 1 / 3, 0]])
-    assert np.allclose(compose(dangling, Choices(gamma=0.5)).law, [[1 / 3, 1 / 3, 1 / 3]])
-    assert np.allclose(compose(dangling, Choices(gamma=0.5, restart=[1, 0, 0])).law, [[1, 0, 0]])
+    assert np.allclose(compose(dangling, Choices(gamma=1.0)).distribution, [[2 / 3, 1 / 3, 0]])
+    assert np.allclose(compose(dangling, Choices(gamma=0.5)).distribution, [[1 / 3, 1 / 3, 1 / 3]])
+    assert np.allclose(compose(dangling, Choices(gamma=0.5, restart=[1, 0, 0])).distribution, [[1, 0, 0]])
 
 
-def test_laws_that_coincide_share_one_hub():
+def test_distributions_that_coincide_share_one_hub():
     log = lg.Counts.from_transitions([0, 1, 0], [1, 2, 1], terminal=[0, 1, 0], episode=[0, 0, 1], n_states=3)
     operator = compose(log, Choices(gamma=0.9, terminal="restart"))
-    assert operator.law.shape[0] == 1
+    assert operator.distribution.shape[0] == 1
     assert np.allclose(operator.keep + operator.out[:, 0], 1.0)
 
 
-def test_terminal_needs_an_initial_law():
+def test_terminal_needs_an_initial_distribution():
     log = lg.Counts.from_transitions([0, 1], [1, 0], terminal=[0, 1], episode=[0, 0])
     assert compose(log, Choices(gamma=1.0)).initial is not None
     with pytest.raises(ValueError, match='terminal="absorb"'):

@@ -11,7 +11,7 @@ from lingendice.model.features import (
     Tabular,
     nystroem,
     one_hot,
-    orthonormalised,
+    orthonormalized,
     random_fourier,
     rbf,
     read_features,
@@ -79,9 +79,9 @@ def test_orthonormal_basis_spans_the_same_functions():
     rng = np.random.default_rng(1)
     matrix = rng.standard_normal((50, 4))
     matrix = np.column_stack([matrix, matrix[:, 0] + 1e-9 * matrix[:, 1]])
-    law = rng.dirichlet(np.ones(50))
+    distribution = rng.dirichlet(np.ones(50))
     for given in (matrix, sparse.csr_array(matrix)):
-        basis, back = orthonormalised(MatrixFeatures(given), law)
+        basis, back = orthonormalized(MatrixFeatures(given), distribution)
         assert basis.n_features == 4
-        assert np.allclose(basis.matrix.T @ (law[:, None] * basis.matrix), np.eye(4), atol=1e-9)
+        assert np.allclose(basis.matrix.T @ (distribution[:, None] * basis.matrix), np.eye(4), atol=1e-9)
         assert np.allclose(matrix @ back, basis.matrix)

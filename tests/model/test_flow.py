@@ -41,12 +41,12 @@ def test_pull_is_the_adjoint_of_push(gamma, redirect, ratio, seed):
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
 @pytest.mark.parametrize("leak", ["restart", "absorb"])
-def test_closed_flow_has_the_law_of_the_operator(gamma, leak):
+def test_closed_flow_has_the_distribution_of_the_operator(gamma, leak):
     if gamma == 1.0 and leak == "absorb":
         return
     flow, operator = mdp_flow(gamma, True, leak=leak)
     n = flow.n_cells
-    dense = np.stack([operator.spread(operator.next_state_law(row)) for row in np.eye(n)])
+    dense = np.stack([operator.spread(operator.next_state_distribution(row)) for row in np.eye(n)])
     start = (1 - gamma) * operator.cell_initial if gamma < 1 else np.zeros(n)
     if gamma < 1:
         mu = np.linalg.solve(np.eye(n) - gamma * dense.T, start)

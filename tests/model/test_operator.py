@@ -15,8 +15,8 @@ CHOICES = {
     "chain": {},
     "discounted": {"gamma": 0.9},
     "smoothed": {"gamma": 0.9, "smoothing": 2.5},
-    "smoothed to a law": {"smoothing": (1.5, np.arange(1.0, 7.0))},
-    "restart law": {"gamma": 0.7, "restart": np.arange(6.0)},
+    "smoothed to a distribution": {"smoothing": (1.5, np.arange(1.0, 7.0))},
+    "restart distribution": {"gamma": 0.7, "restart": np.arange(6.0)},
     "absorb": {"gamma": 0.9, "leak": "absorb"},
     "state ratio": {"gamma": 0.9, "ratio": "state"},
     "state ratio, mean": {"ratio": "state", "unseen": "mean"},
@@ -44,9 +44,9 @@ def test_apply_is_the_dense_matrix_and_its_transpose(name):
     if operator.gamma < 1:
         dense += (1 - operator.gamma) * np.outer(np.ones(operator.n_cells), operator.cell_initial)
     rng = np.random.default_rng(0)
-    values, law = rng.normal(size=(2, operator.n_cells))
+    values, distribution = rng.normal(size=(2, operator.n_cells))
     assert np.allclose(operator.apply(values), dense @ values, atol=1e-13)
-    assert np.allclose(operator.apply_transpose(law), dense.T @ law, atol=1e-13)
+    assert np.allclose(operator.apply_transpose(distribution), dense.T @ distribution, atol=1e-13)
 
 
 @settings(max_examples=40, deadline=None)
@@ -54,13 +54,15 @@ def test_apply_is_the_dense_matrix_and_its_transpose(name):
 def test_adjointness(seed, name):
     operator = build(short_log(seed % 50), name)
     rng = np.random.default_rng(seed)
-    values, law = rng.normal(size=(2, operator.n_cells))
-    assert operator.apply(values) @ law == pytest.approx(
-        values @ operator.apply_transpose(law), rel=1e-10, abs=1e-12
+    values, distribution = rng.normal(size=(2, operator.n_cells))
+    assert operator.apply(values) @ distribution == pytest.approx(
+        values @ operator.apply_transpose(distribution), rel=1e-10, abs=1e-12
     )
     chain = operator.chain
-    values, law = rng.normal(size=(2, chain.n))
-    assert chain.pull(values) @ law == pytest.approx(values @ chain.push(law), rel=1e-10, abs=1e-12)
+    values, distribution = rng.normal(size=(2, chain.n))
+    assert chain.pull(values) @ distribution == pytest.approx(
+        values @ chain.push(distribution), rel=1e-10, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in CHOICES if name != "absorb"])

@@ -1,4 +1,4 @@
-"""Samples in O(1): alias tables, and the law of the sampled transitions."""
+"""Samples in O(1): alias tables, and the distribution of the sampled transitions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @settings(deadline=None)
 @given(weights=st.lists(st.one_of(st.just(0.0), st.floats(1e-9, 1e6)), min_size=1, max_size=40).filter(any))
-def test_alias_table_holds_the_law_exactly(weights):
+def test_alias_table_holds_the_distribution_exactly(weights):
     weights = np.array(weights)
     threshold, alias = alias_table(weights)
-    law = np.bincount(np.arange(weights.size), threshold, weights.size)
-    law += np.bincount(alias, 1.0 - threshold, weights.size)
-    assert np.allclose(law / weights.size, weights / weights.sum(), atol=1e-12)
+    distribution = np.bincount(np.arange(weights.size), threshold, weights.size)
+    distribution += np.bincount(alias, 1.0 - threshold, weights.size)
+    assert np.allclose(distribution / weights.size, weights / weights.sum(), atol=1e-12)
     assert (threshold[weights == 0] == 0).all()
 
 
-def test_draws_follow_the_law():
+def test_draws_follow_the_distribution():
     weights = np.array([1.0, 0.0, 5.0, 3.0, 0.5])
     threshold, alias = alias_table(weights)
     counter, seen = np.uint64(12345), np.zeros(5, dtype=np.int64)
@@ -40,7 +40,7 @@ def test_draws_follow_the_law():
 
 
 @pytest.mark.parametrize(("gamma", "leak"), [(1.0, "restart"), (0.9, "restart"), (0.9, "absorb")])
-def test_sampled_transitions_have_the_law_of_the_flow(gamma, leak):
+def test_sampled_transitions_have_the_distribution_of_the_flow(gamma, leak):
     """E over events of factor * f(x') is (T f)(x) weighted by p: checked by many draws, seed fixed."""
     flow, _ = mdp_flow(gamma, True, leak=leak)
     sampler = build_sampler(flow)

@@ -48,5 +48,5 @@ def test_automatic_smoothing_is_that_weight(table):
     weight = marginal_likelihood_weight(counts)
     smoothed = (table + weight / 12) / (table.sum(axis=1, keepdims=True) + weight)
     system = np.vstack([np.eye(12) - smoothed.T, np.ones(12)])
-    law = np.linalg.lstsq(system, np.append(np.zeros(12), 1.0), rcond=None)[0]
-    assert np.allclose(found.stationary, law)
+    distribution = np.linalg.lstsq(system, np.append(np.zeros(12), 1.0), rcond=None)[0]
+    assert np.allclose(found.stationary, distribution)

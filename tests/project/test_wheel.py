@@ -84,8 +84,8 @@ def test_the_wheel_solves_in_an_empty_environment(wheel, tmp_path):
     code = (
         "import lingendice as lg; from lingendice.gpu.cuda_text import module_source\n"
         "assert 'pull_rows' in module_source('operator')\n"
-        "law = lg.solve([[2, 2], [1, 0]], gamma=1).stationary\n"
-        "assert abs(law[0] - 2 / 3) < 1e-14, law\n"
+        "distribution = lg.solve([[2, 2], [1, 0]], gamma=1).stationary\n"
+        "assert abs(distribution[0] - 2 / 3) < 1e-14, distribution\n"
         "print(lg.__file__)"
     )
     solved = subprocess.run(

@@ -102,7 +102,7 @@ def test_it_can_be_read_without_seeing_it(page):
     assert all(given.get("tabindex") == "0" and given.get("aria-label") for given in scrolling)
 
 
-def test_colours_follow_the_reader(page):
+def test_colors_follow_the_reader(page):
     assert "prefers-color-scheme: dark" in page
     for picture in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
         assert "var(--ink)" in picture
@@ -126,7 +126,7 @@ def test_labels_cannot_inject_html(evil_page):
 
 def test_every_kind_of_result_has_a_page(tmp_path):
     chain = lg.report(lg.solve(np.random.default_rng(0).poisson(2.0, (12, 12))))
-    assert "95% interval" in chain  # of the law
+    assert "95% interval" in chain  # of the distribution
     chances = lg.report(lg.solve([[0.5, 0.5], [0.2, 0.8]]))
     assert "Heaviest cells" in chances
     several = lg.report(lg.solve([[1, 0], [0, 1]]))

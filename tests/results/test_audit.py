@@ -45,7 +45,7 @@ def test_audit_of_a_solution_adds_the_effective_sample_size():
     solution = lg.solve(mdp.counts, 0.9, policy=mdp.policy)
     report = lg.audit(solution)
     # The ratio is one of states: the weight of a transition is also that of its action.
-    weight = (solution.cell_law / mdp.counts.data_law)[2 * mdp.state + mdp.action]
+    weight = (solution.cell_distribution / mdp.counts.data_distribution)[2 * mdp.state + mdp.action]
     expected = weight.sum() ** 2 / (weight**2).sum()
     assert report.effective_sample_size == pytest.approx(expected)
     json.dumps(report.to_dict(), allow_nan=False)

@@ -56,8 +56,8 @@ def test_every_check_can_fail_and_names_its_remedy(linear, trained):
     assert alone["effective sample size"].number == pytest.approx(1.0)
     assert not alone["effective sample size"].ok
     assert not alone["concentration"].ok
-    assert alone["from the behaviour"].number == pytest.approx(399 / 400)
-    stuck = verdicts(with_ratio(linear, np.ones(400)))["from the behaviour"]
+    assert alone["from the behavior"].number == pytest.approx(399 / 400)
+    stuck = verdicts(with_ratio(linear, np.ones(400)))["from the behavior"]
     assert not stuck.ok
     assert f"{linear.transitions.reward.mean():.4g}" in stuck.sentence
     torn = verdicts(trained)["agreement"]

@@ -31,7 +31,7 @@ def by_name(solution):
 def test_a_good_log_passes_every_check():
     checks = by_name(lg.solve(log(), policy=np.full((5, 2), 0.5)))
     assert set(checks) == {
-        "leak", "coverage", "effective sample size", "from the behaviour", "concentration", "mixing"
+        "leak", "coverage", "effective sample size", "from the behavior", "concentration", "mixing"
     }  # fmt: skip
     assert all(check.ok for check in checks.values())
     assert not any(check.remedy for check in checks.values())
@@ -48,17 +48,17 @@ def test_leak_and_coverage_name_unseen_actions():
     assert checks["leak"].remedy
 
 
-def test_an_estimate_stuck_at_the_behaviour_is_found():
+def test_an_estimate_stuck_at_the_behavior_is_found():
     counts = log(400)
     policy = np.tile([1.0, 0.0], (5, 1))
-    free = by_name(lg.solve(counts, policy=policy, ratio="state"))["from the behaviour"]
-    held = by_name(lg.solve(counts, policy=policy, ratio="state", clone=0.5))["from the behaviour"]
+    free = by_name(lg.solve(counts, policy=policy, ratio="state"))["from the behavior"]
+    held = by_name(lg.solve(counts, policy=policy, ratio="state", clone=0.5))["from the behavior"]
     assert free.number == pytest.approx(1.0)
     assert free.ok
     # Shrinking toward a target that excludes an action cannot bring that action back: still all the way.
     assert held.number == pytest.approx(1.0)
     policy = np.tile([0.9, 0.1], (5, 1))
-    held = by_name(lg.solve(counts, policy=policy, ratio="state", clone=1e5))["from the behaviour"]
+    held = by_name(lg.solve(counts, policy=policy, ratio="state", clone=1e5))["from the behavior"]
     assert held.number < 0.1
     assert not held.ok
     assert "stuck" in held.remedy
@@ -120,8 +120,8 @@ def test_bounds_hold_under_restart_too():
         reward = np.nan_to_num(counts.reward.reshape(5, 3))
         reward[:, 2] = rng.integers(2, size=5)
         chain, earned = kernel.mean(axis=1), reward.mean(axis=1)
-        law = np.linalg.solve(np.eye(5) - 0.9 * chain.T, 0.1 * np.full(5, 0.2))
-        assert low - 1e-9 <= law @ earned <= high + 1e-9
+        distribution = np.linalg.solve(np.eye(5) - 0.9 * chain.T, 0.1 * np.full(5, 0.2))
+        assert low - 1e-9 <= distribution @ earned <= high + 1e-9
     whole = lg.solve(log(), 0.9, policy=np.full((5, 2), 0.5), initial=np.full(5, 0.2))
     assert whole.value_bounds is None
     assert lg.solve(counts, 1.0, policy=np.full((5, 3), 1 / 3), **PLUG_IN).value_bounds is None

@@ -11,7 +11,15 @@ from problems import logged_mdp
 
 import lingendice as lg
 
-ARRAYS = ("stationary", "tau", "data_law", "cell_law", "state_law", "state_values", "q_values")
+ARRAYS = (
+    "stationary",
+    "tau",
+    "data_distribution",
+    "cell_distribution",
+    "state_distribution",
+    "state_values",
+    "q_values",
+)
 
 
 def solutions():
@@ -37,7 +45,11 @@ def test_no_array_of_a_solution_can_be_written_to(name, build, pickled):
         solution = pickle.loads(pickle.dumps(solution))
     names = [array for array in ARRAYS if solution.value is not None or not array.endswith("_values")]
     names += ["mass", "w_tau", "w_f"] if name == "saddle" else []
-    for array in [*(getattr(solution, array) for array in names), *solution.laws, *solution.state_laws]:
+    for array in [
+        *(getattr(solution, array) for array in names),
+        *solution.distributions,
+        *solution.state_distributions,
+    ]:
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0.25
     assert solution.stationary.sum() == pytest.approx(1.0 if name != "saddle" else solution.mass.sum())
@@ -87,7 +99,7 @@ def test_a_stream_goes_on_where_it_was_pickled(gamma, forgetting, n, local, clon
             stream.update(1, 2)
         assert online.stationary.tobytes() == other.stationary.tobytes()
         assert online.value == other.value
-        assert (online.n_steps, online.n_factorisations) == (other.n_steps, other.n_factorisations)
+        assert (online.n_steps, online.n_factorizations) == (other.n_steps, other.n_factorizations)
         assert online.snapshot() == other.snapshot()
     assert not other.stationary.flags.writeable
     before = online.snapshot()

@@ -24,7 +24,7 @@ PLUG_IN = {"ratio": "state_action", "ridge": 0, "clone": 0}
 
 
 def log_of_one_action(seed=6, n_states=3, n=12, **more):
-    """Only action 0 is logged; the target takes the other three. Some such laws sum to 1 - 1e-16."""
+    """Only action 0 is logged; the target takes the other three. Some such distributions sum to 1 - 1e-16."""
     rng = np.random.default_rng(seed)
     state, following = rng.integers(0, n_states, n), rng.integers(0, n_states, n)
     counts = lg.Counts.from_transitions(
@@ -138,9 +138,9 @@ def test_the_command_line_says_so(tmp_path):
 
 def test_baselines_without_weight_claim_nothing():
     counts, policy = log_of_one_action(keep_episodes=True)
-    behaviour = np.full((3, 4), 0.25)
+    behavior = np.full((3, 4), 0.25)
     for method in (baselines.step_wise, baselines.trajectory_wise):
-        found = method(counts, 0.9, policy=policy, behaviour=behaviour)
+        found = method(counts, 0.9, policy=policy, behavior=behavior)
         assert math.isnan(found.value)
         assert found.status is lg.Status.NOT_IDENTIFIED
     # A single episode shows no spread: no standard error, rather than 0.
@@ -149,8 +149,8 @@ def test_baselines_without_weight_claim_nothing():
     )
     for found in (
         baselines.naive_average(one, 0.9),
-        baselines.step_wise(one, 0.9, policy=[[1.0, 0, 0, 0]] * 2, behaviour=behaviour[:2]),
-        baselines.trajectory_wise(one, 0.9, policy=[[1.0, 0, 0, 0]] * 2, behaviour=behaviour[:2]),
+        baselines.step_wise(one, 0.9, policy=[[1.0, 0, 0, 0]] * 2, behavior=behavior[:2]),
+        baselines.trajectory_wise(one, 0.9, policy=[[1.0, 0, 0, 0]] * 2, behavior=behavior[:2]),
     ):
         assert found.standard_error is None
 

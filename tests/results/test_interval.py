@@ -29,7 +29,7 @@ def mdp():
         ({}, 0.0),
         ({}, 0.05),
         ({"ratio": "state", "clone": 0.0}, 0.0),
-        ({"ratio": "state", "behaviour": "true"}, 0.0),
+        ({"ratio": "state", "behavior": "true"}, 0.0),
         ({"ratio": "state", "clone": 4.0}, 0.05),
         ({"ratio": "state", "unseen": "mean"}, 0.0),
         ({"policy": None}, 0.0),
@@ -42,8 +42,8 @@ def test_influence_is_the_derivative(mdp, gamma, options, ending):
     if gamma == 1.0 and options.get("leak") == "absorb":
         pytest.skip("absorbing loses all mass at gamma = 1")
     options = dict(options)
-    if options.get("behaviour") == "true":
-        options["behaviour"] = mdp["behaviour"]
+    if options.get("behavior") == "true":
+        options["behavior"] = mdp["behavior"]
     log = walk(mdp, 7, 8, seed=3, ending=ending)
     counts = count(log, keep=False)
     options = {"policy": mdp["policy"], "ridge": 0.0} | options
@@ -83,17 +83,17 @@ def test_influence_is_the_derivative(mdp, gamma, options, ending):
         assert slope == pytest.approx(expected, rel=5e-3, abs=1e-5)
 
 
-def test_law_has_the_covariance_of_a_walk():
+def test_distribution_has_the_covariance_of_a_walk():
     """On expected counts the standard error is the asymptotic one of a Markov chain, entry by entry."""
     rng = np.random.default_rng(1)
     chain = rng.dirichlet(np.full(7, 0.6), size=7)
-    law = np.linalg.solve(np.vstack([(np.eye(7) - chain).T[1:], np.ones(7)]), np.eye(7)[-1])
+    distribution = np.linalg.solve(np.vstack([(np.eye(7) - chain).T[1:], np.ones(7)]), np.eye(7)[-1])
     n = 10**9
-    solution = lg.solve(lg.Counts.from_matrix(np.round(n * law[:, None] * chain).astype(np.int64)))
+    solution = lg.solve(lg.Counts.from_matrix(np.round(n * distribution[:, None] * chain).astype(np.int64)))
     found = solution.interval(of="stationary")
-    z = np.linalg.inv(np.eye(7) - chain + law[None, :])
-    spread = np.diag(law) @ z
-    covariance = spread + spread.T - np.diag(law) - np.outer(law, law)
+    z = np.linalg.inv(np.eye(7) - chain + distribution[None, :])
+    spread = np.diag(distribution) @ z
+    covariance = spread + spread.T - np.diag(distribution) - np.outer(distribution, distribution)
     np.testing.assert_allclose(found.standard_error, np.sqrt(np.diag(covariance) / n), rtol=1e-5)
     some = solution.interval(of="stationary", entries=[4, 2])
     np.testing.assert_array_equal(some.standard_error, found.standard_error[[4, 2]])
@@ -102,7 +102,7 @@ def test_law_has_the_covariance_of_a_walk():
 
 
 def test_entries_do_not_depend_on_the_way_they_are_solved(mdp, monkeypatch):
-    """One dense factorisation and one adjoint solve a column agree."""
+    """One dense factorization and one adjoint solve a column agree."""
     solution = lg.solve(count(walk(mdp, 20, 20, seed=2)), 1.0, policy=mdp["policy"], **PLUG_IN)
     dense = solution.interval(of="stationary")
     monkeypatch.setattr("lingendice.solvers.adjoint_many.DENSE_STATES", 0)
@@ -115,13 +115,18 @@ def test_entries_do_not_depend_on_the_way_they_are_solved(mdp, monkeypatch):
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 def test_coverage_on_fresh_logs(mdp, gamma):
     """At 95 % about 95 of 100 intervals hold the truth; the standard error is that of the estimates."""
-    truth, law = exact(mdp, gamma)
+    truth, distribution = exact(mdp, gamma)
     held = []
     for seed in range(120):
         solution = lg.solve(count(walk(mdp, 40, 10, seed)), gamma, policy=mdp["policy"], **PLUG_IN)
         value, mean = solution.interval(), solution.interval(of=np.arange(S))
         held.append(
-            (value.contains(truth), mean.contains(law @ np.arange(S)), value.standard_error, value.estimate)
+            (
+                value.contains(truth),
+                mean.contains(distribution @ np.arange(S)),
+                value.standard_error,
+                value.estimate,
+            )
         )
     held = np.array(held, dtype=float)
     assert 0.89 <= held[:, 0].mean() <= 0.992
@@ -145,7 +150,7 @@ def test_bootstrap_agrees_with_the_closed_form(mdp, gamma):
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 @pytest.mark.parametrize("options", [{}, {"ratio": "state_action", "ridge": 1e-3}])
-def test_regularised_answers_have_intervals_too(mdp, gamma, options):
+def test_regularized_answers_have_intervals_too(mdp, gamma, options):
     """With the ridge's own adjoint: close to the bootstrap, and to the spread over fresh logs."""
     estimates = []
     for seed in range(40):
@@ -156,9 +161,9 @@ def test_regularised_answers_have_intervals_too(mdp, gamma, options):
     assert error.mean() == pytest.approx(value.std(ddof=1), rel=0.3)
     drawn = solution.interval(method="bootstrap", replicates=200)
     assert drawn.standard_error == pytest.approx(error[-1], rel=0.2)
-    law = solution.interval(of="stationary", entries=[1])
+    distribution = solution.interval(of="stationary", entries=[1])
     some = solution.interval(of="stationary", entries=[1], method="bootstrap", replicates=200)
-    assert some.standard_error[0] == pytest.approx(law.standard_error[0], rel=0.25)
+    assert some.standard_error[0] == pytest.approx(distribution.standard_error[0], rel=0.25)
 
 
 def test_bootstrap_has_the_same_bits_for_any_number_of_threads(mdp):
@@ -175,7 +180,7 @@ def test_bootstrap_has_the_same_bits_for_any_number_of_threads(mdp):
 @pytest.mark.parametrize("gamma", [0.99, 1.0])
 @pytest.mark.parametrize("ending", [0.0, 0.1])
 def test_replicates_are_solved_exactly(mdp, gamma, ending):
-    """The warm sweeps end at the law that ``solve`` finds from scratch."""
+    """The warm sweeps end at the distribution that ``solve`` finds from scratch."""
     counts = count(walk(mdp, 6, 12, seed=1, ending=ending))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lg.LeakWarning)
@@ -185,7 +190,9 @@ def test_replicates_are_solved_exactly(mdp, gamma, ending):
         for _ in range(5):
             drawn = draws.counts(rng)
             scratch = lg.solve(drawn, gamma, policy=mdp["policy"], **PLUG_IN)
-            np.testing.assert_allclose(again.solve(drawn).state_law, scratch.state_law, atol=1e-6)
+            np.testing.assert_allclose(
+                again.solve(drawn).state_distribution, scratch.state_distribution, atol=1e-6
+            )
             assert drawn.count.sum() == pytest.approx(drawn.reward_count.sum())
 
 
@@ -209,7 +216,7 @@ def test_a_single_path_is_cut_into_blocks(mdp):
     assert drawn.standard_error == pytest.approx(bare.standard_error, rel=0.4)
 
 
-def test_entries_of_the_law_stay_positive_and_unseen_ones_are_bounded():
+def test_entries_of_the_distribution_stay_positive_and_unseen_ones_are_bounded():
     """Log-scale ends; an entry never visited in N transitions gets the rule of three."""
     counts = np.array([[50, 1, 0], [1, 0, 0], [0, 0, 0]])
     found = lg.solve(counts, 1.0, restart=[1.0, 0.0, 0.0]).interval(of="stationary")

@@ -74,7 +74,7 @@ def test_every_default_has_an_interval():
             "leak": st.sampled_from(LEAKS),
             "method": st.sampled_from(METHODS),
             "terminal": st.sampled_from(["auto", "restart", "absorb"]),
-            "unseen": st.sampled_from(["auto", "leak", "renormalise", "mean"]),
+            "unseen": st.sampled_from(["auto", "leak", "renormalize", "mean"]),
         }
     ),
     key=st.sampled_from(sorted(LOGS)),
@@ -141,7 +141,7 @@ def test_standard_error_by_dense_influence(gamma):
 )
 @settings(max_examples=60, deadline=None)
 def test_mass_that_ends_is_counted(seed, gamma, n_states, ending):
-    """stationary + terminal mass = 1, whatever is logged: the law under the default arguments."""
+    """stationary + terminal mass = 1, whatever is logged: the distribution under the default arguments."""
     rng = np.random.default_rng(seed)
     n = 200
     state, action, following = (rng.integers(0, size, n) for size in (n_states, 2, n_states))

@@ -25,7 +25,7 @@ def solution():
 
 @pytest.fixture(scope="module")
 def comparison():
-    policies = {"wanted": MDP["policy"], "as logged": MDP["behaviour"], "first": [[1, 0, 0]] * 6}
+    policies = {"wanted": MDP["policy"], "as logged": MDP["behavior"], "first": [[1, 0, 0]] * 6}
     return lg.solve(COUNTS, 0.9, policy=policies)
 
 
@@ -39,18 +39,18 @@ def texts(ax):
     return [label.get_text() for label in ax.get_yticklabels()]
 
 
-def test_the_ratio_is_drawn_against_the_data_law(solution):
+def test_the_ratio_is_drawn_against_the_data_distribution(solution):
     (ax,) = drawn(solution.plot("ratio")).axes
     (points,) = [line for line in ax.lines if line.get_marker() == "o"]
     shown = solution.supported & (solution.tau > 0)
-    np.testing.assert_allclose(points.get_xdata(), solution.data_law[shown])
+    np.testing.assert_allclose(points.get_xdata(), solution.data_distribution[shown])
     np.testing.assert_allclose(points.get_ydata(), solution.tau[shown])
 
 
 def test_cells_are_those_that_earn_most(solution):
     (ax,) = drawn(solution.plot("cells")).axes
     widths = sorted((bar.get_width() for bar in ax.patches), key=abs, reverse=True)
-    earned = solution.cell_law * np.nan_to_num(solution.operator.reward)
+    earned = solution.cell_distribution * np.nan_to_num(solution.operator.reward)
     np.testing.assert_allclose(widths, sorted(earned, key=abs, reverse=True)[: len(widths)])
     assert len(widths) == 10
 
@@ -84,7 +84,7 @@ def test_a_direct_method_has_no_history_and_says_so():
     assert len(drawn(solution.plot()).axes) == 2
 
 
-def test_several_laws_are_drawn_too():
+def test_several_distributions_are_drawn_too():
     (ax,) = drawn(lg.solve([[1, 0, 0], [0, 1, 1], [0, 1, 1]]).plot()).axes
     assert sorted(bar.get_width() for bar in ax.patches) == [1, 2]
 

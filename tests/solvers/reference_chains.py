@@ -36,7 +36,7 @@ def blocks_of_digraphs(n: int, blocks: int, coupling: float, seed: int, spread: 
 
 
 def birth_death(n: int, up: float, down: float) -> tuple[sp.csr_matrix, np.ndarray]:
-    """Walk on a line and its law in closed form (detailed balance)."""
+    """Walk on a line and its distribution in closed form (detailed balance)."""
     stay = np.full(n, 1 - up - down)
     stay[0], stay[-1] = 1 - up, 1 - down
     matrix = sp.csr_matrix(sp.diags([np.full(n - 1, up), stay, np.full(n - 1, down)], [1, 0, -1]))

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import COURTOIS, long_double_law
+from problems import COURTOIS, long_double_distribution
 from reference_chains import (
     arrays,
     birth_death,
@@ -32,13 +32,13 @@ def test_courtois_matrix_by_elimination():
     result = solve_stationary(*arrays(COURTOIS))
     assert result.converged
     assert result.method == "dense"
-    assert entrywise_error(result.x, long_double_law(COURTOIS)) < 1e-14
+    assert entrywise_error(result.x, long_double_distribution(COURTOIS)) < 1e-14
 
 
 def test_courtois_matrix_by_iteration(iterative):
     result = solve_stationary(*arrays(COURTOIS))
     assert result.converged
-    assert entrywise_error(result.x, long_double_law(COURTOIS)) < 1e-10
+    assert entrywise_error(result.x, long_double_distribution(COURTOIS)) < 1e-10
 
 
 @pytest.mark.parametrize("coupling", [1e-3, 1e-6, 1e-9, 1e-12])
@@ -48,7 +48,7 @@ def test_nearly_decomposable_chains(iterative, coupling, spread):
         weights = blocks_of_digraphs(300, 9, coupling, seed, spread)
         result = solve_stationary(*arrays(weights))
         assert result.converged
-        assert entrywise_error(result.x, long_double_law(weights)) < 1e-10
+        assert entrywise_error(result.x, long_double_distribution(weights)) < 1e-10
 
 
 def test_three_scales_of_coupling(iterative):
@@ -59,7 +59,7 @@ def test_three_scales_of_coupling(iterative):
     weights[np.ix_(~half, half)] *= 1e-6
     assert sp.csgraph.connected_components(sp.csr_matrix(weights), connection="strong")[0] == 1
     result = solve_stationary(*arrays(weights))
-    exact = long_double_law(weights)
+    exact = long_double_distribution(weights)
     assert not result.converged or entrywise_error(result.x, exact) < 1e-10
     assert result.converged
 
@@ -70,12 +70,12 @@ def test_many_blocks_are_solved_by_recursion(monkeypatch):
     result = solve_stationary(*arrays(weights))
     assert result.method == "blocks"
     assert result.converged
-    assert entrywise_error(result.x, long_double_law(weights)) < 1e-10
+    assert entrywise_error(result.x, long_double_distribution(weights)) < 1e-10
 
 
 @pytest.mark.parametrize("step", [1, -1, 3])
 @pytest.mark.parametrize("n", [7, 1000])
-def test_cycles_of_any_order_have_the_uniform_law(step, n, iterative):
+def test_cycles_of_any_order_have_the_uniform_distribution(step, n, iterative):
     matrix = sp.csr_matrix((np.ones(n), (np.arange(n), (np.arange(n) + step) % n)), shape=(n, n))
     result = solve_stationary(*arrays(matrix))
     assert result.converged
@@ -90,7 +90,7 @@ def test_bipartite_grid():
     matrix.data *= rng.uniform(0.1, 1.0, matrix.nnz)
     result = solve_stationary(*arrays(matrix))
     assert result.converged
-    assert entrywise_error(result.x, long_double_law(matrix.toarray())) < 1e-10
+    assert entrywise_error(result.x, long_double_distribution(matrix.toarray())) < 1e-10
 
 
 def test_reversible_scale_free_like_chain_needs_few_sweeps():
@@ -120,7 +120,8 @@ def test_birth_death_is_right_or_not_converged(up, down):
 
 
 def test_masses_beyond_the_range_of_doubles_are_not_convergence():
-    """The law falls off as 2^-k over 3000 states: most entries underflow, in any order of the states."""
+    """The distribution falls off as 2^-k over 3000 states: most entries underflow, in any order of the
+    states."""
     matrix, _ = birth_death(3000, 0.3, 0.6)
     shuffled = np.random.default_rng(0).permutation(3000)
     for chain in (matrix, matrix[shuffled][:, shuffled]):
@@ -140,7 +141,7 @@ def test_two_expanders_joined_by_one_edge():
     matrix = sp.csr_matrix(matrix + ring)
     result = solve_stationary(*arrays(matrix))
     assert result.converged
-    assert entrywise_error(result.x, long_double_law(matrix.toarray())) < 1e-10
+    assert entrywise_error(result.x, long_double_distribution(matrix.toarray())) < 1e-10
 
 
 @given(st.integers(0, 10_000), st.floats(-13, -1), st.integers(2, 12))
@@ -148,7 +149,7 @@ def test_two_expanders_joined_by_one_edge():
 def test_never_converged_and_wrong(seed, exponent, blocks):
     weights = blocks_of_digraphs(300, blocks, 10**exponent, seed, spread=2.0)
     result = solve_stationary(*arrays(weights))
-    assert not result.converged or entrywise_error(result.x, long_double_law(weights)) < 1e-10
+    assert not result.converged or entrywise_error(result.x, long_double_distribution(weights)) < 1e-10
 
 
 @given(st.integers(0, 1000))
@@ -174,7 +175,7 @@ def test_estimate_bounds_the_error_within_reason():
         weights = blocks_of_digraphs(300, 1, 0.0, seed)
         result = solve_stationary(*arrays(weights), tol=1e-6)
         assert result.converged
-        assert entrywise_error(result.x, long_double_law(weights)) <= max(2 * result.error, 1e-13)
+        assert entrywise_error(result.x, long_double_distribution(weights)) <= max(2 * result.error, 1e-13)
         assert result.error <= 1e-6
 
 
@@ -238,7 +239,7 @@ def test_plan_tells_three_kinds_apart_and_is_used():
     assert (known.method, known.blocks) == ("aggregation", 8)
     result = solve_stationary(*gaps, plan=known)
     assert result.converged
-    assert entrywise_error(result.x, long_double_law(blocks_of_digraphs(400, 8, 1e-7, 0))) < 1e-10
+    assert entrywise_error(result.x, long_double_distribution(blocks_of_digraphs(400, 8, 1e-7, 0))) < 1e-10
 
 
 def test_contraction_does_not_trust_one_ratio():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from problems import long_double_law
+from problems import long_double_distribution
 from reference_chains import arrays, birth_death, blocks_of_digraphs
 
 from lingendice.solvers import aggregation_adjoint, levels
@@ -22,7 +22,7 @@ def test_matches_the_dense_fundamental_matrix(blocks, coupling, limit, monkeypat
     monkeypatch.setattr(levels, "DENSE_LIMIT", limit)
     monkeypatch.setattr(aggregation_adjoint, "DENSE_LIMIT", limit)
     weights = blocks_of_digraphs(300, blocks, coupling, 3)
-    x = long_double_law(weights).astype(float)
+    x = long_double_distribution(weights).astype(float)
     reward = np.random.default_rng(0).standard_normal(300)
     result = solve_adjoint(*arrays(weights), x, reward)
     assert result.converged
@@ -43,7 +43,7 @@ def test_slow_chain_and_its_certificate():
 
 def test_residual_of_tiny_couplings_is_explained_by_rounding():
     weights = blocks_of_digraphs(400, 5, 1e-9, 2)
-    x = long_double_law(weights).astype(float)
+    x = long_double_distribution(weights).astype(float)
     reward = np.random.default_rng(1).standard_normal(400)
     result = solve_adjoint(*arrays(weights), x, reward)
     assert result.converged
@@ -62,7 +62,7 @@ def test_constant_reward_has_no_relative_value():
 
 def test_stops_when_told():
     weights = blocks_of_digraphs(400, 1, 0.0, 2)
-    x = long_double_law(weights).astype(float)
+    x = long_double_distribution(weights).astype(float)
     calls = []
 
     def should_stop() -> bool:
@@ -74,7 +74,7 @@ def test_stops_when_told():
     assert not result.converged
 
 
-def test_a_law_with_zeros_is_refused():
+def test_a_distribution_with_zeros_is_refused():
     weights = blocks_of_digraphs(300, 1, 0.0, 2)
     x = np.full(300, 1 / 299)
     x[7] = 0.0

@@ -1,4 +1,4 @@
-"""The default with a policy: what it chooses, and that its judgements are right."""
+"""The default with a policy: what it chooses, and that its judgments are right."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def test_the_default_with_a_policy():
     assert 0 < solution.ridge <= 1 / mdp.counts.total
     assert solution.stationary.sum() == pytest.approx(1.0)
     assert solution.tau.shape == (6,)
-    weights = solution.cell_law / np.where(mdp.counts.data_law > 0, mdp.counts.data_law, 1.0)
+    weights = solution.cell_distribution / np.where(
+        mdp.counts.data_distribution > 0, mdp.counts.data_distribution, 1.0
+    )
     weighted = weights[mdp.state * 2 + mdp.action]
     assert solution.value == pytest.approx(weighted @ mdp.rewards / weighted.sum())
     assert "ridge" in str(solution)
@@ -114,23 +116,25 @@ def test_rewards_unknown_leave_a_small_ridge():
     assert solution.value is None
 
 
-def test_freed_rows_keep_the_law_a_law():
-    """Rows whose weights do not total 1 send the rest to the restart law: mass is kept."""
+def test_freed_rows_keep_the_distribution_a_distribution():
+    """Rows whose weights do not total 1 send the rest to the restart distribution: mass is kept."""
     mdp = logged_mdp(3, n_episodes=3, length=6)
     for gamma in (0.9, 1.0):
         operator = compose(mdp.counts, Choices(gamma=gamma, policy=mdp.policy, clone="auto", row_freedom=1.0))
         assert not np.allclose(operator.policy.sum(axis=1), 1.0)
         assert np.allclose(operator.chain.pull(np.ones(6)), 1.0)
-        law = np.random.default_rng(0).dirichlet(np.ones(6))
-        assert operator.next_state_law(operator.spread(law)).sum() == pytest.approx(1.0)
-        assert np.allclose(operator.next_state_law(operator.spread(law)), operator.chain.push(law))
+        distribution = np.random.default_rng(0).dirichlet(np.ones(6))
+        assert operator.next_state_distribution(operator.spread(distribution)).sum() == pytest.approx(1.0)
+        assert np.allclose(
+            operator.next_state_distribution(operator.spread(distribution)), operator.chain.push(distribution)
+        )
 
 
-def test_a_known_behaviour_may_serve_the_clone():
+def test_a_known_behavior_may_serve_the_clone():
     mdp = logged_mdp(3)
     uniform = np.full(mdp.policy.shape, 0.5)
-    plain = lg.solve(mdp.counts, policy=mdp.policy, behaviour=uniform, ratio="state", ridge=0)
-    cloned = lg.solve(mdp.counts, policy=mdp.policy, behaviour=uniform, ratio="state", ridge=0, clone="auto")
+    plain = lg.solve(mdp.counts, policy=mdp.policy, behavior=uniform, ratio="state", ridge=0)
+    cloned = lg.solve(mdp.counts, policy=mdp.policy, behavior=uniform, ratio="state", ridge=0, clone="auto")
     visits = mdp.counts.cell_count.reshape(6, 2).sum(axis=1)
     assert (visits > 15).any()
     often = visits > 15

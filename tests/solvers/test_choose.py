@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from problems import long_double_law
+from problems import long_double_distribution
 from scipy import sparse
 
 import lingendice as lg
@@ -66,7 +66,7 @@ METHODS = ("auto", "gth", "elimination", "gauss-seidel", "aggregation")
 
 
 def reference(matrix, gamma):
-    """Law of the dense chain, restarts written out, in extended precision."""
+    """Distribution of the dense chain, restarts written out, in extended precision."""
     dense = matrix.toarray().astype(np.longdouble)
     n = dense.shape[0]
     totals = dense.sum(axis=1)
@@ -75,13 +75,13 @@ def reference(matrix, gamma):
     restart = np.full(n, 1 / np.longdouble(n)) if gamma < 1 else seen
     P = np.where(empty[:, None], restart, dense / np.where(empty, 1, totals)[:, None])
     gamma = np.longdouble(gamma)
-    return long_double_law(gamma * P + (1 - gamma) / n).astype(float)
+    return long_double_distribution(gamma * P + (1 - gamma) / n).astype(float)
 
 
 @pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 @pytest.mark.parametrize("gamma", [1.0, 0.9, 0.9999])
 @pytest.mark.parametrize("name", CHAINS)
-def test_every_method_reaches_the_law(name, gamma):
+def test_every_method_reaches_the_distribution(name, gamma):
     expected = reference(CHAINS[name], gamma)
     for method in METHODS:
         solution = lg.solve(CHAINS[name], gamma, method=method)

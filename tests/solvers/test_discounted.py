@@ -1,4 +1,4 @@
-"""Discounted laws and values against dense solves, NetworkX, igraph and sparse LU."""
+"""Discounted distributions and values against dense solves, NetworkX, igraph and sparse LU."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import splu
 
 from lingendice.solvers import discounted
-from lingendice.solvers.discounted import LeakyChain, discounted_law, discounted_values
+from lingendice.solvers.discounted import LeakyChain, discounted_distribution, discounted_values
 
 WEB_GRAPH = Path(__file__).parents[3] / "shared" / "data" / "graphs" / "cnr-2000.npz"
 
 
-def random_chain(size: int, seed: int, laws: int = 0, weighted: bool = True, density: float = 0.15):
-    """A chain with dangling nodes, self-loops and nodes nobody leads to; its dense operator; a law."""
+def random_chain(size: int, seed: int, distributions: int = 0, weighted: bool = True, density: float = 0.15):
+    """A chain with dangling nodes, self-loops and nodes nobody leads to; its dense operator; a
+    distribution."""
     rng = np.random.default_rng(seed)
     matrix = rng.random((size, size)) * (rng.random((size, size)) < density)
     matrix[rng.random(size) < 0.2] = 0.0
@@ -33,49 +34,49 @@ def random_chain(size: int, seed: int, laws: int = 0, weighted: bool = True, den
     total = matrix.sum(axis=1)
     probabilities = matrix / np.where(total > 0.0, total, 1.0)[:, None]
     initial = rng.dirichlet(np.ones(size))
-    if not laws:
+    if not distributions:
         operator = probabilities + (total == 0.0)[:, None] * initial
         return LeakyChain(csr.indptr, csr.indices, csr.data), operator, initial
     keep = np.where(total > 0.0, rng.random(size), 0.0)
-    leak = (1.0 - keep)[:, None] * rng.dirichlet(np.ones(laws), size)
-    law = rng.dirichlet(np.full(size, 0.3), laws)
-    if laws > 1:
-        law[0] = initial
-    chain = LeakyChain(csr.indptr, csr.indices, csr.data, keep, leak, law)
-    return chain, keep[:, None] * probabilities + leak @ law, initial
+    leak = (1.0 - keep)[:, None] * rng.dirichlet(np.ones(distributions), size)
+    distribution = rng.dirichlet(np.full(size, 0.3), distributions)
+    if distributions > 1:
+        distribution[0] = initial
+    chain = LeakyChain(csr.indptr, csr.indices, csr.data, keep, leak, distribution)
+    return chain, keep[:, None] * probabilities + leak @ distribution, initial
 
 
-def dense_law(operator: np.ndarray, initial: np.ndarray, gamma: float) -> np.ndarray:
-    """The law by a dense solve with one step of refinement in extended precision."""
+def dense_distribution(operator: np.ndarray, initial: np.ndarray, gamma: float) -> np.ndarray:
+    """The distribution by a dense solve with one step of refinement in extended precision."""
     system = np.eye(initial.size) - gamma * operator.T
-    law = np.linalg.solve(system, (1.0 - gamma) * initial)
+    distribution = np.linalg.solve(system, (1.0 - gamma) * initial)
     exact = np.eye(initial.size, dtype=np.longdouble) - np.longdouble(gamma) * operator.T.astype(
         np.longdouble
     )
-    rest = (1 - np.longdouble(gamma)) * initial - exact @ law
-    return law + np.linalg.solve(system, rest.astype(np.float64))
+    rest = (1 - np.longdouble(gamma)) * initial - exact @ distribution
+    return distribution + np.linalg.solve(system, rest.astype(np.float64))
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     size=st.integers(1, 40),
     seed=st.integers(0, 10_000),
-    laws=st.integers(0, 3),
+    distributions=st.integers(0, 3),
     weighted=st.booleans(),
     density=st.sampled_from([0.05, 0.15, 0.6]),
     gamma=st.sampled_from([0.0, 1e-6, 0.5, 0.85, 0.99, 0.9999]),
     scattered=st.booleans(),
 )
 @example(  # a closed periodic block
-    size=33, seed=33, laws=0, weighted=False, density=0.05, gamma=0.9999, scattered=False
+    size=33, seed=33, distributions=0, weighted=False, density=0.05, gamma=0.9999, scattered=False
 )
-def test_law_matches_dense_solve(size, seed, laws, weighted, density, gamma, scattered):
-    chain, operator, initial = random_chain(size, seed, laws, weighted, density)
+def test_distribution_matches_dense_solve(size, seed, distributions, weighted, density, gamma, scattered):
+    chain, operator, initial = random_chain(size, seed, distributions, weighted, density)
     with mock.patch.object(discounted, "lacks_locality", return_value=scattered):
-        result = discounted_law(chain, gamma, initial, tol=1e-9)
+        result = discounted_distribution(chain, gamma, initial, tol=1e-9)
     assert result.converged
     assert result.error_bound <= 1e-9
-    assert np.abs(result.solution - dense_law(operator, initial, gamma)).sum() <= 1e-9
+    assert np.abs(result.solution - dense_distribution(operator, initial, gamma)).sum() <= 1e-9
     assert abs(result.solution.sum() - 1.0) < 1e-14 * size + 1e-14
     assert (result.solution >= 0.0).all()
 
@@ -84,12 +85,12 @@ def test_law_matches_dense_solve(size, seed, laws, weighted, density, gamma, sca
 @given(
     size=st.integers(1, 40),
     seed=st.integers(0, 10_000),
-    laws=st.integers(1, 3),
+    distributions=st.integers(1, 3),
     weighted=st.booleans(),
     gamma=st.sampled_from([0.0, 1e-6, 0.5, 0.85, 0.99, 0.999]),
 )
-def test_values_match_dense_solve(size, seed, laws, weighted, gamma):
-    chain, operator, _ = random_chain(size, seed, laws, weighted)
+def test_values_match_dense_solve(size, seed, distributions, weighted, gamma):
+    chain, operator, _ = random_chain(size, seed, distributions, weighted)
     reward = np.random.default_rng(seed).normal(size=size)
     result = discounted_values(chain, reward, gamma, tol=1e-8)
     assert result.converged
@@ -99,12 +100,12 @@ def test_values_match_dense_solve(size, seed, laws, weighted, gamma):
 
 @settings(max_examples=25, deadline=None)
 @given(size=st.integers(2, 40), seed=st.integers(0, 10_000), gamma=st.sampled_from([0.5, 0.9, 0.99]))
-def test_law_and_values_are_adjoint(size, seed, gamma):
-    chain, _, initial = random_chain(size, seed, laws=2)
+def test_distribution_and_values_are_adjoint(size, seed, gamma):
+    chain, _, initial = random_chain(size, seed, distributions=2)
     reward = np.random.default_rng(seed).random(size)
-    law = discounted_law(chain, gamma, initial, tol=1e-11).solution
+    distribution = discounted_distribution(chain, gamma, initial, tol=1e-11).solution
     values = discounted_values(chain, reward, gamma, tol=1e-10).solution
-    assert law @ reward == pytest.approx((1.0 - gamma) * (initial @ values), abs=1e-10)
+    assert distribution @ reward == pytest.approx((1.0 - gamma) * (initial @ values), abs=1e-10)
 
 
 @pytest.mark.parametrize("gamma", [0.85, 0.999])
@@ -123,7 +124,7 @@ def test_components_in_turn_match_dense_solve(gamma, monkeypatch):
     csr = sp.csr_matrix(matrix)
     initial = rng.dirichlet(np.ones(size))
     total = matrix.sum(axis=1)
-    exact = dense_law(matrix / total[:, None], initial, gamma)
+    exact = dense_distribution(matrix / total[:, None], initial, gamma)
     from lingendice.solvers import gauss_seidel as relaxation
 
     for big in (10, 10**9):
@@ -134,7 +135,9 @@ def test_components_in_turn_match_dense_solve(gamma, monkeypatch):
         monkeypatch.setattr(
             discounted.Blocks, "solve", lambda *args, real=real, seen=seen: seen.append(1) or real(*args)
         )
-        result = discounted_law(LeakyChain(csr.indptr, csr.indices, csr.data), gamma, initial, tol=1e-10)
+        result = discounted_distribution(
+            LeakyChain(csr.indptr, csr.indices, csr.data), gamma, initial, tol=1e-10
+        )
         monkeypatch.setattr(discounted.Blocks, "solve", real)
         assert seen, "the ring of rings is slow enough to be split"
         assert result.converged
@@ -146,8 +149,8 @@ def test_networkx_agrees():
     graph = networkx.gnp_random_graph(300, 0.01, seed=3, directed=True)
     matrix = networkx.to_scipy_sparse_array(graph, format="csr")
     expected = networkx.pagerank(graph, alpha=0.85, tol=1e-16, max_iter=2000)
-    law = discounted_law(LeakyChain(matrix.indptr, matrix.indices), 0.85).solution
-    np.testing.assert_allclose(law, [expected[node] for node in range(300)], atol=1e-12, rtol=0)
+    distribution = discounted_distribution(LeakyChain(matrix.indptr, matrix.indices), 0.85).solution
+    np.testing.assert_allclose(distribution, [expected[node] for node in range(300)], atol=1e-12, rtol=0)
 
 
 def test_igraph_agrees_on_a_scale_free_graph_for_every_number_of_threads():
@@ -156,7 +159,9 @@ def test_igraph_agrees_on_a_scale_free_graph_for_every_number_of_threads():
     matrix = sp.csr_matrix(graph.get_adjacency_sparse())
     expected = np.array(graph.pagerank(damping=0.85, implementation="prpack"))
     for threads in (1, 2, 3):
-        result = discounted_law(LeakyChain(matrix.indptr, matrix.indices, matrix.data), 0.85, threads=threads)
+        result = discounted_distribution(
+            LeakyChain(matrix.indptr, matrix.indices, matrix.data), 0.85, threads=threads
+        )
         assert result.converged
         assert np.abs(result.solution - expected).sum() < 2e-10
 
@@ -169,15 +174,17 @@ def test_entries_are_relatively_accurate():
     kept = sp.diags(0.9 / np.where(total > 0.0, total, 1.0)) @ matrix
     exact = splu(sp.csc_matrix(sp.eye(size) - kept.T)).solve(np.full(size, 1.0 / size))
     exact /= exact.sum()
-    law = discounted_law(LeakyChain(matrix.indptr, matrix.indices, matrix.data), 0.9, tol=1e-13).solution
-    assert np.max(np.abs(law / exact - 1.0)) < 1e-11
+    distribution = discounted_distribution(
+        LeakyChain(matrix.indptr, matrix.indices, matrix.data), 0.9, tol=1e-13
+    ).solution
+    assert np.max(np.abs(distribution / exact - 1.0)) < 1e-11
 
 
 def test_one_thread_gives_the_same_bits_and_inputs_stay(monkeypatch):
-    chain, _, initial = random_chain(200, 1, laws=2)
+    chain, _, initial = random_chain(200, 1, distributions=2)
     before = [np.array(value) for value in (chain.indptr, chain.indices, chain.data, chain.leak, initial)]
     reward = np.arange(200.0)
-    runs = [discounted_law(chain, 0.95, initial, threads=1).solution for _ in range(2)]
+    runs = [discounted_distribution(chain, 0.95, initial, threads=1).solution for _ in range(2)]
     np.testing.assert_array_equal(*runs)
     runs = [discounted_values(chain, reward, 0.95, threads=1).solution for _ in range(2)]
     np.testing.assert_array_equal(*runs)
@@ -188,10 +195,12 @@ def test_one_thread_gives_the_same_bits_and_inputs_stay(monkeypatch):
 
 
 @pytest.mark.parametrize("calls", [0, 1, 5, 12])
-def test_an_early_stop_returns_a_law_with_its_true_residual(calls):
+def test_an_early_stop_returns_a_distribution_with_its_true_residual(calls):
     chain, operator, initial = random_chain(200, 4)
     left = iter(range(calls))
-    result = discounted_law(chain, 0.999, initial, tol=1e-12, should_stop=lambda: next(left, None) is None)
+    result = discounted_distribution(
+        chain, 0.999, initial, tol=1e-12, should_stop=lambda: next(left, None) is None
+    )
     assert not result.converged
     assert abs(result.solution.sum() - 1.0) < 1e-12
     rest = 0.001 * initial + 0.999 * operator.T @ result.solution - result.solution
@@ -204,11 +213,11 @@ def test_an_early_stop_returns_a_law_with_its_true_residual(calls):
 
 def test_too_few_sweeps_or_an_impossible_tolerance_is_said():
     chain, _, initial = random_chain(100, 5)
-    few = discounted_law(chain, 0.99, initial, max_sweeps=3)
+    few = discounted_distribution(chain, 0.99, initial, max_sweeps=3)
     assert not few.converged
     assert few.sweeps <= 4
     assert few.error_bound > 1e-10
-    assert not discounted_law(chain, 0.9999, initial, tol=1e-18).converged
+    assert not discounted_distribution(chain, 0.9999, initial, tol=1e-18).converged
     assert not discounted_values(chain, initial, 0.9999, tol=1e-25).converged
 
 
@@ -224,7 +233,7 @@ def test_too_few_sweeps_or_an_impossible_tolerance_is_said():
         ({"indices": [7]}, "indices"),
         ({"indptr": [0, 1, 5]}, "indptr"),
         ({"data": [-1.0]}, "data"),
-        ({"leak": np.ones((2, 1)), "laws": np.ones((1, 2)) / 2}, "keep"),
+        ({"leak": np.ones((2, 1)), "distributions": np.ones((1, 2)) / 2}, "keep"),
     ],
 )
 def test_bad_input_is_named(change, message):
@@ -234,16 +243,16 @@ def test_bad_input_is_named(change, message):
         (arguments if name in arguments else fields)[name] = value
     gamma = arguments.pop("gamma")
     with pytest.raises(ValueError, match=message):
-        discounted_law(LeakyChain(**fields), gamma, **arguments)
+        discounted_distribution(LeakyChain(**fields), gamma, **arguments)
 
 
 def test_should_stop_is_asked_often_on_a_large_graph():
     rng = np.random.default_rng(6)
     indptr = np.arange(0, 3_000_001, 10)
     indices = rng.integers(0, 300_000, 3_000_000).astype(np.int32)
-    discounted_law(LeakyChain(indptr[:11], indices[:100] % 10), 0.85)
+    discounted_distribution(LeakyChain(indptr[:11], indices[:100] % 10), 0.85)
     asked = []
-    discounted_law(
+    discounted_distribution(
         LeakyChain(indptr, indices), 0.85, should_stop=lambda: asked.append(time.thread_time()) or False
     )
     assert np.median(np.diff(asked)) < 0.2
@@ -253,7 +262,7 @@ def test_should_stop_is_asked_often_on_a_large_graph():
 def test_web_graph_meets_its_certificate():
     stored = np.load(WEB_GRAPH)
     size = stored["indptr"].size - 1
-    result = discounted_law(LeakyChain(stored["indptr"], stored["indices"]), 0.85)
+    result = discounted_distribution(LeakyChain(stored["indptr"], stored["indices"]), 0.85)
     graph = sp.csr_matrix(
         (np.ones(stored["indices"].size), stored["indices"], stored["indptr"]), (size, size)
     )
@@ -265,11 +274,11 @@ def test_web_graph_meets_its_certificate():
 
 
 @pytest.mark.parametrize("max_sweeps", [1, 2, 5])
-def test_the_limit_of_sweeps_may_be_reached_before_the_last_law(max_sweeps):
-    """With several laws of restart one solve follows another; the first may use up the sweeps."""
-    chain, operator, initial = random_chain(40, seed=3, laws=3)
-    result = discounted_law(chain, 0.999, initial, max_sweeps=max_sweeps)
+def test_the_limit_of_sweeps_may_be_reached_before_the_last_distribution(max_sweeps):
+    """With several distributions of restart one solve follows another; the first may use up the sweeps."""
+    chain, operator, initial = random_chain(40, seed=3, distributions=3)
+    result = discounted_distribution(chain, 0.999, initial, max_sweeps=max_sweeps)
     assert not result.converged
     assert result.sweeps <= max_sweeps + 1
-    error = np.abs(result.solution - dense_law(operator, initial, 0.999)).sum()
+    error = np.abs(result.solution - dense_distribution(operator, initial, 0.999)).sum()
     assert error <= 1.01 * result.residual / (1 - 0.999)

@@ -39,12 +39,12 @@ def grid_walk(m: int, seed: int = 0) -> sp.csr_matrix:
 
 
 def solve(matrix: sp.csr_matrix, **options) -> Elimination:
-    plan = Elimination.analyse(matrix.indptr, matrix.indices, matrix.shape[0], data=matrix.data)
-    return plan.factorise(matrix.data, **options)
+    plan = Elimination.analyze(matrix.indptr, matrix.indices, matrix.shape[0], data=matrix.data)
+    return plan.factorize(matrix.data, **options)
 
 
-def relative_error(x: np.ndarray, law: np.ndarray) -> float:
-    return float(np.abs(x / law - 1).max())
+def relative_error(x: np.ndarray, distribution: np.ndarray) -> float:
+    return float(np.abs(x / distribution - 1).max())
 
 
 @settings(max_examples=50, deadline=None)
@@ -53,9 +53,9 @@ def test_equals_dense(n, degree, seed):
     matrix = random_chain(n, degree, seed)
     before = matrix.copy()
     x = solve(matrix).stationary()
-    law, ok = gth_dense(matrix.toarray())
+    distribution, ok = gth_dense(matrix.toarray())
     assert ok
-    assert relative_error(x, law) < 1e-13
+    assert relative_error(x, distribution) < 1e-13
     np.testing.assert_array_equal(matrix.data, before.data)
     np.testing.assert_array_equal(matrix.indices, before.indices)
 
@@ -84,8 +84,8 @@ def test_nearly_decomposable_in_extended_precision(coupling):
             system[n - 1, i] = 1
         right = mpmath.zeros(n, 1)
         right[n - 1] = 1
-        law = np.array([float(v) for v in mpmath.lu_solve(system, right)])
-    assert relative_error(x, law) < 1e-13
+        distribution = np.array([float(v) for v in mpmath.lu_solve(system, right)])
+    assert relative_error(x, distribution) < 1e-13
 
 
 def test_grid_against_refined_lu():
@@ -95,14 +95,14 @@ def test_grid_against_refined_lu():
     # Balance at all states but the last, whose unknown is fixed: LU, then refinement in long double.
     system = sp.csc_matrix(walk.T - sp.eye(n))
     inner = splu(system[:-1, :-1])
-    law = np.append(inner.solve(-system[:-1, -1].toarray().ravel()), 1.0).astype(np.longdouble)
+    distribution = np.append(inner.solve(-system[:-1, -1].toarray().ravel()), 1.0).astype(np.longdouble)
     coo = system.tocoo()
     for _ in range(4):
         residual = np.zeros(n, np.longdouble)
-        np.add.at(residual, coo.row, coo.data.astype(np.longdouble) * law[coo.col])
-        law[:-1] -= inner.solve(residual[:-1].astype(float))
-    law /= law.sum()
-    assert relative_error(x, law.astype(float)) < 1e-10
+        np.add.at(residual, coo.row, coo.data.astype(np.longdouble) * distribution[coo.col])
+        distribution[:-1] -= inner.solve(residual[:-1].astype(float))
+    distribution /= distribution.sum()
+    assert relative_error(x, distribution.astype(float)) < 1e-10
 
 
 @pytest.mark.parametrize("ratio", [0.01, 100.0])
@@ -114,10 +114,10 @@ def test_birth_death_entries_down_to_the_smallest(ratio):
     small = min(up, down) / max(up, down)
     steps = np.arange(n) if ratio < 1 else np.arange(n)[::-1]
     with mpmath.workdps(50):
-        law = np.array([float(mpmath.mpf(small) ** int(k)) for k in steps])
-    law /= law.sum()
-    assert law.min() < 1e-250
-    assert relative_error(x, law) < 1e-12
+        distribution = np.array([float(mpmath.mpf(small) ** int(k)) for k in steps])
+    distribution /= distribution.sum()
+    assert distribution.min() < 1e-250
+    assert relative_error(x, distribution) < 1e-12
 
 
 def test_wells_apart_by_more_than_float64_holds():
@@ -128,13 +128,13 @@ def test_wells_apart_by_more_than_float64_holds():
     x = solve(sp.csr_matrix(sp.diags([up, down], [1, -1]))).stationary()
     # Detailed balance in logarithms: x_{k+1} / x_k = up_k / down_k.
     with mpmath.workdps(60):
-        law = [mpmath.mpf(1)]
+        distribution = [mpmath.mpf(1)]
         for k in range(n - 1):
-            law.append(law[-1] * mpmath.mpf(up[k]) / mpmath.mpf(down[k]))
-        total = sum(law)
-        law = np.array([float(v / total) for v in law])
+            distribution.append(distribution[-1] * mpmath.mpf(up[k]) / mpmath.mpf(down[k]))
+        total = sum(distribution)
+        distribution = np.array([float(v / total) for v in distribution])
     ends = [0, 1, 2, -3, -2, -1]
-    assert relative_error(x[ends], law[ends]) < 1e-12
+    assert relative_error(x[ends], distribution[ends]) < 1e-12
     assert x[50] == 0.0
 
 
@@ -150,8 +150,8 @@ def test_hubs_and_bias(n_last):
     rng = np.random.default_rng(1)
     reward, time = rng.normal(size=n), np.ones(n)
     reward[n - n_last :] = time[n - n_last :] = 0.0
-    plan = Elimination.analyse(matrix.indptr, matrix.indices, n, n_last, matrix.data)
-    x = plan.factorise(matrix.data).stationary()
+    plan = Elimination.analyze(matrix.indptr, matrix.indices, n, n_last, matrix.data)
+    x = plan.factorize(matrix.data).stationary()
     assert relative_error(x, gth_dense(matrix.toarray())[0]) < 1e-13
     gain, h = plan.bias(reward, time)
     assert gain == pytest.approx(x @ reward / (x @ time), rel=1e-10)
@@ -173,10 +173,10 @@ def test_threads_and_chunks_give_the_same_bits(monkeypatch):
 
 def test_new_data_on_the_same_analysis():
     walk = grid_walk(12)
-    plan = Elimination.analyse(walk.indptr, walk.indices, 144)
+    plan = Elimination.analyze(walk.indptr, walk.indices, 144)
     for seed in (1, 2):
         walk.data = np.random.default_rng(seed).random(walk.nnz)
-        x = plan.factorise(walk.data, keep_rows=False).stationary()
+        x = plan.factorize(walk.data, keep_rows=False).stationary()
         assert relative_error(x, gth_dense(walk.toarray())[0]) < 1e-13
     with pytest.raises(ValueError, match="keep_rows"):
         plan.bias(np.ones(144))
@@ -187,9 +187,9 @@ def test_reducible_chain_names_a_state():
     with pytest.raises(EliminationError, match="not irreducible"):
         solve(blocks)
     trap = sp.csr_matrix(np.array([[0, 1.0, 1], [1, 0, 1], [0, 0, 1]]))
-    plan = Elimination.analyse(trap.indptr, trap.indices, 3, n_last=2, data=trap.data)
+    plan = Elimination.analyze(trap.indptr, trap.indices, 3, n_last=2, data=trap.data)
     with pytest.raises(EliminationError, match="underflow") as raised:
-        plan.factorise(trap.data).stationary()
+        plan.factorize(trap.data).stationary()
     assert raised.value.state in range(3)
 
 
@@ -202,15 +202,15 @@ def test_single_state():
 
 def test_cost_is_known_first_and_can_be_refused(monkeypatch):
     walk = grid_walk(50)
-    plan = Elimination.analyse(walk.indptr, walk.indices, 2500)
+    plan = Elimination.analyze(walk.indptr, walk.indices, 2500)
     assert plan.complete
     assert walk.nnz < plan.fill < 40 * walk.nnz
     monkeypatch.setattr("lingendice.solvers.elimination._CHUNK_VISITS", 1000)
-    refused = Elimination.analyse(walk.indptr, walk.indices, 2500, max_flops=1000.0)
+    refused = Elimination.analyze(walk.indptr, walk.indices, 2500, max_flops=1000.0)
     assert not refused.complete
     assert 1000 < refused.flops < plan.flops
     with pytest.raises(ValueError, match="too large"):
-        refused.factorise(walk.data)
+        refused.factorize(walk.data)
 
 
 def test_stop_on_request(monkeypatch):

@@ -79,7 +79,7 @@ def test_unseen_cells_are_closed_as_in_the_exact_answer():
                 counts, gamma, policy=policy, initial=initial, method="convex", reward=np.arange(7.0)
             )
         operator = solution.operator
-        dense = np.stack([operator.spread(operator.next_state_law(row)) for row in np.eye(14)])
+        dense = np.stack([operator.spread(operator.next_state_distribution(row)) for row in np.eye(14)])
         start = (1 - gamma) * operator.cell_initial
         system = np.vstack([np.eye(14) - gamma * dense.T, np.ones(14)])
         mu = np.linalg.lstsq(system, np.append(start, 1.0), rcond=None)[0]
@@ -126,7 +126,7 @@ def test_steps_too_long_do_not_pass_for_a_solution():
         ({"method": "sgd", "options": {"batches": 2}}, "no entry 'batches'"),
         ({"method": "convex", "options": {"batch": 2}}, "no entry 'batch' for method='convex'"),
         ({"method": "sgd", "options": {"step_scale": -1}}, "step_scale"),
-        ({"method": "convex", "normalise": "none"}, "normalise"),
+        ({"method": "convex", "normalize": "none"}, "normalize"),
         ({"method": "convex", "bound": 0.0}, "bound must be positive"),
         ({"method": "convex", "divergence": "tv"}, "one of chi2"),
         ({"features": -np.eye(30)}, r"features\[0, 0\]"),

@@ -144,7 +144,7 @@ def test_a_vanishing_ridge_is_the_exact_equation():
         for ratio in ("state", "state_action"):
             exact = lg.solve(mdp.counts, gamma, policy=mdp.policy, ratio=ratio, ridge=0, clone=0)
             near = lg.solve(mdp.counts, gamma, policy=mdp.policy, ratio=ratio, ridge=1e-10, clone=0)
-            assert np.allclose(near.cell_law, exact.cell_law, atol=1e-6)
+            assert np.allclose(near.cell_distribution, exact.cell_distribution, atol=1e-6)
             assert near.value == pytest.approx(exact.value, abs=1e-6)
             shift = near.state_values - exact.state_values
             assert np.ptp(shift) < 1e-4

@@ -11,7 +11,7 @@ from saddle_problems import SMOOTH, chain_counts, chain_flow, exact_ratio, some_
 from lingendice.data.counts import Counts
 from lingendice.divergences import Wasserstein
 from lingendice.model.compose import Choices, compose
-from lingendice.model.features import MatrixFeatures, one_hot, orthonormalised, tile_coding
+from lingendice.model.features import MatrixFeatures, one_hot, orthonormalized, tile_coding
 from lingendice.model.flow import Flow
 from lingendice.model.problem import RatioProblem
 from lingendice.solvers.control import Controls, run
@@ -28,20 +28,20 @@ def solve(solver, **limits):
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
-@pytest.mark.parametrize("normalise", ["penalty", "self"])
+@pytest.mark.parametrize("normalize", ["penalty", "self"])
 @pytest.mark.parametrize("name", [*SMOOTH, "total_variation", "mmd"])
-def test_extragradient_reaches_the_exact_ratio(name, normalise, gamma):
-    problem = RatioProblem.build(chain_flow(12, gamma), divergence=name, normalise=normalise)
+def test_extragradient_reaches_the_exact_ratio(name, normalize, gamma):
+    problem = RatioProblem.build(chain_flow(12, gamma), divergence=name, normalize=normalize)
     outcome = solve(solve_extragradient(problem, TIGHT), max_iter=40_000)
     assert outcome.converged
     assert np.abs(outcome.w - exact_ratio(chain_counts(12), gamma)).max() < 1e-6
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
-@pytest.mark.parametrize("normalise", ["penalty", "self"])
+@pytest.mark.parametrize("normalize", ["penalty", "self"])
 @pytest.mark.parametrize("name", SMOOTH)
-def test_svrg_reaches_the_exact_ratio(name, normalise, gamma):
-    problem = RatioProblem.build(chain_flow(12, gamma), divergence=name, normalise=normalise)
+def test_svrg_reaches_the_exact_ratio(name, normalize, gamma):
+    problem = RatioProblem.build(chain_flow(12, gamma), divergence=name, normalize=normalize)
     outcome = solve(solve_svrg(problem, TIGHT, seed=1), max_iter=2_000_000)
     assert outcome.converged
     assert np.abs(outcome.w - exact_ratio(chain_counts(12), gamma)).max() < 1e-6
@@ -57,7 +57,7 @@ def featured_problem(kind, name="chi2"):
         features, dual = (MatrixFeatures(tile_coding(points, tiles, 2).matrix) for tiles in (3, 4))
     else:
         features = some_features(60, 4)
-        dual, _ = orthonormalised(some_features(60, 5, seed=9), flow.p)
+        dual, _ = orthonormalized(some_features(60, 5, seed=9), flow.p)
     return RatioProblem.build(flow, features, dual, name)
 
 
@@ -67,32 +67,32 @@ def test_svrg_with_a_leak_reaches_the_optimum_of_the_direct_solve():
     direct = solve(solve_convex(problem, TIGHT))
     assert outcome.converged
     assert direct.converged
-    assert np.abs(outcome.law - direct.law).max() < 1e-6
+    assert np.abs(outcome.distribution - direct.distribution).max() < 1e-6
 
 
 def test_svrg_imposes_the_mass_where_no_penalty_is_given():
-    problem = RatioProblem.build(chain_flow(12), normalise="self", penalty=0.0)
+    problem = RatioProblem.build(chain_flow(12), normalize="self", penalty=0.0)
     outcome = solve(solve_svrg(problem, TIGHT, seed=1), max_iter=200_000)
     assert outcome.converged
     assert np.abs(outcome.w - exact_ratio(chain_counts(12), 1.0)).max() < 1e-6
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "normalise"),
+    ("kind", "name", "normalize"),
     [
         *(("groups", name, "penalty") for name in SMOOTH),
         ("groups", "chi2", "self"),
-        *((kind, "chi2", normalise) for kind in ("tiles", "dense") for normalise in ("penalty", "self")),
+        *((kind, "chi2", normalize) for kind in ("tiles", "dense") for normalize in ("penalty", "self")),
     ],
 )
-def test_svrg_with_features_reaches_the_optimum_of_the_direct_solve(kind, name, normalise):
-    problem = replace(featured_problem(kind, name), normalise=normalise)
+def test_svrg_with_features_reaches_the_optimum_of_the_direct_solve(kind, name, normalize):
+    problem = replace(featured_problem(kind, name), normalize=normalize)
     outcome = solve(solve_svrg(problem, TIGHT, seed=1), max_iter=1_000_000)
     direct = run(solve_convex(problem, 1e-12), Controls(tol=1e-12))
     assert outcome.converged
     assert direct.gap.value <= 1e-12
     assert outcome.gap.primal == pytest.approx(direct.gap.primal, abs=2e-10)
-    assert np.abs(outcome.law - direct.law).max() < 1e-6
+    assert np.abs(outcome.distribution - direct.distribution).max() < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -156,19 +156,19 @@ def sgd(problem, seed=0, max_iter=20_000, **options):
     )
 
 
-def some_problem(kind, normalise="penalty", gamma=0.9):
+def some_problem(kind, normalize="penalty", gamma=0.9):
     flow = chain_flow(12, gamma)
     if kind == "tabular":
-        return RatioProblem.build(flow, normalise=normalise, bound=4.0, dual_bound=2.0)
+        return RatioProblem.build(flow, normalize=normalize, bound=4.0, dual_bound=2.0)
     features, dual = some_features(12, 3), some_features(12, 4, seed=5)
     if kind == "sparse":
         from scipy.sparse import csr_array
 
         features, dual = MatrixFeatures(csr_array(features.matrix)), MatrixFeatures(csr_array(dual.matrix))
-    return RatioProblem.build(flow, features, dual, normalise=normalise, bound=4.0, dual_bound=2.0)
+    return RatioProblem.build(flow, features, dual, normalize=normalize, bound=4.0, dual_bound=2.0)
 
 
-def leaky_problem(normalise="self"):
+def leaky_problem(normalize="self"):
     """A table with a cell that is entered, and started in, but never left."""
     counts = chain_counts(6, seed=2)
     counts[:3, 4] += 8
@@ -176,7 +176,7 @@ def leaky_problem(normalise="self"):
     initial = np.array([0.1, 0.1, 0.1, 0.1, 0.5, 0.1])
     operator = compose(Counts.from_matrix(counts), Choices(gamma=0.5, initial=initial))
     flow = Flow.of(operator, redirect=True)
-    return RatioProblem.build(flow, normalise=normalise, bound=4.0, dual_bound=2.0)
+    return RatioProblem.build(flow, normalize=normalize, bound=4.0, dual_bound=2.0)
 
 
 @pytest.mark.parametrize("kind", ["tabular", "dense", "sparse"])
@@ -208,13 +208,13 @@ def test_lazy_averages_equal_plain_ones(batch):
     assert np.allclose(dense.v, sparse.v, rtol=1e-7, atol=1e-10)
 
 
-@pytest.mark.parametrize("normalise", ["penalty", "self"])
-def test_tabular_steps_equal_sparse_steps_over_the_identity(normalise):
+@pytest.mark.parametrize("normalize", ["penalty", "self"])
+def test_tabular_steps_equal_sparse_steps_over_the_identity(normalize):
     from scipy.sparse import eye_array
 
     flow = chain_flow(12, 0.9)
     one_hot = MatrixFeatures(eye_array(12, format="csr"))
-    choices = {"bound": 4.0, "dual_bound": 2.0, "normalise": normalise}
+    choices = {"bound": 4.0, "dual_bound": 2.0, "normalize": normalize}
     tabular = RatioProblem.build(flow, **choices)
     sparse = RatioProblem.build(flow, one_hot, one_hot, **choices)
     first, second = (sgd(problem, max_iter=5000)[1] for problem in (tabular, sparse))
@@ -297,14 +297,14 @@ def test_minibatches_lower_the_noise(kind):
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-def test_self_normalised_sgd_nears_the_ratio(batch):
+def test_self_normalized_sgd_nears_the_ratio(batch):
     _, outcome = sgd(some_problem("tabular", "self"), max_iter=400_000, batch=batch)
     assert np.abs(outcome.w - exact_ratio(chain_counts(12), 0.9)).max() < 0.15
     assert outcome.gap.value < 0.1
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_self_normalised_sgd_with_features_nears_the_optimum(kind):
+def test_self_normalized_sgd_with_features_nears_the_optimum(kind):
     problem, outcome = sgd(some_problem(kind, "self"), max_iter=400_000)
     best = solve(solve_convex(problem, 1e-8))
     assert outcome.gap.value < 0.02
@@ -316,7 +316,7 @@ def test_self_normalised_sgd_with_features_nears_the_optimum(kind):
     ("kind", "batch"),
     [("dense", 4), ("sparse", 1), ("sparse", 3), ("tabular", 1), ("tabular", 3), ("leaky", 1), ("leaky", 3)],
 )
-def test_self_normalised_steps_follow_the_gradient_of_the_normalised_objective(kind, batch):
+def test_self_normalized_steps_follow_the_gradient_of_the_normalized_objective(kind, batch):
     """The mean step over seeds against finite differences of J(w / a'w, v), at a w of another scale."""
     problem = bounded_for_sgd(leaky_problem() if kind == "leaky" else some_problem(kind, "self"))
     steps = step_sizes(problem)

@@ -34,13 +34,13 @@ def dense_problem(flow, **choices):
 
 
 @pytest.mark.parametrize(
-    ("normalise", "kind"), [("penalty", "chain"), ("self", "chain"), ("penalty", "policy")]
+    ("normalize", "kind"), [("penalty", "chain"), ("self", "chain"), ("penalty", "policy")]
 )
 @pytest.mark.parametrize("batch", [30, 37])
-def test_dense_steps_have_the_same_bits_for_any_number_of_threads(monkeypatch, batch, normalise, kind):
+def test_dense_steps_have_the_same_bits_for_any_number_of_threads(monkeypatch, batch, normalize, kind):
     """A batch in parts of eight, shared or not, cut anywhere; one part gives the same up to rounding."""
     flow = chain_flow(12, 0.9) if kind == "chain" else mdp_flow(0.9, False)[0]
-    problem = dense_problem(flow, normalise=normalise)
+    problem = dense_problem(flow, normalize=normalize)
 
     def steps(threads, cuts=(0, 400), part=8 * 61):
         monkeypatch.setattr("lingendice.solvers.sgd.PART", part)

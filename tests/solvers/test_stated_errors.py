@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 GAMMAS = (0.5, 0.9, 1 - 1e-6, 1 - 1e-9, 1 - 1e-12, 1.0)
 
 
-def exact_law(kernel, start, gamma):
+def exact_distribution(kernel, start, gamma):
     """mu = (1 - gamma) start + gamma P' mu over the rationals; rows of P may fall short of 1 at gamma < 1."""
     n, gamma = len(kernel), Fraction(float(gamma))
     rows = [
@@ -41,9 +41,9 @@ def exact_law(kernel, start, gamma):
     return [rows[k][n] / rows[k][k] for k in range(n)]
 
 
-def true_error(law, expected, kind):
+def true_error(distribution, expected, kind):
     """In the norm that the kind of error means."""
-    differences = [abs(Fraction(float(x)) - y) for x, y in zip(law, expected, strict=True)]
+    differences = [abs(Fraction(float(x)) - y) for x, y in zip(distribution, expected, strict=True)]
     if kind == "bound":
         return float(sum(differences))
     return max(
@@ -84,12 +84,12 @@ def chains(draw):
 def test_solved_means_the_stated_error_and_that_is_true(chain, gamma, method, tol):
     counts, start = chain
     kernel = [normalized(row) for row in counts]
-    law = start / start.sum()
-    # The law of first states as the solver gets it: its own rounding is no error of the solver.
-    given_start = [Fraction(float(x)) / sum(map(Fraction, law.tolist())) for x in law]
-    expected = exact_law(kernel, given_start, gamma)
+    distribution = start / start.sum()
+    # The distribution of first states as the solver gets it: its own rounding is no error of the solver.
+    given_start = [Fraction(float(x)) / sum(map(Fraction, distribution.tolist())) for x in distribution]
+    expected = exact_distribution(kernel, given_start, gamma)
     limit = 2000 if method == "gauss-seidel" else None
-    solution = lg.solve(counts, gamma, initial=law, method=method, tol=tol, max_iter=limit)
+    solution = lg.solve(counts, gamma, initial=distribution, method=method, tol=tol, max_iter=limit)
     require_honest(solution, expected)
     if method in ("gth", "elimination") and tol >= 1e-10:
         assert solution.status is lg.Status.SOLVED
@@ -103,7 +103,7 @@ def test_small_chains_and_ended_episodes(chain, gamma, ends):
     n = len(counts)
     kernel = [normalized(row) for row in counts]
     solution = lg.solve(counts, gamma)
-    require_honest(solution, exact_law(kernel, [Fraction(1, n)] * n, gamma))
+    require_honest(solution, exact_distribution(kernel, [Fraction(1, n)] * n, gamma))
     if gamma == 1.0:
         return
     state, following = np.nonzero(counts)
@@ -115,7 +115,7 @@ def test_small_chains_and_ended_episodes(chain, gamma, ends):
     total = int(counts[0].sum())
     shrunk[0] = [entry * Fraction(total, total + ends) for entry in kernel[0]]
     solution = lg.solve(log, gamma, initial=np.eye(n)[0])
-    require_honest(solution, exact_law(shrunk, [Fraction(int(i == 0)) for i in range(n)], gamma))
+    require_honest(solution, exact_distribution(shrunk, [Fraction(int(i == 0)) for i in range(n)], gamma))
 
 
 @given(seed=st.integers(0, 1000), gamma=st.sampled_from(GAMMAS), n=st.integers(2, 6))
@@ -135,7 +135,7 @@ def test_a_stream_states_its_error(seed, gamma, n):
     for solution in (first, online.solution()):
         assert (solution.status is lg.Status.SOLVED) == (solution.error <= solution.tol)
     kernel = [normalized(row) for row in counts]
-    require_honest(online.solution(), exact_law(kernel, [Fraction(1, n)] * n, gamma))
+    require_honest(online.solution(), exact_distribution(kernel, [Fraction(1, n)] * n, gamma))
 
 
 @pytest.mark.parametrize("gamma", [1 - 1e-6, 1 - 1e-9, 1 - 1e-12])
@@ -202,19 +202,19 @@ def test_a_ridge_states_its_error(seed, gamma, ridge, ratio, tol):
     y = np.zeros(system.q.size)
     y[free] = np.linalg.solve(normal[np.ix_(free, free)], system._right_side[free])
     if (y >= -1e-12).all():  # the active set is that of the minimum
-        law = np.zeros(system._rows.visits.size)
-        law[system.seen] = np.maximum(y, 0.0) * system.q
-        seen = law > 0
-        found = solution.cell_law if system.over_cells else solution.state_law
-        scale = found[seen].sum() / law[seen].sum()
+        distribution = np.zeros(system._rows.visits.size)
+        distribution[system.seen] = np.maximum(y, 0.0) * system.q
+        seen = distribution > 0
+        found = solution.cell_distribution if system.over_cells else solution.state_distribution
+        scale = found[seen].sum() / distribution[seen].sum()
         slack = 1e-14 * np.linalg.cond(normal[np.ix_(free, free)])
-        assert np.abs(scale * law[seen] - found[seen]).sum() <= solution.error + slack
+        assert np.abs(scale * distribution[seen] - found[seen]).sum() <= solution.error + slack
 
 
 def test_what_is_not_a_number_is_not_solved():
     assert settled_status(False, float("nan"), 1e-10) is lg.Status.NOT_FINITE
     assert settled_status(False, 2e-10, 1e-10) is lg.Status.ERROR_ABOVE_TOL
-    assert settled_status(True, 1e-11, 1e-10) is lg.Status.SEVERAL_LAWS
+    assert settled_status(True, 1e-11, 1e-10) is lg.Status.SEVERAL_DISTRIBUTIONS
     assert stated_error(1e-15, "direct", 1e-16, 0.9, 1e-10)[1] == "bound"
     assert stated_error(1e-15, "direct", 1e-16, 1 - 1e-12, 1e-10) == (1e-15, "direct")
     assert stated_error(None, "direct", 1e-16, 1 - 1e-12, 1e-10)[1] == "bound"
@@ -225,11 +225,11 @@ def test_restarts_keep_their_digits_near_one():
     counts, gamma = np.array([[5, 1], [2, 11]]), 1 - 1e-12
     start = np.array([0.25, 0.75])
     chain = compose(lg.Counts.from_matrix(counts), Choices(gamma=gamma, initial=start, smoothing=0.3)).chain
-    laws = lg.solvers.exact.stationary_laws(chain, gamma, start, False, "gth", Controls())
+    distributions = lg.solvers.exact.stationary_distributions(chain, gamma, start, False, "gth", Controls())
     prior = Fraction(0.3)
     kernel = [[(Fraction(int(c)) + prior / 2) / (sum(map(int, row)) + prior) for c in row] for row in counts]
-    expected = exact_law(kernel, [Fraction(1, 4), Fraction(3, 4)], gamma)
-    assert true_error(laws.single, expected, "direct") <= laws.outcome.error < 1e-13
+    expected = exact_distribution(kernel, [Fraction(1, 4), Fraction(3, 4)], gamma)
+    assert true_error(distributions.single, expected, "direct") <= distributions.outcome.error < 1e-13
 
 
 @pytest.mark.parametrize("method", ["convex", "extragradient", "svrg", "sgd"])

@@ -36,19 +36,19 @@ def chain(n: int, kind: str) -> np.ndarray:
 KINDS = ("dense", "sparse", "leaking", "transient")
 
 
-def expected(counts: np.ndarray, gamma: float, **laws: np.ndarray | None) -> np.ndarray:
+def expected(counts: np.ndarray, gamma: float, **distributions: np.ndarray | None) -> np.ndarray:
     # Compressed counts and sparse elimination: another path than the dense one under test.
-    return lg.solve(sparse.csr_array(counts), gamma, method="elimination", **laws).stationary
+    return lg.solve(sparse.csr_array(counts), gamma, method="elimination", **distributions).stationary
 
 
 @njit
-def solve_inside(counts, gamma, law, initial, restart):
+def solve_inside(counts, gamma, distribution, initial, restart):
     """What a simulator does: all calls within compiled code."""
-    status = embed.solve(counts, gamma, law, initial, restart)
-    seen = np.empty(law.size)
-    tau = np.empty(law.size)
+    status = embed.solve(counts, gamma, distribution, initial, restart)
+    seen = np.empty(distribution.size)
+    tau = np.empty(distribution.size)
     embed.visits(counts, seen)
-    embed.ratio(law, seen, tau)
+    embed.ratio(distribution, seen, tau)
     return status, seen, tau
 
 
@@ -58,25 +58,27 @@ def solve_inside(counts, gamma, law, initial, restart):
 def test_dense_agrees_with_solve(kind, gamma, n):
     counts = chain(n, kind)
     before = counts.copy()
-    law = np.empty(n)
-    status, seen, tau = solve_inside(counts, gamma, law, None, None)
+    distribution = np.empty(n)
+    status, seen, tau = solve_inside(counts, gamma, distribution, None, None)
     assert status == embed.SOLVED
     np.testing.assert_array_equal(counts, before)
-    np.testing.assert_allclose(law, expected(counts, gamma), rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(distribution, expected(counts, gamma), rtol=1e-12, atol=1e-300)
     solution = lg.solve(counts, gamma)
     np.testing.assert_array_equal(seen, counts.sum(axis=1))
     np.testing.assert_allclose(tau, solution.tau, rtol=1e-12, atol=1e-300)
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
-def test_given_laws_are_followed(gamma):
+def test_given_distributions_are_followed(gamma):
     n = 12
     counts = chain(n, "leaking")
     rng = np.random.default_rng(3)
     initial, restart = rng.random((2, n))
-    law = np.empty(n)
-    assert embed.solve(counts, gamma, law, initial, restart) == embed.SOLVED
-    np.testing.assert_allclose(law, expected(counts, gamma, initial=initial, restart=restart), rtol=1e-12)
+    distribution = np.empty(n)
+    assert embed.solve(counts, gamma, distribution, initial, restart) == embed.SOLVED
+    np.testing.assert_allclose(
+        distribution, expected(counts, gamma, initial=initial, restart=restart), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,22 +86,22 @@ def test_given_laws_are_followed(gamma):
 @pytest.mark.parametrize("n", [40, 900])
 def test_rows_agree_with_solve(kind, gamma, n):
     held = sparse.csr_array(chain(n, kind))
-    law = np.zeros(n)
+    distribution = np.zeros(n)
     arrays = held.indptr.astype(np.int64), held.indices.astype(np.int64), held.data
-    status = embed.solve_csr(*arrays, gamma, law, tol=1e-13)
+    status = embed.solve_csr(*arrays, gamma, distribution, tol=1e-13)
     assert status == embed.SOLVED
-    np.testing.assert_allclose(law, expected(held.toarray(), gamma), rtol=1e-10, atol=1e-300)
+    np.testing.assert_allclose(distribution, expected(held.toarray(), gamma), rtol=1e-10, atol=1e-300)
     seen = np.empty(n)
     assert embed.visits_csr(*arrays, seen) == embed.SOLVED
     np.testing.assert_allclose(seen, held.sum(axis=1))
 
 
-def test_rows_start_from_a_given_law():
+def test_rows_start_from_a_given_distribution():
     n = 900
     held = sparse.csr_array(chain(n, "sparse"))
     arrays = held.indptr.astype(np.int64), held.indices.astype(np.int64), held.data
-    law = lg.solve(held).stationary.copy()
-    assert embed.solve_csr(*arrays, 1.0, law, max_sweeps=6) == embed.SOLVED
+    distribution = lg.solve(held).stationary.copy()
+    assert embed.solve_csr(*arrays, 1.0, distribution, max_sweeps=6) == embed.SOLVED
     cold = np.zeros(n)
     assert embed.solve_csr(*arrays, 1.0, cold, max_sweeps=6) == embed.NOT_CONVERGED
 
@@ -150,33 +152,34 @@ def test_count_checks_its_range():
         ([[1, np.nan], [1, 1]], 1.0, None, embed.BAD_ENTRY),
         ([[1, np.inf], [1, 1]], 1.0, None, embed.BAD_ENTRY),
         ([[0, 0], [0, 0]], 1.0, None, embed.NO_DATA),
-        ([[1, 0], [0, 1]], 1.0, None, embed.SEVERAL_LAWS),
+        ([[1, 0], [0, 1]], 1.0, None, embed.SEVERAL_DISTRIBUTIONS),
         ([[1, 1], [1, 1]], 0.0, None, embed.BAD_GAMMA),
         ([[1, 1], [1, 1]], np.nan, None, embed.BAD_GAMMA),
-        ([[1, 1], [1, 1]], 0.5, [1.0], embed.BAD_LAW),
-        ([[1, 1], [1, 1]], 0.5, [0.0, 0.0], embed.BAD_LAW),
-        ([[1, 1], [1, 1]], 0.5, [2.0, -1.0], embed.BAD_LAW),
+        ([[1, 1], [1, 1]], 0.5, [1.0], embed.BAD_DISTRIBUTION),
+        ([[1, 1], [1, 1]], 0.5, [0.0, 0.0], embed.BAD_DISTRIBUTION),
+        ([[1, 1], [1, 1]], 0.5, [2.0, -1.0], embed.BAD_DISTRIBUTION),
     ],
 )
 def test_what_cannot_be_solved_has_a_status(counts, gamma, initial, status):
-    dense, law = np.array(counts, float), np.zeros(2)
+    dense, distribution = np.array(counts, float), np.zeros(2)
     start = None if initial is None else np.array(initial)
-    assert embed.solve(dense, gamma, law, start) == status
-    assert np.isnan(law).all()
+    assert embed.solve(dense, gamma, distribution, start) == status
+    assert np.isnan(distribution).all()
     held = sparse.csr_array(dense)
     rows = held.indptr.astype(np.int64), held.indices.astype(np.int64), held.data
-    assert embed.solve_csr(*rows, gamma, law, start) == status
+    assert embed.solve_csr(*rows, gamma, distribution, start) == status
     assert embed.message(status)
 
 
 def test_nearly_decomposable_chain_is_accurate_entry_by_entry():
-    # Courtois-like: two pairs coupled at 1e-12; the law of the pairs follows from the couplings alone.
+    # Courtois-like: two pairs coupled at 1e-12; the distribution of the pairs follows from the couplings
+    # alone.
     weak = 1e-12
     rates = np.array([[0, 1, weak, 0], [1, 0, 0, 0], [0, 0, 0, 1], [3 * weak, 0, 1, 0]])
-    law = np.empty(4)
-    assert embed.solve(rates, 1.0, law) == embed.SOLVED
+    distribution = np.empty(4)
+    assert embed.solve(rates, 1.0, distribution) == embed.SOLVED
     # Row sums differ by 1e-12 at most, so in each pair both have half; flows weak x0 = 3 weak x3 balance.
-    np.testing.assert_allclose(law, [0.375, 0.375, 0.125, 0.125], rtol=1e-11)
+    np.testing.assert_allclose(distribution, [0.375, 0.375, 0.125, 0.125], rtol=1e-11)
 
 
 def test_value_is_that_of_solve():
@@ -184,9 +187,9 @@ def test_value_is_that_of_solve():
     states = rng.integers(0, 6, 400)
     rewards = rng.normal(size=399)
     counts = lg.Counts.from_transitions(states[:-1], states[1:], reward=rewards, n_states=8)
-    law = lg.solve(counts, 0.8).stationary
+    distribution = lg.solve(counts, 0.8).stationary
     seen, totals = np.bincount(states[:-1], minlength=8), np.bincount(states[:-1], rewards, minlength=8)
-    assert embed.value(law, seen, totals) == pytest.approx(lg.solve(counts, 0.8).value, rel=1e-12)
+    assert embed.value(distribution, seen, totals) == pytest.approx(lg.solve(counts, 0.8).value, rel=1e-12)
 
 
 def test_addresses_are_called_through_ctypes():
@@ -197,7 +200,7 @@ def test_addresses_are_called_through_ctypes():
     solve = ctypes.CFUNCTYPE(ctypes.c_int32, doubles, size, double, doubles, size, doubles, size, doubles)(
         address["solve"]
     )
-    table, law, initial = np.zeros((n, n)), np.empty(n), np.arange(1.0, n + 1)
+    table, distribution, initial = np.zeros((n, n)), np.empty(n), np.arange(1.0, n + 1)
 
     def pointer(array):
         return array.ctypes.data_as(doubles)
@@ -206,10 +209,10 @@ def test_addresses_are_called_through_ctypes():
     for state, next_state in zip(states[:-1].tolist(), states[1:].tolist(), strict=True):
         assert count(pointer(table), n, state, next_state, 1.0) == embed.SOLVED
     assert count(pointer(table), n, n, 0, 1.0) == embed.OUT_OF_RANGE
-    assert solve(pointer(table), n, 0.9, pointer(initial), n, None, 0, pointer(law)) == embed.SOLVED
+    assert solve(pointer(table), n, 0.9, pointer(initial), n, None, 0, pointer(distribution)) == embed.SOLVED
     counts = lg.Counts.from_transitions(states[:-1], states[1:], n_states=n)
     reference = lg.solve(counts, 0.9, initial=initial)
-    np.testing.assert_allclose(law, reference.stationary, rtol=1e-12)
+    np.testing.assert_allclose(distribution, reference.stationary, rtol=1e-12)
 
     held = counts.matrix
     indptr, indices, data = (
@@ -228,14 +231,14 @@ def test_addresses_are_called_through_ctypes():
         pointer(initial), n, None, 0, 1e-12, 1000, pointer(again),
     )  # fmt: skip
     assert status == embed.SOLVED
-    np.testing.assert_allclose(again, law, rtol=1e-12)
+    np.testing.assert_allclose(again, distribution, rtol=1e-12)
 
     visits, tau = table.sum(axis=1), np.empty(n)
     ctypes.CFUNCTYPE(None, doubles, doubles, size, doubles)(address["ratio"])(
-        pointer(law), pointer(visits), n, pointer(tau)
+        pointer(distribution), pointer(visits), n, pointer(tau)
     )
     np.testing.assert_allclose(tau, reference.tau, rtol=1e-12)
     value = ctypes.CFUNCTYPE(double, doubles, doubles, doubles, size)(address["value"])
     rewards = visits * np.arange(n)
-    earned = value(pointer(law), pointer(visits), pointer(rewards), n)
-    assert earned == pytest.approx(law @ np.arange(n), rel=1e-12)
+    earned = value(pointer(distribution), pointer(visits), pointer(rewards), n)
+    assert earned == pytest.approx(distribution @ np.arange(n), rel=1e-12)

@@ -19,9 +19,9 @@ COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
 
 def test_queueing_network_finds_the_product_form(capsys):
-    law, exact = runpy.run_path(str(ROOT / "examples" / "queueing_network.py"))["main"]()
-    assert np.abs(law - exact).sum() < 0.05
-    assert law[exact == 0].sum() == 0.0
+    distribution, exact = runpy.run_path(str(ROOT / "examples" / "queueing_network.py"))["main"]()
+    assert np.abs(distribution - exact).sum() < 0.05
+    assert distribution[exact == 0].sum() == 0.0
     assert "solved" in capsys.readouterr().out
 
 
@@ -56,8 +56,11 @@ def test_c_program_counts_and_solves(tmp_path):
         ctypes.c_void_p,
     ]  # fmt: skip
     simulate.restype = ctypes.c_int32
-    address, law = embed.c_addresses(), np.empty(5)
-    assert simulate(address["count"], address["solve"], 5, 400_000, 9, 1.0, law.ctypes.data) == embed.SOLVED
+    address, distribution = embed.c_addresses(), np.empty(5)
+    assert (
+        simulate(address["count"], address["solve"], 5, 400_000, 9, 1.0, distribution.ctypes.data)
+        == embed.SOLVED
+    )
     # The chain that the C code walks: two steps in three clockwise, and half of the time staying in state 0.
     chain = np.zeros((5, 5))
     chain[np.arange(5), (np.arange(5) + 1) % 5] = 2 / 3
@@ -65,6 +68,11 @@ def test_c_program_counts_and_solves(tmp_path):
     chain[0] = 0.5 * chain[0] + 0.5 * np.eye(5)[0]
     values, vectors = np.linalg.eig(chain.T)
     exact = np.abs(vectors[:, np.argmax(values.real)].real)
-    np.testing.assert_allclose(law, exact / exact.sum(), atol=0.01)
-    assert simulate(address["count"], address["solve"], 5, 0, 9, 1.0, law.ctypes.data) == embed.NO_DATA
-    assert simulate(address["count"], address["solve"], 5, 10, 9, 2.0, law.ctypes.data) == embed.BAD_GAMMA
+    np.testing.assert_allclose(distribution, exact / exact.sum(), atol=0.01)
+    assert (
+        simulate(address["count"], address["solve"], 5, 0, 9, 1.0, distribution.ctypes.data) == embed.NO_DATA
+    )
+    assert (
+        simulate(address["count"], address["solve"], 5, 10, 9, 2.0, distribution.ctypes.data)
+        == embed.BAD_GAMMA
+    )

@@ -26,9 +26,9 @@ def walk(n: int, length: int, seed: int = 0, successors: int = 5) -> np.ndarray:
     return states
 
 
-def agrees(online, gamma, rtol=2e-10, method="elimination", **laws):
+def agrees(online, gamma, rtol=2e-10, method="elimination", **distributions):
     """Compare with sparse elimination of the snapshot, another method than the dense factor."""
-    reference = lg.solve(online.snapshot(), gamma, method=method, **laws)
+    reference = lg.solve(online.snapshot(), gamma, method=method, **distributions)
     np.testing.assert_allclose(online.stationary, reference.stationary, rtol=rtol, atol=1e-300)
     np.testing.assert_allclose(online.tau, reference.tau, rtol=rtol, atol=1e-300)
     assert online.leak == pytest.approx(reference.leak, rel=1e-9, abs=1e-15)
@@ -45,7 +45,7 @@ def test_follows_a_stream(gamma):
         agrees(online, gamma)
         steps.append(online.n_steps)
     # Most reads went on from the last one: a factor serves several.
-    assert online.n_factorisations < 20
+    assert online.n_factorizations < 20
     assert sum(step > 0 for step in steps) > 20
     assert online.snapshot() == lg.Counts.from_transitions(states[:39_000], states[1:39_001], n_states=n)
 
@@ -55,7 +55,7 @@ def ring_walk(n: int, length: int, seed: int = 0) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(steps)]) % n
 
 
-def test_follows_a_law_with_rare_states():
+def test_follows_a_distribution_with_rare_states():
     """Rare states change by much at once, which single precision must not be left to forget."""
     rng = np.random.default_rng(0)
     n = 120
@@ -79,9 +79,9 @@ def test_follows_a_law_with_rare_states():
 def test_a_local_chain_is_eliminated_afresh_by_a_plan_that_is_kept(options, monkeypatch):
     """States are met one after another, two never seen leaving at first; later a short cut opens."""
     n, planned = 200, []
-    laws = {"restart": np.random.default_rng(1).random(n)} if "restart" in options else {}
+    distributions = {"restart": np.random.default_rng(1).random(n)} if "restart" in options else {}
     gamma = options.get("gamma", 1.0)
-    online = lg.OnlineRatio(n, **(options | laws))
+    online = lg.OnlineRatio(n, **(options | distributions))
     make = online._make_plan
     monkeypatch.setattr(online, "_make_plan", lambda *given: planned.append(make(*given)) or planned[-1])
     states = ring_walk(n, 60_001)
@@ -92,11 +92,11 @@ def test_a_local_chain_is_eliminated_afresh_by_a_plan_that_is_kept(options, monk
         online.update(source[part][keep], target[part][keep])
         if start == 50_000:
             online.update([3, 40], [40, 3])
-        agrees(online, gamma, method="gth", **laws)
+        agrees(online, gamma, method="gth", **distributions)
     assert online.n_steps == 0
     assert online._plan is planned[-1] is not None
     # New plans for new states and for the short cut alone.
-    assert len(planned) < online.n_factorisations == 30
+    assert len(planned) < online.n_factorizations == 30
 
 
 def test_a_chain_without_locality_is_not_eliminated_by_a_plan():
@@ -110,41 +110,41 @@ def test_a_chain_without_locality_is_not_eliminated_by_a_plan():
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
-@pytest.mark.parametrize("given_laws", [False, True])
-def test_leaks_restart_as_in_solve(gamma, given_laws):
+@pytest.mark.parametrize("given_distributions", [False, True])
+def test_leaks_restart_as_in_solve(gamma, given_distributions):
     n = 30
     states = walk(n, 6000, seed=2)
     rng = np.random.default_rng(8)
-    laws = {"restart": rng.random(n)} if given_laws else {}
-    if given_laws and gamma < 1.0:
-        laws["initial"] = rng.random(n)
-    online = lg.OnlineRatio(n, gamma, **laws)
+    distributions = {"restart": rng.random(n)} if given_distributions else {}
+    if given_distributions and gamma < 1.0:
+        distributions["initial"] = rng.random(n)
+    online = lg.OnlineRatio(n, gamma, **distributions)
     # Two states are entered but never seen leaving.
     keep = ~np.isin(states[:-1], [4, 17])
     source, target = states[:-1][keep], states[1:][keep]
     for start in range(0, source.size, 200):
         online.update(source[start : start + 200], target[start : start + 200])
-        agrees(online, gamma, **laws)
+        agrees(online, gamma, **distributions)
     assert online.leak > 0.01
-    if not (given_laws and gamma < 1.0):
-        assert online.n_factorisations < 20  # of 28 reads
+    if not (given_distributions and gamma < 1.0):
+        assert online.n_factorizations < 20  # of 28 reads
 
 
 def test_several_classes_are_refused_as_in_solve():
     online = lg.OnlineRatio(4)
     online.update([0, 1, 2, 3], [1, 0, 3, 2])
-    with pytest.raises(lg.SeveralLaws):
+    with pytest.raises(lg.SeveralDistributions):
         _ = online.stationary
-    assert online.solution().status is lg.Status.SEVERAL_LAWS
-    assert len(online.solution().laws) == 2
-    # Once a transition joins them there is one law again.
+    assert online.solution().status is lg.Status.SEVERAL_DISTRIBUTIONS
+    assert len(online.solution().distributions) == 2
+    # Once a transition joins them there is one distribution again.
     online.update(1, 2)
     np.testing.assert_allclose(online.stationary, [0, 0, 0.5, 0.5])
     online.update(3, 0)
     agrees(online, 1.0)
 
 
-def test_initial_law_decides_between_classes():
+def test_initial_distribution_decides_between_classes():
     initial = [0.5, 0.0, 0.5, 0.0]
     online = lg.OnlineRatio(4, initial=initial)
     online.update([0, 1, 2, 3], [1, 0, 3, 2])
@@ -179,8 +179,8 @@ def test_any_stream_agrees_with_solve(portions, gamma):
         for state, next_state in portion:
             online.update(state, next_state)
         reference = lg.solve(online.snapshot(), gamma)
-        if reference.status is lg.Status.SEVERAL_LAWS:
-            with pytest.raises(lg.SeveralLaws):
+        if reference.status is lg.Status.SEVERAL_DISTRIBUTIONS:
+            with pytest.raises(lg.SeveralDistributions):
                 _ = online.tau
         else:
             np.testing.assert_allclose(online.stationary, reference.stationary, rtol=1e-9, atol=1e-300)
@@ -254,15 +254,15 @@ def test_nearly_decomposable_chain_is_solved_afresh():
 def test_snapshot_and_solution_stay_as_they_were():
     online = lg.OnlineRatio(3)
     online.update([0, 1, 2], [1, 2, 0])
-    counts, solution, law = online.snapshot(), online.solution(), online.stationary
-    kept = law.copy()
+    counts, solution, distribution = online.snapshot(), online.solution(), online.stationary
+    kept = distribution.copy()
     online.update([0, 0, 0], [0, 0, 2])
     _ = online.stationary
     assert counts.total == 3
-    np.testing.assert_array_equal(law, kept)
+    np.testing.assert_array_equal(distribution, kept)
     np.testing.assert_array_equal(solution.stationary, kept)
     with pytest.raises(ValueError, match="read-only"):
-        law[0] = 1.0
+        distribution[0] = 1.0
 
 
 def test_threads_may_update_and_read_at_once():
@@ -282,7 +282,7 @@ def test_threads_may_update_and_read_at_once():
     def read() -> None:
         while any(thread.is_alive() for thread in writers):
             if online.n_transitions and abs(online.stationary.sum() - 1.0) > 1e-9:
-                wrong.append("a law does not sum to one")
+                wrong.append("a distribution does not sum to one")
             counts = online.snapshot()
             if counts.total != counts.cell_count.sum():
                 wrong.append("a snapshot is torn")

@@ -147,7 +147,7 @@ def root_blocks(start, source, weight, y, threshold, first, last, count, label):
     """Make blocks of states ``first .. last`` and the sources of their strongest inflows.
 
     An inflow ``y_i Q_ij`` is strong for ``j`` when it is at least ``threshold`` times the largest inflow of
-    ``j``. A state whose strong sources are all free (labelled ``n``) founds a block with them. ``count``
+    ``j``. A state whose strong sources are all free (labeled ``n``) founds a block with them. ``count``
     blocks exist before the call; returns how many do after it. Every block holds two states or more.
     """
     free = np.uint32(y.size)

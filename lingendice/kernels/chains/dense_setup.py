@@ -46,14 +46,14 @@ def prepare_dense(matrix, gamma, largest):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def dense_residual(rates, law, gamma):  # type: ignore[no-untyped-def]
+def dense_residual(rates, distribution, gamma):  # type: ignore[no-untyped-def]
     """L1 norm of mu - (1 - gamma) / n - gamma P' mu for the first n nodes of ``rates`` (= gamma P)."""
-    n = law.size
+    n = distribution.size
     stepped = np.full(n, (1.0 - gamma) / n)
     for i in range(n):
         for j in range(n):
-            stepped[j] += law[i] * rates[i, j]
+            stepped[j] += distribution[i] * rates[i, j]
     total = 0.0
     for j in range(n):
-        total += abs(law[j] - stepped[j])
+        total += abs(distribution[j] - stepped[j])
     return total

@@ -104,7 +104,7 @@ def eliminate_fronts(  # type: ignore[no-untyped-def]
     """Run ``schedule`` from ``progress`` up to place ``stop``, or until ``budget`` operations are spent.
 
     Returns True when the run has ended; `BROKEN_STEP` then tells whether it broke down. ``rows`` may be
-    empty where only the law is wanted. ``room`` holds one front, ``local`` one integer a state.
+    empty where only the distribution is wanted. ``room`` holds one front, ``local`` one integer a state.
     """
     begin, child, sibling = tree
     spent = 0.0
@@ -175,7 +175,7 @@ def eliminate_fronts(  # type: ignore[no-untyped-def]
 
 
 @fused_kernel
-def solve_law(begin, size, border_start, border, block, columns, exit_rate, x, high, low):  # type: ignore[no-untyped-def]
+def solve_distribution(begin, size, border_start, border, block, columns, exit_rate, x, high, low):  # type: ignore[no-untyped-def]
     """Back substitution over supernodes ``high - 1`` down to ``low``: x_k = sum_i x_i W_ik / S_k.
 
     ``x`` is by step, its last entry set by the caller. Returns whether all values stayed in the safe range.
@@ -209,10 +209,11 @@ def solve_law(begin, size, border_start, border, block, columns, exit_rate, x, h
 
 
 @kernel
-def solve_law_wide(
+def solve_distribution_wide(
     begin, size, border_start, border, block, columns, exit_rate, mantissa, exponent, high, low
 ):  # type: ignore[no-untyped-def]
-    """`solve_law` with an exponent for every entry: for laws that span more than float64 holds on the way."""
+    """`solve_distribution` with an exponent for every entry: for distributions that span more than float64
+    holds on the way."""
     for s in range(high - 1, low - 1, -1):
         n = size[s]
         pivots = begin[s + 1] - begin[s]

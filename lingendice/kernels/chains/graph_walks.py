@@ -27,13 +27,13 @@ def cycle_divisor(indptr, indices):
         node = queue[head]
         head += 1
         for entry in range(indptr[node], indptr[node + 1]):
-            neighbour = indices[entry]
-            if depth[neighbour] < 0:
-                depth[neighbour] = depth[node] + 1
-                queue[tail] = neighbour
+            neighbor = indices[entry]
+            if depth[neighbor] < 0:
+                depth[neighbor] = depth[node] + 1
+                queue[tail] = neighbor
                 tail += 1
             else:
-                divisor = gcd(divisor, abs(depth[node] + 1 - depth[neighbour]))
+                divisor = gcd(divisor, abs(depth[node] + 1 - depth[neighbor]))
     return divisor
 
 
@@ -64,17 +64,17 @@ def strong_components(indptr, indices, rank):  # type: ignore[no-untyped-def]
         while depth > 0:
             node = path[depth - 1]
             if edge[node] < indptr[node + 1]:
-                neighbour = indices[edge[node]]
-                if rank[neighbour] == 0:
+                neighbor = indices[edge[node]]
+                if rank[neighbor] == 0:
                     # The edge is looked at again on the way back.
-                    path[depth] = neighbour
+                    path[depth] = neighbor
                     depth += 1
-                    rank[neighbour] = next_rank
+                    rank[neighbor] = next_rank
                     next_rank += 1
                     continue
                 edge[node] += 1
-                if rank[neighbour] < rank[node]:
-                    rank[node] = rank[neighbour]
+                if rank[neighbor] < rank[node]:
+                    rank[node] = rank[neighbor]
                     is_root[node] = False
                 continue
             depth -= 1

@@ -1,7 +1,7 @@
 """Dense elimination of a Markov chain without subtractions (Grassmann, Taksar and Heyman).
 
 Eliminating state k of a chain with rates W (rows are sources, the diagonal is ignored) leaves a chain on
-the remaining states with the same stationary law up to scale:
+the remaining states with the same stationary distribution up to scale:
 
     S_k = sum over later j of W_kj ,   U_kj = W_kj / S_k ,   W_ij <- W_ij + W_ik U_kj .
 
@@ -144,7 +144,7 @@ def solve_pivot_wide(flat, base, pivot_stride, state_stride, k, states, exit_rat
 
 @kernel
 def gather_wide(mantissa, exponent, x):  # type: ignore[no-untyped-def]
-    """Write the law, normalised to sum one; returns -1, or a state that got nothing at all."""
+    """Write the distribution, normalized to sum one; returns -1, or a state that got nothing at all."""
     top = exponent[x.size - 1]
     lost = -1
     for i in range(x.size):
@@ -164,8 +164,8 @@ def gather_wide(mantissa, exponent, x):  # type: ignore[no-untyped-def]
 
 
 @fused_kernel
-def dense_law(front, exit_rate):  # type: ignore[no-untyped-def]
-    """The stationary law (sum 1) from a dense factor, and -1 or a state whose entry was lost."""
+def dense_distribution(front, exit_rate):  # type: ignore[no-untyped-def]
+    """The stationary distribution (sum 1) from a dense factor, and -1 or a state whose entry was lost."""
     n = front.shape[0]
     x = np.zeros(n)
     x[n - 1] = 1.0
@@ -202,7 +202,7 @@ def dense_law(front, exit_rate):  # type: ignore[no-untyped-def]
 
 @fused_kernel
 def gth_small(rates):  # type: ignore[no-untyped-def]
-    """The law of a small chain by plain loops, and whether it can be trusted (see `SAFE_LOW`)."""
+    """The distribution of a small chain by plain loops, and whether it can be trusted (see `SAFE_LOW`)."""
     n = rates.shape[0]
     front = np.empty((n, n))
     x = np.zeros(n)
@@ -262,7 +262,7 @@ def dense_factor(
 
 
 def gth_dense(rates: np.ndarray, should_stop: Callable[[], bool] | None = None) -> tuple[np.ndarray, bool]:
-    """Stationary law x of a dense irreducible chain: x_j sum_k W_jk = sum_i x_i W_ij, sum x = 1.
+    """Stationary distribution x of a dense irreducible chain: x_j sum_k W_jk = sum_i x_i W_ij, sum x = 1.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ def gth_dense(rates: np.ndarray, should_stop: Callable[[], bool] | None = None) 
     x : (n,) float64
         Every entry relatively accurate, down to the smallest that float64 can hold beside the largest.
     ok : bool
-        False where the chain is not irreducible (or its rates underflow); x is then not a law.
+        False where the chain is not irreducible (or its rates underflow); x is then not a distribution.
 
     Notes
     -----
@@ -289,7 +289,7 @@ def gth_dense(rates: np.ndarray, should_stop: Callable[[], bool] | None = None) 
     front, exit_rate, status = dense_factor(rates, should_stop)
     if status >= 0:
         return np.full(rates.shape[0], np.nan), False
-    x, lost = dense_law(front, exit_rate)
+    x, lost = dense_distribution(front, exit_rate)
     return x, lost < 0
 
 

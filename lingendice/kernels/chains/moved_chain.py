@@ -1,4 +1,4 @@
-"""Solve a chain again after its weights moved, starting from the law before."""
+"""Solve a chain again after its weights moved, starting from the distribution before."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def pull_coefficients(order, cell, n_actions, weight, scale, policy, source, coe
 
 
 @fused_kernel
-def sweep_once(mu, mass, stay, column, source, coefficient, gamma, initial, out, hub_law):
+def sweep_once(mu, mass, stay, column, source, coefficient, gamma, initial, out, hub_distribution):
     """One forward Gauss-Seidel sweep in place, hubs kept up to date; returns the L1 change."""
     n = mu.size
-    hubs = hub_law.shape[0]
+    hubs = hub_distribution.shape[0]
     change = 0.0
     for j in range(n):
         total = 0.0
         for k in range(column[j], column[j + 1]):
             total += mu[source[k]] * coefficient[k]
         for h in range(hubs):
-            total += mass[h] * hub_law[h, j]
+            total += mass[h] * hub_distribution[h, j]
         old = mu[j]
         leaves = 1.0 - gamma * stay[j]
         if leaves > 1e-14:
@@ -52,7 +52,7 @@ def sweep_once(mu, mass, stay, column, source, coefficient, gamma, initial, out,
 
 @fused_kernel
 def refresh(mu, mass, out, gamma):
-    """Scale a law to sum one (gamma = 1) and add up what falls back to each hub."""
+    """Scale a distribution to sum one (gamma = 1) and add up what falls back to each hub."""
     if gamma == 1.0:
         whole = 0.0
         for j in range(mu.size):
@@ -134,39 +134,54 @@ DEPTH = 8
 
 
 @kernel
-def begin_warm(mu, mass, column, source, coefficient, gamma, out, hub_law):
+def begin_warm(mu, mass, column, source, coefficient, gamma, out, hub_distribution):
     """The share of every state that stays where it is; ``mu`` and ``mass`` are made ready for sweeps."""
     stay = np.zeros(mu.size)
     for j in range(mu.size):
         for k in range(column[j], column[j + 1]):
             if source[k] == j:
                 stay[j] += coefficient[k]
-        for h in range(hub_law.shape[0]):
-            stay[j] += out[j, h] * hub_law[h, j]
+        for h in range(hub_distribution.shape[0]):
+            stay[j] += out[j, h] * hub_distribution[h, j]
     refresh(mu, mass, out, gamma)
     return stay
 
 
 @kernel
 def warm_rounds(
-    mu, mass, stay, past, column, source, coefficient, gamma, initial, out, hub_law, tol, slowest, rounds
+    mu,
+    mass,
+    stay,
+    past,
+    column,
+    source,
+    coefficient,
+    gamma,
+    initial,
+    out,
+    hub_distribution,
+    tol,
+    slowest,
+    rounds,
 ):
     """mu = (1 - gamma) mu0 + gamma P' mu by Gauss-Seidel sweeps in place, extrapolated after every eight.
 
     ``coefficient[column[j]:column[j + 1]]`` are the rates into j from the states in ``source``; ``out``
-    (states x hubs) is what falls back to each row of ``hub_law``. Stops after some rounds of nine sweeps, or
-    once the L1 error, the last change times rho / (1 - rho) for the contraction rho seen between
+    (states x hubs) is what falls back to each row of ``hub_distribution``. Stops after some rounds of nine
+    sweeps, or once the L1 error, the last change times rho / (1 - rho) for the contraction rho seen between
     extrapolations, is below ``tol``. Returns that error, ``slowest`` (rho) for the next call, and whether it
     is done.
     """
     error = np.inf
     for _ in range(rounds):
-        sweep_once(mu, mass, stay, column, source, coefficient, gamma, initial, out, hub_law)
+        sweep_once(mu, mass, stay, column, source, coefficient, gamma, initial, out, hub_distribution)
         refresh(mu, mass, out, gamma)
         past[0] = mu
         before = np.inf
         for step in range(DEPTH):
-            change = sweep_once(mu, mass, stay, column, source, coefficient, gamma, initial, out, hub_law)
+            change = sweep_once(
+                mu, mass, stay, column, source, coefficient, gamma, initial, out, hub_distribution
+            )
             refresh(mu, mass, out, gamma)
             past[step + 1] = mu
             # A change that grows in one sweep is the extrapolation's dust settling, not the chain.

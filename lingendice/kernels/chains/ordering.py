@@ -1,8 +1,8 @@
-"""Fill-reducing elimination order: approximate minimum degree on the symmetrised pattern.
+"""Fill-reducing elimination order: approximate minimum degree on the symmetrized pattern.
 
-Eliminating a state joins all its neighbours. The graph of what is left is never formed: it is kept as a
+Eliminating a state joins all its neighbors. The graph of what is left is never formed: it is kept as a
 quotient graph of elements (eliminated cliques) and variables, after Amestoy, Davis and Duff. Variables with
-the same neighbours are merged and eliminated together, and degrees are upper bounds that cost no search.
+the same neighbors are merged and eliminated together, and degrees are upper bounds that cost no search.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _VARIABLE, _ELEMENT, _MERGED, _LATE = range(4)
 def build_graph(indptr, indices, data, n):  # type: ignore[no-untyped-def]
     """The positive off-diagonal entries, and the undirected graph they make.
 
-    Returns (start, column, place in ``data``) of the entries by row, then (start, neighbour) of the graph:
-    each neighbour once, no loops.
+    Returns (start, column, place in ``data``) of the entries by row, then (start, neighbor) of the graph:
+    each neighbor once, no loops.
     """
     start = np.zeros(n + 1, np.int64)
     degree = np.zeros(n + 1, np.int64)
@@ -72,7 +72,7 @@ def build_graph(indptr, indices, data, n):  # type: ignore[no-untyped-def]
 def begin_order(graph_start, graph, n, n_last, dense_degree):  # type: ignore[no-untyped-def]
     """Set up a minimum-degree run.
 
-    The ``n_last`` trailing nodes, and any node with more than ``dense_degree`` neighbours, are kept out
+    The ``n_last`` trailing nodes, and any node with more than ``dense_degree`` neighbors, are kept out
     and come last. Returns (state, integer node arrays, lists); see `continue_order`.
     """
     nodes = np.zeros((12, n), np.int64)

@@ -5,8 +5,8 @@ In the scaled unknown y = sqrt(p) tau, one entry a seen cell, the ridge problem 
     min over y >= 0 of  1/2 |M y - c|^2 + lambda/2 (q'y - 1)^2 + eps/2 |y - q|^2
     M = I - gamma (spread K + hubs)'        q = sqrt(p),  c = b / q
 
-``data`` holds K[x, s] q[x], the law of the next state; ``spread[x'] = W(a'|s') / q[x']`` carries mass that
-arrives in state ``group[x']`` on to cell x'. Hubs are the low-rank part. With
+``data`` holds K[x, s] q[x], the distribution of the next state; ``spread[x'] = W(a'|s') / q[x']`` carries
+mass that arrives in state ``group[x']`` on to cell x'. Hubs are the low-rank part. With
 H = M'M + lambda q q' + eps I every product is two sweeps over the entries, O(nnz).
 """
 
@@ -20,7 +20,7 @@ from lingendice.kernels.jit import fused_kernel, kernel
 
 
 @fused_kernel
-def apply_scaled(indptr, indices, data, group, spread, hub_out, hub_law, gamma, flow, y, z):
+def apply_scaled(indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow, y, z):
     """z = M y. ``flow`` (one entry a state) is scratch."""
     n = y.size
     flow[:] = 0.0
@@ -31,17 +31,19 @@ def apply_scaled(indptr, indices, data, group, spread, hub_out, hub_law, gamma, 
                 flow[indices[entry]] += data[entry] * amount
     for i in range(n):
         z[i] = y[i] - gamma * spread[i] * flow[group[i]]
-    for hub in range(hub_law.shape[0]):
+    for hub in range(hub_distribution.shape[0]):
         amount = 0.0
         for i in range(n):
             amount += hub_out[hub, i] * y[i]
         amount *= gamma
         for i in range(n):
-            z[i] -= hub_law[hub, i] * amount
+            z[i] -= hub_distribution[hub, i] * amount
 
 
 @fused_kernel
-def apply_scaled_transpose(indptr, indices, data, group, spread, hub_out, hub_law, gamma, flow, z, y):
+def apply_scaled_transpose(
+    indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow, z, y
+):
     """y = M' z. ``flow`` (one entry a state) is scratch."""
     n = z.size
     flow[:] = 0.0
@@ -52,27 +54,29 @@ def apply_scaled_transpose(indptr, indices, data, group, spread, hub_out, hub_la
         for entry in range(indptr[i], indptr[i + 1]):
             total += data[entry] * flow[indices[entry]]
         y[i] = z[i] - gamma * total
-    for hub in range(hub_law.shape[0]):
+    for hub in range(hub_distribution.shape[0]):
         total = 0.0
         for i in range(n):
-            total += hub_law[hub, i] * z[i]
+            total += hub_distribution[hub, i] * z[i]
         total *= gamma
         for i in range(n):
             y[i] -= hub_out[hub, i] * total
 
 
 @kernel
-def normal_diagonal(indptr, indices, data, group, spread, hub_out, hub_law, gamma, flow, q, penalty, ridge):
+def normal_diagonal(
+    indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow, q, penalty, ridge
+):
     """Diagonal of H, the preconditioner, up to the products of counted and low-rank part."""
     n = q.size
     diagonal = np.empty(n)
     flow[:] = 0.0
     for i in range(n):
         flow[group[i]] += spread[i] ** 2
-    law_norm = np.zeros(hub_law.shape[0])
-    for hub in range(hub_law.shape[0]):
+    distribution_norm = np.zeros(hub_distribution.shape[0])
+    for hub in range(hub_distribution.shape[0]):
         for i in range(n):
-            law_norm[hub] += hub_law[hub, i] ** 2
+            distribution_norm[hub] += hub_distribution[hub, i] ** 2
     for i in range(n):
         total = 1.0
         for entry in range(indptr[i], indptr[i + 1]):
@@ -80,19 +84,35 @@ def normal_diagonal(indptr, indices, data, group, spread, hub_out, hub_law, gamm
             total += step * step * flow[indices[entry]]
             if indices[entry] == group[i]:
                 total -= 2.0 * step * spread[i]
-        for hub in range(hub_law.shape[0]):
-            total += (gamma * hub_out[hub, i]) ** 2 * law_norm[hub]
+        for hub in range(hub_distribution.shape[0]):
+            total += (gamma * hub_out[hub, i]) ** 2 * distribution_norm[hub]
         diagonal[i] = max(total, 0.0) + penalty * q[i] ** 2 + ridge
     return diagonal
 
 
 @fused_kernel
 def apply_normal(
-    indptr, indices, data, group, spread, hub_out, hub_law, gamma, flow, q, penalty, ridge, y, work, h
+    indptr,
+    indices,
+    data,
+    group,
+    spread,
+    hub_out,
+    hub_distribution,
+    gamma,
+    flow,
+    q,
+    penalty,
+    ridge,
+    y,
+    work,
+    h,
 ):
     """h = H y; ``work`` is overwritten with M y."""
-    apply_scaled(indptr, indices, data, group, spread, hub_out, hub_law, gamma, flow, y, work)
-    apply_scaled_transpose(indptr, indices, data, group, spread, hub_out, hub_law, gamma, flow, work, h)
+    apply_scaled(indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow, y, work)
+    apply_scaled_transpose(
+        indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow, work, h
+    )
     mass = 0.0
     for i in range(y.size):
         mass += q[i] * y[i]
@@ -103,7 +123,7 @@ def apply_normal(
 
 @fused_kernel
 def descend(
-    indptr, indices, data, group, spread, hub_out, hub_law, gamma, flow, q, penalty, ridge,
+    indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow, q, penalty, ridge,
     diagonal, free, y, residual, direction, squared, goal, max_steps,
 ):  # fmt: skip
     """Preconditioned conjugate gradients on H y = rhs over the ``free`` entries, resumable.
@@ -123,7 +143,7 @@ def descend(
     steps = 0
     while steps < max_steps and squared > goal:
         apply_normal(
-            indptr, indices, data, group, spread, hub_out, hub_law, gamma, flow, q, penalty, ridge,
+            indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow, q, penalty, ridge,
             direction, work, image,
         )  # fmt: skip
         curvature = 0.0

@@ -1,8 +1,8 @@
-"""Sweeps for the stationary law of a sparse chain, written without a subtraction.
+"""Sweeps for the stationary distribution of a sparse chain, written without a subtraction.
 
 With off-diagonal weights ``W`` and exit weights ``D_i = sum_{j != i} W_ij`` the chain that is
-watched only when it moves has transition probabilities ``Q_ij = W_ij / D_i``. Its law ``y``
-solves ``y_j = sum_i y_i Q_ij``, and the law of the chain itself is ``x_i ~ y_i s_i / D_i`` with
+watched only when it moves has transition probabilities ``Q_ij = W_ij / D_i``. Its distribution ``y``
+solves ``y_j = sum_i y_i Q_ij``, and the distribution of the chain itself is ``x_i ~ y_i s_i / D_i`` with
 ``s_i = D_i + W_ii``. Every operation below acts on nonnegative numbers, so that rounding
 errors stay relative, entry by entry.
 
@@ -115,7 +115,7 @@ def row_residual(start, target, weight, d, h, first, last, out):  # type: ignore
     """Write ``d_i - sum_j Q_ij (h_i - h_j)``, differences first: a constant in ``h`` cancels."""
     for i in range(first, last):
         total = 0.0
-        centre = h[i]
+        center = h[i]
         for k in range(np.uint64(start[i]), np.uint64(start[i + 1])):
-            total += weight[k] * (centre - h[target[k]])
+            total += weight[k] * (center - h[target[k]])
         out[i] = d[i] - total

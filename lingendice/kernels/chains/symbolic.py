@@ -1,6 +1,6 @@
 """What an elimination will cost and where its entries will lie, before any number is touched.
 
-All functions work on the graph of the symmetrised pattern under an elimination order. The elimination tree
+All functions work on the graph of the symmetrized pattern under an elimination order. The elimination tree
 gives each state the first later state that its elimination touches; states that share a pattern are
 gathered into supernodes, whose fronts are dense.
 """

@@ -9,7 +9,7 @@ from lingendice.kernels.jit import kernel
 
 @kernel
 def dirichlet_log_likelihood(indptr, count, prior, strength):
-    """log P(counts | strength), rows independent Dirichlet(strength x prior law), up to a constant.
+    """log P(counts | strength), rows independent Dirichlet(strength x prior distribution), up to a constant.
 
     sum_i [ln G(c) - ln G(n_i + c)] + sum_ij [ln G(c_ij + c m) - ln G(c m)], with G the gamma function,
     c the total weight and m = ``prior``, the same for every column. O(nnz).

@@ -91,7 +91,7 @@ def pack_keys(state, action, following, terminal, action_bits, next_bits, keys):
 
 @kernel
 def _changes(ids):
-    """Whether not all are equal; without a way out, so that the loop is vectorised."""
+    """Whether not all are equal; without a way out, so that the loop is vectorized."""
     some = np.int64(0)
     for i in range(ids.size):
         some |= np.int64(ids[i]) ^ np.int64(ids[0])

@@ -1,6 +1,6 @@
 """Entry points with plain C signatures: pointers, sizes and numbers in, a status out.
 
-An optional law is a pointer with its length: 0 leaves it to the defaults.
+An optional distribution is a pointer with its length: 0 leaves it to the defaults.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def c_count(counts, n, state, next_state, weight):  # type: ignore[no-untyped-de
 
 
 @c_callable(_status(_doubles, _size, _number, _doubles, _size, _doubles, _size, _doubles))
-def c_solve(counts, n, gamma, initial, n_initial, restart, n_restart, law):  # type: ignore[no-untyped-def]
-    """The stationary law of dense counts."""
+def c_solve(counts, n, gamma, initial, n_initial, restart, n_restart, distribution):  # type: ignore[no-untyped-def]
+    """The stationary distribution of dense counts."""
     return solve_dense_counts(
         carray(counts, (n, n)),
         gamma,
         carray(initial, (n_initial,)),
         carray(restart, (n_restart,)),
-        carray(law, (n,)),
+        carray(distribution, (n,)),
     )
 
 
@@ -46,9 +46,9 @@ def c_solve(counts, n, gamma, initial, n_initial, restart, n_restart, law):  # t
     )
 )  # fmt: skip
 def c_solve_csr(  # type: ignore[no-untyped-def]
-    indptr, indices, data, n, gamma, initial, n_initial, restart, n_restart, tol, max_sweeps, law
+    indptr, indices, data, n, gamma, initial, n_initial, restart, n_restart, tol, max_sweeps, distribution
 ):
-    """The stationary law of counts in compressed rows."""
+    """The stationary distribution of counts in compressed rows."""
     starts = carray(indptr, (n + 1,))
     return solve_row_counts(
         starts,
@@ -59,17 +59,17 @@ def c_solve_csr(  # type: ignore[no-untyped-def]
         carray(restart, (n_restart,)),
         tol,
         max_sweeps,
-        carray(law, (n,)),
+        carray(distribution, (n,)),
     )
 
 
 @c_callable(types.void(_doubles, _doubles, _size, _doubles))
-def c_ratio(law, visits, n, tau):  # type: ignore[no-untyped-def]
+def c_ratio(distribution, visits, n, tau):  # type: ignore[no-untyped-def]
     """tau = mu / p."""
-    ratio_into(carray(law, (n,)), carray(visits, (n,)), carray(tau, (n,)))
+    ratio_into(carray(distribution, (n,)), carray(visits, (n,)), carray(tau, (n,)))
 
 
 @c_callable(_number(_doubles, _doubles, _doubles, _size))
-def c_value(law, visits, reward_total, n):  # type: ignore[no-untyped-def]
+def c_value(distribution, visits, reward_total, n):  # type: ignore[no-untyped-def]
     """The per-step value."""
-    return value_of(carray(law, (n,)), carray(visits, (n,)), carray(reward_total, (n,)))
+    return value_of(carray(distribution, (n,)), carray(visits, (n,)), carray(reward_total, (n,)))

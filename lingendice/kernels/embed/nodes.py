@@ -2,9 +2,10 @@
 
 States come first, then hubs: nodes that take no time, from which mass restarts. In units of counts,
 
-    W_ij = gamma c_ij ,   W_i,start = (1 - gamma) n_i ,   W_hub,j = its law ,
+    W_ij = gamma c_ij ,   W_i,start = (1 - gamma) n_i ,   W_hub,j = its distribution ,
 
-and a row without data (a leak) goes to its hub alone. Dividing a row of rates by anything divides the law of
+and a row without data (a leak) goes to its hub alone. Dividing a row of rates by anything divides the
+distribution of
 that node by the inverse, so that raw counts give y = mu / n, the ratio up to scale, and mu = y n.
 """
 
@@ -13,23 +14,33 @@ from __future__ import annotations
 import numpy as np
 
 from lingendice.kernels.chains.graph_walks import closed_components, strong_components
-from lingendice.kernels.chains.gth_dense import BLOCK, SMALL, dense_law, eliminate_block, gth_small
+from lingendice.kernels.chains.gth_dense import BLOCK, SMALL, dense_distribution, eliminate_block, gth_small
 from lingendice.kernels.jit import kernel
 
-SOLVED, BAD_ENTRY, NO_DATA, SEVERAL_LAWS, NOT_CONVERGED, BAD_GAMMA, BAD_LAW, OUT_OF_RANGE, FULL = range(9)
+(
+    SOLVED,
+    BAD_ENTRY,
+    NO_DATA,
+    SEVERAL_DISTRIBUTIONS,
+    NOT_CONVERGED,
+    BAD_GAMMA,
+    BAD_DISTRIBUTION,
+    OUT_OF_RANGE,
+    FULL,
+) = range(9)
 
 
 @kernel
-def check_law(law, n):  # type: ignore[no-untyped-def]
-    """Whether an optional law (empty: left to the defaults) is one, up to scale."""
-    if law.size == 0:
+def check_distribution(distribution, n):  # type: ignore[no-untyped-def]
+    """Whether an optional distribution (empty: left to the defaults) is one, up to scale."""
+    if distribution.size == 0:
         return True
     total = 0.0
-    for i in range(law.size):
-        if not law[i] >= 0.0:
+    for i in range(distribution.size):
+        if not distribution[i] >= 0.0:
             return False
-        total += law[i]
-    return law.size == n and total > 0.0 and total < np.inf
+        total += distribution[i]
+    return distribution.size == n and total > 0.0 and total < np.inf
 
 
 @kernel
@@ -68,10 +79,10 @@ def count_hubs(totals, gamma, restart):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def hub_row(law, n, out):  # type: ignore[no-untyped-def]
-    """Rates from a hub: the law given, or uniform where none is."""
+def hub_row(distribution, n, out):  # type: ignore[no-untyped-def]
+    """Rates from a hub: the distribution given, or uniform where none is."""
     for j in range(n):
-        out[j] = law[j] if law.size else 1.0
+        out[j] = distribution[j] if distribution.size else 1.0
 
 
 @kernel
@@ -108,7 +119,8 @@ def dense_rates(counts, totals, gamma, initial, restart):  # type: ignore[no-unt
 
 @kernel
 def eliminate_dense(rates):  # type: ignore[no-untyped-def]
-    """Law of the nodes by blocked elimination, in place; False where the chain is not irreducible."""
+    """Distribution of the nodes by blocked elimination, in place; False where the chain is not
+    irreducible."""
     n = rates.shape[0]
     exit_rate = np.empty(n)
     work = np.empty((n + BLOCK, BLOCK))
@@ -116,8 +128,8 @@ def eliminate_dense(rates):  # type: ignore[no-untyped-def]
     for first in range(0, n, step):
         if eliminate_block(rates, first, min(n, first + step), exit_rate, work) >= 0:
             return exit_rate, False
-    law, lost = dense_law(rates, exit_rate)
-    return law, lost < 0
+    distribution, lost = dense_distribution(rates, exit_rate)
+    return distribution, lost < 0
 
 
 @kernel
@@ -174,53 +186,53 @@ def among(rates, members):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def share_out(node_law, members, totals, law):  # type: ignore[no-untyped-def]
-    """Law of the states from that of the nodes in units of counts: mu = y n, hubs left out."""
+def share_out(node_distribution, members, totals, distribution):  # type: ignore[no-untyped-def]
+    """Distribution of the states from that of the nodes in units of counts: mu = y n, hubs left out."""
     n = totals.size
-    law[:] = 0.0
+    distribution[:] = 0.0
     total = 0.0
     for k in range(members.size):
         i = members[k]
         if i < n:
-            law[i] = node_law[k] * (totals[i] if totals[i] > 0.0 else 1.0)
-            total += law[i]
+            distribution[i] = node_distribution[k] * (totals[i] if totals[i] > 0.0 else 1.0)
+            total += distribution[i]
     for i in range(n):
-        law[i] /= total
+        distribution[i] /= total
 
 
 @kernel
-def solve_nodes(rates, totals, law):  # type: ignore[no-untyped-def]
-    """Stationary law of the states from dense rates among nodes, which are overwritten; a status."""
+def solve_nodes(rates, totals, distribution):  # type: ignore[no-untyped-def]
+    """Stationary distribution of the states from dense rates among nodes, which are overwritten; a status."""
     nodes = rates.shape[0]
     if nodes <= SMALL:
-        node_law, trusted = gth_small(rates)
+        node_distribution, trusted = gth_small(rates)
         if trusted:
             # Nonzero pivots and entries prove that every node reaches every other.
-            share_out(node_law, np.arange(nodes), totals, law)
+            share_out(node_distribution, np.arange(nodes), totals, distribution)
             return SOLVED
     members, classes = dense_class(rates)
     if classes != 1:
-        law[:] = np.nan
-        return SEVERAL_LAWS
-    node_law, regular = eliminate_dense(among(rates, members))
+        distribution[:] = np.nan
+        return SEVERAL_DISTRIBUTIONS
+    node_distribution, regular = eliminate_dense(among(rates, members))
     if not regular:
-        law[:] = np.nan
+        distribution[:] = np.nan
         return NOT_CONVERGED
-    share_out(node_law, members, totals, law)
+    share_out(node_distribution, members, totals, distribution)
     return SOLVED
 
 
 @kernel
-def solve_dense_counts(counts, gamma, initial, restart, law):  # type: ignore[no-untyped-def]
-    """mu = (1 - gamma) mu0 + gamma P' mu from dense counts into ``law``; a status."""
+def solve_dense_counts(counts, gamma, initial, restart, distribution):  # type: ignore[no-untyped-def]
+    """mu = (1 - gamma) mu0 + gamma P' mu from dense counts into ``distribution``; a status."""
     n = counts.shape[0]
     totals = np.empty(n)
-    status = dense_totals(counts, totals) if law.size == n else BAD_LAW
+    status = dense_totals(counts, totals) if distribution.size == n else BAD_DISTRIBUTION
     if not (gamma > 0.0 and gamma <= 1.0):
         status = BAD_GAMMA
-    elif not (check_law(initial, n) and check_law(restart, n)):
-        status = BAD_LAW
+    elif not (check_distribution(initial, n) and check_distribution(restart, n)):
+        status = BAD_DISTRIBUTION
     if status != SOLVED:
-        law[:] = np.nan
+        distribution[:] = np.nan
         return status
-    return solve_nodes(dense_rates(counts, totals, gamma, initial, restart), totals, law)
+    return solve_nodes(dense_rates(counts, totals, gamma, initial, restart), totals, distribution)

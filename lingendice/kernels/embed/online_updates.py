@@ -96,7 +96,7 @@ def pattern(rates):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def rates_among(counts, totals, gamma, members, hub_law, start, target):  # type: ignore[no-untyped-def]
+def rates_among(counts, totals, gamma, members, hub_distribution, start, target):  # type: ignore[no-untyped-def]
     """Rates among the nodes of a class, in the order of a pattern, from the counts of now; see `nodes`."""
     n = totals.size
     rate = np.empty(target.size)
@@ -105,7 +105,7 @@ def rates_among(counts, totals, gamma, members, hub_law, start, target):  # type
         for entry in range(start[k], start[k + 1]):
             j = members[target[entry]]
             if i >= n:
-                rate[entry] = hub_law[j]
+                rate[entry] = hub_distribution[j]
             elif j < n:
                 rate[entry] = gamma * counts[i, j]
             else:
@@ -126,7 +126,7 @@ def carry_four(shares, k, start, stop, a, b, c, d, out):  # type: ignore[no-unty
 
 
 @fused_kernel
-def node_residual(counts, totals, gamma, members, hub, hub_law, y, out):  # type: ignore[no-untyped-def]
+def node_residual(counts, totals, gamma, members, hub, hub_distribution, y, out):  # type: ignore[no-untyped-def]
     """out = y M over the nodes of a class; ``hub`` is the place of its one hub, or -1."""
     n = totals.size
     n_members = members.size
@@ -150,27 +150,29 @@ def node_residual(counts, totals, gamma, members, hub, hub_law, y, out):  # type
             out[k] = y[k] - inflow[i]
             to_hub += y[k]
         if hub >= 0:
-            out[k] -= y[hub] * hub_law[i]
-            hub_total += hub_law[i]
+            out[k] -= y[hub] * hub_distribution[i]
+            hub_total += hub_distribution[i]
     if hub >= 0:
         out[hub] = y[hub] * hub_total - to_hub
 
 
 @kernel
-def flow_factor(front, exit_rate, law):  # type: ignore[no-untyped-def]
-    """A factor of `gth_dense` relative to the flows of its law: shares in single precision, and the flows.
+def flow_factor(front, exit_rate, distribution):  # type: ignore[no-untyped-def]
+    """A factor of `gth_dense` relative to the flows of its distribution: shares in single precision, and the
+    flows.
 
-    With flow_k = law_k exit_k, the flow from a node to those eliminated after it, an entry is what its row's
+    With flow_k = distribution_k exit_k, the flow from a node to those eliminated after it, an entry is what
+    its row's
     node sends to its column's, directly (below the diagonal) or in the end (above it), over the flow of the
     latter.
     """
-    n = law.size
-    flow = law * exit_rate
+    n = distribution.size
+    flow = distribution * exit_rate
     flow[n - 1] = np.inf  # nothing is carried to the last node, whose change is fixed
     shares = np.zeros((n, n), np.float32)
     for k in range(n):
         for j in range(k):
-            shares[k, j] = law[k] * front[k, j] / flow[j]
+            shares[k, j] = distribution[k] * front[k, j] / flow[j]
         for j in range(k + 1, n):
             shares[k, j] = flow[k] * front[k, j] / flow[j]
     return shares, flow
@@ -216,12 +218,12 @@ def step_through(shares, z):  # type: ignore[no-untyped-def]
 @kernel
 def solve_with(factor, right, z, dy):  # type: ignore[no-untyped-def]
     """dy with dy M_0 = right, nearly, for the factor of M_0; ``z`` is room for the relative changes."""
-    shares, flow, law = factor
+    shares, flow, distribution = factor
     for k in range(z.size):
         z[k] = right[k] / flow[k]
     step_through(shares, z)
     for k in range(z.size):
-        dy[k] = law[k] * z[k]
+        dy[k] = distribution[k] * z[k]
 
 
 @kernel
@@ -247,15 +249,15 @@ def changes_since(gamma, hub, follows_data, recent, first, last, dy, out):  # ty
 
 
 @kernel
-def keep_mass(factor_law, mass, dy):  # type: ignore[no-untyped-def]
-    """Shift dy along the law of the factor, which M_0 does not see, so that no mass is added."""
+def keep_mass(factor_distribution, mass, dy):  # type: ignore[no-untyped-def]
+    """Shift dy along the distribution of the factor, which M_0 does not see, so that no mass is added."""
     added = 0.0
     whole = 0.0
     for k in range(dy.size):
         added += dy[k] * mass[k]
-        whole += factor_law[k] * mass[k]
+        whole += factor_distribution[k] * mass[k]
     for k in range(dy.size):
-        dy[k] -= added / whole * factor_law[k]
+        dy[k] -= added / whole * factor_distribution[k]
 
 
 @kernel
@@ -265,7 +267,7 @@ def refresh(
     gamma,
     members,
     hub,
-    hub_law,
+    hub_distribution,
     follows_data,
     mass,
     factor,
@@ -277,7 +279,7 @@ def refresh(
     tol,
     y,
 ):  # type: ignore[no-untyped-def]
-    """Bring y up to date with an old factor (shares, flows, law); returns (steps or -1, error).
+    """Bring y up to date with an old factor (shares, flows, distribution); returns (steps or -1, error).
 
     y solves the chain without the recent transitions from ``solved`` on. The error is that of the worst
     entry, relative, as the last changes foretell it.
@@ -313,7 +315,7 @@ def refresh(
             return -1, np.inf
         before = change
         if done or noise > 0.01 * change:
-            node_residual(counts, totals, gamma, members, hub, hub_law, y, residual)
+            node_residual(counts, totals, gamma, members, hub, hub_distribution, y, residual)
             before, noise = change + noise, 0.0
             continue
         # The sign was turned and the growth divided out above.
@@ -326,8 +328,8 @@ def refresh(
 @kernel
 def rounding_error(factor, exit_scale):  # type: ignore[no-untyped-def]
     """How far rounding in y M, of random signs, moves the worst entry of y (relative)."""
-    law = factor[2]
-    size = law.size
+    distribution = factor[2]
+    size = distribution.size
     right = np.empty(size)
     dy = np.empty(size)
     word = np.uint64(88172645463325252)
@@ -336,10 +338,10 @@ def rounding_error(factor, exit_scale):  # type: ignore[no-untyped-def]
         word ^= word >> np.uint64(7)
         word ^= word << np.uint64(17)
         sign = 1.0 if word & np.uint64(1) else -1.0
-        right[k] = sign * 2.0**-53 * law[k] * exit_scale[k]
+        right[k] = sign * 2.0**-53 * distribution[k] * exit_scale[k]
     solve_with(factor, right, np.empty(size, np.float32), dy)
-    keep_mass(law, exit_scale, dy)
+    keep_mass(distribution, exit_scale, dy)
     worst = 0.0
     for k in range(size):
-        worst = max(worst, abs(dy[k]) / law[k])
+        worst = max(worst, abs(dy[k]) / distribution[k])
     return worst

@@ -1,4 +1,4 @@
-"""Ratio and value from a law and visits."""
+"""Ratio and value from a distribution and visits."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from lingendice.kernels.jit import kernel
 
 
 @kernel
-def ratio_into(law, visits, tau):  # type: ignore[no-untyped-def]
+def ratio_into(distribution, visits, tau):  # type: ignore[no-untyped-def]
     """tau = mu / p, nan where a state has no visits."""
     total = 0.0
     for i in range(visits.size):
         total += visits[i]
     for i in range(visits.size):
-        tau[i] = law[i] * total / visits[i] if visits[i] > 0 else np.nan
+        tau[i] = distribution[i] * total / visits[i] if visits[i] > 0 else np.nan
 
 
 @kernel
-def value_of(law, visits, reward_total):  # type: ignore[no-untyped-def]
+def value_of(distribution, visits, reward_total):  # type: ignore[no-untyped-def]
     """sum p tau r over the mass of states with data, r the mean reward of a visit."""
     earned = 0.0
     identified = 0.0
     for i in range(visits.size):
         if visits[i] > 0:
-            earned += law[i] * reward_total[i] / visits[i]
-            identified += law[i]
+            earned += distribution[i] * reward_total[i] / visits[i]
+            identified += distribution[i]
     return earned / identified if identified > 0.0 else np.nan

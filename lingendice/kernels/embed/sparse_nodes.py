@@ -1,4 +1,4 @@
-"""Pairs counted into a table of fixed size, and the law of compressed rows, within compiled code."""
+"""Pairs counted into a table of fixed size, and the distribution of compressed rows, within compiled code."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import numpy as np
 
 from lingendice.kernels.chains.stationary_sweeps import count_targets, fill_pull, sweep
 from lingendice.kernels.embed.nodes import (
+    BAD_DISTRIBUTION,
     BAD_ENTRY,
     BAD_GAMMA,
-    BAD_LAW,
     FULL,
     NO_DATA,
     NOT_CONVERGED,
     OUT_OF_RANGE,
-    SEVERAL_LAWS,
+    SEVERAL_DISTRIBUTIONS,
     SOLVED,
-    check_law,
+    check_distribution,
     closed_class,
     count_hubs,
     eliminate_dense,
@@ -128,16 +128,16 @@ def row_nodes(indptr, indices, data, totals, gamma, initial, restart):  # type: 
             rate[at] = gamma
             at += 1
         start[i + 1] = at
-    law = np.empty(n)
+    distribution = np.empty(n)
     for hub in range(hubs):
         if hub == start_hub:
-            hub_row(initial, n, law)
+            hub_row(initial, n, distribution)
         else:
-            hub_row(restart if restart.size else totals, n, law)
+            hub_row(restart if restart.size else totals, n, distribution)
         for j in range(n):
-            if law[j] > 0.0:
+            if distribution[j] > 0.0:
                 target[at] = j
-                rate[at] = law[j]
+                rate[at] = distribution[j]
                 at += 1
         start[n + hub + 1] = at
     return start, target[:at].copy(), rate[:at].copy()
@@ -163,20 +163,21 @@ def rows_among(start, target, rate, members):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def first_guess(law, totals, members, exits):  # type: ignore[no-untyped-def]
-    """Visits to the nodes from a law of the states that may be given, 1 where it says nothing."""
+def first_guess(distribution, totals, members, exits):  # type: ignore[no-untyped-def]
+    """Visits to the nodes from a distribution of the states that may be given, 1 where it says nothing."""
     guess = np.ones(members.size)
     n = totals.size
     for k in range(members.size):
         i = members[k]
-        if i < n and law[i] > 0.0 and law[i] < np.inf:
-            guess[k] = n * law[i] / max(totals[i], 1.0 if totals[i] == 0.0 else 0.0) * exits[k]
+        if i < n and distribution[i] > 0.0 and distribution[i] < np.inf:
+            guess[k] = n * distribution[i] / max(totals[i], 1.0 if totals[i] == 0.0 else 0.0) * exits[k]
     return guess
 
 
 @kernel
-def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, law):  # type: ignore[no-untyped-def]
-    """Law of the nodes by Gauss-Seidel sweeps to and fro from ``law``: (law, whether within ``tol``)."""
+def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
+    """Distribution of the nodes by Gauss-Seidel sweeps to and fro from ``distribution``: (distribution,
+    whether within ``tol``)."""
     size = members.size
     exits = np.zeros(size)
     whole = np.zeros(size)
@@ -187,7 +188,7 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, law):  # t
     source = np.empty(sources[size], np.int64)
     weight = np.empty(sources[size])
     fill_pull(start, target, rate, 0, size, exits, np.arange(size), sources[:-1].copy(), source, weight)
-    visits = first_guess(law, totals, members, exits)
+    visits = first_guess(distribution, totals, members, exits)
     before = np.inf
     settled = False
     for _ in range(max_sweeps // 2):
@@ -206,23 +207,23 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, law):  # t
 
 
 @kernel
-def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sweeps, law):  # type: ignore[no-untyped-def]
-    """mu = (1 - gamma) mu0 + gamma P' mu from compressed rows of counts into ``law``; a status."""
+def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
+    """mu = (1 - gamma) mu0 + gamma P' mu from compressed rows of counts into ``distribution``; a status."""
     n = indptr.size - 1
     totals = np.empty(n)
-    status = row_totals(indptr, indices, data, totals) if law.size == n else BAD_LAW
+    status = row_totals(indptr, indices, data, totals) if distribution.size == n else BAD_DISTRIBUTION
     if not (gamma > 0.0 and gamma <= 1.0):
         status = BAD_GAMMA
-    elif not (check_law(initial, n) and check_law(restart, n)):
-        status = BAD_LAW
+    elif not (check_distribution(initial, n) and check_distribution(restart, n)):
+        status = BAD_DISTRIBUTION
     if status != SOLVED:
-        law[:] = np.nan
+        distribution[:] = np.nan
         return status
     start, target, rate = row_nodes(indptr, indices, data, totals, gamma, initial, restart)
     members, classes = closed_class(start, target)
     if classes != 1:
-        law[:] = np.nan
-        return SEVERAL_LAWS
+        distribution[:] = np.nan
+        return SEVERAL_DISTRIBUTIONS
     if members.size < start.size - 1:
         start, target, rate = rows_among(start, target, rate, members)
     if members.size <= DIRECT:
@@ -230,8 +231,10 @@ def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sw
         for k in range(members.size):
             for entry in range(start[k], start[k + 1]):
                 dense[k, target[entry]] += rate[entry]
-        node_law, settled = eliminate_dense(dense)
+        node_distribution, settled = eliminate_dense(dense)
     else:
-        node_law, settled = sweep_rows(start, target, rate, members, totals, tol, max_sweeps, law)
-    share_out(node_law, members, totals, law)
+        node_distribution, settled = sweep_rows(
+            start, target, rate, members, totals, tol, max_sweeps, distribution
+        )
+    share_out(node_distribution, members, totals, distribution)
     return SOLVED if settled else NOT_CONVERGED

@@ -73,7 +73,7 @@ def forward(
     width, weights_at, bias_at = layout[depth, 0], layout[depth, 3], layout[depth, 4]
     out_weights = parameters[weights_at : weights_at + width]
     for r in range(rows):
-        # A slice indexed from 0: indices that might be negative would keep the loop from vectorising.
+        # A slice indexed from 0: indices that might be negative would keep the loop from vectorizing.
         row = scratch[source + r * width : source + (r + 1) * width]
         total = _ZERO
         for j in range(width):

@@ -38,7 +38,7 @@ def row_below(key, place, n):
 def fill_normals(key, first, count, radius, as_float, turn, out):
     """Standard normals number ``first : first + count`` of a stream (both even) into ``out``.
 
-    Box and Muller's polar form on float32 polynomials, in loops that vectorise; ``radius`` and ``turn`` are
+    Box and Muller's polar form on float32 polynomials, in loops that vectorize; ``radius`` and ``turn`` are
     int32 scratch of half the length, ``as_float`` the first of them seen as float32. The tails end at 5.8
     standard deviations.
     """

@@ -179,7 +179,7 @@ def _saddle_gradient(n, branches, starts, share, objective, u, out, out_tau, wei
                      factor, factor_tau):  # fmt: skip
     """d J / d y at every row of f and d J / d z at every row of tau; returns the sum of nu tau."""
     gamma, code, by_ratio, output = objective[0], int(objective[1]), objective[2], int(objective[3])
-    penalty, ridge, centre, bound, limit = (
+    penalty, ridge, center, bound, limit = (
         objective[4],
         objective[5],
         objective[6],
@@ -209,7 +209,7 @@ def _saddle_gradient(n, branches, starts, share, objective, u, out, out_tau, wei
         factor[r] = -(tau + weighed) * f_slope * share
         charge = excess if by_ratio != 0.0 else 0.0
         nu = np.float64(mass[i])
-        pull = flows * following + (penalty * u * nu + ridge * (tau - centre) - f - charge) * share
+        pull = flows * following + (penalty * u * nu + ridge * (tau - center) - f - charge) * share
         factor_tau[r] = pull * tau_slope
         total += nu * tau
     return total

@@ -113,19 +113,21 @@ def draw_event(bits, events):  # type: ignore[no-untyped-def]
 def draw_next(counter, code, actions, tables, redirects):  # type: ignore[no-untyped-def]
     """The cell that an event leads to: (cell, factor on gamma, next counter); cell -1 where it is absorbed.
 
-    ``code`` >= 0 is a next state, -1 the end, -2 - k a draw from law k. ``tables`` holds alias tables
-    (threshold, alias) of the laws, the policy rows, and the restart law past unseen cells;
-    ``redirects`` = (seen, factor) where mass that enters an unseen cell goes on from the restart law.
+    ``code`` >= 0 is a next state, -1 the end, -2 - k a draw from distribution k. ``tables`` holds alias
+    tables
+    (threshold, alias) of the distributions, the policy rows, and the restart distribution past unseen cells;
+    ``redirects`` = (seen, factor) where mass that enters an unseen cell goes on from the restart
+    distribution.
     """
-    law_t, law_a, policy_t, policy_a, restart_t, restart_a = tables
+    distribution_t, distribution_a, policy_t, policy_a, restart_t, restart_a = tables
     seen, factor = redirects
     if code == -1:
         return -1, 0.0, counter
     state = np.int64(code)
     if code < -1:
-        n_states = law_t.shape[1]
+        n_states = distribution_t.shape[1]
         k = -2 - code
-        state = draw(mix(counter), law_t[k], law_a[k], 0, n_states)
+        state = draw(mix(counter), distribution_t[k], distribution_a[k], 0, n_states)
         counter += GOLDEN
     cell = state
     if actions > 1:

@@ -150,7 +150,7 @@ def sgd_dense(slot, counters, patience, counter, most_draws, count, batch, part_
     """``count`` steps, each the mean gradient of ``batch`` samples, by all threads that call this.
 
     ``start`` is the gradient of (1 - gamma) E_mu0 f, which is linear and known: nothing is drawn for it.
-    ``own`` is empty, or the row a of the mass a'w to which tau is normalised: it then stands for the penalty.
+    ``own`` is empty, or the row a of the mass a'w to which tau is normalized: it then stands for the penalty.
     ``to_w`` and ``to_v`` hold the gradients of the parts, each from a cache line on, u after v.
     ``integers`` and ``floats`` are scratch, a slot for each thread.
     The caller in slot 0 comes back when all steps are done, any other when nothing is left for it to do.

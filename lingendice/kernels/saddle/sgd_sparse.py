@@ -42,7 +42,7 @@ def sgd_sparse(counter, first, last, batch, events, tables, redirects, starts, s
                mass_weight, w_top, v_low, v_high):  # type: ignore[no-untyped-def]  # fmt: skip
     """Steps over compressed rows, each the mean gradient of ``batch`` samples: four rows a sample.
 
-    ``own`` is empty, or the row a of the mass ``held`` = a'w to which tau is normalised. Its part of the
+    ``own`` is empty, or the row a of the mass ``held`` = a'w to which tau is normalized. Its part of the
     gradient is a product of two expectations, so that each takes its own samples. Returns (counter, u,
     sum of u, a'w).
     """

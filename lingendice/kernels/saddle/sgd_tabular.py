@@ -78,10 +78,10 @@ def sgd_tabular(counter, first, last, events, tables, redirects, starts, scalars
     """Take steps ``first : last`` of an epoch from sampled (x, x', x0); returns (counter, u, sum of u).
 
     J's terms at a sample: gamma tau(x) f(x') - tau(x) f(x) - c(x) excess(f(x)) + (1 - gamma) f(x0)
-    + penalty (u (nu(x) tau(x) + offset - 1) - u^2/2) + ridge/2 (tau(x) - centre)^2.
+    + penalty (u (nu(x) tau(x) + offset - 1) - u^2/2) + ridge/2 (tau(x) - center)^2.
     """
     start_mass = starts[2]
-    gamma, penalty, offset, ridge, centre, u_step, u_top = scalars
+    gamma, penalty, offset, ridge, center, u_step, u_top = scalars
     xs, ys, zs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     factors = np.empty(BLOCK)
     for begin in range(first, last, BLOCK):
@@ -95,7 +95,7 @@ def sgd_tabular(counter, first, last, events, tables, redirects, starts, scalars
             x, y, z, follows = np.uint64(xs[k]), np.uint64(ys[k]), np.uint64(zs[k]), ys[k] >= 0
             tau_x, f_x, nu = cells[x, TAU], cells[x, F], cells[x, WEIGHT]
             excess, slope = excess_and_slope(code, f_x)
-            to_tau = penalty * u * nu - f_x + ridge * (tau_x - centre)
+            to_tau = penalty * u * nu - f_x + ridge * (tau_x - center)
             if by_ratio:
                 to_tau -= excess
                 slope *= tau_x
@@ -130,9 +130,9 @@ def sgd_tabular(counter, first, last, events, tables, redirects, starts, scalars
 @inlined
 def sample_pull(f_x, f_y, tau, u, nu, weight, scalars, code, by_ratio):  # type: ignore[no-untyped-def]
     """Gradients of J's sample in tau(x) and f(x)."""
-    _, penalty, _, ridge, centre, _, _ = scalars
+    _, penalty, _, ridge, center, _, _ = scalars
     excess, slope = excess_and_slope(code, f_x)
-    to_tau = penalty * u * nu - f_x + ridge * (tau - centre) + weight * f_y
+    to_tau = penalty * u * nu - f_x + ridge * (tau - center) + weight * f_y
     if by_ratio:
         to_tau -= excess
         slope *= tau
