@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from lingendice import baselines as baselines
     from lingendice import distributed as distributed
     from lingendice import divergences as divergences
-    from lingendice import embed as embed
     from lingendice import environments as environments
-    from lingendice import features as features
     from lingendice import gpu as gpu
     from lingendice import io as io
+    from lingendice.data import policies as policies
     from lingendice.io.read import read_transitions as read_transitions
+    from lingendice.model import features as features
+    from lingendice.streaming import embed as embed
 
 __version__ = "0.1.0.dev0"
 
@@ -64,6 +65,7 @@ __all__ = [
     "environments",
     "features",
     "io",
+    "policies",
     "read_transitions",
     "report",
     "ridge_path",
@@ -71,9 +73,12 @@ __all__ = [
 ]
 
 
-_MODULES = frozenset(
-    ("baselines", "distributed", "divergences", "embed", "environments", "features", "gpu", "io")
-)
+_MODULES = {
+    **{name: name for name in ("baselines", "distributed", "divergences", "environments", "gpu", "io")},
+    "embed": "streaming.embed",
+    "features": "model.features",
+    "policies": "data.policies",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -83,7 +88,7 @@ def __getattr__(name: str) -> Any:
     if name == "read_transitions":
         return import_module("lingendice.io.read").read_transitions
     if name in _MODULES:
-        return import_module(f"lingendice.{name}")
+        return import_module(f"lingendice.{_MODULES[name]}")
     raise AttributeError(f"module 'lingendice' has no attribute {name!r}")
 
 

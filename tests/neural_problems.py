@@ -135,3 +135,24 @@ def make_learner(
     learner = Learner(Batches(samples, network), network, objective, options, 100, seed)
     learner.state[0] = 0.2
     return learner
+
+
+SMALL = {"batch": 256, "hidden": (32, 32), "holdout": 0.0}
+
+
+def small_mdp(rng, n=6000):
+    """Three states, two actions, logged uniformly in long episodes; with the exact answer of the same log."""
+    kernel = rng.dirichlet(np.ones(3), size=(3, 2))
+    states, actions = np.empty(n + 1, int), rng.integers(0, 2, n)
+    states[0] = 0
+    for t in range(n):
+        if t % 20 == 0:
+            states[t] = 0
+        states[t + 1] = rng.choice(3, p=kernel[states[t], actions[t]])
+    following = states[1:].copy()
+    episode = np.arange(n) // 20
+    reward = np.array([0.0, 1.0, 3.0])[states[:-1]] + actions
+    policy = np.array([[0.8, 0.2], [0.3, 0.7], [0.5, 0.5]])
+    counts = lg.Counts.from_transitions(states[:-1], following, actions, reward, episode)
+    transitions = lg.Transitions(states[:-1], actions, reward, following, episode=episode)
+    return transitions, counts, policy

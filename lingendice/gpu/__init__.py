@@ -13,13 +13,13 @@ __all__ = ["DeviceCounts", "DeviceMemoryError", "DeviceSolution", "DeviceUnavail
            "bootstrap", "count_transitions"]  # fmt: skip
 
 _HOMES = {
-    "DeviceCounts": "counting",
+    "DeviceCounts": "device_counts",
     "DeviceMemoryError": "device",
-    "DeviceSolution": "solution",
+    "DeviceSolution": "device_solution",
     "DeviceUnavailable": "device",
-    "HostCopyWarning": "by_host",
-    "bootstrap": "resampling",
-    "count_transitions": "counting",
+    "HostCopyWarning": "host_copy",
+    "bootstrap": "device_bootstrap",
+    "count_transitions": "device_counts",
 }
 
 

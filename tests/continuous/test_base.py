@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.neural.test_estimates import SMALL, small_mdp
+from neural_problems import SMALL, small_mdp
 
 import lingendice as lg
 from lingendice.continuous.importance_base import DEFENSIVE, LEAST_EFFECTIVE, base_of, resampled

@@ -14,6 +14,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from neural_problems import SMALL, small_mdp
 
 import lingendice as lg
 from lingendice.baselines import (
@@ -25,8 +26,6 @@ from lingendice.baselines import (
 from lingendice.continuous.options import NeuralOptions
 from lingendice.data.policies import GaussianPolicy
 
-SMALL = {"batch": 256, "hidden": (32, 32), "holdout": 0.0}
-
 
 def gaussian_chain(n, rng):
     """s' = 0.8 s + 0.6 e has the distribution N(0, 1); the data lie at N(0.4, 1.2^2)."""
@@ -34,24 +33,6 @@ def gaussian_chain(n, rng):
     following = 0.8 * state + 0.6 * rng.normal(size=n)
     ratio = 1.2 * np.exp(-0.5 * state**2 + 0.5 * ((state - 0.4) / 1.2) ** 2)
     return lg.Transitions(state, None, state**2, following), ratio
-
-
-def small_mdp(rng, n=6000):
-    """Three states, two actions, logged uniformly in long episodes; with the exact answer of the same log."""
-    kernel = rng.dirichlet(np.ones(3), size=(3, 2))
-    states, actions = np.empty(n + 1, int), rng.integers(0, 2, n)
-    states[0] = 0
-    for t in range(n):
-        if t % 20 == 0:
-            states[t] = 0
-        states[t + 1] = rng.choice(3, p=kernel[states[t], actions[t]])
-    following = states[1:].copy()
-    episode = np.arange(n) // 20
-    reward = np.array([0.0, 1.0, 3.0])[states[:-1]] + actions
-    policy = np.array([[0.8, 0.2], [0.3, 0.7], [0.5, 0.5]])
-    counts = lg.Counts.from_transitions(states[:-1], following, actions, reward, episode)
-    transitions = lg.Transitions(states[:-1], actions, reward, following, episode=episode)
-    return transitions, counts, policy
 
 
 def test_ratio_of_gaussian_distributions():

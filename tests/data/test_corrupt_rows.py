@@ -111,16 +111,16 @@ def test_loaded_files_are_checked(tmp_path, change):
 
 @pytest.mark.parametrize("form", ["csr", "csc"])
 def test_matrix_files_are_checked(tmp_path, form):
-    from lingendice.io.text_files import read_data
+    from lingendice.io.text_files import read_matrix_file
 
     matrix = random_matrix().asformat(form)
     path = tmp_path / "matrix.npz"
     sparse.save_npz(path, matrix)
-    assert lg.Counts.from_matrix(read_data(path)) == lg.Counts.from_matrix(random_matrix())
+    assert lg.Counts.from_matrix(read_matrix_file(path)) == lg.Counts.from_matrix(random_matrix())
     matrix.indices[3] = FAR
     sparse.save_npz(path, matrix)
     with pytest.raises(ValueError, match=r"matrix.npz.indices\[3\]"):
-        read_data(path)
+        read_matrix_file(path)
 
 
 @settings(max_examples=200, deadline=None)

@@ -23,6 +23,9 @@ from lingendice.solvers import choose
 from lingendice.solvers import control as iterate
 from lingendice.solvers.control import Controls, Stop
 
+# Random rows: their order is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
+
 
 def ctrl_c(*_):
     os.kill(os.getpid(), signal.SIGINT)
@@ -155,9 +158,9 @@ def test_a_mixture_of_classes_with_unknown_shares_is_not_solved(monkeypatch):
     matrix[:4, :4], matrix[4] = np.kron(np.eye(2, dtype=int), [[1, 3], [2, 1]]), [0, 1, 3, 0, 1]
     plain, calls = choose.solve_irreducible, []
 
-    def ended_early(rates, **more):
+    def ended_early(rates, *rest, **more):
         calls.append(rates.shape[0])
-        outcome = plain(rates, **more)
+        outcome = plain(rates, *rest, **more)
         if len(calls) == 3:
             outcome.distribution, outcome.converged, outcome.stopped = np.ones(calls[-1]), False, Stop.TIME
         return outcome
@@ -177,14 +180,14 @@ def test_a_comparison_keeps_the_policies_that_are_finished(monkeypatch, threads,
     counts, policies = log(), {name: policy(name) for name in range(12)}
     plain, begun = choose.solve_irreducible, []
 
-    def counted(rates, **more):
+    def counted(rates, *rest, **more):
         begun.append(rates.shape[0])
         if len(begun) == at:
             ctrl_c()
         waited = time.perf_counter() + 10.0
         while len(begun) >= at and not pending() and time.perf_counter() < waited:
             time.sleep(0.001)
-        return plain(rates, **more)
+        return plain(rates, *rest, **more)
 
     monkeypatch.setattr(choose, "solve_irreducible", counted)
     arguments = {"policy": policies, "ridge": 0, "threads": threads}
@@ -228,11 +231,11 @@ def test_a_replicate_cut_short_is_never_taken_for_one(monkeypatch):
     solution = lg.solve(log(), 0.9, policy=policy(), ridge=0)
     plain, calls = choose.solve_irreducible, []
 
-    def counted(rates, **more):
+    def counted(rates, *rest, **more):
         calls.append(1)
         if len(calls) == 3:
             ctrl_c()
-        return plain(rates, **more)
+        return plain(rates, *rest, **more)
 
     monkeypatch.setattr(choose, "solve_irreducible", counted)
     with pytest.raises(lg.Interrupted):

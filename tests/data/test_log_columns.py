@@ -14,8 +14,8 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from logs import random_mdp, walk
-from test_reading import assert_same, cut, make_log
 from typer.testing import CliRunner
+from written_logs import assert_same, cut, make_log
 
 import lingendice as lg
 from lingendice.cli import app

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from test_reading import make_log
+from written_logs import make_log
 
 import lingendice as lg
 from lingendice.data import saving

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from distributed import Client, LocalCluster
-from test_reading import assert_same, cut, make_log
+from written_logs import assert_same, cut, make_log
 
 import lingendice as lg
-from lingendice import distributed
 from lingendice.distributed import cluster as cluster_module
+from lingendice.distributed import rounds as distributed
 from lingendice.model.compose import Choices, compose
 from lingendice.solvers.control import Controls
 
@@ -80,7 +80,7 @@ def counting_with_signals(folder):
     """A task that notes its beginning, and from a worker's second one on waits until a worker was killed."""
 
     def count_part(source, first, stop, columns):
-        from lingendice import distributed
+        from lingendice.distributed import rounds as distributed
 
         pid = os.getpid()
         before = list(folder.glob(f"{pid}-*"))

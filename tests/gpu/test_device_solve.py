@@ -6,9 +6,14 @@ import warnings
 
 import numpy as np
 import pytest
-from problems import birth_death, birth_death_distribution, kandori_mailath_rob, rational_distribution
+from problems import (
+    COURTOIS,
+    birth_death,
+    birth_death_distribution,
+    kandori_mailath_rob,
+    rational_distribution,
+)
 from scipy import sparse
-from test_solve import COURTOIS
 
 import lingendice as lg
 from lingendice.gpu.device import DeviceMemoryError

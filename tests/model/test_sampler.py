@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from flows import mdp_flow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from test_flow import mdp_flow
 
 from lingendice.kernels.saddle.draws import draw, draw_event, draw_next, mix
 from lingendice.model.sampler import alias_table, build_sampler

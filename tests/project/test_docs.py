@@ -20,7 +20,10 @@ import lingendice as lg
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-RUN_ELSEWHERE = {"embedding.md": "test_embedding_examples.py", "scale.md": "test_scale_page.py"}
+RUN_ELSEWHERE = {
+    "embedding.md": "streaming/test_embedding_examples.py",
+    "scale.md": "project/test_scale_page.py",
+}
 """Pages whose blocks another test runs, and that test."""
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 PEERS = {

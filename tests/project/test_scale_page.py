@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
-from test_reading import make_log
+from written_logs import make_log
 
 import lingendice as lg
 

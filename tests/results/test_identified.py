@@ -16,7 +16,10 @@ import lingendice as lg
 from lingendice import baselines
 from lingendice.cli import app
 
-pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::lingendice.LeakWarning"),
+    pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning"),
+]
 PLUG_IN = {"ratio": "state_action", "ridge": 0, "clone": 0}
 
 

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from flows import mdp_flow
 from saddle_problems import chain_flow, some_features
-from test_flow import mdp_flow
 
 from lingendice.data.interrupts import interruptible
 from lingendice.model.problem import RatioProblem
