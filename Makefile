@@ -5,11 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
 
-.PHONY: help demo test test-cupy bench paper paper-quick paper-control paper-control-quick lint docs clean
+.PHONY: help demo test test-oldest test-coverage test-cupy bench paper paper-quick paper-control paper-control-quick lint docs clean
 
 help:
 	@echo "make demo    simulate taxi logs, estimate a policy's value from them, draw a picture"
 	@echo "make test    run the test suite"
+	@echo "make test-oldest     run the tests that need no extras on the lowest versions pyproject.toml allows"
+	@echo "make test-coverage   run the test suite and show which lines it does not reach"
 	@echo "make test-cupy   let CuPy's own compiler read the CUDA kernels; needs no card, takes 600 MB"
 	@echo "make bench   run the benchmarks"
 	@echo "make paper   run the paper's tabular experiments in full; make paper-quick: a part, in minutes"
@@ -38,6 +40,27 @@ demo: $(VENV)/.demo
 # A process a core: threads of BLAS on top of that would only wait for each other.
 test: $(VENV)/.dev
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+
+test-coverage: $(VENV)/.dev
+	$(PIP) coverage pytest-cov
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 NUMBA_CACHE_DIR=$(VENV)/numba $(BIN)/python -m pytest --numprocesses auto \
+	    --maxprocesses 4 --dist loadfile --cov=lingendice --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
+
+# The lowest versions that pyproject.toml allows, on the oldest Python found.
+OLDEST_PYTHON ?= $(shell command -v python3.10 || ls -d $(HOME)/.pyenv/versions/3.10.*/bin/python 2>/dev/null | head -1)
+OLDEST_VENV := .venv-oldest
+OLDEST_TESTS ?= tests
+$(OLDEST_VENV)/.made: pyproject.toml tests/project/lowest_versions.py
+	@test -n "$(OLDEST_PYTHON)" || { echo "no Python 3.10 found; set OLDEST_PYTHON=..."; exit 1; }
+	$(OLDEST_PYTHON) -m venv $(OLDEST_VENV)
+	$(OLDEST_VENV)/bin/python tests/project/lowest_versions.py cli plots graphs io dask > $(OLDEST_VENV)/lowest.txt
+	$(OLDEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(OLDEST_VENV)/lowest.txt \
+	    --editable ".[cli,plots,graphs,io,dask]" pytest pytest-benchmark pytest-xdist hypothesis mpmath
+	@touch $@
+
+test-oldest: $(OLDEST_VENV)/.made
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(OLDEST_VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 \
+	    --dist loadfile $(OLDEST_TESTS) $(PYTEST_ARGS)
 
 # In an environment of its own: CuPy and NVRTC are large, and nothing else needs them.
 CUPY_VENV := .venv-cupy
@@ -87,6 +110,6 @@ docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean:
-	rm -rf $(VENV) $(CUPY_VENV) build dist site demo_output .pytest_cache .mypy_cache .ruff_cache \
+	rm -rf $(VENV) $(CUPY_VENV) $(OLDEST_VENV) build dist site demo_output .pytest_cache .mypy_cache .ruff_cache \
 	    .import_linter_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,7 +5,7 @@
 
 What is run is fixed in ``control_plan.py``: settings, seeds, four candidates for whatever a method has to
 choose, and the logs they are compared on. True values come from ``control_truth.py`` (computed first where
-missing). Every finished estimate is appended to ``results/control_runs_<mode>.jsonl`` at once and never
+missing). Every finished estimate is appended to ``results/control_runs_<mode>.jsonl.gz`` at once and never
 computed again, so that a run may be stopped and started at will; ``--minutes`` begins nothing new after
 that time, and ``--report`` only writes the figures and the page from what is there.
 """
@@ -13,6 +13,7 @@ that time, and ``--report`` only writes the figures and the page from what is th
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import math
 import multiprocessing
@@ -34,16 +35,17 @@ class Store:
     """Estimates by (setting, seed, method), one line of a file each."""
 
     def __init__(self, mode: plan.Mode) -> None:
-        self.path = RESULTS / f"control_runs_{mode.name}.jsonl"
+        self.path = RESULTS / f"control_runs_{mode.name}.jsonl.gz"
         self.runs: Runs = {}
         if self.path.exists():
-            for line in self.path.read_text().splitlines():
-                entry = json.loads(line)
-                self.runs[entry["setting"], entry["seed"], entry["method"]] = entry
+            with gzip.open(self.path, "rt", encoding="utf-8") as stream:
+                for entry in map(json.loads, stream):
+                    self.runs[entry["setting"], entry["seed"], entry["method"]] = entry
 
     def add(self, entries: list[dict[str, Any]]) -> None:
         """Keep finished estimates, on disk too."""
-        with self.path.open("a") as stream:
+        # Each call appends a member of its own: a run that is killed loses nothing that was finished.
+        with gzip.open(self.path, "at", encoding="utf-8") as stream:
             for entry in entries:
                 self.runs[entry["setting"], entry["seed"], entry["method"]] = entry
                 stream.write(json.dumps(entry) + "\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from reporting import HERE
@@ -43,8 +42,8 @@ def draw_bound(axes: Any, x: Any, y: Any, label: str = "efficiency bound") -> No
     axes.plot(x, y, color="black", linestyle="--", linewidth=1.2, label=label)
 
 
-def finish(figure: Figure, axes: list[Any], name: str, *, legend: bool = True) -> list[Path]:
-    """Put one legend below the panels and write NAME.png and NAME.svg."""
+def finish(figure: Figure, axes: list[Any], name: str, *, legend: bool = True) -> Path:
+    """Put one legend below the panels and write NAME.png."""
     shown: dict[str, Any] = {}
     for one in axes:
         handles, labels = one.get_legend_handles_labels()
@@ -60,9 +59,6 @@ def finish(figure: Figure, axes: list[Any], name: str, *, legend: bool = True) -
             fontsize=9,
         )
     FIGURES.mkdir(exist_ok=True)
-    paths = [FIGURES / f"{name}.{kind}" for kind in ("png", "svg")]
-    # Fixed salt and no date: the same results give the same file.
-    with rc_context({"svg.hashsalt": name}):
-        figure.savefig(paths[0], dpi=110)
-        figure.savefig(paths[1], metadata={"Date": None})
-    return paths
+    path = FIGURES / f"{name}.png"
+    figure.savefig(path, dpi=110)
+    return path

@@ -7,7 +7,7 @@ weight |N(0, 1)| for each direction, normalized by row, without teleport, a grap
 On Cora and Citeseer the walker teleports with chance eta to a uniform paper, and always from a dangling
 one; these steps are logged like any other. "link steps, eta known" counts only steps along links and is told
 eta: the teleport needs no estimate. The truth is exact; the bound is that of ``pagerank_smoothing.py``.
-Writes ``pagerank.json``, ``.md``, ``.png`` and ``.svg`` (``pagerank_quick`` with ``--quick``).
+Writes ``pagerank.json``, ``.md``, and ``.png`` (``pagerank_quick`` with ``--quick``).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ The full grid has 144 settings; ``--quick`` walks each axis alone, from 100 x 20
 Behavior = alpha target + (1 - alpha) base. Policies are trained here unless DIR holds ``pi19.npy`` (target)
 and ``pi18.npy`` (base). ``--minutes`` starts no further setting after that time; the result says how many
 of the grid were done, and the next run with the same seeds and policies goes on from there. Writes
-``taxi.json``, ``.md``, ``.png`` and ``.svg`` (``taxi_quick`` with ``--quick``).
+``taxi.json``, ``.md``, and ``.png`` (``taxi_quick`` with ``--quick``).
 """
 
 from __future__ import annotations

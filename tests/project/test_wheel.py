@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -44,19 +45,21 @@ def test_twine_finds_no_fault(built):
 
 
 def test_the_sdist_carries_what_its_commands_need(built):
-    """Sources, tests, documentation, benchmarks and their results; nothing that was built or cached."""
+    """Sources, tests, documentation and benchmarks; no measured results, nothing that was built or cached."""
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     needed = ("README.md", "LICENSE", "CHANGELOG.md", "Makefile", "mkdocs.yml", "docs/start.md")
     needed += (
-        "tests/test_wheel.py",
-        "benchmarks/results/ratios.json",
+        "tests/project/test_wheel.py",
         "benchmarks/paper/taxi.py",
         "cuda/operator.cu",
     )
     assert set(needed) <= names
     assert not [name for name in names if "__pycache__" in name or name.startswith((".venv", "site/"))]
+    measured = re.compile(r"benchmarks/.*(results/|figures/|\.png)")
+    assert not [name for name in names if measured.match(name)]
+    assert path.stat().st_size <= 1.5e6
 
 
 def test_the_wheel_carries_all_it_needs_and_no_more(wheel):

@@ -121,7 +121,11 @@ def row_nodes(indptr, indices, data, totals, gamma, initial, restart):  # type: 
         leaks = totals[i] == 0.0
         if start_hub >= 0:
             target[at] = n + start_hub
-            rate[at] = 1.0 if leaks and leak_hub == start_hub else (1.0 - gamma) * max(totals[i], leaks)
+            rate[at] = (
+                1.0
+                if leaks and leak_hub == start_hub
+                else (1.0 - gamma) * max(totals[i], 1.0 if leaks else 0.0)
+            )
             at += 1
         if leaks and leak_hub != start_hub:
             target[at] = n + leak_hub
