@@ -21,7 +21,7 @@ WORK = """
 import multiprocessing, os, sys, threading, time
 import numpy as np
 import lingendice as lg
-from lingendice import parallel
+from lingendice.kernels import parallel
 
 def chain(n):
     rng = np.random.default_rng(0)

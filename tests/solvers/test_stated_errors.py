@@ -17,6 +17,7 @@ from lingendice.results.solution import settled_status, stated_error
 from lingendice.solvers import choose
 from lingendice.solvers.control import Controls, Outcome, combined
 from lingendice.solvers.ridge import RidgeSystem
+from lingendice.solvers.stationary import stationary_distributions
 
 pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 GAMMAS = (0.5, 0.9, 1 - 1e-6, 1 - 1e-9, 1 - 1e-12, 1.0)
@@ -225,7 +226,7 @@ def test_restarts_keep_their_digits_near_one():
     counts, gamma = np.array([[5, 1], [2, 11]]), 1 - 1e-12
     start = np.array([0.25, 0.75])
     chain = compose(lg.Counts.from_matrix(counts), Choices(gamma=gamma, initial=start, smoothing=0.3)).chain
-    distributions = lg.solvers.exact.stationary_distributions(chain, gamma, start, False, "gth", Controls())
+    distributions = stationary_distributions(chain, gamma, start, False, "gth", Controls())
     prior = Fraction(0.3)
     kernel = [[(Fraction(int(c)) + prior / 2) / (sum(map(int, row)) + prior) for c in row] for row in counts]
     expected = exact_distribution(kernel, [Fraction(1, 4), Fraction(3, 4)], gamma)
