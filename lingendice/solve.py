@@ -17,7 +17,7 @@ from lingendice.data.checks import (
     require_whole,
 )
 from lingendice.data.counts import Counts
-from lingendice.data.interrupts import interruptible, read_on_interrupt
+from lingendice.data.interrupts import interruptible, read_on_interrupt, unmask
 from lingendice.data.transitions import Transitions
 from lingendice.gpu.arrays import lies_on_device
 from lingendice.model.compose import Choices, compose, terminals_absorb
@@ -215,7 +215,11 @@ def solve(
         words = (ratio, leak, unseen, terminal, method, device, divergence, normalize)
         plain = penalty > 0 and all(option is None for option in given)
         if plain and set(map(type, words)) == {str} and words == _PLAIN_WORDS:
-            solution = solve_small(data, gamma, controls)
+            try:
+                solution = solve_small(data, gamma, controls)
+            except SystemError as error:
+                unmask(error)
+                raise
             if solution is not None:
                 return solution
     if isinstance(data, Transitions):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.data import pages
+from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.data.rows import kernel_array
 from lingendice.kernels.counting import partition as counting
 from lingendice.kernels.parallel import run_all
@@ -115,6 +116,7 @@ class _Sums(NamedTuple):
         return cls(total, *moments)
 
 
+@heeds_ctrl_c
 def count_pairs(
     row: Array,
     column: Array,

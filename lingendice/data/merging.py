@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.counts import Counts, Episodes
+from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.data.labels import Labels, union
 from lingendice.data.rows import kernel_array
 from lingendice.kernels.counting.row_union import count_union, unite_rows
@@ -18,6 +19,7 @@ from lingendice.kernels.parallel import resolve_threads, run_all
 _ROWS = 1 << 18  # rows that one task unites
 
 
+@heeds_ctrl_c
 def merge(first: Counts, second: Counts, threads: int | None = None) -> Counts:
     """Counts of both logs together, over the union of their states and actions."""
     if _is_identity(second):

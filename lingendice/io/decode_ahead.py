@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
+from lingendice.data.interrupts import interruptible
 from lingendice.io.columns import Batch
 from lingendice.kernels.parallel import WAKE
 
@@ -34,7 +35,8 @@ def in_order(parts: Iterator[Part], prepare: Prepare, threads: int) -> Generator
         for part in parts:
             yield from map(prepare, part.read())
         return
-    window = _Window(parts, prepare, min(threads, MOST_THREADS))
+    with interruptible() as work, work.held():  # threads that are begun by halves would never end
+        window = _Window(parts, prepare, min(threads, MOST_THREADS))
     try:
         yield from window.batches()
     finally:
@@ -178,7 +180,8 @@ def _stream(batches: Iterator[Batch]) -> Iterator[Batch]:
             put(None, None)
 
     thread = threading.Thread(target=produce, name="lingendice-read", daemon=True)
-    thread.start()
+    with interruptible() as work, work.held():
+        thread.start()
     try:
         while True:
             try:

@@ -223,7 +223,7 @@ def count_piece(
         if kept is not None:
             names.warn_unused(stacklevel=3)
             return Piece(kept, rule=rule)
-    with ThreadPoolExecutor(1, "lingendice-count") as hands:
+    with interruptible(), ThreadPoolExecutor(1, "lingendice-count") as hands:
         run = _Run(opened, names, rule, keep_ends, resolve_threads(threads), hands)
         if checkpoint is not None:
             run.resume_from(Path(checkpoint), checkpoint_every)
@@ -350,8 +350,8 @@ class _Run:
                 f"{batch.where(0)}: columns for {', '.join(sorted(batch.columns))} here, but for "
                 f"{', '.join(sorted(self.counted.roles))} before; name the columns to use, or pass False"
             )
-        with interruptible() as work:
-            work.hold()  # a batch is counted whole, so that a checkpoint has all that was read
+        # A batch is counted whole, so that a checkpoint has all that was read.
+        with interruptible() as work, work.held():
             self.safe = None
             self.counted.add(batch)
             self.safe = batch.after

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lingendice.data.checks import Floats
+from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.model.classes import extend, find_classes, submatrix
 from lingendice.model.operator import FlowChain
 from lingendice.solvers.choose import MODERATE_FLOPS, csr_arrays, leaky_chain
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 DENSE_STATES = 400
 
 
+@heeds_ctrl_c
 def solve_adjoint(
     chain: FlowChain, gamma: float, reward: Floats, distribution: Floats, tol: float, threads: int
 ) -> Floats:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lingendice.data.checks import Floats
+from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.model.operator import FlowChain
 from lingendice.solvers.adjoint import solve_adjoint
 
@@ -14,6 +15,7 @@ DENSE_STATES = 2000
 """States up to which one dense factorization serves all functions."""
 
 
+@heeds_ctrl_c
 def adjoint_of(
     chain: FlowChain, gamma: float, distribution: Floats, tol: float, threads: int
 ) -> Callable[[Floats], Floats]:

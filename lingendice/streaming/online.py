@@ -24,7 +24,7 @@ from lingendice.data.checks import (
     require_whole,
 )
 from lingendice.data.counts import Counts
-from lingendice.data.interrupts import interruptible
+from lingendice.data.interrupts import interruptible, unmask
 from lingendice.data.rows import read_only
 from lingendice.model.compose import Choices, compose
 from lingendice.results.solution import Solution, settled_status, stated_error, with_identified_status
@@ -210,8 +210,8 @@ class OnlineRatio:
             require_reward("reward", rewards)
             if rewards.shape != states.shape:
                 raise ValueError(f"reward has shape {rewards.shape} but state {states.shape}; give one each")
-        with self._lock, interruptible() as work:
-            work.hold()  # what is counted by halves would be counted wrongly ever after
+        # What is counted by halves would be counted wrongly ever after.
+        with self._lock, interruptible() as work, work.held():
             self._flush()
             self._count(states, next_states, rewards)
 
@@ -232,8 +232,7 @@ class OnlineRatio:
         """Count the single transitions gathered so far, in their order."""
         if not self._pending:
             return
-        with interruptible() as work:
-            work.hold()
+        with interruptible() as work, work.held():
             pending, self._pending = self._pending, []
             start = 0
             while start < len(pending):
@@ -318,20 +317,22 @@ class OnlineRatio:
         if self._counted == 0:
             raise ValueError("there are no transitions to learn from; call update first")
         try:
-            if not (self._follow() or self._eliminate() or self._factorize()):
-                solution = solve(
-                    self._frozen(), self.gamma, initial=self._initial, restart=self._restart, tol=self.tol
-                )
-                self._distribution, self._distributions = (
-                    solution.state_distribution,
-                    solution.state_distributions,
-                )
-                self._error, self.n_steps = solution.error, 0
-                self.n_factorizations += 1
-        except BaseException:
+            self._solve()
+        except BaseException as error:
             # A factor or a ratio that is half renewed must not be followed; the counts are whole.
             self._factor, self._ratio, self._distribution, self._distributions = None, None, None, ()
+            unmask(error)
             raise
+
+    def _solve(self) -> None:
+        if self._follow() or self._eliminate() or self._factorize():
+            return
+        solution = solve(
+            self._frozen(), self.gamma, initial=self._initial, restart=self._restart, tol=self.tol
+        )
+        self._distribution, self._distributions = solution.state_distribution, solution.state_distributions
+        self._error, self.n_steps = solution.error, 0
+        self.n_factorizations += 1
 
     def _follow(self) -> bool:
         """Refresh the ratio with the factor at hand; False where that is not possible or not worth it."""

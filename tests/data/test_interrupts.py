@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import random
 import signal
+import sys
 import threading
 import time
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
 
 
 def ctrl_c(*_):
-    os.kill(os.getpid(), signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)  # os.kill would return before another thread has got it
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +37,16 @@ def nothing_is_left():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     yield
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert interrupts._current.get() is None
+    assert interrupts._outer() is None
+
+
+def ctrl_c_once(number, at):
+    """Ctrl-C in one of several threads; all of them wait until it was heard."""
+    if number == at:
+        ctrl_c()
+    limit = time.perf_counter() + 10.0
+    while number >= at and not pending() and time.perf_counter() < limit:
+        time.sleep(0.001)
 
 
 def chain(n, seed=0):
@@ -178,15 +188,11 @@ def test_a_mixture_of_classes_with_unknown_shares_is_not_solved(monkeypatch):
 @pytest.mark.parametrize("at", [1, 4])
 def test_a_comparison_keeps_the_policies_that_are_finished(monkeypatch, threads, at):
     counts, policies = log(), {name: policy(name) for name in range(12)}
-    plain, begun = choose.solve_irreducible, []
+    plain, begun, number = choose.solve_irreducible, [], itertools.count(1)
 
     def counted(rates, *rest, **more):
         begun.append(rates.shape[0])
-        if len(begun) == at:
-            ctrl_c()
-        waited = time.perf_counter() + 10.0
-        while len(begun) >= at and not pending() and time.perf_counter() < waited:
-            time.sleep(0.001)
+        ctrl_c_once(next(number), at)
         return plain(rates, *rest, **more)
 
     monkeypatch.setattr(choose, "solve_irreducible", counted)
@@ -201,6 +207,7 @@ def test_a_comparison_keeps_the_policies_that_are_finished(monkeypatch, threads,
         for name, solution in zip(kept.names, kept, strict=True):
             np.testing.assert_array_equal(solution.stationary, whole[name].stationary)
     begun.clear()
+    number = itertools.count(1)
     monkeypatch.setattr(choose, "solve_irreducible", counted)
     returned = lg.solve(counts, 1.0, **arguments, options={"on_interrupt": "return"})
     assert at - 1 <= len(returned) <= at + 2
@@ -210,12 +217,11 @@ def test_a_comparison_keeps_the_policies_that_are_finished(monkeypatch, threads,
 @pytest.mark.parametrize("ridge", [0, 1e-3])
 def test_a_bootstrap_is_interrupted_with_its_solution(monkeypatch, threads, ridge):
     solution = lg.solve(log(), 0.9, policy=policy(), ridge=ridge)
-    plain, done = resampling._Again.solve, []
+    plain, done, number = resampling._Again.solve, [], itertools.count(1)
 
     def counted(self, counts):
         done.append(1)
-        if len(done) == 5:
-            ctrl_c()
+        ctrl_c_once(next(number), 5)
         return plain(self, counts)
 
     monkeypatch.setattr(resampling._Again, "solve", counted)
@@ -407,6 +413,55 @@ def test_a_time_limit_that_is_no_number_is_refused():
             Controls.read(**{"tol": 1e-10} | {name: bad})
 
 
+@pytest.mark.parametrize("answer", ["raise", "return"])
+def test_what_compiled_code_makes_of_ctrl_c_is_raised_as_such(answer):
+    """Numba runs Python to make arrays of a result; an exception there becomes a SystemError."""
+
+    def compiled():
+        with interruptible(answer):
+            try:
+                ctrl_c()
+            except KeyboardInterrupt as error:
+                raise SystemError("returned a result with an exception set") from error
+
+    with pytest.raises(KeyboardInterrupt):
+        compiled()
+
+
+def test_none_becomes_another_error_in_small_solves():
+    matrix, rng = np.array([[90, 10], [30, 70]]), random.Random(1)
+    lg.solve(matrix)
+
+    def solve_on(seconds):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        while True:
+            lg.solve(matrix)
+
+    before = signal.signal(signal.SIGALRM, ctrl_c)
+    try:
+        for _ in range(200):
+            with pytest.raises(KeyboardInterrupt):
+                solve_on(rng.uniform(0.0005, 0.004))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_step_done_whole_is_followed_by_its_ctrl_c():
+    done = []
+
+    def steps():
+        with interruptible() as work:
+            for step in range(5):
+                with work.held():
+                    if step == 2:
+                        ctrl_c()
+                    done.append(step)
+
+    with pytest.raises(KeyboardInterrupt):
+        steps()
+    assert done == [0, 1, 2]
+
+
 MOMENTS = ("never", "before", "held", "within", "after")
 
 
@@ -453,4 +508,81 @@ def test_one_signal_one_interrupt(depth, moment, twice, error, answer, attached)
     else:
         assert type(ended) is (ArithmeticError if error else type(None))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert interrupts._current.get() is None
+    assert interrupts._outer() is None
+
+
+def press_at(instruction, work):
+    """Run some work and press Ctrl-C at an instruction of it or of the flag; False where it has fewer."""
+    seen = 0
+
+    def trace(frame, event, arg):
+        nonlocal seen
+        if frame.f_code.co_filename not in (interrupts.__file__, __file__):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            seen += 1
+            if seen == instruction:
+                sys.settrace(None)
+                ctrl_c()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+    return seen >= instruction
+
+
+def plain_work():
+    with interruptible() as work:
+        work.hold()
+        work.solution = "best"
+
+
+def work_within_work():
+    with interruptible() as work:
+        with interruptible() as inner:
+            inner.hold()
+        work.solution = "best"
+
+
+def failing_work():
+    try:
+        with interruptible() as work:
+            work.hold()
+            raise ArithmeticError
+    except ArithmeticError:
+        return
+
+
+def returning_work():
+    with interruptible("return") as work:
+        work.solution = work.raised
+
+
+@pytest.mark.parametrize("work", [plain_work, work_within_work, failing_work, returning_work])
+def test_at_every_instruction(work):
+    """Between any two of them a signal is raised, and the next piece of work knows nothing of it."""
+    instruction, more = 0, True
+    while more:
+        instruction += 1
+        raised = False
+        try:
+            more = press_at(instruction, work)
+        except KeyboardInterrupt:
+            raised = True
+        assert raised == more, instruction
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, instruction
+        assert interrupts._outer() is None, instruction
+        with pytest.raises(KeyboardInterrupt):
+            next_work()
+    assert instruction > 100
+
+
+def next_work():
+    with interruptible() as work:
+        work.hold()
+        ctrl_c()
+        assert work.raised
