@@ -13,13 +13,15 @@ from lingendice.data.transitions import Transitions
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.report.build import report
 from lingendice.results.audit import Audit, audit
+from lingendice.results.build import LeakWarning
 from lingendice.results.comparison import Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import Check, diagnose
-from lingendice.results.interval import Interval
 from lingendice.results.ridge_path import RidgePath, ridge_path
-from lingendice.results.solution import SeveralDistributions, Solution, Status
-from lingendice.solve import LeakWarning, solve
+from lingendice.results.solution import SeveralDistributions, Solution
+from lingendice.results.status import Status
+from lingendice.results.targets import Interval
+from lingendice.solve import solve
 from lingendice.streaming.online import OnlineRatio
 
 if TYPE_CHECKING:

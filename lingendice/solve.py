@@ -1,49 +1,44 @@
-"""``solve``: validate, choose, run. No algorithm lives here."""
+"""``solve``: read the request, pick a backend, build the solution of its outcome. No algorithm lives here."""
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lingendice.data.checks import (
-    Floats,
-    NotAvailableYet,
-    require_choice,
-    require_gamma,
-    require_number,
-    require_whole,
-)
+from lingendice.data.checks import require_choice
 from lingendice.data.counts import Counts
-from lingendice.data.interrupts import interruptible, read_on_interrupt, unmask
+from lingendice.data.interrupts import check, interruptible, pending, unmask
 from lingendice.data.transitions import Transitions
 from lingendice.gpu.arrays import lies_on_device
-from lingendice.model.compose import Choices, compose, terminals_absorb
-from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.comparison import is_many, solve_many
+from lingendice.kernels.parallel import run_all
+from lingendice.model.compose import compose
+from lingendice.request import Request, require_transitions_terms
+from lingendice.results.build import (
+    continuous_solution,
+    device_solution,
+    exact_solution,
+    ridge_solution,
+    saddle_solution,
+    small_solution,
+)
+from lingendice.results.comparison import Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
-from lingendice.results.solution import Solution, Status, settled_status, stated_error, with_identified_status
-from lingendice.solvers.control import Controls, Outcome, Stop
-from lingendice.solvers.linear_choices import DIVERGENCE_NAMES, LinearChoices
+from lingendice.results.solution import Solution
+from lingendice.results.status import Status
+from lingendice.solvers.host import HostBackend
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from lingendice.results.comparison import Comparison
-    from lingendice.solve_arguments import Arguments, ManyPolicies, OnePolicy
-    from lingendice.solvers.stationary import Distributions
+    from lingendice.gpu.backend import CudaBackend
+    from lingendice.request import Arguments, ManyPolicies, OnePolicy
+    from lingendice.solvers.backend import Backend
 
-METHODS = (
-    "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "svrg", "sgd",
-)  # fmt: skip
 CONTINUOUS_METHODS = ("auto", "neural", "linear")
-LEAK_WARNING = 0.01
-
-
-class LeakWarning(UserWarning):
-    """More than 1 % of the stationary mass lies where there is no data."""
 
 
 @overload
@@ -198,363 +193,173 @@ def solve(
     >>> lg.solve([[90, 10], [30, 70]]).stationary
     array([0.75, 0.25])
     """
-    if policy is not None and is_many(policy):
-        arguments = dict(locals())
-        return solve_many(arguments.pop("data"), arguments.pop("policy"), **arguments)
-    controls = Controls.read(tol, max_iter, time_limit, threads, progress=progress)
-    require_whole("seed", seed)
-    require_number("penalty", penalty)
-    limits = _reward_range(reward_range)
-    if type(data) is np.ndarray and data.ndim == 2:
+    request = Request.read(
+        gamma=gamma, policy=policy, behavior=behavior, reward=reward, initial=initial, ratio=ratio, leak=leak,
+        restart=restart, unseen=unseen, terminal=terminal, ridge=ridge, clone=clone, smoothing=smoothing,
+        features=features, dual_features=dual_features, divergence=divergence, penalty=penalty,
+        normalize=normalize, bound=bound, reward_range=reward_range, method=method, tol=tol,
+        max_iter=max_iter, time_limit=time_limit, seed=seed, threads=threads, device=device,
+        progress=progress, warm_start=warm_start, options=options,
+    )  # fmt: skip
+    if type(data) is np.ndarray and data.ndim == 2 and request.is_plain:
         from lingendice.solvers.dense import solve_small
 
-        given = (
-            policy, behavior, reward, initial, restart, ridge, clone, smoothing, features, dual_features,
-            bound, reward_range, max_iter, time_limit, warm_start, options,
-        )  # fmt: skip
-        words = (ratio, leak, unseen, terminal, method, device, divergence, normalize)
-        plain = penalty > 0 and all(option is None for option in given)
-        if plain and set(map(type, words)) == {str} and words == _PLAIN_WORDS:
-            try:
-                solution = solve_small(data, gamma, controls)
-            except SystemError as error:
-                unmask(error)
-                raise
-            if solution is not None:
-                return solution
+        try:
+            outcome = solve_small(data, request.problem.gamma, request.limits.tol)
+        except SystemError as error:
+            unmask(error)
+            raise
+        if outcome is not None:
+            return small_solution(outcome, data, request.problem.gamma, request.limits)
     if isinstance(data, Transitions):
-        if device != "cpu":
-            raise NotAvailableYet(f"device={device!r} for Transitions", 'use device="cpu"')
-        return _solve_transitions(dict(locals()))
-    linear = LinearChoices(
-        features, dual_features, divergence, penalty, normalize, bound, ridge, method, seed, warm_start,
-        options,
-    )  # fmt: skip
-    choices = Choices(
-        require_gamma(gamma), policy, behavior, reward, initial, ratio, leak, restart, unseen, terminal,
-        clone, smoothing,
-    )  # fmt: skip
-    if device != "cpu" or lies_on_device(data):
-        from lingendice.gpu.device_solve import solve_on_device
-
-        return solve_on_device(data, choices, linear, controls, limits, device)
-    return _dispatch(data, choices, linear, controls, limits)
+        return _solve_transitions(data, request)
+    if policy is not None and is_many(policy):
+        return _compare(data, request)
+    return _solve_counts(data, request)
 
 
-def _dispatch(
-    data: Any,
-    choices: Choices,
-    linear: LinearChoices,
-    controls: Controls,
-    reward_range: tuple[float, float] | None,
-) -> Solution:
-    """Send checked arguments to the exact, the regularized or the saddle-point solvers."""
-    method = require_choice("method", linear.method, METHODS)
-    on_interrupt = read_on_interrupt(linear.options)
-    if not linear.is_asked:
-        _refuse_unavailable(linear.divergence, linear.penalty, linear.normalize, linear.warm_start)
-        _refuse_options(linear.options)
-    counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
-    choices, strength = _defaults(choices, linear, counts)
-    with interruptible(on_interrupt) as work:
-        if linear.is_asked:
-            solution = _run_linear(compose(counts, choices), linear, controls, reward_range)
-        elif strength == 0.0:
-            follow_initial = choices.initial is not None
-            solution = _run(compose(counts, choices), follow_initial, method, controls, reward_range)
-        else:
-            solution = _run_ridge(counts, choices, strength, controls, reward_range)
-        work.solution = solution
-    return solution
-
-
-def _defaults(
-    choices: Choices, linear: LinearChoices, counts: Counts | None = None
-) -> tuple[Choices, float | None]:
-    """What None means for the clone and the ridge: see :func:`solve`."""
-    plain_leak = choices.leak == "restart"
-    by_name = linear.method != "auto" or linear.is_asked or linear.is_special
-    exact = choices.policy is None or not plain_leak or by_name
-    left_to_us = choices.clone is None and choices.behavior is None and choices.unseen == "auto"
-    if left_to_us and not exact and choices.ratio != "state_action":
-        choices = choices._replace(clone="auto")
-    # A ridge draws tau to 1, but where episodes end for good its mass is far below 1.
-    ends = counts is not None and terminals_absorb(counts, choices)
-    return choices, _ridge_strength(linear.ridge, exact, ends)
-
-
-def _solve_transitions(given: dict[str, Any]) -> ContinuousSolution:
-    """Check what does not apply to continuous states, and run the networks or the linear features."""
-    from lingendice.continuous.dispatch import ContinuousChoices, solve_continuous
-
-    controls = given["controls"]
-    read = ("controls", "limits", "device", "tol", "max_iter", "time_limit", "threads", "progress")
-    given = {name: value for name, value in given.items() if name not in read}
-    for name in (
-        "behavior",
-        "reward",
-        "initial",
-        "restart",
-        "clone",
-        "smoothing",
-        "reward_range",
-        "warm_start",
-    ):
-        if given.pop(name) is not None:
-            raise ValueError(f"{name} does not apply to Transitions; leave it out ({_INSTEAD[name]})")
-    for name, plain in (("ratio", "auto"), ("leak", "restart"), ("unseen", "auto"), ("normalize", "penalty")):
-        if given.pop(name) != plain:
-            raise ValueError(f"{name} does not apply to Transitions; leave it out")
-    require_choice("method", given["method"], CONTINUOUS_METHODS)
-    given["gamma"] = require_gamma(given["gamma"])
-    data, choices = given.pop("data"), ContinuousChoices(**given)
-    with interruptible(read_on_interrupt(choices.options)) as work:
-        work.solution = solution = solve_continuous(data, choices, controls)
-    return solution
-
-
-_INSTEAD = {
-    "behavior": "no behavior policy is needed",
-    "reward": "rewards belong to Transitions",
-    "initial": "pass initial_state= to Transitions",
-    "restart": "ended episodes restart from the initial distribution at gamma=1",
-    "clone": "networks clone the behavior by options={'base': 'cloned'}",
-    "smoothing": "it is a prior on counted rows",
-    "reward_range": "there are no value bounds",
-    "warm_start": "see options['checkpoint'] and options['resume']",
-}
-
-
-_PLAIN_WORDS = ("auto", "restart", "auto", "auto", "auto", "cpu", "chi2", "penalty")
-
-
-def _run(
-    operator: EmpiricalOperator,
-    follow_initial: bool,
-    method: str,
-    controls: Controls,
-    reward_range: tuple[float, float] | None,
-    there: Any = None,
-    stacklevel: int = 5,
-) -> Solution:
-    """Solve the exact equation, here or, with a device and its settings, there."""
-    from lingendice.solvers.stationary import stationary_distributions
-
-    if there is None:
-        distributions = stationary_distributions(
-            operator.chain, operator.gamma, operator.initial, follow_initial, method, controls
-        )
+def _solve_counts(data: Any, request: Request) -> Solution:
+    """Solve for counts or a matrix, here or on a device, for one policy at most."""
+    backend: HostBackend | CudaBackend
+    if request.method.device == "cpu" and not lies_on_device(data):
+        backend = HostBackend()
     else:
-        from lingendice.gpu.distributions import device_distributions
+        from lingendice.gpu.backend import CudaBackend
 
-        distributions = device_distributions(there[0], operator, follow_initial, controls, there[1])
-    solution = exact_solution(operator, distributions, controls, reward_range)
-    check_leak(solution, stacklevel)
-    return with_identified_status(solution)
-
-
-def exact_solution(
-    operator: EmpiricalOperator,
-    distributions: Distributions,
-    controls: Controls,
-    reward_range: tuple[float, float] | None,
-) -> Solution:
-    """Certify stationary distributions, whoever found them, and make the solution of them."""
-    outcome = distributions.outcome
-    _require_finite_distributions(outcome, distributions.every)
-    residual = outcome.residual if operator.policy is None and distributions.single is not None else None
-    if residual is None:
-        residual = max(
-            float(np.abs(operator.residual(operator.spread(distribution))).sum())
-            for distribution in distributions.every
-        )
-    error, kind = stated_error(outcome.error, outcome.error_kind, residual, operator.gamma, controls.tol)
-    return Solution(
-        **outcome_fields(outcome, distributions.single is None, error, controls),
-        gamma=operator.gamma,
-        state_distribution=distributions.single,
-        state_distributions=distributions.every,
-        residual=residual,
-        error=error,
-        error_kind=kind,
-        source=operator,
-        reward_range=reward_range,
-    )
+        backend = CudaBackend(data, request)
+    backend.check(request)
+    with interruptible(request.on_interrupt) as work:
+        if isinstance(backend, HostBackend) or not backend.resident:
+            work.solution = solution = _solve_with(backend, data, request)
+        else:
+            work.solution = solution = _solve_resident(backend, data, request)
+    return solution
 
 
-def _run_linear(
-    operator: EmpiricalOperator,
-    choices: LinearChoices,
-    controls: Controls,
-    reward_range: tuple[float, float] | None,
-) -> Solution:
-    from lingendice.solvers.saddle import solve_linear
-
-    solution = solve_linear(operator, choices, controls, reward_range)
-    check_leak(solution)
-    return with_identified_status(solution)
-
-
-def _run_ridge(
-    counts: Counts,
-    choices: Choices,
-    strength: float | None,
-    controls: Controls,
-    reward_range: tuple[float, float] | None,
-    build: Any = None,
-    stacklevel: int = 5,
-) -> Solution:
-    """Solve the ridge problem, here or by the systems that ``build`` makes."""
+def _solve_with(backend: Backend, data: Any, request: Request) -> Solution:
+    """The exact equation, the ridge problem or the saddle point, for data on the host."""
+    counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+    request, strength = request.settled(counts)
+    if request.wants_saddle:
+        operator = compose(counts, request.problem)
+        return saddle_solution(operator, backend.saddle(operator, request), request)
+    if strength == 0.0:
+        operator = compose(counts, request.problem)
+        found = backend.stationary(operator, request)
+        return exact_solution(operator, found, request.limits, request.reward_range)
     from lingendice.solvers.automatic_ridge import fit_automatically
-    from lingendice.solvers.ridge import RidgeSystem
 
-    operator, fit = fit_automatically(counts, choices, strength, 1.0, controls, build or RidgeSystem)
-    distribution, outcome = fit.row_distribution, fit.outcome
-    _require_finite_distributions(outcome, (distribution,))
-    cell_distribution = distribution if fit.system.over_cells else operator.spread(distribution)
-    state_distribution = distribution.reshape(operator.n_states, -1).sum(axis=1)
-    solution = Solution(
-        status=_status(outcome, False, outcome.error, controls.tol),
-        gamma=operator.gamma,
-        method=outcome.method,
-        reason=outcome.reason,
-        state_distribution=state_distribution,
-        state_distributions=(state_distribution,),
-        residual=float(np.abs(operator.residual(cell_distribution)).sum()),
-        error=outcome.error,
-        error_kind=outcome.error_kind,
-        condition=outcome.condition,
-        n_iter=outcome.n_iter,
-        seconds=controls.elapsed(),
-        tol=controls.tol,
-        source=operator,
-        reward_range=reward_range,
-        history=outcome.history,
-        threads=controls.threads,
-        ridge=fit.system.ridge,
-        cell_ridge_distribution=cell_distribution,
-    )
-    check_leak(solution, stacklevel)
-    return with_identified_status(solution)
+    build = partial(backend.ridge, request=request)
+    operator, fit = fit_automatically(counts, request.problem, strength, 1.0, request.limits, build)
+    return ridge_solution(operator, fit, request)
 
 
-def _ridge_strength(ridge: float | str | None, exact: bool, ends: bool) -> float | None:
-    """The weight of the ridge; None where it is to be chosen from the data."""
-    if ridge is None:
-        return 0.0 if exact or ends else None
-    if isinstance(ridge, str):
-        require_choice("ridge", ridge, ("auto",))
-        return 0.0 if ends else None
-    return require_number("ridge", ridge)
+def _solve_resident(backend: CudaBackend, data: Any, request: Request) -> Solution:
+    """Data that lie on the device: solved there, or by way of the host where only the host can choose."""
+    from lingendice.gpu.host_copy import copied_to_host, what_needs_the_host
+    from lingendice.results.device_solution import HostedSolution
+
+    counts = backend.adopt(data)
+    what = what_needs_the_host(request)
+    if what is None:
+        return device_solution(backend.stationary_resident(counts, request), request)
+    held, request = copied_to_host(what, counts, request)
+    return HostedSolution.of(_solve_with(backend, held, request), counts.device)
 
 
-def outcome_fields(
-    outcome: Outcome, several: bool, error: float | None, controls: Controls
-) -> dict[str, Any]:
-    """What a solution says of how it was found, given the error that it states."""
-    return {
-        "status": _status(outcome, several, error, controls.tol),
-        "method": outcome.method,
-        "reason": outcome.reason,
-        "condition": outcome.condition,
-        "n_iter": outcome.n_iter,
-        "seconds": controls.elapsed(),
-        "tol": controls.tol,
-        "history": outcome.history,
-        "threads": controls.threads,
-    }
-
-
-def _require_finite_distributions(outcome: Outcome, distributions: tuple[Floats, ...]) -> None:
-    """Say so where a distribution came out as nan, which no solver may call solved or stalled."""
-    if not all(np.isfinite(distribution).all() for distribution in distributions):
-        outcome.converged = False
-        outcome.stopped = outcome.stopped or Stop.NOT_FINITE
-
-
-def _status(outcome: Outcome, several: bool, error: float | None, tol: float) -> Status:
-    if outcome.stopped is not None:
-        return _STOPPED[outcome.stopped]
-    if not outcome.converged:
-        return Status.STALLED
-    return settled_status(several, error, tol)
-
-
-_STOPPED = {
-    Stop.ITERATIONS: Status.ITERATION_LIMIT,
-    Stop.TIME: Status.TIME_LIMIT,
-    Stop.INTERRUPT: Status.INTERRUPTED,
-    Stop.NOT_FINITE: Status.NOT_FINITE,
-}
-
-
-def check_leak(solution: Solution, stacklevel: int = 5) -> None:
-    """Say, or refuse, what the data cannot tell; a warning points ``stacklevel`` callers up."""
-    operator = solution.operator
-    if solution.state_distribution is None or operator.seen.all():
-        return
-    mass = np.where(operator.seen, 0.0, solution.cell_distribution)
-    if operator.leak_policy == "error" and mass.any():
-        cell = int(mass.argmax())
+def _solve_transitions(data: Transitions, request: Request) -> ContinuousSolution:
+    """Networks or linear features over continuous states."""
+    if is_many(request.problem.policy):
         raise ValueError(
-            f"{_cell_name(operator, cell)} is reached but was never seen leaving "
-            f"({mass.sum():.2%} of the stationary mass lies in such cells); "
-            'add data there, or choose leak="restart" or leak="absorb"'
+            "several policies at once are compared on counts; for Transitions solve for one after another: "
+            "{name: solve(transitions, policy=one) for name, one in policies.items()}"
         )
-    if (
-        leak_needs_warning(solution.leak, operator.leak_policy, operator.choices)
-        and operator.counts.has_sample_size
-    ):
-        warnings.warn(
-            f"{solution.leak:.1%} of the stationary mass lies where there is no data, first of all "
-            f"{_cell_name(operator, int(mass.argmax()))}; the value leaves it out. See lingendice.audit",
-            LeakWarning,
-            stacklevel=stacklevel,  # by default the caller of solve
-        )
+    require_transitions_terms(request)
+    require_choice("method", request.method.name, CONTINUOUS_METHODS)
+    from lingendice.continuous.dispatch import solve_continuous
+
+    with interruptible(request.on_interrupt) as work:
+        outcome = solve_continuous(data, request)
+        work.solution = solution = continuous_solution(outcome, request.limits)
+    return solution
 
 
-def leak_needs_warning(leak: float, leak_policy: str, choices: Choices) -> bool:
-    """Whether a leak is worth a warning.
+# -- several policies ----------------------------------------------------------------------------------------
 
-    Who names the restart distribution has decided what happens there: PageRank's dangling nodes are no
-    surprise.
+
+def is_many(policy: Any) -> bool:
+    """Whether ``policy`` holds several policies: a mapping, a list of tables, or a 3-D array.
+
+    A list of plain lists or of rows is one table, as it always was.
     """
-    return leak > LEAK_WARNING and leak_policy == "restart" and choices.restart is None
+    if isinstance(policy, Mapping):
+        return True
+    if isinstance(policy, (list, tuple)):
+        return len(policy) > 0 and np.ndim(policy[0]) == 2
+    return np.ndim(policy) == 3 if policy is not None else False
 
 
-def _cell_name(operator: EmpiricalOperator, cell: int) -> str:
-    counts = operator.counts
-    if counts.n_actions is None:
-        return f"state {counts.label_of(cell)!r}"
-    state, action = divmod(cell, counts.n_actions)
-    return f"action {counts.label_of_action(action)!r} in state {counts.label_of(state)!r}"
+def solve_many(
+    data: Any,
+    policies: Any,
+    gamma: float = 1.0,
+    *,
+    on_done: Callable[[], None] | None = None,
+    **arguments: Unpack[Arguments],
+) -> Comparison:
+    """Solve for several target policies, as ``solve(data, policy=[...])`` does, and tell when each is done.
+
+    Each is a whole solve of its own: what does not depend on the policy (counts, cell sums, mean
+    rewards, first states) is read once. Policies are spread over ``threads``. After a Ctrl-C the comparison
+    in the exception (or returned, by ``options={"on_interrupt": "return"}``) is that of the policies finished
+    by then, or of those begun where none was.
+
+    Parameters
+    ----------
+    data, gamma
+        As for :func:`lingendice.solve`.
+    policies
+        Mapping from names to policies, or a sequence of tables (n_states, n_actions).
+    on_done
+        Called after each policy, from the thread that solved it.
+    **arguments
+        Everything else that ``solve`` takes.
+    """
+    return _compare(data, Request.read(gamma=gamma, policy=policies, **arguments), on_done)
 
 
-def _reward_range(given: tuple[float, float] | None) -> tuple[float, float] | None:
-    if given is None:
-        return None
-    try:
-        low, high = given
-    except (TypeError, ValueError):
-        raise ValueError(f"reward_range must be a pair (lowest, highest), got {given!r}") from None
-    low, high = (require_number("reward_range", bound, at_least=-np.inf) for bound in (low, high))
-    if low > high:
-        raise ValueError(f"reward_range must be (lowest, highest), got {given!r}")
-    return low, high
+def _compare(data: Any, request: Request, on_done: Callable[[], None] | None = None) -> Comparison:
+    policies = request.problem.policy
+    named = dict(policies) if isinstance(policies, Mapping) else dict(enumerate(policies))
+    if not named:
+        raise ValueError("there is no policy to solve for: the collection is empty")
+    counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+    # Reading these once keeps every thread from doing so.
+    _ = counts.cell_count, counts.data_distribution, counts.reward, counts.terminal_count
+    threads = request.limits.threads
+    each = 1 if len(named) >= threads else threads
 
+    def solve_one(table: Any) -> Solution | None:
+        if pending():
+            return None
+        problem = request.problem._replace(policy=table)
+        one = request._replace(problem=problem, limits=request.limits.begun_now(each))
+        solution = _solve_counts(counts, one)
+        if on_done is not None:
+            on_done()
+        return solution
 
-def _refuse_options(options: dict[str, Any] | None) -> None:
-    unknown = sorted(set(options or ()) - {"on_interrupt"})
-    if unknown:
-        raise ValueError(f"options has no entry {unknown[0]!r} for this method; known: 'on_interrupt'")
-
-
-def _refuse_unavailable(divergence: Any, penalty: float, normalize: str, warm_start: Any) -> None:
-    """Check what the exact tabular answer does not depend on, and refuse what it cannot use."""
-    if isinstance(divergence, str):
-        require_choice("divergence", divergence, DIVERGENCE_NAMES)
-    if require_number("penalty", penalty) == 0.0:
-        raise ValueError("penalty must be positive: without it tau = 0 is a solution at gamma=1")
-    require_choice("normalize", normalize, ("penalty", "self"))
-    if warm_start is not None:
-        raise NotAvailableYet("warm_start", "leave it out: exact solvers need no start")
+    tasks = [partial(solve_one, table) for table in named.values()]
+    # A device's current stream belongs to the thread that asks: its solves follow one another there.
+    beside = threads if each == 1 and request.method.device == "cpu" else 1
+    with interruptible(request.on_interrupt) as work:
+        work.hold()
+        begun = {
+            name: one for name, one in zip(named, run_all(tasks, beside), strict=True) if one is not None
+        }
+        if not begun:
+            check()
+        # Distributions that were cut short would be ranked with the others as if they were answers.
+        whole = {name: one for name, one in begun.items() if one.status is not Status.INTERRUPTED} or begun
+        work.solution = Comparison(tuple(whole), tuple(whole.values()), request.method.seed)
+    return work.solution

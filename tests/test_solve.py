@@ -313,8 +313,95 @@ def test_one_state_and_empty_counts():
 
 def test_the_types_of_arguments_are_those_of_solve():
     """The overloads take their keywords from one list, which must not fall behind."""
-    from lingendice.solve_arguments import Arguments
+    from lingendice.request import Arguments
 
     assert ["data", "gamma", "policy", *Arguments.__annotations__] == list(
         inspect.signature(lg.solve).parameters
     )
+
+
+# -- one request, whatever the data ------------------------------------------------------------------------
+
+
+def test_a_leak_is_refused_in_every_one_of_several_distributions():
+    """State 2 is reached from 1 and never left; with state 0 apart there are two recurrent classes."""
+    chain, restart = [[1, 0, 0], [0, 0, 1], [0, 0, 0]], [0, 1, 0]
+    assert lg.solve(chain, restart=restart).status is lg.Status.SEVERAL_DISTRIBUTIONS
+    with pytest.raises(ValueError, match="state 2 is reached but was never seen leaving"):
+        lg.solve(chain, restart=restart, leak="error")
+    closed = [[1, 0, 0], [0, 1, 0], [1, 1, 0]]
+    assert len(lg.solve(closed, leak="error").distributions) == 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 5), st.integers(0, 2**32 - 1), st.sampled_from([0.9, 1.0]))
+@pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+def test_a_leak_is_refused_exactly_where_there_is_one(n, seed, gamma):
+    """With one distribution or several, leak="error" raises where any of them visits an unseen state."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 4, (n, n)) * (rng.random((n, n)) < 0.4)
+    counts[0, 0] += 1
+    choices = {"restart": rng.integers(0, 2, n) + np.eye(n)[rng.integers(n)]}
+    unseen = counts.sum(axis=1) == 0
+    leaks = any(one[unseen].any() for one in lg.solve(counts.tolist(), gamma, **choices).distributions)
+    if leaks:
+        with pytest.raises(ValueError, match="never seen leaving"):
+            lg.solve(counts.tolist(), gamma, leak="error", **choices)
+    else:
+        lg.solve(counts.tolist(), gamma, leak="error", **choices)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("restart", [[1.0, -1.0], [1.0, 2.0, 3.0], [0.0, 0.0], "here"])
+def test_a_bad_restart_is_refused_where_nothing_leaks(gamma, restart):
+    for choices in ({}, {"leak": "absorb"} if gamma < 1.0 else {"leak": "error"}):
+        with pytest.raises(ValueError, match="restart"):
+            lg.solve([[1, 2], [3, 4]], gamma, restart=restart, **choices)
+
+
+@pytest.mark.parametrize("policies", [{"a": [[0.5, 0.5]], "b": [[1.0, 0.0]]}, [np.ones((1, 2)) / 2] * 2])
+def test_several_policies_over_transitions_are_told_what_to_do(policies):
+    log = lg.Transitions(np.ones((3, 2)), [0, 1, 0], None, np.ones((3, 2)))
+    with pytest.raises(ValueError, match="for Transitions solve for one after another"):
+        lg.solve(log, 0.9, policy=policies)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"penalty": -5}, {"penalty": "much"}, {"penalty": 0}, {"seed": "a"}, {"seed": 1.5}, {"threads": -1},
+        {"threads": 0}, {"tol": 0.0}, {"max_iter": 0}, {"time_limit": -1.0}, {"progress": "yes"},
+        {"device": "tpu"}, {"method": "fast"}, {"divergence": "square"}, {"normalize": "no"},
+        {"leak": "drip"}, {"ratio": "odds"}, {"unseen": "guess"}, {"terminal": "stop"}, {"ridge": -1.0},
+        {"reward_range": (1.0, 0.0)}, {"reward_range": 3}, {"options": {"color": 1}}, {"options": 3},
+        {"options": {"on_interrupt": "sing"}}, {"smoothing": -1.0}, {"bound": -1.0}, {"warm_start": 3},
+        {"gamma": 0.0}, {"gamma": "1"},
+    ],
+)  # fmt: skip
+def test_small_arrays_are_checked_like_all_others(wrong):
+    """The short way for a small dense array comes after the checks: it accepts nothing that others refuse."""
+    matrix = np.array([[3, 1, 2], [1, 2, 1], [2, 2, 5]])
+    for data in (matrix, matrix.tolist(), lg.Counts.from_matrix(matrix)):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            lg.solve(data, **wrong)
+
+
+def test_a_request_is_frozen_and_keeps_its_defaults():
+    from lingendice.request import Request
+
+    signature = inspect.signature(lg.solve).parameters
+    given = {name: entry.default for name, entry in signature.items() if name != "data"}
+    full, bare = Request.read(**given), Request.read()
+    assert full._replace(limits=bare.limits) == bare
+    assert full.is_plain
+    assert not full.wants_saddle
+    with pytest.raises(AttributeError):
+        full.problem = None
+
+
+def test_a_leak_warning_points_to_the_caller():
+    counts = lg.Counts.from_transitions([0, 1, 0], [1, 2, 1])
+    for call in (lambda: lg.solve(counts, 0.9), lambda: lg.solve(counts)):
+        with pytest.warns(lg.LeakWarning) as caught:
+            call()
+        assert [entry.filename for entry in caught] == [__file__]

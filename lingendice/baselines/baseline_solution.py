@@ -13,8 +13,9 @@ from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.interval import Interval, student
-from lingendice.results.solution import Solution, Status, with_identified_status
+from lingendice.results.solution import Solution
+from lingendice.results.status import Status, with_identified_status
+from lingendice.results.targets import Interval, student
 
 
 @dataclass(frozen=True, eq=False, repr=False)

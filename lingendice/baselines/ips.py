@@ -6,8 +6,9 @@ import warnings
 from typing import Any
 
 from lingendice.data.counts import Counts
+from lingendice.results.build import LeakWarning
 from lingendice.results.solution import Solution
-from lingendice.solve import LeakWarning, solve
+from lingendice.solve import solve
 
 
 def ips(

@@ -7,8 +7,9 @@ from typing import Any
 
 from lingendice.data.checks import require_number
 from lingendice.data.counts import Counts
+from lingendice.results.build import LeakWarning
 from lingendice.results.solution import Solution
-from lingendice.solve import LeakWarning, solve
+from lingendice.solve import solve
 
 
 def model_based(

@@ -11,6 +11,7 @@ from lingendice.continuous.train import train
 from lingendice.data.checks import require_gamma
 from lingendice.data.interrupts import interruptible, read_on_interrupt
 from lingendice.data.transitions import Transitions
+from lingendice.results.build import continuous_solution
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.solvers.control import Controls
 
@@ -42,6 +43,6 @@ def neural_dual_dice(
     samples = prepare(transitions, policy, gamma, terminal, chosen.standardize)
     controls = Controls.read(1e-10, max_iter, threads=threads, progress=progress)
     with interruptible(read_on_interrupt(options)) as work:
-        solution = train(samples, dual_dice(gamma), chosen, controls, seed, method="neural DualDICE")
-        work.solution = solution
+        outcome = train(samples, dual_dice(gamma), chosen, controls, seed, method="neural DualDICE")
+        work.solution = solution = continuous_solution(outcome, controls)
     return solution

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lingendice.data.markup import table_of_facts
-from lingendice.results.interval import Interval, student
+from lingendice.results.targets import Interval, student
 
 
 @dataclass(frozen=True, eq=False, repr=False)

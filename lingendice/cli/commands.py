@@ -231,7 +231,7 @@ def _loaded(file: Path, names: Columns, policy: Any, keep_episodes: bool = False
 def _compared(
     file: Path, names: Columns, named: dict[str, Any], gamma: float, initial: Path | None
 ) -> tuple[Comparison, Labels]:
-    from lingendice.results.comparison import solve_many
+    from lingendice.solve import solve_many
 
     data, labels = _loaded(file, names, next(iter(named.values())), keep_episodes=True)
     with work(f"Solving for {len(named)} policies", total=len(named)) as shown:
@@ -241,7 +241,7 @@ def _compared(
 
 def _exit_without_answer(*solutions: Solution) -> None:
     """Say why there is no answer, and exit with the code for it; go on where there is one."""
-    from lingendice.results.solution import Status
+    from lingendice.results.status import Status
 
     for solution in solutions:
         if solution.status is Status.SEVERAL_DISTRIBUTIONS:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from lingendice.continuous.holdout import HeldOut, mean_features, sampled_inputs
 from lingendice.continuous.linear_ratio import DUAL_CUTOFF, DUAL_WIDTHS, Bumps, LinearRatio
+from lingendice.continuous.outcome import RatioOutcome
 from lingendice.continuous.samples import Samples
 from lingendice.data.checks import Floats
 from lingendice.model.features import MatrixFeatures, median_distance, orthonormalized
-from lingendice.results.continuous_solution import ContinuousSolution
 
 JUDGED_SHARE = 0.2
 """Part of the log that judges the fit to the rest."""
@@ -50,7 +50,7 @@ class Verdict(NamedTuple):
         )
 
 
-def at_all_rows(fitted: ContinuousSolution, samples: Samples) -> ContinuousSolution:
+def at_all_rows(fitted: RatioOutcome, samples: Samples) -> RatioOutcome:
     """The fit to a part of the rows, evaluated at all of them."""
     assert isinstance(fitted.evaluate, LinearRatio)
     tau = fitted.evaluate.at(samples.logged)
@@ -58,7 +58,7 @@ def at_all_rows(fitted: ContinuousSolution, samples: Samples) -> ContinuousSolut
 
 
 def judge(
-    samples: Samples, fitted: ContinuousSolution, trained: NDArray[Any], held: NDArray[Any], seed: int
+    samples: Samples, fitted: RatioOutcome, trained: NDArray[Any], held: NDArray[Any], seed: int
 ) -> Verdict:
     """Judge a linear fit to the rows ``trained`` by the rows ``held``."""
     assert isinstance(fitted.evaluate, LinearRatio)

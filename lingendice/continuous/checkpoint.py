@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.continuous.learner import Learner
+from lingendice.continuous.outcome import Progress
 from lingendice.data.atomic import replacing
-from lingendice.results.continuous_solution import Progress
 
 
 def write_checkpoint(

@@ -8,12 +8,13 @@ saddle point over those cells is the empirical one, convex in the coefficients o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from lingendice.continuous.holdout import expected_inputs, sampled_inputs
+from lingendice.continuous.outcome import RatioOutcome
 from lingendice.continuous.samples import Arrivals, Samples
 from lingendice.data.checks import Floats, require_choice, require_number
 from lingendice.model.features import (
@@ -28,10 +29,9 @@ from lingendice.model.features import (
 from lingendice.model.flow import Flow
 from lingendice.model.operator import FlowChain
 from lingendice.model.problem import RatioProblem
-from lingendice.results.continuous_solution import ContinuousSolution
-from lingendice.results.solution import Status
 from lingendice.solvers import convex
-from lingendice.solvers.control import Controls, Stop, run
+from lingendice.solvers.control import Controls
+from lingendice.solvers.saddle_outcome import run_saddle
 
 OPTIONS: dict[str, Any] = {
     "n_features": 300,
@@ -92,7 +92,7 @@ class LinearRatio:
         return np.asarray(self._features(inputs) @ self._weights)
 
 
-def read_linear_options(given: dict[str, Any] | None) -> dict[str, Any]:
+def read_linear_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Check every entry and fill in the rest."""
     for name in given or {}:
         if name not in OPTIONS:
@@ -115,7 +115,7 @@ def solve_features(
     controls: Controls,
     seed: int,
     reason: str,
-) -> ContinuousSolution:
+) -> RatioOutcome:
     """Fit tau = psi' w, w >= 0, and f = phi' v to a primal-dual gap of ``tol``.
 
     Costs about 20 Newton steps of O(N d^2) for N rows and d features. Use it in few dimensions, where bumps
@@ -138,11 +138,12 @@ def solve_features(
     cutoff = DUAL_CUTOFF if isinstance(phi, Bumps) else 1e-10
     dual, _ = orthonormalized(MatrixFeatures(np.vstack(blocks)), flow.p, cutoff)
     problem = RatioProblem.build(flow, tau_features, dual, **problem_choices)
-    # A solver of saddle points returns more than the outer loop knows of.
-    outcome: Any = run(convex.solve_convex(problem, controls.tol), controls)
+    outcome = run_saddle(convex.solve_convex(problem, controls.tol), controls)
     tau = logged @ outcome.w
-    return ContinuousSolution(
-        status=_status(outcome),
+    return RatioOutcome(
+        converged=outcome.converged,
+        stopped=outcome.stopped,
+        certified=True,
         gamma=samples.gamma,
         method="linear",
         reason=reason,
@@ -151,10 +152,8 @@ def solve_features(
         mass_weight=samples.mass_weight,
         residual=math.sqrt(max(0.0, float(outcome.gap.primal))),
         n_iter=outcome.n_iter,
-        seconds=controls.elapsed(),
         transitions=samples.transitions,
         divergence=problem.divergence.name,
-        threads=controls.threads,
         evaluate=LinearRatio(samples, psi, outcome.w),
         details={"w_tau": outcome.w, "gap": outcome.gap.value, "objective": outcome.gap.primal},
     )
@@ -245,16 +244,3 @@ def _flow(samples: Samples, n: int, firsts: int) -> Flow:
     )
     initial = start if samples.gamma < 1.0 else np.zeros(cells)
     return Flow(samples.gamma, total / n, initial, chain, None, ended, False)
-
-
-def _status(outcome: Any) -> Status:
-    if outcome.converged:
-        return Status.SOLVED
-    stops = {
-        Stop.ITERATIONS: Status.ITERATION_LIMIT,
-        Stop.TIME: Status.TIME_LIMIT,
-        Stop.INTERRUPT: Status.INTERRUPTED,
-        Stop.NOT_FINITE: Status.NOT_FINITE,
-        None: Status.GAP_ABOVE_TOL,
-    }
-    return stops[outcome.stopped]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class NeuralOptions:
     on_interrupt: str = "raise"
 
 
-def read_neural_options(given: dict[str, Any] | None) -> NeuralOptions:
+def read_neural_options(given: Mapping[str, Any] | None) -> NeuralOptions:
     """Check every entry and fill in the rest."""
     given = dict(given or {})
     known = [entry.name for entry in fields(NeuralOptions)]

@@ -21,22 +21,15 @@ from lingendice.continuous.learner import Batches, Learner, ratio_of
 from lingendice.continuous.network import Network, Singles, engine_code
 from lingendice.continuous.objective import Objective
 from lingendice.continuous.options import DEFAULT_STEPS, SEARCHED_RATES, NeuralOptions
+from lingendice.continuous.outcome import Progress, RatioOutcome
 from lingendice.continuous.samples import Samples
 from lingendice.data.checks import Floats
 from lingendice.kernels.networks.mlp import VECTOR
 from lingendice.kernels.parallel import run_all
-from lingendice.results.continuous_solution import ContinuousSolution, Progress
-from lingendice.results.solution import Status, with_identified_status
 from lingendice.solvers.control import Controls, Monitor, Stop, watch
 
 KERNEL_SECONDS = 0.1
 """How long a call into compiled code lasts, so that Ctrl-C and limits are heeded."""
-_STATUS = {
-    None: Status.TRAINED,
-    Stop.TIME: Status.TIME_LIMIT,
-    Stop.INTERRUPT: Status.INTERRUPTED,
-    Stop.NOT_FINITE: Status.NOT_FINITE,
-}
 
 
 class NetworkRatio:
@@ -199,7 +192,7 @@ def train(
     seed: int,
     method: str = "neural",
     reason: str = "chosen by the caller",
-) -> ContinuousSolution:
+) -> RatioOutcome:
     """Train an ensemble and return its ratio at every transition.
 
     A step costs about 12 B (d h + L h^2) multiplications for batch B, d inputs and L layers of width h, times
@@ -212,8 +205,9 @@ def train(
     learners, histories = training.learners, training.histories
     members = np.stack([training.ratio(learner) for learner in learners])
     residuals = [training.held_out.residual(learner) for learner in learners]
-    solution = ContinuousSolution(
-        status=_STATUS[stopped],
+    return RatioOutcome(
+        converged=stopped is None,
+        stopped=stopped,
         gamma=objective.gamma,
         method=method,
         reason=reason,
@@ -222,10 +216,8 @@ def train(
         mass_weight=samples.mass_weight,
         residual=float(np.mean(residuals)),
         n_iter=training.done,
-        seconds=controls.elapsed(),
         transitions=samples.transitions,
         divergence=objective.divergence,
-        threads=controls.threads,
         history=tuple(tuple(history) for history in histories),
         evaluate=None
         if np.ptp(samples.base) > 0.0
@@ -241,7 +233,6 @@ def train(
             "base": samples.base,
         },
     )
-    return with_identified_status(solution)
 
 
 def _search(
@@ -252,7 +243,7 @@ def _search(
     seed: int,
     method: str,
     reason: str,
-) -> ContinuousSolution:
+) -> RatioOutcome:
     """Train with every rate of the grid and keep the ratio with the least imbalance on rows held out.
 
     The paper searches the same grid and does not say by what; against the truth is not open to a user. The
@@ -260,23 +251,24 @@ def _search(
     that diverge; between rates that all train well it is mostly noise.
     """
     _, held = split_rows(samples, options.holdout, seed)
-    found: list[tuple[float, float, ContinuousSolution]] = []
+    found: list[tuple[float, float, RatioOutcome]] = []
     for rate in SEARCHED_RATES:
         trained = train(
             samples, objective, replace(options, learning_rate=rate), controls, seed, method, reason
         )
         off = imbalance(samples, np.maximum(trained.tau[held], 0.0), held, seed)
-        found.append((off if trained.status is not Status.NOT_FINITE else math.inf, rate, trained))
-        if trained.status in (Status.INTERRUPTED, Status.TIME_LIMIT):
+        found.append((off if trained.stopped is not Stop.NOT_FINITE else math.inf, rate, trained))
+        if trained.stopped in (Stop.INTERRUPT, Stop.TIME):
             break
     _, rate, best = min(found, key=lambda entry: entry[0])
     table = [
         {"learning_rate": tried, "imbalance": off, "value": trained.value} for off, tried, trained in found
     ]
+    last = found[-1][2] if len(found) < len(SEARCHED_RATES) else best
     return replace(
         best,
-        status=found[-1][2].status if len(found) < len(SEARCHED_RATES) else best.status,
+        converged=last.converged,
+        stopped=last.stopped,
         reason=f"{best.reason}; learning rate {rate:g} had the least imbalance of {len(found)}",
-        seconds=controls.elapsed(),
         details={**best.details, "search": table},
     )

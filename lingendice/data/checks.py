@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -377,3 +378,11 @@ def require_reward(name: str, array: NDArray[Any]) -> None:
             f"{name}{_subscript(index)} is {array[index]!s}, beyond {LARGEST_REWARD:g}, where sums of "
             "squares overflow; divide all rewards by a constant"
         )
+
+
+def outside_level() -> int:
+    """The ``stacklevel`` at which a warning points to the first caller outside this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "lingendice":
+        level, frame = level + 1, frame.f_back
+    return level

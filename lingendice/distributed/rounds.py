@@ -38,9 +38,10 @@ from lingendice.kernels.parallel import resolve_threads
 from lingendice.model.classes import extend, find_classes
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator, FlowChain
-from lingendice.results.solution import Solution, error_bound, with_identified_status
-from lingendice.solve import check_leak, exact_solution
+from lingendice.results.build import exact_solution
+from lingendice.results.solution import Solution
 from lingendice.solvers.control import Controls, Outcome, Solver, Step, Stopped, run
+from lingendice.solvers.errors import error_bound
 from lingendice.solvers.extrapolation import Extrapolation
 from lingendice.solvers.pull_system import PullSystem, transposed_system
 from lingendice.solvers.stationary import Distributions, limit_distributions
@@ -241,9 +242,8 @@ def solve(
             distributions = _distributions(operator, system, controls, initial is not None)
         finally:
             system.close()
-        work.solution = solution = exact_solution(operator, distributions, controls, None)
-    check_leak(solution, stacklevel=3)
-    return with_identified_status(solution)
+        work.solution = solution = exact_solution(operator, distributions, controls)
+    return solution
 
 
 def _distributions(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lingendice.divergences.base import Divergence, FDivergence, IntegralMetric
 from lingendice.divergences.chi2 import Chi2
@@ -17,7 +17,9 @@ from lingendice.divergences.reverse_kl import ReverseKL
 from lingendice.divergences.total_variation import TotalVariation
 from lingendice.divergences.wasserstein import Wasserstein
 from lingendice.divergences.weighted_l2 import WeightedL2
-from lingendice.model.flow import Flow
+
+if TYPE_CHECKING:
+    from lingendice.model.flow import Flow
 
 DIVERGENCES: dict[str, type[Divergence]] = {
     "chi2": Chi2,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy import sparse
 
@@ -9,7 +11,9 @@ from lingendice.data.checks import Floats
 from lingendice.divergences.geometry import differences
 from lingendice.divergences.polyhedral import DualSet
 from lingendice.divergences.wasserstein import Wasserstein
-from lingendice.model.flow import Flow
+
+if TYPE_CHECKING:
+    from lingendice.model.flow import Flow
 
 
 class Dudley(Wasserstein):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, numeric_array, require_nonnegative
-from lingendice.model.flow import Flow
+
+if TYPE_CHECKING:
+    from lingendice.model.flow import Flow
 
 LARGEST_METRIC = 1500
 """Cells up to which all pairs are written out as constraints."""

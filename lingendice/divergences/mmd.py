@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lingendice.data.checks import Floats, numeric_array, require_number
 from lingendice.divergences.base import IntegralMetric
-from lingendice.model.flow import Flow
+
+if TYPE_CHECKING:
+    from lingendice.model.flow import Flow
 
 LARGEST = 4000
 """Cells up to which the kernel is held in full; beyond, give Nystroem dual features."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,9 @@ from scipy import sparse
 from lingendice.data.checks import Floats, require_number
 from lingendice.divergences.geometry import differences, edges_of
 from lingendice.divergences.polyhedral import DualSet, PolyhedralMetric
-from lingendice.model.flow import Flow
+
+if TYPE_CHECKING:
+    from lingendice.model.flow import Flow
 
 
 class Wasserstein(PolyhedralMetric):

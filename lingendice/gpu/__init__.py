@@ -1,7 +1,7 @@
 """Large state spaces on an NVIDIA card, through CuPy: ``solve(..., device="cuda")``.
 
 The CUDA sources lie in ``cuda/`` and travel in the wheel. They are compiled for five architectures and run on
-an emulator in the tests; they have not yet run on a real card. ``python -m lingendice.gpu selftest`` makes a
+an emulator in the tests; they have not yet run on a real card. ``python -m lingendice.gpu_selftest`` makes a
 record of such a run.
 """
 
@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DeviceCounts", "DeviceMemoryError", "DeviceSolution", "DeviceUnavailable", "HostCopyWarning",
+__all__ = ["DeviceCounts", "DeviceMemoryError", "DeviceUnavailable", "HostCopyWarning",
            "bootstrap", "count_transitions"]  # fmt: skip
 
 _HOMES = {
     "DeviceCounts": "device_counts",
     "DeviceMemoryError": "device",
-    "DeviceSolution": "device_solution",
     "DeviceUnavailable": "device",
     "HostCopyWarning": "host_copy",
     "bootstrap": "device_bootstrap",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lingendice.gpu.device import Device
+if TYPE_CHECKING:
+    from lingendice.gpu.device import Device
 
 _CUDA_IN_DLPACK = (2, 13)  # device memory, managed memory
 

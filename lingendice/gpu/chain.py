@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ class Settings:
     poll_every: int | None = None
 
     @classmethod
-    def read(cls, options: dict[str, Any]) -> Settings:
+    def read(cls, options: Mapping[str, Any]) -> Settings:
         """Check the entries of ``options`` that concern the device."""
         storage = options.get("storage", "float64")
         if storage not in VALUES:
@@ -345,10 +346,13 @@ def _hubs(
 ) -> list[tuple[Any, Any]]:
     """(share over cells, distribution over states) of every distribution that rows fall back to."""
     hubs = []
+    restart = None
+    if choices.restart is not None:  # checked even where nothing leaks
+        restart = _distribution(device, "restart", choices.restart, counts.n_states)
     unseen = device.where(seen, 0.0, 1.0)
     if choices.leak != "absorb" and bool(device.download(unseen.any())):
-        if choices.restart is not None:
-            distribution = _distribution(device, "restart", choices.restart, counts.n_states)
+        if restart is not None:
+            distribution = restart
         elif choices.gamma < 1.0:
             distribution = initial
         else:

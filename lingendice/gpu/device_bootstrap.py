@@ -3,24 +3,26 @@ there."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
+from lingendice.data.clusters import group_sample
 from lingendice.data.interrupts import check, interruptible
 from lingendice.gpu.catalog import c_type
+from lingendice.gpu.cell_report import EARNED, KNOWN, report
 from lingendice.gpu.chain import DeviceProblem, Settings, chain_of_operator, required_bytes
 from lingendice.gpu.device import current_device, for_each, require_bytes
 from lingendice.gpu.device_counts import DeviceCounts, key_type
-from lingendice.gpu.device_solution import EARNED, KNOWN, report
 from lingendice.gpu.power_steps import iterate_distribution
 from lingendice.gpu.pull import composed_rates, row_totals
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.interval import group_sample
-from lingendice.results.solution import Solution
 from lingendice.solvers.control import Controls, run
+
+if TYPE_CHECKING:
+    from lingendice.results.solution import Solution
 
 REPLICATE_TOL = {"float64": 1e-7, "float32": 1e-4}
 """Error of the distribution of a replicate, by how it is stored; errors of replicates are far larger."""

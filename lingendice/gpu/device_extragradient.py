@@ -12,7 +12,7 @@ from lingendice.gpu.device_saddle import DeviceFlow
 from lingendice.gpu.equation import SCRATCH
 from lingendice.model.problem import RatioProblem
 from lingendice.solvers.control import Controls, Step
-from lingendice.solvers.extragradient import FIRST_CHECK, SAFETY, WORTH_RESTARTING, _Geometry, _order
+from lingendice.solvers.extragradient import FIRST_CHECK, SAFETY, WORTH_RESTARTING, Geometry, gap_order
 from lingendice.solvers.saddle_outcome import Checkpoints, SaddleSolver, certified
 
 # Places in the array of the pace: see cuda/saddle.cu.
@@ -25,7 +25,7 @@ class _Iteration:
     """The arrays of the method, all on the device, and the launches of one attempt at a step."""
 
     def __init__(self, device: Device, problem: RatioProblem, storage: np.dtype[Any]) -> None:
-        geometry = _Geometry(problem)
+        geometry = Geometry(problem)
         self.n_w, self.n_v = problem.features.n_features, problem.dual_features.n_features
         self.device, self.size = device, self.n_w + self.n_v + 1
         self.flow = DeviceFlow(device, problem, storage)
@@ -105,8 +105,8 @@ def device_extragradient(
             certified(problem, point[:n_w], point[n_w:-1], float(point[-1]), tol, "extragradient", n_iter)
             for point in (points if pace[TOTAL_LENGTH] > 0 else points[:1])
         ]
-        found = min(candidates, key=lambda outcome: _order(outcome.gap.value))
-        idle = 0 if _order(found.gap.value) < 0.99 * checkpoints.gap else idle + 1
+        found = min(candidates, key=lambda outcome: gap_order(outcome.gap.value))
+        idle = 0 if gap_order(found.gap.value) < 0.99 * checkpoints.gap else idle + 1
         checkpoints.note(found)
         if checkpoints.gap <= tol or broken or (storage == np.float32 and idle >= IDLE_CHECKS):
             break

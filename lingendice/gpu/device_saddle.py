@@ -2,91 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
-from lingendice.data.checks import NotAvailableYet, require_choice
 from lingendice.divergences import FDivergence
 from lingendice.gpu.catalog import c_type
-from lingendice.gpu.chain import Settings
-from lingendice.gpu.device import Device, for_each, launch, n_blocks, require_bytes
+from lingendice.gpu.device import Device, for_each, launch, n_blocks
 from lingendice.gpu.equation import SCRATCH, Equation
 from lingendice.gpu.pull import PullMatrix, resident_matrix
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
-from lingendice.model.operator import EmpiricalOperator
 from lingendice.model.problem import RatioProblem
-from lingendice.results.saddle_solution import LinearSolution
-from lingendice.results.solution import Status
-from lingendice.solvers import sgd
-from lingendice.solvers.control import Controls, run
-from lingendice.solvers.linear_choices import LinearChoices
-from lingendice.solvers.saddle import _entries, _limit_sgd, _solution, _status, read_options, read_problem
-from lingendice.solvers.saddle_outcome import certified
+from lingendice.solvers.saddle import n_entries as stored_entries
 
 ADVICE = '; options={"storage": "float32"} halves vectors and matrices; or use device="cpu"'
 STEPS_AT_ONCE = 32
 """Steps of SGD that are drawn, sorted and recorded together."""
-HOST_METHODS = ("convex", "svrg")
-DEVICE_BATCH = 1024
-"""Samples of one step of SGD on the device unless options['batch'] says otherwise."""
-
-
-def solve_saddle(
-    device: Device,
-    operator: EmpiricalOperator,
-    choices: LinearChoices,
-    options: dict[str, Any],
-    controls: Controls,
-    reward_range: tuple[float, float] | None,
-) -> LinearSolution:
-    """Extragradient or minibatch SGD on the device; the same solution and statuses as on the host."""
-    from lingendice.gpu.device_extragradient import device_extragradient
-    from lingendice.gpu.stochastic import device_sgd
-
-    if choices.method in HOST_METHODS:
-        raise NotAvailableYet(
-            f"method={choices.method!r} on the device", 'use method="extragradient", or device="cpu"'
-        )
-    method = require_choice("method", choices.method, ("auto", "extragradient", "sgd"))
-    reason = "chosen by the caller" if method != "auto" else "the method for features, bounds and divergences"
-    method = "extragradient" if method == "auto" else method
-    if method == "sgd" and (choices.features is not None or choices.dual_features is not None):
-        raise NotAvailableYet(
-            "features= with SGD on the device", 'use method="extragradient", or device="cpu"'
-        )
-    if choices.warm_start is not None:
-        raise NotAvailableYet("warm_start on the device", 'leave it out, or use device="cpu"')
-    problem, back = read_problem(operator, choices)
-    if not isinstance(problem.divergence, FDivergence) or problem.divergence.name == "equality":
-        raise NotAvailableYet(f"divergence {problem.divergence.name} on the device", 'use device="cpu"')
-    options = dict(options)
-    storage = np.dtype(Settings.read({"storage": options.pop("storage", "float64")}).storage)
-    read = read_options(method, {"batch": DEVICE_BATCH} | options if method == "sgd" else options)
-    if method == "sgd":
-        if problem.self_normalized:
-            raise NotAvailableYet(
-                'normalize="self" with SGD on the device', 'use method="extragradient", or device="cpu"'
-            )
-        problem = sgd.bounded_for_sgd(problem)
-    if not problem.bound_is_feasible or not math.isfinite(problem.largest_mass):
-        zero = np.zeros(problem.dual_features.n_features)
-        outcome = certified(problem, problem.start(), zero, 0.0, controls.tol, method, 0)
-        status = Status.UNBOUNDED if problem.bound_is_feasible else Status.BOUND_TOO_SMALL
-    else:
-        batch = int(read["batch"]) if method == "sgd" else None
-        require_bytes(device, saddle_bytes(problem, batch, storage.itemsize), ADVICE)
-        _limit_sgd(method, problem, read, controls)
-        if method == "sgd":
-            solver = device_sgd(device, problem, storage, controls, choices.seed, read)
-        else:
-            solver = device_extragradient(device, problem, storage, controls)
-        outcome = run(solver, controls)  # type: ignore[arg-type, assignment]
-        status = _status(outcome)
-    outcome.reason = f"{reason}, on {device.name}"
-    return _solution(operator, problem, outcome, status, back, controls, reward_range)
 
 
 def saddle_bytes(problem: RatioProblem, batch: int | None, value: int = 8) -> int:
@@ -102,7 +34,9 @@ def saddle_bytes(problem: RatioProblem, batch: int | None, value: int = 8) -> in
         ) * n  # values, boxes and lengths; sums, last steps and the distribution are double
         return vectors + tables + STEPS_AT_ONCE * a_step + (5 * value) * batch
     maps = [features for features in (problem.features, problem.dual_features) if features.n_features != n]
-    over_features = sum(2 * (4 + value) * _entries(part) + 5 * value * (part.n_features + n) for part in maps)
+    over_features = sum(
+        2 * (4 + value) * stored_entries(part) + 5 * value * (part.n_features + n) for part in maps
+    )
     n_point = problem.features.n_features + problem.dual_features.n_features + 1
     matrices = 2 * (4 + value) * n_entries + (16 + value) * (n + n_states)
     return (

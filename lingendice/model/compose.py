@@ -52,6 +52,8 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     if leak == "absorb" and gamma == 1.0:
         raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
     initial = _initial_distribution(counts, choices)
+    if choices.restart is not None:  # checked even where nothing leaks
+        require_distribution("restart", choices.restart, counts.n_states)
     policy, ratio = effective_policy(counts, choices)
     smoothing = _smoothing_weight(counts, choices)
     observed = n / np.where(n + smoothing > 0, n + smoothing, 1.0)

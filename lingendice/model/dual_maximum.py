@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,17 +12,24 @@ from lingendice.divergences import MMD, FDivergence, PolyhedralMetric, TotalVari
 from lingendice.model.features import Tabular
 
 if TYPE_CHECKING:
-    from lingendice.model.problem import Best, RatioProblem
+    from lingendice.model.problem import RatioProblem
 
 NEWTON_STEPS = 60
 NULL_DIRECTION = 1e-9
 """Part of the residual, relative to all of it, that may lie where the features have no weight."""
 
 
+class Best(NamedTuple):
+    """The best dual for given w."""
+
+    v: Floats
+    value: float
+    """max over v of the part of J that depends on v, or an upper bound of it."""
+    kind: str
+
+
 def maximize_dual(problem: RatioProblem, w: Floats, near: Floats | None) -> Best:
     """max over v of (q - m)' Phi v - sum c excess(Phi v) - dual_ridge/2 |v|^2 within the dual box."""
-    from lingendice.model.problem import Best
-
     mass = problem.mass(w)
     inflow = problem.flow.inflow(mass)
     divergence = problem.divergence
@@ -67,8 +74,6 @@ def curvature(problem: RatioProblem, weight: Floats) -> Any:
 def _one_cholesky(problem: RatioProblem, mass: Floats, residual: Floats) -> Best:
     from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-    from lingendice.model.problem import Best
-
     divergence = problem.divergence
     second = float(divergence.excess_curvature(np.zeros(1))[0])  # type: ignore[attr-defined]
     pull = np.asarray(problem.dual_features.adjoint(residual))
@@ -91,8 +96,6 @@ def _one_cholesky(problem: RatioProblem, mass: Floats, residual: Floats) -> Best
 
 def _box_newton(problem: RatioProblem, mass: Floats, residual: Floats, near: Floats | None) -> Best:
     """Projected Newton on the concave inner problem; the tangent over the box bounds the true maximum."""
-    from lingendice.model.problem import Best
-
     box = problem.dual_box
     pull = np.asarray(problem.dual_features.adjoint(residual))
     v = np.zeros(box.size) if near is None else np.clip(near, -box, box)
@@ -189,8 +192,6 @@ def _linear_program(problem: RatioProblem, residual: Floats) -> Best:
     """max over the polyhedral dual set, by HiGHS."""
     from scipy.optimize import linprog
     from scipy.sparse import csr_array, hstack
-
-    from lingendice.model.problem import Best
 
     limits = polyhedron(problem)
     phi = problem.dual_features.scaled(np.ones(residual.size))

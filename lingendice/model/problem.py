@@ -30,6 +30,7 @@ from lingendice.divergences import (
     WeightedL2,
     read_divergence,
 )
+from lingendice.model.dual_maximum import Best, maximize_dual
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.model.flow import Flow
 
@@ -48,15 +49,6 @@ class Gap(NamedTuple):
     def value(self) -> float:
         """primal - dual."""
         return self.primal - self.dual
-
-
-class Best(NamedTuple):
-    """The best dual for given w."""
-
-    v: Floats
-    value: float
-    """max over v of the part of J that depends on v, or an upper bound of it."""
-    kind: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,8 +252,6 @@ class RatioProblem:
 
     def best_dual(self, w: Floats, near: Floats | None = None) -> Best:
         """Maximize J over v. Tabular f: closed form, O(nnz). Linear f and a square excess: one Cholesky."""
-        from lingendice.model.dual_maximum import maximize_dual
-
         return maximize_dual(self, w, near)
 
     def best_multiplier(self, w: Floats) -> float:

@@ -19,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, require_choice
+from lingendice.data.clusters import Sample, group_sample
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import check, interruptible, pending
 from lingendice.data.rows import row_of_entry
 from lingendice.kernels.parallel import resolve_threads, run_all
 from lingendice.model.compose import compose
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.interval import Interval, Sample, Target, group_sample
+from lingendice.results.targets import Interval, Target
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution

@@ -1,92 +1,22 @@
-"""Many target policies on one log: solved, ranked, and compared with simultaneous intervals."""
+"""Many target policies on one log: ranked, and compared with simultaneous intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
-from lingendice.data.counts import Counts
-from lingendice.data.interrupts import check, interruptible, pending, read_on_interrupt
-from lingendice.kernels.parallel import resolve_threads, run_all
-from lingendice.results.interval import UNIDENTIFIED, Influence, Interval, require_sample_size
-from lingendice.results.solution import Solution, Status
+from lingendice.results.interval import UNIDENTIFIED, Influence, require_sample_size
+from lingendice.results.solution import Solution
+from lingendice.results.targets import Interval
 
 DRAWS = 20_000
 """Gaussian draws behind a simultaneous quantile: its error is about 0.01."""
-
-
-def is_many(policy: Any) -> bool:
-    """Whether ``policy`` holds several policies: a mapping, a list of tables, or a 3-D array.
-
-    A list of plain lists or of rows is one table, as it always was.
-    """
-    if isinstance(policy, Mapping):
-        return True
-    if isinstance(policy, (list, tuple)):
-        return len(policy) > 0 and np.ndim(policy[0]) == 2
-    return np.ndim(policy) == 3 if policy is not None else False
-
-
-def solve_many(
-    data: Any, policies: Any, *, on_done: Callable[[], None] | None = None, **arguments: Any
-) -> Comparison:
-    """Solve for several target policies; ``solve(data, policy=[...])`` comes here.
-
-    Each is a whole solve of its own: what does not depend on the policy (counts, cell sums, mean
-    rewards, first states) is read once. Policies are spread over ``threads``. After a Ctrl-C the comparison
-    in the exception (or returned, by ``options={"on_interrupt": "return"}``) is that of the policies finished
-    by then, or of those begun where none was.
-
-    Parameters
-    ----------
-    data
-        As for :func:`lingendice.solve`.
-    policies
-        Mapping from names to policies, or a sequence of tables (n_states, n_actions).
-    on_done
-        Called after each policy, from the thread that solved it.
-    **arguments
-        Everything else that ``solve`` takes.
-    """
-    from lingendice.solve import solve
-
-    named = dict(policies) if isinstance(policies, Mapping) else dict(enumerate(policies))
-    if not named:
-        raise ValueError("there is no policy to solve for: the collection is empty")
-    counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
-    # Reading these once keeps every thread from doing so.
-    _ = counts.cell_count, counts.data_distribution, counts.reward, counts.terminal_count
-    threads = resolve_threads(arguments.pop("threads", None))
-    each = 1 if len(named) >= threads else threads
-
-    def solve_one(table: Any) -> Solution | None:
-        if pending():
-            return None
-        solution = solve(counts, policy=table, threads=each, **arguments)
-        if on_done is not None:
-            on_done()
-        return solution
-
-    tasks = [partial(solve_one, table) for table in named.values()]
-    # A card's current stream belongs to the thread that asks: its solves follow one another there.
-    beside = threads if each == 1 and arguments.get("device", "cpu") == "cpu" else 1
-    with interruptible(read_on_interrupt(arguments.get("options"))) as work:
-        work.hold()
-        begun = {
-            name: one for name, one in zip(named, run_all(tasks, beside), strict=True) if one is not None
-        }
-        if not begun:
-            check()
-        # Distributions that were cut short would be ranked with the others as if they were answers.
-        whole = {name: one for name, one in begun.items() if one.status is not Status.INTERRUPTED} or begun
-        work.solution = Comparison(tuple(whole), tuple(whole.values()), int(arguments.get("seed", 0)))
-    return work.solution
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,27 +6,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from lingendice.continuous.outcome import Progress, self_normalized
 from lingendice.data.checks import Floats
 from lingendice.data.rows import read_only
 from lingendice.data.transitions import Transitions
-from lingendice.results.diagnostics import checks_table, diagnose
-from lingendice.results.solution import Status, effective_size
-
-
-class Progress(NamedTuple):
-    """One entry of ``history``: where training stood after ``step`` steps."""
-
-    step: int
-    value: float
-    """Self-normalized value."""
-    mean_ratio: float
-    """E_p[nu tau]; 1 at the optimum."""
-    residual: float
-    """Held-out saddle residual."""
+from lingendice.results.continuous_diagnostics import diagnose_continuous
+from lingendice.results.diagnostics import Check, checks_table
+from lingendice.results.solution import effective_size
+from lingendice.results.status import Status
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,9 +75,7 @@ class ContinuousSolution:
     @cached_property
     def value(self) -> float | None:
         """Per-step value, self-normalized: E_p[tau r] / E_p[nu tau]; None without rewards, nan at tau = 0."""
-        if self.value_plain is None:
-            return None
-        return self.value_plain / self.mean_ratio if self.mean_ratio != 0.0 else math.nan
+        return self_normalized(self.tau, self.mass_weight, self.transitions.reward)
 
     @cached_property
     def value_plain(self) -> float | None:
@@ -125,6 +114,10 @@ class ContinuousSolution:
                 "(networks without options['base'] know it everywhere)"
             )
         return self.evaluate(state, action)
+
+    def diagnose(self) -> tuple[Check, ...]:
+        """Checks of whether the estimate can be trusted: see :func:`lingendice.diagnose`."""
+        return diagnose_continuous(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types: nan and infinity become None."""
@@ -201,7 +194,7 @@ class ContinuousSolution:
             rows.append(("  not rescaled", f"{self.value_plain:.6g}"))
         if self.spread is not None:
             rows.append(("  spread", f"{self.spread:.2g} among {len(self.members)} members"))
-        rows += checks_table(diagnose(self))
+        rows += checks_table(self.diagnose())
         where = "in sample" if self.method == "linear" else "held out"
         rows.append((f"residual ({where})", f"{self.residual:.2e}"))
         rows.append(("steps", f"{self.n_iter:,}"))

@@ -51,12 +51,11 @@ def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
     :class:`ContinuousSolution`: normalization of the ratio, effective sample size, distance from the log,
     concentration, and agreement of an ensemble.
     """
-    from lingendice.results.solution import Solution
+    return solution.diagnose()
 
-    if not isinstance(solution, Solution):
-        from lingendice.results.continuous_diagnostics import diagnose_continuous
 
-        return diagnose_continuous(solution)
+def diagnose_counts(solution: Solution) -> tuple[Check, ...]:
+    """The checks of a solution over counts."""
     distribution = solution.state_distribution
     if distribution is None or not np.isfinite(distribution).all() or not distribution.any():
         return ()

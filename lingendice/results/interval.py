@@ -15,7 +15,7 @@ from the data distribution and from the estimated first-state distribution. The 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,15 +24,14 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import (
     Floats,
-    numeric_array,
-    plain_array,
     require_choice,
-    require_finite,
     require_number,
 )
+from lingendice.data.clusters import Sample, group_sample
 from lingendice.data.counts import Counts, Episodes
 from lingendice.data.rows import row_of_entry, row_sums
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.targets import Interval, Target, read_target
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
@@ -40,41 +39,6 @@ if TYPE_CHECKING:
 COLUMNS_AT_ONCE = 64
 """Functions whose influence is held in memory at one time."""
 UNIDENTIFIED = "the value is not identified: no stationary mass lies where rewards were logged"
-FEW_CLUSTERS = 20
-"""Below this many episodes a note says that the interval is rough."""
-
-
-@dataclass(frozen=True, eq=False)
-class Interval:
-    """A confidence interval: numbers, or arrays entry by entry for ``of="stationary"``."""
-
-    low: Any
-    high: Any
-    estimate: Any
-    standard_error: Any
-    level: float
-    method: str
-    note: str
-    """What the standard error rests on, and what it leaves out."""
-
-    def contains(self, truth: Any) -> Any:
-        """Whether the interval holds ``truth``, entry by entry for arrays."""
-        return (self.low <= truth) & (truth <= self.high)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as strict JSON types: nan and infinity become None."""
-        numbers = {name: _json(getattr(self, name)) for name in ("low", "high", "estimate", "standard_error")}
-        return numbers | {"level": self.level, "method": self.method, "note": self.note}
-
-    def __str__(self) -> str:
-        if np.ndim(self.estimate):
-            widest = float(np.nanmax(self.high - self.low))
-            what = f"{np.size(self.estimate):,} intervals at {self.level:.0%} ({self.method})"
-            return f"{what}, widest {widest:.3g}"
-        return (
-            f"{self.estimate:.6g} [{self.low:.6g}, {self.high:.6g}] at {self.level:.0%} "
-            f"({self.method}; {self.note})"
-        )
 
 
 def interval(
@@ -134,113 +98,6 @@ def require_sample_size(counts: Counts) -> None:
 
 
 # -- what is asked for -------------------------------------------------------------------------------
-
-
-class Target(NamedTuple):
-    """A functional of the distribution: the value, entries of the distribution, or the mean of a function on
-    cells."""
-
-    name: str
-    entries: NDArray[np.int64] | None
-    function: Floats | None
-
-    def shape(self, numbers: Floats) -> Any:
-        """A number for one functional, an array for the entries of the distribution."""
-        return numbers if self.name == "stationary" else float(numbers[0])
-
-    def limits(
-        self, solution: Solution, estimate: Floats, error: Floats, level: float, degrees: float
-    ) -> tuple[Floats, Floats]:
-        """Ends of the interval: on the scale of logarithms for the distribution, whose entries are positive
-        and skew.
-
-        An entry without mass gets the upper end of an event never seen in N trials.
-        """
-        if self.name != "stationary":
-            return student(estimate, error, level, degrees)
-        seen = estimate > 0
-        mass = np.where(seen, estimate, 1.0)
-        # Beyond e^700 the upper end is 1 all the same.
-        spread = np.minimum(student(np.zeros(mass.size), error / mass, level, degrees)[1], 700.0)
-        never = -math.log1p(-level) / float(solution.operator.counts.total)
-        low = np.where(seen, mass * np.exp(-spread), 0.0)
-        return low, np.minimum(np.where(seen, mass * np.exp(spread), never), 1.0)
-
-    def read(self, solution: Solution) -> Floats:
-        """The functional of a solution, as an array."""
-        if self.name == "value":
-            return np.array([solution.value])
-        if self.function is not None:
-            return np.array([float(solution.cell_distribution @ self.function)])
-        return solution.stationary[self.entries]
-
-
-def read_target(solution: Solution, of: Any, entries: Any) -> Target:
-    """Check what the interval is wanted of."""
-    if isinstance(of, str):
-        require_choice("of", of, ("value", "stationary"))
-        if of == "value":
-            if solution.operator.reward is None:
-                raise ValueError(
-                    "the data hold no rewards, so there is no value; pass reward= to solve, "
-                    "or take of='stationary'"
-                )
-            return Target("value", None, None)
-        size = solution.stationary.size
-        if entries is None:
-            return Target("stationary", np.arange(size), None)
-        chosen = np.atleast_1d(plain_array("entries", entries))
-        if chosen.dtype.kind not in "iu" or chosen.ndim != 1:
-            raise ValueError("entries must be whole numbers: positions in sol.stationary")
-        if chosen.size and not (chosen.min() >= 0 and chosen.max() < size):
-            raise ValueError(f"entries must lie in 0..{size - 1}, got {chosen.min()}..{chosen.max()}")
-        return Target("stationary", chosen.astype(np.int64), None)
-    function = numeric_array("of", of).astype(float)
-    require_finite("of", function)
-    operator = solution.operator
-    if function.size == operator.n_cells:
-        return Target("function", None, function.reshape(-1))
-    if function.shape == (operator.n_states,):
-        return Target("function", None, np.repeat(function, operator.n_cells // operator.n_states))
-    raise ValueError(
-        f"of has shape {function.shape}; give one number a state ({operator.n_states},) or one a cell "
-        f"({operator.n_cells},), or the word 'value' or 'stationary'"
-    )
-
-
-# -- the sample: what may be taken as independent ---------------------------------------------------
-
-
-class Sample(NamedTuple):
-    """How transitions group into independent pieces."""
-
-    cluster: NDArray[np.int64] | None
-    """The piece of every kept transition; None where only the counts are known."""
-    n_clusters: int
-    first_state: NDArray[np.int64] | None
-    """First state of every piece, where pieces are episodes."""
-    degrees: float
-    """Degrees of freedom of the standard error."""
-    note: str
-
-
-def group_sample(counts: Counts) -> Sample:
-    """Episodes where kept, blocks of a single path, or single transitions."""
-    episodes = counts.episodes
-    if episodes is None:
-        note = (
-            "transitions taken as a Markov chain's, not clustered: build the counts with keep_episodes=True"
-        )
-        return Sample(None, 0, None, math.inf, note)
-    n = episodes.first_state.size
-    if n == 1:
-        blocks = max(2, min(100, math.isqrt(episodes.entry.size)))
-        cluster = np.arange(episodes.entry.size) * blocks // episodes.entry.size
-        return Sample(cluster, blocks, None, blocks - 1, f"one path cut into {blocks} blocks")
-    note = f"clustered by {n:,} episodes"
-    if n < FEW_CLUSTERS:
-        note += ", few enough that the interval is rough"
-    return Sample(episodes.episode, n, episodes.first_state, n - 1, note)
 
 
 # -- influence -----------------------------------------------------------------------------------------
@@ -549,14 +406,6 @@ def _root_diagonal(piece: Piece) -> Floats:
     return np.sqrt((piece.scores() ** 2).sum(axis=0))
 
 
-def student(estimate: Floats, error: Floats, level: float, degrees: float) -> tuple[Floats, Floats]:
-    from scipy.special import ndtri, stdtrit
-
-    tail = 0.5 + level / 2.0
-    width = error * float(ndtri(tail) if math.isinf(degrees) else stdtrit(degrees, tail))
-    return estimate - width, estimate + width
-
-
 def _follows_target(operator: EmpiricalOperator) -> bool:
     """Whether the effective policy is the target itself, which no count moves."""
     return operator.ratio == "state_action" and operator.choices.policy is not None
@@ -578,9 +427,3 @@ def _sum_by_cluster(sample: Sample, episodes: Episodes, weight: Floats, level: F
     shape = (sample.n_clusters, level.shape[0])
     summed: Floats = csr_array((weight, (sample.cluster, episodes.entry)), shape=shape) @ level
     return summed
-
-
-def _json(numbers: Any) -> Any:
-    if np.ndim(numbers):
-        return [_json(float(number)) for number in numbers]
-    return numbers if math.isfinite(numbers) else None

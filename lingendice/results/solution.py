@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,78 +14,11 @@ from numpy.typing import NDArray
 from lingendice.data.checks import Floats
 from lingendice.data.rows import read_only
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.status import Status
 
 if TYPE_CHECKING:
-    from lingendice.results.interval import Interval
-
-
-AnySolution = TypeVar("AnySolution", bound=Any)
-
-
-class Status(Enum):
-    """How a solve ended. Failing statuses name the likely cause and the next step."""
-
-    SOLVED = "solved"
-    TRAINED = "trained"
-    SEVERAL_DISTRIBUTIONS = "several stationary distributions"
-    ITERATION_LIMIT = "iteration limit"
-    TIME_LIMIT = "time limit"
-    INTERRUPTED = "interrupted"
-    NOT_FINITE = "not finite"
-    STALLED = "stalled"
-    BOUND_TOO_SMALL = "bound too small"
-    UNBOUNDED = "unbounded dual"
-    GAP_ABOVE_TOL = "gap above tol"
-    ERROR_ABOVE_TOL = "error above tol"
-    NOT_IDENTIFIED = "value not identified"
-
-    @property
-    def advice(self) -> str:
-        """Likely cause and next step; empty for a solved problem and for networks trained to plan."""
-        return _ADVICE[self]
-
-
-_ADVICE = {
-    Status.SOLVED: "",
-    Status.TRAINED: "",
-    Status.SEVERAL_DISTRIBUTIONS: (
-        "gamma=1 and the chain has more than one recurrent class: read sol.distributions (one "
-        "distribution a class), "
-        "pass initial= for the limit distribution from there, or take gamma < 1"
-    ),
-    Status.ITERATION_LIMIT: "max_iter was reached before tol; raise max_iter or tol",
-    Status.TIME_LIMIT: (
-        "time_limit was reached before tol; this is the best distribution so far; raise either"
-    ),
-    Status.INTERRUPTED: "interrupted by the user; the best distribution so far is returned",
-    Status.NOT_FINITE: (
-        "an iterate became NaN or infinite, probably by counts or features of extreme range, or by a large "
-        "options['step_scale']; rescale them"
-    ),
-    Status.STALLED: (
-        "the chain mixes too slowly for the iterations, and its elimination would not fit in memory or runs "
-        'on the host alone; the best distribution so far is returned; use device="cpu" if it was found '
-        "on a device, "
-        "else raise max_iter, merge states, or take a smaller gamma"
-    ),
-    Status.BOUND_TOO_SMALL: ("no w with 0 <= w <= bound gives tau a mean of 1; raise bound, or leave it out"),
-    Status.UNBOUNDED: (
-        "mass arrives where the features give tau no weight, so the divergence is infinite; pass bound=, "
-        "or features that are positive on every cell with data"
-    ),
-    Status.GAP_ABOVE_TOL: (
-        "rounding keeps the gap above tol, as with nearly collinear features or tiny data distributions; "
-        "raise tol, drop features, or pass bound="
-    ),
-    Status.ERROR_ABOVE_TOL: (
-        "the stated error (sol.error) exceeds tol, and rounding keeps it there; raise tol, take a smaller "
-        'gamma, or method="elimination", which is accurate entry by entry'
-    ),
-    Status.NOT_IDENTIFIED: (
-        "no stationary mass lies where rewards were logged, so the data say nothing about the value; log the "
-        "target's actions, or take ratio='state' or a target closer to the behavior"
-    ),
-}
+    from lingendice.results.diagnostics import Check
+    from lingendice.results.targets import Interval
 
 
 LEAK_WORTH_BOUNDS = 1e-3
@@ -444,6 +376,12 @@ class Solution:
 
         return interval(self, level, of, method, **options)
 
+    def diagnose(self) -> tuple[Check, ...]:
+        """Checks of whether the estimate can be trusted: see :func:`lingendice.diagnose`."""
+        from lingendice.results.diagnostics import diagnose_counts
+
+        return diagnose_counts(self)
+
     # -- for people and machines -----------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
@@ -534,9 +472,9 @@ class Solution:
         else:
             if self.value is not None:
                 rows.append(("value per step", f"{self.value:.6g}"))
-            from lingendice.results.diagnostics import checks_table, diagnose
+            from lingendice.results.diagnostics import checks_table
 
-            rows += checks_table(diagnose(self))
+            rows += checks_table(self.diagnose())
         rows.append(("residual", f"{self.residual:.1e}"))
         if self.error is not None:
             rows.append((f"error ({self.error_kind})", f"{self.error:.1e}"))
@@ -557,48 +495,9 @@ class Solution:
         self.__post_init__()
 
 
-def settled_status(several: bool, error: float | None, tol: float) -> Status:
-    """Of a solver that came to its end: solved only where the error it states is within ``tol``."""
-    if error is not None and not error <= tol:
-        return Status.NOT_FINITE if math.isnan(error) else Status.ERROR_ABOVE_TOL
-    return Status.SEVERAL_DISTRIBUTIONS if several else Status.SOLVED
-
-
-def with_identified_status(solution: AnySolution) -> AnySolution:
-    """The solution, whose status does not say solved where the data say nothing about its value."""
-    settled = solution.status in (Status.SOLVED, Status.TRAINED)
-    if settled and solution.value is not None and math.isnan(solution.value):
-        return replace(solution, status=Status.NOT_IDENTIFIED)
-    return solution
-
-
 def effective_size(total: float, mean: float, mean_square: float) -> float:
     """N (E_p tau)^2 / E_p tau^2: how many rows of N count; none where no row has weight."""
     return total * mean**2 / mean_square if mean_square > 0.0 else 0.0
-
-
-def stated_error(
-    error: float | None, kind: str, residual: float, gamma: float, tol: float
-) -> tuple[float | None, str]:
-    """The error to state of a distribution and its kind, from its solver's own error and its residual.
-
-    At gamma < 1 the residual bounds the error. Where 1 - gamma is so small that rounding alone keeps this
-    bound above ``tol``, a solver that is accurate entry by entry knows better.
-    """
-    if gamma == 1.0:
-        return error, kind
-    bound = error_bound(residual, gamma)
-    if error is None or kind == "bound" or bound <= tol:
-        return bound, "bound"
-    return error, kind
-
-
-def error_bound(residual: float, gamma: float) -> float:
-    """Bound on the L1 error of a discounted distribution: G is a gamma-contraction in L1.
-
-    The residual is itself rounded, by a few units in the last place of a total of 1.
-    """
-    return (residual + 4.0 * float(np.finfo(float).eps)) / (1.0 - gamma)
 
 
 def _json_number(value: float | None) -> float | None:

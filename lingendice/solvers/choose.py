@@ -9,8 +9,8 @@ import numpy as np
 from lingendice.data.checks import Floats
 from lingendice.model.classes import add_hub
 from lingendice.model.operator import FlowChain
-from lingendice.results.solution import error_bound
 from lingendice.solvers.control import Controls, Monitor, Outcome, direct_error, watch
+from lingendice.solvers.errors import error_bound
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -24,12 +24,15 @@ from lingendice.kernels.parallel import resolve_threads
 
 
 class Stop(Enum):
-    """Why the outer loop ended a solver early."""
+    """Why a solver ended short of its goal: told so by the outer loop, or (the last three) by itself."""
 
     ITERATIONS = "iterations"
     TIME = "time"
     INTERRUPT = "interrupt"
     NOT_FINITE = "not finite"
+    BOUND = "bound too small"
+    UNBOUNDED = "unbounded"
+    GAP = "gap"
 
 
 class Stopped(InterruptedError):
@@ -131,6 +134,10 @@ class Controls:
             progress=require_flag("progress", progress),
             started=time.perf_counter() if started is None else started,
         )
+
+    def begun_now(self, threads: int) -> Controls:
+        """The same limits for a solve that begins now, on so many threads."""
+        return replace(self, threads=threads, started=time.perf_counter())
 
     def elapsed(self) -> float:
         """Seconds since the call began."""

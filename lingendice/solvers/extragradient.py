@@ -22,18 +22,18 @@ MOST_REBALANCED = 5.0
 """Factor by which a restart may change the weight of w against that of v."""
 
 
-class _Saddle(NamedTuple):
+class SaddlePoint(NamedTuple):
     """A point (w, v, u), or the field F = (dJ/dw, -dJ/dv, -dJ/du) there."""
 
     w: Floats
     v: Floats
     u: float
 
-    def plus(self, scale: float, other: _Saddle) -> _Saddle:
-        return _Saddle(self.w + scale * other.w, self.v + scale * other.v, self.u + scale * other.u)
+    def plus(self, scale: float, other: SaddlePoint) -> SaddlePoint:
+        return SaddlePoint(self.w + scale * other.w, self.v + scale * other.v, self.u + scale * other.u)
 
 
-class _Geometry:
+class Geometry:
     """Diagonal metric and feasible set. Cells weigh by p, so that the coupling has norm near one."""
 
     def __init__(self, problem: RatioProblem) -> None:
@@ -51,7 +51,7 @@ class _Geometry:
         self.high = np.minimum(problem.dual_top, 0.999 * limit if math.isfinite(limit) else math.inf)
         self.top = np.where(problem.mass_row > 0, math.inf if problem.bound is None else problem.bound, 0.0)
 
-    def rebalance(self, moved: _Saddle) -> None:
+    def rebalance(self, moved: SaddlePoint) -> None:
         """Weigh w against v, so that both move equally far from one restart to the next (half the way there,
         in logarithms, each time). A dual with a squared norm of its own keeps its metric.
         """
@@ -60,25 +60,25 @@ class _Geometry:
             change = min(max((on_v / on_w) ** 0.25, 1.0 / MOST_REBALANCED), MOST_REBALANCED)
             self.on_w, self.on_v = self.on_w * change, self.on_v / change
 
-    def field(self, at: _Saddle) -> _Saddle:
+    def field(self, at: SaddlePoint) -> SaddlePoint:
         on_w, on_v, on_u = self.problem.gradients(at.w, at.v, at.u)
         if self.problem.self_normalized:
             on_w = on_w + at.u * self.problem.mass_row
             on_u = self.problem.total(at.w) - 1.0
-        return _Saddle(on_w, -on_v, -on_u)
+        return SaddlePoint(on_w, -on_v, -on_u)
 
-    def step(self, at: _Saddle, field: _Saddle, length: float) -> _Saddle:
-        return _Saddle(
+    def step(self, at: SaddlePoint, field: SaddlePoint, length: float) -> SaddlePoint:
+        return SaddlePoint(
             np.clip(at.w - length * field.w / self.on_w, 0.0, self.top),
             np.clip(at.v - length * field.v / self.on_v, self.low, self.high),
             at.u - length * field.u / self.on_u,
         )
 
-    def square(self, at: _Saddle) -> float:
+    def square(self, at: SaddlePoint) -> float:
         """Squared length of a difference of points."""
         return float(at.w**2 @ self.on_w + at.v**2 @ self.on_v) + at.u**2 * self.on_u
 
-    def dual_square(self, field: _Saddle) -> float:
+    def dual_square(self, field: SaddlePoint) -> float:
         """Squared length of a difference of fields."""
         return float(field.w**2 @ (1 / self.on_w) + field.v**2 @ (1 / self.on_v)) + field.u**2 / self.on_u
 
@@ -116,27 +116,27 @@ def solve_extragradient(
             f'{divergence.name} has a constrained dual: use method="convex"'
             ", or Wasserstein(gradient_penalty=...) for the smooth stand-in"
         )
-    geometry = _Geometry(problem)
+    geometry = Geometry(problem)
     if start is None:
         start = (problem.start(), np.zeros(problem.dual_features.n_features), 0.0)
-    at = began = _Saddle(*start)
+    at = began = SaddlePoint(*start)
     length = 1.0
     best: SaddleOutcome | None = None
     trace: list[tuple[int, float]] = []
     n_iter, since, check = 0, 0, FIRST_CHECK
     restart_gap = math.inf
-    total, weight = _Saddle(np.zeros_like(at.w), np.zeros_like(at.v), 0.0), 0.0
+    total, weight = SaddlePoint(np.zeros_like(at.w), np.zeros_like(at.v), 0.0), 0.0
     field = geometry.field(at)
     while True:
         at, field, middle, length, used = _extragradient_step(geometry, at, field, length)
         total, weight = total.plus(used, middle), weight + used
         n_iter, since = n_iter + 1, since + 1
         if since >= check or not math.isfinite(length):
-            average = _Saddle(total.w / weight, total.v / weight, total.u / weight)
+            average = SaddlePoint(total.w / weight, total.v / weight, total.u / weight)
             candidates = [certified(problem, *point, tol, "extragradient", n_iter) for point in (at, average)]
-            found = min(candidates, key=lambda outcome: _order(outcome.gap.value))
+            found = min(candidates, key=lambda outcome: gap_order(outcome.gap.value))
             trace.append((n_iter, found.gap.value))
-            if best is None or _order(found.gap.value) < _order(best.gap.value):
+            if best is None or gap_order(found.gap.value) < gap_order(best.gap.value):
                 best = found
             if best.gap.value <= tol or not math.isfinite(length):
                 break
@@ -146,7 +146,7 @@ def solve_extragradient(
                 geometry.rebalance(at.plus(-1.0, began))
                 began = at
                 field = geometry.field(at)
-                total, weight = _Saddle(np.zeros_like(at.w), np.zeros_like(at.v), 0.0), 0.0
+                total, weight = SaddlePoint(np.zeros_like(at.w), np.zeros_like(at.v), 0.0), 0.0
                 since, check = 0, FIRST_CHECK
             else:
                 check = since + max(FIRST_CHECK, since // 2)
@@ -159,13 +159,13 @@ def solve_extragradient(
     return best
 
 
-def _order(gap: float) -> float:
+def gap_order(gap: float) -> float:
     return gap if math.isfinite(gap) else math.inf
 
 
 def _extragradient_step(
-    geometry: _Geometry, at: _Saddle, field: _Saddle, length: float
-) -> tuple[_Saddle, _Saddle, _Saddle, float, float]:
+    geometry: Geometry, at: SaddlePoint, field: SaddlePoint, length: float
+) -> tuple[SaddlePoint, SaddlePoint, SaddlePoint, float, float]:
     """One step; the length is cut until the field changes by no more than the step allows."""
     for _ in range(60):
         middle = geometry.step(at, field, length)

@@ -1,9 +1,11 @@
-"""From the arguments of ``solve`` to a saddle-point problem, a method for it, and its solution."""
+"""From what ``solve`` is asked to a saddle-point problem, a method for it, and its outcome."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,13 +15,14 @@ from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, 
 from lingendice.model.flow import Flow
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.model.problem import RatioProblem
-from lingendice.results.saddle_solution import LinearSolution
-from lingendice.results.solution import Status
 from lingendice.solvers import convex, extragradient, sgd
 from lingendice.solvers import svrg as variance_reduced
-from lingendice.solvers.control import Controls, Stop, run
-from lingendice.solvers.linear_choices import METHODS, LinearChoices
-from lingendice.solvers.saddle_outcome import SaddleOutcome, SaddleSolver, certified
+from lingendice.solvers.control import Controls, Stop
+from lingendice.solvers.objective_choices import SADDLE_METHODS, ObjectiveChoices
+from lingendice.solvers.saddle_outcome import SaddleFit, SaddleSolver, run_saddle, without_steps
+
+if TYPE_CHECKING:
+    from lingendice.request import MethodChoices, Request
 
 SGD_WORK = 10**8
 """Coordinates that SGD touches where neither max_iter nor time_limit is given."""
@@ -31,35 +34,28 @@ LARGEST_TABLE = 600
 """Cells up to which a tabular problem is solved by dense Newton steps."""
 
 
-def solve_linear(
-    operator: EmpiricalOperator,
-    choices: LinearChoices,
-    controls: Controls,
-    reward_range: tuple[float, float] | None,
-) -> LinearSolution:
-    """Build the problem, choose a method and say why, run it, and put the certificate beside the result."""
-    problem, back = read_problem(operator, choices)
-    method, reason = choose_method(problem, choices.method)
-    options = read_options(method, choices.options)
+def solve_saddle(operator: EmpiricalOperator, request: Request) -> SaddleFit:
+    """Build the problem, choose a method and say why, and run it to a certified gap."""
+    controls = request.limits
+    problem, back = read_problem(operator, request.objective)
+    method, reason = choose_method(problem, request.method.name)
+    options = read_options(method, request.method.options)
     if method == "sgd":
         problem = sgd.bounded_for_sgd(problem)
     if not problem.bound_is_feasible:
-        zero = np.zeros(problem.dual_features.n_features)
-        outcome = certified(problem, problem.start(), zero, 0.0, controls.tol, method, 0)
-        status = Status.BOUND_TOO_SMALL
+        outcome = without_steps(problem, controls.tol, method, Stop.BOUND)
     elif not math.isfinite(problem.largest_mass) and problem.bound is None:
-        zero = np.zeros(problem.dual_features.n_features)
-        outcome = certified(problem, problem.start(), zero, 0.0, controls.tol, method, 0)
-        status = Status.UNBOUNDED
+        outcome = without_steps(problem, controls.tol, method, Stop.UNBOUNDED)
     else:
-        _limit_sgd(method, problem, options, controls)
-        outcome = run(_solver(problem, method, choices, options, controls), controls)
-        status = _status(outcome)
+        controls = limited(method, problem, options, controls)
+        outcome = run_saddle(_solver(problem, method, request.method, options, controls), controls)
     outcome.reason = reason
-    return _solution(operator, problem, outcome, status, back, controls, reward_range)
+    return SaddleFit(problem, outcome, back)
 
 
-def read_problem(operator: EmpiricalOperator, choices: LinearChoices) -> tuple[RatioProblem, Floats | None]:
+def read_problem(
+    operator: EmpiricalOperator, choices: ObjectiveChoices
+) -> tuple[RatioProblem, Floats | None]:
     """The problem, and the matrix that takes its dual coefficients back to the user's features."""
     tabular_dual = choices.dual_features is None and choices.features is None
     flow = Flow.of(operator, redirect=tabular_dual)
@@ -103,7 +99,7 @@ def _positive(name: str, value: Any) -> float:
 def choose_method(problem: RatioProblem, method: str) -> tuple[str, str]:
     """A method for the size and kind of problem, and why."""
     if method != "auto":
-        return require_choice("method", method, METHODS), "chosen by the caller"
+        return require_choice("method", method, SADDLE_METHODS), "chosen by the caller"
     divergence = problem.divergence
     n_w, n_v = problem.features.n_features, problem.dual_features.n_features
     if isinstance(divergence, Wasserstein) and divergence.gradient_penalty is not None:
@@ -111,7 +107,7 @@ def choose_method(problem: RatioProblem, method: str) -> tuple[str, str]:
     if isinstance(divergence, (PolyhedralMetric, TotalVariation)):
         return "convex", f"{divergence.name} makes it a linear program"
     cells = problem.flow.n_cells
-    entries = sum(_entries(features) for features in (problem.features, problem.dual_features))
+    entries = sum(n_entries(features) for features in (problem.features, problem.dual_features))
     work = 25.0 * cells * (n_v * n_v + 2.0 * n_w * n_v)
     tabular = isinstance(problem.features, Tabular) or isinstance(problem.dual_features, Tabular)
     if max(n_w, n_v) <= (LARGEST_TABLE if tabular else convex.LARGEST) and work <= NEWTON_WORK:
@@ -121,16 +117,16 @@ def choose_method(problem: RatioProblem, method: str) -> tuple[str, str]:
     return "sgd", f"{entries:,} feature entries are too many to pass over again and again"
 
 
-def _entries(features: Any) -> int:
+def n_entries(features: Any) -> int:
+    """Stored entries of a feature map."""
     if isinstance(features, Tabular):
         return features.n_cells
     return int(features.matrix.nnz) if features.is_sparse else int(features.matrix.size)
 
 
-def read_options(method: str, given: dict[str, Any] | None) -> dict[str, Any]:
+def read_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a method, checked."""
     known: dict[str, Any] = dict(sgd.OPTIONS) if method == "sgd" else {}
-    options = {name: value for name, value in (given or {}).items() if name != "on_interrupt"}
     for name in options:
         if name not in known:
             names = ", ".join(map(repr, [*known, "on_interrupt"]))
@@ -144,15 +140,17 @@ def read_options(method: str, given: dict[str, Any] | None) -> dict[str, Any]:
     return known
 
 
-def _limit_sgd(method: str, problem: RatioProblem, options: dict[str, Any], controls: Controls) -> None:
-    if method == "sgd" and controls.max_iter is None and controls.time_limit is None:
-        row = sum(_entries(features) for features in (problem.features, problem.dual_features))
-        touched = int(options["batch"]) * max(1.0, row / problem.flow.n_cells / 2.0)
-        controls.max_iter = max(10_000, int(SGD_WORK / touched))
+def limited(method: str, problem: RatioProblem, options: Mapping[str, Any], controls: Controls) -> Controls:
+    """The limits, with a number of steps for SGD where the user gives no limit at all."""
+    if method != "sgd" or controls.max_iter is not None or controls.time_limit is not None:
+        return controls
+    row = sum(n_entries(features) for features in (problem.features, problem.dual_features))
+    touched = int(options["batch"]) * max(1.0, row / problem.flow.n_cells / 2.0)
+    return replace(controls, max_iter=max(10_000, int(SGD_WORK / touched)))
 
 
 def _solver(
-    problem: RatioProblem, method: str, choices: LinearChoices, options: dict[str, Any], controls: Controls
+    problem: RatioProblem, method: str, choices: MethodChoices, options: dict[str, Any], controls: Controls
 ) -> SaddleSolver:
     tol, max_iter = controls.tol, controls.max_iter
     start = None
@@ -172,62 +170,7 @@ def _warm_start(problem: RatioProblem, given: Any, method: str) -> tuple[Floats,
         raise ValueError(
             f'method="{method}" starts afresh; leave warm_start out, or use sgd or extragradient'
         )
-    if not isinstance(given, LinearSolution) or given.w_tau.size != problem.features.n_features:
+    w = getattr(given, "w_tau", None)
+    if w is None or np.size(w) != problem.features.n_features:
         raise ValueError("warm_start must be a solution over the same features")
-    return given.w_tau, np.zeros(problem.dual_features.n_features), given.u
-
-
-def _status(outcome: SaddleOutcome) -> Status:
-    if outcome.converged:
-        return Status.SOLVED
-    if outcome.stopped is Stop.NOT_FINITE or math.isnan(outcome.gap.value):
-        return Status.NOT_FINITE
-    if outcome.stopped is not None:
-        return {
-            Stop.ITERATIONS: Status.ITERATION_LIMIT,
-            Stop.TIME: Status.TIME_LIMIT,
-            Stop.INTERRUPT: Status.INTERRUPTED,
-        }[outcome.stopped]
-    return Status.UNBOUNDED if math.isinf(outcome.gap.primal) else Status.GAP_ABOVE_TOL
-
-
-def _solution(
-    operator: EmpiricalOperator,
-    problem: RatioProblem,
-    outcome: SaddleOutcome,
-    status: Status,
-    back: Floats | None,
-    controls: Controls,
-    reward_range: tuple[float, float] | None,
-) -> LinearSolution:
-    mass = problem.flow.completed(outcome.distribution)
-    over_states = problem.flow.policy is None
-    state_distribution = mass if over_states else mass.reshape(operator.n_states, -1).sum(axis=1)
-    return LinearSolution(
-        status=status,
-        gamma=operator.gamma,
-        method=outcome.method,
-        reason=outcome.reason,
-        state_distribution=state_distribution,
-        state_distributions=(state_distribution,),
-        residual=outcome.residual if outcome.residual is not None else math.nan,
-        error=outcome.gap.value,
-        error_kind="gap",
-        condition=None,
-        n_iter=outcome.n_iter,
-        seconds=controls.elapsed(),
-        tol=controls.tol,
-        source=operator,
-        reward_range=reward_range,
-        history=outcome.history,
-        threads=controls.threads,
-        mass=mass,
-        w_tau=outcome.w,
-        w_f=outcome.v if back is None else back @ outcome.v,
-        u=outcome.u,
-        objective=outcome.gap.primal,
-        lower_bound=outcome.gap.dual,
-        gap_kind=outcome.gap.kind,
-        gap_trace=outcome.trace,
-        divergence=problem.divergence.name,
-    )
+    return w, np.zeros(problem.dual_features.n_features), given.u

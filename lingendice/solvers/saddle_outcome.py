@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.model.problem import Gap, RatioProblem
-from lingendice.solvers.control import Outcome, Step, Stop
+from lingendice.solvers.control import Controls, Outcome, Step, Stop, run
 
 
 @dataclass
@@ -26,6 +26,15 @@ class SaddleOutcome(Outcome):
     gap: Gap = field(default_factory=lambda: Gap(math.inf, -math.inf, "bound"))
     trace: tuple[tuple[int, float], ...] = ()
     """(steps, gap) at every checkpoint."""
+
+
+class SaddleFit(NamedTuple):
+    """A saddle-point problem and the point found for it."""
+
+    problem: RatioProblem
+    outcome: SaddleOutcome
+    back: Floats | None
+    """The matrix that takes dual coefficients back to the user's features; None where they are the same."""
 
 
 class Checkpoints:
@@ -83,6 +92,26 @@ def certified(
         u=u,
         gap=gap,
     )
+
+
+def without_steps(problem: RatioProblem, tol: float, method: str, why: Stop) -> SaddleOutcome:
+    """The starting point, for a problem that no steps can solve."""
+    zero = np.zeros(problem.dual_features.n_features)
+    outcome = certified(problem, problem.start(), zero, 0.0, tol, method, 0)
+    outcome.converged, outcome.stopped = False, why
+    return outcome
+
+
+def run_saddle(solver: SaddleSolver, controls: Controls) -> SaddleOutcome:
+    """Drive a solver of the saddle point; an end without a small gap is told by its reason."""
+    # A solver of saddle points returns more than the outer loop knows of.
+    outcome: SaddleOutcome = run(solver, controls)  # type: ignore[arg-type, assignment]
+    if not outcome.converged:
+        if math.isnan(outcome.gap.value):
+            outcome.stopped = Stop.NOT_FINITE
+        elif outcome.stopped is None:
+            outcome.stopped = Stop.UNBOUNDED if math.isinf(outcome.gap.primal) else Stop.GAP
+    return outcome
 
 
 def diagonal_metric(features: FeatureMap, p: Floats) -> Floats:

@@ -27,9 +27,11 @@ from lingendice.data.counts import Counts
 from lingendice.data.interrupts import interruptible, unmask
 from lingendice.data.rows import read_only
 from lingendice.model.compose import Choices, compose
-from lingendice.results.solution import Solution, settled_status, stated_error, with_identified_status
+from lingendice.results.solution import Solution
+from lingendice.results.status import settled_status, with_identified_status
 from lingendice.solve import solve
 from lingendice.solvers.control import direct_error
+from lingendice.solvers.errors import stated_error
 
 if TYPE_CHECKING:
     from lingendice.solvers.elimination import Elimination

@@ -9,9 +9,10 @@ import pytest
 
 import lingendice as lg
 from gpu.test_device_solve import random_counts, random_log
-from lingendice.gpu import DeviceCounts, DeviceSolution, count_transitions
+from lingendice.gpu import DeviceCounts, count_transitions
 from lingendice.gpu.arrays import lies_on_device
-from lingendice.results.solution import Status
+from lingendice.results.device_solution import DeviceSolution
+from lingendice.results.status import Status
 
 
 def device_type(device):
@@ -64,6 +65,23 @@ def test_a_sparse_matrix_stays_on_the_device(device, gamma):
     assert there.effective_sample_size == pytest.approx(here.effective_sample_size, rel=1e-8)
     assert there.value is None
     assert "solved" in str(there)
+
+
+def test_a_leak_of_any_distribution_is_refused_there(device):
+    """Two recurrent classes, one of which goes through a state that was never left."""
+    chain = device.upload(np.array([[1.0, 0, 0], [0, 0, 1.0], [0, 0, 0]]))
+    restart = device.upload(np.array([0.0, 1.0, 0.0]))
+    there = lg.solve(chain, restart=restart, device="cuda")
+    assert there.status is Status.SEVERAL_DISTRIBUTIONS
+    assert sorted(there.leaks) == pytest.approx([0.0, 0.5])
+    with pytest.raises(ValueError, match=r"50\.00% of the stationary mass"):
+        lg.solve(chain, restart=restart, leak="error", device="cuda")
+
+
+def test_a_restart_is_checked_there_where_nothing_leaks(device):
+    matrix = device.upload(random_counts(12).toarray())
+    with pytest.raises(ValueError, match="restart"):
+        lg.solve(matrix, 0.9, restart=device.upload(np.full(12, -1.0)), device="cuda")
 
 
 @pytest.mark.parametrize(("part", "place"), [("indices", 3), ("indptr", 2), ("indptr", -1)])

@@ -22,7 +22,7 @@ from lingendice.gpu.device import DeviceMemoryError, using
 from lingendice.gpu.device_counts import counting_bytes
 from lingendice.gpu.power_steps import Reach
 from lingendice.model.compose import Choices, compose
-from lingendice.results.solution import Status
+from lingendice.results.status import Status
 from lingendice.solvers.control import Controls
 
 SLOW = birth_death(np.full(39, 0.3), np.full(39, 0.5))

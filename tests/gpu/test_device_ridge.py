@@ -12,7 +12,7 @@ from lingendice.gpu import device_ridge as ridge
 from lingendice.gpu.device import DeviceMemoryError
 from lingendice.gpu.device_ridge import RidgeOnDevice, ridge_bytes
 from lingendice.model.compose import Choices, compose
-from lingendice.results.solution import Status
+from lingendice.results.status import Status
 from lingendice.solvers.control import Controls
 from lingendice.solvers.ridge import RidgeSystem
 

@@ -10,15 +10,15 @@ from scipy import sparse
 
 import lingendice as lg
 from gpu.test_device_solve import counted_log, random_log
-from lingendice.gpu.__main__ import main
 from lingendice.gpu.device import launch
 from lingendice.gpu.device_bootstrap import _Replicator, bootstrap
 from lingendice.gpu.device_saddle import DeviceFlow
+from lingendice.gpu_selftest import main
 from lingendice.model.compose import Choices, compose
 from lingendice.results.bootstrap import bootstrap as host_bootstrap
-from lingendice.results.solution import Status
-from lingendice.solvers.extragradient import _Geometry, _Saddle
-from lingendice.solvers.linear_choices import LinearChoices
+from lingendice.results.status import Status
+from lingendice.solvers.extragradient import Geometry, SaddlePoint
+from lingendice.solvers.objective_choices import ObjectiveChoices
 from lingendice.solvers.saddle import read_problem
 
 POLICY = np.random.default_rng(3).dirichlet(np.ones(3), size=12)
@@ -76,14 +76,14 @@ def test_the_field_over_features_is_the_gradient(device, kind, choices):
     choices = dict(choices)
     if "dual_features" in choices:
         choices["dual_features"] = np.random.default_rng(8).standard_normal((36, 5))
-    linear = LinearChoices(features=features_of(kind), method="extragradient", **choices)
+    linear = ObjectiveChoices(features=features_of(kind), **choices)
     problem, _ = read_problem(compose(small_counts(), Choices(0.9, policy=POLICY)), linear)
     flow = DeviceFlow(device, problem)
     size = flow.n_w + flow.n_v + 1
     point, field = np.random.default_rng(1).random(size), device.empty(size, np.float64)
     flow.field(device.upload(point), field)
-    at = _Saddle(point[: flow.n_w], point[flow.n_w : -1], float(point[-1]))
-    expected = _Geometry(problem).field(at)
+    at = SaddlePoint(point[: flow.n_w], point[flow.n_w : -1], float(point[-1]))
+    expected = Geometry(problem).field(at)
     np.testing.assert_allclose(
         device.download(field), np.concatenate([expected.w, expected.v, [expected.u]]), rtol=1e-10, atol=1e-12
     )
@@ -256,7 +256,7 @@ def test_a_bootstrap_that_would_leave_noise_out_is_refused(emulator):
 
 def test_the_self_test_records_a_run(device, tmp_path, capsys):
     path = tmp_path / "record.json"
-    assert main(["selftest", "--output", str(path), "--states", "300"]) == 0
+    assert main(["--output", str(path), "--states", "300"]) == 0
     record = json.loads(path.read_text())
     assert record["device"] == device.name
     assert len(record["checks"]) == 7
@@ -265,14 +265,14 @@ def test_the_self_test_records_a_run(device, tmp_path, capsys):
 
 
 def test_the_self_test_says_when_there_is_no_device(tmp_path, capsys, monkeypatch):
-    from lingendice.gpu import selftest
+    from lingendice import gpu_selftest
     from lingendice.gpu.device import DeviceUnavailable
 
     def absent():
         raise DeviceUnavailable("no card here")
 
-    monkeypatch.setattr(selftest, "current_device", absent)
+    monkeypatch.setattr(gpu_selftest, "current_device", absent)
     path = tmp_path / "record.json"
-    assert main(["selftest", "--output", str(path)]) == 2
+    assert main(["--output", str(path)]) == 2
     assert json.loads(path.read_text())["device"] is None
     assert "nothing was run on a GPU" in capsys.readouterr().out

@@ -17,7 +17,7 @@ from scipy import sparse
 
 import lingendice as lg
 from lingendice.gpu.device import DeviceMemoryError
-from lingendice.results.solution import Status
+from lingendice.results.status import Status
 
 
 def assert_same_distribution(there, here):

@@ -14,7 +14,7 @@ from scipy import sparse
 import lingendice as lg
 from gpu.conftest import real_device
 from lingendice.gpu.device import using
-from lingendice.results.solution import Status
+from lingendice.results.status import Status
 
 TWO = np.array([[90, 10], [30, 70]])
 CLASSES = np.kron(np.eye(2), [[1.0, 2.0], [2.0, 1.0]])

@@ -12,7 +12,7 @@ from gpu.test_device_solve import random_counts, random_log
 from lingendice.gpu import count_transitions
 from lingendice.gpu import device_extragradient as extragradient
 from lingendice.gpu.device_bootstrap import bootstrap
-from lingendice.results.solution import Status
+from lingendice.results.status import Status
 
 SINGLE = {"storage": "float32"}
 SGD = {"policy": POLICY, "method": "sgd", "bound": 4.0, "max_iter": 64, "device": "cuda"}

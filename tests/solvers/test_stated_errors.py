@@ -13,9 +13,10 @@ from problems import logged_mdp
 
 import lingendice as lg
 from lingendice.model.compose import Choices, compose
-from lingendice.results.solution import settled_status, stated_error
+from lingendice.results.status import settled_status
 from lingendice.solvers import choose
 from lingendice.solvers.control import Controls, Outcome, combined
+from lingendice.solvers.errors import stated_error
 from lingendice.solvers.ridge import RidgeSystem
 from lingendice.solvers.stationary import stationary_distributions
 

@@ -1,18 +1,18 @@
-"""What ``solve`` is told about the saddle-point problem, apart from it so that importing costs nothing."""
+"""What ``solve`` is told about GenDICE's objective, apart from it so that importing costs nothing."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-METHODS = ("sgd", "svrg", "extragradient", "convex")
+SADDLE_METHODS = ("sgd", "svrg", "extragradient", "convex")
 DIVERGENCE_NAMES = (
     "chi2", "kl", "reverse_kl", "jensen_shannon", "hellinger", "total_variation", "weighted_l2", "equality",
     "wasserstein", "mmd", "dudley",
 )  # fmt: skip
 
 
-class LinearChoices(NamedTuple):
-    """What the user may say about the problem; the names are those of ``solve``."""
+class ObjectiveChoices(NamedTuple):
+    """What the user may say about the objective; the names are those of ``solve``."""
 
     features: Any = None
     dual_features: Any = None
@@ -21,19 +21,14 @@ class LinearChoices(NamedTuple):
     normalize: str = "penalty"
     bound: float | None = None
     ridge: Any = None
-    method: str = "auto"
-    seed: int = 0
-    warm_start: Any = None
-    options: dict[str, Any] | None = None
 
     @property
     def is_asked(self) -> bool:
-        """Whether the exact tabular solvers do not give the answer."""
+        """Whether the exact tabular solvers do not give the answer, whatever the method."""
         return (
             self.features is not None
             or self.dual_features is not None
             or self.bound is not None
-            or self.method in METHODS
             or (self.is_special and self.ridge is not None and self.ridge != 0)
         )
 

@@ -1,9 +1,11 @@
-"""A record of a real run: each path on the device against the host, with times, as JSON."""
+"""``python -m lingendice.gpu_selftest``: run every path on the device against the host and write a record."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -151,3 +153,16 @@ def _bootstrap(device: Device, n_states: int) -> tuple[float, float]:
     values = bootstrap(solution, 40)
     error = float(solution.interval().standard_error)  # type: ignore[arg-type]
     return abs(float(values.std(ddof=1)) / error - 1.0), 0.4
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the self-test; exit code 0 if all agreed, 1 if not, 2 where there is no device."""
+    parser = argparse.ArgumentParser(prog="python -m lingendice.gpu_selftest", description=__doc__)
+    parser.add_argument("--output", default="lingendice_gpu_selftest.json", help="where the record goes")
+    parser.add_argument("--states", type=int, default=200_000, help="size of the timed problem")
+    given = parser.parse_args(arguments)
+    return selftest(given.output, given.states)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

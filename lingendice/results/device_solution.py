@@ -1,24 +1,21 @@
-"""The solution of a problem whose data lie on the device: arrays stay there, numbers are read once."""
+"""Solutions of problems whose data lie on the device: arrays stay there, numbers are read once."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from lingendice.gpu.catalog import c_type
+from lingendice.gpu.cell_report import COVERED, EARNED, ENDED, KNOWN, LEAKED, SQUARED, report
 from lingendice.gpu.chain import DeviceProblem
-from lingendice.gpu.device import launch, n_blocks
-from lingendice.gpu.equation import SCRATCH
+from lingendice.gpu.device import Device
 from lingendice.gpu.pull import row_totals
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.solution import SeveralDistributions, Solution, effective_size
-
-EARNED, KNOWN, LEAKED, ENDED, SQUARED, COVERED, REPORTED = range(7)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -130,7 +127,17 @@ class DeviceSolution(Solution):
     @cached_property
     def leak(self) -> float:
         """Stationary mass reached but never seen leaving."""
-        at_leaks = float(self._report[2][LEAKED])
+        return self._leak_of(self._report[2])
+
+    @property
+    def leaks(self) -> tuple[float, ...]:
+        """The leak of the one distribution, or of each where there are several."""
+        if self.state_distribution is not None:
+            return (self.leak,)
+        return tuple(self._leak_of(report(self._parts, one)[2]) for one in self.state_distributions)
+
+    def _leak_of(self, sums: Any) -> float:
+        at_leaks = float(sums[LEAKED])
         return at_leaks / (1.0 - self.gamma) if self._parts.leak_policy == "absorb" else at_leaks
 
     @cached_property
@@ -207,19 +214,50 @@ class DeviceSolution(Solution):
         raise ValueError("a solution on the device does not pickle; pickle sol.to_host()")
 
 
-def report(parts: DeviceProblem, distribution: Any) -> tuple[Any, Any, Any]:
-    """Mass and ratio over cells on the device, and the sums of a report on the host."""
-    counts, device = parts.counts, parts.counts.device
-    n_cells = counts.n_cells
-    mass, ratio = device.empty(n_cells, np.float64), device.empty(n_cells, np.float64)
-    reward = parts.reward if parts.reward is not None else device.zeros(n_cells, np.float64)
-    n_parts = n_blocks(device, n_cells, device.block)
-    partials = device.empty(REPORTED * n_parts, np.float64)
-    launch(
-        device, "report_cells", (c_type(distribution.dtype),), n_parts,
-        (np.int32(n_cells), np.int32(counts.n_actions or 1), distribution, parts.policy, parts.p, reward,
-        parts.ended,
-         mass, ratio, partials, np.int32(n_parts)),
-        shared_bytes=REPORTED * SCRATCH,
-    )  # fmt: skip
-    return mass, ratio, device.download(partials).reshape(REPORTED, n_parts).sum(axis=1)
+@dataclass(frozen=True, eq=False, repr=False)
+class HostedSolution(DeviceSolution):
+    """A solution made by way of the host; its arrays lie on the device, ``to_host()`` costs nothing."""
+
+    host: Solution | None = None
+    device: Device | None = None
+
+    @classmethod
+    def of(cls, host: Solution, device: Device) -> HostedSolution:
+        """Put the distributions of a solution on the device."""
+        up = device.upload
+        held = {part.name: getattr(host, part.name) for part in fields(Solution)}
+        held |= {
+            "state_distribution": None if host.state_distribution is None else up(host.state_distribution),
+            "state_distributions": tuple(up(distribution) for distribution in host.state_distributions),
+            "cell_ridge_distribution": None,
+        }
+        return cls(**held, host=host, device=device)
+
+    def to_host(self) -> Solution:
+        """The solution with its arrays on the host."""
+        assert self.host is not None
+        return self.host
+
+    def _table(self) -> list[tuple[str, str]]:
+        return self.to_host()._table()
+
+
+def _array(name: str) -> Any:
+    def read(self: HostedSolution) -> Any:
+        assert self.device is not None
+        value = getattr(self.to_host(), name)
+        if isinstance(value, tuple):
+            return tuple(map(self.device.upload, value))
+        return self.device.upload(np.asarray(value))
+
+    return property(read, doc=f"``{name}`` of a solution, on the device.")
+
+
+def _number(name: str) -> Any:
+    return property(lambda self: getattr(self.to_host(), name), doc=f"``{name}`` of a solution.")
+
+
+for _name in ("stationary", "distributions", "data_distribution", "supported", "tau", "cell_distribution"):
+    setattr(HostedSolution, _name, _array(_name))
+for _name in ("leak", "terminal_mass", "effective_sample_size", "value", "value_bounds", "gap"):
+    setattr(HostedSolution, _name, _number(_name))

@@ -1,0 +1,226 @@
+"""What one call of ``solve`` asks for: read and checked once, frozen, and passed on as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypedDict
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lingendice.data.checks import (
+    NotAvailableYet,
+    require_choice,
+    require_gamma,
+    require_number,
+    require_whole,
+)
+from lingendice.data.counts import Counts
+from lingendice.data.interrupts import read_on_interrupt
+from lingendice.model.compose import Choices, terminals_absorb
+from lingendice.solvers.control import Controls
+from lingendice.solvers.objective_choices import DIVERGENCE_NAMES, SADDLE_METHODS, ObjectiveChoices
+
+DEVICES = ("cpu", "cuda")
+OnePolicy: TypeAlias = NDArray[Any] | Sequence[int] | Sequence[Sequence[float]] | None
+ManyPolicies: TypeAlias = Mapping[str, Any] | Sequence[NDArray[Any]] | Sequence[Sequence[Sequence[float]]]
+
+
+class Arguments(TypedDict, total=False):
+    """The keyword arguments of :func:`lingendice.solve` but for the policy, for its overloads."""
+
+    behavior: ArrayLike | None
+    reward: ArrayLike | None
+    initial: ArrayLike | None
+    ratio: str
+    leak: str
+    restart: ArrayLike | None
+    unseen: str
+    terminal: str
+    ridge: float | str | None
+    clone: float | str | None
+    smoothing: float | tuple[float, ArrayLike] | str | None
+    features: Any
+    dual_features: Any
+    divergence: Any
+    penalty: float
+    normalize: str
+    bound: float | None
+    reward_range: tuple[float, float] | None
+    method: str
+    tol: float
+    max_iter: int | None
+    time_limit: float | None
+    seed: int
+    threads: int | None
+    device: str
+    progress: bool
+    warm_start: Any
+    options: dict[str, Any] | None
+
+
+class MethodChoices(NamedTuple):
+    """What the user may say about how the answer is found."""
+
+    name: str = "auto"
+    seed: int = 0
+    warm_start: Any = None
+    options: Mapping[str, Any] = {}
+    """Those of the method: what concerns Ctrl-C has been taken out."""
+    device: str = "cpu"
+
+
+class Request(NamedTuple):
+    """The arguments of one call of ``solve``, in groups."""
+
+    problem: Choices
+    objective: ObjectiveChoices
+    method: MethodChoices
+    limits: Controls
+    reward_range: tuple[float, float] | None = None
+    on_interrupt: str = "raise"
+
+    @classmethod
+    def read(
+        cls, *, method: Any = "auto", seed: Any = 0, warm_start: Any = None, device: Any = "cpu",
+        options: Any = None, reward_range: Any = None, tol: Any = 1e-10, max_iter: Any = None,
+        time_limit: Any = None, threads: Any = None, progress: Any = False, **rest: Any,
+    ) -> Request:  # fmt: skip
+        """Sort the arguments of ``solve`` into groups and check what can be judged without the data.
+
+        What is left out has its default. ``rest`` holds the fields of :class:`Choices` and
+        :class:`ObjectiveChoices` by name; which values suit the data is for :func:`compose` to say, which
+        methods and options there are for the backend.
+        """
+        limits = Controls.read(tol, max_iter, time_limit, threads, progress=progress)
+        objective = ObjectiveChoices(
+            **{name: rest.pop(name) for name in ObjectiveChoices._fields if name in rest}
+        )
+        require_number("penalty", objective.penalty)
+        rest["gamma"] = require_gamma(rest.get("gamma", 1.0))
+        on_interrupt = read_on_interrupt(options)
+        own = {name: value for name, value in options.items() if name != "on_interrupt"} if options else {}
+        return cls(
+            Choices(**rest),
+            objective,
+            MethodChoices(
+                name=method,
+                seed=require_whole("seed", seed),
+                warm_start=warm_start,
+                options=own,
+                device=require_choice("device", device, DEVICES),
+            ),
+            limits,
+            read_reward_range(reward_range),
+            on_interrupt,
+        )
+
+    @property
+    def follows_initial(self) -> bool:
+        """Whether the limit from a given initial distribution is asked for."""
+        return self.problem.initial is not None
+
+    @property
+    def wants_saddle(self) -> bool:
+        """Whether the exact tabular solvers do not give the answer."""
+        return self.objective.is_asked or self.method.name in SADDLE_METHODS
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is asked beyond gamma, ``tol``, ``seed``, ``threads`` and ``progress``."""
+        problem, objective, method = self.problem, self.objective, self.method
+        given = (
+            problem.policy, problem.behavior, problem.reward, problem.initial, problem.restart, problem.clone,
+            problem.smoothing, objective.ridge, objective.features, objective.dual_features, objective.bound,
+            method.warm_start, self.reward_range, self.limits.max_iter, self.limits.time_limit,
+        )  # fmt: skip
+        words = (
+            problem.ratio, problem.leak, problem.unseen, problem.terminal, method.name, method.device,
+            objective.divergence, objective.normalize, self.on_interrupt,
+        )  # fmt: skip
+        if method.options or not objective.penalty > 0.0 or any(entry is not None for entry in given):
+            return False
+        return set(map(type, words)) == {str} and words == _PLAIN_WORDS
+
+    def settled(self, counts: Counts | None = None) -> tuple[Request, float | None]:
+        """The request with the default clone, and the weight of the ridge: None where the data choose it."""
+        problem, objective = self.problem, self.objective
+        plain_leak = problem.leak == "restart"
+        by_name = self.method.name != "auto" or self.wants_saddle or objective.is_special
+        exact = problem.policy is None or not plain_leak or by_name
+        left_to_us = problem.clone is None and problem.behavior is None and problem.unseen == "auto"
+        request = self
+        if left_to_us and not exact and problem.ratio != "state_action":
+            request = self._replace(problem=problem._replace(clone="auto"))
+        # A ridge draws tau to 1, but where episodes end for good its mass is far below 1.
+        ends = counts is not None and terminals_absorb(counts, request.problem)
+        return request, _ridge_strength(objective.ridge, exact, ends)
+
+    def require_exact_terms(self) -> None:
+        """Check what the exact tabular answer does not depend on, and refuse what it cannot use."""
+        objective = self.objective
+        if isinstance(objective.divergence, str):
+            require_choice("divergence", objective.divergence, DIVERGENCE_NAMES)
+        if objective.penalty == 0.0:
+            raise ValueError("penalty must be positive: without it tau = 0 is a solution at gamma=1")
+        require_choice("normalize", objective.normalize, ("penalty", "self"))
+        if self.method.warm_start is not None:
+            raise NotAvailableYet("warm_start", "leave it out: exact solvers need no start")
+
+
+_PLAIN_WORDS = ("auto", "restart", "auto", "auto", "auto", "cpu", "chi2", "penalty", "raise")
+
+
+def _ridge_strength(ridge: float | str | None, exact: bool, ends: bool) -> float | None:
+    """The weight of the ridge; None where it is to be chosen from the data."""
+    if ridge is None:
+        return 0.0 if exact or ends else None
+    if isinstance(ridge, str):
+        require_choice("ridge", ridge, ("auto",))
+        return 0.0 if ends else None
+    return require_number("ridge", ridge)
+
+
+def read_reward_range(given: Any) -> tuple[float, float] | None:
+    """Check a pair (lowest, highest) of rewards."""
+    if given is None:
+        return None
+    try:
+        low, high = given
+    except (TypeError, ValueError):
+        raise ValueError(f"reward_range must be a pair (lowest, highest), got {given!r}") from None
+    low, high = (require_number("reward_range", bound, at_least=-np.inf) for bound in (low, high))
+    if low > high:
+        raise ValueError(f"reward_range must be (lowest, highest), got {given!r}")
+    return low, high
+
+
+_NOT_FOR_TRANSITIONS = {
+    "behavior": "no behavior policy is needed",
+    "reward": "rewards belong to Transitions",
+    "initial": "pass initial_state= to Transitions",
+    "restart": "ended episodes restart from the initial distribution at gamma=1",
+    "clone": "networks clone the behavior by options={'base': 'cloned'}",
+    "smoothing": "it is a prior on counted rows",
+    "reward_range": "there are no value bounds",
+    "warm_start": "see options['checkpoint'] and options['resume']",
+}
+_PLAIN_FOR_TRANSITIONS = {"ratio": "auto", "leak": "restart", "unseen": "auto", "normalize": "penalty"}
+
+
+def require_transitions_terms(request: Request) -> None:
+    """Refuse what does not apply to continuous states."""
+    if request.method.device != "cpu":
+        raise NotAvailableYet(f"device={request.method.device!r} for Transitions", 'use device="cpu"')
+    given = {
+        **request.problem._asdict(),
+        **request.objective._asdict(),
+        "reward_range": request.reward_range,
+        "warm_start": request.method.warm_start,
+    }
+    for name, instead in _NOT_FOR_TRANSITIONS.items():
+        if given[name] is not None:
+            raise ValueError(f"{name} does not apply to Transitions; leave it out ({instead})")
+    for name, plain in _PLAIN_FOR_TRANSITIONS.items():
+        if given[name] != plain:
+            raise ValueError(f"{name} does not apply to Transitions; leave it out")

@@ -1,0 +1,294 @@
+"""From outcomes to solutions: the only maker of the solutions of ``solve``, and the judge of their leaks."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import Floats, outside_level
+from lingendice.data.counts import Counts
+from lingendice.model.compose import Choices, compose
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.continuous_solution import ContinuousSolution
+from lingendice.results.saddle_solution import LinearSolution
+from lingendice.results.solution import Solution
+from lingendice.results.status import Status, settled_status, status_of, with_identified_status
+from lingendice.solvers.control import Controls, Outcome, Stop
+from lingendice.solvers.errors import stated_error
+
+if TYPE_CHECKING:
+    from lingendice.continuous.outcome import RatioOutcome
+    from lingendice.gpu.backend import ResidentFit
+    from lingendice.request import Request
+    from lingendice.results.device_solution import DeviceSolution
+    from lingendice.solvers.ridge import RidgeFit
+    from lingendice.solvers.saddle_outcome import SaddleFit
+    from lingendice.solvers.stationary import Distributions
+
+LEAK_WARNING = 0.01
+
+
+class LeakWarning(UserWarning):
+    """More than 1 % of the stationary mass lies where there is no data."""
+
+
+def small_solution(outcome: Outcome, matrix: NDArray[Any], gamma: float, controls: Controls) -> Solution:
+    """Of a dense chain solved at once; its operator is composed when first asked for."""
+    # Nothing leaks in an irreducible chain, and a matrix has no rewards.
+    return Solution(
+        status=settled_status(False, outcome.error, controls.tol),
+        gamma=gamma,
+        method=outcome.method,
+        reason=outcome.reason,
+        state_distribution=outcome.distribution,
+        state_distributions=(outcome.distribution,),
+        residual=math.nan if outcome.residual is None else outcome.residual,
+        error=outcome.error,
+        error_kind=outcome.error_kind,
+        condition=None,
+        n_iter=0,
+        seconds=controls.elapsed(),
+        tol=controls.tol,
+        source=partial(_chain_operator, matrix.copy(), gamma),
+    )
+
+
+def _chain_operator(matrix: NDArray[Any], gamma: float) -> EmpiricalOperator:
+    return compose(Counts.from_matrix(matrix), Choices(gamma=gamma))
+
+
+def exact_solution(
+    operator: EmpiricalOperator,
+    distributions: Distributions,
+    controls: Controls,
+    reward_range: tuple[float, float] | None = None,
+) -> Solution:
+    """Of stationary distributions, whoever found them; their residual and error are measured here."""
+    outcome = distributions.outcome
+    _require_finite(outcome, distributions.every)
+    residual = outcome.residual if operator.policy is None and distributions.single is not None else None
+    if residual is None:
+        residual = max(
+            float(np.abs(operator.residual(operator.spread(distribution))).sum())
+            for distribution in distributions.every
+        )
+    error, kind = stated_error(outcome.error, outcome.error_kind, residual, operator.gamma, controls.tol)
+    solution = Solution(
+        **_told(outcome, error, controls, distributions.single is None),
+        gamma=operator.gamma,
+        state_distribution=distributions.single,
+        state_distributions=distributions.every,
+        residual=residual,
+        error=error,
+        error_kind=kind,
+        source=operator,
+        reward_range=reward_range,
+    )
+    return _judged(solution)
+
+
+def ridge_solution(operator: EmpiricalOperator, fit: RidgeFit, request: Request) -> Solution:
+    """Of a fit to the ridge problem."""
+    distribution, outcome = fit.row_distribution, fit.outcome
+    _require_finite(outcome, (distribution,))
+    cell_distribution = distribution if fit.system.over_cells else operator.spread(distribution)
+    state_distribution = distribution.reshape(operator.n_states, -1).sum(axis=1)
+    solution = Solution(
+        **_told(outcome, outcome.error, request.limits),
+        gamma=operator.gamma,
+        state_distribution=state_distribution,
+        state_distributions=(state_distribution,),
+        residual=float(np.abs(operator.residual(cell_distribution)).sum()),
+        error=outcome.error,
+        error_kind=outcome.error_kind,
+        source=operator,
+        reward_range=request.reward_range,
+        ridge=fit.system.ridge,
+        cell_ridge_distribution=cell_distribution,
+    )
+    return _judged(solution)
+
+
+def saddle_solution(operator: EmpiricalOperator, fit: SaddleFit, request: Request) -> LinearSolution:
+    """Of a point of the saddle problem, with its certificate."""
+    problem, outcome, back = fit
+    mass = problem.flow.completed(outcome.distribution)
+    over_states = problem.flow.policy is None
+    state_distribution = mass if over_states else mass.reshape(operator.n_states, -1).sum(axis=1)
+    solution = LinearSolution(
+        **_told(outcome, None, request.limits),
+        gamma=operator.gamma,
+        state_distribution=state_distribution,
+        state_distributions=(state_distribution,),
+        residual=outcome.residual if outcome.residual is not None else math.nan,
+        error=outcome.gap.value,
+        error_kind="gap",
+        source=operator,
+        reward_range=request.reward_range,
+        mass=mass,
+        w_tau=outcome.w,
+        w_f=outcome.v if back is None else back @ outcome.v,
+        u=outcome.u,
+        objective=outcome.gap.primal,
+        lower_bound=outcome.gap.dual,
+        gap_kind=outcome.gap.kind,
+        gap_trace=outcome.trace,
+        divergence=problem.divergence.name,
+    )
+    return _judged(solution)
+
+
+def device_solution(fit: ResidentFit, request: Request) -> DeviceSolution:
+    """Of data that lie on the device; the arrays of the solution stay there."""
+    from lingendice.results.device_solution import DeviceSolution
+
+    outcome, gamma, controls = fit.found.outcome, request.problem.gamma, request.limits
+    error, kind = outcome.error, outcome.error_kind
+    residual = outcome.residual if outcome.residual is not None else math.nan
+    if fit.storage == "float64":
+        error, kind = stated_error(error, kind, residual, gamma, controls.tol)
+    solution = DeviceSolution(
+        **_told(outcome, error, controls, fit.found.single is None),
+        gamma=gamma,
+        state_distribution=fit.found.single,
+        state_distributions=fit.found.every,
+        residual=residual,
+        error=error,
+        error_kind=kind,
+        source=_no_operator,
+        reward_range=request.reward_range,
+        problem=fit.problem,
+        choices=request.problem,
+    )
+    _check_device_leak(solution, request.problem)
+    return with_identified_status(solution)
+
+
+def continuous_solution(outcome: RatioOutcome, controls: Controls) -> ContinuousSolution:
+    """Of a ratio over continuous states."""
+    status = status_of(outcome, None, controls.tol)
+    if status is Status.SOLVED and not outcome.certified:
+        status = Status.TRAINED
+    solution = ContinuousSolution(
+        status=status,
+        gamma=outcome.gamma,
+        method=outcome.method,
+        reason=outcome.reason,
+        tau=outcome.tau,
+        members=outcome.members,
+        mass_weight=outcome.mass_weight,
+        residual=outcome.residual,
+        n_iter=outcome.n_iter,
+        seconds=controls.elapsed(),
+        transitions=outcome.transitions,
+        divergence=outcome.divergence,
+        threads=controls.threads,
+        history=outcome.history,
+        evaluate=outcome.evaluate,
+        details=outcome.details,
+    )
+    return with_identified_status(solution)
+
+
+def _no_operator() -> Any:
+    raise ValueError("the operator lies on the device; call sol.to_host()")
+
+
+def _told(outcome: Outcome, error: float | None, controls: Controls, several: bool = False) -> dict[str, Any]:
+    """What a solution says of how it was found, given the error that it states."""
+    return {
+        "status": status_of(outcome, error, controls.tol, several),
+        "method": outcome.method,
+        "reason": outcome.reason,
+        "condition": outcome.condition,
+        "n_iter": outcome.n_iter,
+        "seconds": controls.elapsed(),
+        "tol": controls.tol,
+        "history": outcome.history,
+        "threads": controls.threads,
+    }
+
+
+def _require_finite(outcome: Outcome, distributions: tuple[Floats, ...]) -> None:
+    """Say so where a distribution came out as nan, which no solver may call solved or stalled."""
+    if not all(np.isfinite(distribution).all() for distribution in distributions):
+        outcome.converged = False
+        outcome.stopped = outcome.stopped or Stop.NOT_FINITE
+
+
+# -- leaks ---------------------------------------------------------------------------------------------------
+
+
+def _judged(solution: Any) -> Any:
+    """The solution, after its leak was looked at, with a status that says whether its value is identified."""
+    _check_leak(solution)
+    return with_identified_status(solution)
+
+
+def _check_leak(solution: Solution) -> None:
+    """Say, or refuse, what the data cannot tell."""
+    operator = solution.operator
+    if operator.seen.all():
+        return
+    if solution.state_distribution is None:
+        if operator.leak_policy == "error":
+            for distribution in solution.state_distributions:
+                _refuse_leak(operator, np.where(operator.seen, 0.0, operator.spread(distribution)))
+        return
+    mass = np.where(operator.seen, 0.0, solution.cell_distribution)
+    if operator.leak_policy == "error":
+        _refuse_leak(operator, mass)
+    if operator.counts.has_sample_size:
+        where = f", first of all {_cell_name(operator, int(mass.argmax()))}"
+        advice = "See lingendice.audit"
+        _warn_of_leak(solution.leak, operator.leak_policy, operator.choices, where, f". {advice}")
+
+
+def _check_device_leak(solution: DeviceSolution, choices: Choices) -> None:
+    """The same for a solution whose cells lie on the device, where none of them is looked up."""
+    assert solution.problem is not None
+    leak = max(solution.leaks)
+    if leak > 0.0 and solution.problem.leak_policy == "error":
+        raise ValueError(
+            f"{leak:.2%} of the stationary mass lies in cells that are reached but were never seen "
+            'leaving; add data there, or choose leak="restart" or leak="absorb"'
+        )
+    if solution.state_distribution is not None and solution.problem.counts.has_sample_size:
+        _warn_of_leak(leak, solution.problem.leak_policy, choices)
+
+
+def _refuse_leak(operator: EmpiricalOperator, mass: Floats) -> None:
+    if mass.any():
+        raise ValueError(
+            f"{_cell_name(operator, int(mass.argmax()))} is reached but was never seen leaving "
+            f"({mass.sum():.2%} of the stationary mass lies in such cells); "
+            'add data there, or choose leak="restart" or leak="absorb"'
+        )
+
+
+def _warn_of_leak(leak: float, leak_policy: str, choices: Choices, where: str = "", advice: str = "") -> None:
+    """Warn of a large leak.
+
+    Who names the restart distribution has decided what happens there: PageRank's dangling nodes are no
+    surprise.
+    """
+    if leak > LEAK_WARNING and leak_policy == "restart" and choices.restart is None:
+        warnings.warn(
+            f"{leak:.1%} of the stationary mass lies where there is no data{where}; "
+            f"the value leaves it out{advice}",
+            LeakWarning,
+            stacklevel=outside_level(),
+        )
+
+
+def _cell_name(operator: EmpiricalOperator, cell: int) -> str:
+    counts = operator.counts
+    if counts.n_actions is None:
+        return f"state {counts.label_of(cell)!r}"
+    state, action = divmod(cell, counts.n_actions)
+    return f"action {counts.label_of_action(action)!r} in state {counts.label_of(state)!r}"

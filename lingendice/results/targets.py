@@ -1,0 +1,140 @@
+"""What an interval is asked of, and what it says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import (
+    Floats,
+    numeric_array,
+    plain_array,
+    require_choice,
+    require_finite,
+)
+
+if TYPE_CHECKING:
+    from lingendice.results.solution import Solution
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """A confidence interval: numbers, or arrays entry by entry for ``of="stationary"``."""
+
+    low: Any
+    high: Any
+    estimate: Any
+    standard_error: Any
+    level: float
+    method: str
+    note: str
+    """What the standard error rests on, and what it leaves out."""
+
+    def contains(self, truth: Any) -> Any:
+        """Whether the interval holds ``truth``, entry by entry for arrays."""
+        return (self.low <= truth) & (truth <= self.high)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types: nan and infinity become None."""
+        numbers = {name: _json(getattr(self, name)) for name in ("low", "high", "estimate", "standard_error")}
+        return numbers | {"level": self.level, "method": self.method, "note": self.note}
+
+    def __str__(self) -> str:
+        if np.ndim(self.estimate):
+            widest = float(np.nanmax(self.high - self.low))
+            what = f"{np.size(self.estimate):,} intervals at {self.level:.0%} ({self.method})"
+            return f"{what}, widest {widest:.3g}"
+        return (
+            f"{self.estimate:.6g} [{self.low:.6g}, {self.high:.6g}] at {self.level:.0%} "
+            f"({self.method}; {self.note})"
+        )
+
+
+class Target(NamedTuple):
+    """A functional of the distribution: the value, entries of the distribution, or the mean of a function on
+    cells."""
+
+    name: str
+    entries: NDArray[np.int64] | None
+    function: Floats | None
+
+    def shape(self, numbers: Floats) -> Any:
+        """A number for one functional, an array for the entries of the distribution."""
+        return numbers if self.name == "stationary" else float(numbers[0])
+
+    def limits(
+        self, solution: Solution, estimate: Floats, error: Floats, level: float, degrees: float
+    ) -> tuple[Floats, Floats]:
+        """Ends of the interval: on the scale of logarithms for the distribution, whose entries are positive
+        and skew.
+
+        An entry without mass gets the upper end of an event never seen in N trials.
+        """
+        if self.name != "stationary":
+            return student(estimate, error, level, degrees)
+        seen = estimate > 0
+        mass = np.where(seen, estimate, 1.0)
+        # Beyond e^700 the upper end is 1 all the same.
+        spread = np.minimum(student(np.zeros(mass.size), error / mass, level, degrees)[1], 700.0)
+        never = -math.log1p(-level) / float(solution.operator.counts.total)
+        low = np.where(seen, mass * np.exp(-spread), 0.0)
+        return low, np.minimum(np.where(seen, mass * np.exp(spread), never), 1.0)
+
+    def read(self, solution: Solution) -> Floats:
+        """The functional of a solution, as an array."""
+        if self.name == "value":
+            return np.array([solution.value])
+        if self.function is not None:
+            return np.array([float(solution.cell_distribution @ self.function)])
+        return solution.stationary[self.entries]
+
+
+def read_target(solution: Solution, of: Any, entries: Any) -> Target:
+    """Check what the interval is wanted of."""
+    if isinstance(of, str):
+        require_choice("of", of, ("value", "stationary"))
+        if of == "value":
+            if solution.operator.reward is None:
+                raise ValueError(
+                    "the data hold no rewards, so there is no value; pass reward= to solve, "
+                    "or take of='stationary'"
+                )
+            return Target("value", None, None)
+        size = solution.stationary.size
+        if entries is None:
+            return Target("stationary", np.arange(size), None)
+        chosen = np.atleast_1d(plain_array("entries", entries))
+        if chosen.dtype.kind not in "iu" or chosen.ndim != 1:
+            raise ValueError("entries must be whole numbers: positions in sol.stationary")
+        if chosen.size and not (chosen.min() >= 0 and chosen.max() < size):
+            raise ValueError(f"entries must lie in 0..{size - 1}, got {chosen.min()}..{chosen.max()}")
+        return Target("stationary", chosen.astype(np.int64), None)
+    function = numeric_array("of", of).astype(float)
+    require_finite("of", function)
+    operator = solution.operator
+    if function.size == operator.n_cells:
+        return Target("function", None, function.reshape(-1))
+    if function.shape == (operator.n_states,):
+        return Target("function", None, np.repeat(function, operator.n_cells // operator.n_states))
+    raise ValueError(
+        f"of has shape {function.shape}; give one number a state ({operator.n_states},) or one a cell "
+        f"({operator.n_cells},), or the word 'value' or 'stationary'"
+    )
+
+
+def student(estimate: Floats, error: Floats, level: float, degrees: float) -> tuple[Floats, Floats]:
+    from scipy.special import ndtri, stdtrit
+
+    tail = 0.5 + level / 2.0
+    width = error * float(ndtri(tail) if math.isinf(degrees) else stdtrit(degrees, tail))
+    return estimate - width, estimate + width
+
+
+def _json(numbers: Any) -> Any:
+    if np.ndim(numbers):
+        return [_json(float(number)) for number in numbers]
+    return numbers if math.isfinite(numbers) else None

@@ -1,0 +1,58 @@
+"""The host's backend: exact solvers, conjugate gradients for the ridge, solvers of the saddle point."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lingendice.data.checks import require_choice
+
+if TYPE_CHECKING:
+    from lingendice.model.operator import EmpiricalOperator
+    from lingendice.request import Request
+    from lingendice.solvers.ridge import RidgeSystem
+    from lingendice.solvers.saddle_outcome import SaddleFit
+    from lingendice.solvers.stationary import Distributions
+
+METHODS = (
+    "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "svrg", "sgd",
+)  # fmt: skip
+
+
+class HostBackend:
+    """The three verbs in compiled code on the host; what they need is imported when first called."""
+
+    def check(self, request: Request) -> None:
+        """Refuse methods and options that there are not; those of the saddle point are read there."""
+        require_choice("method", request.method.name, METHODS)
+        if request.wants_saddle:
+            return
+        request.require_exact_terms()
+        for name in sorted(request.method.options):
+            raise ValueError(f"options has no entry {name!r} for this method; known: 'on_interrupt'")
+
+    def stationary(self, operator: EmpiricalOperator, request: Request) -> Distributions:
+        """Elimination, sweeps or aggregation: see :mod:`lingendice.solvers.stationary`."""
+        from lingendice.solvers.stationary import stationary_distributions
+
+        return stationary_distributions(
+            operator.chain,
+            operator.gamma,
+            operator.initial,
+            request.follows_initial,
+            request.method.name,
+            request.limits,
+        )
+
+    def ridge(
+        self, operator: EmpiricalOperator, strength: float, penalty: float, request: Request
+    ) -> RidgeSystem:
+        """The regularized least-squares problem over seen cells."""
+        from lingendice.solvers.ridge import RidgeSystem
+
+        return RidgeSystem(operator, strength, penalty)
+
+    def saddle(self, operator: EmpiricalOperator, request: Request) -> SaddleFit:
+        """Newton steps, extragradient or stochastic steps: see :mod:`lingendice.solvers.saddle`."""
+        from lingendice.solvers.saddle import solve_saddle
+
+        return solve_saddle(operator, request)
