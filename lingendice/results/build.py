@@ -68,6 +68,16 @@ def exact_solution(
     controls: Controls,
     reward_range: tuple[float, float] | None = None,
 ) -> Solution:
+    """Of stationary distributions; what leaks is told or refused."""
+    return _judged(certified_solution(operator, distributions, controls, reward_range))
+
+
+def certified_solution(
+    operator: EmpiricalOperator,
+    distributions: Distributions,
+    controls: Controls,
+    reward_range: tuple[float, float] | None = None,
+) -> Solution:
     """Of stationary distributions, whoever found them; their residual and error are measured here."""
     outcome = distributions.outcome
     _require_finite(outcome, distributions.every)
@@ -78,7 +88,7 @@ def exact_solution(
             for distribution in distributions.every
         )
     error, kind = stated_error(outcome.error, outcome.error_kind, residual, operator.gamma, controls.tol)
-    solution = Solution(
+    return Solution(
         **_told(outcome, error, controls, distributions.single is None),
         gamma=operator.gamma,
         state_distribution=distributions.single,
@@ -89,7 +99,6 @@ def exact_solution(
         source=operator,
         reward_range=reward_range,
     )
-    return _judged(solution)
 
 
 def ridge_solution(operator: EmpiricalOperator, fit: RidgeFit, request: Request) -> Solution:

@@ -27,11 +27,11 @@ from lingendice.data.counts import Counts
 from lingendice.data.interrupts import interruptible, unmask
 from lingendice.data.rows import read_only
 from lingendice.model.compose import Choices, compose
+from lingendice.results.build import certified_solution
 from lingendice.results.solution import Solution
-from lingendice.results.status import settled_status, with_identified_status
+from lingendice.results.status import with_identified_status
 from lingendice.solve import solve
-from lingendice.solvers.control import direct_error
-from lingendice.solvers.errors import stated_error
+from lingendice.solvers.control import Controls, Outcome, direct_error
 
 if TYPE_CHECKING:
     from lingendice.solvers.elimination import Elimination
@@ -566,35 +566,26 @@ class OnlineRatio:
         return np.rint(weights).astype(np.int64) if self.forgetting == 1.0 else weights
 
     def _as_solution(self) -> Solution:
+        from lingendice.solvers.stationary import Distributions
+
         started = time.perf_counter()
         counts = self._frozen()
         choices = Choices(gamma=self.gamma, initial=self._initial, restart=self._restart)
         operator = compose(counts, choices)
-        distributions = self._distributions
-        residual = max(
-            float(np.abs(operator.residual(operator.spread(distribution))).sum())
-            for distribution in distributions
-        )
         error, kind = self._error, "estimate"
         if error is None:
             error, kind = direct_error(self.n_states + 1), "direct"
-        error, kind = stated_error(error, kind, residual, self.gamma, self.tol)
-        return Solution(
-            status=settled_status(self._distribution is None, error, self.tol),
-            gamma=self.gamma,
+        outcome = Outcome(
+            self._distributions[0],
             method="gth",
             reason="kept up to date" if self.n_steps else "solved afresh",
-            state_distribution=self._distribution,
-            state_distributions=distributions,
-            residual=residual,
+            converged=True,
+            n_iter=self.n_steps,
             error=error,
             error_kind=kind,
-            condition=None,
-            n_iter=self.n_steps,
-            seconds=time.perf_counter() - started,
-            tol=self.tol,
-            source=operator,
         )
+        found = Distributions(self._distribution, self._distributions, outcome)
+        return certified_solution(operator, found, Controls(tol=self.tol, started=started))
 
     def __repr__(self) -> str:
         kept = "" if self.forgetting == 1.0 else f", forgetting={self.forgetting:g}"
