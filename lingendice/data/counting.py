@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.data import pages
 from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.data.rows import kernel_array
 from lingendice.kernels.counting import partition as counting
@@ -283,12 +282,12 @@ def _partition(
 ) -> _Partition:  # fmt: skip
     n, input_type = row.size, _input_type(row, column)
     offsets = np.empty(((n + _CHUNK - 1) // _CHUNK, plan.n_buckets + 1), np.int32)
-    keys = pages.empty(n, plan.key_type)
-    order = pages.empty(n if want_slots else 0, np.int32)
-    slot = pages.empty(order.size, _index_type(n))
+    keys = np.empty(n, plan.key_type)
+    order = np.empty(n if want_slots else 0, np.int32)
+    slot = np.empty(order.size, _index_type(n))
     payloads = [
-        None if weight is None else (weight, pages.empty(n, _total_type(weight))),
-        None if value is None else (value, pages.empty(n, np.float64)),
+        None if weight is None else (weight, np.empty(n, _total_type(weight))),
+        None if value is None else (value, np.empty(n, np.float64)),
     ]
 
     def task(first_chunk: int, last_chunk: int) -> int:
@@ -444,7 +443,7 @@ def _tally_large_table(parts: _Partition, plan: _Plan, bucket: int, size: int, t
 def _tally_large_keys(parts: _Partition, plan: _Plan, bucket: int, size: int, threads: int) -> _Group:
     """Count a large bucket of many keys as a problem of its own: one row, local keys for columns."""
     stretches = _stretches(parts, size)
-    local, end = pages.empty(size, plan.key_type), 0
+    local, end = np.empty(size, plan.key_type), 0
     for stretch in stretches:
         end = counting.gather_bucket(parts.keys, parts.offsets, _CHUNK, bucket, *stretch, end, local)
     same_row = np.broadcast_to(np.int32(0), size)
@@ -504,14 +503,12 @@ class _Writer:
         self.bucket_offset = np.empty(plan.n_buckets, np.int64)
 
     def append(self, groups: list[_Group], threads: int) -> None:
-        tasks, before = [], self.n_pairs
+        tasks = []
         for group in groups:
             last_bucket = group.first_bucket + group.pair_start.size - 1
             self.bucket_offset[group.first_bucket : last_bucket] = self.n_pairs
             tasks.append(partial(self._write, group, self.n_pairs))
             self.n_pairs += group.key.size
-        for array in self._arrays():
-            pages.settle(array, before, self.n_pairs)
         run_all(tasks, threads)
 
     def _arrays(self) -> list[Array]:
@@ -536,7 +533,7 @@ class _Writer:
 
 def _entries(parts: _Partition, writer: _Writer, threads: int) -> Array:
     n = parts.keys.size
-    entry = pages.empty(n, _index_type(writer.n_pairs))
+    entry = np.empty(n, _index_type(writer.n_pairs))
 
     def task(first_chunk: int, last_chunk: int) -> None:
         for chunk in range(first_chunk, last_chunk):

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data import pages
 from lingendice.data.counting import count_pairs
 from lingendice.data.counts import Counts
 from lingendice.data.merging import merge
@@ -38,7 +37,7 @@ class Aside:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self.keys = pages.empty(_ROOM, np.int64)
+        self.keys = np.empty(_ROOM, np.int64)
         self.waiting = 0
         self.counted: list[Counts] = []
         """Each at least twice as large as the next, so that an entry is merged a few times at most."""
