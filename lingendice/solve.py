@@ -162,7 +162,7 @@ def solve(
         The paper's C: 0 <= w <= C and |w_f| <= C.
     method
         ``"auto"``, or ``"gth"`` (dense elimination), ``"elimination"`` (sparse), ``"gauss-seidel"``,
-        ``"aggregation"`` for the exact equation; ``"convex"``, ``"extragradient"``, ``"svrg"``, ``"sgd"`` for
+        ``"aggregation"`` for the exact equation; ``"convex"``, ``"extragradient"``, ``"sgd"`` for
         GenDICE's saddle point, which stop at a primal-dual gap of ``tol`` (``sol.gap``).
     tol
         L1 error of the distribution for gamma < 1; entrywise relative error for iterations at gamma = 1.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 OPTIONS = ("chunk_rows", "storage", "poll_every")
 EXACT_METHODS = ("auto", "power-extrapolated")
-HOST_METHODS = ("convex", "svrg")
+HOST_METHODS = ("convex",)
 DEVICE_BATCH = 1024
 """Samples of one step of SGD on the device unless options['batch'] says otherwise."""
 

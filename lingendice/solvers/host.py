@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lingendice.solvers.stationary import Distributions
 
 METHODS = (
-    "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "svrg", "sgd",
+    "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "sgd",
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-SADDLE_METHODS = ("sgd", "svrg", "extragradient", "convex")
+SADDLE_METHODS = ("sgd", "extragradient", "convex")
 DIVERGENCE_NAMES = (
     "chi2", "kl", "reverse_kl", "jensen_shannon", "hellinger", "total_variation", "weighted_l2", "equality",
     "wasserstein", "mmd", "dudley",

@@ -16,7 +16,6 @@ from lingendice.model.flow import Flow
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.model.problem import RatioProblem
 from lingendice.solvers import convex, extragradient, sgd
-from lingendice.solvers import svrg as variance_reduced
 from lingendice.solvers.control import Controls, Stop
 from lingendice.solvers.objective_choices import SADDLE_METHODS, ObjectiveChoices
 from lingendice.solvers.saddle_outcome import SaddleFit, SaddleSolver, run_saddle, without_steps
@@ -160,8 +159,6 @@ def _solver(
         return convex.solve_convex(problem, tol)
     if method == "extragradient":
         return extragradient.solve_extragradient(problem, tol, start)
-    if method == "svrg":
-        return variance_reduced.solve_svrg(problem, tol, choices.seed, max_iter)
     return sgd.solve_sgd(problem, tol, choices.seed, options, max_iter, start, controls.threads)
 
 

@@ -202,7 +202,6 @@ def replay(device, run, n_steps):
         ({"divergence": "equality", "method": "extragradient"}, "divergence equality on the device"),
         ({"divergence": "mmd", "method": "extragradient"}, "divergence mmd on the device"),
         ({"method": "convex"}, "method='convex' on the device"),
-        ({"method": "svrg"}, "method='svrg' on the device"),
         ({"method": "extragradient", "warm_start": object()}, "warm_start on the device"),
     ],
 )

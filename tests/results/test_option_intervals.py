@@ -42,7 +42,7 @@ TARGET = np.array([[0.3, 0.7], [0.5, 0.5], [1.0, 0.0], [0.8, 0.2]])
 RIDGES, CLONES = (None, 0, 1e-3, "auto"), (None, 0, 3.0, "auto")
 RATIOS, LEAKS = ("state", "state_action", "auto"), ("restart", "absorb", "error")
 METHODS = (
-    "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "svrg", "sgd",
+    "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "sgd",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ POINTS = np.random.default_rng(2).uniform(size=(30, 2))
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
-@pytest.mark.parametrize("method", ["convex", "extragradient", "svrg"])
+@pytest.mark.parametrize("method", ["convex", "extragradient"])
 def test_tabular_methods_find_the_exact_ratio(method, gamma):
     solution = lg.solve(COUNTS, gamma, method=method)
     assert solution.converged
@@ -132,7 +132,7 @@ def test_steps_too_long_do_not_pass_for_a_solution():
         ({"features": -np.eye(30)}, r"features\[0, 0\]"),
         ({"features": np.eye(29)}, "one row a cell"),
         ({"dual_features": -1e160 * np.eye(30)}, r"dual_features holds 1e\+160.* divide"),
-        ({"method": "svrg", "divergence": "total_variation"}, "smooth excess"),
+        ({"method": "svrg"}, "method must be one of"),
         ({"method": "convex", "ridge": "auto"}, "ridge"),
         ({"divergence": "tv"}, "divergence"),
     ],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from saddle_problems import SMOOTH, chain_counts, chain_flow, exact_ratio, some_features
@@ -11,14 +9,13 @@ from saddle_problems import SMOOTH, chain_counts, chain_flow, exact_ratio, some_
 from lingendice.data.counts import Counts
 from lingendice.divergences import Wasserstein
 from lingendice.model.compose import Choices, compose
-from lingendice.model.features import MatrixFeatures, one_hot, orthonormalized, tile_coding
+from lingendice.model.features import MatrixFeatures
 from lingendice.model.flow import Flow
 from lingendice.model.problem import RatioProblem
 from lingendice.solvers.control import Controls, run
 from lingendice.solvers.convex import solve_convex
 from lingendice.solvers.extragradient import solve_extragradient
 from lingendice.solvers.sgd import OPTIONS, _Runner, _State, bounded_for_sgd, solve_sgd, step_sizes
-from lingendice.solvers.svrg import solve_svrg
 
 TIGHT = 1e-10
 
@@ -37,75 +34,11 @@ def test_extragradient_reaches_the_exact_ratio(name, normalize, gamma):
     assert np.abs(outcome.w - exact_ratio(chain_counts(12), gamma)).max() < 1e-6
 
 
-@pytest.mark.parametrize("gamma", [1.0, 0.9])
-@pytest.mark.parametrize("normalize", ["penalty", "self"])
-@pytest.mark.parametrize("name", SMOOTH)
-def test_svrg_reaches_the_exact_ratio(name, normalize, gamma):
-    problem = RatioProblem.build(chain_flow(12, gamma), divergence=name, normalize=normalize)
-    outcome = solve(solve_svrg(problem, TIGHT, seed=1), max_iter=2_000_000)
-    assert outcome.converged
-    assert np.abs(outcome.w - exact_ratio(chain_counts(12), gamma)).max() < 1e-6
-
-
-def featured_problem(kind, name="chi2"):
-    """60 cells with features: groups of cells, tiles, or dense ones with a dual in an orthonormal basis."""
-    flow = chain_flow(60, 0.95, seed=4)
-    if kind == "groups":
-        features, dual = (MatrixFeatures(one_hot(np.arange(60) % d).matrix) for d in (6, 12))
-    elif kind == "tiles":
-        points = np.random.default_rng(0).uniform(-1, 1, (60, 2))
-        features, dual = (MatrixFeatures(tile_coding(points, tiles, 2).matrix) for tiles in (3, 4))
-    else:
-        features = some_features(60, 4)
-        dual, _ = orthonormalized(some_features(60, 5, seed=9), flow.p)
-    return RatioProblem.build(flow, features, dual, name)
-
-
-def test_svrg_with_a_leak_reaches_the_optimum_of_the_direct_solve():
-    problem = leaky_problem("penalty")
-    outcome = solve(solve_svrg(problem, TIGHT, seed=1), max_iter=200_000)
-    direct = solve(solve_convex(problem, TIGHT))
-    assert outcome.converged
-    assert direct.converged
-    assert np.abs(outcome.distribution - direct.distribution).max() < 1e-6
-
-
-def test_svrg_imposes_the_mass_where_no_penalty_is_given():
-    problem = RatioProblem.build(chain_flow(12), normalize="self", penalty=0.0)
-    outcome = solve(solve_svrg(problem, TIGHT, seed=1), max_iter=200_000)
-    assert outcome.converged
-    assert np.abs(outcome.w - exact_ratio(chain_counts(12), 1.0)).max() < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "normalize"),
-    [
-        *(("groups", name, "penalty") for name in SMOOTH),
-        ("groups", "chi2", "self"),
-        *((kind, "chi2", normalize) for kind in ("tiles", "dense") for normalize in ("penalty", "self")),
-    ],
-)
-def test_svrg_with_features_reaches_the_optimum_of_the_direct_solve(kind, name, normalize):
-    problem = replace(featured_problem(kind, name), normalize=normalize)
-    outcome = solve(solve_svrg(problem, TIGHT, seed=1), max_iter=1_000_000)
-    direct = run(solve_convex(problem, 1e-12), Controls(tol=1e-12))
-    assert outcome.converged
-    assert direct.gap.value <= 1e-12
-    assert outcome.gap.primal == pytest.approx(direct.gap.primal, abs=2e-10)
-    assert np.abs(outcome.distribution - direct.distribution).max() < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("method", "kind"),
-    [("extragradient", "table"), ("svrg", "table"), ("svrg", "tiles"), ("svrg", "dense")],
-)
-def test_linear_convergence(method, kind):
+def test_linear_convergence():
     """log gap falls in proportion to the steps: the last four decades cost no more than thrice the share
     of those before."""
-    table = RatioProblem.build(chain_flow(20, 1.0, seed=2))
-    problem = table if kind == "table" else featured_problem(kind)
-    solver = solve_svrg(problem, 1e-12, 0) if method == "svrg" else solve_extragradient(problem, 1e-12)
-    trace = run(solver, Controls(tol=1e-12, max_iter=10**6)).trace
+    problem = RatioProblem.build(chain_flow(20, 1.0, seed=2))
+    trace = run(solve_extragradient(problem, 1e-12), Controls(tol=1e-12, max_iter=10**6)).trace
     steps = {level: next(n for n, gap in trace if gap <= level) for level in (1e-4, 1e-8, 1e-12)}
     assert steps[1e-12] - steps[1e-8] <= 3 * max(steps[1e-8] - steps[1e-4], steps[1e-4])
 
@@ -343,7 +276,5 @@ def test_methods_refuse_what_they_do_not_serve():
     flow = chain_flow(6)
     with pytest.raises(ValueError, match="constrained dual"):
         next(solve_extragradient(RatioProblem.build(flow, divergence="dudley"), TIGHT))
-    with pytest.raises(ValueError, match="smooth excess"):
-        next(solve_svrg(RatioProblem.build(flow, divergence="total_variation"), TIGHT, 0))
     with pytest.raises(ValueError, match="f-divergences"):
         bounded_for_sgd(RatioProblem.build(flow, divergence="mmd"))
