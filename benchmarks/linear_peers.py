@@ -41,9 +41,9 @@ def sampled(flow: Flow, n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.n
     return source[entry], rows.indices[entry].astype(np.int64), rng.integers(0, flow.n_cells, n)
 
 
-def our_sgd(problem: RatioProblem, batch: int, n: int, threads: int = 1):
+def our_sgd(problem: RatioProblem, batch: int, n: int):
     problem = bounded_for_sgd(problem)
-    runner = _Runner(problem, step_sizes(problem), batch, 1.0, threads)
+    runner = _Runner(problem, step_sizes(problem), batch, 1.0)
     state = _State(problem, 0, None)
     runner.run(state, 0, 10, n)
 
@@ -55,11 +55,10 @@ def our_sgd(problem: RatioProblem, batch: int, n: int, threads: int = 1):
 
 
 def touched_cells(problem: RatioProblem, n: int):
-    """The floor of a tabular step on this machine: its random reads and writes, fetched beforehand as ours
-    are, and no arithmetic, averages or projections: one event, the start table, and a line of three cells."""
+    """The floor of a tabular step on this machine: its random reads and writes, and no arithmetic, averages
+    or projections: one event, the start table, and a line of three cells."""
     from numba import njit
 
-    from lingendice.kernels.prefetch import prefetch
     from lingendice.kernels.saddle.draws import draw, draw_event, mix
     from lingendice.model.sampler import build_sampler
     from lingendice.solvers.sgd import rows_by_cache_line
@@ -76,8 +75,6 @@ def touched_cells(problem: RatioProblem, n: int):
                 z = draw(mix(counter + np.uint64(1)), threshold, alias, 0, threshold.size)
                 counter += np.uint64(0x9E3779B97F4A7C15)
                 at[k, 0], at[k, 1], at[k, 2] = x, y, z
-                for c in range(3):
-                    prefetch(cells, at[k, c], 0)
             for k in range(32):
                 for c in range(3):
                     cells[at[k, c], 4] += 1.0

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
 from lingendice.data.rows import row_of_entry
+from lingendice.kernels.saddle.records import Source
 from lingendice.model.flow import Flow
 
 Alias = tuple[Floats, NDArray[np.int32]]
@@ -34,6 +35,11 @@ class Sampler:
     """Of every event."""
     most_draws: int
     """Random numbers that an event and what follows it may take."""
+
+    @property
+    def source(self) -> Source:
+        """What the kernels draw from."""
+        return Source(self.events, self.tables, self.redirects, self.starts, self.actions, self.most_draws)
 
 
 def build_sampler(flow: Flow) -> Sampler:

@@ -159,7 +159,7 @@ def _solver(
         return convex.solve_convex(problem, tol)
     if method == "extragradient":
         return extragradient.solve_extragradient(problem, tol, start)
-    return sgd.solve_sgd(problem, tol, choices.seed, options, max_iter, start, controls.threads)
+    return sgd.solve_sgd(problem, tol, choices.seed, options, max_iter, start)
 
 
 def _warm_start(problem: RatioProblem, given: Any, method: str) -> tuple[Floats, Floats, float]:

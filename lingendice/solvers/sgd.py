@@ -14,30 +14,27 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.divergences import FDivergence, TotalVariation
 from lingendice.kernels.aligned import zeros_by_line
-from lingendice.kernels.parallel import run_beside
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.model.problem import RatioProblem
 from lingendice.model.sampler import Sampler, build_sampler
 from lingendice.solvers.control import Step
 from lingendice.solvers.saddle_outcome import Checkpoints, SaddleSolver, certified, compressed
 
+if TYPE_CHECKING:
+    from lingendice.kernels.saddle.records import Terms
+
 CHUNK_SECONDS = 0.1
 DEFAULT_DUAL_BOUND = 2.0
 """|f| where the user gives no bound: inflow within a factor of two of the mass, for chi-square."""
 LARGEST_COPY = 2 * 10**7
 """Entries of dense features up to which they are copied into a faster layout."""
-PART, MOST_PARTS, DRAWING = 15_360, 16, 48
-"""Entries that make a part of a batch worth a thread, parts at most, and entries that a draw counts for."""
-PATIENCE = 1_000_000, 4
-"""Nanoseconds that threads wait for one another, and more for each entry of a part: far more than usual."""
 _LINE = 8  # float64 entries of a cache line
 OPTIONS = {"batch": 1, "step_scale": 1.0, "first_epoch": 1024, "average": True}
 
@@ -155,18 +152,6 @@ def _metric(features: FeatureMap, distribution: Floats) -> Floats:
 # -- the solver ----------------------------------------------------------------------------------------
 
 
-def part_size(problem: RatioProblem, batch: int) -> int:
-    """Samples of a batch that share one gradient: whole groups, as many as are worth a thread.
-
-    It depends on the problem alone, so that the steps do not depend on the number of threads.
-    """
-    from lingendice.kernels.saddle.feature_rows import GROUP
-
-    row = DRAWING + problem.features.n_features + 2 * problem.dual_features.n_features
-    least = max(-(-PART // row), -(-batch // MOST_PARTS))
-    return min(-(-least // GROUP) * GROUP, batch)
-
-
 class _State:
     """Iterates and lazy sums of one run."""
 
@@ -184,31 +169,10 @@ class _State:
         self.v_last = np.zeros(self.v.size, dtype=np.int64)
 
 
-class _Crew:
-    """How many threads take the next run of steps: one for a while after others had to be sent away."""
-
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self.alone = self.repeated = 0
-
-    def next(self) -> int:
-        if self.alone:
-            self.alone -= 1
-            return 1
-        return self.threads
-
-    def note(self, threads: int, dismissed: bool) -> None:
-        if threads > 1:
-            self.repeated = min(2 * self.repeated + 1, 63) if dismissed else 0
-            self.alone = self.repeated
-
-
 class _Runner:
     """Calls the kernel that fits the features."""
 
-    def __init__(
-        self, problem: RatioProblem, steps: Steps, batch: int, scale: float, threads: int = 1
-    ) -> None:
+    def __init__(self, problem: RatioProblem, steps: Steps, batch: int, scale: float) -> None:
         divergence = problem.divergence
         assert isinstance(divergence, FDivergence)
         self.problem, self.steps, self.scale, self.batch = problem, steps, scale, batch
@@ -228,82 +192,57 @@ class _Runner:
             self.start = np.asarray(problem.dual_features.adjoint(problem.flow.start))
         elif not self.tabular:
             self.psi, self.phi = compressed(problem.features), compressed(problem.dual_features)
-        self.part_size = part_size(problem, batch)
-        self.crew = _Crew(min(threads, -(-batch // self.part_size)))
         self.own = problem.mass_row if problem.self_normalized else np.empty(0)
         self.mass = 1.0
 
-    def scalars(self, n_steps: int) -> tuple[float, ...]:
-        problem = self.problem
-        pace = self.scale / math.sqrt(n_steps)
-        return (
-            problem.flow.gamma, 0.0 if problem.self_normalized else problem.penalty,
-            problem.flow.mass_offset, problem.ridge,
-            problem.ridge_center, self.steps.u * pace, self.steps.u_top,
-        )  # fmt: skip
-
     def run(self, state: _State, first: int, last: int, n_steps: int) -> None:
         """Steps ``first : last`` of an epoch of ``n_steps``."""
-        problem, sampler = self.problem, self.sampler
-        pace = self.scale / math.sqrt(n_steps)
-        w_step, v_step = self.steps.w * pace, self.steps.v * pace
-        source = (sampler.events, sampler.tables, sampler.redirects, sampler.starts)
-        kind = (self.scalars(n_steps), self.code, self.by_ratio, sampler.actions)
-        weight = problem.flow.mass_weight
-        if self.tabular:
-            self._run_tabular(state, first, last, source, kind, w_step, v_step)
-        elif self.dense:
-            self._run_dense(state, last - first, source, kind, w_step, v_step)
-        else:
-            from lingendice.kernels.saddle.sgd_sparse import sgd_sparse
+        from lingendice.kernels.saddle.records import Terms
 
+        problem = self.problem
+        pace = self.scale / math.sqrt(n_steps)
+        terms = Terms(
+            problem.flow.gamma, 0.0 if problem.self_normalized else problem.penalty,
+            problem.flow.mass_offset, problem.ridge, problem.ridge_center,
+            self.steps.u * pace, self.steps.u_top, self.code, self.by_ratio,
+        )  # fmt: skip
+        if self.tabular:
+            self._run_tabular(state, first, last, terms, pace)
+        else:
+            self._run_features(state, first, last, terms, pace)
+
+    def _run_features(self, state: _State, first: int, last: int, terms: Terms, pace: float) -> None:
+        from lingendice.kernels.saddle.records import Block, Features
+        from lingendice.kernels.saddle.sgd_dense import sgd_dense
+        from lingendice.kernels.saddle.sgd_sparse import sgd_sparse
+
+        problem, source, counter = self.problem, self.sampler.source, np.uint64(state.counter)
+        features = Features(self.psi, self.phi, problem.flow.mass_weight, self.own)
+        low = np.zeros(state.w.size)
+        primal = Block(state.w, state.w_sum, state.w_last, self.steps.w * pace, low, self.top)
+        dual = Block(state.v, state.v_sum, state.v_last, self.steps.v * pace, -self.box, problem.dual_top)
+        if self.dense:
+            state.counter, state.u, state.u_sum = sgd_dense(
+                counter, last - first, self.batch, source, terms, features, self.start, primal, dual,
+                state.u, state.u_sum,
+            )  # fmt: skip
+        else:
             state.counter, state.u, state.u_sum, self.mass = sgd_sparse(
-                np.uint64(state.counter), first, last, self.batch, *source, *kind, self.psi, self.phi,
-                self.own, self.mass, state.w, state.v, state.u,
-                state.w_sum, state.v_sum, state.u_sum, state.w_last, state.v_last, w_step, v_step,
-                weight, self.top, -self.box, problem.dual_top,
+                counter, first, last, self.batch, source, terms, features, self.mass, primal, dual,
+                state.u, state.u_sum,
             )  # fmt: skip
 
-    def _run_dense(
-        self, state: _State, count: int, source: Any, kind: Any, w_step: Floats, v_step: Floats
-    ) -> None:
-        from lingendice.kernels.networks.tickets import new_counters, were_dismissed
-        from lingendice.kernels.saddle import sgd_dense
-
-        problem, parts = self.problem, -(-self.batch // self.part_size)
-        counters = new_counters(parts)
-        n_w, n_v = state.w.size, state.v.size
-        shared = zeros_by_line(sgd_dense.STATE)
-        shared[sgd_dense.U], shared[sgd_dense.U_SUM] = state.u, state.u_sum
-        shown = zeros_by_line(n_w), zeros_by_line(n_v)
-        gradients = [zeros_by_line(parts * sgd_dense.whole_lines(n)) for n in (n_w, n_v + 1)]
-        sgd_dense.show_point(state.w, state.v, self.own, problem.flow.mass_offset, shared, *shown)
-        draws = self.sampler.most_draws
-        patience = PATIENCE[0] + PATIENCE[1] * self.part_size * (n_w + 2 * n_v)
-        threads = self.crew.next()
-        arguments = (
-            counters, patience, np.uint64(state.counter), draws, count, self.batch, self.part_size,
-            *source[:3], *kind, self.start, self.own, self.psi, self.phi, problem.flow.mass_weight,
-            state.w, state.v, state.w_sum, state.v_sum, w_step, v_step,
-            (np.zeros(n_w), self.top, -self.box, self.box), shared, *shown, *gradients,
-            np.empty((threads, 2, self.part_size), np.int64), np.empty((threads, 5, self.part_size)),
-        )  # fmt: skip
-        helpers = [partial(sgd_dense.sgd_dense, slot, *arguments) for slot in range(1, threads)]
-        run_beside(partial(sgd_dense.sgd_dense, 0, *arguments), helpers, threads)
-        self.crew.note(threads, were_dismissed(counters))
-        state.u, state.u_sum = float(shared[sgd_dense.U]), float(shared[sgd_dense.U_SUM])
-        state.counter = sgd_dense.counter_after(np.uint64(state.counter), draws * count * self.batch)
-
-    def _run_tabular(
-        self, state: _State, first: int, last: int, source: Any, kind: Any, w_step: Floats, v_step: Floats
-    ) -> None:
+    def _run_tabular(self, state: _State, first: int, last: int, terms: Terms, pace: float) -> None:
         from lingendice.kernels.saddle.sgd_tabular import TAU, F, pack, sgd_tabular, sgd_tabular_self
 
         problem = self.problem
         if first == 0:
             self.cells = rows_by_cache_line(state.w.size, 8)
-            pack(state.w, w_step, self.top, state.v, v_step, problem.flow.mass_weight, self.cells)
-        common = (np.uint64(state.counter), first, last, *source, *kind, self.cells)
+            pack(
+                state.w, self.steps.w * pace, self.top, state.v, self.steps.v * pace,
+                problem.flow.mass_weight, self.cells,
+            )  # fmt: skip
+        common = (np.uint64(state.counter), first, last, self.sampler.source, terms, self.cells)
         low, high = -float(self.box[0]), float(problem.dual_top[0])
         if problem.self_normalized:
             state.counter, self.mass = sgd_tabular_self(*common, problem.mass_row, self.mass, low, high)
@@ -349,16 +288,14 @@ def solve_sgd(
     options: dict[str, Any],
     max_iter: int | None = None,
     start: Any = None,
-    threads: int = 1,
 ) -> SaddleSolver:
     """SGD in epochs of doubling length; the gap of each epoch's average is a checkpoint.
 
     A tabular step costs O(1), some tens of ns; E gap falls as 1 / sqrt(steps). Use it for streams and for
     problems that nothing else can hold; where a few thousand features fit, ``convex`` is far more exact.
-    Large batches of dense features are shared among threads; any number of them takes the same steps.
     """
     steps = step_sizes(problem)
-    runner = _Runner(problem, steps, int(options["batch"]), float(options["step_scale"]), threads)
+    runner = _Runner(problem, steps, int(options["batch"]), float(options["step_scale"]))
     state = _State(problem, seed, start)
     if problem.self_normalized:
         state.w = problem.rescaled(state.w)

@@ -37,21 +37,22 @@ def sparse_clip(indptr, indices, x, low, high, weights):  # type: ignore[no-unty
 
 
 @kernel
-def sgd_sparse(counter, first, last, batch, events, tables, redirects, starts, scalars, code, by_ratio,
-               actions, psi, phi, own, held, w, v, u, w_sum, v_sum, u_sum, w_last, v_last, w_step, v_step,
-               mass_weight, w_top, v_low, v_high):  # type: ignore[no-untyped-def]  # fmt: skip
+def sgd_sparse(counter, first, last, batch, source, terms, features, held, primal, dual, u, u_sum):  # type: ignore[no-untyped-def]
     """Steps over compressed rows, each the mean gradient of ``batch`` samples: four rows a sample.
 
-    ``own`` is empty, or the row a of the mass ``held`` = a'w to which tau is normalized. Its part of the
-    gradient is a product of two expectations, so that each takes its own samples. Returns (counter, u,
-    sum of u, a'w).
+    ``features.own`` is empty, or the row a of the mass ``held`` = a'w to which tau is normalized. Its part
+    of the gradient is a product of two expectations, so that each takes its own samples. Returns (counter,
+    u, sum of u, a'w).
     """
+    events, tables, redirects, starts, actions, _ = source
     start_t, start_a, start_mass = starts
-    gamma, penalty, offset, _, _, u_step, u_top = scalars
-    psi_p, psi_i, psi_d = psi
-    phi_p, phi_i, phi_d = phi
+    gamma, penalty, offset, _, _, u_step, u_top, _, _ = terms
+    mass_weight, own = features.mass_weight, features.own
+    psi_p, psi_i, psi_d = features.psi
+    phi_p, phi_i, phi_d = features.phi
+    w, w_sum, w_last, w_step, w_low, w_top = primal
+    v, v_sum, v_last, v_step, v_low, v_high = dual
     plain = actions == 1 and redirects[0].size == 0
-    zero = np.zeros(w.size)
     share = 1.0 / batch
     scale, level = 1.0, 0.0
     xs, ys, zs = np.empty(batch, np.int64), np.empty(batch, np.int64), np.empty(batch, np.int64)
@@ -76,12 +77,12 @@ def sgd_sparse(counter, first, last, batch, events, tables, redirects, starts, s
                 f = sparse_dot(phi_p, phi_i, phi_d, other, v)
                 f_next = sparse_dot(phi_p, phi_i, phi_d, beyond, v) if beyond >= 0 else 0.0
                 nu = mass_weight[other]
-                pulled, _ = sample_pull(f, f_next, tau, u, nu, gamma * reach, scalars, code, by_ratio)
+                pulled, _ = sample_pull(f, f_next, tau, u, nu, gamma * reach, terms)
                 level += share * pulled * tau / (1.0 - offset)
             tau, nu, weight = scale * sparse_dot(psi_p, psi_i, psi_d, x, w), mass_weight[x], gamma * factor
             f = sparse_dot(phi_p, phi_i, phi_d, x, v)
             f_next = sparse_dot(phi_p, phi_i, phi_d, y, v) if y >= 0 else 0.0
-            on_tau[b], on_f[b] = sample_pull(f, f_next, tau, u, nu, weight, scalars, code, by_ratio)
+            on_tau[b], on_f[b] = sample_pull(f, f_next, tau, u, nu, weight, terms)
             on_next[b] = weight * tau
             to_u += share * penalty * (nu * tau + offset - 1.0 - u)
             xs[b], ys[b], zs[b] = x, y, -1
@@ -109,8 +110,8 @@ def sgd_sparse(counter, first, last, batch, events, tables, redirects, starts, s
             sparse_clip(phi_p, phi_i, x, v_low, v_high, v)
             for k in range(psi_p[x], psi_p[x + 1] if own.size else psi_p[x]):
                 j = psi_i[k]
-                held += own[j] * (min(max(w[j], 0.0), w_top[j]) - w[j])
-            sparse_clip(psi_p, psi_i, x, zero, w_top, w)
+                held += own[j] * (min(max(w[j], w_low[j]), w_top[j]) - w[j])
+            sparse_clip(psi_p, psi_i, x, w_low, w_top, w)
         held = max(held, 1e-3)
         u_sum += u
         u = min(max(u + u_step * to_u, -u_top), u_top)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from lingendice.kernels.jit import inlined, kernel
-from lingendice.kernels.prefetch import prefetch
 from lingendice.kernels.saddle.conjugates import excess_and_slope
 from lingendice.kernels.saddle.draws import GOLDEN, draw, draw_event, draw_next, mix
 
@@ -45,12 +44,12 @@ def move_f(cells, x, y, z, on_x, on_y, on_z, low, high, t):  # type: ignore[no-u
             cells[j, F] = within
 
 
-# Samples drawn, and their cells fetched, before the first of them is used: cache misses then overlap.
+# Samples drawn before the first of them is used: the misses of the draws then overlap.
 BLOCK = 32
 
 
 @inlined
-def draw_block(counter, size, events, tables, redirects, starts, actions, cells, xs, ys, zs, weights):  # type: ignore[no-untyped-def]
+def draw_block(counter, size, events, tables, redirects, starts, actions, xs, ys, zs, weights):  # type: ignore[no-untyped-def]
     """Draw (x, x', x0) for ``size`` steps, x' with the factor on gamma; returns the next counter."""
     start_t, start_a, start_mass = starts
     plain = actions == 1 and redirects[0].size == 0
@@ -66,29 +65,24 @@ def draw_block(counter, size, events, tables, redirects, starts, actions, cells,
             z = draw(mix(counter), start_t, start_a, 0, start_t.size)
             counter += GOLDEN
         xs[k], ys[k], zs[k], weights[k] = x, y, z, factor
-        prefetch(cells, x, 0)
-        prefetch(cells, max(y, 0), 0)
-        prefetch(cells, z, 0)
     return counter
 
 
 @kernel
-def sgd_tabular(counter, first, last, events, tables, redirects, starts, scalars, code, by_ratio, actions,
-                cells, u, u_sum, f_low, f_high):  # type: ignore[no-untyped-def]  # fmt: skip
+def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_high):  # type: ignore[no-untyped-def]
     """Take steps ``first : last`` of an epoch from sampled (x, x', x0); returns (counter, u, sum of u).
 
     J's terms at a sample: gamma tau(x) f(x') - tau(x) f(x) - c(x) excess(f(x)) + (1 - gamma) f(x0)
     + penalty (u (nu(x) tau(x) + offset - 1) - u^2/2) + ridge/2 (tau(x) - center)^2.
     """
+    events, tables, redirects, starts, actions, _ = source
     start_mass = starts[2]
-    gamma, penalty, offset, ridge, center, u_step, u_top = scalars
+    gamma, penalty, offset, ridge, center, u_step, u_top, code, by_ratio = terms
     xs, ys, zs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     factors = np.empty(BLOCK)
     for begin in range(first, last, BLOCK):
         size = min(BLOCK, last - begin)
-        counter = draw_block(
-            counter, size, events, tables, redirects, starts, actions, cells, xs, ys, zs, factors
-        )
+        counter = draw_block(counter, size, events, tables, redirects, starts, actions, xs, ys, zs, factors)
         for k in range(np.uint64(size)):
             t = float(begin + k) + 1.0
             # Unsigned: Numba then leaves out the test for negative indices.
@@ -128,27 +122,26 @@ def sgd_tabular(counter, first, last, events, tables, redirects, starts, scalars
 
 
 @inlined
-def sample_pull(f_x, f_y, tau, u, nu, weight, scalars, code, by_ratio):  # type: ignore[no-untyped-def]
+def sample_pull(f_x, f_y, tau, u, nu, weight, terms):  # type: ignore[no-untyped-def]
     """Gradients of J's sample in tau(x) and f(x)."""
-    _, penalty, _, ridge, center, _, _ = scalars
-    excess, slope = excess_and_slope(code, f_x)
-    to_tau = penalty * u * nu - f_x + ridge * (tau - center) + weight * f_y
-    if by_ratio:
+    excess, slope = excess_and_slope(terms.code, f_x)
+    to_tau = terms.penalty * u * nu - f_x + terms.ridge * (tau - terms.center) + weight * f_y
+    if terms.by_ratio:
         to_tau -= excess
         slope *= tau
     return to_tau, -tau - slope
 
 
 @kernel
-def sgd_tabular_self(counter, first, last, events, tables, redirects, starts, scalars, code, by_ratio,
-                     actions, cells, shares, held, f_low, f_high):  # type: ignore[no-untyped-def]  # fmt: skip
+def sgd_tabular_self(counter, first, last, source, terms, cells, shares, held, f_low, f_high):  # type: ignore[no-untyped-def]
     """The same for tau scaled to total mass 1; returns (counter, ``held``), the mass of the seen cells.
 
     ``shares`` holds p(x) nu(x). ``held`` is kept exactly. Its part of the gradient is a product of two
     expectations, so that each takes its own sample.
     """
+    events, tables, redirects, starts, actions, _ = source
     start_t, start_a, start_mass = starts
-    gamma, offset = scalars[0], scalars[2]
+    gamma, offset = terms.gamma, terms.offset
     plain = actions == 1 and redirects[0].size == 0
     for step in range(first, last):
         t = float(step) + 1.0
@@ -164,15 +157,11 @@ def sgd_tabular_self(counter, first, last, events, tables, redirects, starts, sc
             beyond, reach, counter = draw_next(counter, beyond, actions, tables, redirects)
         scale = (1.0 - offset) / held
         ratio, f_next = scale * cells[other, TAU], cells[beyond, F] if beyond >= 0 else 0.0
-        level, _ = sample_pull(
-            cells[other, F], f_next, ratio, 0.0, 1.0, gamma * reach, scalars, code, by_ratio
-        )
+        level, _ = sample_pull(cells[other, F], f_next, ratio, 0.0, 1.0, gamma * reach, terms)
         level *= ratio / (1.0 - offset)
         tau_x, weight = cells[x, TAU], gamma * factor
         f_next = cells[y, F] if y >= 0 else 0.0
-        to_tau, to_f = sample_pull(
-            cells[x, F], f_next, scale * tau_x, 0.0, 1.0, weight, scalars, code, by_ratio
-        )
+        to_tau, to_f = sample_pull(cells[x, F], f_next, scale * tau_x, 0.0, 1.0, weight, terms)
         z = np.int64(-1)
         if start_mass > 0.0:
             z = draw(mix(counter), start_t, start_a, 0, start_t.size)
