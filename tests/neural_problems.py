@@ -76,29 +76,8 @@ def batch_objective(learner: Learner, tau_layers, f_layers, u) -> float:
 
 def gradients(learner: Learner):
     """Gradients of the learner's next batch by the engine, as lists of (weights, biases)."""
-    nothing = np.zeros(1, dtype=np.float32)
-    arguments = learner._step_arguments((nothing, nothing))
-    settings, shape, objective, _, data, mass, nets, grads, given, _, _, _, work, engine = arguments
-    draws = (learner.seed, learner.step)
-    for group in range(len(grads[0])):
-        ratio_step.group_gradient(
-            group,
-            0,
-            draws,
-            settings,
-            shape,
-            objective,
-            learner.u,
-            data,
-            mass,
-            nets,
-            grads,
-            given,
-            0,
-            work,
-            engine,
-        )
-    return [learner.network.layers(part.astype(np.float64).sum(axis=0)) for part in grads]
+    found = learner.add_gradients()
+    return [learner.network.layers(part.astype(np.float64).sum(axis=0)) for part in (found.tau, found.f)]
 
 
 def random_transitions(

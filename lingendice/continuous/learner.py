@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import Any
 
@@ -17,8 +16,8 @@ from lingendice.continuous.samples import Arrivals, Samples
 from lingendice.data.checks import Floats
 from lingendice.kernels.networks import ratio_step
 from lingendice.kernels.networks.mlp import transpose_weights
-from lingendice.kernels.networks.tickets import new_counters
-from lingendice.kernels.parallel import run_beside
+from lingendice.kernels.networks.records import Gradients, Loss, Pair, Rates, Rows, Settings, Shape, Work
+from lingendice.kernels.parallel import run_all
 
 _KINDS = {
     "none": ratio_step.ACT_NONE,
@@ -48,21 +47,18 @@ class Batches:
         flags[samples.absorbed] = ratio_step.ABSORBED
         flags[samples.restarted] = ratio_step.RESTARTED
         self.flags = flags
-        self.data = (
+        self.rows = Rows(
+            Shape(
+                n, self.n_firsts, stride, samples.n_states_in, samples.n_actions_in, _KINDS[samples.kind],
+                samples.n_branches, int(samples.restarted.sum()),
+            ),
             aligned_rows(pairs, 2 * stride),
             aligned_rows(_with_means(samples, starting), stride),
             np.ascontiguousarray(samples.following.action).ravel(),
             np.ascontiguousarray(starting.action).ravel(),
             samples.noise,
             flags,
-        )
-        self.mass = samples.mass_weight.astype(np.float32)
-        self.shape = np.array(
-            [
-                n, self.n_firsts, samples.n_inputs, stride, samples.n_states_in, samples.n_actions_in,
-                _KINDS[samples.kind], samples.n_branches, samples.restarted.sum(),
-            ],
-            dtype=np.int64,
+            samples.mass_weight.astype(np.float32),
         )  # fmt: skip
 
 
@@ -87,7 +83,7 @@ class Learner:
         self.moments = (aligned(2, network.size), aligned(2, network.size))
         self.state = np.zeros(5)
         self._turned = (aligned(network.turned_size), aligned(network.turned_size))
-        self._scratch: tuple[NDArray[Any], ...] | None = None
+        self._works: list[Work] = []
         self._turn()
 
     @property
@@ -108,22 +104,32 @@ class Learner:
 
     def advance(self, steps: int, threads: int = 1) -> None:
         """Take some steps; with threads, the groups of each step run side by side."""
-        groups = len(self._gradients[0])
-        threads = min(threads, groups)
-        for count, given in self._chunks(steps):
-            shared = (new_counters(groups), np.empty(groups), count, (self.seed, self.step))
-            arguments = (*shared, *self._step_arguments(given, threads))
-            helpers = [partial(ratio_step.train_steps, slot, *arguments) for slot in range(1, threads)]
-            run_beside(partial(ratio_step.train_steps, 0, *arguments), helpers, threads)
+        for _ in range(steps):
+            self.add_gradients(threads)
+            ratio_step.finish_step(
+                self.options.batch, self._rates, self._nets, self._gradients, self.moments, self.mean,
+                self.state,
+            )  # fmt: skip
 
-    def _chunks(self, steps: int) -> Iterator[tuple[int, tuple[Singles, Singles]]]:
-        """(steps, actions drawn for them): all at once where the kernel draws the actions itself."""
-        if self.batches.samples.kind == "sampled":
-            for _ in range(steps):
-                yield 1, self._draw_actions()
-        else:
-            nothing = np.zeros(1, dtype=np.float32)
-            yield steps, (nothing, nothing)
+    def add_gradients(self, threads: int = 1) -> Gradients:
+        """Gradients of the next step's batch, group by group."""
+        nothing = np.zeros(1, dtype=np.float32)
+        given = self._draw_actions() if self.batches.samples.kind == "sampled" else (nothing, nothing)
+        common = (
+            (self.seed, self.step), self._settings, self._loss, self.u, self.batches.rows, self._nets,
+            self._gradients, given,
+        )  # fmt: skip
+        groups, engine = self._gradients.mass.size, engine_code(self.options.engine)
+        threads = min(threads, groups)
+        cuts = [groups * k // threads for k in range(threads + 1)]
+        run_all(
+            [
+                partial(ratio_step.add_gradients, cuts[k], cuts[k + 1], *common, self._work(k), engine)
+                for k in range(threads)
+            ],
+            threads,
+        )
+        return self._gradients
 
     def _draw_actions(self) -> tuple[Singles, Singles]:
         """Actions of a policy that only the interpreter can sample, at the rows that the next step draws."""
@@ -143,22 +149,23 @@ class Learner:
         starting = samples.draw(samples.starting, firsts, rng) if self.objective.gamma < 1.0 else following[0]
         return following.ravel(), starting.ravel()
 
-    def _step_arguments(self, given: tuple[Singles, Singles], threads: int = 1) -> tuple[Any, ...]:
-        options = self.options
-        settings = (options.batch, ratio_step.GROUP, ratio_step.TILE, self.network.code)
-        nets = (self.network.layout, self.tau_parameters, self.f_parameters, *self._turned)
-        batches = self.batches
-        return (
-            settings, batches.shape, self.objective.numbers(), self._rates, batches.data, batches.mass, nets,
-            self._gradients, given, self.moments, self.mean, self.state, self._work(threads),
-            engine_code(options.engine),
-        )  # fmt: skip
+    @cached_property
+    def _settings(self) -> Settings:
+        return Settings(self.options.batch, ratio_step.GROUP, ratio_step.TILE, self.network.code)
 
     @cached_property
-    def _rates(self) -> tuple[float, ...]:
+    def _loss(self) -> Loss:
+        return self.objective.numbers()
+
+    @cached_property
+    def _nets(self) -> Pair:
+        return Pair(self.network.layout, self.tau_parameters, self.f_parameters, *self._turned)
+
+    @cached_property
+    def _rates(self) -> Rates:
         options = self.options
         average_from = self.planned * (1.0 - options.average) if options.average > 0 else math.inf
-        return (
+        return Rates(
             float(options.learning_rate),
             float(options.dual_learning_rate or 3.0 * float(options.learning_rate)),
             float(options.clip),
@@ -169,33 +176,35 @@ class Learner:
         )
 
     @cached_property
-    def _gradients(self) -> tuple[Singles, Singles]:
+    def _gradients(self) -> Gradients:
         groups = -(-self.options.batch // ratio_step.GROUP)
-        return aligned(groups, self.network.size), aligned(groups, self.network.size)
+        return Gradients(
+            aligned(groups, self.network.size), aligned(groups, self.network.size), np.zeros(groups)
+        )
 
-    def _work(self, threads: int) -> tuple[NDArray[Any], ...]:
-        """Scratch of every thread."""
-        if self._scratch is None or len(self._scratch[0]) < threads:
-            self._scratch = self._new_work(threads)
-        return self._scratch
+    def _work(self, thread: int) -> Work:
+        """Scratch of one thread."""
+        if thread == len(self._works):
+            self._works.append(self._new_work())
+        return self._works[thread]
 
-    def _new_work(self, threads: int) -> tuple[NDArray[Any], ...]:
+    def _new_work(self) -> Work:
         tile, samples = ratio_step.TILE, self.batches.samples
         sets = 1 + 2 * samples.n_branches
         rows, rows_tau = ratio_step.padded(tile * sets), ratio_step.padded(tile)
         widths = int(self.network.layout[:-1, 2].sum())
         normals = tile * (samples.n_actions_in + 1)
-        integers = np.zeros((threads, 2, normals), dtype=np.int32)
-        return (
-            aligned(threads, rows * (self.network.stride + widths) + rows_tau * widths),
-            aligned(threads, 2, rows),
-            aligned(threads, 2, rows),
-            aligned(threads, 2, tile * samples.n_branches),
-            aligned(threads, 2, normals),
+        integers = np.zeros((2, normals), dtype=np.int32)
+        return Work(
+            aligned(rows * (self.network.stride + widths) + rows_tau * widths),
+            aligned(2, rows),
+            aligned(2, rows),
+            aligned(2, tile * samples.n_branches),
+            aligned(2, normals),
             integers,
             integers.view(np.float32),
-            np.zeros((threads, 3, tile), dtype=np.int64),
-            aligned(threads, rows * int(self.network.layout[:, 1].max())),
+            np.zeros((3, tile), dtype=np.int64),
+            aligned(rows * int(self.network.layout[:, 1].max())),
         )
 
     # -- what was learnt -----------------------------------------------------------------------------

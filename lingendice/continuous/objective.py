@@ -16,11 +16,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from lingendice.continuous.options import OUTPUTS
 from lingendice.data.checks import require_number
 from lingendice.divergences import DIVERGENCES, FDivergence
+from lingendice.kernels.networks.records import Loss
 
 
 @dataclass(frozen=True)
@@ -42,13 +41,11 @@ class Objective:
     limit: float
     """f < limit, by a softplus that is 0 at 0; inf leaves f free."""
 
-    def numbers(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def numbers(self) -> Loss:
         """As the kernels take it."""
-        return np.array(
-            [
-                self.gamma, self.code, self.by_ratio, OUTPUTS.index(self.output), self.penalty, self.ridge,
-                self.center, self.bound, self.limit,
-            ]
+        return Loss(
+            float(self.gamma), self.code, self.by_ratio, OUTPUTS.index(self.output), float(self.penalty),
+            float(self.ridge), float(self.center), float(self.bound), float(self.limit),
         )  # fmt: skip
 
 

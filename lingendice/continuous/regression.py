@@ -16,6 +16,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.interrupts import check
 from lingendice.kernels.networks.mlp import backward, forward, transpose_weights
 from lingendice.kernels.networks.ratio_step import adam, padded
+from lingendice.kernels.networks.records import Span
 
 Slope = Callable[[Floats, NDArray[np.int64]], Floats]
 """d loss / d outputs, (rows, outputs), from the outputs at some rows."""
@@ -55,6 +56,7 @@ class Regression:
         turned, spare = aligned(network.turned_size), aligned(rows * int(network.layout[:, 1].max()))
         gradient = aligned(network.size)
         moments = [aligned(2, network.size) for _ in self.parameters]
+        spans = [Span(0, hidden_at + k * per_net, rows, rows) for k in range(len(self.parameters))]
         one = np.float32(1.0)
         for step in range(1, steps + 1):
             check()
@@ -62,19 +64,7 @@ class Regression:
             view = scratch[:hidden_at].reshape(rows, network.stride)
             view[:batch, : network.n_inputs] = inputs[chosen]
             for k, p in enumerate(self.parameters):
-                forward(
-                    p,
-                    network.layout,
-                    scratch,
-                    0,
-                    hidden_at + k * per_net,
-                    rows,
-                    rows,
-                    out[k],
-                    0,
-                    network.code,
-                    code,
-                )
+                forward(p, network.layout, scratch, spans[k], out[k], network.code, code)
             slopes = slope(out[:, :batch].T.astype(np.float64), chosen) / batch
             decay = 0.5 * (1.0 + np.cos(np.pi * (step - 1) / steps))
             signed = np.float32(-rate * decay / (1.0 - 0.9**step))
@@ -84,7 +74,6 @@ class Regression:
                 gradient[:] = 0.0
                 transpose_weights(p, network.layout, turned)
                 backward(
-                    p, turned, gradient, network.layout, scratch, 0, hidden_at + k * per_net, rows, rows,
-                    factor, 0, network.code, code, spare,
-                )  # fmt: skip
+                    p, turned, gradient, network.layout, scratch, spans[k], factor, network.code, code, spare
+                )
                 adam(p, gradient, moments[k], one, signed, late, 0.9)

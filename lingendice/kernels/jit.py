@@ -31,20 +31,11 @@ def fused_kernel(function: F) -> F:
     return njit(cache=True, nogil=True, error_model="numpy", fastmath=_FUSED)(function)  # type: ignore[no-any-return]
 
 
-# Without counts of references, which every slice and tuple would change, there is a third less to compile.
-_BORROWING = {
-    "nogil": True, "error_model": "numpy", "fastmath": _FUSED, "no_cfunc_wrapper": True, "_nrt": False
-}  # fmt: skip
-
-
-def borrowing_kernel(function: F) -> F:
-    """Compile a fused kernel that works on arrays of its caller, and neither makes nor returns any."""
-    return njit(cache=True, **_BORROWING)(function)  # type: ignore[no-any-return]
-
-
 def internal(function: F) -> F:
-    """A function of borrowing kernels alone: no entry from Python, and no file of its own."""
-    return njit(no_cpython_wrapper=True, **_BORROWING)(function)  # type: ignore[no-any-return]
+    """A function of fused kernels alone: no entry from Python or C, and no file of its own."""
+    return njit(  # type: ignore[no-any-return]
+        nogil=True, error_model="numpy", fastmath=_FUSED, no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )(function)
 
 
 def inlined(function: F) -> F:

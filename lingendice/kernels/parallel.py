@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as NotYet
 from contextvars import copy_context
 from functools import lru_cache
@@ -64,24 +64,11 @@ def _outcome(future: Future[T]) -> T:
                 return future.result()
 
 
-def run_beside(task: Callable[[], T], helpers: Iterable[Callable[[], object]], threads: int) -> T:
-    """Run a task that others may help; a busy pool starts them late, or not at all.
-
-    Returns, or raises, only when nobody works any more.
-    """
-    started: list[Future[object]] = []
-    try:
-        for helper in helpers:
-            started.append(_start(helper, threads))
-        return task()
-    finally:
-        for future in started:
-            if not future.cancel():
-                _outcome(future)
-
-
 def run_all(tasks: Iterable[Callable[[], T]], threads: int) -> list[T]:
-    """Run every task and return their results in the order given."""
+    """Run every task and return their results in the order given.
+
+    Returns, or raises, only when none of them runs any more: they may write to arrays of the caller.
+    """
     tasks = list(tasks)
     if threads == 1 or len(tasks) == 1:
         return [task() for task in tasks]
@@ -91,3 +78,4 @@ def run_all(tasks: Iterable[Callable[[], T]], threads: int) -> list[T]:
     finally:
         for future in started:
             future.cancel()
+        wait(started)

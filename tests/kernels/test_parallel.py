@@ -1,19 +1,33 @@
-"""A task beside its helpers: nobody works on when it has ended, however it ended."""
+"""Tasks side by side: nobody works on when they have ended, however they ended."""
 
 from __future__ import annotations
 
 import threading
-from functools import partial
 
 import pytest
 
-from lingendice.kernels.parallel import run_beside
+from lingendice.kernels.parallel import run_all
 
 
-def test_helpers_have_ended_when_the_task_fails():
+def test_results_come_in_the_order_given():
+    first_may_end = threading.Event()
+
+    def late():
+        assert first_may_end.wait(10)
+        return "late"
+
+    def early():
+        first_may_end.set()
+        return "early"
+
+    assert run_all([late, early], 2) == ["late", "early"]
+    assert run_all([lambda: 1, lambda: 2], 1) == [1, 2]
+
+
+def test_other_tasks_have_ended_when_one_fails():
     begun, ended = threading.Event(), threading.Event()
 
-    def help_out():
+    def work():
         begun.set()
         threading.Event().wait(0.1)
         ended.set()
@@ -23,34 +37,20 @@ def test_helpers_have_ended_when_the_task_fails():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_beside(fail, [help_out], 2)
+        run_all([fail, work], 2)
     assert ended.is_set()
 
 
-def test_a_helper_that_never_began_is_not_waited_for():
-    release, done = threading.Event(), []
-
-    def occupy(name):
-        done.append(name)
-        assert release.wait(10)
-
-    def task():
-        while len(done) < 3:
-            threading.Event().wait(0.001)
-        # The pool's three threads are taken: a task beside a fourth helper ends by itself.
-        assert run_beside(lambda: "alone", [partial(occupy, "late")], 3) == "alone"
-        release.set()
-
-    run_beside(task, [partial(occupy, name) for name in "abc"], 3)
-    assert sorted(done) == ["a", "b", "c"]
-
-
-def test_what_a_helper_raises_is_raised():
-    begun = threading.Event()
+def test_tasks_that_never_began_are_not_run_after_a_failure():
+    begun = []
 
     def fail():
-        begun.set()
-        raise ArithmeticError("of a helper")
+        raise ArithmeticError("of a task")
 
-    with pytest.raises(ArithmeticError, match="of a helper"):
-        run_beside(lambda: begun.wait(10), [fail], 2)
+    def work():
+        begun.append(1)
+        threading.Event().wait(0.05)
+
+    with pytest.raises(ArithmeticError, match="of a task"):
+        run_all([fail, *[work] * 50], 2)
+    assert len(begun) < 50

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from lingendice.kernels.jit import borrowing_kernel, internal
+from lingendice.kernels.jit import fused_kernel, internal
 from lingendice.kernels.networks.vectors import (
     GRADIENT_REST,
     GRADIENT_ROWS,
@@ -54,11 +54,10 @@ _Q0, _Q1, _Q2, _Q3, _Q4 = (np.float32(c) for c in TANH_Q)
 _ONE, _ZERO = np.float32(1), np.float32(0)
 
 
-@borrowing_kernel
-def forward(
-    parameters, layout, scratch, inputs_at, hidden_at, capacity, rows, out, out_at, activation, engine
-):
+@fused_kernel
+def forward(parameters, layout, scratch, span, out, activation, engine):
     """Outputs of the network into ``out``; the hidden layers' stay in ``scratch`` for the way back."""
+    inputs_at, hidden_at, capacity, rows = span
     depth = layout.shape[0] - 1
     source, target = inputs_at, hidden_at
     for layer in range(depth):
@@ -78,15 +77,13 @@ def forward(
         total = _ZERO
         for j in range(width):
             total += row[j] * out_weights[j]
-        out[out_at + r] = total + parameters[bias_at]
+        out[r] = total + parameters[bias_at]
 
 
-@borrowing_kernel
-def backward(
-    parameters, transposed, gradient, layout, scratch, inputs_at, hidden_at, capacity, rows, factor,
-    factor_at, activation, engine, spare,
-):  # fmt: skip
+@fused_kernel
+def backward(parameters, transposed, gradient, layout, scratch, span, factor, activation, engine, spare):
     """gradient += sum over rows of factor * d output / d parameters. The hidden layers are overwritten."""
+    inputs_at, hidden_at, capacity, rows = span
     depth = layout.shape[0] - 1
     width, weights_at, bias_at = layout[depth, 0], layout[depth, 3], layout[depth, 4]
     at = hidden_at
@@ -94,19 +91,17 @@ def backward(
         at += capacity * layout[layer, 2]
     total = 0.0  # in double precision: the terms cancel
     for r in range(rows):
-        total += factor[factor_at + r]
+        total += factor[r]
     gradient[bias_at] += np.float32(total)
     to_bias = layout[depth - 1, 4]
     if engine is None:
         for c in range(0, width, PANEL):
             last_layer_block(
-                scratch, at + c, width, rows, factor, factor_at, parameters, weights_at + c,
-                gradient, weights_at + c, gradient, to_bias + c, activation,
+                scratch, at + c, width, rows, factor, parameters, weights_at + c, gradient, to_bias + c,
+                activation,
             )  # fmt: skip
     else:
-        _last_layer(
-            parameters, gradient, scratch, at, width, rows, factor, factor_at, weights_at, to_bias, activation
-        )
+        _last_layer(parameters, gradient, scratch, at, width, rows, factor, weights_at, to_bias, activation)
     for layer in range(depth - 1, -1, -1):
         stride, width, weights_at = layout[layer, 1], layout[layer, 2], layout[layer, 3]
         below = inputs_at if layer == 0 else at - capacity * stride
@@ -131,7 +126,7 @@ def backward(
         at = below
 
 
-@borrowing_kernel
+@fused_kernel
 def transpose_weights(parameters, layout, transposed):
     """Weights of all layers but the first, turned, for the way back."""
     for layer in range(1, layout.shape[0] - 1):
@@ -187,7 +182,7 @@ def _backpropagate_rows(transposed, gradient, scratch, at, width, below, stride,
         for c in range(0, stride, PANEL):
             backpropagate_block(
                 scratch, at + r * width, width, transposed, turned + c, stride, outputs,
-                scratch, below + r * stride + c, gradient, to_bias + c, activation,
+                below + r * stride + c, gradient, to_bias + c, activation,
             )  # fmt: skip
 
 
@@ -241,13 +236,12 @@ def _activate(parameters, scratch, place, activation):
 
 
 @internal
-def _last_layer(parameters, gradient, scratch, at, width, rows, factor, factor_at, weights_at, to_bias,
-                activation):  # fmt: skip
+def _last_layer(parameters, gradient, scratch, at, width, rows, factor, weights_at, to_bias, activation):
     out = parameters[weights_at : weights_at + width]
     to_out = gradient[weights_at : weights_at + width]
     sums = gradient[to_bias : to_bias + width]
     for r in range(rows):
-        g = factor[factor_at + r]
+        g = factor[r]
         row = scratch[at + r * width : at + (r + 1) * width]
         for j in range(width):
             h = row[j]

@@ -2,7 +2,7 @@
 
 The batch is cut into groups and those into tiles; both depend on the batch alone. A group adds its rows to a
 gradient of its own, and groups are added up in order, so that a step gives the same bits on any number of
-threads. Rows, restarts and actions are drawn from (seed, step, purpose, place).
+threads that share its groups. Rows, restarts and actions are drawn from (seed, step, purpose, place).
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import math
 
 import numpy as np
 
-from lingendice.kernels.jit import borrowing_kernel, inlined, internal, kernel, shared
+from lingendice.kernels.jit import fused_kernel, inlined, internal, kernel, shared
 from lingendice.kernels.networks.mlp import backward, forward, transpose_weights
 from lingendice.kernels.networks.noise import fill_normals, row_below, stream_key
-from lingendice.kernels.networks.tickets import draw_part, is_last, open_next, wait_for_all
+from lingendice.kernels.networks.records import Span, Table
 from lingendice.kernels.networks.vectors import ROWS, copy_row
-from lingendice.kernels.prefetch import prefetch_run
 from lingendice.kernels.saddle.conjugates import excess_and_slope
 
 TILE = 96
@@ -78,15 +77,14 @@ def ratio_and_slope(z, output):
 
 
 @internal
-def _arrive(
-    n, at, spacing, index, step, shift, shape, source, action, noise, noise_at, limits, scratch, weights
-):
+def _arrive(n, at, spacing, index, table, shape, noise, noise_at, limits, scratch, weights):
     """Inputs at ``n`` arrivals, branches ``spacing`` apart, and the branches' weights.
 
-    Arrival r is row ``step * index[r] + shift`` of ``source``, which holds the means of Gaussian actions, and
-    row ``index[r]`` of ``action``, the probabilities of discrete ones.
+    The table's source holds the means of Gaussian actions, its ``action`` the probabilities of discrete ones.
     """
-    stride, n_states, n_actions, kind, branches = shape[3], shape[4], shape[5], shape[6], shape[7]
+    source, action, step, shift = table
+    stride, n_states, n_actions = shape.stride, shape.n_states, shape.n_actions
+    kind, branches = shape.kind, shape.branches
     eights = stride // 8
     for b in range(branches):
         place = at + b * spacing
@@ -116,32 +114,19 @@ def _arrive(
 
 
 @inlined
-def _gather(low, n, draws, shape, starts, data, mass, given, given_at, scratch, weights, noise, integers,
-            as_floats, indices):  # fmt: skip
+def _gather(low, n, draws, starts, rows, given, work):
     """Inputs of a tile: logged rows, arrivals at s', and (where used) initial states, branch by branch."""
     seed, step = draws
-    pairs, firsts, next_action, first_action, limits, flags = data
-    n_rows, n_firsts, stride, n_actions = shape[0], shape[1], shape[3], shape[5]
-    kind, branches, restarts = shape[6], shape[7], shape[8]
-    rows, first_rows = indices[0], indices[1]
+    shape, limits, scratch, noise, integers = rows.shape, rows.limits, work.scratch, work.noise, work.integers
+    stride, n_actions, kind, branches = shape.stride, shape.n_actions, shape.kind, shape.branches
+    drawn, first_drawn = work.indices[0], work.indices[1]
     origin, one = low - low, n // n  # a literal would compile every callee once more
     key, key_first = stream_key(seed, step, origin + _ROWS), stream_key(seed, step, origin + _FIRSTS)
-    # Rows lie anywhere in memory: all of a tile are asked for before the first is copied.
     for r in range(n):
-        i = row_below(key, low + r, n_rows)
-        rows[r] = i
-        prefetch_run(pairs, i * 2 * stride, 2 * stride)
-        if kind == ACT_DISCRETE:
-            prefetch_run(next_action, i * n_actions, n_actions)
-        prefetch_run(flags, i, one)
-        prefetch_run(mass, i, one)
+        drawn[r] = row_below(key, low + r, shape.n_rows)
     if starts:
         for r in range(n):
-            i = row_below(key_first, low + r, n_firsts)
-            first_rows[r] = i
-            prefetch_run(firsts, i * stride, stride)
-            if kind == ACT_DISCRETE:
-                prefetch_run(first_action, i * n_actions, n_actions)
+            first_drawn[r] = row_below(key_first, low + r, shape.n_firsts)
     next_noise, first_noise = noise[0], noise[1]
     per_row, noise_at = n_actions, origin
     if kind == ACT_GAUSSIAN:
@@ -150,45 +135,41 @@ def _gather(low, n, draws, shape, starts, data, mass, given, given_at, scratch, 
         for which in range(2 if starts else 1):
             key_noise = stream_key(seed, step, which + _NEXT_NOISE)
             fill_normals(
-                key_noise, low * per_row, count, integers[0], as_floats[0], integers[1], noise[which]
+                key_noise, low * per_row, count, integers[0], work.as_floats[0], integers[1], noise[which]
             )  # fmt: skip
     elif kind == ACT_GIVEN:
         next_noise, first_noise = given
-        noise_at = (given_at + low) * n_actions
+        noise_at = low * n_actions
     at = spacing = n * stride
     for r in range(n):
-        copy_row(pairs, rows[r] * 2 * stride, scratch, r * stride, stride // 8)
-    _arrive(n, at, spacing, rows, one + one, one, shape, pairs, next_action, next_noise, noise_at, limits,
-            scratch, weights[0])  # fmt: skip
-    if restarts > 0:
+        copy_row(rows.pairs, drawn[r] * 2 * stride, scratch, r * stride, stride // 8)
+    following = Table(rows.pairs, rows.next_action, one + one, one)
+    starting = Table(rows.firsts, rows.first_action, one, origin)
+    _arrive(n, at, spacing, drawn, following, shape, next_noise, noise_at, limits, scratch, work.weights[0])
+    if shape.restarts > 0:
         key_restart = stream_key(seed, step, origin + _RESTARTS)
-        restart_row = indices[2]
+        restart_row = work.indices[2]
         for r in range(n):
-            if flags[rows[r]] == RESTARTED:
-                restart_row[0] = row_below(key_restart, low + r, n_firsts)
-                _arrive(one, at + r * stride, spacing, restart_row, one, origin, shape, firsts, first_action,
-                        next_noise, noise_at + r * per_row, limits, scratch,
-                        weights[0][r * branches :])  # fmt: skip
+            if rows.flags[drawn[r]] == RESTARTED:
+                restart_row[0] = row_below(key_restart, low + r, shape.n_firsts)
+                _arrive(one, at + r * stride, spacing, restart_row, starting, shape, next_noise,
+                        noise_at + r * per_row, limits, scratch,
+                        work.weights[0][r * branches :])  # fmt: skip
     if starts:
-        _arrive(n, at + branches * spacing, spacing, first_rows, one, origin, shape, firsts, first_action,
-                first_noise, noise_at, limits, scratch, weights[1])  # fmt: skip
+        _arrive(n, at + branches * spacing, spacing, first_drawn, starting, shape, first_noise, noise_at,
+                limits, scratch, work.weights[1])  # fmt: skip
 
 
 @inlined
-def _saddle_gradient(n, branches, starts, share, objective, u, out, out_tau, weights, mass, flags, rows,
-                     factor, factor_tau):  # fmt: skip
+def _saddle_gradient(n, starts, share, loss, u, rows, work):
     """d J / d y at every row of f and d J / d z at every row of tau; returns the sum of nu tau."""
-    gamma, code, by_ratio, output = objective[0], int(objective[1]), objective[2], int(objective[3])
-    penalty, ridge, center, bound, limit = (
-        objective[4],
-        objective[5],
-        objective[6],
-        objective[7],
-        objective[8],
-    )
+    gamma, code, by_ratio, output, penalty, ridge, center, bound, limit = loss
+    branches, mass, flags, drawn = rows.shape.branches, rows.mass, rows.flags, work.indices[0]
+    out, out_tau, factor, factor_tau = work.out[0], work.out[1], work.factor[0], work.factor[1]
+    weights = work.weights
     total = 0.0
     for r in range(n):
-        i = rows[r]
+        i = drawn[r]
         tau, tau_slope = ratio_and_slope(np.float64(out_tau[r]), output)
         f, f_slope = dual_and_slope(np.float64(out[r]), bound, limit)
         excess, slope = excess_and_slope(code, f)
@@ -205,9 +186,9 @@ def _saddle_gradient(n, branches, starts, share, objective, u, out, out_tau, wei
                 weight = np.float64(weights[1, r * branches + b])
                 _, first_slope = dual_and_slope(np.float64(out[place]), bound, limit)
                 factor[place] = (1.0 - gamma) * share * weight * first_slope
-        weighed = tau * slope if by_ratio != 0.0 else slope
+        weighed = tau * slope if by_ratio else slope
         factor[r] = -(tau + weighed) * f_slope * share
-        charge = excess if by_ratio != 0.0 else 0.0
+        charge = excess if by_ratio else 0.0
         nu = np.float64(mass[i])
         pull = flows * following + (penalty * u * nu + ridge * (tau - center) - f - charge) * share
         factor_tau[r] = pull * tau_slope
@@ -216,22 +197,16 @@ def _saddle_gradient(n, branches, starts, share, objective, u, out, out_tau, wei
 
 
 @inlined
-def group_gradient(group, slot, draws, settings, shape, objective, u, data, mass, nets, gradients, given,
-                   given_at, work, engine):  # fmt: skip
-    """Add up the gradients of one group of the batch; returns its sum of nu tau.
-
-    ``slot`` names the scratch in use: one for each thread, so that it stays in the thread's cache.
-    """
+def group_gradient(group, draws, settings, loss, u, rows, nets, gradients, given, work, engine):
+    """Add up the gradients of one group of the batch, and its sum of nu tau."""
     batch, group_rows, tile, activation = settings
     layout, tau, f, tau_turned, f_turned = nets
-    scratches, outs, factors, weights, noises, integers, as_floats, indices, spares = work
-    to_tau, to_f = gradients[0][group], gradients[1][group]
+    to_tau, to_f = gradients.tau[group], gradients.f[group]
     for i in range(to_tau.size):
         to_tau[i] = to_f[i] = np.float32(0)
-    scratch, out, factor, weight = scratches[slot], outs[slot], factors[slot], weights[slot]
-    tile_indices, spare = indices[slot], spares[slot]
-    stride, branches = shape[3], shape[7]
-    starts = objective[0] < 1.0
+    scratch, out, factor, spare = work.scratch, work.out, work.factor, work.spare
+    stride, branches = rows.shape.stride, rows.shape.branches
+    starts = loss.gamma < 1.0
     sets = 1 + branches * (2 if starts else 1)
     widths = 0
     for layer in range(layout.shape[0] - 1):
@@ -244,36 +219,26 @@ def group_gradient(group, slot, draws, settings, shape, objective, u, data, mass
     end = min(batch, (group + 1) * group_rows)
     for low in range(group * group_rows, end, tile):
         n = min(tile, end - low)
-        rows, rows_tau = padded(n * sets), padded(n)
-        _gather(low, n, draws, shape, starts, data, mass, given, given_at, scratch, weight,
-                noises[slot], integers[slot], as_floats[slot], tile_indices)  # fmt: skip
-        forward(f, layout, scratch, origin, hidden_at, capacity, rows, out[0], origin, activation, engine)
-        forward(
-            tau,
-            layout,
-            scratch,
-            origin,
-            hidden_tau,
-            capacity_tau,
-            rows_tau,
-            out[1],
-            origin,
-            activation,
-            engine,
-        )
-        total += _saddle_gradient(
-            n, branches, starts, 1.0 / batch, objective, u, out[0], out[1], weight, mass, data[5],
-            tile_indices[0], factor[0], factor[1],
-        )  # fmt: skip
-        for r in range(n * sets, rows):
+        span = Span(origin, hidden_at, capacity, padded(n * sets))
+        span_tau = Span(origin, hidden_tau, capacity_tau, padded(n))
+        _gather(low, n, draws, starts, rows, given, work)
+        forward(f, layout, scratch, span, out[0], activation, engine)
+        forward(tau, layout, scratch, span_tau, out[1], activation, engine)
+        total += _saddle_gradient(n, starts, 1.0 / batch, loss, u, rows, work)
+        for r in range(n * sets, span.rows):
             factor[0, r] = np.float32(0)
-        for r in range(n, rows_tau):
+        for r in range(n, span_tau.rows):
             factor[1, r] = np.float32(0)
-        backward(f, f_turned, to_f, layout, scratch, origin, hidden_at, capacity, rows, factor[0], origin,
-                 activation, engine, spare)  # fmt: skip
-        backward(tau, tau_turned, to_tau, layout, scratch, origin, hidden_tau, capacity_tau, rows_tau,
-                 factor[1], origin, activation, engine, spare)  # fmt: skip
-    return total
+        backward(f, f_turned, to_f, layout, scratch, span, factor[0], activation, engine, spare)
+        backward(tau, tau_turned, to_tau, layout, scratch, span_tau, factor[1], activation, engine, spare)
+    gradients.mass[group] = total
+
+
+@fused_kernel
+def add_gradients(first, last, draws, settings, loss, u, rows, nets, gradients, given, work, engine):
+    """Gradients of the groups ``first : last`` of one step."""
+    for group in range(first, last):
+        group_gradient(group, draws, settings, loss, u, rows, nets, gradients, given, work, engine)
 
 
 @internal
@@ -290,7 +255,7 @@ def _reduced_norm(gradients):
     return math.sqrt(total)
 
 
-@borrowing_kernel
+@fused_kernel
 def adam(parameters, gradient, moments, scale, rate, late, momentum):
     """One step of Adam along ``scale * gradient``; ``rate`` is the signed step over its bias correction."""
     one, first_decay, second_decay = np.float32(1), np.float32(momentum), np.float32(0.999)
@@ -311,25 +276,28 @@ def _average(mean, parameters, weight):
         mean[i] += weight * (parameters[i] - mean[i])
 
 
-@inlined
-def finish_step(total, batch, objective, rates, nets, gradients, moments, mean, state):
+@fused_kernel
+def finish_step(batch, rates, nets, gradients, moments, mean, state):
     """Clip, step both networks and u, and average tau; ``state`` is [u, -, -, steps, steps averaged]."""
     learning, dual_learning, clip, planned, average_from, decay, momentum = rates
     layout, tau, f, tau_turned, f_turned = nets
+    total = 0.0
+    for group in range(gradients.mass.size):
+        total += gradients.mass[group]
     steps = state[3] + 1.0
     state[3] = steps
     share = 1.0
     if decay != 0.0:
         share = 0.5 * (1.0 + math.cos(math.pi * min(1.0, (steps - 1.0) / planned)))
     early, late = 1.0 - momentum**steps, 1.0 / (1.0 - 0.999**steps)
-    norm_tau, norm_f = _reduced_norm(gradients[0]), _reduced_norm(gradients[1])
+    norm_tau, norm_f = _reduced_norm(gradients.tau), _reduced_norm(gradients.f)
     scale_tau, scale_f = (
         np.float32(min(1.0, clip / (norm_tau + 1e-30))),
         np.float32(min(1.0, clip / (norm_f + 1e-30))),
     )
     rate_tau, rate_f = np.float32(-learning * share / early), np.float32(dual_learning * share / early)
-    adam(tau, gradients[0][0], moments[0], scale_tau, rate_tau, np.float32(late), momentum)
-    adam(f, gradients[1][0], moments[1], scale_f, rate_f, np.float32(late), momentum)
+    adam(tau, gradients.tau[0], moments[0], scale_tau, rate_tau, np.float32(late), momentum)
+    adam(f, gradients.f[0], moments[1], scale_f, rate_f, np.float32(late), momentum)
     # Plain ascent along d J / d u = penalty (E nu tau - 1 - u): u follows E nu tau - 1 closely.
     state[0] += _U_RATE * (total / batch - 1.0 - state[0])
     if steps > average_from:
@@ -339,35 +307,7 @@ def finish_step(total, batch, objective, rates, nets, gradients, moments, mean, 
     transpose_weights(f, layout, f_turned)
 
 
-@borrowing_kernel
-def train_steps(slot, counters, totals, count, draws, settings, shape, objective, rates, data, mass, nets,
-                gradients, given, moments, mean, state, work, engine):  # fmt: skip
-    """``count`` steps, by all the threads that call this with the same counters, each with its own slot.
-
-    The caller in slot 0 comes back when all steps are done, any other when nothing is left for it to do.
-    """
-    seed, first = draws
-    batch, groups = settings[0], gradients[0].shape[0]
-    parts = count * groups
-    while True:
-        part = draw_part(counters, parts)
-        if part >= parts:
-            break
-        step, group = part // groups, part % groups
-        totals[group] = group_gradient(group, slot, (seed, first + step), settings, shape, objective,
-                                       state[0], data, mass, nets, gradients, given, step * batch, work,
-                                       engine)  # fmt: skip
-        if is_last(counters, part, groups):
-            total = 0.0
-            for other in range(groups):
-                total += totals[other]
-            finish_step(total, batch, objective, rates, nets, gradients, moments, mean, state)
-            open_next(counters, part, groups)
-    if slot == 0:
-        wait_for_all(counters, parts)
-
-
-@borrowing_kernel
+@fused_kernel
 def evaluate_rows(parameters, layout, inputs, scratch, part, out, activation, engine):
     """Outputs at rows of padded inputs, tile by tile; ``part`` is scratch of one tile.
 
@@ -382,9 +322,7 @@ def evaluate_rows(parameters, layout, inputs, scratch, part, out, activation, en
         for r in range(rows):
             for j in range(stride):
                 scratch[r * stride + j] = inputs[low + r, j]
-        forward(
-            parameters, layout, scratch, origin, hidden_at, capacity, padded(rows), part, origin, activation,
-            engine,
-        )  # fmt: skip
+        span = Span(origin, hidden_at, capacity, padded(rows))
+        forward(parameters, layout, scratch, span, part, activation, engine)
         for r in range(rows):
             out[low + r] = part[r]

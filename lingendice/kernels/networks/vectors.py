@@ -241,20 +241,31 @@ def _derivative(builder, write, output, activation):
 
 @intrinsic
 def backpropagate_block(
-    typing, left, left_at, left_stride, weights, weights_at, width, inner, target, target_at, sums, sums_at,
+    typing,
+    left,
+    left_at,
+    left_stride,
+    weights,
+    weights_at,
+    width,
+    inner,
+    target_at,
+    sums,
+    sums_at,
     activation,
-):  # fmt: skip
-    """target[ROWS, PANEL] = (left @ weights) * activation'(target); sums[PANEL] += its column sums."""
+):
+    """target[ROWS, PANEL] = (left @ weights) * activation'(target); sums[PANEL] += its column sums.
+
+    The target lies in the array that holds the left factor.
+    """
     signature = types.void(
-        left, _index, _index, weights, _index, _index, _index, target, _index, sums, _index, _index
+        left, _index, _index, weights, _index, _index, _index, _index, sums, _index, _index
     )
 
     def generate(context, builder, signature, arguments):
-        (left, left_at, left_stride, weights, weights_at, width, inner, target, target_at, sums, sums_at,
+        (left, left_at, left_stride, weights, weights_at, width, inner, target_at, sums, sums_at,
          activation) = arguments  # fmt: skip
-        left, weights, target, sums = (
-            _data(context, builder, signature.args[i], arguments[i]) for i in (0, 3, 7, 9)
-        )
+        left, weights, sums = (_data(context, builder, signature.args[i], arguments[i]) for i in (0, 3, 8))
         block = _Block(builder, ROWS)
         write = block.write
         block.begin([[write.constant(0.0)] * _VECTORS] * ROWS)
@@ -263,9 +274,9 @@ def backpropagate_block(
         totals = [write.load(sums, offset) for offset in columns]
         for row, offsets in zip(block.values(), block.places(target_at, width), strict=True):
             for k, (value, offset) in enumerate(zip(row, offsets, strict=True)):
-                output = write.load(target, offset)
+                output = write.load(left, offset)
                 value = builder.fmul(value, _derivative(builder, write, output, activation))
-                write.store(value, target, offset)
+                write.store(value, left, offset)
                 totals[k] = builder.fadd(totals[k], value)
         for total, offset in zip(totals, columns, strict=True):
             write.store(total, sums, offset)
@@ -306,47 +317,33 @@ add_outer_block, add_outer_rest = _outer_block(GRADIENT_ROWS), _outer_block(GRAD
 
 @intrinsic
 def last_layer_block(
-    typing, hidden, hidden_at, width, rows, factor, factor_at, weights, weights_at, to_weights, to_weights_at,
-    sums, sums_at, activation,
-):  # fmt: skip
+    typing, hidden, hidden_at, width, rows, factor, weights, weights_at, gradient, sums_at, activation
+):
     """One panel of the gradient at the last hidden layer, row by row in place of its outputs h.
 
-    to_weights += g h; h = g w activation'(h); sums += h.
+    gradient[weights_at] += g h; h = g w activation'(h); gradient[sums_at] += h.
     """
     signature = types.void(
-        hidden,
-        _index,
-        _index,
-        _index,
-        factor,
-        _index,
-        weights,
-        _index,
-        to_weights,
-        _index,
-        sums,
-        _index,
-        _index,
-    )
+        hidden, _index, _index, _index, factor, weights, _index, gradient, _index, _index
+    )  # fmt: skip
 
     def generate(context, builder, signature, arguments):
-        (hidden, hidden_at, width, rows, factor, factor_at, weights, weights_at, to_weights, to_weights_at,
-         sums, sums_at, activation) = arguments  # fmt: skip
-        hidden, factor, weights, to_weights, sums = (
-            _data(context, builder, signature.args[i], arguments[i]) for i in (0, 4, 6, 8, 10)
+        hidden, hidden_at, width, rows, factor, weights, weights_at, gradient, sums_at, activation = arguments
+        hidden, factor, weights, gradient = (
+            _data(context, builder, signature.args[i], arguments[i]) for i in (0, 4, 5, 7)
         )
         block = _Block(builder, 2)
         write = block.write
-        of_weights, of_sums = block.columns(to_weights_at), block.columns(sums_at)
+        of_weights, of_sums = block.columns(weights_at), block.columns(sums_at)
         block.begin(
             [
-                [write.load(to_weights, offset) for offset in of_weights],
-                [write.load(sums, offset) for offset in of_sums],
+                [write.load(gradient, offset) for offset in of_weights],
+                [write.load(gradient, offset) for offset in of_sums],
             ]
         )
-        out = [write.load(weights, offset) for offset in block.columns(weights_at)]
+        out = [write.load(weights, offset) for offset in of_weights]
         with cgutils.for_range(builder, rows) as loop:
-            g = write.load_everywhere(factor, builder.add(factor_at, loop.index))
+            g = write.load_everywhere(factor, loop.index)
             row = builder.add(hidden_at, builder.mul(loop.index, width))
             for k, offset in enumerate(block.columns(row)):
                 h = write.load(hidden, offset)
@@ -355,11 +352,9 @@ def last_layer_block(
                 value = builder.fmul(builder.fmul(g, out[k]), _derivative(builder, write, h, activation))
                 write.store(value, hidden, offset)
                 builder.store(builder.fadd(builder.load(totals), value), totals)
-        for values, offsets, target in zip(
-            block.values(), (of_weights, of_sums), (to_weights, sums), strict=True
-        ):
+        for values, offsets in zip(block.values(), (of_weights, of_sums), strict=True):
             for value, offset in zip(values, offsets, strict=True):
-                write.store(value, target, offset)
+                write.store(value, gradient, offset)
         return context.get_dummy_value()
 
     return signature, generate
