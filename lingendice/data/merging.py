@@ -13,7 +13,7 @@ from lingendice.data.counts import Counts, Episodes
 from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.data.labels import Labels, union
 from lingendice.data.rows import kernel_array
-from lingendice.kernels.counting.row_union import count_union, unite_rows
+from lingendice.kernels.counting.row_union import Side, count_union, unite_rows
 from lingendice.kernels.parallel import resolve_threads, run_all
 
 _ROWS = 1 << 18  # rows that one task unites
@@ -65,8 +65,8 @@ def _unite(
         count_union(starts[0], columns[0], starts[1], columns[1], start, stop, indptr[1:])
 
     def fill(start: int, stop: int) -> None:
-        sides = zip(starts, columns, counts, strict=True)
-        unite_rows(*next(sides), *next(sides), start, stop, indptr, indices, count, *places)
+        one, other = map(Side, starts, columns, counts)
+        unite_rows(one, other, start, stop, Side(indptr, indices, count), *places)
 
     run_all([partial(size, *rows) for rows in ranges], threads)
     np.cumsum(indptr, out=indptr)

@@ -126,14 +126,14 @@ class Level:
         flow = np.empty(self.source.size)
         outflow = np.zeros(self.count)
         slot = np.full(self.count, -1, dtype=np.int64)
+        pull = blocks_kernels.Pull(self.start, self.source, self.weight)
+        partition = blocks_kernels.Partition(self.label, begin, member)
+        blocks = blocks_kernels.Pull(block_start, block_source, flow)
         per_block = max(1, CHUNK * self.count // max(1, self.source.size))
         for first in range(0, self.count, per_block):
             self.tick()
             last = min(self.count, first + per_block)
-            blocks_kernels.coarsen(
-                self.start, self.source, self.weight, y, self.label, begin, member, first, last,
-                slot, block_start, block_source, flow, outflow,
-            )  # fmt: skip
+            blocks_kernels.coarsen(pull, y, partition, first, last, slot, blocks, outflow)
         used = block_start[-1]
         block_source, flow = block_source[:used], flow[:used]
         for first in range(0, used, CHUNK):

@@ -71,9 +71,11 @@ class RidgeSystem:
         self._hub_distribution = np.ascontiguousarray(
             rows.distribution[:, self._group] * (self._spread / self.q)
         )
+        from lingendice.kernels.chains.ridge_gradients import Factor
+
         wide = np.int32 if operator.n_states < 2**31 - 1 else np.int64
         kept.data = kept.data * np.repeat(self.q, np.diff(kept.indptr))
-        self._arrays = (
+        self._arrays = Factor(
             kept.indptr.astype(np.int64),
             kept.indices.astype(wide),
             kept.data,
@@ -97,7 +99,7 @@ class RidgeSystem:
     def _diagonal(self) -> Floats:
         from lingendice.kernels.chains.ridge_gradients import normal_diagonal
 
-        return normal_diagonal(*self._arrays, self.q, self.penalty, self.ridge)  # type: ignore[no-any-return]
+        return normal_diagonal(self._arrays, self.q, self.penalty, self.ridge)  # type: ignore[no-any-return]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -109,7 +111,7 @@ class RidgeSystem:
         from lingendice.kernels.chains.ridge_gradients import apply_scaled
 
         z = np.empty_like(y)
-        apply_scaled(*self._arrays, y, z)
+        apply_scaled(self._arrays, y, z)
         return z
 
     def scaled_transpose(self, z: Floats) -> Floats:
@@ -117,7 +119,7 @@ class RidgeSystem:
         from lingendice.kernels.chains.ridge_gradients import apply_scaled_transpose
 
         y = np.empty_like(z)
-        apply_scaled_transpose(*self._arrays, z, y)
+        apply_scaled_transpose(self._arrays, z, y)
         return y
 
     def normal(self, y: Floats) -> Floats:
@@ -125,7 +127,7 @@ class RidgeSystem:
         from lingendice.kernels.chains.ridge_gradients import apply_normal
 
         work, image = np.empty_like(y), np.empty_like(y)
-        apply_normal(*self._arrays, self.q, self.penalty, self.ridge, y, work, image)
+        apply_normal(self._arrays, self.q, self.penalty, self.ridge, y, work, image)
         return image
 
     def objective(self, y: Floats) -> float:
@@ -357,11 +359,11 @@ class _HostDescent:
         from lingendice.kernels.chains.ridge_gradients import descend
 
         system = self.system
-        budget = max(1, ENTRIES_A_CALL // (2 * (system._arrays[1].size + self.y.size)))
+        budget = max(1, ENTRIES_A_CALL // (2 * (system._arrays.indices.size + self.y.size)))
         if at_most is not None:
             budget = min(budget, at_most)
         self.squared, done = descend(
-            *system._arrays, system.q, system.penalty, system.ridge,
+            system._arrays, system.q, system.penalty, system.ridge,
             system._diagonal, self.free, self.y, self.residual, self.direction, self.squared, goal, budget,
         )  # fmt: skip
         return self.squared, done

@@ -36,21 +36,9 @@ def test_coarsen_equals_a_triple_product(seed):
     outflow, slot = np.zeros(count), np.full(count, -1, np.int64)
     for first, last in ((0, 3), (3, count)):
         kernels.coarsen(
-            start,
-            source,
-            weight,
-            y,
-            label,
-            begin,
-            member,
-            first,
-            last,
-            slot,
-            block_start,
-            block_source,
-            flow,
-            outflow,
-        )
+            kernels.Pull(start, source, weight), y, kernels.Partition(label, begin, member), first, last,
+            slot, kernels.Pull(block_start, block_source, flow), outflow,
+        )  # fmt: skip
     used = block_start[-1]
     got = np.zeros((count, count))
     kernels.scatter_dense(block_start, block_source[:used], flow[:used], got)

@@ -6,6 +6,8 @@ has weights ``F_IJ = sum_{i in I, j in J} y_i Q_ij``: sums of nonnegative terms 
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from lingendice.kernels.jit import kernel
@@ -204,28 +206,32 @@ def list_members(label, count):  # type: ignore[no-untyped-def]
     return begin, member
 
 
+class Pull(NamedTuple):
+    """Rates into each state j: ``weight[start[j]:start[j + 1]]``, from the states in ``source``."""
+
+    start: Any
+    source: Any
+    weight: Any
+
+
+class Partition(NamedTuple):
+    """The block of each state, and the members of each block."""
+
+    label: Any
+    begin: Any
+    member: Any
+
+
 @kernel
-def coarsen(  # type: ignore[no-untyped-def]
-    start,
-    source,
-    weight,
-    y,
-    label,
-    begin,
-    member,
-    first,
-    last,
-    slot,
-    block_start,
-    block_source,
-    flow,
-    outflow,
-):
+def coarsen(pull, y, partition, first, last, slot, blocks, outflow):  # type: ignore[no-untyped-def]
     """Flows ``F_IJ`` into blocks ``first .. last``, in the pull layout between blocks.
 
     ``slot`` (all -1 before the first call) remembers where a source block was written;
     ``outflow`` receives ``sum_J F_IJ``.
     """
+    start, source, weight = pull
+    label, begin, member = partition
+    block_start, block_source, flow = blocks
     position = block_start[first]
     for block in range(first, last):
         opening = position

@@ -13,15 +13,34 @@ H = M'M + lambda q q' + eps I every product is two sweeps over the entries, O(nn
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lingendice.kernels.jit import fused_kernel, kernel
 
 
+class Factor(NamedTuple):
+    """M as its compressed rows, what spreads next states to cells, and the low-rank part.
+
+    ``flow`` (one entry per state) is scratch.
+    """
+
+    indptr: Any
+    indices: Any
+    data: Any
+    group: Any
+    spread: Any
+    hub_out: Any
+    hub_distribution: Any
+    gamma: Any
+    flow: Any
+
+
 @fused_kernel
-def apply_scaled(indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow, y, z):
-    """z = M y. ``flow`` (one entry a state) is scratch."""
+def apply_scaled(factor, y, z):
+    """z = M y."""
+    indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow = factor
     n = y.size
     flow[:] = 0.0
     for i in range(n):
@@ -41,10 +60,9 @@ def apply_scaled(indptr, indices, data, group, spread, hub_out, hub_distribution
 
 
 @fused_kernel
-def apply_scaled_transpose(
-    indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow, z, y
-):
-    """y = M' z. ``flow`` (one entry a state) is scratch."""
+def apply_scaled_transpose(factor, z, y):
+    """y = M' z."""
+    indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow = factor
     n = z.size
     flow[:] = 0.0
     for i in range(n):
@@ -64,10 +82,9 @@ def apply_scaled_transpose(
 
 
 @kernel
-def normal_diagonal(
-    indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow, q, penalty, ridge
-):
+def normal_diagonal(factor, q, penalty, ridge):
     """Diagonal of H, the preconditioner, up to the products of counted and low-rank part."""
+    indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow = factor
     n = q.size
     diagonal = np.empty(n)
     flow[:] = 0.0
@@ -91,28 +108,10 @@ def normal_diagonal(
 
 
 @fused_kernel
-def apply_normal(
-    indptr,
-    indices,
-    data,
-    group,
-    spread,
-    hub_out,
-    hub_distribution,
-    gamma,
-    flow,
-    q,
-    penalty,
-    ridge,
-    y,
-    work,
-    h,
-):
+def apply_normal(factor, q, penalty, ridge, y, work, h):
     """h = H y; ``work`` is overwritten with M y."""
-    apply_scaled(indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow, y, work)
-    apply_scaled_transpose(
-        indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow, work, h
-    )
+    apply_scaled(factor, y, work)
+    apply_scaled_transpose(factor, work, h)
     mass = 0.0
     for i in range(y.size):
         mass += q[i] * y[i]
@@ -122,10 +121,7 @@ def apply_normal(
 
 
 @fused_kernel
-def descend(
-    indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow, q, penalty, ridge,
-    diagonal, free, y, residual, direction, squared, goal, max_steps,
-):  # fmt: skip
+def descend(factor, q, penalty, ridge, diagonal, free, y, residual, direction, squared, goal, max_steps):
     """Preconditioned conjugate gradients on H y = rhs over the ``free`` entries, resumable.
 
     ``residual`` holds rhs - H y, ``direction`` the search direction, ``squared`` the squared residual in the
@@ -142,10 +138,7 @@ def descend(
             squared += direction[i] * residual[i]
     steps = 0
     while steps < max_steps and squared > goal:
-        apply_normal(
-            indptr, indices, data, group, spread, hub_out, hub_distribution, gamma, flow, q, penalty, ridge,
-            direction, work, image,
-        )  # fmt: skip
+        apply_normal(factor, q, penalty, ridge, direction, work, image)
         curvature = 0.0
         for i in range(n):
             curvature += direction[i] * image[i]

@@ -5,11 +5,21 @@ Rows are merged from ``start`` to ``stop``, so that ranges of rows can be done s
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from lingendice.kernels.jit import kernel
 
 _END = np.int64(2**63 - 1)  # beyond every column
+
+
+class Side(NamedTuple):
+    """Compressed rows of counts."""
+
+    start: Any
+    columns: Any
+    count: Any
 
 
 @kernel
@@ -33,14 +43,14 @@ def count_union(first_start, first_columns, second_start, second_columns, start,
 
 
 @kernel
-def unite_rows(
-    first_start, first_columns, first_count, second_start, second_columns, second_count, start, stop,
-    starts, columns, count, first_place, second_place,
-):  # fmt: skip
-    """Fill the rows whose ``starts`` are known with columns and sums of counts.
+def unite_rows(first, second, start, stop, united, first_place, second_place):
+    """Fill the rows whose starts are known with columns and sums of counts.
 
     The places say where each entry of either side went; they are left out where they have length zero.
     """
+    first_start, first_columns, first_count = first
+    second_start, second_columns, second_count = second
+    starts, columns, count = united
     zero = count.dtype.type(0)
     want_places = first_place.size != 0 or second_place.size != 0
     for row in range(start, stop):
