@@ -4,8 +4,7 @@ Exit codes: 0 for an answer, 1 where the solver did not converge or no unique di
 wrong usage or input, 130 after Ctrl-C, 141 where the reader of the output went away.
 """
 
-from lingendice.cli import commands as commands
-from lingendice.cli import showcase as showcase
+from lingendice.cli import commands, showcase  # noqa: F401  (importing them registers their commands)
 from lingendice.cli.app import app
 
 __all__ = ["app"]

@@ -1,4 +1,4 @@
-"""The commands that show what the library can do: demo, bench, paper."""
+"""The commands that show what the library can do: demo and paper."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAVY
@@ -24,17 +24,6 @@ _DEMO_HELP = """Log a taxi's drives under one policy, estimate another policy's 
   lingendice demo
 
   lingendice demo --episodes 50 --steps 100 --seed 3
-"""
-
-_BENCH_HELP = """Time this machine: a few problems beside the plain SciPy way to solve them, a minute at most.
-
---full runs the benchmarks of a source checkout against all peers that are installed (make bench).
-
-[bold]Examples[/bold]
-
-  lingendice bench
-
-  lingendice bench --json
 """
 
 _PAPER_HELP = """Run the GenDICE paper's experiments anew; needs a source checkout.
@@ -77,33 +66,6 @@ def demo(
             echo(f"No picture: {trouble}" if picture is None else f"Picture: {picture}")
     if not all(row.converged for row in result.rows):
         raise typer.Exit(NO_ANSWER)
-
-
-@app.command(help=_BENCH_HELP)
-def bench(
-    full: Annotated[bool, typer.Option("--full", help="Run the benchmarks of a source checkout.")] = False,
-    repeats: Annotated[int, typer.Option(min=1, help="Rounds; the medians are shown.")] = 5,
-    as_json: AsJson = False,
-) -> None:
-    with report_errors():
-        if full:
-            suite = _checkout("benchmarks")
-            _run([sys.executable, "-m", "pytest", str(suite), "--benchmark-enable", "-q"], as_json)
-            if as_json:
-                echo((suite / "results" / "ratios.json").read_text(encoding="utf-8").strip())
-            return
-        from lingendice.cli.bench import CASES, run_case
-
-        rows = []
-        with work("", total=len(CASES)) as shown:
-            for case in CASES:
-                shown.say(case.name)
-                rows.append(run_case(case, repeats))
-                shown.advance()
-        if as_json:
-            print_json({"repeats": repeats, "cases": rows})
-        else:
-            _print_bench(rows)
 
 
 @app.command(help=_PAPER_HELP)
@@ -199,18 +161,3 @@ def _print_demo(result: DemoResult) -> None:
     for row in result.rows:
         if not row.converged:
             say(f"gamma = {row.gamma:g} did not converge ({row.status})")
-
-
-def _print_bench(rows: list[dict[str, Any]]) -> None:
-    table = Table("what", box=SIMPLE_HEAVY, caption="Medians of alternating runs, everything warm.")
-    for heading in ("lingendice", "the plain way", "times faster", "differ by"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(
-            f"{row['name']}\n[dim]{row['peer']}[/dim]",
-            f"{row['seconds'] * 1e3:.2f} ms",
-            f"{row['peer_seconds'] * 1e3:.2f} ms",
-            f"[bold]{row['ratio']:.1f}[/bold]",
-            f"{row['difference']:.0e}",
-        )
-    show_table(table)

@@ -194,7 +194,7 @@ def test_audit(run, calls, log):
     assert run("audit", "none.csv").exit_code == 2
 
 
-@pytest.mark.parametrize("command", ["solve", "audit", "compare", "report", "demo", "bench", "paper"])
+@pytest.mark.parametrize("command", ["solve", "audit", "compare", "report", "demo", "paper"])
 def test_help_has_examples(run, command):
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -322,19 +322,6 @@ class TestWithTheCore:
         assert result.exit_code == 1
         assert (tmp_path / "page.html").exists()
 
-    def test_bench_compares_answers(self, run, monkeypatch):
-        from lingendice.cli import bench
-
-        small = bench.Case("dense", "numpy", lambda: bench._dense(30))
-        counting = bench.Case("counting", "scipy", lambda: bench._counting(5_000, 60, 10))
-        pagerank = bench.Case("PageRank", "power iteration", lambda: bench._pagerank(200, 4))
-        grid = bench.Case("grid", "spsolve", lambda: bench._grid(8))
-        monkeypatch.setattr(bench, "CASES", (small, counting, pagerank, grid))
-        found = json.loads(run("bench", "--json", "--repeats", "1").stdout)["cases"]
-        assert [row["difference"] < 1e-9 for row in found] == [True] * 4
-        assert all(row["ratio"] > 0 for row in found)
-        assert "times faster" in run("bench", "--repeats", "1").stdout
-
 
 def columns_of(log):
     with np.load(log) as archive:
@@ -357,7 +344,7 @@ def policies(tmp_path):
 
 
 class TestCheckoutCommands:
-    """paper and bench --full run scripts of the source; the scripts themselves are not run here."""
+    """paper runs scripts of the source; the scripts themselves are not run here."""
 
     def test_paper_lists_every_script(self, run):
         listed = run("paper", "--list")
@@ -398,7 +385,6 @@ class TestCheckoutCommands:
             "lingendice.cli.showcase.subprocess.run", lambda command, **options: SimpleNamespace(returncode=3)
         )
         assert run("paper", "taxi").exit_code == 1
-        assert run("bench", "--full").exit_code == 1
 
     def test_an_unknown_experiment_is_refused(self, run):
         result = run("paper", "taxy")

@@ -35,7 +35,7 @@ PEERS = {
     "CuPy": "cupy",
 }
 """Titles of blocks that need a package which may not be there, and that package."""
-ONLY_PARSED = {"demo", "bench", "paper"}
+ONLY_PARSED = {"demo", "paper"}
 """Commands that take long; their own tests run them on less."""
 
 
