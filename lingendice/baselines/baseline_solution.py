@@ -11,6 +11,7 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
+from lingendice.data.json_values import strict_json
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.solution import Solution
@@ -88,9 +89,7 @@ class BaselineSolution(Solution):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types."""
-        error = self.standard_error
-        known = error is not None and math.isfinite(error)
-        return {**super().to_dict(), "standard_error": error if known else None, "note": self.note}
+        return {**super().to_dict(), "standard_error": strict_json(self.standard_error), "note": self.note}
 
     def _table(self) -> list[tuple[str, str]]:
         rows = super()._table()

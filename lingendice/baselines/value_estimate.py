@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lingendice.data.json_values import strict_json
 from lingendice.data.markup import table_of_facts
 from lingendice.results.targets import Interval, student
 
@@ -58,11 +59,5 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types."""
-        return {
-            "value": self.value if math.isfinite(self.value) else None,
-            "gamma": self.gamma,
-            "method": self.method,
-            "note": self.note,
-            "standard_error": self.standard_error,
-            "effective_sample_size": self.effective_sample_size,
-        }
+        names = ("value", "gamma", "method", "note", "standard_error", "effective_sample_size")
+        return {name: strict_json(getattr(self, name)) for name in names}

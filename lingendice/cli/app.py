@@ -93,11 +93,6 @@ def print_json(content: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(content, allow_nan=False))
 
 
-def strict_json(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a table for a machine: numbers that are not known become null."""
-    return {name: None if isinstance(cell, float) and cell != cell else cell for name, cell in row.items()}
-
-
 @contextmanager
 def report_errors() -> Iterator[None]:
     """Turn expected failures into a line or two on stderr, and warnings likewise."""

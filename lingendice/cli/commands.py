@@ -21,7 +21,6 @@ from lingendice.cli.app import (
     report_errors,
     say,
     show_table,
-    strict_json,
     work,
 )
 from lingendice.cli.log_options import (
@@ -38,6 +37,7 @@ from lingendice.cli.log_options import (
     policies,
     with_columns,
 )
+from lingendice.data.json_values import strict_json
 
 if TYPE_CHECKING:
     from lingendice import Comparison, Counts, Solution
@@ -173,7 +173,7 @@ def compare(
         comparison, _ = _compared(file, names, policies(policy_files), gamma, initial)
         rows = comparison.table(level)
         if as_json:
-            print_json({**comparison.to_dict(), "level": level, "table": [strict_json(row) for row in rows]})
+            print_json({**comparison.to_dict(), "level": level, "table": strict_json(rows)})
         else:
             _print_comparison(rows, level)
     _exit_without_answer(*comparison)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import lingendice as lg
 from lingendice.data.atomic import replacing
+from lingendice.data.json_values import strict_json
 from lingendice.environments import taxi
 from lingendice.results.plots import BLUE, GREY, INK, dress, legend, new_figure
 
@@ -54,8 +55,7 @@ class DemoResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The rows as strict JSON types."""
-        rows = [{name: _json(value) for name, value in asdict(row).items()} for row in self.rows]
-        return {"transitions": self.n_transitions, "rows": rows}
+        return strict_json({"transitions": self.n_transitions, "rows": [asdict(row) for row in self.rows]})
 
 
 def run_demo(
@@ -86,7 +86,7 @@ def run_demo(
             DemoRow(
                 gamma=gamma,
                 truth=taxi.policy_value(trained.target, gamma),
-                estimate=_number(solution.value),
+                estimate=float("nan") if solution.value is None else solution.value,
                 low=interval.low,
                 high=interval.high,
                 naive=_average_reward_of_log(log.reward.reshape(n_episodes, n_steps), gamma),
@@ -117,14 +117,6 @@ def _solve(counts: lg.Counts, gamma: float, policy: NDArray[np.float64]) -> lg.S
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lg.LeakWarning)  # the table shows the leak
         return lg.solve(counts, gamma, policy=policy, initial=taxi.initial_distribution())
-
-
-def _json(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
 
 
 def _average_reward_of_log(reward: NDArray[np.float64], gamma: float) -> float:
