@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
+from lingendice.data.json_values import strict_json
 from lingendice.results.interval import UNIDENTIFIED, Influence, require_sample_size
 from lingendice.results.solution import Solution
 from lingendice.results.targets import Interval
@@ -135,7 +136,7 @@ class Comparison:
         """Names, values and ranking as strict JSON types."""
         return {
             "names": [str(name) for name in self.names],
-            "values": [None if np.isnan(value) else value for value in self.values.tolist()],
+            "values": strict_json(self.values),
             "ranking": [str(name) for name in self.ranking],
             "solutions": [solution.to_dict() for solution in self.solutions],
         }

@@ -12,6 +12,7 @@ import numpy as np
 
 from lingendice.continuous.outcome import Progress, self_normalized
 from lingendice.data.checks import Floats
+from lingendice.data.json_values import strict_json
 from lingendice.data.rows import read_only
 from lingendice.data.transitions import Transitions
 from lingendice.results.continuous_diagnostics import diagnose_continuous
@@ -141,13 +142,10 @@ class ContinuousSolution:
             "transitions": len(self.transitions),
             "n_iter": self.n_iter,
             "threads": self.threads,
-            **{name: _json(number) for name, number in numbers.items()},
-            "member_values": None if self.member_values is None else [_json(v) for v in self.member_values],
-            "tau": [_json(ratio) for ratio in self.tau],
-            "history": [
-                [{name: _json(entry) for name, entry in point._asdict().items()} for point in member]
-                for member in self.history
-            ],
+            **strict_json(numbers),
+            "member_values": strict_json(self.member_values),
+            "tau": strict_json(self.tau),
+            "history": [strict_json([point._asdict() for point in member]) for member in self.history],
         }
 
     def plot(self, kind: str | None = None, *, ax: Any = None) -> Any:
@@ -202,7 +200,3 @@ class ContinuousSolution:
         if self.status.advice:
             rows.append(("next step", self.status.advice))
         return rows
-
-
-def _json(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from lingendice.data.checks import Floats, numeric_array
 from lingendice.data.interrupts import check, interruptible
+from lingendice.data.json_values import strict_json
 from lingendice.results.interval import UNIDENTIFIED
 from lingendice.results.saddle_solution import LinearSolution
 from lingendice.results.solution import Solution
@@ -46,11 +47,8 @@ class RidgePath:
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types: what is not finite becomes None."""
         arrays = ("ridges", "values", "standard_errors", "biases")
-        lists = {name: getattr(self, name).tolist() for name in arrays}
-        held = {name: [v if np.isfinite(v) else None for v in values] for name, values in lists.items()}
         numbers = ("chosen", "chosen_value", "logged_average")
-        single = {name: getattr(self, name) for name in numbers}
-        return held | {name: value if np.isfinite(value) else None for name, value in single.items()}
+        return {name: strict_json(getattr(self, name)) for name in (*arrays, *numbers)}
 
     def __repr__(self) -> str:
         low, high = float(self.values.min()), float(self.values.max())

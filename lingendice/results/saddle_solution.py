@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lingendice.data.checks import Floats
+from lingendice.data.json_values import strict_json
 from lingendice.results.solution import Solution
 
 
@@ -62,12 +63,12 @@ class LinearSolution(Solution):
         return {
             **super().to_dict(),
             "divergence": self.divergence,
-            "objective": _number(self.objective),
-            "lower_bound": _number(self.lower_bound),
+            "objective": strict_json(self.objective),
+            "lower_bound": strict_json(self.lower_bound),
             "gap_kind": self.gap_kind,
-            "w_tau": self.w_tau.tolist(),
-            "w_f": self.w_f.tolist(),
-            "u": _number(self.u),
+            "w_tau": strict_json(self.w_tau),
+            "w_f": strict_json(self.w_f),
+            "u": strict_json(self.u),
         }
 
     def _table(self) -> list[tuple[str, str]]:
@@ -79,7 +80,3 @@ class LinearSolution(Solution):
             ("coefficients", f"{self.w_tau.size:,} of tau, {self.w_f.size:,} of f"),
         ]
         return [row for row in (*rows[:place], *mine, *rows[place:]) if not row[0].startswith("error")]
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
+from lingendice.data.json_values import strict_json
 from lingendice.data.rows import read_only
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.status import Status
@@ -400,21 +401,21 @@ class Solution:
             "n_states": counts.n_states,
             "n_actions": counts.n_actions,
             "transitions": counts.total if counts.has_sample_size else None,
-            "value": _json_number(self.value if single else None),
+            "value": strict_json(self.value if single else None),
             "value_bounds": None if not single or self.value_bounds is None else list(self.value_bounds),
-            "gap": _json_number(self.gap if single else None),
-            "residual": _json_number(self.residual),
-            "error": _json_number(self.error),
+            "gap": strict_json(self.gap if single else None),
+            "residual": strict_json(self.residual),
+            "error": strict_json(self.error),
             "error_kind": self.error_kind,
-            "condition": _json_number(self.condition),
+            "condition": strict_json(self.condition),
             "n_iter": self.n_iter,
-            "seconds": _json_number(self.seconds),
-            "leak": _json_number(self.leak if single else None),
-            "terminal_mass": _json_number(self.terminal_mass if single else None),
-            "effective_sample_size": _json_number(self.effective_sample_size if single else None),
-            "stationary": _json_array(self.stationary) if single else None,
-            "tau": _json_array(self.tau) if single else None,
-            "distributions": [_json_array(distribution) for distribution in self.distributions],
+            "seconds": strict_json(self.seconds),
+            "leak": strict_json(self.leak if single else None),
+            "terminal_mass": strict_json(self.terminal_mass if single else None),
+            "effective_sample_size": strict_json(self.effective_sample_size if single else None),
+            "stationary": strict_json(self.stationary) if single else None,
+            "tau": strict_json(self.tau) if single else None,
+            "distributions": strict_json(self.distributions),
             "state_labels": None
             if counts.state_labels is None
             else [str(name) for name in counts.state_labels],
@@ -498,11 +499,3 @@ class Solution:
 def effective_size(total: float, mean: float, mean_square: float) -> float:
     """N (E_p tau)^2 / E_p tau^2: how many rows of N count; none where no row has weight."""
     return total * mean**2 / mean_square if mean_square > 0.0 else 0.0
-
-
-def _json_number(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)
-
-
-def _json_array(values: Floats) -> list[float | None]:
-    return [value if math.isfinite(value) else None for value in values.tolist()]

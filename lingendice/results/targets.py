@@ -16,6 +16,7 @@ from lingendice.data.checks import (
     require_choice,
     require_finite,
 )
+from lingendice.data.json_values import strict_json
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
@@ -40,7 +41,9 @@ class Interval:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types: nan and infinity become None."""
-        numbers = {name: _json(getattr(self, name)) for name in ("low", "high", "estimate", "standard_error")}
+        numbers = {
+            name: strict_json(getattr(self, name)) for name in ("low", "high", "estimate", "standard_error")
+        }
         return numbers | {"level": self.level, "method": self.method, "note": self.note}
 
     def __str__(self) -> str:
@@ -132,9 +135,3 @@ def student(estimate: Floats, error: Floats, level: float, degrees: float) -> tu
     tail = 0.5 + level / 2.0
     width = error * float(ndtri(tail) if math.isinf(degrees) else stdtrit(degrees, tail))
     return estimate - width, estimate + width
-
-
-def _json(numbers: Any) -> Any:
-    if np.ndim(numbers):
-        return [_json(float(number)) for number in numbers]
-    return numbers if math.isfinite(numbers) else None
