@@ -39,8 +39,6 @@ class Packed(NamedTuple):
     """One more than the largest ids."""
     events: NDArray[np.int64] | None
     """Rows at which an episode may begin or end."""
-    counted: bool = False
-    """Whether the pairs were counted already, apart from the order of rows."""
     breaks: Breaks = NO_BREAKS
     """Rows that do not begin in the next state of the row above, among those that are no events."""
 

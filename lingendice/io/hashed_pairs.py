@@ -1,4 +1,4 @@
-"""Hash tables that grow: one record a distinct pair, one record an episode."""
+"""Hash tables that grow: one record per distinct pair, one record per episode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STRETCH = 1 << 21  # records that one call walks through
 
 
 @dataclass
-class Table:
+class HashTable:
     """Records of 64-bit words in a hash table that doubles when it fills."""
 
     width: int
@@ -86,16 +86,16 @@ class Table:
             streaming.move_records(records, first, last, self.shift, self.by_status, self.words)
 
 
-class Pairs:
+class HashedPairs:
     """Records of pairs on several sides, each of which a thread can fill by itself.
 
     A pair is always on the same side, and a side goes through the rows in their order, so that sums of
     rewards are the same bits whatever the number of sides.
     """
 
-    def __init__(self, width: int, hands: Executor | None, sides: int = 1) -> None:
-        self.tables = [Table(width, by_status=False) for _ in range(sides)]
-        self.hands = hands
+    def __init__(self, width: int, executor: Executor | None, sides: int = 1) -> None:
+        self.tables = [HashTable(width, by_status=False) for _ in range(sides)]
+        self.executor = executor
         """Threads that help with the sides after the first."""
 
     @property
@@ -109,7 +109,7 @@ class Pairs:
 
     def add(self, keys: Array, weight: Array, reward: Array, reward_m2: Array, fractional: bool) -> None:
         """Add rows to the records of their pairs."""
-        if self.hands is not None and len(self.tables) == 1 and self.size > _IN_CACHE:
+        if self.executor is not None and len(self.tables) == 1 and self.size > _IN_CACHE:
             self._divide()
 
         def add_to(side: int) -> None:
@@ -127,17 +127,17 @@ class Pairs:
     def _divide(self) -> None:
         """Go on with two sides: to find the rows of each is more work, which pays where records are far."""
         records = self.records()
-        self.tables.append(Table(self.tables[0].width, by_status=False))
+        self.tables.append(HashTable(self.tables[0].width, by_status=False))
         self.load(records)
 
     def share(self, work: Callable[[Any], None], portions: Iterable[Any], n_rows: int) -> None:
-        """Do the work of all portions, of so many rows together, at once where there are threads for it."""
+        """Do the work of all portions (n_rows rows), in parallel where there are threads for it."""
         mine, *others = portions
-        if self.hands is None or n_rows < _WORTH_SHARING:
+        if self.executor is None or n_rows < _WORTH_SHARING:
             for portion in (mine, *others):
                 work(portion)
             return
-        shared = [self.hands.submit(work, portion) for portion in others]
+        shared = [self.executor.submit(work, portion) for portion in others]
         work(mine)
         for job in shared:
             job.result()

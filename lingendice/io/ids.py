@@ -7,7 +7,6 @@ Integers are ids that count from 0 where the largest is below ``20 * (distinct o
 from __future__ import annotations
 
 import itertools
-import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +55,6 @@ class IdMap:
     position: dict[Any, int] = field(default_factory=dict)
     size: int = 0
     """One more than the largest id."""
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def read(self, batch: Batch, role: str, rows: Any = slice(None)) -> Array:
         """The column of a role, or some rows of it, as integers."""
@@ -86,13 +84,12 @@ class IdMap:
             )
 
     def number(self, labels: list[Any]) -> Array:
-        """Numbers of some labels; new ones take the next, whichever thread brings them."""
-        with self.lock:
-            known = self.position
-            # In a log of many parts nearly all labels are known: one lookup each, and no more.
-            for label in itertools.filterfalse(known.__contains__, labels):
-                known.setdefault(label, len(known))
-            self.size = len(known)
+        """Numbers of some labels; new ones take the next."""
+        known = self.position
+        # In a log of many parts nearly all labels are known: one lookup each, and no more.
+        for label in itertools.filterfalse(known.__contains__, labels):
+            known.setdefault(label, len(known))
+        self.size = len(known)
         return np.fromiter(map(known.__getitem__, labels), np.int64, len(labels))
 
     def checked_size(self, batch: Batch, role: str) -> int:

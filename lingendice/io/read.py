@@ -18,8 +18,7 @@ from lingendice.data.interrupts import interruptible
 from lingendice.data.log_checks import warn_breaks
 from lingendice.io import reading_checkpoints as checkpoints
 from lingendice.io.columns import Batch, Position
-from lingendice.io.decode_ahead import MOST_THREADS, in_order
-from lingendice.io.dense_pairs import Squares
+from lingendice.io.decode_ahead import in_order
 from lingendice.io.episodic import MINARI, MinariLog, VectorLog, open_minari
 from lingendice.io.ids import IdRule
 from lingendice.io.roles import NAMED_BY_CALLERS, Names
@@ -34,7 +33,7 @@ from lingendice.io.sources import (
     find_files,
     is_frame,
 )
-from lingendice.io.stream_counter import Accumulator, Means
+from lingendice.io.stream_counter import Accumulator, Resources
 from lingendice.io.text_files import MATRICES, FileError, read_matrix_file
 from lingendice.io.time_order import InTime
 from lingendice.io.whole import MOST_ROWS, TooLong, count_whole
@@ -145,9 +144,8 @@ def read_transitions(
 
     Takes one pass and O(distinct pairs + episodes) memory: 16 bytes a pair (40 with rewards) and 16 an
     episode (48 where next states are derived), times up to 5 while a table grows; labels come on top.
-    Without rewards and weights, many rows of few states are counted in tables with a place for every pair,
-    one a thread, of 128 MB at most together; where pairs are many, up to 16 million rows are set aside and
-    sorted together, which takes some 300 MB.
+    Without rewards and weights, where pairs are many, up to 16 million rows are gathered and sorted together,
+    which takes some 300 MB.
 
     Raises
     ------
@@ -223,8 +221,8 @@ def count_piece(
         if kept is not None:
             names.warn_unused(stacklevel=3)
             return Piece(kept, rule=rule)
-    with interruptible(), ThreadPoolExecutor(1, "lingendice-count") as hands:
-        run = _Run(opened, names, rule, keep_ends, resolve_threads(threads), hands)
+    with interruptible(), ThreadPoolExecutor(1, "lingendice-count") as executor:
+        run = _Run(opened, names, rule, keep_ends, resolve_threads(threads), executor)
         if checkpoint is not None:
             run.resume_from(Path(checkpoint), checkpoint_every)
         run.read(start, stop, _Meter(progress))
@@ -295,12 +293,11 @@ class _Run:
     """One reading of a log: the batches so far, and the checkpoint that keeps them."""
 
     def __init__(
-        self, source: Source, names: Names, rule: IdRule, keep_ends: bool, threads: int, hands: Executor
+        self, source: Source, names: Names, rule: IdRule, keep_ends: bool, threads: int, executor: Executor
     ) -> None:
         self.source, self.names, self.rule = source, names, rule
-        self.means = Means(hands if threads > 1 else None, threads)
+        self.resources = Resources(executor if threads > 1 else None, threads)
         self.keep_ends = keep_ends
-        self.beside: Squares | None = None
         self.counted: Accumulator | None = None
         self.checkpoint: Path | None = None
         self.every = 0.0
@@ -313,7 +310,7 @@ class _Run:
         """Keep a checkpoint there, and go on from it where there is one."""
         self.checkpoint, self.every = checkpoint, every
         if checkpoint.exists():
-            self.counted, self.resumed_at = checkpoints.load(checkpoint, self._identity(), self.means)
+            self.counted, self.resumed_at = checkpoints.load(checkpoint, self._identity(), self.resources)
 
     def _identity(self) -> dict[str, Any]:
         given = {role: name for role, name in self.names.given.items() if name is not None}
@@ -321,13 +318,9 @@ class _Run:
 
     def read(self, start: Position, stop: Position | None, meter: _Meter) -> None:
         """Count all batches up to ``stop``."""
-        threads, packer = self.means.threads, self.means.packer
+        threads, packer = self.resources.threads, self.resources.packer
         parts = self.source.parts(max(start, self.resumed_at), self.names, threads)
-        if self.checkpoint is None and stop is None:
-            # All of the log is counted or nothing: what is counted ahead need not be told apart.
-            self.beside = Squares(*self.rule.sizes, min(threads, MOST_THREADS), packer)
-        prepare = packer.pack if self.beside is None else self.beside.take
-        batches = in_order(parts, prepare, threads)
+        batches = in_order(parts, packer.pack, threads)
         try:
             with meter:
                 for batch in batches:
@@ -344,7 +337,7 @@ class _Run:
     def _add(self, batch: Batch) -> None:
         if self.counted is None:
             roles = frozenset(batch.columns)
-            self.counted = Accumulator(roles, self.rule, self.keep_ends, self.means, self.beside)
+            self.counted = Accumulator(roles, self.rule, self.keep_ends, self.resources)
         if frozenset(batch.columns) != self.counted.roles:
             raise FileError(
                 f"{batch.where(0)}: columns for {', '.join(sorted(batch.columns))} here, but for "

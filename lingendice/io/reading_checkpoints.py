@@ -10,7 +10,8 @@ from lingendice.data.atomic import StoredFileError
 from lingendice.data.saving import read_archive, write_archive
 from lingendice.io.columns import Position
 from lingendice.io.ids import IdRule
-from lingendice.io.stream_counter import Accumulator, Means
+from lingendice.io.pair_counter import KeyLayout
+from lingendice.io.stream_counter import Accumulator, Resources
 
 
 def save(path: Path, counted: Accumulator, after: Position, identity: dict[str, Any]) -> None:
@@ -24,7 +25,7 @@ def save(path: Path, counted: Accumulator, after: Position, identity: dict[str, 
         "breaks": [counted.n_breaks, counted.first_break],
         "keep_first": counted.first_at >= 0,
         "fractional": counted.fractional,
-        "bits": counted.bits,
+        "bits": list(counted.pairs.layout),
         "n_rows": counted.n_rows,
         "maps": {
             what: {
@@ -37,7 +38,7 @@ def save(path: Path, counted: Accumulator, after: Position, identity: dict[str, 
         },
     }
     arrays = {
-        "pairs": counted.records(),
+        "pairs": counted.pairs.records(),
         "episodes": counted.episodes.records(),
         "starts": counted.starts,
         **{f"hidden_{what}": ids for what, ids in counted.hidden.items()},
@@ -45,7 +46,7 @@ def save(path: Path, counted: Accumulator, after: Position, identity: dict[str, 
     write_archive(path, arrays, record)
 
 
-def load(path: Path, identity: dict[str, Any], means: Means) -> tuple[Accumulator, Position]:
+def load(path: Path, identity: dict[str, Any], resources: Resources) -> tuple[Accumulator, Position]:
     """Read it back; the log must be the one that the checkpoint belongs to."""
     arrays, record = read_archive(path, "checkpoint")
     if record["identity"] != json.loads(json.dumps(identity)):
@@ -56,15 +57,17 @@ def load(path: Path, identity: dict[str, Any], means: Means) -> tuple[Accumulato
     labels, sizes, at_least = record["rule"]
     roles = frozenset(record["roles"])
     rule = IdRule(labels, tuple(sizes), tuple(at_least))
-    counted = Accumulator(roles, rule, record["keep_first"], means)
+    counted = Accumulator(roles, rule, record["keep_first"], resources)
     counted.n_breaks, counted.first_break = record["breaks"]
     counted.fractional = record["fractional"]
-    counted.bits = record["bits"]
+    counted.pairs.fractional = bool(record["fractional"])
+    counted.pairs.layout = KeyLayout(*record["bits"])
     counted.n_rows = record["n_rows"]
     for what, facts in record["maps"].items():
         known = counted.maps[what]
         known.coded, known.numbered, known.size = facts["coded"], facts["numbered"], facts["size"]
         known.position = {label: position for position, label in enumerate(facts["labels"])}
+    counted.pairs.fit(counted.maps["state"].size, counted.maps["action"].size)
     counted.pairs.load(arrays["pairs"])
     counted.episodes.load(arrays["episodes"])
     counted.starts = arrays["starts"]

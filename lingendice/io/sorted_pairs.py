@@ -1,4 +1,4 @@
-"""Keys of rows set aside and counted many at a time, by sorting: for pairs too many to look up one by one.
+"""Keys of rows gathered and counted by sorting: for pairs too many to look up one by one.
 
 A table of millions of pairs is far larger than any cache, and every row waits for memory once. Sorting some
 millions of keys goes through memory a few times from end to end instead.
@@ -21,18 +21,18 @@ from lingendice.kernels.parallel import run_all
 
 Array = NDArray[Any]
 
-_MANY = 1 << 19  # pairs from which sorting takes less time than looking up
+_MANY = 1 << 17  # pairs from which sorting takes less time than looking up
 _EARLY, _NEW = 1 << 17, 0.85  # rows after which a log shows by its share of new pairs that it will have many
 _ROOM = 1 << 24  # keys that wait at most: 128 MB
 _STEP = 1 << 20  # keys that one task splits
 
 
 def are_many(n_pairs: int, n_rows: int) -> bool:
-    """Whether a log of so many rows so far has, or will have, too many pairs to look them up."""
+    """Whether a log of n_rows rows so far has, or will have, too many pairs to look them up."""
     return n_pairs > _MANY or (n_rows >= _EARLY and n_pairs > _NEW * n_rows)
 
 
-class Aside:
+class SortedPairs:
     """Keys of rows without weights and rewards that wait, and the counts of those that were sorted."""
 
     def __init__(self, threads: int) -> None:
@@ -44,15 +44,15 @@ class Aside:
 
     @property
     def room(self) -> int:
-        """Keys that can still be set aside."""
+        """Keys that can still be gathered."""
         return self.keys.size - self.waiting
 
     def add(self, keys: Array) -> None:
-        """Set aside as many keys as there is room for."""
+        """Gather as many keys as there is room for."""
         self.keys[self.waiting : self.waiting + keys.size] = keys
         self.waiting += keys.size
 
-    def count(self, bits: list[int], n_states: int, n_actions: int | None) -> None:
+    def count(self, bits: tuple[int, int, int], n_states: int, n_actions: int | None) -> None:
         """Count what waits. ``bits`` has the widths of state, action and next state in a key."""
         if self.waiting == 0:
             return
@@ -81,7 +81,7 @@ class Aside:
         return self.counted[0]
 
 
-def records_of(counts: Counts, bits: list[int]) -> Array:
+def records_of(counts: Counts, bits: tuple[int, int, int]) -> Array:
     """Keys and counts as a table of pairs has them."""
     state, action = np.divmod(row_of_entry(counts.indptr), counts.n_actions or 1)
     following = np.where(counts.indices == counts.n_states, 0, counts.indices.astype(np.int64) + 1)

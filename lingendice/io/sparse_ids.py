@@ -60,28 +60,15 @@ def _are_ids(counted: Accumulator, what: str, size: int, more: list[Any]) -> boo
 
     Mostly a part of them tells already, and not all of a large table is sorted.
     """
-    if counted.rule.are_ids(what, size - 1, _some_distinct(counted, what, size)):
+    if counted.rule.are_ids(what, size - 1, counted.pairs.some_distinct(what, size)):
         return True
     occur = np.unique(np.concatenate([_occurring(counted, what), *more]))
     return counted.rule.are_ids(what, size - 1, occur.size)
 
 
-def _some_distinct(counted: Accumulator, what: str, size: int) -> int:
-    """How many distinct integers are known of, at least."""
-    counted.settle()
-    if counted.aside is not None:
-        counts = counted.aside.total()
-        filled = (np.diff(counts.indptr) > 0).reshape(counts.n_states, counts.n_actions or 1)
-        return int(np.count_nonzero(filled.any(axis=1 if what == "state" else 0)))
-    # A hash table has its keys in no order: its first part is a fair sample.
-    keys = counted.pairs.tables[0].words[: max(size, 1 << 16), 0]
-    state, action, _ = counted.unpack(keys[keys >= 0])
-    return int(np.unique(state if what == "state" else action).size)
-
-
 def _occurring(counted: Accumulator, what: str) -> Array:
     """The integers that were counted so far, sorted."""
-    state, action, following = counted.unpack(counted.records()[:, 0])
+    state, action, following = counted.pairs.layout.unpack(counted.pairs.records()[:, 0])
     held = counted.episodes.records()
     waiting = held[held[:, 1] == streaming.OPEN] if counted.derive else held[:0]
     if what == "action":
@@ -97,8 +84,8 @@ def _occurring(counted: Accumulator, what: str) -> Array:
 def _number(counted: Accumulator, what: str) -> None:
     """Give numbers to the integers that occur, in place of themselves."""
     occur, known = _occurring(counted, what), counted.maps[what]
-    records = counted.records()
-    state, action, following = counted.unpack(records[:, 0])
+    records = counted.pairs.records()
+    state, action, following = counted.pairs.layout.unpack(records[:, 0])
     places: tuple[int, ...] = (counted.first_at, counted.last_at, counted.next_at)
     if what == "action":
         action = np.searchsorted(occur, action)
@@ -115,11 +102,11 @@ def _number(counted: Accumulator, what: str) -> None:
         begun = np.flatnonzero(counted.starts)
         starts[np.searchsorted(occur, begun)] = counted.starts[begun]
         counted.starts = starts
-    records[:, 0] = counted.pack(state, action, following)
-    counted.aside = None
+    records[:, 0] = counted.pairs.layout.pack(state, action, following)
     counted.pairs.load(records)
     known.number(occur.tolist())
     known.numbered = True
+    counted.pairs.fit(counted.maps["state"].size, counted.maps["action"].size)
 
 
 def settle(counted: Accumulator) -> None:

@@ -1,12 +1,11 @@
 """Count a log batch by batch: memory for what is distinct, never for the rows.
 
-Two tables grow: one record a distinct (state, action, next state), one record an episode. Rows are taken in
+Two tables grow: one record per distinct (state, action, next state), one per episode. Rows are taken in
 the order of the log, so that the result is the same bits however the log is cut into batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,12 +17,9 @@ from lingendice.data.counts import Counts
 from lingendice.data.rows import kernel_array
 from lingendice.io import sparse_ids
 from lingendice.io.columns import Batch, Coded
-from lingendice.io.dense_pairs import Square, Squares, is_worth_it
-from lingendice.io.hashed_pairs import Pairs, Table
+from lingendice.io.hashed_pairs import HashTable
 from lingendice.io.ids import IdMap, IdRule
 from lingendice.io.keys import (
-    ACTION_BITS,
-    NEXT_BITS,
     NO_FLAGS,
     NO_INTS,
     NO_REALS,
@@ -33,26 +29,22 @@ from lingendice.io.keys import (
     flags,
     narrowed,
 )
+from lingendice.io.pair_counter import PairCounter
 from lingendice.io.segments import EpisodeRecords, Piece
-from lingendice.io.sorted_pairs import Aside, are_many, records_of
 from lingendice.io.text_files import FileError
 from lingendice.kernels.counting import stream_tables as streaming
 
 Array = NDArray[Any]
 
-_BLOCK = 1 << 16  # rows a step: the columns of a block stay in the second-level cache
-_MOST_KEYS = 1 << 20  # rows a step where their keys are there already
-_KEY_BITS = 63
+_BLOCK = 1 << 16  # rows per step: the columns of a block stay in the second-level cache
 NO_BREAKS = np.array([0, -1])
-_FEW_TIMES = 8  # how often pairs have come on average where they are as well counted again
-_THREADS_TO_SPARE = 4  # with which pairs are counted on two sides though one would take less work
 
 
 @dataclass(frozen=True)
-class Means:
+class Resources:
     """What the counting works with."""
 
-    hands: Executor | None = None
+    executor: Executor | None = None
     """A thread that helps."""
     threads: int = 1
     packer: Packer = field(default_factory=Packer)
@@ -61,43 +53,29 @@ class Means:
 class Accumulator:
     """Takes batches in order; :meth:`finish` gives the piece of the log that they make up."""
 
-    def __init__(
-        self, roles: frozenset[str], rule: IdRule, keep_first: bool, means: Means,
-        beside: Squares | None = None,
-    ) -> None:  # fmt: skip
-        self.roles, self.rule, self.means = roles, rule, means
+    def __init__(self, roles: frozenset[str], rule: IdRule, keep_first: bool, resources: Resources) -> None:
+        self.roles, self.rule = roles, rule
+        self.packer = resources.packer
         self.given = {"state": rule.sizes[0], "action": rule.sizes[1]}
         self.maps = {what: IdMap(what) for what in ("state", "action", "episode")}
-        self.beside = beside
-        """Where batches that come counted already were counted, and their states numbered."""
-        if beside is not None:
-            self.maps["state"] = beside.states
         self.derive = "next_state" not in roles
         if self.derive and "reward_m2" in roles:
             raise ValueError("reward_m2= is for rows that stand for several steps; they need next_state= too")
         self.knows_starts = bool(roles & {"episode", "terminal", "truncated"})
         self.fractional: bool | None = None if "weight" in roles else False
-        sides = 2 if means.threads >= _THREADS_TO_SPARE else 1
-        self.pairs = Pairs(5 if "reward" in roles else 2, means.hands, sides)
+        self.pairs = PairCounter(roles, resources.executor, resources.threads)
         self.first_at = 2 if keep_first else -1
         self.last_at = (4 if keep_first else 2) if self.derive else -1
         compares = compares_rows(roles)
         self.next_at = (4 if keep_first else 2) if compares else -1
-        self.episodes = Table(2 + 2 * keep_first + 4 * self.derive + compares, by_status=True)
+        self.episodes = HashTable(2 + 2 * keep_first + 4 * self.derive + compares, by_status=True)
         self.n_breaks, self.first_break = 0, ""
         """Rows that do not begin in the next state of the row before in their episode, and the first."""
         self.hidden = dict.fromkeys(("state", "action"), NO_INTS)
         """Integers of rows that are in no pair: next states of terminal rows, rows of weight zero."""
         self.next_look = dict.fromkeys(("state", "action"), 1 << STATE_BITS)
         """The size at which it is looked whether integers are sparse."""
-        self.bits = [STATE_BITS, ACTION_BITS if "action" in roles else 0, NEXT_BITS]
-        """Widths of state, action and next state in a key."""
         self.starts = np.zeros(0, np.int64)
-        self.square: Square | None = None
-        self.aside: Aside | None = None
-        self.bare = not roles & {"weight", "reward", "reward_m2"}
-        self.rows_in_table = 0
-        """Rows counted in the hash table since the square was last emptied."""
         self.n_rows = 0
 
     # -- adding ------------------------------------------------------------------------------------------
@@ -107,14 +85,12 @@ class Accumulator:
         if batch.n_rows == 0:
             return
         sparse_ids.note_hidden(self, batch)
-        batch = self.means.packer.pack(batch)
-        if batch.packed is not None and batch.packed.counted:
-            self._add_counted(batch)
-        elif not self._add_packed(batch):
+        batch = self.packer.pack(batch)
+        if not self._add_packed(batch):
             self._add_columns(batch)
         if batch.packed is not None:
             self._note_breaks(batch, *batch.packed.breaks)
-        self.means.packer.forget(batch)
+        self.packer.forget(batch)
         self.n_rows += batch.n_rows
 
     def _note_breaks(self, batch: Batch, n: int, row: int) -> None:
@@ -122,30 +98,12 @@ class Accumulator:
             self.first_break = batch.where(row)
         self.n_breaks += n
 
-    def _add_counted(self, batch: Batch) -> None:
-        """Take note of a batch whose pairs were counted where it was decoded."""
-        packed = batch.packed
-        assert packed is not None
-        for what, size in (("state", packed.n_states), ("action", packed.n_actions)):
-            if what in self.roles:
-                self.maps[what].expect(isinstance(batch.columns[what], Coded), batch, what)
-                if not self.maps[what].numbered:
-                    self.maps[what].size = max(self.maps[what].size, size)
-        self._fit_keys(batch)
-        if packed.events is not None:
-            state = self.maps["state"].read(batch, "state", packed.events).astype(np.int64)
-            following = self.maps["state"].read(batch, "next_state", _run_ends(batch, packed.events))
-            self._note_events(batch, packed.events, state, following, self._weights(batch))
-
     def _add_packed(self, batch: Batch) -> bool:
         """Count by the keys that came with the batch; False where they do not serve."""
         packed, states, actions = batch.packed, self.maps["state"], self.maps["action"]
         if packed is None or packed.keys is None or states.coded or actions.coded:
             return False
-        if states.numbered or actions.numbered:
-            return False
-        wide = [STATE_BITS, ACTION_BITS if "action" in self.roles else 0, NEXT_BITS]
-        if self.bits != wide:
+        if states.numbered or actions.numbered or self.pairs.is_wide:
             return False
         states.coded, states.size = False, max(states.size, packed.n_states)
         if "action" in self.roles:
@@ -153,14 +111,11 @@ class Accumulator:
         self._fit_keys(batch)
         numbers = self._numbers(batch)
         if packed.events is not None:
-            state = packed.keys[packed.events] >> (self.bits[1] + self.bits[2])
-            following = (packed.keys[_run_ends(batch, packed.events)] & ((1 << self.bits[2]) - 1)) - 1
+            unpack = self.pairs.layout.unpack
+            state = unpack(packed.keys[packed.events])[0]
+            following = unpack(packed.keys[_run_ends(batch, packed.events)])[2] - 1
             self._note_events(batch, packed.events, state, following, numbers["weight"])
-        # In short steps until it is known where they are counted best.
-        step = _BLOCK if self.bare and self.aside is None else _MOST_KEYS
-        for start in range(0, batch.n_rows, step):
-            rows = slice(start, start + step)
-            self._count(packed.keys[rows], {role: column[rows] for role, column in numbers.items()})
+        self.pairs.add(packed.keys, numbers["weight"], numbers["reward"], numbers["reward_m2"])
         return True
 
     def _add_columns(self, batch: Batch) -> None:
@@ -179,10 +134,10 @@ class Accumulator:
                 block = self._follow(block)
             keys = np.empty(block["state"].size, np.int64)
             streaming.pack_keys(
-                block["state"], block["action"], block["next_state"], block["terminal"], self.bits[1],
-                self.bits[2], keys,
+                block["state"], block["action"], block["next_state"], block["terminal"],
+                self.pairs.layout.action, self.pairs.layout.following, keys,
             )  # fmt: skip
-            self._count(keys, block)
+            self.pairs.add(keys, block["weight"], block["reward"], block["reward_m2"])
 
     def _columns(self, batch: Batch) -> dict[str, Array]:
         """Columns of ids and flags as the kernels take them; absent ones are empty."""
@@ -219,7 +174,7 @@ class Accumulator:
         weight = self._plain(batch, "weight", NO_INTS)
         fractional = weight.dtype.kind == "f"
         if self.fractional is None:
-            self.fractional = fractional
+            self.fractional = self.pairs.fractional = fractional
         if "weight" in self.roles and self.fractional != fractional:
             raise FileError(
                 f"{batch.where(0)}: weight changes between integers and floats; give it one type throughout"
@@ -232,32 +187,11 @@ class Accumulator:
             known = self.maps[what]
             if given is not None and known.size > given:
                 self._refuse(batch, known, given)
-        wanted = [
-            max(self.bits[0], self.maps["state"].size.bit_length()),
-            max(self.bits[1], self.maps["action"].size.bit_length()) if "action" in self.roles else 0,
-            max(self.bits[2], (self.maps["state"].size + 1).bit_length()),
-        ]
-        if wanted == self.bits:
-            return
-        if sum(wanted) > _KEY_BITS:
-            # Little room: exactly what is needed now.
-            needed = [self.maps[what].size.bit_length() for what in ("state", "action")]
-            wanted = [*needed, (self.maps["state"].size + 1).bit_length()]
-        if sum(wanted) > _KEY_BITS:
+        if not self.pairs.fit(self.maps["state"].size, self.maps["action"].size):
             raise FileError(
                 f"{batch.where(0)}: ids reach {self.maps['state'].size - 1}, too many to count; "
                 "pass labels=True to number the ids that occur"
             )
-        self._count_aside()
-        records = self.pairs.records()
-        fields = self.unpack(records[:, 0])
-        self.bits = wanted
-        records[:, 0] = self.pack(*fields)
-        self.pairs.load(records)
-
-    def pack(self, state: Array, action: Array, following: Array) -> Array:
-        """Keys of states, actions and next states + 1 (0: the episode ended)."""
-        return (((state << self.bits[1]) | action) << self.bits[2]) | following
 
     def _refuse(self, batch: Batch, known: IdMap, given: int) -> None:
         roles = ("state", "next_state") if known.what == "state" else ("action",)
@@ -273,11 +207,6 @@ class Accumulator:
                     f"{batch.where(row)}: {role} is {column[row]}, outside 0..{given - 1}; raise "
                     f"n_{known.what}s or mend the id"
                 )
-
-    def unpack(self, key: Array) -> tuple[Array, Array, Array]:
-        """State, action and next state + 1 of keys."""
-        cell = key >> self.bits[2]
-        return cell >> self.bits[1], cell & ((1 << self.bits[1]) - 1), key & ((1 << self.bits[2]) - 1)
 
     def _note_events(self, batch: Batch, rows: Array, state: Array, following: Array, weight: Array) -> None:
         """Find where episodes begin among the rows that may begin or end one, and whether they go on.
@@ -349,85 +278,6 @@ class Accumulator:
         weight = block["weight"][begins] if block["weight"].size else 1
         np.add.at(self.starts, first, weight)
 
-    def _count(self, keys: Array, numbers: dict[str, Array]) -> None:
-        """Count rows by their keys, with their weights and rewards."""
-        sizes = self.maps["state"].size, self.maps["action"].size if "action" in self.roles else 1
-        if self.square is not None and not self.square.takes(*sizes, keys.size):
-            self.settle()
-        if self.square is None and self.bare and is_worth_it(*sizes, self.rows_in_table):
-            self.square = Square(*sizes)
-        if self.square is not None:
-            self.square.add(keys, *self.bits[1:])
-            return
-        if self.bare and self.aside is None and are_many(self.pairs.size, self.rows_in_table):
-            self._begin_aside()
-        self.rows_in_table += keys.size
-        if self.aside is not None:
-            self._set_aside(keys)
-            return
-        self.pairs.add(
-            keys, numbers["weight"], numbers["reward"], numbers["reward_m2"], bool(self.fractional)
-        )
-
-    def _begin_aside(self) -> None:
-        """From now on set keys aside; those of the first few rows too, so that nothing is merged later."""
-        self.aside = Aside(self.means.threads)
-        keys, count = self.pairs.records().T
-        if count.sum() <= _FEW_TIMES * keys.size:
-            self.pairs.clear()
-            self._set_aside(np.repeat(keys, count))
-
-    def _set_aside(self, keys: Array) -> None:
-        assert self.aside is not None
-        while keys.size:
-            if self.aside.room == 0:
-                self._count_aside()
-            taken = min(keys.size, self.aside.room)
-            self.aside.add(keys[:taken])
-            keys = keys[taken:]
-
-    def _count_aside(self) -> None:
-        """Count the keys that were set aside."""
-        if self.aside is not None:
-            n_actions = self.maps["action"].size if "action" in self.roles else None
-            self.aside.count(self.bits, self.maps["state"].size, n_actions)
-
-    def settle(self) -> None:
-        """Bring all counts of pairs to one place: the table of pairs, or what was counted aside."""
-        for square in [] if self.beside is None else self.beside.taken():
-            for keys, count in self._pairs_beside(square):
-                self.pairs.add(keys, count, NO_REALS, NO_REALS, False)
-        if self.square is not None:
-            for keys, count in self.square.pairs(*self.bits[1:]):
-                self.pairs.add(keys, count, NO_REALS, NO_REALS, False)
-            self.square, self.rows_in_table = None, 0
-        if self.aside is not None:
-            self._count_aside()
-            if self.pairs.size:
-                self.aside.take(self._in_rows())
-                self.pairs.clear()
-
-    def _pairs_beside(self, square: Square) -> Iterator[tuple[Array, Array]]:
-        """Keys and counts from another thread, which never heard of integers that are looked up."""
-        states, actions = self.maps["state"], self.maps["action"]
-        if not (states.numbered or actions.numbered):
-            yield from square.pairs(*self.bits[1:])
-            return
-        for keys, count in square.pairs(ACTION_BITS, NEXT_BITS):
-            cell, following = keys >> NEXT_BITS, keys & ((1 << NEXT_BITS) - 1)
-            state, action = cell >> ACTION_BITS, cell & ((1 << ACTION_BITS) - 1)
-            if states.numbered:
-                state, ended = states.number(state.tolist()), following == 0
-                following = np.where(ended, 0, states.number(np.where(ended, 0, following - 1).tolist()) + 1)
-            if actions.numbered:
-                action = actions.number(action.tolist())
-            yield self.pack(state, action, following), count
-
-    def records(self) -> Array:
-        """All pairs as records of the table; in no order that means anything."""
-        self.settle()
-        return self.pairs.records() if self.aside is None else records_of(self.aside.total(), self.bits)
-
     # -- results -----------------------------------------------------------------------------------------
 
     def finish(self) -> Piece:
@@ -438,31 +288,14 @@ class Accumulator:
         return Piece(counts, self._episode_records() if self.first_at >= 0 else None, numbered, self.rule)
 
     def _counts(self) -> Counts:
-        self.settle()
-        counts = self._in_rows() if self.aside is None else self.aside.total()
         n_states = self._size("state")
         n_actions = self._size("action") if "action" in self.roles else None
         return replace(
-            counts.with_states(n_states, n_actions),
+            self.pairs.counts().with_states(n_states, n_actions),
             initial_count=self._initial(n_states),
             state_labels=self._labels("state"),
             action_labels=self._labels("action"),
         )
-
-    def _in_rows(self) -> Counts:
-        """What the table of pairs holds."""
-        n_states = self._size("state")
-        n_actions = self._size("action") if "action" in self.roles else None
-        indptr, indices, words = self.pairs.rows((self.bits[1], self.bits[2], n_actions or 1), n_states)
-        reals = words.view(np.float64)
-        # Without rewards a record has no other word, and nothing is copied.
-        count = np.ascontiguousarray((reals if self.fractional else words)[:, 0])
-        counts = Counts(n_states, n_actions, indptr, indices, count)
-        if "reward" not in self.roles:
-            return counts
-        shift = reals[:, 2] / count
-        m2 = np.maximum(reals[:, 3] - reals[:, 2] * shift, 0.0)
-        return replace(counts, reward_count=count, reward_mean=reals[:, 1] + shift, reward_m2=m2)
 
     def _size(self, what: str) -> int:
         given = self.given[what]

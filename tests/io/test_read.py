@@ -23,11 +23,6 @@ import lingendice as lg
 from lingendice.io import hashed_pairs as tables
 from lingendice.io import read as reading
 from lingendice.io import sources
-from lingendice.io.columns import Batch
-from lingendice.io.dense_pairs import Squares
-from lingendice.io.ids import IdRule
-from lingendice.io.keys import Packer
-from lingendice.io.stream_counter import Accumulator, Means
 
 
 def write_parquet(path, log):
@@ -155,8 +150,8 @@ def test_cuts_make_no_difference_to_any_bit(places, labeled, derived, seed):
 @pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 400), max_size=6), st.booleans(), st.booleans(), st.integers(0, 5))
-def test_counts_alone_by_hash_and_by_place(places, with_actions, with_ends, seed):
-    """Once rows are many for the possible pairs they are counted by place; new ids begin it anew."""
+def test_counts_alone_however_the_log_is_cut(places, with_actions, with_ends, seed):
+    """New states turn up in the middle of a batch, at its ends and after it."""
     rng = np.random.default_rng(seed)
     reach = np.repeat([4, 4, 11, 30], 100)
     log = {"state": rng.integers(0, reach), "next_state": rng.integers(0, reach)}
@@ -175,8 +170,8 @@ def test_counts_alone_by_hash_and_by_place(places, with_actions, with_ends, seed
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("labeled", [False, True])
 @pytest.mark.parametrize("role", [None, "action", "terminal"])
-def test_pairs_are_counted_where_they_are_decoded(tmp_path, labeled, role, threads):
-    """States that turn up late outgrow the squares; none is counted twice or lost."""
+def test_states_may_turn_up_late(tmp_path, labeled, role, threads):
+    """No pair is counted twice or lost, whichever thread decodes the rows."""
     rng = np.random.default_rng(5)
     n = 20_000
     reach = 2 + np.arange(n) // 500
@@ -193,31 +188,6 @@ def test_pairs_are_counted_where_they_are_decoded(tmp_path, labeled, role, threa
     if not labeled:
         with pytest.raises(ValueError, match=r"row group 4, row \d+: .* outside 0\.\.13; raise n_states"):
             lg.read_transitions(tmp_path / "log.parquet", threads=threads, n_states=14)
-
-
-def test_pairs_counted_beside_the_reading_need_no_keys(tmp_path):
-    counter = Squares(None, None, 2, Packer())
-    batch = Batch({"state": np.arange(9), "next_state": np.arange(9)}, 9, str)
-    done = counter.take(batch)
-    assert done.packed.counted
-    assert done.packed.keys is None
-    assert (done.packed.n_states, counter.free[0].n_rows) == (9, 9)
-    far = Batch({"state": np.arange(9) * 1000, "next_state": np.arange(9)}, 9, str)
-    assert not counter.take(far).packed.counted
-    negative = Batch({"state": np.arange(9) - 1, "next_state": np.arange(9)}, 9, str)
-    assert not counter.take(negative).packed.counted
-    (square,) = counter.taken()
-    assert square.table.sum() == 9
-
-
-def test_a_square_is_used_where_rows_are_many():
-    counted = Accumulator(frozenset({"state", "next_state"}), IdRule(), False, Means())
-    for part in cut({"state": np.arange(300) % 9, "next_state": np.arange(300) % 7}, [100, 200]):
-        counted.add(Batch(part, 100, str))
-    assert counted.square is not None
-    assert counted.square.n_rows == 200
-    assert counted.finish().counts.total == 300
-    assert counted.square is None
 
 
 @pytest.mark.parametrize("times", [False, True])

@@ -1,4 +1,4 @@
-"""Logs of too many pairs to look up: keys are set aside and sorted, and nothing else changes."""
+"""Logs of too many pairs to look up: keys are gathered and sorted, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 from scipy import sparse
 
 import lingendice as lg
-from lingendice.io import hashed_pairs as tables
-from lingendice.io import sorted_pairs as aside
+from lingendice.io import hashed_pairs, sorted_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")  # rows are drawn at random
 
@@ -18,16 +17,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")  #
 @pytest.fixture
 def sorted_early(monkeypatch):
     """Sorting from a few pairs on, a few hundred keys at a time; how many keys were sorted at once."""
-    monkeypatch.setattr(aside, "_MANY", 40)
-    monkeypatch.setattr(aside, "_ROOM", 300)
-    monkeypatch.setattr(aside, "_STEP", 128)
-    calls, count = [], aside.Aside.count
+    monkeypatch.setattr(sorted_pairs, "_MANY", 40)
+    monkeypatch.setattr(sorted_pairs, "_ROOM", 300)
+    monkeypatch.setattr(sorted_pairs, "_STEP", 128)
+    calls, count = [], sorted_pairs.SortedPairs.count
 
     def spy(self, *layout):
         calls.append(self.waiting)
         count(self, *layout)
 
-    monkeypatch.setattr(aside.Aside, "count", spy)
+    monkeypatch.setattr(sorted_pairs.SortedPairs, "count", spy)
     return calls
 
 
@@ -88,7 +87,7 @@ def test_keys_widen_while_some_wait(sorted_early):
     assert len(sorted_early) >= 3
 
 
-def test_a_checkpoint_holds_what_was_set_aside(tmp_path, sorted_early):
+def test_a_checkpoint_holds_what_was_gathered(tmp_path, sorted_early):
     log = growing_log(action=True, terminal=True)
     parts, checkpoint = batches(log), tmp_path / "half.npz"
 
@@ -108,24 +107,24 @@ def test_a_checkpoint_holds_what_was_set_aside(tmp_path, sorted_early):
 
 
 def test_a_log_shows_early_that_it_will_have_many_pairs():
-    assert not aside.are_many(90_000, 100_000)
-    assert aside.are_many(125_000, 1 << 17)
-    assert not aside.are_many(100_000, 1 << 17)
-    assert aside.are_many(600_000, 10**9)
+    assert not sorted_pairs.are_many(90_000, 100_000)
+    assert sorted_pairs.are_many(125_000, 1 << 17)
+    assert not sorted_pairs.are_many(100_000, 1 << 17)
+    assert sorted_pairs.are_many(150_000, 10**9)
 
 
 def test_rewards_are_the_same_bits_where_a_second_side_is_begun(monkeypatch):
     log = growing_log() | {"reward": np.random.default_rng(6).normal(size=2000)}
     expected = lg.read_transitions(batches(log), threads=1)
-    monkeypatch.setattr(tables, "_WORTH_SHARING", 1)
-    monkeypatch.setattr(tables, "_IN_CACHE", 500)
-    divided, plain = [], tables.Pairs._divide
+    monkeypatch.setattr(hashed_pairs, "_WORTH_SHARING", 1)
+    monkeypatch.setattr(hashed_pairs, "_IN_CACHE", 500)
+    divided, plain = [], hashed_pairs.HashedPairs._divide
 
     def spy(self):
         divided.append(self.size)
         plain(self)
 
-    monkeypatch.setattr(tables.Pairs, "_divide", spy)
+    monkeypatch.setattr(hashed_pairs.HashedPairs, "_divide", spy)
     assert lg.read_transitions(batches(log), threads=2) == expected
     assert len(divided) == 1
     assert divided[0] > 500
