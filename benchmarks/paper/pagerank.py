@@ -26,7 +26,7 @@ from reporting import data_directory, table, write
 
 import lingendice as lg
 from lingendice.io.citation_graphs import load_citations
-from lingendice.io.text_files import FileError
+from lingendice.io.formats import FileError
 
 STEPS = (1_000, 2_000, 5_000, 10_000, 20_000)
 METHODS = ("plug-in", "smoothing=auto", "add-one model", "visits + 1/2", "link steps, eta known")

@@ -108,7 +108,7 @@ def solve(
 ) -> None:
     with report_errors():
         import lingendice as lg
-        from lingendice.io import text_files as files
+        from lingendice.io import array_files as files
 
         if out is not None:
             files.check_result_path(out)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lingendice.io.text_files import read_array
+from lingendice.io.array_files import read_array
 
 if TYPE_CHECKING:
     from lingendice import Counts
@@ -85,16 +85,15 @@ def load(
     ``keep_episodes`` keeps what each episode contributed, where there are any, for clustered intervals. A
     policy tells of states and actions that ids counting from 0 may happen not to contain.
     """
-    from lingendice.io.read import count_piece
+    from lingendice.io.read import ReadOptions, count_piece
 
-    piece = count_piece(
-        file,
+    options = ReadOptions.of(
         at_least=(0, 0) if policy is None or policy.ndim != 2 else policy.shape,
         keep_episodes=None if keep_episodes else False,
         on_command_line=True,
         **names,
     )
-    counts = piece.result()
+    counts = count_piece(file, options).result()
     labels = {name: getattr(counts, name) for name in ("state_labels", "action_labels")}
     return counts, {
         name: [str(label) for label in given] for name, given in labels.items() if given is not None

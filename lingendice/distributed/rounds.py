@@ -31,9 +31,10 @@ from lingendice.distributed.cluster import (
     within,
     workers_of,
 )  # fmt: skip
-from lingendice.io.read import count_piece
+from lingendice.io.formats import PARQUET, format_of
+from lingendice.io.read import ReadOptions, Span, count_piece
 from lingendice.io.segments import Piece, join
-from lingendice.io.sources import PARQUET, find_files
+from lingendice.io.sources import find_files
 from lingendice.kernels.parallel import resolve_threads
 from lingendice.model.classes import extend, find_classes
 from lingendice.model.compose import Choices, compose
@@ -121,7 +122,7 @@ def _parts(source: Any, client: Any) -> Iterator[tuple[Any, int, int | None]]:
             "lg.read_transitions here"
         )
     for file in find_files(source):
-        if file.suffix.lower() not in PARQUET:
+        if format_of(file) not in PARQUET:
             yield str(file), 0, None
             continue
         yield from ((str(file), first, stop) for first, stop in _row_groups(str(file)))
@@ -142,14 +143,8 @@ def _row_groups(file: str) -> list[tuple[int, int]]:
 
 def _count_part(source: Any, first: int, stop: int | None, columns: dict[str, Any]) -> Piece:
     """Runs on a worker."""
-    return count_piece(
-        source,
-        keep_ends=True,
-        threads=1,
-        start=(0, first),
-        stop=None if stop is None else (0, stop),
-        **columns,
-    )
+    span = Span((0, first), None if stop is None else (0, stop), keep_ends=True)
+    return count_piece(source, ReadOptions.of(threads=1, **columns), span)
 
 
 # -- solving --------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lingendice.data.counts import Counts
-from lingendice.io.text_files import FileError
+from lingendice.io.formats import FileError
 
 DATA_VARIABLE = "LINGENDICE_DATA"
 DIRECTIONS = ("cited_to_citing", "citing_to_cited")

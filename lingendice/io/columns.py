@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from lingendice.data.arrow import arrow
 from lingendice.data.checks import LARGEST_REWARD, is_missing, missing_entry, plain_array
 from lingendice.data.log_checks import Breaks
+from lingendice.io.formats import FileError
 from lingendice.io.roles import FLAG_ROLES, ID_ROLES, join_ends
-from lingendice.io.text_files import FileError
 
 
 class Coded(NamedTuple):

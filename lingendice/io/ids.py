@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from lingendice.data.rows import kernel_array
 from lingendice.io.columns import Batch, Coded
+from lingendice.io.formats import FileError
 from lingendice.io.keys import NO_INTS
-from lingendice.io.text_files import FileError
 from lingendice.kernels.counting import stream_tables as streaming
 
 Array = NDArray[Any]

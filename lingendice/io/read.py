@@ -6,9 +6,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,14 +18,16 @@ from lingendice.data.counts import Counts
 from lingendice.data.interrupts import interruptible
 from lingendice.data.log_checks import warn_breaks
 from lingendice.io import reading_checkpoints as checkpoints
+from lingendice.io.array_files import read_matrix_file
 from lingendice.io.columns import Batch, Position
 from lingendice.io.decode_ahead import in_order
 from lingendice.io.episodic import MINARI, MinariLog, VectorLog, open_minari
+from lingendice.io.formats import DUCKDB, MATRICES, FileError, format_of
 from lingendice.io.ids import IdRule
+from lingendice.io.kept_episodes import MOST_ROWS, TooLong, count_whole
 from lingendice.io.roles import NAMED_BY_CALLERS, Names
 from lingendice.io.segments import Piece
 from lingendice.io.sources import (
-    DUCKDB,
     DuckTable,
     Files,
     Frame,
@@ -34,9 +37,7 @@ from lingendice.io.sources import (
     is_frame,
 )
 from lingendice.io.stream_counter import Accumulator, Resources
-from lingendice.io.text_files import MATRICES, FileError, read_matrix_file
 from lingendice.io.time_order import InTime
-from lingendice.io.whole import MOST_ROWS, TooLong, count_whole
 from lingendice.kernels.parallel import resolve_threads
 
 Progress = bool | Callable[[int, "float | None"], object]
@@ -160,106 +161,144 @@ def read_transitions(
     >>> lg.read_transitions(log)
     Counts(2 states, 3 transitions, 2 distinct, 2 episodes)
     """
-    counted = count_piece(
-        source, state=state, action=action, reward=reward, next_state=next_state, episode=episode,
-        weight=weight, terminal=terminal, truncated=truncated, reward_m2=reward_m2, time=time, table=table,
-        labels=labels, n_states=n_states, n_actions=n_actions, autoreset=autoreset,
-        keep_episodes=keep_episodes, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
-        progress=progress, threads=threads,
+    options = ReadOptions.of(
+        state=state, action=action, reward=reward, next_state=next_state, episode=episode, weight=weight,
+        terminal=terminal, truncated=truncated, reward_m2=reward_m2, time=time, table=table, labels=labels,
+        n_states=n_states, n_actions=n_actions, autoreset=autoreset, keep_episodes=keep_episodes,
+        threads=threads,
     )  # fmt: skip
-    return counted.result()
+    kept = None if checkpoint is None else Checkpoint(Path(checkpoint), checkpoint_every)
+    return count_piece(source, options, checkpoint=kept, progress=progress).result()
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How a log is to be read; see :func:`read_transitions`."""
+
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """Names of columns by role; for Minari the state may be a function."""
+    table: str | None = None
+    labels: bool | None = None
+    n_states: int | None = None
+    n_actions: int | None = None
+    at_least: tuple[int, int] = (0, 0)
+    """Numbers of states and actions that a policy has."""
+    autoreset: str = "next_step"
+    keep_episodes: bool | None = False
+    """None keeps episodes where there are any and the log is not too long."""
+    threads: int | None = None
+    on_command_line: bool = False
+    """Whether messages name options of the command instead of arguments."""
+
+    @classmethod
+    def of(cls, **given: Any) -> ReadOptions:
+        """Options by their names, those of columns among them."""
+        own = {each.name for each in fields(cls)} - {"columns"}
+        unknown = sorted(given.keys() - own - set(NAMED_BY_CALLERS))
+        if unknown:
+            raise ValueError(f"no option {unknown[0]!r}; columns are named by {', '.join(NAMED_BY_CALLERS)}")
+        columns = {role: given.get(role) for role in NAMED_BY_CALLERS}
+        return cls(columns, **{name: value for name, value in given.items() if name in own})
+
+    def names(self) -> Names:
+        """What finds the columns."""
+        state = self.columns.get("state")
+        named = {**self.columns, "state": state if isinstance(state, str) else None}
+        return Names(named, self.labels, self.on_command_line)
+
+    def rule(self) -> IdRule:
+        """What tells ids from names."""
+        n_states = None if self.n_states is None else require_whole("n_states", self.n_states)
+        n_actions = None if self.n_actions is None else require_whole("n_actions", self.n_actions)
+        require_room((n_states or 1) * (n_actions or 1))
+        return IdRule(self.labels, (n_states, n_actions), self.at_least)
+
+
+class Checkpoint(NamedTuple):
+    """Where a half-read log is kept, and after how many seconds it is written anew."""
+
+    path: Path
+    every: float
+
+
+class Span(NamedTuple):
+    """A part of a log that is counted by itself."""
+
+    start: Position = (0, 0)
+    stop: Position | None = None
+    keep_ends: bool = False
+    """Whether to keep what its neighbors need."""
+
+
+WHOLE_LOG = Span()
 
 
 def count_piece(
     source: Any,
+    options: ReadOptions,
+    span: Span = WHOLE_LOG,
     *,
-    state: Any = None,
-    table: str | None = None,
-    labels: bool | None = None,
-    n_states: int | None = None,
-    n_actions: int | None = None,
-    at_least: tuple[int, int] = (0, 0),
-    autoreset: str = "next_step",
-    keep_episodes: bool | None = False,
-    checkpoint: str | Path | None = None,
-    checkpoint_every: float = 60.0,
+    checkpoint: Checkpoint | None = None,
     progress: Progress = False,
-    threads: int | None = None,
-    keep_ends: bool = False,
-    start: Position = (0, 0),
-    stop: Position | None = None,
-    on_command_line: bool = False,
-    **columns: Any,
 ) -> Piece:
-    """As :func:`read_transitions`, for a part of a log: ``keep_ends`` keeps what its neighbors need.
-
-    ``keep_episodes=None`` keeps episodes where there are any and the log is not too long. ``at_least`` has
-    sizes that a policy tells of.
-    """
-    unknown = sorted(set(columns) - set(NAMED_BY_CALLERS))
-    if unknown:
-        raise ValueError(f"no option {unknown[0]!r}; columns are named by {', '.join(NAMED_BY_CALLERS)}")
-    columns = {role: columns.get(role) for role in NAMED_BY_CALLERS if role != "state"}
+    """As :func:`read_transitions`, also for a part of a log."""
     matrix = _read_matrix(source)
     if isinstance(matrix, Counts):
         return Piece(matrix)
-    names = Names({"state": state if isinstance(state, str) else None, **columns}, labels, on_command_line)
-    n_states = None if n_states is None else require_whole("n_states", n_states)
-    n_actions = None if n_actions is None else require_whole("n_actions", n_actions)
-    require_room((n_states or 1) * (n_actions or 1))
-    rule = IdRule(labels, (n_states, n_actions), at_least)
-    opened = open_source(source, state, table, autoreset, names) if matrix is None else matrix
-    if isinstance(columns["time"], str):
-        if checkpoint is not None or keep_ends:
+    names, rule = options.names(), options.rule()
+    opened = open_source(source, options, names) if matrix is None else matrix
+    if isinstance(options.columns.get("time"), str):
+        if checkpoint is not None or span.keep_ends:
             raise ValueError(
                 "time= sorts whole logs, not parts of them and not from a checkpoint on; sort the log by "
                 "episode and time, and leave time= out"
             )
         opened = InTime(opened)
-    if keep_episodes is not False:
-        kept = _keep_whole(opened, names, rule, threads, keep_episodes, checkpoint)
+    if options.keep_episodes is not False:
+        if checkpoint is not None:
+            raise ValueError("keep_episodes= holds all rows in memory; leave out checkpoint=")
+        kept = _keep_whole(opened, names, rule, options)
         if kept is not None:
             names.warn_unused(stacklevel=3)
             return Piece(kept, rule=rule)
+    threads = resolve_threads(options.threads)
     with interruptible(), ThreadPoolExecutor(1, "lingendice-count") as executor:
-        run = _Run(opened, names, rule, keep_ends, resolve_threads(threads), executor)
+        resources = Resources(executor if threads > 1 else None, threads)
+        run = _Run(opened, names, rule, span, resources)
         if checkpoint is not None:
-            run.resume_from(Path(checkpoint), checkpoint_every)
-        run.read(start, stop, _Meter(progress))
+            run.resume_from(checkpoint)
+        run.read(_Meter(progress))
         return run.finish()
 
 
-def _keep_whole(
-    source: Source, names: Names, rule: IdRule, threads: int | None, keep: bool | None, checkpoint: Any
-) -> Counts | None:
+def _keep_whole(source: Source, names: Names, rule: IdRule, options: ReadOptions) -> Counts | None:
     """Counts with their episodes; None where the log is too long for that and it was not insisted on."""
-    if checkpoint is not None:
-        raise ValueError("keep_episodes= holds all rows in memory; leave out checkpoint=")
-    n_threads = resolve_threads(threads)
+    keep, n_threads = options.keep_episodes, resolve_threads(options.threads)
     batches = in_order(source.parts((0, 0), names, n_threads), lambda batch: batch, n_threads)
     try:
-        return count_whole(batches, rule, threads, bool(keep), MOST_ROWS if keep is None else None)
+        return count_whole(batches, rule, options.threads, bool(keep), MOST_ROWS if keep is None else None)
     except TooLong:
         return None
     finally:
         batches.close()
 
 
-def open_source(source: Any, state: Any, table: str | None, autoreset: str, names: Names) -> Source:
+def open_source(source: Any, options: ReadOptions, names: Names) -> Source:
     """Find out what kind of log this is."""
+    state = options.columns.get("state")
     if isinstance(source, str) and source.startswith(MINARI):
         source = open_minari(source.removeprefix(MINARI))
     if hasattr(source, "iterate_episodes"):
         return MinariLog(source, state if callable(state) else None)
-    if isinstance(source, (str, os.PathLike)) and Path(source).suffix.lower() in DUCKDB:
-        return DuckTable(Path(source), table)
+    if isinstance(source, (str, os.PathLike)) and format_of(source) in DUCKDB:
+        return DuckTable(Path(source), options.table)
     if isinstance(source, (str, os.PathLike)) or _are_paths(source):
         return Files(find_files(source))
     if is_frame(source):
         return Frame(source)
     if isinstance(source, Mapping):
         if np.ndim(source[names.find([str(name) for name in source], "the mapping", source)["state"]]) == 2:
-            return VectorLog(source, autoreset)
+            return VectorLog(source, options.autoreset)
         return Stream([source])
     if isinstance(source, Iterable):
         return Stream(source)
@@ -281,7 +320,7 @@ def _read_matrix(source: Any) -> Counts | Source | None:
     """Counts of a graph or matrix, or the arrays of a log in a file; None where the source is another log."""
     if hasattr(source, "tocsr") or hasattr(source, "adjacency"):
         return Counts.from_matrix(source)
-    if not isinstance(source, (str, os.PathLike)) or Path(source).suffix.lower() not in MATRICES:
+    if not isinstance(source, (str, os.PathLike)) or format_of(source) not in MATRICES:
         return None
     data = read_matrix_file(Path(source))
     if not isinstance(data, dict):
@@ -292,32 +331,31 @@ def _read_matrix(source: Any) -> Counts | Source | None:
 class _Run:
     """One reading of a log: the batches so far, and the checkpoint that keeps them."""
 
-    def __init__(
-        self, source: Source, names: Names, rule: IdRule, keep_ends: bool, threads: int, executor: Executor
-    ) -> None:
+    def __init__(self, source: Source, names: Names, rule: IdRule, span: Span, resources: Resources) -> None:
         self.source, self.names, self.rule = source, names, rule
-        self.resources = Resources(executor if threads > 1 else None, threads)
-        self.keep_ends = keep_ends
+        self.span, self.resources = span, resources
         self.counted: Accumulator | None = None
-        self.checkpoint: Path | None = None
-        self.every = 0.0
+        self.checkpoint: Checkpoint | None = None
         self.resumed_at: Position = (0, 0)
         self.safe: Position | None = None
         """Where reading can go on from what is counted now; None while a part is half counted."""
         self.saved_at = time.monotonic()
 
-    def resume_from(self, checkpoint: Path, every: float) -> None:
+    def resume_from(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint there, and go on from it where there is one."""
-        self.checkpoint, self.every = checkpoint, every
-        if checkpoint.exists():
-            self.counted, self.resumed_at = checkpoints.load(checkpoint, self._identity(), self.resources)
+        self.checkpoint = checkpoint
+        if checkpoint.path.exists():
+            self.counted, self.resumed_at = checkpoints.load(
+                checkpoint.path, self._identity(), self.resources
+            )
 
     def _identity(self) -> dict[str, Any]:
         given = {role: name for role, name in self.names.given.items() if name is not None}
         return {"source": self.source.fingerprint(), "columns": given, "labels": self.names.labels}
 
-    def read(self, start: Position, stop: Position | None, meter: _Meter) -> None:
-        """Count all batches up to ``stop``."""
+    def read(self, meter: _Meter) -> None:
+        """Count all batches of the span."""
+        start, stop, _ = self.span
         threads, packer = self.resources.threads, self.resources.packer
         parts = self.source.parts(max(start, self.resumed_at), self.names, threads)
         batches = in_order(parts, packer.pack, threads)
@@ -337,7 +375,7 @@ class _Run:
     def _add(self, batch: Batch) -> None:
         if self.counted is None:
             roles = frozenset(batch.columns)
-            self.counted = Accumulator(roles, self.rule, self.keep_ends, self.resources)
+            self.counted = Accumulator(roles, self.rule, self.span.keep_ends, self.resources)
         if frozenset(batch.columns) != self.counted.roles:
             raise FileError(
                 f"{batch.where(0)}: columns for {', '.join(sorted(batch.columns))} here, but for "
@@ -348,26 +386,26 @@ class _Run:
             self.safe = None
             self.counted.add(batch)
             self.safe = batch.after
-        if time.monotonic() - self.saved_at >= self.every:
+        if self.checkpoint is not None and time.monotonic() - self.saved_at >= self.checkpoint.every:
             self._keep()
 
     def _keep(self) -> None:
         if self.checkpoint is not None and self.counted is not None and self.safe is not None:
-            checkpoints.save(self.checkpoint, self.counted, self.safe, self._identity())
+            checkpoints.save(self.checkpoint.path, self.counted, self.safe, self._identity())
             self.saved_at = time.monotonic()
 
     def finish(self) -> Piece:
         """What was counted; the checkpoint has done its duty."""
         self.names.warn_unused(stacklevel=4)
         if self.counted is None or self.counted.n_rows == 0:
-            if self.keep_ends:
+            if self.span.keep_ends:
                 return Piece(Counts.empty())
             raise FileError("no transitions: the log has no rows; give at least one")
         if self.counted.n_breaks:
             warn_breaks(self.counted.n_breaks, self.counted.first_break, stacklevel=4)
         piece = self.counted.finish()
         if self.checkpoint is not None:
-            self.checkpoint.unlink(missing_ok=True)
+            self.checkpoint.path.unlink(missing_ok=True)
         return piece
 
 

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from lingendice.data.log_checks import UnusedColumnWarning
-from lingendice.io.text_files import FileError
+from lingendice.io.formats import FileError
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "state": ("state", "states", "s", "obs", "observation", "observations", "state_id"),

@@ -19,15 +19,10 @@ from typing import Any, Protocol
 from lingendice.data.arrow import arrow
 from lingendice.data.saving import COUNTS_KEY
 from lingendice.io.columns import Batch, Position, is_text, read_batch
+from lingendice.io.csv_reader import open_text, read_plainly
 from lingendice.io.decode_ahead import Part
+from lingendice.io.formats import COMPRESSED, IPC, PARQUET, STREAMED, FileError, format_of
 from lingendice.io.roles import ID_ROLES, Names
-from lingendice.io.text import COMPRESSED, CSV, format_of, open_text, read_plainly
-from lingendice.io.text_files import FileError
-
-PARQUET = (".parquet", ".pq")
-IPC = (".arrow", ".feather", ".ipc")
-DUCKDB = (".duckdb", ".db", ".ddb")
-STREAMED = (*PARQUET, *IPC, *CSV)
 
 _BATCH_ROWS = 1 << 18
 _GROUP_ROWS = 1 << 20  # rows of a decoded row group that are packed together

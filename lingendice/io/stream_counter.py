@@ -17,6 +17,7 @@ from lingendice.data.counts import Counts
 from lingendice.data.rows import kernel_array
 from lingendice.io import sparse_ids
 from lingendice.io.columns import Batch, Coded
+from lingendice.io.formats import FileError
 from lingendice.io.hashed_pairs import HashTable
 from lingendice.io.ids import IdMap, IdRule
 from lingendice.io.keys import (
@@ -31,7 +32,6 @@ from lingendice.io.keys import (
 )
 from lingendice.io.pair_counter import PairCounter
 from lingendice.io.segments import EpisodeRecords, Piece
-from lingendice.io.text_files import FileError
 from lingendice.kernels.counting import stream_tables as streaming
 
 Array = NDArray[Any]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from lingendice.io.columns import Batch, Coded, Column, Position
 from lingendice.io.decode_ahead import Part
+from lingendice.io.formats import FileError
 from lingendice.io.roles import Names
 from lingendice.io.sources import Source
-from lingendice.io.text_files import FileError
 
 MOST_WAITING = 20_000_000
 """Rows of one episode, or of a log without episode ids, that are held to be sorted."""

@@ -15,7 +15,7 @@ import pytest
 import lingendice as lg
 from lingendice.continuous.checkpoint import write_checkpoint
 from lingendice.data import atomic
-from lingendice.io.text_files import write_result
+from lingendice.io.array_files import write_result
 
 CHAIN = [[90, 10], [30, 70]]
 

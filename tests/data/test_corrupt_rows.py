@@ -111,7 +111,7 @@ def test_loaded_files_are_checked(tmp_path, change):
 
 @pytest.mark.parametrize("form", ["csr", "csc"])
 def test_matrix_files_are_checked(tmp_path, form):
-    from lingendice.io.text_files import read_matrix_file
+    from lingendice.io.array_files import read_matrix_file
 
     matrix = random_matrix().asformat(form)
     path = tmp_path / "matrix.npz"

@@ -188,7 +188,8 @@ def test_integers_that_turn_out_to_be_names_late(tmp_path, threads, derived):
         warnings.simplefilter("error")
         assert lg.read_transitions(tmp_path / "log.parquet", threads=threads) == expected
         assert lg.read_transitions(cut(log, [100, 4100])) == expected
-    parts = [reading.count_piece(part, keep_ends=True, threads=1) for part in cut(log, [2050, 4100, 6000])]
+    options, span = reading.ReadOptions(threads=1), reading.Span(keep_ends=True)
+    parts = [reading.count_piece(part, options, span) for part in cut(log, [2050, 4100, 6000])]
     while len(parts) > 1:
         parts = [join(parts[0], parts[1]), *parts[2:]]
     assert_same(parts[0].result(), expected)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lingendice.io import citation_graphs as graphs
-from lingendice.io.text_files import FileError
+from lingendice.io.formats import FileError
 
 LINES = "b\ta\nc\ta\nc\tb\nc\tc\nc\ta\n"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "graphs"

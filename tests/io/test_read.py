@@ -107,9 +107,13 @@ def test_pieces_end_where_they_should_though_row_groups_are_empty(tmp_path):
     with pq.ParquetWriter(tmp_path / "log.parquet", table.schema) as writer:
         for group in (table[:200], table[:0], table[200:]):
             writer.write_table(group)
-    piece = reading.count_piece(tmp_path / "log.parquet", stop=(0, 2), threads=1)
+    piece = reading.count_piece(
+        tmp_path / "log.parquet", reading.ReadOptions(threads=1), reading.Span(stop=(0, 2))
+    )
     assert piece.counts.total == 200
-    rest = reading.count_piece(tmp_path / "log.parquet", start=(0, 2), threads=1)
+    rest = reading.count_piece(
+        tmp_path / "log.parquet", reading.ReadOptions(threads=1), reading.Span(start=(0, 2))
+    )
     assert rest.counts.total == 300
 
 

@@ -26,13 +26,7 @@ from numpy.typing import NDArray
 
 from lingendice.data.atomic import replacing, write_text
 from lingendice.data.checks import compressed_rows
-
-
-class FileError(ValueError):
-    """A file that cannot be used; the message says which entry and what to do."""
-
-
-MATRICES = (".npz", ".npy", ".mtx")
+from lingendice.io.formats import ARRAYS, RESULTS, FileError
 
 
 def read_matrix_file(path: Path) -> Any:
@@ -68,7 +62,7 @@ def read_array(path: str | Path) -> NDArray[np.float64]:
                 f"{path}: expected one array, found {_listed(arrays)}; save the one array as .npy"
             )
         return _as_float(path, next(iter(arrays.values())))
-    raise FileError(f"{path}: cannot tell the format by its suffix; use one of .npy, .npz, .csv")
+    raise FileError(f"{path}: cannot tell the format by its suffix; use one of {', '.join(ARRAYS)}")
 
 
 def write_result(path: str | Path, arrays: Mapping[str, NDArray[Any]], summary: Mapping[str, Any]) -> None:
@@ -85,8 +79,10 @@ def write_result(path: str | Path, arrays: Mapping[str, NDArray[Any]], summary: 
 def check_result_path(path: str | Path) -> None:
     """Raise unless a result can be written there, so that a typing error costs no solve."""
     path = Path(path)
-    if path.suffix.lower() not in (".npz", ".json"):
-        raise FileError(f"{path}: results are written as .npz or .json; choose one of these suffixes")
+    if path.suffix.lower() not in RESULTS:
+        raise FileError(
+            f"{path}: results are written as {' or '.join(RESULTS)}; choose one of these suffixes"
+        )
     if not path.parent.is_dir():
         raise FileError(f"{path}: there is no folder {path.parent}; make it first")
 

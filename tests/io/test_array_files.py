@@ -9,7 +9,8 @@ import pytest
 from scipy import sparse
 from scipy.io import mmwrite
 
-from lingendice.io.text_files import FileError, read_array, read_matrix_file, write_result
+from lingendice.io.array_files import read_array, read_matrix_file, write_result
+from lingendice.io.formats import FileError
 
 
 @pytest.fixture

@@ -20,11 +20,9 @@ from numpy.typing import NDArray
 
 from lingendice.data.arrow import arrow
 from lingendice.io.columns import Batch, read_batch
+from lingendice.io.formats import FileError, format_of
 from lingendice.io.roles import FLAG_ROLES, Names
-from lingendice.io.text_files import FileError
 
-CSV = (".csv", ".tsv")
-COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 _ID_GROUPS = (("state", "next_state"), ("action",), ("episode",))
 _MISSING = frozenset(
     ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA",
@@ -35,13 +33,6 @@ _WHOLE = re.compile(r"-?[0-9]+")
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 _BLOCK = 1 << 23
 _NOTHING = np.zeros(0, np.int64)
-
-
-def format_of(file: Path) -> str:
-    """The suffix that tells the format: the one before that of a compressed text file, else the last."""
-    *before, last = ["", "", *file.suffixes][-2:]
-    inner = before[0].lower() if before else ""
-    return inner if last.lower() in COMPRESSED and inner in CSV else last.lower()
 
 
 def _delimiter(file: Path) -> str:

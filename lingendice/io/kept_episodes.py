@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from lingendice.data.counts import Counts, episode_starts
 from lingendice.data.merging import sort_labels
 from lingendice.io.columns import Batch, Coded
+from lingendice.io.formats import FileError
 from lingendice.io.ids import IdMap, IdRule
-from lingendice.io.text_files import FileError
 
 Array = NDArray[Any]
 MOST_ROWS = 20_000_000

@@ -1,0 +1,32 @@
+"""File formats by suffix: the one table of them, and the error of a file that cannot be used."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+PARQUET = (".parquet", ".pq")
+IPC = (".arrow", ".feather", ".ipc")
+TEXT = (".csv", ".tsv")
+COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+"""What may follow the suffix of a text file."""
+DUCKDB = (".duckdb", ".db", ".ddb")
+MATRICES = (".npz", ".npy", ".mtx")
+"""Matrices, graphs and arrays, read whole."""
+STREAMED = (*PARQUET, *IPC, *TEXT)
+"""Tables of transitions, read batch by batch."""
+ARRAYS = (".npy", ".npz", ".csv")
+"""Policies and distributions."""
+RESULTS = (".npz", ".json")
+"""What results are written as."""
+
+
+class FileError(ValueError):
+    """A file that cannot be used; the message says which entry and what to do."""
+
+
+def format_of(file: str | os.PathLike[str]) -> str:
+    """The suffix that tells the format: the one before that of a compressed text file, else the last."""
+    *before, last = ["", "", *Path(file).suffixes][-2:]
+    inner = before[0].lower() if before else ""
+    return inner if last.lower() in COMPRESSED and inner in TEXT else last.lower()
