@@ -205,3 +205,15 @@ def test_names_are_checked():
         read_divergence("tv", chain_flow(4))
     with pytest.raises(ValueError, match="bandwidth"):
         MMD(bandwidth="best")
+
+
+@given(residual=st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=6), bound=st.floats(0.1, 100.0))
+def test_equality_costs_the_bound_for_every_unit_of_residual(residual, bound):
+    """max over |f| <= C of (q - m)' f = C |q - m|_1, and no excess in the kernels either."""
+    equality, inflow = read("equality"), np.maximum(np.array(residual), 0.0)
+    mass = inflow - np.array(residual)
+    limit = np.full(mass.size, bound)
+    found = equality.value(inflow, mass, mass, -limit, limit)
+    assert found == pytest.approx(bound * np.abs(inflow - mass).sum(), rel=1e-12)
+    assert excess_and_slope(equality.code, bound) == (0.0, 0.0)
+    assert equality.phi(np.array([1.0, 0.5])).tolist() == [0.0, np.inf]

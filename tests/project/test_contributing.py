@@ -1,0 +1,85 @@
+"""CONTRIBUTING and ARCHITECTURE are true to the tree, and the registries they speak of are complete."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from lingendice import baselines
+from lingendice.divergences import DIVERGENCES, FDivergence, IntegralMetric
+from lingendice.gpu.catalog import KERNELS
+from lingendice.io import formats
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = sorted(path.parent.name for path in (ROOT / "lingendice").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "ARCHITECTURE.md"])
+def test_every_file_that_is_named_exists(page):
+    named = re.findall(
+        r"`((?:lingendice|tests|cuda|benchmarks|docs|\.ci)/[\w./-]*)`", (ROOT / page).read_text()
+    )
+    assert named
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_the_architecture_names_every_room():
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert not [room for room in ROOMS if f"**`{room}/`**" not in text]
+
+
+def test_every_file_of_divergences_is_registered():
+    registered = {divergence.__module__.rsplit(".", 1)[1] for divergence in DIVERGENCES.values()}
+    shared = {"__init__", "base", "geometry", "polyhedral"}
+    files = {path.stem for path in (ROOT / "lingendice" / "divergences").glob("*.py")}
+    assert files == registered | shared
+    assert all(divergence.name == name for name, divergence in DIVERGENCES.items())
+
+
+def test_codes_of_conjugates_are_the_places_in_the_registry():
+    """An integral metric has no conjugate: its f stays in a set instead."""
+    with_conjugates = [each for each in DIVERGENCES.values() if issubclass(each, FDivergence)]
+    assert [each.code for each in with_conjugates] == list(range(len(with_conjugates)))
+    assert all(issubclass(each, FDivergence | IntegralMetric) for each in DIVERGENCES.values())
+
+
+def test_every_divergence_has_a_test():
+    tested = (ROOT / "tests" / "divergences" / "test_divergences.py").read_text()
+    shared = (ROOT / "tests" / "saddle_problems.py").read_text()
+    assert not [
+        name
+        for name, each in DIVERGENCES.items()
+        if f'"{name}"' not in tested + shared and each.__name__ not in tested + shared
+    ]
+
+
+def test_every_baseline_is_public_and_tested():
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    found = set()
+    for path in (ROOT / "lingendice" / "baselines").glob("*.py"):
+        module = import_module(f"lingendice.baselines.{path.stem}".removesuffix(".__init__"))
+        own = {name for name, entry in vars(module).items() if inspect.isfunction(entry)}
+        found |= {name for name in own if name in baselines.__all__}
+    functions = {name for name in baselines.__all__ if inspect.isfunction(getattr(baselines, name))}
+    assert found == functions
+    assert not [name for name in functions if name not in tests]
+
+
+def test_every_cuda_kernel_is_in_the_catalog():
+    text = {path.stem: path.read_text() for path in (ROOT / "cuda").glob("*.cu")}
+    bare = re.sub(r"__launch_bounds__\([^)]*\)", "", "".join(text.values()))
+    written = set(re.findall(r"__global__[^(;{]*?(\w+)\s*\(", bare))
+    assert not [name for name, kernel in KERNELS.items() if f"{name}(" not in text[kernel.module]]
+    assert written == KERNELS.keys()
+
+
+def test_no_suffix_has_two_formats():
+    streamed = [*formats.PARQUET, *formats.IPC, *formats.TEXT, *formats.DUCKDB, *formats.MATRICES]
+    assert len(streamed) == len(set(streamed))
+    others = {path.name: path.read_text() for path in (ROOT / "lingendice" / "io").glob("*.py")}
+    del others["formats.py"]
+    assert not [name for name, text in others.items() if re.search(r'\("\.\w+", "\.\w+"', text)]
