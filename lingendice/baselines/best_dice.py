@@ -39,6 +39,11 @@ def best_dice(
     active-set method factorizes one sparse system of 2 n + 1 unknowns for n cells with data.
 
     gamma = 1 is supported.
+
+    References
+    ----------
+    M. Yang, O. Nachum, B. Dai, L. Li, D. Schuurmans (2020). Off-policy evaluation via the regularized
+        Lagrangian. NeurIPS.
     """
     started = time.perf_counter()
     gamma = require_gamma(gamma)

@@ -32,6 +32,10 @@ def doubly_robust(
 
     gamma = 1 is not supported: with infinite products of ratios there is no limit. There the doubly
     robust value with the exact empirical Q equals the plug-in's: use solve.
+
+    References
+    ----------
+    N. Jiang, L. Li (2016). Doubly robust off-policy value evaluation for reinforcement learning. ICML.
     """
     started = time.perf_counter()
     gamma = require_gamma(gamma)

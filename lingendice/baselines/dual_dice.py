@@ -19,6 +19,11 @@ def dual_dice(counts: Counts, gamma: float, *, policy: Any, initial: Any = None)
     absorbed, E_p tau = 1 - leak, and the value E_p[tau r] is not rescaled, as in the original.
 
     gamma = 1 is not supported: the objective loses its linear term and tau = 0 is optimal.
+
+    References
+    ----------
+    O. Nachum, Y. Chow, B. Dai, L. Li (2019). DualDICE: Behavior-agnostic estimation of discounted
+        stationary distribution corrections. NeurIPS.
     """
     from scipy.sparse.linalg import spsolve
 

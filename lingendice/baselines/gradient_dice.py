@@ -23,6 +23,11 @@ def gradient_dice(
     E_p. The value is E_p[tau r], not rescaled.
 
     gamma = 1 is supported (``penalty`` > 0 and one recurrent class).
+
+    References
+    ----------
+    S. Zhang, B. Liu, S. Whiteson (2020). GradientDICE: Rethinking generalized offline estimation of
+        stationary values. ICML.
     """
     from scipy import sparse
     from scipy.sparse.linalg import spsolve

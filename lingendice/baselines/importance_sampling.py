@@ -119,6 +119,10 @@ def per_decision(
     """Per-decision importance sampling: :func:`step_wise` without weighting, unbiased over the horizon.
 
     gamma = 1: the average over the logged horizon; refused where episodes end in terminal states.
+
+    References
+    ----------
+    D. Precup, R. S. Sutton, S. Singh (2000). Eligibility traces for off-policy policy evaluation. ICML.
     """
     return step_wise(counts, gamma, policy=policy, behavior=behavior, weighted=False)
 

@@ -24,6 +24,11 @@ def ips(
     rows make an exact solution exist. Cost: one exact solve over states.
 
     gamma = 1 is supported.
+
+    References
+    ----------
+    Q. Liu, L. Li, Z. Tang, D. Zhou (2018). Breaking the curse of horizon: Infinite-horizon off-policy
+        estimation. NeurIPS.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakWarning)

@@ -7,6 +7,11 @@ the total mass of tau:
                  + penalty (u (N - 1) - u^2 / 2) + ridge/2 sum_x p(x) (tau(x) - center)^2
 
 to be minimized over w >= 0 and maximized over v and u. J is convex in w, concave in (v, u).
+
+References
+----------
+R. Zhang, B. Dai, L. Li, D. Schuurmans (2020). GenDICE: Generalized offline estimation of stationary values.
+    ICLR.
 """
 
 from __future__ import annotations

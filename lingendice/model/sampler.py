@@ -98,7 +98,15 @@ def event_table(probability: Floats, cell: NDArray[np.int32], following: NDArray
 
 
 def alias_table(weight: Floats) -> Alias:
-    """Thresholds and aliases of one distribution."""
+    """Thresholds and aliases of one distribution.
+
+    References
+    ----------
+    A. J. Walker (1977). An efficient method for generating discrete random variables with general
+        distributions. ACM Transactions on Mathematical Software 3.
+    M. D. Vose (1991). A linear algorithm for generating random numbers with a given distribution. IEEE
+        Transactions on Software Engineering 17.
+    """
     from lingendice.kernels.saddle.draws import build_alias
 
     threshold, alias = np.empty(weight.size), np.empty(weight.size, dtype=np.int32)

@@ -6,6 +6,10 @@ support and the recurrent classes of the log itself, while a resample with repla
 of all cells seen once and invent leaks and traps. Regularized solutions mend both, and their cloned
 weights reckon with the chance of an action not being seen, which takes whole counts: there episodes are
 drawn with replacement.
+
+References
+----------
+D. B. Rubin (1981). The Bayesian bootstrap. The Annals of Statistics 9.
 """
 
 from __future__ import annotations

@@ -9,6 +9,14 @@ Solves ``x = P'x``, ``sum x = 1`` for ``P`` = weights divided by their row sums.
 
 Convergence is declared only after a coarse correction over clusters of states has been seen to change
 nothing: small changes from sweep to sweep would also be seen on a chain that hardly moves.
+
+References
+----------
+J. R. Koury, D. F. McAllister, W. J. Stewart (1984). Iterative methods for computing stationary
+    distributions of nearly completely decomposable Markov chains. SIAM Journal on Algebraic and Discrete
+    Methods 5.
+Y. Takahashi (1975). A lumping method for numerical calculations of stationary distributions of Markov
+    chains. Research report B-18, Tokyo Institute of Technology.
 """
 
 from __future__ import annotations

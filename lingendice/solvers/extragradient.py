@@ -1,4 +1,9 @@
-"""Preconditioned extragradient with restarts: deterministic, matrix-free, linear convergence."""
+"""Preconditioned extragradient with restarts: deterministic, matrix-free, linear convergence.
+
+References
+----------
+G. M. Korpelevich (1976). The extragradient method for finding saddle points and other problems. Matekon 12.
+"""
 
 from __future__ import annotations
 

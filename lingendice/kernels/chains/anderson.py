@@ -1,4 +1,9 @@
-"""Loops of Anderson extrapolation on a fixed-point iteration ``before -> x``."""
+"""Loops of Anderson extrapolation on a fixed-point iteration ``before -> x``.
+
+References
+----------
+D. G. Anderson (1965). Iterative procedures for nonlinear integral equations. Journal of the ACM 12.
+"""
 
 from __future__ import annotations
 

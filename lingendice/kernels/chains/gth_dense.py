@@ -8,6 +8,11 @@ the remaining states with the same stationary distribution up to scale:
 Nothing is subtracted, so every entry keeps its relative accuracy, whatever the order of the sums: blocks may
 go through BLAS. A factor is held in place: W_ik below the diagonal, U_kj above it, S apart. Dividing the
 rows (not the columns) keeps every multiplier at most one, so nothing overflows.
+
+References
+----------
+W. K. Grassmann, M. I. Taksar, D. P. Heyman (1985). Regenerative analysis and steady state distributions for
+    Markov chains. Operations Research 33.
 """
 
 from __future__ import annotations

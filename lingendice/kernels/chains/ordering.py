@@ -3,6 +3,11 @@
 Eliminating a state joins all its neighbors. The graph of what is left is never formed: it is kept as a
 quotient graph of elements (eliminated cliques) and variables, after Amestoy, Davis and Duff. Variables with
 the same neighbors are merged and eliminated together, and degrees are upper bounds that cost no search.
+
+References
+----------
+P. R. Amestoy, T. A. Davis, I. S. Duff (1996). An approximate minimum degree ordering algorithm. SIAM
+    Journal on Matrix Analysis and Applications 17.
 """
 
 from __future__ import annotations
