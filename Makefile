@@ -8,11 +8,11 @@ PYTEST_ARGS ?=
 .PHONY: help demo test test-oldest test-coverage test-cupy bench paper paper-quick paper-control paper-control-quick lint docs clean
 
 help:
-	@echo "make demo    simulate taxi logs, estimate a policy's value from them, draw a picture"
+	@echo "make demo    simulate taxi logs, estimate a policy's value from them, draw a plot"
 	@echo "make test    run the test suite"
 	@echo "make test-oldest     run the tests that need no extras on the lowest versions pyproject.toml allows"
 	@echo "make test-coverage   run the test suite and show which lines it does not reach"
-	@echo "make test-cupy   let CuPy's own compiler read the CUDA kernels; needs no card, takes 600 MB"
+	@echo "make test-cupy   let CuPy's own compiler read the CUDA kernels; needs no GPU, takes 600 MB"
 	@echo "make bench   run the benchmarks"
 	@echo "make paper   run the paper's tabular experiments in full; make paper-quick: a part, in minutes"
 	@echo "make paper-control   run its control experiments (a day); make paper-control-quick: a part, in minutes"
@@ -37,7 +37,7 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 demo: $(VENV)/.demo
 	$(BIN)/lingendice demo
 
-# A process a core: threads of BLAS on top of that would only wait for each other.
+# One process per core: threads of BLAS on top of that would only wait for each other.
 test: $(VENV)/.dev
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
@@ -47,7 +47,9 @@ test-coverage: $(VENV)/.dev
 	    --maxprocesses 4 --dist loadfile --cov=lingendice --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
 # The lowest versions that pyproject.toml allows, on the oldest Python found.
-OLDEST_PYTHON ?= $(shell command -v python3.10 || ls -d $(HOME)/.pyenv/versions/3.10.*/bin/python 2>/dev/null | head -1)
+# A shim of pyenv may be found and not run: what counts is that it runs.
+OLDEST_PYTHON ?= $(shell for python in python3.10 $(HOME)/.pyenv/versions/3.10.*/bin/python; do \
+    $$python -c "" 2>/dev/null && echo $$python && break; done)
 OLDEST_VENV := .venv-oldest
 OLDEST_TESTS ?= tests
 $(OLDEST_VENV)/.made: pyproject.toml tests/project/lowest_versions.py
@@ -57,6 +59,10 @@ $(OLDEST_VENV)/.made: pyproject.toml tests/project/lowest_versions.py
 	$(OLDEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(OLDEST_VENV)/lowest.txt \
 	    --editable ".[cli,plots,graphs,io,dask]" pytest pytest-benchmark pytest-xdist hypothesis mpmath
 	@touch $@
+
+.PHONY: oldest-python
+oldest-python:
+	@test -n "$(OLDEST_PYTHON)"
 
 test-oldest: $(OLDEST_VENV)/.made
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(OLDEST_VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 \
@@ -85,7 +91,7 @@ paper: $(VENV)/.dev
 	$(BIN)/python benchmarks/paper/pagerank_smoothing.py
 	$(BIN)/python benchmarks/paper/opr_ablations.py --write
 	$(BIN)/python benchmarks/paper/interval_coverage.py
-	$(BIN)/python benchmarks/paper/interval_rivals.py
+	$(BIN)/python benchmarks/paper/interval_baselines.py
 	$(BIN)/python benchmarks/random_mdps.py
 
 paper-quick: $(VENV)/.dev
