@@ -1,4 +1,4 @@
-"""Rivals as peers of ``solve``: one function each, on the same counts, with the same kind of answer."""
+"""Other methods as peers of ``solve``: one function each, on the same counts, with the same answer."""
 
 from lingendice.baselines.baseline_solution import BaselineSolution
 from lingendice.baselines.behavior_cloning import clone_behavior

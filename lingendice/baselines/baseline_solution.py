@@ -1,4 +1,4 @@
-"""The answer of a rival method over counts: a :class:`Solution` with the method's own value and noise."""
+"""The answer of another method over counts: a :class:`Solution` with the method's own value and noise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lingendice.results.targets import Interval, student
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BaselineSolution(Solution):
-    """A rival's value, with the distribution over cells that its weights amount to.
+    """Another method's value, with the distribution over cells that its weights amount to.
 
     Weights of logged rewards, added up by cell, are the distribution; ``tau`` is that over p, and
     ``residual`` says
@@ -149,7 +149,6 @@ def answer(
 def target_operator(
     counts: Counts, gamma: float, policy: Any = None, initial: Any = None
 ) -> EmpiricalOperator:
-    """The operator against which a baseline's distribution is measured, over cells; the logged chain by
-    default."""
+    """The operator over cells that a baseline is measured against; by default the logged chain."""
     ratio = "auto" if counts.n_actions is None else "state_action"
     return compose(counts, Choices(gamma=gamma, policy=policy, initial=initial, ratio=ratio))

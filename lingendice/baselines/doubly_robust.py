@@ -28,7 +28,7 @@ def doubly_robust(
     ``weighted`` scales the weights of each step to mean one over the episodes that reach it. ``folds`` > 1
     takes the Q of each episode from the other folds only (cross-fitting). A truncated episode ends with
     V of its last state, so the horizon is infinite. The distribution and ratio shown are the plug-in's; only
-    the value is corrected. Cost: one plug-in solve and one adjoint a fold, and O(N).
+    the value is corrected. Cost: one plug-in solve and one adjoint per fold, and O(N).
 
     gamma = 1 is not supported: with infinite products of ratios there is no limit. There the doubly
     robust value with the exact empirical Q equals the plug-in's: use solve.

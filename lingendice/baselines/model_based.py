@@ -18,8 +18,8 @@ def model_based(
     """Solve the empirical MDP under the policy, without any ridge or cloning.
 
     ``smoothing="add-one"`` adds one count to every next state of every cell (a Dirichlet prior of weight
-    n_states a row), as the rival in published comparisons seems to do; 0 is the maximum-likelihood model,
-    whose optimum every exact tabular ratio method shares where all cells reached were seen. Further
+    n_states per row), as the baseline in published comparisons seems to do; 0 is the maximum-likelihood
+    model, whose optimum every exact tabular ratio method shares where all cells reached were seen. Further
     arguments go to ``solve``. Cost: one exact solve.
 
     gamma = 1 is supported.

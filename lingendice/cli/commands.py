@@ -73,7 +73,7 @@ _AUDIT_HELP = """Tell what the data can identify: recurrent classes, leak, cover
   lingendice audit log.npz --gamma 0.99 --policy pi.npy --json
 """
 
-_COMPARE_HELP = """Rank many policies on one log, with intervals that hold all at once.
+_COMPARE_HELP = """Rank many policies on one log, with simultaneous intervals.
 
 [bold]Examples[/bold]
 
@@ -82,7 +82,7 @@ _COMPARE_HELP = """Rank many policies on one log, with intervals that hold all a
   lingendice compare log.npz policies/*.npy --json
 """
 
-_REPORT_HELP = """Write one self-contained HTML page: estimate, interval, diagnostics, audit, pictures.
+_REPORT_HELP = """Write one self-contained HTML page: estimate, interval, diagnostics, audit, plots.
 
 [bold]Examples[/bold]
 
@@ -162,7 +162,7 @@ def compare(
     file: DataFile,
     names: Columns,
     policy_files: Annotated[
-        list[Path], typer.Argument(metavar="POLICY...", help="Policies, states x actions, one a file.")
+        list[Path], typer.Argument(metavar="POLICY...", help="Policies, states x actions, one per file.")
     ],
     gamma: Gamma = 1.0,
     initial: Initial = None,
@@ -282,7 +282,7 @@ def _print_heaviest(solution: Solution, labels: Labels) -> None:
 
 
 def _print_comparison(rows: list[dict[str, Any]], level: float) -> None:
-    table = Table("policy", caption="Best first; the intervals hold all at once.")
+    table = Table("policy", caption="Best first; the intervals are simultaneous.")
     for heading in ("value", f"{level:.0%} interval", "leak"):
         table.add_column(heading, justify="right")
     table.add_column("may be the best")

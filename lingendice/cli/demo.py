@@ -44,7 +44,7 @@ class DemoRow:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """All rows, and what the picture needs (of the last row)."""
+    """All rows, and what the plot needs (of the last row)."""
 
     rows: tuple[DemoRow, ...]
     n_transitions: int
@@ -126,7 +126,7 @@ def _average_reward_of_log(reward: NDArray[np.float64], gamma: float) -> float:
 
 
 def draw_demo(result: DemoResult, folder: str | Path) -> Path:
-    """Draw the picture as ``taxi.png`` in a folder (made where missing) and return its path.
+    """Draw the plot as ``taxi.png`` in a folder (made where missing) and return its path.
 
     Needs matplotlib; raises ImportError naming the extra to install where it is absent.
     """

@@ -17,14 +17,12 @@ if TYPE_CHECKING:
 DataFile = Annotated[Path, typer.Argument(metavar="FILE", help="Transitions or matrix, by suffix.")]
 Gamma = Annotated[float, typer.Option(help="Discount factor, above 0 and up to 1 (1: average reward).")]
 Policy = Annotated[
-    Path | None, typer.Option(help="Chances pi(a|s), states x actions: .npy, .npz or .csv of numbers.")
+    Path | None, typer.Option(help="Probabilities pi(a|s), states x actions: .npy, .npz or .csv of numbers.")
 ]
 Policies = Annotated[
     list[Path] | None, typer.Option("--policy", help="A policy as for solve; may be given several times.")
 ]
-Initial = Annotated[
-    Path | None, typer.Option(help="Distribution of the first state: .npy, .npz or .csv of numbers.")
-]
+Initial = Annotated[Path | None, typer.Option(help="Initial distribution: .npy, .npz or .csv of numbers.")]
 Level = Annotated[float, typer.Option(min=0.0, max=1.0, help="Confidence level of the intervals.")]
 
 _COLUMNS = {

@@ -46,7 +46,7 @@ def demo(
     episodes: Annotated[int, typer.Option(min=1, help="Drives to log.")] = 500,
     steps: Annotated[int, typer.Option(min=1, help="Steps of each drive.")] = 400,
     seed: Annotated[int, typer.Option(min=0, help="Seed of training and logging.")] = 0,
-    folder: Annotated[Path, typer.Option("--out", help="Folder of the picture.")] = Path("demo_output"),
+    folder: Annotated[Path, typer.Option("--out", help="Folder of the plot.")] = Path("demo_output"),
     as_json: AsJson = False,
 ) -> None:
     with report_errors():
@@ -54,16 +54,16 @@ def demo(
 
         with work("") as shown:
             result = run_demo(episodes, steps, seed=seed, report=shown.say)
-        picture, trouble = None, ""
+        plot, trouble = None, ""
         try:
-            picture = draw_demo(result, folder)
+            plot = draw_demo(result, folder)
         except ImportError as error:
             trouble = str(error)
         if as_json:
-            print_json({**result.to_dict(), "picture": None if picture is None else str(picture)})
+            print_json({**result.to_dict(), "plot": None if plot is None else str(plot)})
         else:
             _print_demo(result)
-            echo(f"No picture: {trouble}" if picture is None else f"Picture: {picture}")
+            echo(f"No plot: {trouble}" if plot is None else f"Plot: {plot}")
     if not all(row.converged for row in result.rows):
         raise typer.Exit(NO_ANSWER)
 

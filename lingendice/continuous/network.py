@@ -94,8 +94,10 @@ class Network:
         return views
 
     def start(self, rng: np.random.Generator, bias: float, output_scale: float = 0.1) -> Singles:
-        """Random parameters: uniform in +- sqrt(6 / (in + out)), small in the last layer, so that the output
-        begins near ``bias``."""
+        """Random parameters, uniform in +- sqrt(6 / (in + out)).
+
+        Those of the last layer are small, so that the output begins near ``bias``.
+        """
         parameters = aligned(self.size)
         for k, (weights, biases) in enumerate(self.layers(parameters)):
             limit = math.sqrt(6.0 / sum(weights.shape))

@@ -1,6 +1,6 @@
 """Networks fitted by regression on the same machinery: several outputs as one network each.
 
-For the models and clones that rivals of GenDICE need. A regression network is trained on batches by Adam with
+For the models and clones that baselines need. A regression network is trained on batches by Adam with
 a gradient that the caller computes from the outputs.
 """
 
@@ -23,7 +23,7 @@ Slope = Callable[[Floats, NDArray[np.int64]], Floats]
 
 
 class Regression:
-    """One network an output, trained side by side on the same batches."""
+    """One network per output, trained side by side on the same batches."""
 
     def __init__(self, network: Network, n_outputs: int, seed: int, biases: Floats | None = None) -> None:
         self.network = network

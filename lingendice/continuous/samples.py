@@ -63,7 +63,7 @@ class Samples:
     logged: Singles
     """(N, d): inputs at the logged (s, a)."""
     following: Arrivals
-    """At s', one row a transition."""
+    """At s', one row per transition."""
     starting: Arrivals | None
     """At the sample of the initial distribution; None where it is unknown and not needed."""
     noise: tuple[Singles, Singles, Singles]

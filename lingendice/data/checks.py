@@ -288,7 +288,7 @@ def require_distribution(name: str, values: ArrayLike, n: int) -> Floats:
     """Return a probability distribution over ``n`` entries; any positive total is normalized."""
     distribution = numeric_array(name, values).astype(np.float64)
     if distribution.shape != (n,):
-        raise ValueError(f"{name} must have one entry a state, shape ({n},), got shape {distribution.shape}")
+        raise ValueError(f"{name} must have one entry per state, shape ({n},), got {distribution.shape}")
     require_nonnegative(name, distribution, "a distribution has entries of at least 0")
     total = distribution.sum()
     if not 0.0 < total < np.inf:
@@ -313,7 +313,7 @@ def require_policy(name: str, values: Any, n_states: int, n_actions: int) -> Flo
             (state,) = first_bad(outside)
             raise ValueError(
                 f"{name}[{state}] is action {table[state]}, outside 0..{n_actions - 1}; "
-                "a deterministic policy holds one known action a state"
+                "a deterministic policy holds one known action per state"
             )
         policy = np.zeros((n_states, n_actions))
         policy[np.arange(n_states), table] = 1.0
@@ -338,7 +338,7 @@ def require_policy(name: str, values: Any, n_states: int, n_actions: int) -> Flo
 
 
 def require_flags(name: str, values: ArrayLike | None, n: int) -> NDArray[np.bool_] | None:
-    """Return a boolean array with one flag a transition, or None."""
+    """Return a boolean array with one flag per transition, or None."""
     if values is None:
         return None
     flags = numeric_array(name, values)
@@ -357,7 +357,7 @@ def require_length(name: str, array: NDArray[Any], n: int) -> None:
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
     if array.shape[0] != n:
-        raise ValueError(f"{name} has {array.shape[0]} entries but state has {n}; give one a transition")
+        raise ValueError(f"{name} has {array.shape[0]} entries but state has {n}; give one per transition")
 
 
 def require_finite(name: str, array: NDArray[Any]) -> None:
@@ -365,7 +365,7 @@ def require_finite(name: str, array: NDArray[Any]) -> None:
     if array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):
         index = first_bad(~np.isfinite(array))
         raise ValueError(
-            f"{name}{_subscript(index)} is {array[index]!s}, not a finite number; drop or mend that entry"
+            f"{name}{_subscript(index)} is {array[index]!s}, not a finite number; drop or fix that entry"
         )
 
 

@@ -135,7 +135,7 @@ def count_pairs(
     bits for any number of threads.
 
     Time O(N + n_rows) but for a factor (bits of a pair) / 11. Memory O(N + n_rows), never
-    n_rows * n_columns: beyond inputs and result 4 bytes a transition (8 where a bucket's share of a pair
+    n_rows * n_columns: beyond inputs and result 4 bytes per transition (8 where a bucket's share of a pair
     needs more than 32 bits), 8 more with ``weight``, ``value`` or ``want_entry``, and 8 more for each of
     weight and value. Where most of the data falls into one bucket, that bucket is split again, which
     costs the same once more. Use it for any number of transitions; below some hundred thousand of them

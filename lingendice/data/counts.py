@@ -51,7 +51,7 @@ class Counts:
     """How often each next state followed each cell, with reward statistics.
 
     A cell is a state of a chain (``n_actions is None``) or a state-action pair of an MDP, numbered
-    ``state * n_actions + action``. Pairs are held in compressed rows, one row a cell; the column
+    ``state * n_actions + action``. Pairs are held in compressed rows, one row per cell; the column
     ``n_states`` stands for "the episode ended in a terminal state".
 
     Build one with :meth:`from_transitions` or :meth:`from_matrix`; add two with ``+``.
@@ -131,7 +131,7 @@ class Counts:
         keep_episodes: bool = False,
         threads: int | None = None,
     ) -> Counts:
-        """Count logged transitions, one entry of every array a transition.
+        """Count logged transitions, one entry of every array per transition.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class Counts:
             Integer ids of any integer dtype, or labels (strings, tuples, pandas categories), which
             are mapped to ids and kept in ``state_labels`` and ``action_labels``.
         reward
-            One finite number a transition; its count, mean and sum of squared deviations (M2) are
+            One finite number per transition; its count, mean and sum of squared deviations (M2) are
             kept for each (cell, next state).
         episode
             Ids or labels of the episode of each transition, rows of one episode in time order.
@@ -185,7 +185,7 @@ class Counts:
         if log.action is not None:
             n_actions = _size("n_actions", n_actions, log.action_labels, (log.action,))
         elif n_actions is not None:
-            raise ValueError("n_actions is given but action is not; pass action=, one entry a transition")
+            raise ValueError("n_actions is given but action is not; pass action=, one entry per transition")
         require_room(n_states * (1 if n_actions is None else n_actions))
         return _count_log(cls, log, n_states, n_actions, keep_episodes, resolve_threads(threads))
 
@@ -362,7 +362,7 @@ class Counts:
         if self.n_actions is not None:
             rows.append(("actions", f"{self.n_actions:,}"))
         told = f"{self.total:,}" if isinstance(self.total, int) else f"{self.total:,.6g}"
-        rows.append(("transitions", told if self.has_sample_size else "not known: rows are chances"))
+        rows.append(("transitions", told if self.has_sample_size else "not known: rows are probabilities"))
         rows.append(("distinct", f"{self.count.size:,}"))
         if self.initial_count is not None:
             rows.append(("episodes", f"{self.initial_count.sum():,}" + (", kept" if self.episodes else "")))
@@ -547,7 +547,7 @@ def _size(name: str, given: int | None, labels: Labels | None, columns: tuple[ND
         if given is not None and largest >= given:
             (row,) = first_bad(column >= given)
             raise ValueError(
-                f"{what} id {column[row]} in row {row} is outside 0..{given - 1}; raise {name} or mend the id"
+                f"{what} id {column[row]} in row {row} is outside 0..{given - 1}; raise {name} or fix the id"
             )
         needed = max(needed, largest + 1)
     return needed if given is None else given

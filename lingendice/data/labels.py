@@ -89,7 +89,7 @@ def _one_dimensional(name: str, column: Any) -> NDArray[Any]:
             return array
     array = plain_array(name, column)
     if array.ndim != 1:
-        raise ValueError(f"{name} must be one-dimensional, one entry a transition, got shape {array.shape}")
+        raise ValueError(f"{name} must be one-dimensional, one entry per transition, got shape {array.shape}")
     if array.dtype.kind not in "iubfUSO":
         raise ValueError(f"{name} has dtype {array.dtype}; give integer ids or labels")
     return array

@@ -1,5 +1,4 @@
-"""Target policies over continuous states: distributions over discrete actions, and samplers of continuous
-ones."""
+"""Target policies over continuous states, with discrete or continuous actions."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ class DiscretePolicy(ABC):
 
     @abstractmethod
     def probabilities(self, states: NDArray[Any]) -> Floats:
-        """Action probabilities, one row a state."""
+        """Action probabilities, one row per state."""
 
 
 class ContinuousPolicy(ABC):
@@ -68,7 +67,7 @@ class SampledPolicy(ContinuousPolicy):
 
     The function is called with whole batches of states and must draw every action afresh from ``rng`` (a
     NumPy generator). ``density(states, actions)`` returns log densities with respect to the same measure
-    as the rival policy of an importance weight.
+    as the other policy of an importance weight.
     """
 
     function: Callable[[Floats, np.random.Generator], ArrayLike]
@@ -123,7 +122,7 @@ class GaussianPolicy(ContinuousPolicy):
         means = means[:, None] if means.ndim == 1 else means
         if means.ndim != 2 or len(means) != len(states):
             raise ValueError(
-                f"mean(states) returned shape {means.shape} for {len(states)} states; return one row a state"
+                f"mean(states) returned shape {means.shape} for {len(states)} states; give one row per state"
             )
         require_finite("mean(states)", means)
         return means

@@ -65,8 +65,10 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _damage(path: Path, kind: str) -> Iterator[None]:
-    """Whatever a parser raises for bytes that it did not write is damage: a flipped bit may ask for
-    anything, a password or terabytes of memory included."""
+    """Report whatever a parser raises as damage.
+
+    A flipped bit may ask for anything, a password or terabytes of memory included.
+    """
     try:
         yield
     except Exception as error:

@@ -39,7 +39,7 @@ class Transitions:
         Integers (N,): discrete actions 0..n_actions-1. Floats (N, k) or (N,): continuous ones. None: a
         Markov chain without actions.
     reward
-        One number a transition; None where only the ratio is wanted.
+        One number per transition; None where only the ratio is wanted.
     initial_state
         Sample of the initial distribution, any number of rows. Default: the first state of every episode.
     episode
@@ -165,8 +165,7 @@ class Transitions:
 
     @cached_property
     def first_states(self) -> NDArray[Any] | None:
-        """Sample of the initial distribution: as given, or the first state of every episode; None where
-        unknown."""
+        """First states: as given, or those of the episodes; None where unknown."""
         if self.initial_state is not None:
             return self.initial_state
         if self.episode is None:
@@ -204,13 +203,13 @@ def _states(name: str, values: ArrayLike) -> NDArray[Any]:
 def _actions(values: ArrayLike, n: int) -> NDArray[Any]:
     array = numeric_array("action", values)
     if len(array) != n:
-        raise ValueError(f"action has {len(array)} rows but state has {n}; give one a transition")
+        raise ValueError(f"action has {len(array)} rows but state has {n}; give one per transition")
     if array.dtype.kind in "biu":
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
         if array.ndim != 1:
             raise ValueError(
-                f"action holds integers of shape {array.shape}; discrete actions are one integer a row, "
+                f"action holds integers of shape {array.shape}; discrete actions are one integer per row, "
                 "continuous ones are floats"
             )
         return whole_array("action", array)

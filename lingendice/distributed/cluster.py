@@ -15,7 +15,7 @@ from lingendice.solvers.control import Controls, Stopped
 T = TypeVar("T")
 REPLY = 60.0
 """Seconds that the scheduler may take to answer, and workers for a round, compilation included."""
-SECONDS_A_BYTE, SECONDS_AN_ENTRY = 1e-6, 1e-6
+SECONDS_PER_BYTE, SECONDS_PER_ENTRY = 1e-6, 1e-6
 """On top, for what has to travel and what has to be swept: a hundred times the usual."""
 _LOST, _SILENT = (
     20,

@@ -21,8 +21,8 @@ from lingendice.data.interrupts import interruptible
 from lingendice.distributed.blocks import cut_rows, run_on_worker, work_edges
 from lingendice.distributed.cluster import (
     REPLY,
-    SECONDS_A_BYTE,
-    SECONDS_AN_ENTRY,
+    SECONDS_PER_BYTE,
+    SECONDS_PER_ENTRY,
     Losses,
     await_count,
     await_tasks,
@@ -47,14 +47,14 @@ from lingendice.solvers.extrapolation import Extrapolation
 from lingendice.solvers.pull_system import PullSystem, transposed_system
 from lingendice.solvers.stationary import Distributions, limit_distributions
 
-ROWS_A_TASK = 20_000_000
+ROWS_PER_TASK = 20_000_000
 """Rows that one counting task takes at least, where a file has row groups to choose from."""
 MOST_ROUNDS = 10_000
 _FEWEST_GROUPS, _MOST_GROUPS = 8, 256  # of rows whose masses are balanced together
 _GROUP_ENTRIES = (
-    5_000_000  # numbers that the client keeps for them, a vector a group, beyond the fewest groups
+    5_000_000  # numbers that the client keeps for them, one vector per group, beyond the fewest groups
 )
-_ROWS_A_GROUP = 20  # at least, where there are more groups than the fewest
+_ROWS_PER_GROUP = 20  # at least, where there are more groups than the fewest
 _LOCAL = 0.7  # share of the entries from the same eighth of the rows beyond which more groups pay
 _ROUNDING = 1e-12  # factors as near to one as this are rounding, which would hide how rounds still converge
 _APART = 0.3  # share of a block's entries from other blocks beyond which a second sweep gains next to nothing
@@ -89,7 +89,7 @@ def count(source: Any, client: Any = None, **columns: Any) -> Counts:
     Pieces are counted apart; neighbors are joined in order, with episodes that run from one to the next
     counted once and, where next states are derived, linked. A lost worker costs its pieces, which Dask
     counts again elsewhere. Every task needs memory for the distinct pairs and the episodes of its piece,
-    about 100 bytes an episode; what travels is counts, never rows.
+    about 100 bytes per episode; what travels is counts, never rows.
 
     Examples
     --------
@@ -129,13 +129,13 @@ def _parts(source: Any, client: Any) -> Iterator[tuple[Any, int, int | None]]:
 
 
 def _row_groups(file: str) -> list[tuple[int, int]]:
-    """Ranges of row groups with about ``ROWS_A_TASK`` rows."""
+    """Ranges of row groups with about ``ROWS_PER_TASK`` rows."""
     with arrow("parquet").ParquetFile(file) as stored:
         rows = [stored.metadata.row_group(group).num_rows for group in range(stored.num_row_groups)]
     ranges, first, held = [], 0, 0
     for group, size in enumerate(rows):
         held += size
-        if held >= ROWS_A_TASK or group == len(rows) - 1:
+        if held >= ROWS_PER_TASK or group == len(rows) - 1:
             ranges.append((first, group + 1))
             first, held = group + 1, 0
     return ranges
@@ -181,7 +181,7 @@ def solve(
     client
         A ``dask.distributed.Client``; None takes the current one.
     blocks
-        Number of blocks of rows; default one a worker thread.
+        Number of blocks of rows; default one per worker thread.
     sweeps
         Gauss-Seidel sweeps that a worker makes over its block in each round. None: one where much of what a
         block takes in comes from other blocks, as on a graph without locality, else two.
@@ -244,8 +244,7 @@ def solve(
 def _distributions(
     operator: EmpiricalOperator, system: _Spread, controls: Controls, follow_initial: bool
 ) -> Distributions:
-    """Stationary distributions as :func:`lingendice.solvers.stationary.stationary_distributions` gives them,
-    found by rounds."""
+    """Stationary distributions as ``solvers.stationary.stationary_distributions`` gives them, by rounds."""
     if operator.gamma < 1.0:
         everywhere = np.ones(operator.n_states, bool)
         outcome = run(_rounds(system, everywhere, controls), controls)
@@ -317,7 +316,7 @@ def _count_groups(whole: PullSystem) -> int:
     own, other = (np.searchsorted(eighths, found, side="right") for found in (rows, sources[entries]))
     if entries.size == 0 or (own == other).mean() < _LOCAL:
         return _FEWEST_GROUPS
-    return max(_FEWEST_GROUPS, min(n // _ROWS_A_GROUP, _GROUP_ENTRIES // n, _MOST_GROUPS))
+    return max(_FEWEST_GROUPS, min(n // _ROWS_PER_GROUP, _GROUP_ENTRIES // n, _MOST_GROUPS))
 
 
 class _Spread:
@@ -354,7 +353,7 @@ class _Spread:
         self.n_lost = 0
         self.reason = f"{len(self.blocks)} blocks on {len(workers)} workers"
         entries = sum(block.sources.size for block in self.blocks)
-        self.patience = REPLY + SECONDS_AN_ENTRY * self.sweeps * entries
+        self.patience = REPLY + SECONDS_PER_ENTRY * self.sweeps * entries
 
     def close(self) -> None:
         """Let the workers forget their blocks."""
@@ -404,7 +403,7 @@ class _Spread:
             for block in self.kept
         ]
         await_tasks(tasks, self.patience, self.controls)
-        answers: list[Any] = within(client, REPLY + SECONDS_A_BYTE * x.nbytes, client.gather, tasks)
+        answers: list[Any] = within(client, REPLY + SECONDS_PER_BYTE * x.nbytes, client.gather, tasks)
         return answers
 
     def _send(self, data: Any, size: int, workers: list[str] | None = None) -> Any:
@@ -413,7 +412,7 @@ class _Spread:
         Not ``broadcast=True``: a worker that dies while the scheduler copies has it copy for ever, and every
         later broadcast, of any client, wait for that.
         """
-        patience = REPLY + SECONDS_A_BYTE * size
+        patience = REPLY + SECONDS_PER_BYTE * size
         (sent,) = within(self.client, patience, self.client.scatter, [data], workers=workers, hash=False)
         return sent
 

@@ -30,7 +30,7 @@ def edges_of(metric: Any, graph: Any, flow: Flow) -> tuple[NDArray[np.int64], ND
         table = numeric_array("metric", metric).astype(float)
         if table.shape != (flow.n_cells, flow.n_cells):
             raise ValueError(
-                f"metric has shape {table.shape}; give one row and column a cell ({flow.n_cells})"
+                f"metric has shape {table.shape}; give one row and column per cell ({flow.n_cells})"
             )
         if flow.n_cells > LARGEST_METRIC:
             raise ValueError(
@@ -41,7 +41,9 @@ def edges_of(metric: Any, graph: Any, flow: Flow) -> tuple[NDArray[np.int64], ND
         return i, j, np.minimum(table[i, j], table[j, i])
     lengths = _seen_graph(flow) if graph is None else sparse.coo_array(graph)
     if lengths.shape != (flow.n_cells, flow.n_cells):
-        raise ValueError(f"graph has shape {lengths.shape}; give one row and column a cell ({flow.n_cells})")
+        raise ValueError(
+            f"graph has shape {lengths.shape}; give one row and column per cell ({flow.n_cells})"
+        )
     require_nonnegative("graph", lengths.data, "edge lengths are at least 0")
     i, j = np.minimum(lengths.row, lengths.col), np.maximum(lengths.row, lengths.col)
     keep = i < j

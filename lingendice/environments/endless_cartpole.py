@@ -42,7 +42,7 @@ class CartpolePolicy(DiscretePolicy):
             raise ValueError(f"share must lie in [0, 1], got {self.share!r}")
 
     def probabilities(self, states: NDArray[np.float64]) -> Floats:
-        """Probabilities of pushing left and right, one row a state."""
+        """Probabilities of pushing left and right, one row per state."""
         score = np.asarray(states) @ self.weights + self.bias
         right = self.share * 0.5 * (1.0 + np.tanh(0.5 * score)) + 0.5 * (1.0 - self.share)
         return np.stack([1.0 - right, right], axis=1)

@@ -11,7 +11,7 @@ from lingendice.data.checks import Floats
 
 
 class ControlLog(NamedTuple):
-    """Logged transitions, one entry a step: ``lg.Transitions(**log._asdict())``."""
+    """Logged transitions, one entry per step: ``lg.Transitions(**log._asdict())``."""
 
     state: Floats
     action: NDArray[Any]

@@ -52,7 +52,7 @@ def simulate(
     """Log one trajectory of ``n_steps`` steps a policy in the list.
 
     Trajectory i has the random stream ``(seed, first + i)``, so the log does not depend on how many
-    trajectories or steps follow. Costs about 0.1 ms a step.
+    trajectories or steps follow. Costs about 0.1 ms per step.
     """
     check_sizes(len(policies), n_steps, seed)
     environment = make(name)

@@ -41,7 +41,7 @@ _STEPS_A_CALL = 1_000_000
 
 
 class TaxiLog(NamedTuple):
-    """Logged transitions, one entry a step, episodes one after the other."""
+    """Logged transitions, one entry per step, episodes one after the other."""
 
     state: NDArray[np.int32]
     action: NDArray[np.int32]
@@ -65,7 +65,7 @@ class TrainedPolicies(NamedTuple):
 
 
 def initial_distribution() -> NDArray[np.float64]:
-    """Distribution of the first state: 1/400 on every state with an empty taxi."""
+    """Initial distribution: 1/400 on every state with an empty taxi."""
     distribution = np.zeros(N_STATES)
     distribution[EMPTY::5] = 1 / 400
     return distribution
@@ -121,7 +121,7 @@ def _exact() -> tuple[sparse.csr_matrix, NDArray[np.float64]]:
 
 
 def transition_matrix() -> sparse.csr_matrix:
-    """Exact chances: row ``s * 6 + a``, column ``s'`` (12,000 x 2,000, about 195,000 entries)."""
+    """Exact probabilities: row ``s * 6 + a``, column ``s'`` (12,000 x 2,000, about 195,000 entries)."""
     return _exact()[0].copy()
 
 

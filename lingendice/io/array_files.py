@@ -40,8 +40,7 @@ def read_matrix_file(path: Path) -> Any:
 
 
 def read_array(path: str | Path) -> NDArray[np.float64]:
-    """Read a policy or a distribution: one array in ``.npy`` or ``.npz``, or numbers in ``.csv`` without a
-    header."""
+    """Read a policy or a distribution: an array in ``.npy`` or ``.npz``, or ``.csv`` without a header."""
     path = Path(path)
     if not path.is_file():
         raise FileError(f"{path}: no such file")

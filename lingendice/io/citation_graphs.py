@@ -46,7 +46,7 @@ SOURCES = {
 def load_citations(
     name: str, directory: str | Path | None = None, direction: str = "cited_to_citing"
 ) -> Counts:
-    """Citation graph as counts: one count a line of the file, papers as state labels.
+    """Citation graph as counts: one count per line of the file, papers as state labels.
 
     Looks for ``NAME.cites`` in ``directory`` and nowhere else where that is given; else in the directory
     that the environment variable LINGENDICE_DATA names (or its ``graphs`` folder); else downloads it

@@ -250,7 +250,7 @@ class _Entry:
             if bad.any():
                 row = int(bad.argmax())
                 raise FileError(
-                    f"{self.where(row)}: {self.name} is {numbers[row]}, not a finite number; mend that entry"
+                    f"{self.where(row)}: {self.name} is {numbers[row]}, not a finite number; fix that entry"
                 )
         if role == "reward" and numbers.size and not max(numbers.max(), -numbers.min()) <= LARGEST_REWARD:
             row = int((np.abs(numbers) > LARGEST_REWARD).argmax())

@@ -85,7 +85,7 @@ def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, st
     try:
         return start(threads > 1), found, blame
     except (pa.ArrowException, OSError, UnicodeDecodeError):
-        raise FileError(f"{file}: cannot be read ({blame()}); mend the file") from None
+        raise FileError(f"{file}: cannot be read ({blame()}); fix the file") from None
 
 
 def _not_text(file: Path, error: Exception) -> FileError:

@@ -49,7 +49,7 @@ class MinariLog:
         yield Part(partial(self._batches, start, names))
 
     def _batches(self, start: Position, names: Names) -> Iterator[Batch]:
-        """One batch an episode."""
+        """One batch per episode."""
         total = max(int(self.dataset.total_episodes), 1)
         for index, episode in enumerate(self.dataset.iterate_episodes()):
             if index < start[1]:
@@ -122,7 +122,7 @@ class VectorLog:
         yield Part(partial(self._batches, start, names))
 
     def _batches(self, start: Position, names: Names) -> Iterator[Batch]:
-        """One batch an environment."""
+        """One batch per environment."""
         found = names.find([str(name) for name in self.log], "the vector log", ("final_state", "final_obs"))
         arrays = {role: np.asarray(self.log[name]) for role, name in found.items()}
         if "done" in arrays:

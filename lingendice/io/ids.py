@@ -100,7 +100,7 @@ class IdMap:
         if low < 0:
             row = int((column < 0).argmax())
             raise FileError(
-                f"{batch.where(row)}: {role} is {column[row]}, but ids run from 0; mend it, or pass "
+                f"{batch.where(row)}: {role} is {column[row]}, but ids run from 0; fix it, or pass "
                 "labels=True to read ids as names"
             )
         return int(high) + 1

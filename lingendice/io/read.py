@@ -143,8 +143,8 @@ def read_transitions(
     unless it is ``terminal``. Without a column of episodes a log is one path, cut after rows that are
     ``terminal`` or ``truncated``. An episode id that comes back after such a row begins a new episode.
 
-    Takes one pass and O(distinct pairs + episodes) memory: 16 bytes a pair (40 with rewards) and 16 an
-    episode (48 where next states are derived), times up to 5 while a table grows; labels come on top.
+    Takes one pass and O(distinct pairs + episodes) memory: 16 bytes per pair (40 with rewards) and 16
+    per episode (48 where next states are derived), times up to 5 while a table grows; labels come on top.
     Without rewards and weights, where pairs are many, up to 16 million rows are gathered and sorted together,
     which takes some 300 MB.
 

@@ -284,7 +284,7 @@ def read_stream(
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             message = " ".join(str(error).split())[:300] if blame is None else blame()
             raise FileError(
-                f"{what}, batch {index} (from row {first}): cannot be read ({message}); mend the file, or "
+                f"{what}, batch {index} (from row {first}): cannot be read ({message}); fix the file, or "
                 "give the column one type throughout (ids are read as names with labels=True)"
             ) from None
         index += 1

@@ -205,7 +205,7 @@ class Accumulator:
                 row = int((column >= given).argmax())
                 raise FileError(
                     f"{batch.where(row)}: {role} is {column[row]}, outside 0..{given - 1}; raise "
-                    f"n_{known.what}s or mend the id"
+                    f"n_{known.what}s or fix the id"
                 )
 
     def _note_events(self, batch: Batch, rows: Array, state: Array, following: Array, weight: Array) -> None:

@@ -59,8 +59,7 @@ def extend(chain: FlowChain, gamma: float = 1.0, initial: Floats | None = None) 
 
 
 def add_hub(out: Floats, distribution: Floats, share: Floats, target: Floats) -> tuple[Floats, Floats]:
-    """Send ``share`` of each row to the distribution ``target``, over a hub that has that distribution if
-    there is one."""
+    """Send ``share`` of each row to the distribution ``target``, over a hub with it if there is one."""
     for position in range(distribution.shape[0]):
         if np.array_equal(distribution[position], target):
             out = out.copy()

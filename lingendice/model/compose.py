@@ -165,8 +165,7 @@ def _initial_distribution(counts: Counts, choices: Choices) -> Floats | None:
 
 
 def restart_distribution(counts: Counts, choices: Choices, initial: Floats | None) -> Floats:
-    """Where mass goes that the data do not place: the user's distribution, the initial distribution, or the
-    data distribution."""
+    """Where mass goes that the data do not place: as given, else initial or data distribution."""
     if choices.restart is not None:
         return require_distribution("restart", choices.restart, counts.n_states)
     if choices.gamma < 1.0 and initial is not None:
@@ -241,8 +240,8 @@ def _cell_reward(counts: Counts, given: Any) -> Floats | None:
     if reward.shape == (n_states,):
         return np.repeat(reward, n_actions)
     raise ValueError(
-        f"reward has shape {reward.shape}; give one a state ({n_states},)"
-        + (f" or one a state and action ({n_states}, {n_actions})" if counts.n_actions else "")
+        f"reward has shape {reward.shape}; give one per state ({n_states},)"
+        + (f" or one per state and action ({n_states}, {n_actions})" if counts.n_actions else "")
     )
 
 

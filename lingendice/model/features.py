@@ -45,7 +45,7 @@ class FeatureMap(ABC):
 
 
 class Tabular(FeatureMap):
-    """One feature a cell: the identity, which costs no matrix."""
+    """One feature per cell: the identity, which costs no matrix."""
 
     def __init__(self, n_cells: int) -> None:
         self.n_cells = self.n_features = n_cells
@@ -108,7 +108,7 @@ def read_features(name: str, given: Any, n_cells: int, *, nonnegative: bool) -> 
             matrix = matrix[:, None]
         values = matrix
     if matrix.ndim != 2 or matrix.shape[0] != n_cells:
-        raise ValueError(f"{name} must have one row a cell, shape ({n_cells}, d), got shape {matrix.shape}")
+        raise ValueError(f"{name} must have one row per cell, shape ({n_cells}, d), got shape {matrix.shape}")
     if matrix.shape[1] == 0:
         raise ValueError(f"{name} has no columns; give at least one feature")
     if nonnegative:
@@ -257,8 +257,7 @@ def nystroem(
     seed: int = 0,
     whiten: bool = True,
 ) -> FittedFeatures:
-    """Kernel features from landmark points: f (whitened) or tau (``whiten=False``, nonnegative) in the
-    span of Gaussian kernels at the landmarks."""
+    """Gaussian kernels at landmark points: for f whitened, for tau nonnegative (``whiten=False``)."""
     at = _points(points)
     rng = np.random.default_rng(seed)
     landmarks = spread_out(at, n_features, rng)

@@ -103,7 +103,7 @@ class EmpiricalOperator:
     counts: Counts
     gamma: float
     initial: Floats | None
-    """Distribution of the first state; None at gamma = 1 where none was given."""
+    """Initial distribution; None at gamma = 1 where none was given."""
     policy: Floats | None
     """The effective policy W, states by actions; None for a chain."""
     ratio: str

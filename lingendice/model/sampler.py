@@ -115,7 +115,7 @@ def alias_table(weight: Floats) -> Alias:
 
 
 def alias_rows(table: Floats) -> Alias:
-    """One alias table a row, aliases counted from the start of the row."""
+    """One alias table per row, aliases counted from the start of the row."""
     from lingendice.kernels.saddle.draws import build_alias_rows
 
     threshold, alias = np.empty(table.shape), np.empty(table.shape, dtype=np.int32)

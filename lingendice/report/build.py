@@ -1,8 +1,8 @@
-"""One HTML page that tells all of a result: estimate, trust, audit, pictures, and how to get it again.
+"""One HTML page that tells all of a result: estimate, trust, audit, plots, and how to get it again.
 
-The page needs nothing but itself: styles and pictures are inside, there is no script, and a content
+The page needs nothing but itself: styles and plots are inside, there is no script, and a content
 security policy forbids the browser to fetch anything. It follows the reader's light or dark setting,
-and everything that a picture shows stands in a table too.
+and everything that a plot shows stands in a table too.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from lingendice.data.markup import table
 from lingendice.model.compose import Choices
 from lingendice.report.continuous import continuous_sections
 from lingendice.report.page import (
-    Picture,
+    Plot,
     Section,
     fact_list,
     fingerprint,
-    pictures,
+    inline_plots,
     reproduction,
     scrolling,
     sentence,
@@ -67,7 +67,7 @@ def report(
     level
         Confidence level of the intervals.
     plots
-        False leaves the pictures out, and matplotlib is not needed then.
+        False leaves the plots out, and matplotlib is not needed then.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def _sections(
     sections.append(("trust", "Can it be trusted?", verdicts(checks) if checks else nothing))
     sections.append(("audit", "What the data can tell", _audit(examined)))
     if plots:
-        sections.append(("pictures", "Pictures", pictures(_pictures(result, best, examined, level))))
+        sections.append(("plots", "Plots", inline_plots(_plots(result, best, examined, level))))
     counts = best.operator.counts
     rows = [] if source is None else [("data", source)]
     marks = (counts.indptr, counts.indices, counts.count, counts.reward_mean)
@@ -145,8 +145,8 @@ def _policies(comparison: Comparison, level: float) -> str:
         )
         for row in comparison.table(level)
     ]
-    heading = ("policy", "value per step", f"{level:.0%}, all at once", "leak", "may be the best")
-    return scrolling(table(heading, rows, "Best first; the intervals hold all at once."), "Policies")
+    heading = ("policy", "value per step", f"{level:.0%}, simultaneous", "leak", "may be the best")
+    return scrolling(table(heading, rows, "Best first; the intervals are simultaneous."), "Policies")
 
 
 def _estimate(solution: Solution, level: float) -> str:
@@ -197,7 +197,7 @@ def _interval_of_value(solution: Solution, level: float) -> tuple[str, str]:
 
 
 def _heaviest(solution: Solution, level: float) -> str:
-    """The cells that matter most, as a table: what the pictures show, for those who cannot see them."""
+    """The cells that matter most, as a table: what the plots show, for those who cannot see them."""
     counts, distribution, reward = (
         solution.operator.counts,
         solution.cell_distribution,
@@ -240,15 +240,15 @@ def _audit(examined: Audit) -> str:
     return fact_list(facts) + (f'<ul class="notes">{remedies}</ul>' if remedies else "")
 
 
-def _pictures(result: Solution | Comparison, best: Solution, examined: Audit, level: float) -> list[Picture]:
-    drawn: list[Picture] = []
+def _plots(result: Solution | Comparison, best: Solution, examined: Audit, level: float) -> list[Plot]:
+    drawn: list[Plot] = []
     if isinstance(result, Comparison):
-        drawn.append(("Values of all policies with intervals that hold at once.", lambda: result.plot(level)))
+        drawn.append(("Values of all policies with simultaneous intervals.", lambda: result.plot(level)))
     if best.state_distribution is None:
         drawn.append(("Size of each stationary distribution.", lambda: best.plot("distributions")))
     else:
         drawn.append(
-            ("Ratio tau against the share p of the data, a point a cell.", lambda: best.plot("ratio"))
+            ("Ratio tau against the share p of the data, one point per cell.", lambda: best.plot("ratio"))
         )
         drawn.append(("The cells that contribute most.", lambda: best.plot("cells")))
     if len(best.history) > 1:

@@ -9,11 +9,11 @@ import numpy as np
 
 from lingendice.data.markup import table
 from lingendice.report.page import (
-    Picture,
+    Plot,
     Section,
     fact_list,
     fingerprint,
-    pictures,
+    inline_plots,
     reproduction,
     scrolling,
     verdicts,
@@ -24,15 +24,15 @@ from lingendice.results.diagnostics import diagnose
 _CAPTIONS = {
     "ratio": "How the ratio tau is spread over the transitions.",
     "weight": "Share of the distribution that the heaviest transitions carry.",
-    "value": "The value while training, a line a member.",
-    "residual": "Stationarity left on held-out rows while training, a line a member.",
+    "value": "The value while training, one line per member.",
+    "residual": "Stationarity left on held-out rows while training, one line per member.",
 }
 
 
 def continuous_sections(
     solution: ContinuousSolution, call: str | None, source: str | None, plots: bool
 ) -> list[Section]:
-    """Estimate, checks, pictures, and how to get the result again."""
+    """Estimate, checks, plots, and how to get the result again."""
     sections = [
         ("estimate", "Estimate", _estimate(solution)),
         ("trust", "Can it be trusted?", verdicts(diagnose(solution))),
@@ -41,8 +41,8 @@ def continuous_sections(
         kinds = ["ratio", "weight"]
         if any(len(member) > 1 for member in solution.history):
             kinds += ["residual"] if solution.value is None else ["value", "residual"]
-        drawn: list[Picture] = [(_CAPTIONS[kind], partial(solution.plot, kind)) for kind in kinds]
-        sections.append(("pictures", "Pictures", pictures(drawn)))
+        drawn: list[Plot] = [(_CAPTIONS[kind], partial(solution.plot, kind)) for kind in kinds]
+        sections.append(("plots", "Plots", inline_plots(drawn)))
     rows = [] if source is None else [("data", source)]
     log = solution.transitions
     marks = (log.state, log.action, log.reward, log.next_state)

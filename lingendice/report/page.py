@@ -1,4 +1,4 @@
-"""The scaffold of a page that needs nothing but itself: styles and pictures inside, no script, no network."""
+"""The scaffold of a page that needs nothing but itself: styles and plots inside, no script, no network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _PACKAGES = ("lingendice", "numpy", "scipy", "numba", "matplotlib")
 Section = tuple[str, str, str]
 """The anchor, the heading and the content."""
-Picture = tuple[str, Callable[[], Any]]
+Plot = tuple[str, Callable[[], Any]]
 """A caption, and what draws the figure."""
 
 
@@ -65,21 +65,21 @@ def fact_list(rows: list[tuple[str, str]]) -> str:
     )
 
 
-def pictures(drawn: list[Picture]) -> str:
-    """Every picture inline, each with its caption for those who see it and those who do not."""
+def inline_plots(drawn: list[Plot]) -> str:
+    """Every plot inline, each with its caption for those who see it and those who do not."""
     figures = []
     for k, (caption, draw) in enumerate(drawn):
-        picture = themed(svg(draw(), f"f{k}-"))
-        named = picture.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
+        plot = themed(svg(draw(), f"f{k}-"))
+        named = plot.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
         figures.append(f"<figure>{named}<figcaption>{escape(caption)}</figcaption></figure>")
     return f'<div class="figures">{"".join(figures)}</div>'
 
 
-def themed(picture: str) -> str:
+def themed(plot: str) -> str:
     """Let the page choose the colors: every color of ours becomes a variable of its style."""
     for name, color in COLORS.items():
-        picture = picture.replace(color, f"var(--{name})")
-    return picture
+        plot = plot.replace(color, f"var(--{name})")
+    return plot
 
 
 def verdicts(checks: tuple[Check, ...]) -> str:

@@ -102,7 +102,7 @@ def count(counts: Any, state: Any, next_state: Any, weight: Any = 1) -> Any:
 def count_sparse(keys: Any, counts: Any, n_states: Any, state: Any, next_state: Any, weight: Any = 1) -> Any:
     """Count a pair in a hash table of fixed size; O(1) while a third of it stays free. Returns a status.
 
-    ``keys`` (int64, all -1 at first) and ``counts`` have one entry a slot. :func:`to_csr` reads the table.
+    ``keys`` (int64, all -1 at first) and ``counts`` have one entry per slot. :func:`to_csr` reads the table.
     """
     return count_pair(keys, counts, n_states, state, next_state, weight)
 

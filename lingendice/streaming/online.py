@@ -192,7 +192,7 @@ class OnlineRatio:
         state, next_state
             Numbers of states, 0 to ``n_states - 1``; scalars or arrays of one length.
         reward
-            One finite number a transition, or None where none is known.
+            One finite number per transition, or None where none is known.
         """
         if type(state) is int and type(next_state) is int and (reward is None or type(reward) is float):
             n = self.n_states
@@ -362,8 +362,7 @@ class OnlineRatio:
         return steps, error
 
     def _factorize(self) -> bool:
-        """Solve afresh and keep the factor; False for what has several distributions or two kinds of
-        restart."""
+        """Solve afresh and keep the factor; False for several distributions or kinds of restart."""
         from lingendice.kernels.chains.gth_dense import dense_distribution, dense_factor
         from lingendice.kernels.embed.nodes import among, dense_class, dense_rates
         from lingendice.kernels.embed.online_updates import flow_factor, rounding_error
@@ -512,7 +511,7 @@ class OnlineRatio:
 
     @property
     def leak(self) -> float:
-        """Stationary mass of states that were reached but never seen leaving."""
+        """Stationary mass of states that were reached but have no outgoing transitions."""
         with self._lock:
             return float(self.stationary[self._totals == 0].sum())
 

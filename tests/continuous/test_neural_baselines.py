@@ -1,4 +1,4 @@
-"""The neural rivals where episodes end, against sums over paths and closed forms; standard errors."""
+"""The neural baselines where episodes end, against sums over paths and closed forms; standard errors."""
 
 from __future__ import annotations
 

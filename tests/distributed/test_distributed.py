@@ -56,7 +56,7 @@ def write_parts(folder, log, places):
 @pytest.mark.parametrize("labeled", [False, True])
 @pytest.mark.parametrize("derived", [False, True])
 def test_counts_of_files(client, tmp_path, monkeypatch, labeled, derived):
-    monkeypatch.setattr(distributed, "ROWS_A_TASK", 50)  # several tasks a file
+    monkeypatch.setattr(distributed, "ROWS_PER_TASK", 50)  # several tasks a file
     log = make_log(labeled=labeled)
     write_parts(tmp_path, log, [100, 101, 350])
     options = {"next_state": False} if derived else {}
@@ -104,7 +104,7 @@ def kill_while_counting(folder, killed):
 
 
 def test_a_worker_lost_while_counting(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(distributed, "ROWS_A_TASK", 50)
+    monkeypatch.setattr(distributed, "ROWS_PER_TASK", 50)
     files, signals = tmp_path / "files", tmp_path / "signals"
     files.mkdir()
     signals.mkdir()

@@ -1,4 +1,4 @@
-"""Compile the CUDA sources: by g++ for the emulator, with or without sanitizers, and by nvcc for cards."""
+"""Compile the CUDA sources: by g++ for the emulator, with or without sanitizers, and by nvcc for GPUs."""
 
 from __future__ import annotations
 

@@ -284,7 +284,7 @@ class EmulatedDevice:
 
 
 class _OnHost:
-    """A tensor that says it lies on a card, read as the host memory that it really is."""
+    """A tensor that says it lies on a GPU, read as the host memory that it really is."""
 
     def __init__(self, tensor) -> None:
         self._tensor = tensor

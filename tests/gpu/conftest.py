@@ -1,4 +1,4 @@
-"""Devices that test bodies run over: the emulator where g++ is present, a real card where there is one."""
+"""Devices that test bodies run over: the emulator where g++ is present, a real GPU where there is one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def libraries(tmp_path_factory):
 
 
 def real_device():
-    """The card, or a skip with the reason; a failure where LINGENDICE_REQUIRE_GPU=1."""
+    """The GPU, or a skip with the reason; a failure where LINGENDICE_REQUIRE_GPU=1."""
     try:
         return current_device()
     except DeviceUnavailable as reason:
@@ -56,7 +56,7 @@ def real_device():
 
 @pytest.fixture(params=["emulator", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request, libraries):
-    """Every test that asks for it runs on the emulator and, where there is one, on a card."""
+    """Every test that asks for it runs on the emulator and, where there is one, on a GPU."""
     chosen = EmulatedDevice(libraries()) if request.param == "emulator" else real_device()
     with using(chosen):
         yield chosen

@@ -1,4 +1,4 @@
-"""The real device's code without a card: over a stand-in for CuPy, and its calls against CuPy itself."""
+"""The real device's code without a GPU: over a stand-in for CuPy, and its calls against CuPy itself."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def cupy():
 
 
 def test_cupy_has_what_its_device_calls(cupy):
-    """Names and arguments; importing CuPy and looking needs no card."""
+    """Names and arguments; importing CuPy and looking needs no GPU."""
     cuda = cupy.cuda
     for owner, names in {
         cupy: "empty zeros asarray asnumpy from_dlpack where cumsum RawModule get_default_memory_pool",
@@ -163,7 +163,7 @@ def test_nvrtc_compiles_through_cupys_binding(cupy, module, single):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_cupy_compiles_as_a_raw_module_does(cupy, module, monkeypatch):
-    """The way of RawModule up to the loading of its code: only the card is named instead of asked."""
+    """The way of RawModule up to the loading of its code: only the GPU is named instead of asked."""
     compiler = _compiler(cupy)
     monkeypatch.setattr(
         compiler, "_get_arch_for_options_for_nvrtc", lambda arch: (f"-arch=sm_{arch}", "cubin")

@@ -36,7 +36,7 @@ class Compressed:
 
 
 class Foreign:
-    """An array of another library: nothing but the interface, or DLPack from a card."""
+    """An array of another library: nothing but the interface, or DLPack from a GPU."""
 
     def __init__(self, array, by):
         self._array = array
@@ -258,4 +258,4 @@ def test_without_a_card_the_error_says_what_is_missing():
         with pytest.raises(ImportError, match=r"cuda12|NVIDIA"):
             lg.solve([[1, 1], [1, 0]], device="cuda")
     else:
-        pytest.skip("there is a card")
+        pytest.skip("there is a GPU")

@@ -64,7 +64,7 @@ def test_extragradient_where_cells_leak(device):
 
 def features_of(kind, n_cells=36):
     rng = np.random.default_rng(7)
-    aggregates = np.kron(np.eye(12), np.ones((3, 1)))  # one a state: the ratio of the state-action cells
+    aggregates = np.kron(np.eye(12), np.ones((3, 1)))  # one per state: the ratio of the state-action cells
     dense = np.concatenate([aggregates, rng.random((n_cells, 4))], axis=1)
     return sparse.csr_array(aggregates) if kind == "sparse" else dense
 
@@ -268,7 +268,7 @@ def test_the_self_test_says_when_there_is_no_device(tmp_path, capsys, monkeypatc
     from lingendice.gpu.device import DeviceUnavailable
 
     def absent():
-        raise DeviceUnavailable("no card here")
+        raise DeviceUnavailable("no GPU here")
 
     monkeypatch.setattr(gpu_selftest, "current_device", absent)
     path = tmp_path / "record.json"

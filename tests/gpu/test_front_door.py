@@ -22,7 +22,7 @@ CLASSES = np.kron(np.eye(2), [[1.0, 2.0], [2.0, 1.0]])
 
 @pytest.fixture(params=["cpu", "emulator", pytest.param("cuda", marks=pytest.mark.gpu)])
 def solve(request, libraries):
-    """``lg.solve`` on the host, on the emulator and, where there is one, on a card."""
+    """``lg.solve`` on the host, on the emulator and, where there is one, on a GPU."""
     if request.param == "cpu":
         yield lg.solve
         return

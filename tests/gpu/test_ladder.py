@@ -1,4 +1,4 @@
-"""The ladder that stands in for a card: compilers, emulation, sanitizers, and mutants that it must catch."""
+"""The ladder that stands in for a GPU: compilers, emulation, sanitizers, and mutants that it must catch."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_reading_features():
     assert read_features("features", np.ones(4), 4, nonnegative=True).n_features == 1
     with pytest.raises(ValueError, match=r"features\[1, 0\] is -1"):
         read_features("features", [[1.0], [-1.0]], 2, nonnegative=True)
-    with pytest.raises(ValueError, match="one row a cell"):
+    with pytest.raises(ValueError, match="one row per cell"):
         read_features("features", np.ones((3, 2)), 4, nonnegative=True)
     with pytest.raises(ValueError, match="nan"):
         read_features("dual_features", [[np.nan], [1.0]], 2, nonnegative=False)

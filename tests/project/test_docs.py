@@ -160,7 +160,7 @@ def run_line(line: str, where: str) -> str:
         return ""
     if words[:2] == ["python", "-m"]:
         done = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True, check=False)
-        # 2: what it needs, a graphics card, is not there.
+        # 2: what it needs, an NVIDIA GPU, is not there.
         assert done.returncode in (0, 2), f"{where}: {line}: {done.stderr}"
         return done.stdout
     assert words[0] == "lingendice", f"{where}: {line}"

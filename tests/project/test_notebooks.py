@@ -23,8 +23,8 @@ def test_notebook_runs(name, tmp_path):
         warnings.simplefilter("ignore")  # the kernel's own, about sockets and event loops
         resources = {"metadata": {"path": str(tmp_path)}}
         nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
-    pictures = [
+    plots = [
         output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
         if "image/png" in output.get("data", {})
     ]  # fmt: skip
-    assert pictures
+    assert plots

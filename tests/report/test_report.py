@@ -89,9 +89,9 @@ def test_it_needs_nothing_but_itself(page):
 
 def test_it_can_be_read_without_seeing_it(page):
     parsed = Page(page)
-    pictures = [given for tag, given in parsed.tags if tag == "svg"]
-    assert len(pictures) >= 4
-    assert all(given.get("role") == "img" and given.get("aria-label") for given in pictures)
+    plots = [given for tag, given in parsed.tags if tag == "svg"]
+    assert len(plots) >= 4
+    assert all(given.get("role") == "img" and given.get("aria-label") for given in plots)
     assert next(given for tag, given in parsed.tags if tag == "html")["lang"] == "en"
     headings = [tag for tag, _ in parsed.tags if re.fullmatch(r"h\d", tag)]
     assert headings[0] == "h1"
@@ -104,9 +104,9 @@ def test_it_can_be_read_without_seeing_it(page):
 
 def test_colors_follow_the_reader(page):
     assert "prefers-color-scheme: dark" in page
-    for picture in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
-        assert "var(--ink)" in picture
-        assert "#24292f" not in picture
+    for plot in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
+        assert "var(--ink)" in plot
+        assert "#24292f" not in plot
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ frame.addEventListener("load", () => {
   document.title = JSON.stringify({
     scroll: root.scrollWidth, client: root.clientWidth, past: past.length, paper: style.backgroundColor,
     ink: style.color, sections: inside.querySelectorAll("section").length,
-    pictures: [...inside.querySelectorAll("svg")].filter(e => e.getBoundingClientRect().width > 200).length
+    plots: [...inside.querySelectorAll("svg")].filter(e => e.getBoundingClientRect().width > 200).length
   });
 });
 """
@@ -220,7 +220,7 @@ def test_no_overflow_and_no_console_errors(browser, tmp_path, solution, evil_pag
         found = json.loads(title)
         assert found["scroll"] <= found["client"] == width, found
         assert found["past"] == 0
-        assert found["pictures"] >= 4
+        assert found["plots"] >= 4
         assert found["sections"] >= 5
         bright = sum(map(int, re.findall(r"\d+", found["paper"])[:3])) > 384
         assert bright is not dark

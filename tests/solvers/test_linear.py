@@ -130,7 +130,7 @@ def test_steps_too_long_do_not_pass_for_a_solution():
         ({"method": "convex", "bound": 0.0}, "bound must be positive"),
         ({"method": "convex", "divergence": "tv"}, "one of chi2"),
         ({"features": -np.eye(30)}, r"features\[0, 0\]"),
-        ({"features": np.eye(29)}, "one row a cell"),
+        ({"features": np.eye(29)}, "one row per cell"),
         ({"dual_features": -1e160 * np.eye(30)}, r"dual_features holds 1e\+160.* divide"),
         ({"method": "svrg"}, "method must be one of"),
         ({"method": "convex", "ridge": "auto"}, "ridge"),

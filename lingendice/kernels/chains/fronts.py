@@ -104,7 +104,7 @@ def eliminate_fronts(  # type: ignore[no-untyped-def]
     """Run ``schedule`` from ``progress`` up to place ``stop``, or until ``budget`` operations are spent.
 
     Returns True when the run has ended; `BROKEN_STEP` then tells whether it broke down. ``rows`` may be
-    empty where only the distribution is wanted. ``room`` holds one front, ``local`` one integer a state.
+    empty where only the distribution is wanted. ``room`` holds one front, ``local`` one integer per state.
     """
     begin, child, sibling = tree
     spent = 0.0
@@ -212,8 +212,7 @@ def solve_distribution(begin, size, border_start, border, block, columns, exit_r
 def solve_distribution_wide(
     begin, size, border_start, border, block, columns, exit_rate, mantissa, exponent, high, low
 ):  # type: ignore[no-untyped-def]
-    """`solve_distribution` with an exponent for every entry: for distributions that span more than float64
-    holds on the way."""
+    """`solve_distribution` with one exponent per entry, for what spans more than float64 holds."""
     for s in range(high - 1, low - 1, -1):
         n = size[s]
         pivots = begin[s + 1] - begin[s]

@@ -1,6 +1,6 @@
 """Conjugate gradients for the ridge problem, on compressed rows and never on A'A.
 
-In the scaled unknown y = sqrt(p) tau, one entry a seen cell, the ridge problem reads
+In the scaled unknown y = sqrt(p) tau, one entry per seen cell, the ridge problem reads
 
     min over y >= 0 of  1/2 |M y - c|^2 + lambda/2 (q'y - 1)^2 + eps/2 |y - q|^2
     M = I - gamma (spread K + hubs)'        q = sqrt(p),  c = b / q

@@ -119,8 +119,7 @@ def dense_rates(counts, totals, gamma, initial, restart):  # type: ignore[no-unt
 
 @kernel
 def eliminate_dense(rates):  # type: ignore[no-untyped-def]
-    """Distribution of the nodes by blocked elimination, in place; False where the chain is not
-    irreducible."""
+    """Blocked elimination, in place; False where the chain is not irreducible."""
     n = rates.shape[0]
     exit_rate = np.empty(n)
     work = np.empty((n + BLOCK, BLOCK))

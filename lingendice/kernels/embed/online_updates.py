@@ -158,8 +158,7 @@ def node_residual(counts, totals, gamma, members, hub, hub_distribution, y, out)
 
 @kernel
 def flow_factor(front, exit_rate, distribution):  # type: ignore[no-untyped-def]
-    """A factor of `gth_dense` relative to the flows of its distribution: shares in single precision, and the
-    flows.
+    """A factor of `gth_dense` as shares of flows in single precision, and the flows.
 
     With flow_k = distribution_k exit_k, the flow from a node to those eliminated after it, an entry is what
     its row's

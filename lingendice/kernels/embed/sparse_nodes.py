@@ -180,8 +180,7 @@ def first_guess(distribution, totals, members, exits):  # type: ignore[no-untype
 
 @kernel
 def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
-    """Distribution of the nodes by Gauss-Seidel sweeps to and fro from ``distribution``: (distribution,
-    whether within ``tol``)."""
+    """Gauss-Seidel sweeps to and fro from ``distribution``: (distribution, whether within ``tol``)."""
     size = members.size
     exits = np.zeros(size)
     whole = np.zeros(size)

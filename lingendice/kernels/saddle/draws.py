@@ -81,7 +81,7 @@ def draw(bits, threshold, alias, first, size):  # type: ignore[no-untyped-def]
 
 @kernel
 def pack_events(threshold, alias, cell, following, packed):  # type: ignore[no-untyped-def]
-    """One record an event: threshold times 2**32, its own (cell, next), and those of its alias.
+    """One record per event: threshold times 2**32, its own (cell, next), and those of its alias.
 
     A draw then touches one cache line instead of four.
     """

@@ -77,7 +77,7 @@ def simulate(cumulative, appear, leave, streams, states, log_state, log_action, 
     """Walk every episode (row of the log arrays) forward under a policy.
 
     ``cumulative[s, a]`` is the policy summed over actions up to ``a``; ``streams`` and
-    ``states`` (one row an episode) are carried on, so a later call resumes where this ended.
+    ``states`` (one row per episode) are carried on, so a later call resumes where this ended.
     """
     last_action = cumulative.shape[1] - 1
     for i in range(log_state.shape[0]):
