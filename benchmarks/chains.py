@@ -59,7 +59,7 @@ def grid(side: int = 200, dimensions: int = 2, seed: int = 0) -> sp.csr_matrix:
 def nearly_decomposable(
     n: int = 20_000, blocks: int = 150, coupling: float = 1e-6, out_edges: int = 10, seed: int = 0
 ) -> sp.csr_matrix:
-    """Blocks of random digraphs, shuffled; one edge a state, of about ``coupling``, leaves its block."""
+    """Blocks of random digraphs, shuffled; one edge per state, of about ``coupling``, leaves its block."""
     rng = np.random.default_rng(seed)
     bounds = np.linspace(0, n, blocks + 1).astype(np.int64)
     block = np.repeat(np.arange(blocks), np.diff(bounds))

@@ -133,7 +133,7 @@ def jax_tabular_plain(flow: Flow, n: int):
 
 
 def jax_tabular(flow: Flow, n: int):
-    """One gather and one scatter a step, so that XLA updates in place; no averages and no projection."""
+    """One gather and one scatter per step, so that XLA updates in place; no averages and no projection."""
     import jax
     import jax.numpy as jnp
 
@@ -166,7 +166,7 @@ def jax_tabular_averaged(flow: Flow, n: int):
 
     The average of a coordinate over T steps is its last value less sum (t + 1) change / T, so that one array
     of weighted changes beside the values will do. A loop of at most eight XLA kernels (six here: indices and
-    times are laid out beforehand) takes some 15 ns for each; one of ten or more takes 0.7 us a step, and
+    times are laid out beforehand) takes some 15 ns for each; one of ten or more takes 0.7 us per step, and
     3.5 us with an array above 512 kB. Updates of single entries (``.at[i].set``) copy the arrays (50 us).
     """
     import jax
@@ -280,7 +280,7 @@ def jax_minibatch(flow: Flow, psi: np.ndarray, phi: np.ndarray, batch: int, n: i
 
 
 def cvxpy_cones(problem: RatioProblem):
-    """The same problem as cones: min sum zeta^2 / m with Phi' zeta = Phi' (q - m), one cone a cell."""
+    """The same problem as cones: min sum zeta^2 / m with Phi' zeta = Phi' (q - m), one cone per cell."""
     import cvxpy as cp
 
     mass = problem.features.scaled(problem.flow.p)
@@ -292,7 +292,7 @@ def cvxpy_cones(problem: RatioProblem):
         cp.Variable(mass.shape[0]),
     )
     m = mass @ w
-    # zeta^2 <= cost m, one cone a cell.
+    # zeta^2 <= cost m, one cone per cell.
     cone = cp.SOC(cost + m, cp.vstack([2 * zeta, cost - m]), axis=0)
     goal = cp.sum(cost) + 0.5 * problem.penalty * cp.square(problem.mass_row @ w - 1)
     program = cp.Problem(cp.Minimize(goal), [cone, phi.T @ zeta == phi.T @ problem.flow.start + on_w @ w])

@@ -190,7 +190,7 @@ def problem(number: int, salt: int) -> Problem:
     raise RuntimeError(f"no connected MDP for number {number}")
 
 
-def rivals(drawn: Problem, counts: lg.Counts, start: np.ndarray) -> dict[str, Callable[[], Any]]:
+def other_methods(drawn: Problem, counts: lg.Counts, start: np.ndarray) -> dict[str, Callable[[], Any]]:
     """Every baseline that exists for this MDP."""
     target, gamma = drawn.target, drawn.gamma
     exact = {"initial": start, "threads": 1}
@@ -227,7 +227,7 @@ def run(drawn: Problem, number: int, logs: int, salt: int) -> dict[str, dict[str
             given = {"initial": start} if name.startswith("plug-in") else {}
             solution = lg.solve(counts, drawn.gamma, policy=drawn.target, threads=1, **options, **given)
             found.setdefault(name, []).append(solution.value)
-        for name, call in rivals(drawn, counts, start).items():
+        for name, call in other_methods(drawn, counts, start).items():
             found.setdefault(name, []).append(call().value)
     # Importance sampling has no value where the weights of all episodes are zero.
     defined = {name: np.array(values)[np.isfinite(values)] for name, values in found.items()}

@@ -1,8 +1,8 @@
-"""Bytes and flops of every CUDA kernel, the times they bound on two cards, and the CPU's own fraction.
+"""Bytes and flops of every CUDA kernel, the times they bound on two GPUs, and the CPU's own fraction.
 
 ``python benchmarks/roofline.py`` measures this machine's memory bandwidth and our sweep, writes
-``results/roofline.json`` and puts the tables into ``docs/gpu.md``. No card is needed, and none is used: the
-times are what the memory of a card allows at best, not measurements.
+``results/roofline.json`` and puts the tables into ``docs/gpu.md``. No GPU is needed, and none is used: the
+times are what the memory of a GPU allows at best, not measurements.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ PAGE = HERE.parent / "docs" / "gpu.md"
 BEGIN, END = "<!-- roofline: begin -->", "<!-- roofline: end -->"
 STATES, TRANSITIONS, DEPTH, BATCH = 10_000_000, 100_000_000, 6, 1024
 SECTOR = 32
-"""Bytes that a card reads for one scattered number."""
+"""Bytes that a GPU reads for one scattered number."""
 
 
-class Card(NamedTuple):
+class Gpu(NamedTuple):
     """Peak figures of the data sheet."""
 
     bandwidth: float
     flops: float
 
 
-CARDS = {"A100 80 GB SXM": Card(2.039e12, 9.7e12), "H100 80 GB SXM": Card(3.35e12, 34e12)}
+GPUS = {"A100 80 GB SXM": Gpu(2.039e12, 9.7e12), "H100 80 GB SXM": Gpu(3.35e12, 34e12)}
 
 
 class Work(NamedTuple):
@@ -74,11 +74,11 @@ def kernels(n: int, nnz: int) -> list[Work]:
     ]
 
 
-def seconds(work: Work, card: Card) -> tuple[float, float]:
+def seconds(work: Work, gpu: Gpu) -> tuple[float, float]:
     """Least time if scattered numbers come from cache, and if each costs a sector."""
-    compute = work.flops / card.flops
-    near = max(work.streamed / card.bandwidth, compute)
-    far = max((work.streamed + SECTOR * work.scattered) / card.bandwidth, compute)
+    compute = work.flops / gpu.flops
+    near = max(work.streamed / gpu.bandwidth, compute)
+    far = max((work.streamed + SECTOR * work.scattered) / gpu.bandwidth, compute)
     return near, far
 
 
@@ -140,21 +140,21 @@ def measure() -> dict[str, float]:
 
 def tables(record: dict[str, float]) -> str:
     """Both tables as Markdown."""
-    names = list(CARDS)
+    names = list(GPUS)
     lines = [
         f"| kernel | unit | bytes streamed | scattered reads | flops | {names[0]} | {names[1]} |",
         "|---|---|---|---|---|---|---|",
     ]
     for work in kernels(STATES, TRANSITIONS):
-        times = [" - ".join(_time(value) for value in seconds(work, card)) for card in CARDS.values()]
+        times = [" - ".join(_time(value) for value in seconds(work, gpu)) for gpu in GPUS.values()]
         numbers = [f"{value:.3g}" for value in (work.streamed, work.scattered, work.flops)]
         lines.append(f"| {work.name} | {work.unit} | {' | '.join(numbers)} | {' | '.join(times)} |")
     every = {work.name: work for work in kernels(STATES, TRANSITIONS)}
     per_cycle = [every["change_products"], every["mix_iterates"]]
     step = every["pull_rows: one step with its residual"]
-    for name, card in CARDS.items():
+    for name, gpu in GPUS.items():
         low, high = (
-            100 * seconds(step, card)[k] + 100 / DEPTH * sum(seconds(work, card)[k] for work in per_cycle)
+            100 * seconds(step, gpu)[k] + 100 / DEPTH * sum(seconds(work, gpu)[k] for work in per_cycle)
             for k in (0, 1)
         )
         lines += ["", f"A solve of 100 steps on an {name}: {_time(low)} to {_time(high)}, set-up apart."]

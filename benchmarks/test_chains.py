@@ -20,18 +20,18 @@ def entrywise(distribution, exact):
     return float(np.max(np.abs(distribution / exact - 1)))
 
 
-def compare(record, name, matrix, exact, rivals):
-    """Time those rivals that reach 1e-10 entrywise; all others are named in the note."""
+def compare(record, name, matrix, exact, others):
+    """Time those methods that reach 1e-10 entrywise; all others are named in the note."""
     mine = lg.solve(matrix)
     error = entrywise(mine.stationary, exact)
     assert error < 1e-10
     missed, able = [], {}
-    for rival, distribution in rivals.items():
+    for other, distribution in others.items():
         off = entrywise(distribution(matrix), exact)
         if off < 1e-10:
-            able[rival] = lambda distribution=distribution: distribution(matrix)
+            able[other] = lambda distribution=distribution: distribution(matrix)
         else:
-            missed.append(f"{rival} is off by {off:.0e}")
+            missed.append(f"{other} is off by {off:.0e}")
     note = "; ".join([f"by {mine.method}, off by {error:.0e} entrywise", *missed])
     if able:
         record.ratio(f"stationary distribution, {name}", lambda: lg.solve(matrix), able, 1.0, 9, note)
@@ -42,19 +42,19 @@ def compare(record, name, matrix, exact, rivals):
 def test_scale_free(record):
     matrix = chains.scale_free()
     exact = peers.iterated(matrix, None)
-    rivals = {"power iteration": peers.power, "scipy eigs": peers.arnoldi}
-    compare(record, "scale-free 20k", matrix, exact, rivals)
+    others = {"power iteration": peers.power, "scipy eigs": peers.arnoldi}
+    compare(record, "scale-free 20k", matrix, exact, others)
 
 
 def test_grid(record):
     matrix = chains.grid()
     exact = peers.refined(matrix)
-    rivals = {
+    others = {
         "scipy spsolve": peers.sparse_lu,
         "scipy spsolve (COLAMD)": lambda p: peers.sparse_lu(p, "COLAMD"),
         "power iteration": peers.power,
     }
-    compare(record, "grid 40k", matrix, exact, rivals)
+    compare(record, "grid 40k", matrix, exact, others)
 
 
 @pytest.mark.parametrize("coupling", [1e-3, 1e-6, 1e-9])
@@ -62,5 +62,5 @@ def test_nearly_decomposable(record, coupling):
     matrix = chains.nearly_decomposable(coupling=coupling)
     strong = matrix.multiply(matrix > 2.5 * coupling)
     exact = peers.iterated(matrix, sp.csgraph.connected_components(strong, directed=False)[1])
-    rivals = {"scipy eigs": peers.arnoldi, "power iteration": peers.power}
-    compare(record, f"nearly decomposable 20k, coupling {coupling:.0e}", matrix, exact, rivals)
+    others = {"scipy eigs": peers.arnoldi, "power iteration": peers.power}
+    compare(record, f"nearly decomposable 20k, coupling {coupling:.0e}", matrix, exact, others)

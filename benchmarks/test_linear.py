@@ -133,7 +133,7 @@ def test_time_to_gap(record, d):
     problem = RatioProblem.build(flow, MatrixFeatures(psi), dual)
     tasks = {"cvxpy, matrix_frac": peers.cvxpy_matrix(problem)}
     if d == 50:  # at d = 200 it takes most of a minute, and is the slower one in both
-        tasks["cvxpy, one cone a cell"] = peers.cvxpy_cones(problem)
+        tasks["cvxpy, one cone per cell"] = peers.cvxpy_cones(problem)
     values = {}
     timed = {name: lambda name=name, task=task: values.update({name: task()}) for name, task in tasks.items()}
     name = f"chi2 to gap 1e-6, 10,000 cells, d = {d}"

@@ -35,11 +35,11 @@ def test_a_million_nodes(record):
     note = (
         f"L1 error bound {mine.error:.0e}, L1 distance to igraph {np.abs(mine.stationary - theirs).sum():.0e}"
     )
-    rivals = {"igraph prpack": lambda: peer.pagerank(damping=0.85, implementation="prpack")}
+    others = {"igraph prpack": lambda: peer.pagerank(damping=0.85, implementation="prpack")}
     size = f"{graph.shape[0]:,} nodes, {graph.nnz:,} edges"
     for threads, goal in ((2, 3.0), (1, 1.0)):
         name = f"PageRank 0.85, {size}, {threads} thread{'s' * (threads > 1)}"
-        record.ratio(name, lambda t=threads: lg.solve(graph, 0.85, threads=t), rivals, goal, 5, note)
+        record.ratio(name, lambda t=threads: lg.solve(graph, 0.85, threads=t), others, goal, 5, note)
 
 
 POINT = """

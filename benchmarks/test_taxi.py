@@ -1,4 +1,4 @@
-"""Taxi: steps a second of the sampler; one estimate against the quadratic program of Liu et al. (2018)."""
+"""Taxi: steps per second of the sampler; one estimate against the quadratic program of Liu et al. (2018)."""
 
 from __future__ import annotations
 

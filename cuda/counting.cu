@@ -25,7 +25,7 @@ __global__ void transition_keys(long long n, const S *__restrict__ state, const 
     }
 }
 
-// Dense table in shared memory, one copy a block.
+// Dense table in shared memory, one copy per block.
 template <typename K>
 __global__ void count_in_shared(long long n, const K *__restrict__ keys, int n_bins,
                                 unsigned long long *__restrict__ bins)

@@ -268,7 +268,7 @@ __global__ void draw_samples(long long n_samples, const unsigned long long *__re
     }
 }
 
-// What each step will move, a segment of `width` entries a step: coordinate << 32 | place of its gradient. A
+// What each step will move, a segment of `width` entries per step: coordinate << 32 | place of its gradient. A
 // sample moves `each` coordinates, one of tau or three of f (at x, x', x0); n_cells stands for an absent one,
 // and entries past the last place are larger than all others.
 __global__ void list_entries(long long n_steps, int batch, int each, int width, long long n_cells,
@@ -289,7 +289,7 @@ __global__ void list_entries(long long n_steps, int batch, int each, int width, 
     }
 }
 
-// Sort each segment of `width` entries, a power of two, by a bitonic network: one block a segment, in shared
+// Sort each segment of `width` entries, a power of two, by a bitonic network: one block per segment, in shared
 // memory where the segment fits. A library's sort would allocate, which a captured graph cannot.
 __global__ void __launch_bounds__(256, 4)
 sort_segments(int n_segments, int width, int in_shared, unsigned long long *__restrict__ entries)

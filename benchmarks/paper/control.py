@@ -106,7 +106,7 @@ def rate_of(store: Store, mode: plan.Mode, setting: plan.Setting, method: str) -
 
 
 def units(mode: plan.Mode, store: Store) -> Iterator[list[Work]]:
-    """Reported runs: one list a log, seed by seed, so that every setting has some early."""
+    """Reported runs: one list per log, seed by seed, so that every setting has some early."""
     everything = plan.jobs(mode)
     for number in range(max(job.seeds for job in everything)):
         for job in everything:

@@ -148,7 +148,7 @@ def centered(work: Work, log: lg.Transitions) -> Any:
     return gendice(work, moved, options(work, work.rate, **OURS), policy, penalty=OUR_PENALTY)
 
 
-def rival(work: Work, log: lg.Transitions) -> dict[str, Any]:
+def baseline(work: Work, log: lg.Transitions) -> dict[str, Any]:
     """DualDICE, importance sampling with a cloned behavior, a model, linear features."""
     gamma, target = work.setting.gamma, control.policy(work.setting.environment)
     seed, mode = 10 * work.seed, work.mode
@@ -188,7 +188,7 @@ def estimate(work: Work, log: lg.Transitions) -> dict[str, Any]:
         return naive(log, work.setting)
     if work.method.startswith("ours"):
         return ours(work, log)
-    return variant(work, log) if work.method.startswith("GenDICE") else rival(work, log)
+    return variant(work, log) if work.method.startswith("GenDICE") else baseline(work, log)
 
 
 def with_companions(work: Work, log: lg.Transitions) -> dict[str, dict[str, Any]]:

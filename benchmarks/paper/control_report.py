@@ -185,14 +185,14 @@ def headline_table(summary: Summary) -> str:
     return table(["environment", "gamma", "log", "alpha", "logs", *plan.HEADLINE], rows)
 
 
-def duel(summary: Summary, settings: list[plan.Setting], method: str, rival: str) -> str:
+def duel(summary: Summary, settings: list[plan.Setting], method: str, baseline: str) -> str:
     """In how many settings the mean squared error is smaller, over logs that both have; mean difference."""
     differences = []
     for setting in settings:
         truth = summary.true_value(setting)
         squares = [
             {entry["seed"]: (entry["value"] - truth) ** 2 for entry in summary.entries[setting.key, name]}
-            for name in (method, rival)
+            for name in (method, baseline)
         ]
         both = squares[0].keys() & squares[1].keys()
         if both:
@@ -206,16 +206,16 @@ def duel(summary: Summary, settings: list[plan.Setting], method: str, rival: str
 
 def duels_table(summary: Summary) -> str:
     """Our methods against the others over the headline settings of each environment and gamma."""
-    rivals = ("DualDICE", "IS, cloned", "naive", "model-based", "cloned base, untrained")
+    baselines = ("DualDICE", "IS, cloned", "naive", "model-based", "cloned base, untrained")
     headline = [one for one in settings_run(summary) if one.gamma in plan.GAMMAS]
     rows = []
     for gamma in plan.GAMMAS:
         for environment in plan.ENVIRONMENTS:
             settings = [s for s in headline if (s.environment, s.gamma) == (environment, gamma)]
             for method in ("GenDICE", "ours", "ours, cloned base"):
-                texts = [duel(summary, settings, method, rival) for rival in rivals]
+                texts = [duel(summary, settings, method, baseline) for baseline in baselines]
                 rows.append([environment, f"{gamma:g}", method, *texts])
-    return table(["environment", "gamma", "method", *(f"over {rival}" for rival in rivals)], rows)
+    return table(["environment", "gamma", "method", *(f"over {baseline}" for baseline in baselines)], rows)
 
 
 def ablation_table(summary: Summary) -> str:

@@ -1,9 +1,9 @@
 """Two other kinds of interval beside the default one: do they hold the truth more often, or more tightly?
 
-    python benchmarks/paper/interval_rivals.py [--logs 400]
+    python benchmarks/paper/interval_baselines.py [--logs 400]
 
-writes ``interval_rivals.json`` and ``interval_rivals.md`` into ``results``. All three start from what each
-episode contributes to the value (the influence function, summed by episode):
+writes ``interval_baselines.json`` and ``interval_baselines.md`` into ``results``. All three start from what
+each episode contributes to the value (the influence function, summed by episode):
 
 * Student: the library's default;
 * likelihood: the values beyond which no reweighting of the episodes within the chi-square quantile of the
@@ -160,7 +160,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     lines = [
         "# Other intervals than the default one",
         "",
-        "Written by `interval_rivals.py`, which says what they are; 95 % intervals of the value by the",
+        "Written by `interval_baselines.py`, which says what they are; 95 % intervals of the value by the",
         "default estimator, on logs that no choice was made on. `below` and `above`: how often the truth",
         "lay there.",
         "",
@@ -186,8 +186,9 @@ def main() -> None:
         rows += garnets(chosen.logs, episodes, steps)
     for episodes, steps in ((50, 100), (20, 50)):
         rows += taxis(chosen.logs // 2, episodes, steps)
-    (RESULTS / "interval_rivals.json").write_text(json.dumps({"level": LEVEL, "rows": rows}, indent=1) + "\n")
-    (RESULTS / "interval_rivals.md").write_text(markdown(rows))
+    text = json.dumps({"level": LEVEL, "rows": rows}, indent=1)
+    (RESULTS / "interval_baselines.json").write_text(text + "\n")
+    (RESULTS / "interval_baselines.md").write_text(markdown(rows))
 
 
 if __name__ == "__main__":

@@ -175,7 +175,7 @@ def run(chosen: list[Setting], given: argparse.Namespace, name: str) -> None:
 
 
 def draw(done: list[dict[str, Any]], name: str) -> None:
-    """One panel an axis of the grid, the others at the center."""
+    """One panel per axis of the grid, the others at the center."""
     steps, trajectories, gamma, alpha = CENTER
     center = {"steps": steps, "trajectories": trajectories, "gamma": gamma, "alpha": alpha}
     panels = [

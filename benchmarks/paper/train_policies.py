@@ -82,7 +82,7 @@ class Moments:
         self.count, self.mean, self.squares = 0, np.zeros(size), np.zeros(size)
 
     def add(self, samples: Array) -> None:
-        """Take in one sample a row."""
+        """Take in one sample per row."""
         total = self.count + len(samples)
         change = samples.mean(axis=0) - self.mean
         self.squares = (
