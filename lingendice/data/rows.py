@@ -57,20 +57,10 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def kernel_array(column: NDArray[Any], kind: Any) -> NDArray[Any]:
-    """The column in the one form that kernels are compiled for, copied only where it must be."""
+    """The column in the one form that kernels are compiled for, copied only where it must be.
+
+    Always a read-only view: kernels write to none of their inputs, and are compiled once for arrays that may
+    and may not be written to.
+    """
     column = np.ascontiguousarray(column, dtype=kind)
-    if column.flags.writeable and column.flags.aligned:
-        return column
-    if not column.flags.aligned:
-        return column.copy()
-    # Kernels are compiled for arrays that may be written; they write to none of their inputs.
-    return np.asarray(_Writable(column))
-
-
-class _Writable:
-    """Lends the memory of a read-only array under a writable name."""
-
-    def __init__(self, array: NDArray[Any]) -> None:
-        address, _ = array.__array_interface__["data"]
-        self._owner = array
-        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
+    return read_only(column if column.flags.aligned else column.copy())

@@ -146,7 +146,8 @@ class Accumulator:
         if "action" in self.roles:
             ids["action"] = self.maps["action"].read(batch, "action")
         columns = narrowed(ids)
-        columns.setdefault("action", np.empty(0, columns["state"].dtype))
+        kind = columns["state"].dtype
+        columns.setdefault("action", kernel_array(np.empty(0, kind), kind))
         if self.derive:
             columns = {role: kernel_array(column, np.int64) for role, column in columns.items()}
             columns["episode"] = self._episodes(batch, slice(None))
