@@ -37,17 +37,18 @@ def agrees(online, gamma, rtol=2e-10, method="elimination", **distributions):
 @pytest.mark.parametrize("gamma", [1.0, 0.95])
 def test_follows_a_stream(gamma):
     n = 60
-    states = walk(n, 40_000)
+    states = walk(n, 60_000)
     online = lg.OnlineRatio(n, gamma)
     steps = []
-    for start in range(0, 39_000, 1000):
+    for start in range(0, 59_000, 1000):
         online.update(states[start : start + 1000], states[start + 1 : start + 1001])
         agrees(online, gamma)
         steps.append(online.n_steps)
-    # Most reads went on from the last one: a factor serves several.
-    assert online.n_factorizations < 20
-    assert sum(step > 0 for step in steps) > 20
-    assert online.snapshot() == lg.Counts.from_transitions(states[:39_000], states[1:39_001], n_states=n)
+    # Most reads went on from the last one: a factor serves several. Rounding decides when a factor is worn,
+    # so that another BLAS may renew one or two more: the stream is long enough for that.
+    assert online.n_factorizations < 30
+    assert sum(step > 0 for step in steps) > 30
+    assert online.snapshot() == lg.Counts.from_transitions(states[:59_000], states[1:59_001], n_states=n)
 
 
 def ring_walk(n: int, length: int, seed: int = 0) -> np.ndarray:
