@@ -15,9 +15,8 @@ from scipy import sparse
 
 import lingendice as lg
 from gpu.test_device_solve import assert_same_distribution, random_counts, random_log
-from lingendice.gpu import chain, count_transitions
+from lingendice.gpu import backend, chain, count_transitions
 from lingendice.gpu import device_bootstrap as resampling
-from lingendice.gpu import device_saddle as saddle
 from lingendice.gpu.device import DeviceMemoryError, using
 from lingendice.gpu.device_counts import counting_bytes
 from lingendice.gpu.power_steps import Reach
@@ -233,8 +232,8 @@ def test_counting_takes_what_was_estimated(emulator, monkeypatch, n_states, rewa
 @pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 def test_saddle_points_take_what_was_estimated(emulator, monkeypatch, method, storage):
     estimates = []
-    plain = saddle.require_bytes
-    monkeypatch.setattr(saddle, "require_bytes", lambda *given: (estimates.append(given[1]), plain(*given)))
+    plain = backend.require_bytes
+    monkeypatch.setattr(backend, "require_bytes", lambda *given: (estimates.append(given[1]), plain(*given)))
     counts = lg.Counts.from_transitions(**random_log(9000, n_states=800))
     choices = {"policy": np.full((800, 3), 1.0 / 3.0), "bound": 4.0, "max_iter": 8, "method": method}
     choices["options"] = {"storage": storage}
