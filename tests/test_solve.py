@@ -337,13 +337,15 @@ def test_a_leak_is_refused_in_every_one_of_several_distributions():
 @given(st.integers(2, 5), st.integers(0, 2**32 - 1), st.sampled_from([0.9, 1.0]))
 @pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 def test_a_leak_is_refused_exactly_where_there_is_one(n, seed, gamma):
-    """With one distribution or several, leak="error" raises where any of them visits an unseen state."""
+    """leak="error" raises where the one distribution, or one that data lead to, visits unseen states."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 4, (n, n)) * (rng.random((n, n)) < 0.4)
     counts[0, 0] += 1
     choices = {"restart": rng.integers(0, 2, n) + np.eye(n)[rng.integers(n)]}
     unseen = counts.sum(axis=1) == 0
-    leaks = any(one[unseen].any() for one in lg.solve(counts.tolist(), gamma, **choices).distributions)
+    found = lg.solve(counts.tolist(), gamma, **choices).distributions
+    led_to = [len(found) == 1 or counts[~unseen][:, one > 0].any() for one in found]
+    leaks = any(one[unseen].any() and reached for one, reached in zip(found, led_to, strict=True))
     if leaks:
         with pytest.raises(ValueError, match="never seen leaving"):
             lg.solve(counts.tolist(), gamma, leak="error", **choices)

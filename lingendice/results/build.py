@@ -247,7 +247,10 @@ def _check_leak(solution: Solution) -> None:
     if solution.state_distribution is None:
         if operator.leak_policy == "error":
             for distribution in solution.state_distributions:
-                _refuse_leak(operator, np.where(operator.seen, 0.0, operator.spread(distribution)))
+                # States that restart among themselves, and that no data lead to, have not been reached.
+                reached = operator.expected_next((distribution > 0).astype(float))[operator.seen] > 0
+                if reached.any():
+                    _refuse_leak(operator, np.where(operator.seen, 0.0, operator.spread(distribution)))
         return
     mass = np.where(operator.seen, 0.0, solution.cell_distribution)
     if operator.leak_policy == "error":
