@@ -72,7 +72,7 @@ def accuracy() -> str:
                 f"{setting['asked']:g}" + ("" if setting["met"] else " (**missed**)"),
             ]
         )
-    headings = ["behavior", "log", "gamma", "default", "plain average", "plug-in", "behavior known"]
+    headings = ["behavior", "log", "gamma", "ridge and clone", "plain average", "plug-in", "behavior known"]
     return _table([*headings, "efficiency bound", "asked"], rows)
 
 
@@ -102,27 +102,11 @@ def readme_speed() -> str:
     return _table(["on two cores", "time", "beside the fastest peer that is right"], rows)
 
 
-def readme_accuracy() -> str:
-    """The rows of the accuracy and coverage tables that the README shows."""
-    held = {
-        (row["behavior"], row["episodes"], row["steps"], row["gamma"]): row
-        for row in _read("paper/results/taxi_default.json")["settings"]
-    }
-    rows = []
-    for episodes, steps in ((50, 400), (200, 400)):
-        row = held["base", episodes, steps, 1.0]
-        found = [row["methods"][name]["ln_mse"] for name in ("default", "plug-in", "plain average")]
-        numbers = [f"{number:.1f}" for number in (*found, row["ln_efficiency_bound"])]
-        rows.append([f"{episodes} x {steps} steps", *numbers])
-    return _table(["Taxi, average reward, log-MSE", "default", "plug-in", "plain average", "bound"], rows)
-
-
 TABLES = {
     "speed": speed,
     "accuracy": accuracy,
     "coverage": coverage,
     "readme-speed": readme_speed,
-    "readme-accuracy": readme_accuracy,
 }
 
 

@@ -142,6 +142,21 @@ class Request(NamedTuple):
             return False
         return set(map(type, words)) == {str} and words == _PLAIN_WORDS
 
+    def leaves_all_to_us(self, counts: Counts) -> bool:
+        """Whether a policy is to be evaluated, with nothing said of how: by shrinkage."""
+        problem = self.problem
+        silent = problem.clone is None and problem.behavior is None and problem.smoothing is None
+        silent = silent and problem.unseen == "auto" and problem.ratio != "state_action"
+        plain = self.method.name == "auto" and not self.wants_saddle and not self.objective.is_special
+        if not silent or not plain or self.objective.ridge is not None:
+            return False
+        if problem.policy is None or problem.leak != "restart" or counts.n_actions is None:
+            return False
+        if not counts.has_sample_size or not counts.count.size:
+            return False
+        logged = counts.reward
+        return problem.reward is not None or (logged is not None and bool(np.isfinite(logged).any()))
+
     def settled(self, counts: Counts | None = None) -> tuple[Request, float | None]:
         """The request with the default clone, and the weight of the ridge: None where the data choose it."""
         problem, objective = self.problem, self.objective

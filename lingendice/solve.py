@@ -21,6 +21,7 @@ from lingendice.results.build import (
     continuous_solution,
     device_solution,
     exact_solution,
+    policy_solution,
     ridge_solution,
     saddle_solution,
     small_solution,
@@ -120,8 +121,8 @@ def solve(
         uniform
         for a chain at gamma < 1. At gamma = 1 it matters only to chains with several recurrent classes.
     ratio
-        ``"state_action"`` or ``"state"``. Default: ``"state"`` where the behavior is cloned automatically
-        (see ``clone``), else ``"state_action"``.
+        ``"state_action"`` or ``"state"``. Default: ``"state"`` for the default with a policy (see ``ridge``)
+        and where the behavior is cloned automatically (see ``clone``), else ``"state_action"``.
     leak
         What happens past a cell that was reached but never seen leaving: ``"restart"`` from the distribution
         ``restart``, ``"absorb"`` (gamma < 1; gives ``value_bounds``), or ``"error"``.
@@ -138,14 +139,15 @@ def solve(
     ridge
         Weight eps of ``E_p (tau - 1)^2`` beside the squared residual; 0 solves the equation exactly.
         ``"auto"``: 1 / N, lowered while it is seen to bias the value, and 0 where terminal transitions are
-        absorbed (gamma < 1), since tau then has less than unit mass. Default: 0 without a policy or with
-        a ``method``, ``leak`` or divergence that asks for the exact equation, else ``"auto"``. A number is
-        also the weight of 1/2 E_p (tau - 1)^2 in GenDICE's objective.
+        absorbed (gamma < 1), since tau then has less than unit mass. A number is also the weight of
+        1/2 E_p (tau - 1)^2 in GenDICE's objective. Default without a policy: 0. Default with a policy, where
+        ``clone``, ``behavior``, ``unseen``, ``smoothing``, ``leak`` and ``method`` are left out, too, and
+        rewards are known: advantages of logged actions shrunk toward a regression
+        (:mod:`lingendice.solvers.shrinkage`), which presupposes nothing about the target; a
+        :class:`PolicySolution` is returned. ``ridge=0, clone=0`` is the plain plug-in.
     clone
         How the behavior is cloned for ``ratio="state"``: ``"auto"`` divides the target by each action's
-        chance of having been seen; a number c shrinks the clone toward the target. Default: ``"auto"``
-        where ``ratio`` is not ``"state_action"`` and ``unseen`` and ``behavior`` are left to the library,
-        under the same terms as ``ridge``.
+        chance of having been seen; a number c shrinks the clone toward the target. Default: none.
     smoothing
         Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, distribution), or
         ``"auto"`` for the weight of highest marginal likelihood. Default: none.
@@ -239,6 +241,11 @@ def _solve_counts(data: Any, request: Request) -> Solution:
 def _solve_with(backend: Backend, data: Any, request: Request) -> Solution:
     """The exact equation, the ridge problem or the saddle point, for data on the host."""
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+    if request.leaves_all_to_us(counts):
+        from lingendice.solvers.shrinkage import shrink
+
+        backend.refuse_exact_options(request)
+        return policy_solution(shrink(counts, request.problem, request.limits), request)
     request, strength = request.settled(counts)
     if request.wants_saddle:
         operator = compose(counts, request.problem)

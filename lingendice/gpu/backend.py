@@ -83,6 +83,10 @@ class CudaBackend:
         for name in sorted(set(request.method.options) - known):
             raise ValueError(f"options has no entry {name!r} on the device; known: {', '.join(OPTIONS)}")
 
+    def refuse_exact_options(self, request: Request) -> None:
+        """The default with a policy is fitted on the host, where options of the device say nothing."""
+        _refuse_with_ridge(request)
+
     def stationary(self, operator: EmpiricalOperator, request: Request) -> Distributions:
         """Power steps, extrapolated; the distributions come back to the host."""
         _require_transitions(operator)

@@ -32,7 +32,7 @@ def what_needs_the_host(request: Request) -> str | None:
     asked = {
         "the saddle point (features, bound, method=)": request.wants_saddle,
         "a behavior policy": choices.behavior is not None,
-        "the default regularization (a ridge and a cloned behavior chosen from the data)": strength is None
+        "the default with a policy (advantages shrunk by the data)": strength is None
         and request.objective.ridge is None,
         "a ridge": strength != 0.0,
         "a cloned behavior": choices.clone not in (None, 0) or given.clone not in (None, 0),

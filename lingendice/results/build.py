@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from lingendice.results.device_solution import DeviceSolution
     from lingendice.solvers.ridge import RidgeFit
     from lingendice.solvers.saddle_outcome import SaddleFit
+    from lingendice.solvers.shrinkage import Shrinkage
     from lingendice.solvers.stationary import Distributions
 
 LEAK_WARNING = 0.01
@@ -120,6 +122,37 @@ def ridge_solution(operator: EmpiricalOperator, fit: RidgeFit, request: Request)
         ridge=fit.system.ridge,
         cell_ridge_distribution=cell_distribution,
     )
+    return _judged(solution)
+
+
+def policy_solution(fit: Shrinkage, request: Request) -> Solution:
+    """Of the default with a policy."""
+    from lingendice.results.policy_solution import PolicySolution
+
+    operator, distribution, outcome = fit.operator, fit.state_distribution, fit.solved
+    _require_finite(outcome, (distribution,))
+    residual = float(np.abs(operator.residual(operator.spread(distribution))).sum())
+    error, kind = outcome.error, outcome.error_kind
+    if fit.ridge == 0.0:
+        error, kind = stated_error(error, kind, residual, operator.gamma, request.limits.tol)
+    solution = PolicySolution(
+        **_told(outcome, error, request.limits),
+        gamma=operator.gamma,
+        state_distribution=distribution,
+        state_distributions=(distribution,),
+        residual=residual,
+        error=error,
+        error_kind=kind,
+        source=operator,
+        reward_range=request.reward_range,
+        ridge=fit.ridge,
+        cell_ridge_distribution=operator.spread(distribution) if fit.ridge > 0.0 else None,
+        fit=fit,
+        asked=request.problem,
+        extra_reward=fit.extra_reward,
+    )
+    if solution.value is not None and not math.isnan(solution.value):
+        solution = replace(solution, correction=fit.value - solution.value)
     return _judged(solution)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats
+from lingendice.data.checks import Floats, require_number
 from lingendice.data.json_values import strict_json
-from lingendice.results.interval import UNIDENTIFIED, Influence, require_sample_size
+from lingendice.results.interval import UNIDENTIFIED, require_sample_size
 from lingendice.results.solution import Solution
-from lingendice.results.targets import Interval
+from lingendice.results.targets import Interval, ValueScores
 
 DRAWS = 20_000
 """Gaussian draws behind a simultaneous quantile: its error is about 0.01."""
@@ -36,9 +37,12 @@ class Comparison:
 
     def __getitem__(self, name: Any) -> Solution:
         """The solution of a policy, by its name (its number where none was given)."""
+        return self.solutions[self._place(name)]
+
+    def _place(self, name: Any) -> int:
         if name not in self.names:
             raise KeyError(f"no policy is called {name!r}; there are {', '.join(map(repr, self.names[:10]))}")
-        return self.solutions[self.names.index(name)]
+        return self.names.index(name)
 
     @cached_property
     def values(self) -> Floats:
@@ -63,18 +67,25 @@ class Comparison:
     @cached_property
     def _influences(self) -> tuple[Floats, float, str]:
         """Covariance of the values, its degrees of freedom, and what it rests on."""
-        require_sample_size(self.solutions[0].operator.counts)
-        influences = [Influence(solution) for solution in self.solutions]
-        found = [influence.value_scores() for influence in influences]
-        rows = max((scores.shape[0] for scores in found if scores is not None), default=1)
-        nothing = np.full((rows, 1), np.nan)
-        scores = np.concatenate([nothing if part is None else part for part in found], axis=1)
-        sample = influences[0].sample
-        note = sample.note
-        unknown = [str(name) for name, part in zip(self.names, found, strict=True) if part is None]
+        found = self._scores
+        size = max((part.rows.shape[0] for part in found if part.rows is not None), default=1)
+        nothing = np.full((size, 1), np.nan)
+        scores = np.concatenate([nothing if part.rows is None else part.rows for part in found], axis=1)
+        note = found[0].note
+        unknown = [str(name) for name, part in zip(self.names, found, strict=True) if part.rows is None]
         if unknown:
             note += f"; not identified, so without an interval: {', '.join(unknown)}"
-        return scores.T @ scores, sample.degrees, note
+        return scores.T @ scores, found[0].degrees, note
+
+    @cached_property
+    def _scores(self) -> tuple[ValueScores, ...]:
+        require_sample_size(self.solutions[0].operator.counts)
+        return tuple(solution.value_scores() for solution in self.solutions)
+
+    @property
+    def bias_allowance(self) -> Floats:
+        """How far each value may be off other than by noise, as far as intervals allow for it."""
+        return np.array([part.bias_allowance for part in self._scores])
 
     @property
     def covariance(self) -> Floats:
@@ -90,10 +101,30 @@ class Comparison:
         """
         note = self._influences[2]
         error = np.sqrt(np.diagonal(self.covariance))
-        width = error * self._quantile(self.covariance, level, two_sided=True)
+        width = error * self._quantile(self.covariance, level, two_sided=True) + self.bias_allowance
         note = f"simultaneous over {len(self)} policies; {note}"
         return Interval(
-            self.values - width, self.values + width, self.values, error, float(level), "influence", note
+            self.values - width, self.values + width, self.values, error, float(level), "influence", note,
+            self.bias_allowance,
+        )  # fmt: skip
+
+    def difference(self, first: Any, second: Any, level: float = 0.95) -> Interval:
+        """Interval of the value of ``first`` minus that of ``second``: paired, since both come from one log.
+
+        Their noise is correlated and mostly cancels; their allowances for bias are added.
+        """
+        from lingendice.results.allowance import half_width
+
+        if not 0.0 < require_number("level", level) < 1.0:
+            raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+        i, j = (self._place(name) for name in (first, second))
+        covariance, degrees, note = self._influences
+        error = math.sqrt(max(covariance[i, i] + covariance[j, j] - 2.0 * covariance[i, j], 0.0))
+        bias = 0.0 if i == j else float(self.bias_allowance[i] + self.bias_allowance[j])
+        half = half_width(error, bias, level, degrees)
+        gain = float(self.values[i] - self.values[j])
+        return Interval(
+            gain - half, gain + half, gain, error, float(level), "influence", f"paired; {note}", bias
         )
 
     def contenders(self, level: float = 0.95) -> tuple[Any, ...]:
@@ -113,6 +144,7 @@ class Comparison:
         covariance = contrast @ self.covariance @ contrast.T
         margin = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
         margin = margin * self._quantile(covariance, level, two_sided=False)
+        margin += np.abs(contrast) @ self.bias_allowance
         beaten = {i for row, (i, j) in enumerate(pairs) if self.values[j] - self.values[i] > margin[row]}
         return tuple(name for place, name in enumerate(self.names) if place not in beaten)
 
@@ -151,7 +183,7 @@ class Comparison:
         return plot_comparison(self, level, ax)
 
     def table(self, level: float = 0.95) -> list[dict[str, Any]]:
-        """One row a policy, best first: name, value, low, high, leak, whether it may be the best."""
+        """One row per policy, best first: name, value, interval, leak, failed checks, may it be the best."""
         found = self.interval(level)
         may_win = set(self.contenders(level))
         places = [self.names.index(name) for name in self.ranking]
@@ -162,6 +194,7 @@ class Comparison:
                 "low": float(found.low[k]),
                 "high": float(found.high[k]),
                 "leak": self.solutions[k].leak,
+                "failed_checks": [check.name for check in self.solutions[k].diagnose() if not check.ok],
                 "may_be_best": self.names[k] in may_win,
             }
             for k in places

@@ -31,7 +31,7 @@ from lingendice.data.clusters import Sample, group_sample
 from lingendice.data.counts import Counts, Episodes
 from lingendice.data.rows import row_of_entry, row_sums
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.targets import Interval, Target, read_target
+from lingendice.results.targets import Interval, Target, ValueScores, read_target
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
@@ -127,9 +127,10 @@ class Influence:
             np.divide(self.n, self.n - 1.0, out=np.zeros_like(self.n), where=self.n > 1.0)
         )
 
-    def value_scores(self) -> Floats | None:
-        """Rows whose products add up to the variance of the value; None where it is not identified."""
-        return self.value().scores() if _is_identified(self.solution) else None
+    def value_scores(self) -> ValueScores:
+        """Rows whose products add up to the variance of the value."""
+        rows = self.value().scores() if _is_identified(self.solution) else None
+        return ValueScores(rows, self.sample.degrees, self.sample.note)
 
     def value(self) -> Piece:
         """Influence on the value: its own reward noise, and the division by what is identified."""

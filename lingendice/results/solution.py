@@ -19,7 +19,7 @@ from lingendice.results.status import Status
 
 if TYPE_CHECKING:
     from lingendice.results.diagnostics import Check
-    from lingendice.results.targets import Interval
+    from lingendice.results.targets import Interval, ValueScores
 
 
 LEAK_WORTH_BOUNDS = 1e-3
@@ -198,6 +198,9 @@ class Solution:
 
         None where no reward (or no single distribution) is known; nan where that mass is 0: see ``status``.
         """
+        return self._value()
+
+    def _value(self) -> float | None:
         if self.operator.reward is None or self.state_distribution is None:
             return None
         reward = np.where(self._known_reward, self.operator.reward, 0.0)
@@ -382,6 +385,23 @@ class Solution:
         from lingendice.results.diagnostics import diagnose_counts
 
         return diagnose_counts(self)
+
+    def value_scores(self) -> ValueScores:
+        """Rows whose products add up to the variance of the value, for comparisons on one log."""
+        from lingendice.results.interval import Influence
+
+        return Influence(self).value_scores()
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the solve converged and every check passes; ``why_not`` has the sentences."""
+        return not self.why_not
+
+    @cached_property
+    def why_not(self) -> tuple[str, ...]:
+        """What speaks against the estimate, one sentence each: the status, and every failed check."""
+        doubts = [f"{check.sentence}: {check.remedy}" for check in self.diagnose() if not check.ok]
+        return (*(() if self.converged else (self.status.advice,)), *doubts)
 
     # -- for people and machines -----------------------------------------------------------------
 

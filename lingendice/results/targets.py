@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +35,13 @@ class Interval:
     method: str
     note: str
     """What the standard error rests on, and what it leaves out."""
+    bias_allowance: Any = 0.0
+    """How far the estimate may be off other than by noise, as far as the interval allows for it."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """``low, high = sol.interval()``."""
+        yield self.low
+        yield self.high
 
     def contains(self, truth: Any) -> Any:
         """Whether the interval holds ``truth``, entry by entry for arrays."""
@@ -42,7 +50,8 @@ class Interval:
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types: nan and infinity become None."""
         numbers = {
-            name: strict_json(getattr(self, name)) for name in ("low", "high", "estimate", "standard_error")
+            name: strict_json(getattr(self, name))
+            for name in ("low", "high", "estimate", "standard_error", "bias_allowance")
         }
         return numbers | {"level": self.level, "method": self.method, "note": self.note}
 
@@ -55,6 +64,16 @@ class Interval:
             f"{self.estimate:.6g} [{self.low:.6g}, {self.high:.6g}] at {self.level:.0%} "
             f"({self.method}; {self.note})"
         )
+
+
+class ValueScores(NamedTuple):
+    """What the covariance of several values on one log is made of."""
+
+    rows: Floats | None
+    """Rows whose products add up to the variance, as one column; None where the value is not identified."""
+    degrees: float
+    note: str
+    bias_allowance: float = 0.0
 
 
 class Target(NamedTuple):

@@ -18,6 +18,9 @@ class Backend(Protocol):
     def check(self, request: Request) -> None:
         """Refuse methods and options that this backend does not have, before any work."""
 
+    def refuse_exact_options(self, request: Request) -> None:
+        """Refuse options of the exact equation where the default with a policy is fitted, on the host."""
+
     def stationary(self, operator: EmpiricalOperator, request: Request) -> Distributions:
         """Every stationary distribution: the exact equation."""
 

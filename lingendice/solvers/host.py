@@ -30,6 +30,9 @@ class HostBackend:
         for name in sorted(request.method.options):
             raise ValueError(f"options has no entry {name!r} for this method; known: 'on_interrupt'")
 
+    def refuse_exact_options(self, request: Request) -> None:
+        """There are none here."""
+
     def stationary(self, operator: EmpiricalOperator, request: Request) -> Distributions:
         """Elimination, sweeps or aggregation: see :mod:`lingendice.solvers.stationary`."""
         from lingendice.solvers.stationary import stationary_distributions

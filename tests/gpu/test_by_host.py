@@ -29,13 +29,13 @@ def both(device, n=400):
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 def test_the_default_with_a_policy_is_that_of_the_host(device, gamma):
     counts, host_counts = both(device)
-    with pytest.warns(HostCopyWarning, match=r"default regularization .* MB\) are copied") as caught:
+    with pytest.warns(HostCopyWarning, match=r"default with a policy .* MB\) are copied") as caught:
         there = lg.solve(counts, gamma, policy=device.upload(POLICY), device="cuda")
     assert {warning.filename for warning in caught} == {__file__}
     here = lg.solve(host_counts, gamma, policy=POLICY)
     assert isinstance(there, DeviceSolution)
     assert there.status is Status.SOLVED
-    assert there.ridge == here.ridge > 0.0
+    assert there.method == here.method == "shrinkage"
     for name in ("stationary", "tau", "data_distribution", "cell_distribution", "supported"):
         array = getattr(there, name)
         assert isinstance(array, device_type(device))

@@ -118,7 +118,8 @@ def test_intervals_of_policies_are_those_of_the_comparison(comparison):
     np.testing.assert_allclose(ends, sorted([*found.low, *found.high]))
 
 
-def test_the_ridge_path_ends_at_the_average_of_the_log(solution):
+def test_the_ridge_path_ends_at_the_average_of_the_log():
+    solution = lg.solve(COUNTS, 0.9, policy=MDP["policy"], ridge="auto", clone="auto")
     path = lg.ridge_path(solution)
     assert path.chosen == solution.ridge > 0
     at = int(np.flatnonzero(path.ridges == path.chosen)[0])

@@ -30,9 +30,9 @@ def ring(seed, n_states=40, n_steps=4000, turn=0.5):
     return lg.Counts.from_transitions(s.astype(int), t.astype(int), action=a.astype(int), reward=r)
 
 
-def test_the_default_with_a_policy():
+def test_ridge_and_clone_chosen_from_the_data():
     mdp = logged_mdp(2)
-    solution = lg.solve(mdp.counts, policy=mdp.policy)
+    solution = lg.solve(mdp.counts, policy=mdp.policy, ridge="auto", clone="auto")
     assert solution.operator.ratio == "state"
     assert 0 < solution.ridge <= 1 / mdp.counts.total
     assert solution.stationary.sum() == pytest.approx(1.0)

@@ -1,0 +1,345 @@
+"""Intervals of shrinkage estimates: a standard error, and an allowance for what is bias rather than noise.
+
+The standard error rests on the influence function. A logged transition of cell x moves the value by
+
+    (c(x) + g(x)) (y - Q(x)),       c = distribution(s) W(a|s) / n(x),
+
+where g is its effect through the regression, and Q is taken without the transition itself; a first state s0
+moves it by h (V(s0) - mean V) / G with h the mass that starts afresh. Episodes are taken as independent.
+
+The allowance B is a sum of three parts:
+
+    fill        spread (UNSEEN M + EXCESS max(M - M_b, 0)): M is the target's mass on actions never logged
+                where it goes, M_b what the behavior is expected to leave unlogged (Good and Turing), spread
+                the root mean square of logged advantages
+    ridge       how far the extrapolation of the ridge to 0 may be off (gamma = 1)
+    outcomes    3 / (effective sample) times the span of outcomes: the rule of three for what was never seen
+
+The interval is value +- t/z se cv(B / se), with cv the quantile of |N(B / se, 1)|: it covers whatever the
+bias is within +-B, and is value +- B where the standard error is 0.
+
+References
+----------
+Armstrong and Kolesar (2018), Optimal inference in a class of regression models. Econometrica 86, 655-683.
+Hanley and Lippman-Hand (1983), If nothing goes wrong, is everything all right? JAMA 249, 1743-1745.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lingendice.data.checks import Floats, require_number
+from lingendice.data.clusters import group_sample
+from lingendice.data.rows import row_of_entry
+from lingendice.results.targets import ValueScores
+from lingendice.solvers.shrinkage import Shrinkage
+
+UNSEEN, EXCESS = 0.25, 1.75
+"""Allowance per unit of target mass never logged, and of what Good and Turing do not expect, in spreads."""
+RULE_OF_THREE = 3.0
+ROUNDING = 1e-10
+
+
+class Allowance(NamedTuple):
+    """How far the estimate may be off other than by noise, in the units of the value."""
+
+    fill: float
+    """For actions of the target that were never logged."""
+    ridge: float
+    outcomes: float
+    """For outcomes that no log of this size need show."""
+    unlogged_mass: float
+    """Target mass on actions never logged, where it goes."""
+    expected_mass: float
+    """What of it is expected of the behavior itself."""
+    effective_sample: float
+    span: float
+
+    @property
+    def total(self) -> float:
+        """B."""
+        return self.fill + self.ridge + self.outcomes
+
+
+@dataclass(frozen=True, eq=False)
+class AllowedInterval:
+    """An interval whose half-width counts noise and bias."""
+
+    low: float
+    high: float
+    estimate: float
+    standard_error: float
+    bias_allowance: float
+    allowance: Allowance
+    level: float
+    degrees: float
+    note: str
+
+    @property
+    def half_width(self) -> float:
+        """Before it is cut to what rewards allow."""
+        return half_width(self.standard_error, self.bias_allowance, self.level, self.degrees)
+
+    def contains(self, truth: float) -> bool:
+        """Whether the interval holds ``truth``."""
+        return bool(self.low <= truth <= self.high)
+
+
+def allowed_interval(
+    found: Shrinkage,
+    level: float = 0.95,
+    reward_range: tuple[float, float] | None = None,
+    standard_error: float | None = None,
+) -> AllowedInterval:
+    """The interval of the value.
+
+    Parameters
+    ----------
+    found
+        The estimate.
+    level
+        Confidence level.
+    reward_range
+        Smallest and largest reward that can occur, where known: outcomes never seen may then be as bad as
+        that, and the interval ends where such rewards do. Without it the log's own rewards are the measure,
+        and a log that shows one reward only has no finite interval.
+    standard_error
+        In place of the one in closed form: a bootstrap's.
+    """
+    if not 0.0 < require_number("level", level) < 1.0:
+        raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+    if reward_range is not None:
+        reward_range = _checked_range(found, reward_range)
+    influence = _Influence(found)
+    rows, degrees, note = influence.scores()
+    error = influence.error_of(rows) if standard_error is None else standard_error
+    allowance = _allowance(found, influence, reward_range)
+    half = half_width(error, allowance.total, level, degrees)
+    low, high = found.value - half, found.value + half
+    if reward_range is not None:
+        mass = found.mass
+        low, high = max(low, reward_range[0] * mass), min(high, reward_range[1] * mass)
+    return AllowedInterval(
+        low, high, found.value, error, allowance.total, allowance, float(level), degrees, note
+    )
+
+
+def value_scores(found: Shrinkage, reward_range: tuple[float, float] | None = None) -> ValueScores:
+    """What comparisons of several estimates on one log are made of."""
+    influence = _Influence(found)
+    rows, degrees, note = influence.scores()
+    return ValueScores(rows[:, None], degrees, note, _allowance(found, influence, reward_range).total)
+
+
+def half_width(error: float, bias: float, level: float, degrees: float) -> float:
+    """t / z times the standard error times the folded-normal quantile at bias / error."""
+    from scipy.special import ndtri, stdtrit
+
+    if error == 0.0 or math.isinf(bias):
+        return bias
+    tail = 0.5 + level / 2.0
+    widened = 1.0 if math.isinf(degrees) else float(stdtrit(degrees, tail) / ndtri(tail))
+    return widened * error * folded_normal_quantile(bias / error, level)
+
+
+def folded_normal_quantile(shift: float, level: float) -> float:
+    """The c with P(|N(shift, 1)| <= c) = level."""
+    from scipy.special import ndtr, ndtri
+
+    # One tail is all there is beyond a few standard deviations, and bounds the quantile below.
+    low, high = max(shift + float(ndtri(level)), 0.0), shift + float(ndtri(0.5 + level / 2.0))
+    if shift > 8.0:
+        return low
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        if ndtr(middle - shift) - ndtr(-middle - shift) < level:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+# -- standard error ---------------------------------------------------------------------------------
+
+
+class _Influence:
+    """coefficient(x) (slope(x) y + level(x)) for every transition of cell x."""
+
+    def __init__(self, found: Shrinkage) -> None:
+        self.found = found
+        regression, kappa = found.regression, found.kappa
+        n_actions = found.target.shape[1]
+        cells = regression.cells
+        state = cells // n_actions
+        k, n = found.counts.cell_count[cells].astype(float), found.state_count[state]
+        distribution, outcome = found.state_distribution, found.outcome
+        again = n > 1.0
+        spare = np.where(again, n - 1.0, 1.0)
+        visited = found.visited
+        mean = float(outcome.state_mean[visited] @ distribution[visited])
+        mean /= max(float(distribution[visited].sum()), ROUNDING)
+        predicted = regression.features @ regression.coefficients
+        # The prior of a cell without the transition: prior_level - prior_slope y.
+        prior_level = np.where(again, outcome.state_mean[state] * n / spare, mean) + predicted
+        prior_slope = np.where(again, 1.0 / spare, 0.0)
+        more = k > 1.0
+        weight = np.where(more, k - 1.0 + kappa, 1.0)
+        own = outcome.cell_mean[cells] * k
+        slope = np.where(more, 1.0 + (1.0 + kappa * prior_slope) / weight, 1.0 + prior_slope)
+        level = np.where(more, (own + kappa * prior_level) / weight, prior_level)
+        # What is predicted without a transition has a larger variance than what it is needed for.
+        shorter = np.sqrt(np.maximum(k - 1.0 + kappa, 0.0) / (k + kappa))
+        policy = found.operator.policy
+        assert policy is not None
+        direct = distribution[state] * policy.reshape(-1)[cells] / k / found.identified
+        filled = found.filled_mass.reshape(-1) @ regression.fill_features
+        indirect = regression.gate * regression.weight * np.where(again, n / spare, 0.0)
+        indirect *= regression.features @ np.linalg.solve(regression.hessian, filled)
+        size = found.counts.n_cells
+        self.direct, self.coefficient = np.zeros(size), np.zeros(size)
+        self.slope, self.level = np.zeros(size), np.zeros(size)
+        self.direct[cells] = direct
+        self.coefficient[cells] = direct + indirect
+        self.slope[cells], self.level[cells] = slope * shorter, -level * shorter
+        self.cell = row_of_entry(found.counts.indptr)
+
+    def of_entries(self) -> Floats:
+        """y - Q at the mean of every (cell, next state)."""
+        return self.slope[self.cell] * self.found.outcome.entry_mean + self.level[self.cell]
+
+    def largest(self) -> float:
+        """Largest |y - Q| among the logged transitions, as far as the counts show single rewards."""
+        found, counts = self.found, self.found.counts
+        rewards = None if counts.episodes is None else counts.episodes.reward
+        if rewards is not None and found.outcome.entry_squares.any():
+            return float(np.abs(self._of_transitions(rewards)).max(initial=0.0))
+        noise = np.sqrt(found.outcome.entry_squares / np.maximum(counts.count, 1))
+        return float((np.abs(self.of_entries()) + self.slope[self.cell] * noise).max(initial=0.0))
+
+    def _of_transitions(self, rewards: Floats | None) -> Floats:
+        episodes, counts = self.found.counts.episodes, self.found.counts
+        assert episodes is not None
+        residual = self.of_entries()[episodes.entry]
+        if rewards is not None and counts.reward_mean is not None and self.found.outcome.entry_squares.any():
+            noise = rewards - counts.reward_mean[episodes.entry]
+            residual += self.slope[self.cell[episodes.entry]] * noise
+        return residual
+
+    def error_of(self, rows: Floats) -> float:
+        """The standard error; rounding of what does not vary is none."""
+        error = math.sqrt(float((rows**2).sum()))
+        scale = max(1.0, float(np.abs(self.found.outcome.entry_mean).max(initial=0.0)))
+        return error if error > ROUNDING * scale else 0.0
+
+    def scores(self) -> tuple[Floats, float, str]:
+        """Rows whose squares add up to the variance, its degrees of freedom, and what it rests on."""
+        counts = self.found.counts
+        sample = group_sample(counts)
+        first = self._first_state()
+        if sample.cluster is None:
+            return self._scores_of_counts(first), sample.degrees, sample.note
+        episodes = counts.episodes
+        assert episodes is not None
+        moved = self.coefficient[self.cell[episodes.entry]] * self._of_transitions(episodes.reward)
+        if episodes.weight is not None:
+            moved = moved * episodes.weight
+        rows: Floats = np.bincount(sample.cluster, weights=moved, minlength=sample.n_clusters).astype(float)
+        if first is not None and sample.first_state is not None:
+            rows = rows + first[sample.first_state] / sample.n_clusters
+        rows = rows * math.sqrt(sample.n_clusters / max(sample.n_clusters - 1, 1))
+        note = sample.note
+        if sample.first_state is None and first is not None:
+            # One first state shows no spread: it is taken to be that of the log's states.
+            weight = self.found.state_count / self.found.state_count.sum()
+            rows = np.concatenate([rows, np.sqrt(weight) * (first - weight @ first)])
+            note += "; one first state, its spread taken to be that of the log's states (or pass initial=)"
+        return rows, sample.degrees, note
+
+    def _scores_of_counts(self, first: Floats | None) -> Floats:
+        """Every transition on its own."""
+        found, counts = self.found, self.found.counts
+        residual, coefficient = self.of_entries(), self.coefficient[self.cell]
+        rows = [
+            coefficient * residual * np.sqrt(counts.count),
+            coefficient * self.slope[self.cell] * np.sqrt(found.outcome.entry_squares),
+        ]
+        if first is not None and counts.initial_count is not None:
+            starts = np.asarray(counts.initial_count, dtype=float)
+            rows.append(np.sqrt(starts) * first / float(starts.sum()))
+        return np.concatenate(rows)
+
+    def _first_state(self) -> Floats | None:
+        """Mass that starts afresh times V(s0) - mean V; None where first states are not estimated."""
+        found, operator = self.found, self.found.operator
+        logged = found.counts.initial_count
+        if logged is None or not logged.sum() > 0:
+            return None
+        start = np.asarray(logged, dtype=float) / float(logged.sum())
+        mass = 0.0
+        if operator.initial is not None and np.allclose(operator.initial, start, rtol=1e-12, atol=0.0):
+            mass = 1.0 - found.gamma
+        cells = operator.spread(found.state_distribution)
+        for hub in range(operator.distribution.shape[0]):
+            if np.allclose(operator.distribution[hub], start, rtol=1e-12, atol=0.0):
+                mass += found.gamma * float(cells @ operator.out[:, hub])
+        return mass / found.identified * (found.values - start @ found.values) if mass > 0.0 else None
+
+
+# -- allowance ----------------------------------------------------------------------------------------
+
+
+def _allowance(
+    found: Shrinkage, influence: _Influence, reward_range: tuple[float, float] | None
+) -> Allowance:
+    never = found.cell_count == 0
+    unlogged = float(found.filled_mass[never].sum())
+    expected = _expected_unlogged(found, never)
+    fill = found.regression.spread * (UNSEEN * unlogged + EXCESS * max(unlogged - expected, 0.0))
+    mass = found.mass - found.leak
+    squares = float((found.counts.cell_count * influence.direct**2).sum())
+    effective = mass**2 / squares if squares > 0.0 else math.inf
+    span = _span(found, influence, reward_range)
+    return Allowance(
+        fill=fill,
+        ridge=found.ridge_error,
+        outcomes=RULE_OF_THREE * mass * span / effective if span > 0.0 else math.inf,
+        unlogged_mass=unlogged,
+        expected_mass=expected,
+        effective_sample=effective,
+        span=span,
+    )
+
+
+def _expected_unlogged(found: Shrinkage, never: Any) -> float:
+    """Mass of actions that the behavior is expected not to have shown, where the target goes."""
+    weight = np.where(found.visited, found.state_distribution, 0.0) / found.identified
+    if found.behavior is not None:
+        return float(weight @ np.where(never, found.behavior, 0.0).sum(axis=1))
+    once = (found.cell_count == 1.0).sum(axis=1)
+    return float(weight @ (once / (found.state_count + 1.0)))
+
+
+def _span(found: Shrinkage, influence: _Influence, reward_range: tuple[float, float] | None) -> float:
+    """How far one outcome may be from what is expected: 0 where the log gives no measure of it."""
+    largest = influence.largest()
+    if reward_range is None:
+        span = max(largest, found.reward_bounds[1] - found.reward_bounds[0])
+        # Rounding in what does not vary is no measure either.
+        return span if span > ROUNDING * float(np.abs(found.outcome.entry_mean).max(initial=1.0)) else 0.0
+    after = np.append(found.values[found.visited], found.outcome.ending)
+    return max(largest, reward_range[1] - reward_range[0] + found.gamma * float(np.ptp(after)))
+
+
+def _checked_range(found: Shrinkage, reward_range: tuple[float, float]) -> tuple[float, float]:
+    low, high = (require_number("reward_range", bound, at_least=-math.inf) for bound in reward_range)
+    least, most = found.reward_bounds
+    if low > high or least < low or most > high:
+        raise ValueError(
+            f"reward_range [{low:g}, {high:g}] does not hold the logged rewards [{least:g}, {most:g}]; "
+            "widen it, or leave it out"
+        )
+    return low, high

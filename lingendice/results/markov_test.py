@@ -1,0 +1,181 @@
+"""Is the log Markov? Whether what came before explains what a transition is worth, beyond its own cell.
+
+Two statistics, both standard normal where states are complete: then the outcomes y = r + gamma V(s') of a
+cell do not depend on how the cell was reached. The first looks one step back. Within every cell, y (centered
+and scaled) is grouped by the previous cell. The sum of squares between groups
+
+    T = sum_cells sum_groups (sum_group y)^2 / size
+
+is compared with its mean and variance under permutations of y within cells. Both are known in closed form, so
+that nothing is drawn at random: O(N log N) for the grouping. T is a sum of many nearly chi-squared terms; it
+is matched to a chi-squared distribution of the same mean and variance and returned as a normal deviate.
+
+The second looks for what lasts through an episode, such as users of different kinds: with y as above and m
+the sum of y over earlier visits to the same cell in the same episode, the terms y m of a Markov chain are
+martingale differences, and sum y m / sqrt(sum (y m)^2) is compared with 0. (Grouping by whole episodes would
+not do: how often an episode visits a cell depends on the outcomes there.)
+
+References
+----------
+Box and Andersen (1955), Permutation theory in the derivation of robust criteria. JRSS B 17, 1-34.
+Wilson and Hilferty (1931), The distribution of chi-square. PNAS 17, 684-688.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import Floats
+from lingendice.data.counts import Counts
+from lingendice.data.rows import row_of_entry
+
+LEAST_VISITS = 4
+"""Permutation variances need fourth moments: four transitions per cell."""
+LEAST_TRANSITIONS = 20
+"""Fewer usable transitions say nothing."""
+UNBROKEN = 0.99
+"""Share of rows that must begin where the row before ended, for their order to be the order of time."""
+
+
+class RowOrder(NamedTuple):
+    """Rows in the order of time, episode by episode."""
+
+    cell: NDArray[np.int64]
+    previous: NDArray[np.int64]
+    """Cell of the row before in the same episode, -1 for the first."""
+    place: NDArray[np.int64]
+    """Position of each row in the log."""
+    unbroken: float
+    """Share of rows that begin in the state where the row before ended; 1 without such rows."""
+
+
+def row_order(counts: Counts) -> RowOrder | None:
+    """The order of the logged rows; None where it was not kept."""
+    episodes = counts.episodes
+    if episodes is None or not episodes.entry.size:
+        return None
+    place = np.arange(episodes.entry.size)
+    episode = episodes.episode
+    if (episode[1:] < episode[:-1]).any():
+        place = np.argsort(episode, kind="stable")
+        episode = episode[place]
+    entry = episodes.entry[place]
+    cell = row_of_entry(counts.indptr)[entry]
+    follows = episode[1:] == episode[:-1]
+    previous = np.full(cell.size, -1, dtype=np.int64)
+    previous[1:][follows] = cell[:-1][follows]
+    state = cell // (counts.n_actions or 1)
+    joined = counts.indices[entry][:-1] == state[1:]
+    unbroken = float(joined[follows].mean()) if follows.any() else 1.0
+    return RowOrder(cell, previous, place, unbroken)
+
+
+def markov_z(counts: Counts, values: Floats, gamma: float, ending: float = 0.0) -> float | None:
+    """How many standard deviations what came before explains more than chance would have it.
+
+    The larger of the two statistics: one for the cell before, one for what lasts through an episode.
+
+    Parameters
+    ----------
+    counts
+        With episodes kept, whose rows are in the order of time.
+    values
+        V over states.
+    gamma
+        The discount.
+    ending
+        Value after a terminal transition.
+
+    Returns
+    -------
+    float or None
+        None where the order of rows is unknown or is not that of time; 0.0 where too few can be compared.
+    """
+    order = row_order(counts)
+    episodes = counts.episodes
+    if order is None or episodes is None or order.unbroken < UNBROKEN:
+        return None
+    worth = gamma * np.append(values, ending)[counts.indices[episodes.entry]]
+    if episodes.reward is not None:
+        worth = worth + episodes.reward
+    worth, episode = worth[order.place], episodes.episode[order.place]
+    return max(group_z(worth, order.cell, order.previous), persistence_z(worth, order.cell, episode))
+
+
+def group_z(worth: Floats, cell: NDArray[np.int64], previous: NDArray[np.int64]) -> float:
+    """The first statistic, for outcomes by cell and previous cell (whole numbers from -1)."""
+    centered, use, visits = _standardized(worth, cell)
+    if int(use.sum()) < LEAST_TRANSITIONS:
+        return 0.0
+    cell, previous, centered = cell[use], previous[use], centered[use]
+    width = int(previous.max()) + 2
+    key, group = np.unique(cell * width + previous + 1, return_inverse=True)
+    members = np.bincount(group).astype(float)
+    found = float((np.bincount(group, weights=centered) ** 2 / members).sum())
+    size = visits.size
+    expected, variance = _permutation_moments(
+        visits,
+        np.bincount(key // width, minlength=size).astype(float),
+        np.bincount(key // width, weights=1.0 / members, minlength=size).astype(float),
+        np.bincount(cell, weights=centered**2, minlength=size).astype(float),
+        np.bincount(cell, weights=centered**4, minlength=size).astype(float),
+    )
+    if not (expected > 0.0 and variance > 0.0):
+        return 0.0
+    degrees = 2.0 * expected**2 / variance
+    curve = 2.0 / (9.0 * degrees)
+    return float(((found / expected) ** (1.0 / 3.0) - 1.0 + curve) / np.sqrt(curve))
+
+
+def persistence_z(worth: Floats, cell: NDArray[np.int64], episode: NDArray[np.int64]) -> float:
+    """The second statistic, for outcomes by cell and episode in the order of time."""
+    centered, use, visits = _standardized(worth, cell)
+    if int(use.sum()) < LEAST_TRANSITIONS:
+        return 0.0
+    key = episode[use] * visits.size + cell[use]
+    order = np.argsort(key, kind="stable")
+    key, y = key[order], centered[use][order]
+    begins = np.ones(key.size, dtype=bool)
+    np.not_equal(key[1:], key[:-1], out=begins[1:])
+    before = np.cumsum(y) - y
+    earlier = before - before[np.maximum.accumulate(np.where(begins, np.arange(key.size), 0))]
+    terms = y * np.where(begins, 0.0, earlier)
+    size = float(np.sqrt((terms**2).sum()))
+    return float(terms.sum()) / size if size > 0.0 else 0.0
+
+
+def _standardized(worth: Floats, cell: NDArray[np.int64]) -> tuple[Floats, NDArray[np.bool_], Floats]:
+    """Outcomes centered and scaled within cells, whether their cell has enough, and visits of each cell."""
+    visits = np.bincount(cell).astype(float)
+    centered = worth - (np.bincount(cell, weights=worth) / np.maximum(visits, 1.0))[cell]
+    scale = np.sqrt(np.bincount(cell, weights=centered**2) / np.maximum(visits - 1.0, 1.0))[cell]
+    floor = 1e-9 * max(1.0, float(np.abs(worth).max(initial=0.0)))
+    use = (visits[cell] >= LEAST_VISITS) & (scale > floor)
+    return np.divide(centered, scale, out=np.zeros_like(centered), where=use), use, visits
+
+
+def _permutation_moments(
+    k: Floats, groups: Floats, inverse_sizes: Floats, second: Floats, fourth: Floats
+) -> tuple[float, float]:
+    """Mean and variance, summed over cells, of y'Ay for permuted y, A the projection on centered groups.
+
+    With y centered, S2 = sum y^2, S4 = sum y^4, t = tr A = ||A||^2 and a = sum A_ii^2, sorting the products
+    A_ij A_kl by which indices agree gives E (y'Ay)^2 below.
+    """
+    use = (groups > 1.0) & (k >= LEAST_VISITS)
+    k, groups, inverse_sizes, s2, s4 = (v[use] for v in (k, groups, inverse_sizes, second, fourth))
+    t = groups - 1.0
+    a = inverse_sizes - (2.0 * groups - 1.0) / k
+    pairs = k * (k - 1.0)
+    mean = t * s2 / (k - 1.0)
+    square = (
+        a * s4 / k
+        + (t**2 + 2.0 * t - 3.0 * a) * (s2**2 - s4) / pairs
+        + 4.0 * a * s4 / pairs
+        + (12.0 * a - 2.0 * t**2 - 4.0 * t) * (2.0 * s4 - s2**2) / (pairs * (k - 2.0))
+        + (t**2 + 2.0 * t - 6.0 * a) * (3.0 * s2**2 - 6.0 * s4) / (pairs * (k - 2.0) * (k - 3.0))
+    )
+    return float(mean.sum()), float(np.maximum(square - mean**2, 0.0).sum())

@@ -1,0 +1,128 @@
+"""The default with a policy: a value that rests on shrunk advantages, and says how far it may be off.
+
+The distribution is that of the effective policy (see :mod:`lingendice.solvers.shrinkage`), which takes logged
+actions alone; what the target does beyond them enters as an extra reward of each state. The interval adds an
+allowance for bias to the noise (:mod:`lingendice.results.allowance`), and the checks are those of
+:mod:`lingendice.results.trust_checks`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from lingendice.data.checks import Floats
+from lingendice.data.json_values import strict_json
+from lingendice.data.rows import read_only
+from lingendice.model.compose import Choices
+from lingendice.results.diagnostics import Check
+from lingendice.results.solution import LEAK_WORTH_BOUNDS, Solution
+from lingendice.results.targets import Interval, ValueScores
+from lingendice.solvers.shrinkage import Shrinkage
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PolicySolution(Solution):
+    """What ``solve`` returns for a policy where ridge, clone and the like are left to the library.
+
+    ``value = (sum mu r + sum_s mu(s) extra_reward(s)) / (1 - leak) + correction``.
+    """
+
+    fit: Shrinkage | None = None
+    """The estimate with everything that its interval and its checks need."""
+    asked: Choices | None = None
+    """What was asked for; ``operator`` follows the effective policy."""
+    extra_reward: Floats = field(default_factory=lambda: np.empty(0))
+    """What actions of the target beyond the logged ones add to the reward of each state."""
+    correction: float = 0.0
+    """Change of the value by extrapolating the ridge to 0 (gamma = 1)."""
+
+    @property
+    def _fitted(self) -> Shrinkage:
+        assert self.fit is not None
+        return self.fit
+
+    def _value(self) -> float | None:
+        earned = super()._value()
+        if earned is None or math.isnan(earned) or self.state_distribution is None:
+            return earned
+        extra = float(np.einsum("s,s->", self.state_distribution, self.extra_reward))
+        return float(earned) + extra / self._identified + self.correction
+
+    @cached_property
+    def state_values(self) -> Floats:
+        """V over states: discounted values (1 / (1 - gamma) scale), or the bias function at gamma = 1."""
+        if self.value is not None and math.isnan(self.value):
+            return read_only(np.full(self.operator.n_states, math.nan))
+        return read_only(self._fitted.values)
+
+    @property
+    def gap(self) -> None:  # type: ignore[override]
+        """None: shrinkage is no optimum of a linear program."""
+        return
+
+    @cached_property
+    def value_bounds(self) -> tuple[float, float] | None:
+        """Hard bounds for gamma < 1: all mass is absorbed that the target takes to what was never logged."""
+        if self.value is None or self.gamma == 1.0:
+            return None
+        never = self._fitted.cell_count == 0
+        unlogged = self.leak + float(self._fitted.filled_mass[never].sum())
+        return self._absorbed.value_bounds if unlogged > LEAK_WORTH_BOUNDS else None
+
+    @cached_property
+    def _absorbed(self) -> Solution:
+        assert self.asked is not None
+        plain = {entry.name: getattr(self, entry.name) for entry in fields(Solution)}
+        choices = self.asked._replace(ratio="state_action", unseen="leak", behavior=None)
+        target = replace(self.operator, choices=choices)
+        return Solution(**{**plain, "source": target, "cell_ridge_distribution": None})._absorbed
+
+    def interval(
+        self, level: float = 0.95, of: Any = "value", method: str = "influence", **options: Any
+    ) -> Interval:
+        """Confidence interval; for the value it allows for bias as well as noise (``bias_allowance``).
+
+        With ``method="bootstrap"`` the standard error is that of replicates, in which the effective policy
+        stays as it is. See :meth:`lingendice.Solution.interval`.
+        """
+        if not (isinstance(of, str) and of == "value") or self.value is None or math.isnan(self.value):
+            return super().interval(level, of, method, **options)
+        from lingendice.results.allowance import allowed_interval
+
+        error = note = None
+        if method != "influence" or options:
+            drawn = super().interval(level, of, method, **options)
+            if method == "bootstrap":
+                error, note = drawn.standard_error, f"{drawn.note}, the effective policy kept"
+        found = allowed_interval(self._fitted, level, self.reward_range, error)
+        allowed = f"allows {found.bias_allowance:.3g} for bias"
+        return Interval(
+            found.low, found.high, found.estimate, found.standard_error, found.level, method,
+            f"{note or found.note}; {allowed}", found.bias_allowance,
+        )  # fmt: skip
+
+    def diagnose(self) -> tuple[Check, ...]:
+        """Few checks, calibrated: see :mod:`lingendice.results.trust_checks`."""
+        from lingendice.results.trust_checks import trust_checks
+
+        if self.value is None or math.isnan(self.value):
+            return super().diagnose()
+        return trust_checks(self._fitted, self.reward_range)
+
+    def value_scores(self) -> ValueScores:
+        """Rows whose products add up to the variance of the value, and the allowance for bias."""
+        from lingendice.results.allowance import value_scores
+
+        if self.value is None or math.isnan(self.value):
+            return super().value_scores()
+        return value_scores(self._fitted, self.reward_range)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types."""
+        held = {"correction": self.correction, "shrinkage": self._fitted.kappa, "gate": self._fitted.gate}
+        return {**super().to_dict(), **strict_json(held)}

@@ -1,0 +1,522 @@
+"""Off-policy evaluation that presupposes nothing about the target: advantages shrunk to a regression.
+
+Let k = n(s, a), n = n(s), and let y = r + gamma V(s') be what a logged transition is worth. Action values are
+
+    Q(s, a) = V_b(s) + A(s, a),        V_b(s) the mean of y over all transitions of s,
+
+and the advantage A(s, a) is the cell's own mean, shrunk with a weight of kappa transitions toward a
+prediction delta(s, a). Cells without transitions rest on V_b + delta alone. This is the same as following
+
+    W(a|s) = pi (1 - g(s, a)) + (k / n) sum_a' pi(a'|s) g(s, a'),      g = kappa / (k + kappa)
+
+a policy on logged actions whose rows sum to 1, with rho(s) = sum_a pi g delta added to the reward, so that
+the library's solvers apply:  value = distribution . (r_W + rho).
+
+delta is a regression of leave-one-out advantages (y - V_b) n / (n - 1) on how rarely the action was logged,
+how likely the target takes it, and whether it would be unseen without this transition: cells seen once stand
+for cells never seen (Good and Turing). It is multiplied by how far it predicts states that it was not
+fitted to. kappa is the ratio of the noise within cells to the differences between them, at most 1; without
+noise it is 0 and only cells never seen are filled in.
+
+For gamma < 1 the equation is solved exactly. At gamma = 1 small samples have spurious traps, which a ridge of
+1 / N removes. Its bias is extrapolated away (Richardson) over 1 / N, 1 / (10 N) and 1 / (100 N); where the
+last step changes more than the one before, a trap has opened, and the first two are used.
+
+All sums over transitions are sums over the entries of the counts: y is affine in the reward and in
+V(s'), and the leave-one-out terms are affine in y within a cell. Two rounds of one solve, one adjoint solve
+and O(nnz) sums.
+
+References
+----------
+Good (1953), The population frequencies of species and the estimation of population parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import Floats, require_policy
+from lingendice.data.counts import Counts
+from lingendice.data.rows import row_of_entry, row_sums
+from lingendice.model.compose import Choices, compose
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.solvers import control
+from lingendice.solvers.adjoint import solve_adjoint
+from lingendice.solvers.control import Controls
+from lingendice.solvers.ridge import RidgeSystem
+from lingendice.solvers.stationary import stationary_distributions
+
+ROUNDS = 2
+PENALTY = 3.0
+"""Ridge of the regression, in effective observations; 1 to 10 measure the same."""
+FOLDS = 5
+RARE = 0.02
+"""Added to the target's probabilities before their logarithm is taken."""
+OWN_COUNT = 0.8
+"""Of its own count, what is taken from a cell's when its transitions are weighted."""
+STEP = 10.0
+"""The two ridges at gamma = 1 differ by this factor."""
+NO_NOISE = 1e-9
+ROUGH = 1e-8
+"""Accuracy of solves that only serve the regression and the extrapolation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shrinkage:
+    """The estimate, and what its interval and its checks need."""
+
+    operator: EmpiricalOperator
+    """Of the effective policy ``operator.policy``: logged actions, rows that sum to 1."""
+    target: Floats
+    """The policy asked for, states by actions."""
+    value: float
+    state_distribution: Floats
+    values: Floats
+    """V over states: what one unit of mass is worth (relative to the value at gamma = 1)."""
+    extra_reward: Floats
+    """rho over states: what the regression adds to the reward of the effective policy."""
+    prior_share: Floats
+    """g(s, a): the share of each cell's advantage that is left to the regression."""
+    delta: Floats
+    """The regression's prediction for every cell, gate included."""
+    kappa: float
+    gate: float
+    """How much of the regression was kept, 0 to 1."""
+    ridge: float
+    ridge_correction: float
+    """Change of the value by the extrapolation of the ridge to 0; 0 for gamma < 1."""
+    ridge_error: float
+    """How far that extrapolation may be off."""
+    outcome: Outcome
+    regression: Regression
+    reward_bounds: tuple[float, float]
+    """Smallest and largest logged reward, as far as the counts keep single ones."""
+    behavior: Floats | None
+    """Where it was given."""
+    solved: control.Outcome
+    """How the last distribution was found; converged where every solve on the way was."""
+
+    @property
+    def converged(self) -> bool:
+        """Whether every solve met its tolerance."""
+        return self.solved.converged
+
+    @property
+    def counts(self) -> Counts:
+        """The data."""
+        return self.operator.counts
+
+    @property
+    def gamma(self) -> float:
+        """The discount."""
+        return self.operator.gamma
+
+    @cached_property
+    def visited(self) -> NDArray[np.bool_]:
+        """States with outgoing transitions."""
+        visited: NDArray[np.bool_] = self.state_count > 0
+        return visited
+
+    @cached_property
+    def cell_count(self) -> Floats:
+        """k over states and actions."""
+        return self.counts.cell_count.reshape(self.target.shape).astype(float)
+
+    @cached_property
+    def state_count(self) -> Floats:
+        """n over states."""
+        return self.cell_count.sum(axis=1)
+
+    @cached_property
+    def leak(self) -> float:
+        """Mass on states without outgoing transitions."""
+        return float(self.state_distribution[~self.visited].sum())
+
+    @property
+    def identified(self) -> float:
+        """1 - leak: what the value divides by."""
+        return 1.0 - self.leak
+
+    @cached_property
+    def terminal_mass(self) -> float:
+        """Mass that has ended in terminal states; 0 where they restart."""
+        ended = float(self.operator.spread(self.state_distribution) @ self.operator.ended)
+        return self.gamma * ended / (1.0 - self.gamma) if self.gamma < 1.0 else 0.0
+
+    @cached_property
+    def mass(self) -> float:
+        """Mass that earns rewards: 1, or less where terminals absorb."""
+        return float(self.state_distribution.sum())
+
+    @cached_property
+    def filled_mass(self) -> Floats:
+        """Target mass of each cell that rests on the regression alone."""
+        mass = self.state_distribution[:, None] * self.target * self.prior_share
+        return np.where(self.visited[:, None], mass, 0.0) / self.identified
+
+
+class Outcome(NamedTuple):
+    """y = r + gamma V(s') (minus the value at gamma = 1): its moments by entry, cell and state."""
+
+    entry_mean: Floats
+    entry_squares: Floats
+    """Sum of squared deviations from the entry's mean."""
+    cell_mean: Floats
+    cell_squares: Floats
+    """Sum of squared deviations from the cell's mean."""
+    state_mean: Floats
+    """V_b."""
+    ending: float
+    """Value after a terminal transition."""
+
+
+class Regression(NamedTuple):
+    """The regression of leave-one-out advantages, over the logged cells ``cells``."""
+
+    cells: NDArray[np.int64]
+    features: Floats
+    """Of one transition of each cell, as if it were new."""
+    fill_features: Floats
+    """Of every cell, for one transition more."""
+    weight: Floats
+    """Of one transition of each cell; over all transitions they sum to the effective sample."""
+    hessian: Floats
+    coefficients: Floats
+    """Gate included."""
+    gate: float
+    spread: float
+    """Root mean square of the leave-one-out advantages."""
+
+
+def shrink(counts: Counts, choices: Choices, controls: Controls | None = None) -> Shrinkage:
+    """Estimate the value of ``choices.policy``.
+
+    Parameters
+    ----------
+    counts
+        Transitions with actions and, unless ``choices.reward`` is given, rewards.
+    choices
+        gamma, policy, and optionally behavior, reward, initial, leak, restart and terminal.
+    controls
+        Tolerance and limits of the solves.
+    """
+    estimate = _Estimate(counts, choices, controls or Controls(tol=1e-8))
+    prior, kappa = np.zeros_like(estimate.target), 1.0
+    for last in [False] * (ROUNDS - 1) + [True]:
+        round_ = estimate.solve(kappa, prior, estimate.controls if last else estimate.rough)
+        regression = estimate.regress(round_)
+        prior = (regression.fill_features @ regression.coefficients).reshape(prior.shape)
+        if not last:
+            kappa = estimate.shrinkage_strength(round_, regression)
+    return estimate.finish(round_, regression, prior, kappa)
+
+
+class _Round(NamedTuple):
+    """One solve with its adjoint."""
+
+    operator: EmpiricalOperator
+    distribution: Floats
+    prior_share: Floats
+    values: Floats
+    outcome: Outcome
+    start: Floats | None
+    """Where the solve of a ridge system may go on."""
+
+
+class _Estimate:
+    """What stays the same from round to round."""
+
+    def __init__(self, counts: Counts, choices: Choices, controls: Controls) -> None:
+        if counts.n_actions is None or choices.policy is None:
+            raise ValueError("shrinkage needs actions and a policy; pass policy=, and counts with action=")
+        if not counts.has_sample_size:
+            raise ValueError(
+                "a row-stochastic matrix carries no sample size to shrink by; pass counts of transitions"
+            )
+        self.counts, self.controls = counts, controls
+        self.rough = replace(controls, tol=max(controls.tol, ROUGH))
+        self.target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
+        self.choices = choices._replace(
+            behavior=None, ratio="state", unseen="renormalize", clone=0.0, row_freedom=0.0
+        )
+        self.behavior = choices.behavior
+        if self.behavior is not None:
+            self.behavior = require_policy("behavior", self.behavior, *self.target.shape)
+        self.k = counts.cell_count.astype(float)
+        self.n = self.k.reshape(self.target.shape).sum(axis=1)
+        self.cell_of_entry = row_of_entry(counts.indptr)
+        by_cell = compose(counts, self.choices).reward
+        if by_cell is None:
+            raise ValueError("the data hold no rewards, so there is no value; pass reward=")
+        self.reward, self.reward_squares = _rewards_of_entries(
+            counts, choices.reward is not None, by_cell, self.cell_of_entry
+        )
+        self.cell_reward = _mean_by_row(counts, self.reward)
+        self.ridge = 0.0 if choices.gamma < 1.0 else 1.0 / max(float(counts.total), 1.0)
+        self.start: Floats | None = None
+        self.outcomes: list[control.Outcome] = []
+        self._prepare_features()
+
+    # -- solves -------------------------------------------------------------------------------------
+
+    def solve(self, kappa: float, prior: Floats, controls: Controls) -> _Round:
+        """Distribution of the effective policy and values of its states."""
+        shape, k, n = self.target.shape, self.k.reshape(self.target.shape), self.n[:, None]
+        share = np.where(k > 0, kappa / np.where(k > 0, k + kappa, 1.0), 1.0)
+        moved = (self.target * share).sum(axis=1, keepdims=True)
+        policy = np.where(n > 0, self.target * (1.0 - share) + moved * k / np.maximum(n, 1e-300), self.target)
+        operator = compose(self.counts, self.choices._replace(policy=policy))
+        reward = operator.gather(self.cell_reward) + (self.target * share * prior).sum(axis=1)
+        if self.ridge > 0.0:
+            distribution, values, value = self._solve_ridge(operator, reward, controls)
+        else:
+            distribution, values, value = self._solve_exactly(operator, reward, controls)
+        outcome = self._outcomes(operator, values, value)
+        return _Round(operator, distribution, share.reshape(shape), values, outcome, self.start)
+
+    def _solve_exactly(
+        self, operator: EmpiricalOperator, reward: Floats, controls: Controls
+    ) -> tuple[Floats, Floats, float]:
+        chain, gamma = operator.chain, operator.gamma
+        distributions = stationary_distributions(chain, gamma, operator.initial, False, "auto", controls)
+        found = distributions.single
+        assert found is not None
+        self.outcomes.append(distributions.outcome)
+        # States without outgoing transitions earn the value: the same as dividing by the identified mass.
+        value = _ratio(found, reward, self.n > 0)
+        earned = np.where(self.n > 0, reward, value)
+        tol, threads = self.rough.tol, controls.threads
+        return found, solve_adjoint(chain, gamma, earned, found, tol, threads), 0.0
+
+    def _solve_ridge(
+        self, operator: EmpiricalOperator, reward: Floats, controls: Controls
+    ) -> tuple[Floats, Floats, float]:
+        system = RidgeSystem(operator, self.ridge)
+        fit = system.solve(controls)
+        self.start = fit.y
+        self.outcomes.append(fit.outcome)
+        distribution = fit.row_distribution
+        value = _ratio(distribution, reward, self.n > 0)
+        surplus = np.where(self.n > 0, reward - value, 0.0)
+        return distribution, system.adjoint(surplus, fit.free, self.rough.tol).values, value
+
+    def _outcomes(self, operator: EmpiricalOperator, values: Floats, value: float) -> Outcome:
+        counts = self.counts
+        restarts = counts.has_terminals and not operator.ended.any() and operator.initial is not None
+        ending = float(operator.initial @ values) if restarts and operator.initial is not None else 0.0
+        after = np.append(values, ending)[counts.indices]
+        mean = self.reward - value + operator.gamma * after
+        cell_mean = _mean_by_row(counts, mean)
+        squares = counts.count * (mean - cell_mean[self.cell_of_entry]) ** 2 + self.reward_squares
+        by_state = (self.k * cell_mean).reshape(self.target.shape).sum(axis=1)
+        return Outcome(
+            entry_mean=mean,
+            entry_squares=self.reward_squares,
+            cell_mean=cell_mean,
+            cell_squares=row_sums(counts.indptr, squares),
+            state_mean=by_state / np.where(self.n > 0, self.n, 1.0),
+            ending=ending,
+        )
+
+    # -- regression -----------------------------------------------------------------------------------
+
+    def _prepare_features(self) -> None:
+        n_actions = self.target.shape[1]
+        actions = self.k.reshape(self.target.shape).sum(axis=0)
+        self.marginal = (actions + 0.5) / (actions.sum() + 0.5 * n_actions)
+        every = np.arange(self.k.size)
+        self.cells = np.flatnonzero(self.k > 0)
+        self.state = self.cells // n_actions
+        k, n = self.k[self.cells], self.n[self.state]
+        self.features = self._features(self.cells, np.maximum(k - 1.0, 0.0), n - 1.0)
+        self.fill_features = self._features(every, self.k, self.n[every // n_actions])
+        self.fold = (self.state * 7919 + 13) % FOLDS
+        self.donor = n >= 2.0
+        self.again = np.where(self.donor, n / np.where(self.donor, n - 1.0, 1.0), 0.0)
+
+    def _features(self, cells: NDArray[np.int64], k: Floats, n: Floats) -> Floats:
+        """How often the behavior takes the action, how often the target does, and whether it is unseen."""
+        if self.behavior is None:
+            logged = (k + self.marginal[cells % self.target.shape[1]]) / (np.maximum(n, 0.0) + 1.0)
+        else:
+            logged = np.maximum(self.behavior.reshape(-1)[cells], 1e-12)
+        wanted = self.target.reshape(-1)[cells]
+        columns = (np.ones(cells.size), np.log(logged) + 1.5, np.log(wanted + RARE) + 2.0, k == 0.0)
+        return np.stack(columns, axis=1).astype(float)
+
+    def regress(self, found: _Round) -> Regression:
+        """Fit the leave-one-out advantages, gated by how well they are predicted in other states."""
+        k, x = self.k[self.cells], self.features
+        total, squares = self._advantages(found.outcome)
+        weight = self._weights(found, k)
+        parts = []
+        for fold in range(FOLDS):
+            mine = self.fold == fold
+            xs = x[mine]
+            parts.append((xs.T @ ((weight * k)[mine, None] * xs), xs.T @ (weight * total)[mine]))
+        hessian = PENALTY * np.eye(x.shape[1]) + sum(part[0] for part in parts)
+        right = sum(part[1] for part in parts)
+        predicted = np.zeros(k.size)
+        for fold, (own, own_right) in enumerate(parts):
+            mine = self.fold == fold
+            predicted[mine] = x[mine] @ np.linalg.solve(hessian - own, right - own_right)
+        agreement = np.bincount(self.state, weights=weight * total * predicted)
+        gate, gained = 0.0, float(agreement.sum())
+        if gained > 0.0:
+            gate = max(0.0, 1.0 - float((agreement**2).sum()) / gained**2)
+        effective = float((weight * k).sum())
+        return Regression(
+            cells=self.cells,
+            features=x,
+            fill_features=self.fill_features,
+            weight=weight,
+            hessian=hessian,
+            coefficients=gate * np.linalg.solve(hessian, right),
+            gate=gate,
+            spread=float(np.sqrt((weight * squares).sum() / effective)) if effective > 0 else 0.0,
+        )
+
+    def _advantages(self, outcome: Outcome) -> tuple[Floats, Floats]:
+        """Sums over each logged cell of the leave-one-out advantages and of their squares."""
+        k = self.k[self.cells]
+        gap = outcome.cell_mean[self.cells] - outcome.state_mean[self.state]
+        total = k * gap * self.again
+        return total, (outcome.cell_squares[self.cells] + k * gap**2) * self.again**2
+
+    def _weights(self, found: _Round, k: Floats) -> Floats:
+        """Root of the target's mass over the count without the transition itself."""
+        mass = np.maximum(found.distribution[self.state] * self.target.reshape(-1)[self.cells], 0.0)
+        weight = np.where(self.donor, np.sqrt(mass) / np.maximum(k - OWN_COUNT, 1.0 - OWN_COUNT), 0.0)
+        if not weight.sum() > 0.0:
+            weight = self.donor.astype(float)
+        squares = float((k * weight**2).sum())
+        return weight * (float((k * weight).sum()) / squares) if squares > 0.0 else weight
+
+    def shrinkage_strength(self, found: _Round, regression: Regression) -> float:
+        """Variance of y within cells over the mean product of two advantages of one cell, at most 1."""
+        k = self.k[self.cells]
+        total, squares = self._advantages(found.outcome)
+        mass = found.distribution[self.state] * self.target.reshape(-1)[self.cells] / (k + 1.0)
+        twice = k >= 2.0
+        pairs = twice & (self.n[self.state] >= 3.0)
+        if not (mass * twice).sum() > 0.0:
+            return 1.0
+        spare = np.where(twice, k - 1.0, 1.0)
+        noise = mass * found.outcome.cell_squares[self.cells] / spare
+        signal = mass * (total**2 - squares) / (k * spare)
+        noise_level = float(noise[twice].sum() / mass[twice].sum())
+        signal_level = 0.0
+        if mass[pairs].sum() > 0.0:
+            signal_level = max(float(signal[pairs].sum() / mass[pairs].sum()), 0.0)
+        kappa = min(1.0, noise_level / max(signal_level, 1e-300))
+        return kappa if kappa > NO_NOISE else 0.0
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def finish(self, found: _Round, regression: Regression, prior: Floats, kappa: float) -> Shrinkage:
+        """The value from the last round's distribution and the last regression."""
+        extra = np.where(self.n > 0, (self.target * found.prior_share * prior).sum(axis=1), 0.0)
+        reward = found.operator.gather(self.cell_reward) + extra
+        value, correction, ridge_error = _ratio(found.distribution, reward, self.n > 0), 0.0, 0.0
+        if self.ridge > 0.0:
+            correction, ridge_error = self._without_ridge(found.operator, reward, value)
+        value += correction
+        mass = float(found.distribution.sum())
+        logged = found.distribution[self.state] * self.target.reshape(-1)[self.cells]
+        if not logged.any():
+            value = float("nan")  # no transition of any action that the target takes: all would be filled in
+        low, high = self.reward_bounds()
+        return Shrinkage(
+            operator=found.operator,
+            target=self.target,
+            value=float(np.clip(value, low * mass, high * mass)),
+            state_distribution=found.distribution,
+            values=found.values,
+            extra_reward=extra,
+            prior_share=found.prior_share,
+            delta=prior,
+            kappa=kappa,
+            gate=regression.gate,
+            ridge=self.ridge,
+            ridge_correction=correction,
+            ridge_error=ridge_error,
+            outcome=found.outcome,
+            regression=regression,
+            reward_bounds=(low, high),
+            behavior=self.behavior,
+            solved=self._solved(kappa, regression.gate),
+        )
+
+    def _solved(self, kappa: float, gate: float) -> control.Outcome:
+        """The last round's outcome, which the extrapolation's follow; any that failed speaks for all."""
+        failed = next((outcome for outcome in self.outcomes if not outcome.converged), None)
+        last = self.outcomes[ROUNDS - 1]
+        return replace(
+            last,
+            method="shrinkage",
+            reason=f"the default with a policy: kappa {kappa:.2g}, gate {gate:.2g}; {last.method}",
+            converged=failed is None,
+            stopped=None if failed is None else failed.stopped,
+            n_iter=sum(outcome.n_iter for outcome in self.outcomes),
+        )
+
+    def reward_bounds(self) -> tuple[float, float]:
+        """Of single rewards where episodes keep them, else of the means by (cell, next state)."""
+        episodes = self.counts.episodes
+        logged = self.reward[self.counts.count > 0]
+        if self.choices.reward is None and episodes is not None and episodes.reward is not None:
+            logged = episodes.reward
+        return float(logged.min()), float(logged.max())
+
+    def _without_ridge(
+        self, operator: EmpiricalOperator, reward: Floats, value: float
+    ) -> tuple[float, float]:
+        """What the value changes by from the ridge to none, extrapolated, and how far that may be off."""
+        found, start = [value], self.start
+        for power in (1, 2):
+            fit = RidgeSystem(operator, self.ridge / STEP**power).solve(self.rough, start)
+            start = fit.y
+            self.outcomes.append(fit.outcome)
+            found.append(_ratio(fit.row_distribution, reward, self.n > 0))
+        first, second = found[1] - found[0], found[2] - found[1]
+        # The bias of a mode far above the ridge is linear in it: each step is a tenth of the one before.
+        if abs(second) >= abs(first):
+            return first * STEP / (STEP - 1.0), abs(first)
+        tail = abs(second) / (1.0 - abs(second / first))
+        return first + second * STEP / (STEP - 1.0), min(abs(first), tail)
+
+
+def _ratio(distribution: Floats, reward: Floats, visited: NDArray[np.bool_]) -> float:
+    """Reward of the identified mass: sum over visited states, divided by 1 - leak."""
+    if not distribution[visited].any():
+        return float("nan")
+    identified = 1.0 - float(distribution[~visited].sum())
+    return float(distribution[visited] @ reward[visited]) / identified if identified > 0 else float("nan")
+
+
+def _mean_by_row(counts: Counts, entries: Floats) -> Floats:
+    n = counts.cell_count.astype(float)
+    total = row_sums(counts.indptr, counts.count * entries)
+    return np.divide(total, n, out=np.zeros_like(n), where=n > 0)
+
+
+def _rewards_of_entries(
+    counts: Counts, given: bool, by_cell: Floats, cell: NDArray[np.int64]
+) -> tuple[Floats, Floats]:
+    """Mean reward of each (cell, next state) and the squared deviations from it.
+
+    Entries without a logged reward take their cell's mean, cells without one that of the log.
+    """
+    known = np.isfinite(by_cell)
+    n = counts.cell_count.astype(float)
+    overall = float(n[known] @ by_cell[known]) / max(float(n[known].sum()), 1e-300)
+    mean = np.where(known, by_cell, overall)[cell]
+    if given or counts.reward_count is None or counts.reward_mean is None or counts.reward_m2 is None:
+        return mean, np.zeros(cell.size)
+    logged = counts.reward_count > 0
+    return np.where(logged, counts.reward_mean, mean), np.where(logged, counts.reward_m2, 0.0)

@@ -1,0 +1,260 @@
+"""Intervals with a bias allowance: against loops over raw transitions, closed forms, and degenerate logs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from logs import A, S, count, exact, random_mdp, walk
+from scipy.stats import foldnorm, norm
+from shrinkage_by_hand import FEW, ByHand, deterministic_log, few_actions
+
+import lingendice as lg
+from lingendice.model.compose import Choices
+from lingendice.results.allowance import allowed_interval, folded_normal_quantile, half_width
+from lingendice.results.trust_checks import notes, trust_checks
+from lingendice.solvers.shrinkage import shrink
+
+# Rows out of order are among what is tested.
+pytestmark = pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
+
+
+def checks_of(found):
+    return {check.name: check for check in trust_checks(found)}
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.9, 1.0])
+@pytest.mark.parametrize("ending", [0.0, 0.15])
+def test_it_is_what_loops_over_transitions_give(gamma, ending):
+    mdp = few_actions(random_mdp())
+    log = walk(mdp, **FEW, seed=1, ending=ending)
+    expected = ByHand(log, mdp["policy"], gamma)
+    found = allowed_interval(shrink(count(log), Choices(gamma=gamma, policy=mdp["policy"])))
+    assert found.standard_error == pytest.approx(expected.se, rel=1e-4)
+    assert found.allowance.fill == pytest.approx(expected.fill, rel=1e-4)
+    assert found.allowance.fill > 0
+    assert found.allowance.outcomes == pytest.approx(expected.outcomes, rel=1e-4)
+    assert found.half_width == pytest.approx(expected.half, rel=1e-4)
+    assert found.high - found.estimate == pytest.approx(found.half_width)
+
+
+@given(st.floats(0, 30), st.floats(0.5, 0.999))
+def test_the_folded_normal_quantile_is_scipys(shift, level):
+    found = folded_normal_quantile(shift, level)
+    expected = shift + norm.ppf(level) if shift > 8 else foldnorm.ppf(level, shift)
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_half_widths_between_noise_and_bias():
+    assert half_width(0.0, 0.3, 0.95, math.inf) == 0.3
+    assert half_width(1.0, 0.0, 0.95, math.inf) == pytest.approx(1.959964, rel=1e-6)
+    assert half_width(1.0, 0.0, 0.95, 4) == pytest.approx(2.776445, rel=1e-6)
+    widths = [half_width(1.0, bias, 0.95, math.inf) for bias in (0, 0.1, 1, 3, 10, 100)]
+    assert widths == sorted(widths)
+    assert widths[-1] == pytest.approx(100 + 1.644854, rel=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_without_kept_episodes_transitions_stand_alone(gamma):
+    """Averaged over logs the clustered and the unclustered standard error agree: a chain forgets."""
+    mdp = random_mdp()
+    ratios = []
+    for seed in range(8):
+        log = walk(mdp, 40, 25, seed=seed)
+        kept, lost = (
+            shrink(count(log, keep=keep), Choices(gamma=gamma, policy=mdp["policy"])) for keep in (1, 0)
+        )
+        assert kept.value == lost.value
+        ratios.append(allowed_interval(kept).standard_error / allowed_interval(lost).standard_error)
+        assert math.isinf(allowed_interval(lost).degrees)
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.12)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_it_covers_and_the_standard_error_is_the_spread(gamma):
+    mdp = random_mdp()
+    truth, values, errors, covered = exact(mdp, gamma)[0], [], [], []
+    for seed in range(60):
+        found = allowed_interval(
+            shrink(count(walk(mdp, 30, 25, seed=seed)), Choices(gamma=gamma, policy=mdp["policy"]))
+        )
+        values.append(found.estimate)
+        errors.append(found.standard_error)
+        covered.append(found.contains(truth))
+    assert np.mean(covered) >= 0.9
+    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.3)
+
+
+def test_one_path_is_cut_into_blocks():
+    mdp = random_mdp()
+    found = allowed_interval(
+        shrink(count(walk(mdp, 1, 400, seed=1)), Choices(gamma=1.0, policy=mdp["policy"]))
+    )
+    assert "20 blocks" in found.note
+    assert found.degrees == 19
+    assert found.standard_error > 0
+
+
+def test_one_first_state_is_not_taken_for_certain():
+    """A single path at gamma < 1 rests on one draw of the first state."""
+    mdp = random_mdp() | {"initial": np.full(S, 1 / S)}
+    truth, covered = exact(mdp, 0.5)[0], []
+    for seed in range(30):
+        found = shrink(count(walk(mdp, 1, 1500, seed=seed)), Choices(gamma=0.5, policy=mdp["policy"]))
+        covered.append(allowed_interval(found).contains(truth))
+    assert np.mean(covered) >= 0.85
+    known = shrink(counts_of_one_path(mdp), Choices(gamma=0.5, policy=mdp["policy"], initial=mdp["initial"]))
+    guessed = shrink(counts_of_one_path(mdp), Choices(gamma=0.5, policy=mdp["policy"]))
+    assert "first state" not in allowed_interval(known).note
+    assert "one first state" in allowed_interval(guessed).note
+    assert allowed_interval(known).standard_error < allowed_interval(guessed).standard_error / 2
+
+
+def counts_of_one_path(mdp):
+    return count(walk(mdp, 1, 1500, seed=1))
+
+
+def test_a_log_without_noise_keeps_a_width():
+    target = np.tile([0.2, 0.8], (5, 1))
+    for gamma in (0.9, 1.0):
+        found = shrink(deterministic_log(10, 40, 1), Choices(gamma=gamma, policy=target))
+        interval = allowed_interval(found)
+        assert found.kappa == 0.0
+        assert interval.high > interval.estimate > interval.low
+        assert interval.allowance.outcomes > 0
+
+
+def test_rewards_that_never_vary_have_no_finite_interval_unless_their_range_is_given():
+    mdp = random_mdp()
+    log = walk(mdp, 5, 10, seed=1) | {"reward": np.full(50, 0.1)}
+    found = shrink(count(log), Choices(gamma=0.9, policy=mdp["policy"]))
+    blind = allowed_interval(found)
+    assert (blind.low, blind.high) == (-math.inf, math.inf)
+    assert not checks_of(found)["rewards"].ok
+    known = allowed_interval(found, reward_range=(0.0, 1.0))
+    assert 0.0 <= known.low < 0.1 < known.high <= 1.0
+
+
+def test_a_reward_range_widens_through_the_values_and_cuts_the_ends():
+    mdp = random_mdp()
+    found = shrink(count(walk(mdp, 10, 20, seed=1)), Choices(gamma=0.9, policy=mdp["policy"]))
+    narrow, wide = allowed_interval(found), allowed_interval(found, reward_range=(-50.0, 10.0))
+    assert wide.allowance.outcomes > narrow.allowance.outcomes
+    assert wide.allowance.span == pytest.approx(60.0 + 0.9 * np.ptp(found.values))
+    near = found.reward_bounds
+    assert allowed_interval(found, 0.999999, near).high <= near[1]
+    with pytest.raises(ValueError, match="does not hold the logged rewards"):
+        allowed_interval(found, reward_range=(0.0, 0.1))
+    with pytest.raises(ValueError, match="level"):
+        allowed_interval(found, 1.5)
+
+
+def test_a_known_behavior_says_what_it_leaves_unlogged():
+    mdp = few_actions(random_mdp())
+    counts = count(walk(mdp, **FEW, seed=1))
+    found = shrink(counts, Choices(gamma=0.9, policy=mdp["policy"], behavior=mdp["behavior"]))
+    never = counts.cell_count.reshape(S, A) == 0
+    expected = found.state_distribution @ np.where(never, mdp["behavior"], 0).sum(axis=1)
+    assert allowed_interval(found).allowance.expected_mass == pytest.approx(expected)
+
+
+# -- checks ----------------------------------------------------------------------------------------------
+
+
+def test_a_plain_log_passes_every_check():
+    mdp = random_mdp()
+    for gamma in (0.9, 1.0):
+        found = shrink(count(walk(mdp, 60, 40, seed=1)), Choices(gamma=gamma, policy=mdp["policy"]))
+        checks = checks_of(found)
+        assert [name for name, check in checks.items() if not check.ok] == []
+        assert {"support", "leak", "own data", "never logged", "rewards", "order of rows", "Markov property",
+                "forgotten ends"} <= set(checks)  # fmt: skip
+        assert ("ridge" in checks) == (gamma == 1.0)
+        assert all(check.sentence and not check.remedy for check in checks.values())
+
+
+def test_actions_that_the_behavior_never_takes_are_named():
+    mdp = random_mdp()
+    mdp["behavior"] = np.where(np.arange(A) == 0, 0.0, 0.5) * np.ones((S, 1))
+    found = shrink(count(walk(mdp, 60, 40, seed=1)), Choices(gamma=0.9, policy=mdp["policy"]))
+    check = checks_of(found)["never logged"]
+    assert not check.ok
+    assert check.number == pytest.approx(found.state_distribution @ mdp["policy"][:, 0], rel=1e-6)
+    assert "log these actions" in check.remedy
+    (note,) = notes(allowed_interval(found))
+    assert "were never logged" in note
+
+
+def test_states_rare_in_the_log_are_far():
+    """The behavior stays near 0 of a line of 12 places, the target goes to its end."""
+    rng = np.random.default_rng(1)
+    place = np.zeros((200, 41), dtype=int)
+    right = rng.random((200, 40)) < 0.35
+    for step in range(40):
+        place[:, step + 1] = np.clip(place[:, step] + np.where(right[:, step], 1, -1), 0, 11)
+    counts = lg.Counts.from_transitions(
+        place[:, :-1].ravel(), place[:, 1:].ravel(), action=right.ravel().astype(int),
+        reward=place[:, :-1].ravel() / 11.0, episode=np.repeat(np.arange(200), 40), n_states=12, n_actions=2,
+        keep_episodes=True,
+    )  # fmt: skip
+    found = shrink(counts, Choices(gamma=0.99, policy=np.tile([0.1, 0.9], (12, 1))))
+    check = checks_of(found)["support"]
+    mass = found.state_distribution[found.visited] / found.state_distribution[found.visited].sum()
+    assert check.number == pytest.approx(8000 * (mass**2 / found.state_count[found.visited]).sum())
+    assert not check.ok
+
+
+def test_shuffled_rows_and_forgotten_flags_are_seen():
+    mdp = random_mdp()
+    log = walk(mdp, 80, 40, seed=1, ending=0.2)
+    order = np.random.default_rng(0).permutation(log["state"].size)
+    shuffled = {name: column[order] for name, column in log.items()} | {
+        "terminal": np.zeros(order.size, bool)
+    }
+    found = shrink(count(shuffled), Choices(gamma=0.9, policy=mdp["policy"]))
+    checks = checks_of(found)
+    assert not checks["order of rows"].ok
+    assert "Markov property" not in checks
+    # Every end leads to a state of its own; with flags it is never entered.
+    after = np.where(log["terminal"], S, log["next_state"])
+    policy = np.vstack([mdp["policy"], np.full(A, 1 / A)])
+    for flags, ok in ((log["terminal"], True), (None, False)):
+        counts = lg.Counts.from_transitions(
+            **(log | {"next_state": after, "terminal": flags}),
+            n_states=S + 1,
+            n_actions=A,
+            keep_episodes=True,
+        )
+        checks = checks_of(shrink(counts, Choices(gamma=0.9, policy=policy)))
+        assert checks["forgotten ends"].ok == ok
+        assert checks["leak"].ok == ok
+
+
+def test_few_rewards_among_the_rows_are_a_failed_check():
+    mdp = random_mdp()
+    log = walk(mdp, 20, 20, seed=1)
+    half = log["state"] < 3
+    parts = [{name: column[mine] for name, column in log.items()} for mine in (half, ~half)]
+    counts = count(parts[0], keep=False) + count(parts[1] | {"reward": None}, keep=False)
+    check = checks_of(shrink(counts, Choices(gamma=0.9, policy=mdp["policy"])))["rewards"]
+    assert 0 < check.number < 0.9
+    assert not check.ok
+
+
+def test_a_slow_chain_fails_the_ridge_check():
+    rng = np.random.default_rng(1)
+    place, rows = 12, []
+    for step in range(1000):
+        action = int(rng.integers(0, 2))
+        after = int(np.clip(place + (1 if rng.random() < 0.42 + 0.16 * action else -1), 0, 24))
+        rows.append((place, action, after, step // 100))
+        place = after if step % 100 < 99 else 12
+    s, a, s2, e = map(np.array, zip(*rows, strict=True))
+    counts = lg.Counts.from_transitions(
+        s, s2, action=a, reward=s / 24, episode=e, n_states=25, n_actions=2, keep_episodes=True
+    )
+    found = shrink(counts, Choices(gamma=1.0, policy=np.tile([0.05, 0.95], (25, 1))))
+    assert not checks_of(found)["ridge"].ok

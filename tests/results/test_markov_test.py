@@ -1,0 +1,129 @@
+"""The Markov test: its moments against every permutation, its size, and its power."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from logs import A, S, count, random_mdp, walk
+
+import lingendice as lg
+from lingendice.model.compose import Choices
+from lingendice.results.markov_test import _permutation_moments, group_z, markov_z, persistence_z, row_order
+from lingendice.solvers.shrinkage import shrink
+
+# Rows out of order are among what is tested.
+pytestmark = pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
+
+
+@pytest.mark.parametrize("sizes", [(3, 2, 1), (4, 2), (1, 1, 1, 1, 2), (7,)])
+def test_moments_are_those_of_all_permutations(sizes):
+    k = sum(sizes)
+    y = np.random.default_rng(k).exponential(size=k)
+    y -= y.mean()
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    every = [
+        (np.bincount(group, weights=np.array(one)) ** 2 / sizes).sum() for one in itertools.permutations(y)
+    ]
+    found = _permutation_moments(
+        *(
+            np.array([float(v)])
+            for v in (k, len(sizes), sum(1 / n for n in sizes), (y**2).sum(), (y**4).sum())
+        )
+    )
+    expected = (np.mean(every), np.var(every)) if len(sizes) > 1 else (0.0, 0.0)
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_chance_is_a_standard_normal():
+    rng = np.random.default_rng(1)
+    found = [
+        group_z(rng.exponential(size=300), rng.integers(0, 8, 300), rng.integers(-1, 6, 300))
+        for _ in range(1500)
+    ]
+    assert np.mean(found) == pytest.approx(0.0, abs=0.1)
+    assert np.std(found) == pytest.approx(1.0, abs=0.08)
+    assert np.mean(np.array(found) > 2.326) == pytest.approx(0.01, abs=0.008)
+    assert max(found) < 5
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("ending", [0.0, 0.1])
+def test_logs_of_a_markov_chain_raise_no_alarm(gamma, ending):
+    mdp = random_mdp()
+    for seed in range(25):
+        counts = count(walk(mdp, 40, 30, seed=seed, ending=ending))
+        found = shrink(counts, Choices(gamma=gamma, policy=mdp["policy"]))
+        assert markov_z(counts, found.values, gamma, found.outcome.ending) < 4
+
+
+def hidden_log(seed, n_episodes=60):
+    """Two steps from one visible state; the reward of the second asks what the first action was."""
+    rng = np.random.default_rng(seed)
+    first, second = rng.integers(0, 2, (2, n_episodes * 4))
+    n = first.size
+    state, action = np.tile([0, 1], n), np.stack([first, second], axis=1).ravel()
+    reward = np.stack([np.zeros(n), np.where(first == second, 1.0, -1.0)], axis=1).ravel()
+    return lg.Counts.from_transitions(
+        state, np.tile([1, 0], n), action=action, reward=reward, episode=np.repeat(np.arange(n), 2),
+        terminal=np.tile([False, True], n), n_states=2, n_actions=2, keep_episodes=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_a_hidden_state_is_found(gamma):
+    for seed in range(10):
+        counts = hidden_log(seed)
+        found = shrink(counts, Choices(gamma=gamma, policy=np.full((2, 2), 0.5)))
+        assert markov_z(counts, found.values, gamma, found.outcome.ending) > 8
+
+
+def test_what_lasts_through_an_episode_is_found_and_chance_is_not():
+    rng = np.random.default_rng(1)
+    episode, cell = np.repeat(np.arange(40), 25), rng.integers(0, 5, 1000)
+    by_chance = [persistence_z(rng.exponential(size=1000), cell, episode) for _ in range(400)]
+    assert np.mean(by_chance) == pytest.approx(-0.1, abs=0.2)
+    assert np.std(by_chance) == pytest.approx(1.0, abs=0.12)
+    kind = rng.choice([-0.6, 0.6], (40, 5))[episode, cell]
+    assert persistence_z(rng.normal(size=1000) + kind, cell, episode) > 5
+    by_hand, before = [], {}
+    worth = rng.normal(size=1000)
+    mean = np.array([worth[cell == x].mean() for x in range(5)])
+    scale = np.array([worth[cell == x].std(ddof=1) for x in range(5)])
+    for e, x, y in zip(episode, cell, (worth - mean[cell]) / scale[cell], strict=True):
+        by_hand.append(y * before.get((e, x), 0.0))
+        before[e, x] = before.get((e, x), 0.0) + y
+    expected = np.sum(by_hand) / np.sqrt(np.sum(np.square(by_hand)))
+    assert persistence_z(worth, cell, episode) == pytest.approx(expected)
+
+
+def test_without_the_order_of_rows_there_is_no_test():
+    mdp = random_mdp()
+    log = walk(mdp, 20, 30, seed=1)
+    values = np.arange(S, dtype=float)
+    assert row_order(count(log, keep=False)) is None
+    assert markov_z(count(log, keep=False), values, 0.9) is None
+    order = np.random.default_rng(0).permutation(log["state"].size)
+    shuffled = count({name: column[order] for name, column in log.items()})
+    assert row_order(shuffled).unbroken < 0.5
+    assert markov_z(shuffled, values, 0.9) is None
+    assert row_order(count(log)).unbroken == 1.0
+
+
+def test_interleaved_episodes_are_put_in_order():
+    mdp = random_mdp()
+    log = walk(mdp, 6, 20, seed=1)
+    together = {name: column.reshape(6, 20).T.ravel() for name, column in log.items()}
+    values = np.arange(S, dtype=float)
+    assert row_order(count(together)).unbroken == 1.0
+    assert markov_z(count(together), values, 0.9) == pytest.approx(markov_z(count(log), values, 0.9))
+
+
+def test_too_little_to_compare_says_nothing():
+    counts = lg.Counts.from_transitions(
+        [0, 1, 0], [1, 0, 1], action=[0, 0, 0], reward=[1.0, 2.0, 3.0], episode=[0, 0, 0], n_actions=A,
+        keep_episodes=True,
+    )  # fmt: skip
+    assert markov_z(counts, np.zeros(2), 0.9) == 0.0
+    assert group_z(np.ones(100), np.zeros(100, int), np.arange(100) % 3) == 0.0

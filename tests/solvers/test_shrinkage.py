@@ -1,0 +1,195 @@
+"""The shrinkage estimate against loops over raw transitions, on degenerate logs, and as data grow."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from logs import A, S, count, exact, random_mdp, walk
+from shrinkage_by_hand import FEW, ByHand, deterministic_log, few_actions
+
+import lingendice as lg
+from lingendice.model.compose import Choices
+from lingendice.solvers.shrinkage import shrink
+
+# Rows out of order are among what is tested.
+pytestmark = pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.9, 0.99, 1.0])
+@pytest.mark.parametrize("ending", [0.0, 0.15])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_it_is_what_loops_over_transitions_give(gamma, ending, seed):
+    mdp = few_actions(random_mdp())
+    log = walk(mdp, **FEW, seed=seed, ending=ending)
+    expected = ByHand(log, mdp["policy"], gamma)
+    found = shrink(count(log), Choices(gamma=gamma, policy=mdp["policy"]))
+    assert (expected.k == 0).any()
+    assert expected.gate > 0
+    assert found.kappa == pytest.approx(expected.kappa, rel=1e-6)
+    assert found.gate == pytest.approx(expected.gate, rel=1e-5, abs=1e-6)
+    np.testing.assert_allclose(found.operator.policy, expected.policy, atol=1e-6)
+    np.testing.assert_allclose(found.delta, expected.delta, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.state_distribution, expected.distribution, atol=1e-7)
+    np.testing.assert_allclose(found.values, expected.V, rtol=1e-5, atol=1e-5)
+    assert found.value == pytest.approx(expected.value, rel=1e-5, abs=1e-7)
+    assert found.ridge_error == pytest.approx(expected.ridge_error, rel=1e-3, abs=1e-7)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_the_order_of_rows_does_not_matter_to_the_value(gamma):
+    mdp = few_actions(random_mdp())
+    log = walk(mdp, **FEW, seed=3)
+    first = np.flatnonzero(np.r_[True, log["episode"][1:] != log["episode"][:-1]])
+    start = np.bincount(log["state"][first], minlength=S) / first.size
+    order = np.random.default_rng(0).permutation(log["state"].size)
+    shuffled = {name: column[order] for name, column in log.items()}
+    values = [
+        shrink(count(one), Choices(gamma=gamma, policy=mdp["policy"], initial=start)).value
+        for one in (log, shuffled)
+    ]
+    assert values[0] == pytest.approx(values[1], rel=1e-7)
+
+
+@given(st.integers(0, 10_000), st.sampled_from([0.3, 0.9, 0.99]), st.sampled_from([0.0, 0.1, 0.5]))
+@settings(max_examples=30, deadline=None)
+def test_stationary_and_terminal_mass_are_1(seed, gamma, ending):
+    mdp = few_actions(random_mdp())
+    counts = count(walk(mdp, 6, 5, seed=seed, ending=ending))
+    found = shrink(counts, Choices(gamma=gamma, policy=mdp["policy"]))
+    assert found.state_distribution.sum() + found.terminal_mass == pytest.approx(1.0, abs=1e-7)
+    assert (found.state_distribution >= 0).all()
+    np.testing.assert_allclose(found.operator.policy.sum(axis=1), 1.0, atol=1e-12)
+    unlogged = (found.cell_count == 0) & found.visited[:, None]
+    assert (found.operator.policy[unlogged] == 0).all()
+
+
+def test_a_corridor_that_ends_has_its_return():
+    """Ten steps at -1: a ridge toward mass 1 would make it -442."""
+    steps = np.arange(10)
+    log = {"state": np.tile(steps, 3), "next_state": np.tile(steps + 1, 3), "action": np.zeros(30, int)}
+    end = np.tile(steps == 9, 3)
+    counts = lg.Counts.from_transitions(
+        **log, reward=-np.ones(30), episode=np.repeat([0, 1, 2], 10), terminal=end, n_states=11, n_actions=1
+    )
+    found = shrink(counts, Choices(gamma=0.9999, policy=np.ones((11, 1))))
+    assert found.value / 1e-4 == pytest.approx(-(1 - 0.9999**10) / 1e-4, rel=1e-6)
+    assert found.mass + found.terminal_mass == pytest.approx(1.0, abs=1e-8)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_one_action_leaves_the_plug_in(gamma):
+    mdp = random_mdp()
+    log = walk(mdp, 10, 20, seed=1) | {"action": np.zeros(200, int)}
+    counts = lg.Counts.from_transitions(**(log | {"terminal": None}), n_states=S, n_actions=1)
+    found = shrink(counts, Choices(gamma=gamma, policy=np.ones((S, 1))))
+    plain = lg.solve(counts, gamma, policy=np.ones((S, 1)), ridge=0.0, clone=0.0)
+    assert found.value == pytest.approx(plain.value, rel=1e-5)
+    assert not found.extra_reward.any()
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_without_noise_nothing_is_shrunk(gamma):
+    target = np.tile([0.2, 0.8], (5, 1))
+    counts = deterministic_log(10, 40, 1)
+    found = shrink(counts, Choices(gamma=gamma, policy=target))
+    assert found.kappa == 0.0
+    plain = lg.solve(counts, gamma, policy=target, ridge=0.0, clone=0.0, ratio="state_action")
+    assert found.value == pytest.approx(plain.value, rel=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_cells_seen_once_each_give_an_answer(gamma):
+    state, action = np.repeat(np.arange(4), 2), np.tile([0, 1], 4)
+    following = np.array([1, 2, 2, 3, 3, 0, 0, 1])
+    counts = lg.Counts.from_transitions(
+        state, following, action=action, reward=np.arange(8.0), episode=np.arange(8), n_states=4, n_actions=2
+    )
+    found = shrink(counts, Choices(gamma=gamma, policy=np.tile([0.9, 0.1], (4, 1))))
+    assert 0.0 <= found.value <= 7.0
+    assert found.kappa == 1.0
+
+
+def test_a_single_transition_and_equal_rewards_give_that_reward():
+    one = lg.Counts.from_transitions([0], [0], action=[0], reward=[3.0], episode=[0], n_actions=2)
+    assert shrink(one, Choices(gamma=0.9, policy=[[0.5, 0.5]])).value == pytest.approx(3.0)
+    mdp = random_mdp()
+    log = walk(mdp, 5, 10, seed=1)
+    same = count(log | {"reward": np.full(50, 2.5)})
+    for gamma in (0.9, 1.0):
+        assert shrink(same, Choices(gamma=gamma, policy=mdp["policy"])).value == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_unlogged_states_leak_and_the_rest_answers(gamma):
+    mdp = random_mdp()
+    log = walk(mdp, 10, 10, seed=1)
+    stay = log["state"] != 2
+    counts = count({name: column[stay] for name, column in log.items()})
+    found = shrink(counts, Choices(gamma=gamma, policy=mdp["policy"]))
+    assert 0.0 < found.leak < 0.6
+    assert found.identified == pytest.approx(1.0 - found.leak)
+    assert found.operator.reward[:6].min() <= found.value <= np.nanmax(found.operator.reward)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_errors_fall_with_data_for_a_target_unlike_the_behavior(gamma):
+    mdp = few_actions(random_mdp())
+    # Every action is taken now and then: without that no data identify the value.
+    mdp["behavior"] = 0.95 * mdp["behavior"] + 0.05 / A
+    truth = exact(mdp, gamma)[0]
+    errors = []
+    for n_episodes in (4, 40, 400):
+        logs = [count(walk(mdp, n_episodes, 20, seed=seed)) for seed in range(8)]
+        off = [shrink(log, Choices(gamma=gamma, policy=mdp["policy"])).value - truth for log in logs]
+        errors.append(np.sqrt(np.mean(np.square(off))))
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < errors[0] / 3
+
+
+def test_a_known_behavior_is_used():
+    mdp = few_actions(random_mdp())
+    counts = count(walk(mdp, 30, 20, seed=1))
+    choices = Choices(gamma=0.9, policy=mdp["policy"])
+    known = shrink(counts, choices._replace(behavior=mdp["behavior"]))
+    assert known.behavior is not None
+    assert known.value != shrink(counts, choices).value
+    np.testing.assert_allclose(
+        known.regression.features[:, 1], np.log(mdp["behavior"].ravel()[known.regression.cells]) + 1.5
+    )
+
+
+def test_a_given_reward_takes_the_place_of_the_logs():
+    mdp = random_mdp()
+    counts = count(walk(mdp, 10, 20, seed=1))
+    found = shrink(counts, Choices(gamma=0.9, policy=mdp["policy"], reward=np.full((S, A), 4.0)))
+    assert found.value == pytest.approx(4.0)
+
+
+def test_what_is_missing_is_named():
+    mdp = random_mdp()
+    log = walk(mdp, 3, 5, seed=1)
+    with pytest.raises(ValueError, match="policy="):
+        shrink(count(log), Choices(gamma=0.9))
+    with pytest.raises(ValueError, match="no rewards"):
+        shrink(count(log, reward=None), Choices(gamma=0.9, policy=mdp["policy"]))
+
+
+@pytest.mark.slow
+def test_taxi_takes_a_fifth_of_a_second():
+    from lingendice.environments import taxi
+    from lingendice.results.trust_checks import trust_checks
+
+    trained = taxi.train_policies()
+    counts = taxi.simulate(trained.base, 200, 400, seed=1).counts(keep_episodes=True)
+    for gamma in (0.99, 1.0):
+        seconds = []
+        for _ in range(4):
+            started = time.perf_counter()
+            found = shrink(counts, Choices(gamma=gamma, policy=trained.target))
+            trust_checks(found)
+            seconds.append(time.perf_counter() - started)
+        assert min(seconds) < 0.2
