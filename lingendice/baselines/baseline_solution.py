@@ -14,6 +14,7 @@ from lingendice.data.counts import Counts
 from lingendice.data.json_values import strict_json
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.result import Row
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status, with_identified_status
 from lingendice.results.targets import Interval, student
@@ -74,9 +75,7 @@ class BaselineSolution(Solution):
 
     q_values = state_values  # type: ignore[assignment]
 
-    def interval(
-        self, level: float = 0.95, of: Any = "value", method: str = "influence", **options: Any
-    ) -> Interval:
+    def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
         """Student interval of the value, clustered by episode; other functions have none here."""
         if not isinstance(of, str) or of != "value" or method != "influence" or options:
             raise ValueError(f"{self.method} has an interval of its value only; see solve(...).interval")
@@ -91,8 +90,8 @@ class BaselineSolution(Solution):
         """Everything as strict JSON types."""
         return {**super().to_dict(), "standard_error": strict_json(self.standard_error), "note": self.note}
 
-    def _table(self) -> list[tuple[str, str]]:
-        rows = super()._table()
+    def _facts(self) -> list[Row]:
+        rows = super()._facts()
         if self.standard_error is None:
             return rows
         place = next(k for k, (name, _) in enumerate(rows) if name == "value per step") + 1

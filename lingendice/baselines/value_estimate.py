@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from lingendice.data.json_values import strict_json
-from lingendice.data.markup import table_of_facts
+from lingendice.results.result import Row, Shown
 from lingendice.results.targets import Interval, student
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Estimate:
+class Estimate(Shown):
     """A value per step, with what the method knows of its noise. Reads like a solution where it can."""
 
     value: float
@@ -39,13 +39,7 @@ class Estimate:
     def __repr__(self) -> str:
         return f"Estimate({self.value:.6g} by {self.method}, gamma={self.gamma:g})"
 
-    def __str__(self) -> str:
-        return "\n".join(f"{name:<22} {text}" for name, text in self._table())
-
-    def _repr_html_(self) -> str:
-        return table_of_facts("Estimate", self._table())
-
-    def _table(self) -> list[tuple[str, str]]:
+    def _table(self) -> list[Row]:
         rows = [
             ("method", self.method),
             ("gamma", f"{self.gamma:g}"),

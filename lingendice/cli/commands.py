@@ -116,16 +116,16 @@ def solve(
         data, labels = _loaded(file, names, given.get("policy"), keep_episodes=level is not None)
         solution = lg.solve(data, gamma=gamma, progress=sys.stderr.isatty(), **given)
         unique = solution.status is not lg.Status.SEVERAL_DISTRIBUTIONS
+        if unique:
+            if level is not None:
+                solution.interval(level)
+            solution.diagnose()
+            _ = solution.gap
         summary = {**solution.to_dict(), **labels}
-        interval = None if level is None or not unique else solution.interval(level)
-        if interval is not None:
-            summary["interval"] = interval.to_dict()
         if as_json:
             print_json(summary)
         else:
-            echo(str(solution))
-            if interval is not None:
-                echo(f"{'interval':<22} {interval}")
+            echo(str(solution).replace("sol.interval()", "give --level"))
             if unique and "state_labels" in labels:
                 _print_heaviest(solution, labels)
         if out is not None:

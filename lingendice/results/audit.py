@@ -14,11 +14,12 @@ from lingendice.data.counts import Counts
 from lingendice.model.classes import extend, find_classes, period, submatrix
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Audit:
+class Audit(Shown):
     """Structure of the empirical chain under the policy, and how well the log covers it."""
 
     n_states: int
@@ -82,18 +83,10 @@ class Audit:
             return name
         return f"{name}, {action if self.action_labels is None else self.action_labels[action]}"
 
-    def _repr_html_(self) -> str:
-        from lingendice.data.markup import table_of_facts
-
-        return table_of_facts("Audit", self._table())
-
-    def __str__(self) -> str:
-        return "\n".join(f"{name:<22} {text}" for name, text in self._table())
-
     def __repr__(self) -> str:
         return f"Audit({self.n_states:,} states, {len(self.recurrent_classes)} recurrent classes)"
 
-    def _table(self) -> list[tuple[str, str]]:
+    def _table(self) -> list[Row]:
         size = f"{self.n_states:,} states" + (f" x {self.n_actions:,} actions" if self.n_actions else "")
         seen = "row-stochastic matrix" if self.transitions is None else f"{self.transitions:,.6g} transitions"
         classes = len(self.recurrent_classes)

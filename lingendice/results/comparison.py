@@ -183,11 +183,14 @@ class Comparison:
         return plot_comparison(self, level, ax)
 
     def table(self, level: float = 0.95) -> list[dict[str, Any]]:
-        """One row per policy, best first: name, value, interval, leak, failed checks, may it be the best."""
+        """One row per policy, best first: name, value, interval, leak, failed checks, may it be the best.
+
+        Computes the intervals and runs the checks of every policy; ``print`` shows them from then on.
+        """
         found = self.interval(level)
         may_win = set(self.contenders(level))
         places = [self.names.index(name) for name in self.ranking]
-        return [
+        rows = [
             {
                 "policy": self.names[k],
                 "value": float(self.values[k]),
@@ -199,32 +202,53 @@ class Comparison:
             }
             for k in places
         ]
+        self.__dict__["_known_table"] = level, rows
+        return rows
+
+    def _columns(self) -> tuple[list[str], list[list[str]]]:
+        """Headings and rows of what is known: intervals and checks only where ``table`` was called."""
+        known = self.__dict__.get("_known_table")
+        if known is None:
+            values = None if any(one.value is None for one in self.solutions) else self.values
+            names = self.names if values is None else self.ranking
+            rows = []
+            for name in names:
+                one = self[name]
+                worth = "" if one.value is None else f"{one.value:.4g}"
+                rows.append([str(name), worth, "" if one.state_distribution is None else f"{one.leak:.2%}"])
+            return ["policy", "value", "leak"], rows
+        level, table = known
+        rows = [
+            [
+                str(row["policy"]),
+                f"{row['value']:.4g}",
+                f"{row['leak']:.2%}",
+                f"[{row['low']:.4g}, {row['high']:.4g}]",
+                "yes" if row["may_be_best"] else "no",
+                ", ".join(row["failed_checks"]) or "none",
+            ]
+            for row in table
+        ]
+        return ["policy", "value", "leak", f"{level:.0%}, simultaneous", "may be best", "failed checks"], rows
+
+    @property
+    def _caption(self) -> str:
+        known = "_known_table" in self.__dict__
+        return repr(self) if known else f"{self!r}; intervals and checks not computed: call table()"
 
     def _repr_html_(self) -> str:
         from lingendice.data.markup import table
 
-        rows = [
-            (
-                str(row["policy"]),
-                f"{row['value']:.4g}",
-                f"[{row['low']:.4g}, {row['high']:.4g}]",
-                f"{row['leak']:.2%}",
-                "yes" if row["may_be_best"] else "no",
-            )
-            for row in self.table()
-        ]
-        return table(("policy", "value", "95 % at once", "leak", "may be the best"), rows, repr(self))
+        return table(*self._columns(), self._caption)
 
     def __repr__(self) -> str:
         return f"Comparison({len(self)} policies)"
 
     def __str__(self) -> str:
-        rows = ["policy                      value    95 % at once           leak"]
-        for row in self.table():
-            limits = f"[{row['low']:.4g}, {row['high']:.4g}]"
-            mark = "" if row["may_be_best"] else "  not the best"
-            rows.append(f"{row['policy']!s:<24} {row['value']:>8.4g}    {limits:<22} {row['leak']:.2%}{mark}")
-        return "\n".join(rows)
+        headings, rows = self._columns()
+        widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (headings, *rows)]
+        return "\n".join([self._caption, *lines])
 
 
 def _root(correlation: Floats) -> NDArray[np.float64]:

@@ -16,13 +16,14 @@ from lingendice.data.json_values import strict_json
 from lingendice.data.rows import read_only
 from lingendice.data.transitions import Transitions
 from lingendice.results.continuous_diagnostics import diagnose_continuous
-from lingendice.results.diagnostics import Check, checks_table
+from lingendice.results.diagnostics import Check
+from lingendice.results.result import Result, Row
 from lingendice.results.solution import effective_size
 from lingendice.results.status import Status
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ContinuousSolution:
+class ContinuousSolution(Result):
     """tau(s, a) = mu(s, a) / p(s, a) at every logged transition, and the value that follows from it.
 
     ``value`` is self-normalized, E_p[tau r] / E_p[nu tau]; ``value_plain`` is E_p[tau r]. nu is 1 but for
@@ -116,12 +117,11 @@ class ContinuousSolution:
             )
         return self.evaluate(state, action)
 
-    def diagnose(self) -> tuple[Check, ...]:
-        """Checks of whether the estimate can be trusted: see :func:`lingendice.diagnose`."""
+    def _checks(self) -> tuple[Check, ...]:
         return diagnose_continuous(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as strict JSON types: nan and infinity become None."""
+        """Everything that is known, as strict JSON types: nan and infinity become None."""
         numbers = {
             "value": self.value,
             "value_plain": self.value_plain,
@@ -143,6 +143,7 @@ class ContinuousSolution:
             "n_iter": self.n_iter,
             "threads": self.threads,
             **strict_json(numbers),
+            **self._asked_json(),
             "member_values": strict_json(self.member_values),
             "tau": strict_json(self.tau),
             "history": [strict_json([point._asdict() for point in member]) for member in self.history],
@@ -170,33 +171,15 @@ class ContinuousSolution:
 
         return plot_continuous(self, kind, ax)
 
-    def _repr_html_(self) -> str:
-        from lingendice.data.markup import table_of_facts
-
-        return table_of_facts("ContinuousSolution", self._table()[1:])
-
-    def __repr__(self) -> str:
-        return f"ContinuousSolution({self.status.value}, gamma={self.gamma:g}, method={self.method!r})"
-
-    def __str__(self) -> str:
-        return "\n".join(f"{name:<22} {text}" for name, text in self._table())
-
-    def _table(self) -> list[tuple[str, str]]:
-        rows = [
-            ("Solution", f"{self.status.value}, by {self.method} ({self.reason})"),
-            ("data", repr(self.transitions)),
-            ("gamma", f"{self.gamma:g}"),
-        ]
+    def _facts(self) -> list[Row]:
+        rows = [("data", repr(self.transitions)), ("gamma", f"{self.gamma:g}")]
         if self.value is not None:
             rows.append(("value per step", f"{self.value:.6g}  (self-normalized)"))
             rows.append(("  not rescaled", f"{self.value_plain:.6g}"))
         if self.spread is not None:
             rows.append(("  spread", f"{self.spread:.2g} among {len(self.members)} members"))
-        rows += checks_table(self.diagnose())
+        rows += self._asked()
         where = "in sample" if self.method == "linear" else "held out"
         rows.append((f"residual ({where})", f"{self.residual:.2e}"))
         rows.append(("steps", f"{self.n_iter:,}"))
-        rows.append(("time", f"{self.seconds:.3g} s"))
-        if self.status.advice:
-            rows.append(("next step", self.status.advice))
-        return rows
+        return [*rows, ("time", f"{self.seconds:.3g} s")]

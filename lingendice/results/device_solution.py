@@ -15,7 +15,8 @@ from lingendice.gpu.device import Device
 from lingendice.gpu.pull import row_totals
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.solution import SeveralDistributions, Solution, effective_size
+from lingendice.results.result import Row
+from lingendice.results.solution import ONE_PER_CLASS, SeveralDistributions, Solution, effective_size
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -177,38 +178,29 @@ class DeviceSolution(Solution):
         """Not made on the device: see ``to_host()``."""
         return None
 
-    def interval(self, *_: Any, **__: Any) -> Any:
-        """Needs the data on the host: ``sol.to_host().interval(...)``, or ``lingendice.gpu.bootstrap``."""
-        raise ValueError("intervals need the data on the host: sol.to_host().interval(...)")
+    def _interval(self, level: float, of: Any, method: str, **options: Any) -> Any:
+        raise ValueError(
+            "intervals need the data on the host: sol.to_host().interval(...); lingendice.gpu.bootstrap "
+            "resamples on the device"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types, which means a copy on the host."""
         return self.to_host().to_dict()
 
-    def _table(self) -> list[tuple[str, str]]:
-        rows = [
-            ("Solution", f"{self.status.value}, by {self.method} ({self.reason})"),
-            ("data", repr(self._parts.counts)),
-            ("gamma", f"{self.gamma:g}"),
-        ]
+    def _facts(self) -> list[Row]:
+        rows = [("data", repr(self._parts.counts)), ("gamma", f"{self.gamma:g}")]
         if self.state_distribution is None:
-            rows.append(
-                (
-                    "distributions",
-                    f"{len(self.state_distributions)}, one for each recurrent class (sol.distributions)",
-                )
-            )
+            rows.append(("distributions", f"{len(self.state_distributions)}, {ONE_PER_CLASS}"))
         else:
             if self.value is not None:
                 rows.append(("value per step", f"{self.value:.6g}"))
-            rows.append(("leak", f"{self.leak:.2%}"))
+            rows.append(("leak", f"{self.leak:.2%} of the stationary mass lies where there is no data"))
+            rows.append(("interval, checks", "not computed: sol.to_host()"))
         rows.append(("residual", f"{self.residual:.1e}"))
         if self.error is not None:
             rows.append((f"error ({self.error_kind})", f"{self.error:.1e}"))
-        rows += [("iterations", f"{self.n_iter:,}"), ("time", f"{self.seconds * 1e3:.3g} ms")]
-        if self.status.advice:
-            rows.append(("next step", self.status.advice))
-        return rows
+        return [*rows, ("iterations", f"{self.n_iter:,}"), ("time", f"{self.seconds * 1e3:.3g} ms")]
 
     def __getstate__(self) -> dict[str, Any]:
         raise ValueError("a solution on the device does not pickle; pickle sol.to_host()")

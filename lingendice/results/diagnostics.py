@@ -245,9 +245,3 @@ def _target(operator: EmpiricalOperator) -> Floats | None:
     if operator.policy is None or operator.choices is None or operator.choices.policy is None:
         return operator.policy
     return require_policy("policy", operator.choices.policy, *operator.policy.shape)
-
-
-def checks_table(checks: tuple[Check, ...]) -> list[tuple[str, str]]:
-    """Rows of a printed table: every verdict, then the remedies that are needed."""
-    rows = [(check.name, f"{'ok' if check.ok else '!!'}  {check.sentence}") for check in checks]
-    return rows + [(f"  {check.name}", check.remedy) for check in checks if not check.ok]

@@ -82,21 +82,19 @@ class PolicySolution(Solution):
         target = replace(self.operator, choices=choices)
         return Solution(**{**plain, "source": target, "cell_ridge_distribution": None})._absorbed
 
-    def interval(
-        self, level: float = 0.95, of: Any = "value", method: str = "influence", **options: Any
-    ) -> Interval:
-        """Confidence interval; for the value it allows for bias as well as noise (``bias_allowance``).
+    def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
+        """For the value it allows for bias as well as noise (``bias_allowance``).
 
         With ``method="bootstrap"`` the standard error is that of replicates, in which the effective policy
-        stays as it is. See :meth:`lingendice.Solution.interval`.
+        stays as it is.
         """
         if not (isinstance(of, str) and of == "value") or self.value is None or math.isnan(self.value):
-            return super().interval(level, of, method, **options)
+            return super()._interval(level, of, method, **options)
         from lingendice.results.allowance import allowed_interval
 
         error = note = None
         if method != "influence" or options:
-            drawn = super().interval(level, of, method, **options)
+            drawn = super()._interval(level, of, method, **options)
             if method == "bootstrap":
                 error, note = drawn.standard_error, f"{drawn.note}, the effective policy kept"
         found = allowed_interval(self._fitted, level, self.reward_range, error)
@@ -106,12 +104,12 @@ class PolicySolution(Solution):
             f"{note or found.note}; {allowed}", found.bias_allowance,
         )  # fmt: skip
 
-    def diagnose(self) -> tuple[Check, ...]:
+    def _checks(self) -> tuple[Check, ...]:
         """Few checks, calibrated: see :mod:`lingendice.results.trust_checks`."""
         from lingendice.results.trust_checks import trust_checks
 
         if self.value is None or math.isnan(self.value):
-            return super().diagnose()
+            return super()._checks()
         return trust_checks(self._fitted, self.reward_range)
 
     def value_scores(self) -> ValueScores:

@@ -9,6 +9,7 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.data.json_values import strict_json
+from lingendice.results.result import Row
 from lingendice.results.solution import Solution
 
 
@@ -62,6 +63,7 @@ class LinearSolution(Solution):
         """Everything as strict JSON types."""
         return {
             **super().to_dict(),
+            "gap": strict_json(self.gap),
             "divergence": self.divergence,
             "objective": strict_json(self.objective),
             "lower_bound": strict_json(self.lower_bound),
@@ -71,8 +73,8 @@ class LinearSolution(Solution):
             "u": strict_json(self.u),
         }
 
-    def _table(self) -> list[tuple[str, str]]:
-        rows = super()._table()
+    def _facts(self) -> list[Row]:
+        rows = super()._facts()
         place = next(k for k, (name, _) in enumerate(rows) if name == "residual")
         mine = [
             ("divergence", f"{self.divergence}, objective {self.objective:.3e}"),

@@ -15,6 +15,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.json_values import strict_json
 from lingendice.data.rows import read_only
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.result import Result, Row
 from lingendice.results.status import Status
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 LEAK_WORTH_BOUNDS = 1e-3
 """Leak above which bounds on the value are given."""
+ONE_PER_CLASS = "one for each recurrent class (sol.distributions)"
 
 
 class SeveralDistributions(ValueError):
@@ -31,7 +33,7 @@ class SeveralDistributions(ValueError):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Solution:
+class Solution(Result):
     """The stationary ratio tau = mu / p and what follows from it.
 
     Arrays run over cells (states, or state-action pairs ``s * n_actions + a``); with ``ratio="state"``
@@ -350,38 +352,12 @@ class Solution:
     def _mean_reward(self) -> Floats:
         return self.operator.gather(self._filled_reward)
 
-    def interval(
-        self, level: float = 0.95, of: Any = "value", method: str = "influence", **options: Any
-    ) -> Interval:
-        """Confidence interval of the value, the distribution, or the mean of any function on cells.
-
-        Parameters
-        ----------
-        level
-            Confidence level.
-        of
-            ``"value"``; ``"stationary"``, entry by entry (``entries=`` picks some of them); or numbers on
-            cells or states, whose mean under the distribution is meant.
-        method
-            ``"influence"``: closed form, one adjoint solve (for the distribution one an entry, up to 2,000
-            states all from one dense factorization). ``"bootstrap"``: resample episodes and solve again.
-        **options
-            ``entries``; for the bootstrap ``replicates`` (1000), ``kind`` ("t", "percentile" or "basic"),
-            ``seed`` and ``threads``. The numbers do not depend on ``threads``.
-
-        Notes
-        -----
-        Clustered by episode where ``Counts.from_transitions(..., keep_episodes=True)`` kept them; a
-        single kept path is cut into blocks; else each transition stands for itself, which is right for
-        Markov data and said in the interval's ``note``. The interval covers the noise of the data, not
-        the bias of unseen cells: see ``leak`` and ``value_bounds``.
-        """
+    def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
         from lingendice.results.interval import interval
 
         return interval(self, level, of, method, **options)
 
-    def diagnose(self) -> tuple[Check, ...]:
-        """Checks of whether the estimate can be trusted: see :func:`lingendice.diagnose`."""
+    def _checks(self) -> tuple[Check, ...]:
         from lingendice.results.diagnostics import diagnose_counts
 
         return diagnose_counts(self)
@@ -392,21 +368,14 @@ class Solution:
 
         return Influence(self).value_scores()
 
-    @property
-    def trusted(self) -> bool:
-        """Whether the solve converged and every check passes; ``why_not`` has the sentences."""
-        return not self.why_not
-
-    @cached_property
-    def why_not(self) -> tuple[str, ...]:
-        """What speaks against the estimate, one sentence each: the status, and every failed check."""
-        doubts = [f"{check.sentence}: {check.remedy}" for check in self.diagnose() if not check.ok]
-        return (*(() if self.converged else (self.status.advice,)), *doubts)
-
     # -- for people and machines -----------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as strict JSON types: nan and infinity become None."""
+        """Everything that is known, as strict JSON types: nan and infinity become None.
+
+        Nothing is computed for it: ``value_bounds``, ``gap``, ``interval`` and ``checks`` are None until they
+        were asked for.
+        """
         single = self.state_distribution is not None
         counts = self.operator.counts
         return {
@@ -422,8 +391,9 @@ class Solution:
             "n_actions": counts.n_actions,
             "transitions": counts.total if counts.has_sample_size else None,
             "value": strict_json(self.value if single else None),
-            "value_bounds": None if not single or self.value_bounds is None else list(self.value_bounds),
-            "gap": strict_json(self.gap if single else None),
+            "value_bounds": strict_json(self.known("value_bounds")),
+            "gap": strict_json(self.known("gap")),
+            **self._asked_json(),
             "residual": strict_json(self.residual),
             "error": strict_json(self.error),
             "error_kind": self.error_kind,
@@ -463,48 +433,24 @@ class Solution:
 
         return plot_solution(self, kind, ax)
 
-    def _repr_html_(self) -> str:
-        from lingendice.data.markup import table_of_facts
-
-        return table_of_facts("Solution", self._table()[1:])
-
-    def __repr__(self) -> str:
-        return f"Solution({self.status.value}, gamma={self.gamma:g}, method={self.method!r})"
-
-    def __str__(self) -> str:
-        return "\n".join(f"{name:<22} {text}" for name, text in self._table())
-
-    def _table(self) -> list[tuple[str, str]]:
-        counts = self.operator.counts
-        rows = [
-            ("Solution", f"{self.status.value}, by {self.method} ({self.reason})"),
-            ("data", repr(counts)),
-        ]
-        rows.append(("gamma", f"{self.gamma:g}"))
+    def _facts(self) -> list[Row]:
+        rows = [("data", repr(self.operator.counts)), ("gamma", f"{self.gamma:g}")]
         if self.ridge > 0.0:
             rows.append(("ridge", f"{self.ridge:.1e}"))
         if self.state_distribution is None:
-            rows.append(
-                (
-                    "distributions",
-                    f"{len(self.state_distributions)}, one for each recurrent class (sol.distributions)",
-                )
-            )
+            rows.append(("distributions", f"{len(self.state_distributions)}, {ONE_PER_CLASS}"))
         else:
             if self.value is not None:
                 rows.append(("value per step", f"{self.value:.6g}"))
-            from lingendice.results.diagnostics import checks_table
-
-            rows += checks_table(self.diagnose())
+            if not self.is_checked:
+                rows.append(("leak", f"{self.leak:.2%} of the stationary mass lies where there is no data"))
+            rows += self._asked()
         rows.append(("residual", f"{self.residual:.1e}"))
         if self.error is not None:
             rows.append((f"error ({self.error_kind})", f"{self.error:.1e}"))
         if self.n_iter:
             rows.append(("iterations", f"{self.n_iter:,}"))
-        rows.append(("time", f"{self.seconds * 1e3:.3g} ms"))
-        if self.status.advice:
-            rows.append(("next step", self.status.advice))
-        return rows
+        return [*rows, ("time", f"{self.seconds * 1e3:.3g} ms")]
 
     def __getstate__(self) -> dict[str, Any]:
         state = {entry.name: getattr(self, entry.name) for entry in fields(self)}

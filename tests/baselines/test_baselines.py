@@ -403,6 +403,7 @@ def test_solutions_of_baselines_read_well(mdp, full):
     assert found.to_dict()["method"] == "step-wise weighted importance sampling"
     assert found.to_dict()["standard_error"] == found.standard_error
     assert f"standard error         {found.standard_error:.2g}" in str(found)
+    found.diagnose()
     assert "of 80 episodes count" in str(found)
     assert "\n" not in repr(found)
     assert "<table>" in found._repr_html_()

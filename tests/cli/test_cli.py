@@ -38,6 +38,9 @@ class FakeSolution:
     def tau(self):
         return np.ones_like(self.stationary)
 
+    def diagnose(self):
+        return ()
+
     def to_dict(self):
         return {"value": self.value, "converged": self.converged}
 

@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from free_display import looked_at, nothing_is_computed
 
 import lingendice as lg
 from gpu.test_device_solve import random_counts, random_log
@@ -259,3 +260,10 @@ def test_without_a_card_the_error_says_what_is_missing():
             lg.solve([[1, 1], [1, 0]], device="cuda")
     else:
         pytest.skip("there is a GPU")
+
+
+def test_looking_at_a_solution_on_the_device_computes_nothing(device, monkeypatch):
+    there = lg.solve(Compressed(device, random_counts(40)), 0.9, device="cuda")
+    assert isinstance(there, DeviceSolution)
+    with nothing_is_computed(monkeypatch):
+        assert "sol.to_host()" in looked_at(there)

@@ -66,7 +66,9 @@ def test_every_check_can_fail_and_names_its_remedy(linear, trained):
 
 
 def test_printing_shows_the_checks(linear):
-    text = str(with_ratio(linear, np.full(400, 1.3)))
+    off = with_ratio(linear, np.full(400, 1.3))
+    off.diagnose()
+    text = str(off)
     assert "!!  the ratio's mean over the data is 1.3000" in text
     assert "raise penalty=" in text
     assert "<table>" in linear._repr_html_()

@@ -98,7 +98,9 @@ def test_periodic_chains_never_forget():
 def test_printed_table_shows_checks_and_remedies():
     counts = log().with_states(5, 3)
     policy, initial = np.full((5, 3), 1 / 3), np.full(5, 0.2)
-    text = str(lg.solve(counts, 0.9, policy=policy, initial=initial, **PLUG_IN))
+    solution = lg.solve(counts, 0.9, policy=policy, initial=initial, **PLUG_IN)
+    solution.diagnose()
+    text = str(solution)
     assert "!!" in text
     assert "ok" in text
     assert "collect data there" in text

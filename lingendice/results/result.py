@@ -1,0 +1,162 @@
+"""What every result has in common: it shows what is known, and computes only what it is asked for.
+
+``repr``, ``str``, ``to_dict`` and notebooks never solve, check or bound anything. ``diagnose()``,
+``interval()`` and the like compute when they are called, and what they found is shown from then on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lingendice.data.json_values import strict_json
+from lingendice.data.markup import table_of_facts
+from lingendice.results.status import Status
+
+if TYPE_CHECKING:
+    from lingendice.results.diagnostics import Check
+    from lingendice.results.targets import Interval
+
+Row = tuple[str, str]
+"""A name and what is said of it."""
+# Keys of what was found, beside cached properties; spaces keep them from being attributes.
+_CHECKS = "all checks"
+_INTERVAL = "interval of "
+_VALUE_INTERVAL = f"{_INTERVAL}value"
+
+
+class Shown:
+    """A table of facts, as text and as HTML."""
+
+    def _table(self) -> list[Row]:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<22} {text}" for name, text in self._table())
+
+    def _repr_html_(self) -> str:
+        return table_of_facts(type(self).__name__, self._table())
+
+
+class Result(Shown):
+    """The base of what ``solve`` returns. Subclasses say what they know and how they compute the rest."""
+
+    status: Status
+    gamma: float
+    method: str
+    reason: str
+    n_iter: int
+    seconds: float
+
+    @property
+    def value(self) -> float | None:
+        """Per-step value; None without rewards."""
+        raise NotImplementedError
+
+    @property
+    def converged(self) -> bool:
+        """Whether the answer meets what was asked of it."""
+        raise NotImplementedError
+
+    def _checks(self) -> tuple[Check, ...]:
+        raise NotImplementedError
+
+    def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
+        raise ValueError(f"{self.method} gives no interval: the noise of the data is not measured")
+
+    def _facts(self) -> list[Row]:
+        """What is known without computing anything: data, value, errors."""
+        raise NotImplementedError
+
+    def diagnose(self) -> tuple[Check, ...]:
+        """Checks of whether the estimate can be trusted, run once: see :func:`lingendice.diagnose`."""
+        found = self.known(_CHECKS)
+        return self._remember(_CHECKS, self._checks()) if found is None else found
+
+    def interval(
+        self, level: float = 0.95, of: Any = "value", method: str = "influence", **options: Any
+    ) -> Interval:
+        """Confidence interval of the value, the distribution, or the mean of any function on cells.
+
+        Parameters
+        ----------
+        level
+            Confidence level.
+        of
+            ``"value"``; ``"stationary"``, entry by entry (``entries=`` picks some of them); or numbers on
+            cells or states, whose mean under the distribution is meant.
+        method
+            ``"influence"``: closed form, one adjoint solve (for the distribution one an entry, up to 2,000
+            states all from one dense factorization). ``"bootstrap"``: resample episodes and solve again.
+        **options
+            ``entries``; for the bootstrap ``replicates`` (1000), ``kind`` ("t", "percentile" or "basic"),
+            ``seed`` and ``threads``. The numbers do not depend on ``threads``.
+
+        Notes
+        -----
+        Clustered by episode where ``Counts.from_transitions(..., keep_episodes=True)`` kept them; a
+        single kept path is cut into blocks; else each transition stands for itself, which is right for
+        Markov data and said in the interval's ``note``. The interval of the default with a policy allows for
+        bias (``bias_allowance``); others cover the noise of the data, not the bias of unseen cells: see
+        ``leak`` and ``value_bounds``.
+        """
+        found = self._interval(level, of, method, **options)
+        return self._remember(_INTERVAL + of, found) if isinstance(of, str) else found
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the solve converged and every check passes, which it runs; see ``why_not``."""
+        return not self.why_not
+
+    @property
+    def why_not(self) -> tuple[str, ...]:
+        """What speaks against the estimate, one sentence each: the status, and every failed check.
+
+        Runs the checks (``diagnose``).
+        """
+        doubts = [f"{check.sentence}: {check.remedy}" for check in self.diagnose() if not check.ok]
+        return (*(() if self.converged else (self.status.advice,)), *doubts)
+
+    # -- what is known ---------------------------------------------------------------------------------
+
+    def known(self, name: str) -> Any:
+        """What was computed under this name, such as ``"value_bounds"``; None where nothing was yet."""
+        return self.__dict__.get(name)
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the checks have been run."""
+        return self.known(_CHECKS) is not None
+
+    def _remember(self, name: str, found: Any) -> Any:
+        self.__dict__[name] = found
+        return found
+
+    def _table(self) -> list[Row]:
+        rows = [("Solution", f"{self.status.value}, by {self.method} ({self.reason})"), *self._facts()]
+        return [*rows, ("next step", self.status.advice)] if self.status.advice else rows
+
+    def _asked(self) -> list[Row]:
+        """Interval and checks where they were asked for, else how to ask."""
+        rows = []
+        if self.value is not None:
+            found = self.known(_VALUE_INTERVAL)
+            rows.append(("interval", "not computed: sol.interval()" if found is None else str(found)))
+        checks = self.known(_CHECKS)
+        if checks is None:
+            return [*rows, ("checks", "not run: sol.diagnose()")]
+        rows += [(check.name, f"{'ok' if check.ok else '!!'}  {check.sentence}") for check in checks]
+        return rows + [(f"  {check.name}", check.remedy) for check in checks if not check.ok]
+
+    def _asked_json(self) -> dict[str, Any]:
+        """The same as strict JSON types; None stands for what was not asked for."""
+        interval, checks = self.known(_VALUE_INTERVAL), self.known(_CHECKS)
+        return {
+            "interval": None if interval is None else interval.to_dict(),
+            "checks": None if checks is None else strict_json([check._asdict() for check in checks]),
+        }
+
+    def _repr_html_(self) -> str:
+        return table_of_facts(type(self).__name__, self._table()[1:])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.status.value}, gamma={self.gamma:g}, method={self.method!r})"
