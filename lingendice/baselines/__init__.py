@@ -1,6 +1,5 @@
 """Other methods as peers of ``solve``: one function each, on the same counts, with the same answer."""
 
-from lingendice.baselines.baseline_solution import BaselineSolution
 from lingendice.baselines.behavior_cloning import clone_behavior
 from lingendice.baselines.best_dice import best_dice
 from lingendice.baselines.doubly_robust import doubly_robust
@@ -13,8 +12,8 @@ from lingendice.baselines.naive import naive_average
 from lingendice.baselines.neural_dual_dice import neural_dual_dice
 from lingendice.baselines.neural_importance_sampling import neural_importance_sampling
 from lingendice.baselines.neural_model_based import neural_model_based
-from lingendice.baselines.value_estimate import Estimate
 from lingendice.continuous.clone import clone_log_density
+from lingendice.results.baseline_solution import BaselineSolution, Estimate
 
 __all__ = [
     "BaselineSolution",

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.baselines.baseline_solution import BaselineSolution
 from lingendice.baselines.stationarity import Stationarity, stationarity
 from lingendice.data.checks import Floats, require_gamma, require_number
 from lingendice.data.counts import Counts
+from lingendice.results.baseline_solution import BaselineSolution
 
 MOST_EXCHANGES = 100
 """Rounds in which cells enter or leave the set held at zero."""

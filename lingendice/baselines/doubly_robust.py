@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.baselines.baseline_solution import BaselineSolution, Weighing, answer
 from lingendice.baselines.model_based import model_based
 from lingendice.baselines.paths import Paths, effective_size, read_paths, running_products, step_ratios
 from lingendice.data.checks import require_gamma
 from lingendice.data.counts import Counts
+from lingendice.results.baseline_solution import BaselineSolution, Weighing
+from lingendice.results.build import baseline_solution
 
 
 def doubly_robust(
@@ -66,7 +67,7 @@ def doubly_robust(
         earned += np.bincount(paths.episode, weights=terms, minlength=n)
     scores = (1.0 - gamma) * earned
     last = np.append(np.flatnonzero(paths.step == 0)[1:], paths.step.size) - 1
-    return answer(
+    return baseline_solution(
         f"{'weighted ' * weighted}doubly robust",
         model.operator,
         model.cell_distribution,

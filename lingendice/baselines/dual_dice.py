@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from lingendice.baselines.baseline_solution import BaselineSolution
 from lingendice.baselines.stationarity import stationarity
 from lingendice.data.checks import require_gamma
 from lingendice.data.counts import Counts
+from lingendice.results.baseline_solution import BaselineSolution
 
 
 def dual_dice(counts: Counts, gamma: float, *, policy: Any, initial: Any = None) -> BaselineSolution:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.baselines.baseline_solution import BaselineSolution
 from lingendice.baselines.stationarity import stationarity
 from lingendice.data.checks import require_gamma, require_number
 from lingendice.data.counts import Counts
+from lingendice.results.baseline_solution import BaselineSolution
 
 
 def gradient_dice(

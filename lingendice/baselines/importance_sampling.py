@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.baselines.baseline_solution import BaselineSolution, Weighing, answer, target_operator
 from lingendice.baselines.paths import (
     Paths,
     effective_size,
@@ -17,8 +16,11 @@ from lingendice.baselines.paths import (
     standard_error,
     step_ratios,
 )
+from lingendice.baselines.stationarity import target_operator
 from lingendice.data.checks import Floats, require_gamma
 from lingendice.data.counts import Counts
+from lingendice.results.baseline_solution import BaselineSolution, Weighing
+from lingendice.results.build import baseline_solution
 
 
 def trajectory_wise(
@@ -49,7 +51,7 @@ def trajectory_wise(
     influence = earned / whole - value * (span / whole) if whole > 0 else np.full(n, np.nan)
     spread = float((influence**2).sum()) * n / max(n - 1, 1)
     share = gamma**paths.step * (weight / whole if whole > 0 else np.full(n, np.nan))[paths.episode]
-    return answer(
+    return baseline_solution(
         f"trajectory-wise {'weighted ' * weighted}importance sampling",
         target_operator(counts, gamma, policy),
         paths.distribution(share, counts),
@@ -97,7 +99,7 @@ def step_wise(
     influence += _ended_influence(paths, weight, scale * mean, weighted)
     spread = float((influence**2).sum()) * n / max(n - 1, 1)
     last = np.append(np.flatnonzero(paths.step == 0)[1:], paths.step.size) - 1
-    return answer(
+    return baseline_solution(
         f"step-wise {'weighted ' * weighted}importance sampling",
         target_operator(counts, gamma, policy),
         paths.distribution(scale[paths.step] * weight, counts),

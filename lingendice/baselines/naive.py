@@ -6,11 +6,13 @@ import time
 
 import numpy as np
 
-from lingendice.baselines.baseline_solution import BaselineSolution, Weighing, answer, target_operator
 from lingendice.baselines.paths import effective_size, read_paths, standard_error
+from lingendice.baselines.stationarity import target_operator
 from lingendice.data.checks import require_gamma
 from lingendice.data.counts import Counts
 from lingendice.model.operator import average_reward
+from lingendice.results.baseline_solution import BaselineSolution, Weighing
+from lingendice.results.build import baseline_solution
 
 
 def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
@@ -32,7 +34,7 @@ def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
         starts = counts.initial_count is not None and counts.initial_count.any()
         initial = None if starts else distribution.reshape(counts.n_states, -1).sum(axis=1)
         operator = target_operator(counts, gamma, initial=initial)
-        return answer(
+        return baseline_solution(
             "naive average",
             operator,
             distribution,
@@ -48,7 +50,7 @@ def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
     value = float(earned.sum() / span.sum())
     spread = float(((earned - value * span) ** 2).sum()) / span.sum() ** 2 * n / max(n - 1, 1)
     weight = gamma**paths.step / span.sum()
-    return answer(
+    return baseline_solution(
         "naive average",
         target_operator(counts, gamma),
         paths.distribution(weight, counts),

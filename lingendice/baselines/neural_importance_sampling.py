@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from lingendice.baselines.paths import effective_size
-from lingendice.baselines.value_estimate import Estimate
 from lingendice.continuous.clone import clone_log_ratio, target_log_density
 from lingendice.data.checks import Floats, numeric_array, require_choice, require_gamma, require_length
 from lingendice.data.transitions import Transitions
+from lingendice.results.baseline_solution import Estimate
 
 
 def neural_importance_sampling(

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.baselines.value_estimate import Estimate
 from lingendice.continuous.holdout import expected_inputs
 from lingendice.continuous.network import Network
 from lingendice.continuous.regression import Regression
@@ -15,6 +14,7 @@ from lingendice.continuous.samples import Arrivals, Samples, prepare
 from lingendice.data.checks import Floats, require_gamma
 from lingendice.data.policies import DiscretePolicy, GaussianPolicy
 from lingendice.data.transitions import Transitions
+from lingendice.results.baseline_solution import Estimate
 
 
 def neural_model_based(

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.baselines.baseline_solution import BaselineSolution, Weighing, answer, target_operator
 from lingendice.data.checks import Floats, require_gamma
 from lingendice.data.counts import Counts
+from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.baseline_solution import BaselineSolution, Weighing
+from lingendice.results.build import baseline_solution
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -38,7 +40,7 @@ class Stationarity(NamedTuple):
         distribution[self.seen] = self.p * tau
         size = float(self.operator.counts.total) * float(self.p @ tau) ** 2 / float(self.p @ tau**2)
         value = float(self.p @ (tau * self.reward))
-        return answer(
+        return baseline_solution(
             method,
             self.operator,
             distribution,
@@ -76,3 +78,11 @@ def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Sta
     if gamma < 1.0 and operator.cell_initial is not None:
         right = (1.0 - gamma) * operator.cell_initial[seen]
     return Stationarity(seen, p, matrix.tocsc(), right, operator.reward[seen], operator)
+
+
+def target_operator(
+    counts: Counts, gamma: float, policy: Any = None, initial: Any = None
+) -> EmpiricalOperator:
+    """The operator over cells that a baseline is measured against; by default the logged chain."""
+    ratio = "auto" if counts.n_actions is None else "state_action"
+    return compose(counts, Choices(gamma=gamma, policy=policy, initial=initial, ratio=ratio))

@@ -1,8 +1,9 @@
-"""From outcomes to solutions: the only maker of the solutions of ``solve``, and the judge of their leaks."""
+"""From outcomes to solutions: the only maker of solutions, and the judge of their leaks."""
 
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ from lingendice.data.checks import Floats, outside_level
 from lingendice.data.counts import Counts
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.baseline_solution import BaselineSolution, Weighing
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.saddle_solution import LinearSolution
 from lingendice.results.solution import Solution
@@ -233,6 +235,37 @@ def continuous_solution(outcome: RatioOutcome, controls: Controls) -> Continuous
         history=outcome.history,
         evaluate=outcome.evaluate,
         details=outcome.details,
+    )
+    return with_identified_status(solution)
+
+
+def baseline_solution(
+    method: str, operator: EmpiricalOperator, cell_distribution: Floats, found: Weighing, started: float
+) -> BaselineSolution:
+    """Of another method: what it found, and the distribution over cells that its weights amount to."""
+    state_distribution = cell_distribution.reshape(operator.n_states, -1).sum(axis=1)
+    solution = BaselineSolution(
+        status=Status.SOLVED if found.settled else Status.ITERATION_LIMIT,
+        gamma=operator.gamma,
+        method=method,
+        reason=found.note,
+        state_distribution=state_distribution,
+        state_distributions=(state_distribution,),
+        residual=float(np.abs(operator.residual(cell_distribution)).sum()),
+        error=None,
+        error_kind="",
+        condition=None,
+        n_iter=0,
+        seconds=time.perf_counter() - started,
+        tol=math.nan,
+        source=operator,
+        cell_ridge_distribution=cell_distribution,
+        estimate=found.value,
+        standard_error=found.standard_error,
+        degrees=found.degrees,
+        note=found.note,
+        weighed_size=found.effective_size,
+        weighed=found.weighed,
     )
     return with_identified_status(solution)
 

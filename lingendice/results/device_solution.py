@@ -53,8 +53,6 @@ class DeviceSolution(Solution):
         if "policy" in moved:
             moved["policy"] = moved["policy"].reshape(counts.n_states, -1)
         operator = compose(counts, choices._replace(**moved))
-        names = ("status", "gamma", "method", "reason", "residual", "error", "error_kind", "condition",
-                 "n_iter", "seconds", "tol", "reward_range", "history", "threads")  # fmt: skip
         distributions = tuple(
             device.download(distribution).astype(np.float64) for distribution in self.state_distributions
         )
@@ -63,8 +61,7 @@ class DeviceSolution(Solution):
             if self.state_distribution is None
             else device.download(self.state_distribution).astype(np.float64)
         )
-        held = {name: getattr(self, name) for name in names}
-        return Solution(**held, state_distribution=single, state_distributions=distributions, source=operator)
+        return self.as_plain(state_distribution=single, state_distributions=distributions, source=operator)
 
     @property
     def operator(self) -> EmpiricalOperator:  # type: ignore[override]

@@ -9,7 +9,7 @@ allowance for bias to the noise (:mod:`lingendice.results.allowance`), and the c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -77,10 +77,9 @@ class PolicySolution(Solution):
     @cached_property
     def _absorbed(self) -> Solution:
         assert self.asked is not None
-        plain = {entry.name: getattr(self, entry.name) for entry in fields(Solution)}
         choices = self.asked._replace(ratio="state_action", unseen="leak", behavior=None)
         target = replace(self.operator, choices=choices)
-        return Solution(**{**plain, "source": target, "cell_ridge_distribution": None})._absorbed
+        return self.as_plain(source=target, cell_ridge_distribution=None)._absorbed
 
     def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
         """For the value it allows for bias as well as noise (``bias_allowance``).

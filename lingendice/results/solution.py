@@ -452,6 +452,10 @@ class Solution(Result):
             rows.append(("iterations", f"{self.n_iter:,}"))
         return [*rows, ("time", f"{self.seconds * 1e3:.3g} ms")]
 
+    def as_plain(self, **changes: Any) -> Solution:
+        """The same record without what a subclass adds, with changes."""
+        return Solution(**{entry.name: getattr(self, entry.name) for entry in fields(Solution)} | changes)
+
     def __getstate__(self) -> dict[str, Any]:
         state = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         state["source"] = self.operator

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingendice.baselines.value_estimate import Estimate
 from lingendice.data.json_values import strict_json
+from lingendice.results.baseline_solution import Estimate
 
 SCALARS = (
     st.floats()

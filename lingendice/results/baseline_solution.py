@@ -1,22 +1,17 @@
-"""The answer of another method over counts: a :class:`Solution` with the method's own value and noise."""
+"""Answers of other methods: a :class:`Solution` with the method's own value and noise, or a value alone."""
 
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lingendice.data.checks import Floats
-from lingendice.data.counts import Counts
 from lingendice.data.json_values import strict_json
-from lingendice.model.compose import Choices, compose
-from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.result import Row
+from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
-from lingendice.results.status import Status, with_identified_status
 from lingendice.results.targets import Interval, student
 
 
@@ -79,12 +74,7 @@ class BaselineSolution(Solution):
         """Student interval of the value, clustered by episode; other functions have none here."""
         if not isinstance(of, str) or of != "value" or method != "influence" or options:
             raise ValueError(f"{self.method} has an interval of its value only; see solve(...).interval")
-        if self.standard_error is None:
-            raise ValueError(f"{self.method} gives no standard error; use solve(...).interval instead")
-        low, high = student(np.array([self.value]), np.array([self.standard_error]), level, self.degrees)
-        return Interval(
-            float(low[0]), float(high[0]), self.value, self.standard_error, level, self.method, self.note
-        )
+        return _student_interval(self, level)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types."""
@@ -110,44 +100,50 @@ class Weighing(NamedTuple):
     settled: bool = True
 
 
-def answer(
-    method: str,
-    operator: EmpiricalOperator,
-    cell_distribution: Floats,
-    found: Weighing,
-    started: float,
-) -> BaselineSolution:
-    """Make the solution of a distribution over cells and of what the method found."""
-    state_distribution = cell_distribution.reshape(operator.n_states, -1).sum(axis=1)
-    solution = BaselineSolution(
-        status=Status.SOLVED if found.settled else Status.ITERATION_LIMIT,
-        gamma=operator.gamma,
-        method=method,
-        reason=found.note,
-        state_distribution=state_distribution,
-        state_distributions=(state_distribution,),
-        residual=float(np.abs(operator.residual(cell_distribution)).sum()),
-        error=None,
-        error_kind="",
-        condition=None,
-        n_iter=0,
-        seconds=time.perf_counter() - started,
-        tol=math.nan,
-        source=operator,
-        cell_ridge_distribution=cell_distribution,
-        estimate=found.value,
-        standard_error=found.standard_error,
-        degrees=found.degrees,
-        note=found.note,
-        weighed_size=found.effective_size,
-        weighed=found.weighed,
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate(Shown):
+    """A value per step without a ratio or a distribution, with what the method knows of its noise."""
+
+    value: float
+    gamma: float
+    method: str
+    note: str
+    standard_error: float | None = None
+    degrees: float = math.inf
+    """Degrees of freedom of the standard error."""
+    effective_sample_size: float | None = None
+    """Of the weights: episodes or transitions, as the method weighs."""
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Student interval of the value, clustered by episode."""
+        return _student_interval(self, level)
+
+    def __repr__(self) -> str:
+        return f"Estimate({self.value:.6g} by {self.method}, gamma={self.gamma:g})"
+
+    def _table(self) -> list[Row]:
+        rows = [
+            ("method", self.method),
+            ("gamma", f"{self.gamma:g}"),
+            ("value per step", f"{self.value:.6g}"),
+        ]
+        if self.standard_error is not None:
+            rows.append(("standard error", f"{self.standard_error:.2g}"))
+        if self.effective_sample_size is not None:
+            rows.append(("effective sample size", f"{self.effective_sample_size:,.1f}"))
+        return [*rows, ("note", self.note)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types."""
+        names = ("value", "gamma", "method", "note", "standard_error", "effective_sample_size")
+        return {name: strict_json(getattr(self, name)) for name in names}
+
+
+def _student_interval(found: BaselineSolution | Estimate, level: float) -> Interval:
+    """The interval of a value whose standard error is known."""
+    if found.standard_error is None:
+        raise ValueError(f"{found.method} gives no standard error; use solve(...).interval instead")
+    low, high = student(np.array([found.value]), np.array([found.standard_error]), level, found.degrees)
+    return Interval(
+        float(low[0]), float(high[0]), found.value, found.standard_error, level, found.method, found.note
     )
-    return with_identified_status(solution)
-
-
-def target_operator(
-    counts: Counts, gamma: float, policy: Any = None, initial: Any = None
-) -> EmpiricalOperator:
-    """The operator over cells that a baseline is measured against; by default the logged chain."""
-    ratio = "auto" if counts.n_actions is None else "state_action"
-    return compose(counts, Choices(gamma=gamma, policy=policy, initial=initial, ratio=ratio))
