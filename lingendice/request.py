@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
@@ -22,19 +22,27 @@ from lingendice.solvers.control import Controls
 from lingendice.solvers.objective_choices import DIVERGENCE_NAMES, SADDLE_METHODS, ObjectiveChoices
 
 DEVICES = ("cpu", "cuda")
-OnePolicy: TypeAlias = NDArray[Any] | Sequence[int] | Sequence[Sequence[float]] | None
-ManyPolicies: TypeAlias = Mapping[str, Any] | Sequence[NDArray[Any]] | Sequence[Sequence[Sequence[float]]]
+Distribution: TypeAlias = ArrayLike | Mapping[Any, float] | None
+"""Over states: an array in their order, or weights by label."""
+ByState: TypeAlias = (
+    Mapping[Any, str] | Mapping[Any, int] | Mapping[Any, Mapping[Any, float]] | Callable[[Any], Any]
+)
+OnePolicy: TypeAlias = (
+    NDArray[Any] | Sequence[int] | Sequence[str] | Sequence[Sequence[float]] | ByState | None
+)
+Table: TypeAlias = NDArray[Any] | Sequence[Sequence[float]]
+ManyPolicies: TypeAlias = Mapping[Any, Table] | Sequence[Table] | Mapping[Any, ByState]
 
 
 class Arguments(TypedDict, total=False):
     """The keyword arguments of :func:`lingendice.solve` but for the policy, for its overloads."""
 
-    behavior: ArrayLike | None
+    behavior: Any
     reward: ArrayLike | None
-    initial: ArrayLike | None
+    initial: Distribution
     ratio: str
     leak: str
-    restart: ArrayLike | None
+    restart: Distribution
     unseen: str
     terminal: str
     ridge: float | str | None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lingendice.data.by_label import holds_several
 from lingendice.data.checks import require_choice
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import check, interruptible, pending, unmask
@@ -16,7 +17,7 @@ from lingendice.data.transitions import Transitions
 from lingendice.gpu.arrays import lies_on_device
 from lingendice.kernels.parallel import run_all
 from lingendice.model.compose import compose
-from lingendice.request import Request, require_transitions_terms
+from lingendice.request import Distribution, Request, require_transitions_terms
 from lingendice.results.build import (
     continuous_solution,
     device_solution,
@@ -44,7 +45,7 @@ CONTINUOUS_METHODS = ("auto", "neural", "linear")
 
 @overload
 def solve(
-    data: Transitions, gamma: float = 1.0, *, policy: Any = None, **arguments: Unpack[Arguments]
+    data: Transitions, gamma: float = 1.0, *, policy: object = None, **arguments: Unpack[Arguments]
 ) -> ContinuousSolution: ...
 
 
@@ -65,12 +66,12 @@ def solve(
     gamma: float = 1.0,
     *,
     policy: Any = None,
-    behavior: ArrayLike | None = None,
+    behavior: Any = None,
     reward: ArrayLike | None = None,
-    initial: ArrayLike | None = None,
+    initial: Distribution = None,
     ratio: str = "auto",
     leak: str = "restart",
-    restart: ArrayLike | None = None,
+    restart: Distribution = None,
     unseen: str = "auto",
     terminal: str = "auto",
     ridge: float | str | None = None,
@@ -109,17 +110,19 @@ def solve(
     gamma
         In (0, 1]; 1 is the average-reward (undiscounted) distribution.
     policy
-        Target policy, (n_states, n_actions), or one action a state. Without it the logged chain.
-        Several at once, as a mapping or a list of tables: a :class:`Comparison` is returned, with
-        ranking and simultaneous intervals.
+        Target policy: a table (n_states, n_actions), one action per state, or by label
+        (:mod:`lingendice.data.by_label`): ``{"new": "run"}``, ``{"new": {"run": 0.9, "repair": 0.1}}``, a
+        frame with the columns state, action and probability, or a function of a state's label. Without it
+        the logged chain. Several at once, as ``{"name": policy}`` or a list: a :class:`Comparison` is
+        returned, with ranking and simultaneous intervals.
     behavior
         Logged action probabilities for ``ratio="state"``; cloned from the counts when left out.
     reward
         Rewards by state, or by state and action, in place of the logged ones.
     initial
-        Distribution of the first state. Default: the logged first states where episodes are known; else
-        uniform
-        for a chain at gamma < 1. At gamma = 1 it matters only to chains with several recurrent classes.
+        Distribution of the first state: an array, weights by label (``{"new": 1.0}``), or one label. Default:
+        the logged first states where episodes are known; else uniform for a chain at gamma < 1. At gamma = 1
+        it matters only to chains with several recurrent classes.
     ratio
         ``"state_action"`` or ``"state"``. Default: ``"state"`` for the default with a policy (see ``ridge``)
         and where the behavior is cloned automatically (see ``clone``), else ``"state_action"``.
@@ -215,7 +218,7 @@ def solve(
             return small_solution(outcome, data, request.problem.gamma, request.limits)
     if isinstance(data, Transitions):
         return _solve_transitions(data, request)
-    if policy is not None and is_many(policy):
+    if policy is not None and holds_several(policy, data if isinstance(data, Counts) else None):
         return _compare(data, request)
     return _solve_counts(data, request)
 
@@ -241,6 +244,7 @@ def _solve_counts(data: Any, request: Request) -> Solution:
 def _solve_with(backend: Backend, data: Any, request: Request) -> Solution:
     """The exact equation, the ridge problem or the saddle point, for data on the host."""
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+    request = request._replace(problem=request.problem.as_arrays(counts))
     if request.leaves_all_to_us(counts):
         from lingendice.solvers.shrinkage import shrink
 
@@ -276,7 +280,7 @@ def _solve_resident(backend: CudaBackend, data: Any, request: Request) -> Soluti
 
 def _solve_transitions(data: Transitions, request: Request) -> ContinuousSolution:
     """Networks or linear features over continuous states."""
-    if is_many(request.problem.policy):
+    if holds_several(request.problem.policy):
         raise ValueError(
             "several policies at once are compared on counts; for Transitions solve for one after another: "
             "{name: solve(transitions, policy=one) for name, one in policies.items()}"
@@ -292,18 +296,6 @@ def _solve_transitions(data: Transitions, request: Request) -> ContinuousSolutio
 
 
 # -- several policies ----------------------------------------------------------------------------------------
-
-
-def is_many(policy: Any) -> bool:
-    """Whether ``policy`` holds several policies: a mapping, a list of tables, or a 3-D array.
-
-    A list of plain lists or of rows is one table, as it always was.
-    """
-    if isinstance(policy, Mapping):
-        return True
-    if isinstance(policy, (list, tuple)):
-        return len(policy) > 0 and np.ndim(policy[0]) == 2
-    return np.ndim(policy) == 3 if policy is not None else False
 
 
 def solve_many(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.baselines.behavior_cloning import clone_behavior
+from lingendice.data.by_label import read_policy_table
 from lingendice.data.checks import Floats, require_policy
 from lingendice.data.counts import Counts
 from lingendice.data.rows import row_of_entry
@@ -69,8 +70,10 @@ def read_paths(counts: Counts, method: str) -> Paths:
 def step_ratios(counts: Counts, paths: Paths, policy: Any, behavior: Any) -> Floats:
     """target / behavior of every logged action; the behavior is cloned where it is not given."""
     shape = (counts.n_states, counts.n_actions or 1)
-    target = require_policy("policy", policy, *shape)
-    logged = clone_behavior(counts) if behavior is None else require_policy("behavior", behavior, *shape)
+    target = require_policy("policy", read_policy_table("policy", policy, counts), *shape)
+    logged = clone_behavior(counts)
+    if behavior is not None:
+        logged = require_policy("behavior", read_policy_table("behavior", behavior, counts), *shape)
     chance = logged[paths.cell]
     if not (chance > 0).all():
         row = int(np.argmin(chance))

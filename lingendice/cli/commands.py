@@ -115,6 +115,8 @@ def solve(
         given = distributions(policy=policy, initial=initial)
         data, labels = _loaded(file, names, given.get("policy"), keep_episodes=level is not None)
         solution = lg.solve(data, gamma=gamma, progress=sys.stderr.isatty(), **given)
+        if isinstance(solution, lg.Comparison):
+            raise ValueError(f"{policy}: holds several policies; rank them with lingendice compare")
         unique = solution.status is not lg.Status.SEVERAL_DISTRIBUTIONS
         if unique:
             if level is not None:

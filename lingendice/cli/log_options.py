@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from lingendice.io.array_files import read_array
@@ -17,12 +18,22 @@ if TYPE_CHECKING:
 DataFile = Annotated[Path, typer.Argument(metavar="FILE", help="Transitions or matrix, by suffix.")]
 Gamma = Annotated[float, typer.Option(help="Discount factor, above 0 and up to 1 (1: average reward).")]
 Policy = Annotated[
-    Path | None, typer.Option(help="Probabilities pi(a|s), states x actions: .npy, .npz or .csv of numbers.")
+    Path | None,
+    typer.Option(
+        help="Probabilities of actions: .npy, .npz or .csv of numbers (states x actions); or by label, .csv "
+        "with the columns state, action and probability, or .json."
+    ),
 ]
 Policies = Annotated[
     list[Path] | None, typer.Option("--policy", help="A policy as for solve; may be given several times.")
 ]
-Initial = Annotated[Path | None, typer.Option(help="Initial distribution: .npy, .npz or .csv of numbers.")]
+Initial = Annotated[
+    Path | None,
+    typer.Option(
+        help="Initial distribution: .npy, .npz or .csv of numbers; or .csv with the columns state and "
+        "probability, or .json."
+    ),
+]
 Level = Annotated[float, typer.Option(min=0.0, max=1.0, help="Confidence level of the intervals.")]
 
 _COLUMNS = {
@@ -86,7 +97,7 @@ def load(
     from lingendice.io.read import ReadOptions, count_piece
 
     options = ReadOptions.of(
-        at_least=(0, 0) if policy is None or policy.ndim != 2 else policy.shape,
+        at_least=(0, 0) if np.ndim(policy) != 2 else policy.shape,
         keep_episodes=None if keep_episodes else False,
         on_command_line=True,
         **names,
@@ -99,7 +110,7 @@ def load(
 
 
 def distributions(**paths: Path | None) -> dict[str, Any]:
-    """Read the arrays that were named."""
+    """Read the arrays, or tables by label, that were named."""
     return {name: read_array(path) for name, path in paths.items() if path is not None}
 
 
@@ -110,5 +121,6 @@ def policies(paths: list[Path]) -> dict[str, Any]:
     for path, stem in zip(paths, stems, strict=True):
         name = stem if stems.count(stem) == 1 else str(path)
         array = read_array(path)
-        found |= {f"{name}[{k}]": array[k] for k in range(len(array))} if array.ndim == 3 else {name: array}
+        several = np.ndim(array) == 3
+        found |= {f"{name}[{k}]": array[k] for k in range(len(array))} if several else {name: array}
     return found

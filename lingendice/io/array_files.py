@@ -13,6 +13,7 @@ what to do.
 
 from __future__ import annotations
 
+import csv
 import json
 import warnings
 import zipfile
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.atomic import replacing, write_text
+from lingendice.data.by_label import COLUMNS
 from lingendice.data.checks import compressed_rows
 from lingendice.io.formats import ARRAYS, RESULTS, FileError
 
@@ -39,19 +41,31 @@ def read_matrix_file(path: Path) -> Any:
     return _read_mtx(path) if suffix == ".mtx" else _read_npz(path)
 
 
-def read_array(path: str | Path) -> NDArray[np.float64]:
-    """Read a policy or a distribution: an array in ``.npy`` or ``.npz``, or ``.csv`` without a header."""
+def read_array(path: str | Path) -> Any:
+    """Read a policy or a distribution: an array in ``.npy`` or ``.npz``, or ``.csv`` without a header.
+
+    By label: ``.csv`` with a header that names ``state``, ``action`` and ``probability``, or ``.json``; see
+    :mod:`lingendice.data.by_label`.
+    """
     path = Path(path)
     if not path.is_file():
         raise FileError(f"{path}: no such file")
     suffix = path.suffix.lower()
+    if suffix == ".json":
+        return _read_json(path)
     if suffix == ".csv":
+        named = _read_columns(path)
+        if named is not None:
+            return named
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", UserWarning)  # a file without numbers is one
                 return np.loadtxt(path, delimiter=",", dtype=np.float64, ndmin=1, encoding="utf-8-sig")
         except (ValueError, UserWarning) as error:
-            raise FileError(f"{path}: expected rows of numbers without a header ({error})") from None
+            raise FileError(
+                f"{path}: expected rows of numbers, or a header that names state, action and probability "
+                f"({error})"
+            ) from None
     if suffix == ".npy":
         return _as_float(path, _load_array(path))
     if suffix == ".npz":
@@ -62,6 +76,39 @@ def read_array(path: str | Path) -> NDArray[np.float64]:
             )
         return _as_float(path, next(iter(arrays.values())))
     raise FileError(f"{path}: cannot tell the format by its suffix; use one of {', '.join(ARRAYS)}")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """A policy or a distribution by label, as JSON writes mappings."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
+        raise FileError(f"{path}: not readable as JSON ({error})") from None
+    if not isinstance(held, dict):
+        raise FileError(f"{path}: expected an object that maps states to actions, or to probabilities")
+    return held
+
+
+def _read_columns(path: Path) -> dict[str, list[Any]] | None:
+    """The columns of a table whose header has a column of states; None where there is no such header."""
+    with path.open(newline="", encoding="utf-8-sig") as stream:
+        rows = csv.reader(stream)
+        header = [name.strip() for name in next(rows, [])]
+        if not {name.casefold() for name in header} & set(COLUMNS["state"]):
+            return None
+        columns: dict[str, list[Any]] = {name: [] for name in header}
+        for row in filter(any, rows):
+            if len(row) != len(header):
+                raise FileError(f"{path}, line {rows.line_num}: {len(row)} entries for {len(header)} columns")
+            for name, entry in zip(header, row, strict=True):
+                columns[name].append(entry.strip())
+    for name in header:
+        if name.casefold() not in (*COLUMNS["state"], *COLUMNS["action"]):
+            try:
+                columns[name] = [float(entry) for entry in columns[name]]
+            except ValueError as error:
+                raise FileError(f"{path}, column {name!r}: {error}; give numbers") from None
+    return columns
 
 
 def write_result(path: str | Path, arrays: Mapping[str, NDArray[Any]], summary: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.data.by_label import read_distribution, read_policy_table
 from lingendice.data.checks import (
     Floats,
     first_bad,
@@ -41,10 +42,25 @@ class Choices(NamedTuple):
     row_freedom: float = 0.0
     """How far rows of automatically cloned weights may differ from 1 in total; chosen, never given."""
 
+    def as_arrays(self, counts: Counts) -> Choices:
+        """Policies and distributions that were given by label, as arrays over the states of the counts."""
+        given = {name: getattr(self, name) for name in (*_POLICIES, *_DISTRIBUTIONS)}
+        arrays = {
+            name: (read_policy_table if name in _POLICIES else read_distribution)(name, values, counts)
+            for name, values in given.items()
+            if values is not None and type(values) is not np.ndarray
+        }
+        changed = {name: values for name, values in arrays.items() if values is not given[name]}
+        return self._replace(**changed) if changed else self
+
+
+_POLICIES = ("policy", "behavior")
+_DISTRIBUTIONS = ("initial", "restart")
+
 
 def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     """Check the choices against the counts and build the operator. O(nnz), nothing dense is formed."""
-    gamma = choices.gamma
+    choices, gamma = choices.as_arrays(counts), choices.gamma
     n = counts.cell_count.astype(float)
     _require_data(counts, n, gamma)
     choices = with_fitted_behavior(counts, choices)

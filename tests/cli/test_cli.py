@@ -516,3 +516,31 @@ def test_a_damaged_log_is_named_also_where_episodes_are_wanted(tmp_path):
     assert done.exit_code == 2
     assert "log.parquet" in done.stderr
     assert "cannot be read" in " ".join(done.stderr.split())
+
+
+def test_policies_by_label(run, tmp_path):
+    rng = np.random.default_rng(0)
+    walk = rng.choice(["ill", "well"], (50, 11))
+    rows = zip(walk[:, :-1].ravel(), walk[:, 1:].ravel(), rng.choice(["drug", "rest"], 500), strict=True)
+    log = tmp_path / "log.csv"
+    lines = [f"{s},{a},{len(s) + len(a)},{t},{k // 10}" for k, (s, t, a) in enumerate(rows)]
+    log.write_text("\n".join(["state,action,reward,next_state,episode", *lines]))
+    for name, text in {
+        "table.csv": "1,0\n0.5,0.5\n",
+        "long.csv": "state,action,probability\nill,drug,1\nwell,drug,0.5\nwell,rest,0.5\n",
+        "wide.csv": "state,rest,drug\nwell,0.5,0.5\nill,0,1\n",
+        "named.json": '{"ill": "drug", "well": {"drug": 0.5, "rest": 0.5}}',
+        "start.csv": "state,probability\nwell,1\n",
+        "several.json": '{"a": {"ill": "drug", "well": "rest"}, "b": {"ill": "rest", "well": "rest"}}',
+    }.items():
+        (tmp_path / name).write_text(text)
+    found = []
+    for policy in ("table.csv", "long.csv", "wide.csv", "named.json"):
+        options = ("--gamma", 0.9, "--policy", tmp_path / policy, "--initial", tmp_path / "start.csv")
+        found.append(json.loads(run("solve", log, *options, "--json").stdout))
+    assert len({answer["value"] for answer in found}) == 1
+    answer = run("compare", log, tmp_path / "table.csv", tmp_path / "long.csv", "--gamma", 0.9, "--json")
+    assert len(set(json.loads(answer.stdout)["values"])) == 1
+    several = run("solve", log, "--policy", tmp_path / "several.json")
+    assert several.exit_code == 2
+    assert "rank them with lingendice compare" in several.stderr

@@ -68,9 +68,9 @@ def test_policies_and_distributions(tmp_path, write):
     np.savez(tmp_path / "two.npz", a=policy, b=policy)
     with pytest.raises(FileError, match="expected one array, found 'a', 'b'"):
         read_array(tmp_path / "two.npz")
-    with pytest.raises(FileError, match="without a header"):
+    with pytest.raises(FileError, match="expected rows of numbers, or a header"):
         read_array(write("a,b\n1,0\n", "q.csv"))
-    with pytest.raises(FileError, match="without a header"):
+    with pytest.raises(FileError, match="expected rows of numbers, or a header"):
         read_array(write("", "empty.csv"))
     np.testing.assert_array_equal(read_array(write("\ufeff0.25,0.75\r\n1,0\r\n", "marked.csv")), policy)
     with pytest.raises(FileError, match="no such file"):
@@ -90,3 +90,18 @@ def test_results(tmp_path):
         write_result(tmp_path / "r.txt", {}, {})
     with pytest.raises(FileError, match="no folder"):
         write_result(tmp_path / "missing" / "r.npz", {}, {})
+
+
+def test_tables_by_label(write):
+    read = read_array(write("State , action,probability\na,x,0.25\n\na,y,.75\n", "long.csv"))
+    assert read == {"State": ["a", "a"], "action": ["x", "y"], "probability": [0.25, 0.75]}
+    assert read_array(write("state,x,y\n7,1,0\n", "wide.csv")) == {"state": ["7"], "x": [1.0], "y": [0.0]}
+    assert read_array(write('{"a": {"x": 1}}', "policy.json")) == {"a": {"x": 1}}
+    with pytest.raises(FileError, match=r"line 3: 1 entries for 2 columns"):
+        read_array(write("state,action\na,x\nb\n", "short.csv"))
+    with pytest.raises(FileError, match="column 'probability': could not convert"):
+        read_array(write("state,action,probability\na,x,often\n", "words.csv"))
+    with pytest.raises(FileError, match="not readable as JSON"):
+        read_array(write("{", "cut.json"))
+    with pytest.raises(FileError, match="expected an object"):
+        read_array(write("[1, 2]", "list.json"))

@@ -1,0 +1,354 @@
+"""Policies and distributions by label: mappings, tables and functions become arrays over states and actions.
+
+=====================================================  ===================================================
+``{"new": "run", "worn": "repair"}``                   one action per state
+``{"new": {"run": 0.9, "repair": 0.1}, ...}``          probabilities of actions (0 where left out)
+a frame with columns state, action(, probability)      the same, in long form (pandas, polars, Arrow)
+a frame with one column per action                     the same, in wide form, by its index or column state
+``lambda state: "run"``                                a function of one label, which returns any of these
+``{"new": 1.0}``, ``"new"``, a Series, a frame         distributions over states
+=====================================================  ===================================================
+
+States and actions without labels are named by their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import Floats, require_number
+from lingendice.data.labels import Labels, index_of
+
+COLUMNS = {
+    "state": ("state", "states", "s", "state_id"),
+    "action": ("action", "actions", "a", "action_id"),
+    "probability": ("probability", "probabilities", "prob", "probs", "p", "pi", "weight", "count"),
+}
+"""Names of the columns of a policy or distribution in long form; capitals do not matter."""
+
+
+class Space(Protocol):
+    """States and actions with their labels: counts."""
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+
+    @property
+    def n_actions(self) -> int | None:
+        """Number of actions."""
+
+    @property
+    def state_labels(self) -> Labels | None:
+        """Labels of the states, if they have any."""
+
+    @property
+    def action_labels(self) -> Labels | None:
+        """Labels of the actions, if they have any."""
+
+    @property
+    def cell_count(self) -> NDArray[Any]:
+        """How often each action was taken in each state."""
+
+
+class _Names:
+    """Labels of one kind, or numbers where there are none, and their places."""
+
+    def __init__(self, what: str, labels: Labels | None, size: int) -> None:
+        self.what, self.labels, self.size = what, labels, size
+
+    @cached_property
+    def place(self) -> dict[Hashable, int]:
+        return index_of(self.labels or tuple(range(self.size)))
+
+    def find(self, label: Any) -> int | None:
+        """The place of a label; a number and the same number as text stand for each other."""
+        try:
+            found = self.place.get(label)
+        except TypeError:
+            return None
+        if found is None and isinstance(label, (int, np.integer)) and not isinstance(label, bool):
+            return self.place.get(str(label))
+        if found is None and isinstance(label, str) and label.isdigit():
+            return self.place.get(int(label))
+        return found
+
+    def require(self, label: Any, where: str) -> int:
+        found = self.find(label)
+        if found is None:
+            raise ValueError(
+                f"{where} names the {self.what} {label!r}, which the data do not contain; {self.known(label)}"
+            )
+        return found
+
+    def known(self, label: Any) -> str:
+        """Which labels there are, those like ``label`` first."""
+        if self.labels is None:
+            return f"{self.what}s have no labels: name them by their numbers, 0 to {self.size - 1}"
+        names = {str(name): name for name in self.labels}
+        shown = [names[name] for name in get_close_matches(str(label), names, 3)] or list(self.labels[:5])
+        more = ", ..." if len(shown) < len(self.labels) else ""
+        return f"there are {', '.join(map(repr, shown))}{more}"
+
+    def name(self, place: int) -> Any:
+        return place if self.labels is None else self.labels[place]
+
+
+def _states(space: Space) -> _Names:
+    return _Names("state", space.state_labels, space.n_states)
+
+
+def _actions(space: Space) -> _Names:
+    return _Names("action", space.action_labels, space.n_actions or 0)
+
+
+# -- tables ----------------------------------------------------------------------------------------------
+
+
+class _Table(NamedTuple):
+    """The columns of a frame as lists, by name, and the index of its rows where it has one."""
+
+    columns: dict[Any, list[Any]]
+    row_names: list[Any] | None
+
+    def column(self, role: str) -> list[Any] | None:
+        """The first column with a usual name of the role."""
+        by_name = {str(name).strip().casefold(): name for name in self.columns}
+        return next((self.columns[by_name[name]] for name in COLUMNS[role] if name in by_name), None)
+
+
+def is_table(values: Any) -> bool:
+    """Whether this is a frame of pandas or polars, or an Arrow table, none of which is imported for it."""
+    kind = type(values)  # asking a lazy frame itself for its columns would resolve its schema
+    return kind.__module__.partition(".")[0] in ("pandas", "polars", "pyarrow") and (
+        hasattr(kind, "columns") or hasattr(kind, "column_names")
+    )
+
+
+def _read_table(frame: Any) -> _Table:
+    if hasattr(frame, "collect") and not hasattr(frame, "item"):
+        frame = frame.collect()  # a lazy frame
+    if hasattr(frame, "to_pydict"):
+        return _Table(frame.to_pydict(), None)
+    if hasattr(frame, "iloc"):
+        columns = {name: frame.iloc[:, k].tolist() for k, name in enumerate(frame.columns)}
+        return _Table(columns, frame.index.tolist())
+    return _Table({name: frame[name].to_list() for name in frame.columns}, None)
+
+
+def _long_columns(given: Any) -> bool:
+    """Whether a mapping holds the columns of a table in long form: lists by their usual names."""
+    if not isinstance(given, Mapping) or not {"state"} < {str(name).casefold() for name in given}:
+        return False
+    return all(isinstance(column, (list, tuple, np.ndarray)) for column in given.values())
+
+
+# -- distributions ---------------------------------------------------------------------------------------
+
+
+def read_distribution(name: str, given: Any, space: Space) -> Any:
+    """A distribution by label as an array over states; what is not by label is returned as it is."""
+    states = _states(space)
+    entries = _weights_by_label(name, given, states)
+    if entries is None:
+        return given
+    weights = np.zeros(space.n_states)
+    for label, weight in entries:
+        number = require_number(f"{name}[{label!r}]", weight)
+        if number > 0.0 or states.find(label) is not None:
+            weights[states.require(label, name)] += number
+    return weights
+
+
+def _weights_by_label(name: str, given: Any, states: _Names) -> Iterable[tuple[Any, Any]] | None:
+    if is_table(given) or _long_columns(given):
+        table = _read_table(given) if is_table(given) else _Table(dict(given), None)
+        labels, weights = table.column("state"), table.column("probability")
+        if labels is None or weights is None:
+            raise ValueError(
+                f"{name} needs the columns 'state' and 'probability'; found {list(table.columns)}"
+            )
+        return zip(labels, weights, strict=True)
+    if isinstance(given, Mapping):
+        return given.items()
+    if hasattr(given, "items") and hasattr(
+        given, "index"
+    ):  # a Series: value_counts() has an order of its own
+        return zip(given.index.tolist(), given.tolist(), strict=True)
+    if isinstance(given, (str, int, np.integer)) and not isinstance(given, bool):
+        states.require(given, name)
+        return [(given, 1.0)]
+    return None
+
+
+# -- policies --------------------------------------------------------------------------------------------
+
+
+def read_policy_table(name: str, given: Any, space: Space) -> Any:
+    """A policy by label as an array (n_states, n_actions); what is not by label is returned as it is.
+
+    States in which the log takes no action at all may be left out: what is done there makes no difference.
+    """
+    if not _by_label(given) or space.n_actions is None:
+        return given
+    states, actions = _states(space), _actions(space)
+    table = np.zeros((space.n_states, space.n_actions))
+    told = np.zeros(space.n_states, dtype=bool)
+    unknown = []
+    for label, choice in _rows(name, given, states, actions):
+        place = states.find(label)
+        if place is None:  # a state that the log does not contain is not reached, either
+            unknown.append(label)
+            continue
+        if told[place]:
+            raise ValueError(f"{name} names the state {label!r} twice; give each state once")
+        table[place], told[place] = _row(f"{name}[{label!r}]", choice, actions), True
+    acts = np.asarray(space.cell_count).reshape(table.shape).sum(axis=1) > 0
+    missing = np.flatnonzero(acts & ~told)
+    if missing.size:
+        state = states.name(int(missing[0]))
+        stray = f" ({unknown[0]!r} is no state of the data)" if unknown else ""
+        raise ValueError(
+            f"{name} says nothing about {missing.size:,} of {int(acts.sum()):,} states, the first of them "
+            f"{state!r}{stray}; give an action, or probabilities of actions, for every state"
+        )
+    table[~told] = 1.0 / space.n_actions
+    return table
+
+
+def _by_label(given: Any) -> bool:
+    if isinstance(given, (list, tuple)):
+        return len(given) > 0 and all(isinstance(action, str) for action in given)
+    labels = isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "UO"
+    return isinstance(given, Mapping) or is_table(given) or callable(given) or labels
+
+
+def _rows(name: str, given: Any, states: _Names, actions: _Names) -> Iterable[tuple[Any, Any]]:
+    """(state, choice) of every state that is told of."""
+    if is_table(given) or _long_columns(given):
+        return _table_rows(
+            name, _read_table(given) if is_table(given) else _Table(dict(given), None), actions
+        )
+    if isinstance(given, Mapping):
+        return given.items()
+    if callable(given):
+        return ((label, given(label)) for label in map(states.name, range(states.size)))
+    if len(given) != states.size:
+        raise ValueError(f"{name} lists {len(given)} actions for {states.size} states; give one per state")
+    return zip(map(states.name, range(states.size)), given, strict=True)
+
+
+def _table_rows(name: str, table: _Table, actions: _Names) -> Iterable[tuple[Any, Any]]:
+    labels, taken, chances = (table.column(role) for role in ("state", "action", "probability"))
+    if labels is not None and taken is not None:
+        rows: dict[Any, dict[Any, Any]] = {}
+        for place, (label, action) in enumerate(zip(labels, taken, strict=True)):
+            row = rows.setdefault(label, {})
+            if action in row:
+                raise ValueError(
+                    f"{name} gives the action {action!r} in the state {label!r} twice; give it once"
+                )
+            row[action] = 1.0 if chances is None else chances[place]
+        return rows.items()
+    wide = {column: values for column, values in table.columns.items() if actions.find(column) is not None}
+    labels = labels if labels is not None else table.row_names
+    if labels is None or not wide:
+        raise ValueError(
+            f"{name} is a table with the columns {list(table.columns)}; give state, action and probability, "
+            "or a column state and one for each action"
+        )
+    rows_of = zip(*wide.values(), strict=True)
+    return [(label, dict(zip(wide, row, strict=True))) for label, row in zip(labels, rows_of, strict=True)]
+
+
+def _row(where: str, choice: Any, actions: _Names) -> Floats:
+    """Probabilities of actions from one action, a mapping, or a row of numbers."""
+    row = np.zeros(actions.size)
+    if isinstance(choice, Mapping):
+        for action, chance in choice.items():
+            number = require_number(f"{where}[{action!r}]", chance)
+            if number > 0.0 or actions.find(action) is not None:
+                row[actions.require(action, where)] += number
+    elif _is_row(choice, actions):
+        if np.shape(choice) != row.shape:
+            raise ValueError(f"{where} has {np.size(choice)} probabilities for {actions.size} actions")
+        row[:] = [require_number(f"{where}[{k}]", chance) for k, chance in enumerate(choice)]
+    else:
+        row[actions.require(choice.item() if isinstance(choice, np.generic) else choice, where)] = 1.0
+    if abs(row.sum() - 1.0) > 1e-6:
+        raise ValueError(
+            f"{where} sums to {row.sum():.6g}, not 1; give probabilities of all actions that it takes"
+        )
+    return row
+
+
+def _is_row(choice: Any, actions: _Names) -> bool:
+    if isinstance(choice, tuple) and actions.find(choice) is not None:
+        return False
+    return not isinstance(choice, (str, bytes)) and np.ndim(choice) == 1
+
+
+# -- one policy, or several by name ----------------------------------------------------------------------
+
+
+def holds_several(policy: Any, space: Space | None = None) -> bool:
+    """Whether ``policy`` holds several policies: by name, in a list, or as a 3-D array.
+
+    A mapping is one policy where it maps states to actions, or to probabilities of actions; it holds several
+    where it maps names to whole policies (tables, frames, functions, mappings by state).
+    """
+    if isinstance(policy, Mapping):
+        return not _long_columns(policy) and _names_policies(policy, space)
+    if is_table(policy) or callable(policy):
+        return False
+    if isinstance(policy, (list, tuple)):
+        first = policy[0] if policy else 0
+        return isinstance(first, Mapping) or is_table(first) or callable(first) or np.ndim(first) == 2
+    return policy is not None and np.ndim(policy) == 3
+
+
+def _names_policies(policy: Mapping[Any, Any], space: Space | None) -> bool:
+    if space is None or not policy:
+        return True
+    kinds = {_whole_policy(key, value, space) for key, value in policy.items()}
+    if len(kinds) == 1 and None not in kinds:
+        return bool(kinds.pop())
+    raise ValueError(
+        "policy can be read as one policy by state and as several policies by name; give several in a list, "
+        "or under names that are no states, and one as a table (n_states, n_actions)"
+        if None in kinds
+        else "policy mixes whole policies with actions; map states to actions, or names to whole policies"
+    )
+
+
+def _whole_policy(key: Any, value: Any, space: Space) -> bool | None:
+    """Whether a value is a policy over all states; None where it may just as well be the row of one."""
+    states, actions = _states(space), _actions(space)
+    if is_table(value) or callable(value) or hasattr(value, "toarray"):
+        return True
+    if isinstance(value, Mapping):
+        if _long_columns(value):
+            return True
+        if not all(isinstance(number, (int, float, np.number)) for number in value.values()):
+            return True  # states to labels of actions, or to probabilities
+        row = all(actions.find(action) is not None or not chance for action, chance in value.items())
+        whole = all(states.find(label) is not None for label in value)
+        taken = list(value.values())
+    elif not _is_row(value, actions):
+        return np.ndim(value) > 1
+    else:
+        row, whole, taken = len(value) == space.n_actions, len(value) == space.n_states, list(value)
+    # Numbers of actions are whole; probabilities of 1 and 0 mostly are not.
+    whole = whole and all(
+        not isinstance(action, (float, np.floating)) and actions.find(action) is not None for action in taken
+    )
+    in_state = states.find(key) is not None
+    if row and whole and in_state:
+        return None
+    return whole or not in_state
