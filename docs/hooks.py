@@ -72,7 +72,7 @@ def accuracy() -> str:
                 f"{setting['asked']:g}" + ("" if setting["met"] else " (**missed**)"),
             ]
         )
-    headings = ["behavior", "log", "gamma", "ridge and clone", "plain average", "plug-in", "behavior known"]
+    headings = ["behavior", "log", "gamma", "first version", "plain average", "plug-in", "behavior known"]
     return _table([*headings, "efficiency bound", "asked"], rows)
 
 

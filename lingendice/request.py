@@ -17,7 +17,7 @@ from lingendice.data.checks import (
 )
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import read_on_interrupt
-from lingendice.model.compose import Choices, terminals_absorb
+from lingendice.model.compose import Choices
 from lingendice.solvers.control import Controls
 from lingendice.solvers.objective_choices import DIVERGENCE_NAMES, SADDLE_METHODS, ObjectiveChoices
 
@@ -45,8 +45,8 @@ class Arguments(TypedDict, total=False):
     restart: Distribution
     unseen: str
     terminal: str
-    ridge: float | str | None
-    clone: float | str | None
+    ridge: float | None
+    clone: float | None
     smoothing: float | tuple[float, ArrayLike] | str | None
     features: Any
     dual_features: Any
@@ -150,34 +150,29 @@ class Request(NamedTuple):
             return False
         return set(map(type, words)) == {str} and words == _PLAIN_WORDS
 
-    def leaves_all_to_us(self, counts: Counts) -> bool:
-        """Whether a policy is to be evaluated, with nothing said of how: by shrinkage."""
+    @property
+    def ridge(self) -> float:
+        """Weight of the ridge where the exact equation is not asked for; 0 by default."""
+        given = self.objective.ridge
+        return 0.0 if given is None else require_number("ridge", given)
+
+    @property
+    def is_left_to_us(self) -> bool:
+        """Whether a policy is to be evaluated, with nothing said of how."""
         problem = self.problem
-        silent = problem.clone is None and problem.behavior is None and problem.smoothing is None
+        silent = problem.clone is None and problem.smoothing is None and self.objective.ridge is None
         silent = silent and problem.unseen == "auto" and problem.ratio != "state_action"
         plain = self.method.name == "auto" and not self.wants_saddle and not self.objective.is_special
-        if not silent or not plain or self.objective.ridge is not None:
-            return False
-        if problem.policy is None or problem.leak != "restart" or counts.n_actions is None:
+        return silent and plain and problem.policy is not None and problem.leak == "restart"
+
+    def shrinks(self, counts: Counts) -> bool:
+        """Whether the default with a policy applies: actions, a sample size and rewards are known."""
+        if not self.is_left_to_us or counts.n_actions is None:
             return False
         if not counts.has_sample_size or not counts.count.size:
             return False
         logged = counts.reward
-        return problem.reward is not None or (logged is not None and bool(np.isfinite(logged).any()))
-
-    def settled(self, counts: Counts | None = None) -> tuple[Request, float | None]:
-        """The request with the default clone, and the weight of the ridge: None where the data choose it."""
-        problem, objective = self.problem, self.objective
-        plain_leak = problem.leak == "restart"
-        by_name = self.method.name != "auto" or self.wants_saddle or objective.is_special
-        exact = problem.policy is None or not plain_leak or by_name
-        left_to_us = problem.clone is None and problem.behavior is None and problem.unseen == "auto"
-        request = self
-        if left_to_us and not exact and problem.ratio != "state_action":
-            request = self._replace(problem=problem._replace(clone="auto"))
-        # A ridge draws tau to 1, but where episodes end for good its mass is far below 1.
-        ends = counts is not None and terminals_absorb(counts, request.problem)
-        return request, _ridge_strength(objective.ridge, exact, ends)
+        return self.problem.reward is not None or (logged is not None and bool(np.isfinite(logged).any()))
 
     def require_exact_terms(self) -> None:
         """Check what the exact tabular answer does not depend on, and refuse what it cannot use."""
@@ -192,16 +187,6 @@ class Request(NamedTuple):
 
 
 _PLAIN_WORDS = ("auto", "restart", "auto", "auto", "auto", "cpu", "chi2", "penalty", "raise")
-
-
-def _ridge_strength(ridge: float | str | None, exact: bool, ends: bool) -> float | None:
-    """The weight of the ridge; None where it is to be chosen from the data."""
-    if ridge is None:
-        return 0.0 if exact or ends else None
-    if isinstance(ridge, str):
-        require_choice("ridge", ridge, ("auto",))
-        return 0.0 if ends else None
-    return require_number("ridge", ridge)
 
 
 def read_reward_range(given: Any) -> tuple[float, float] | None:

@@ -74,8 +74,8 @@ def solve(
     restart: Distribution = None,
     unseen: str = "auto",
     terminal: str = "auto",
-    ridge: float | str | None = None,
-    clone: float | str | None = None,
+    ridge: float | None = None,
+    clone: float | None = None,
     smoothing: float | tuple[float, ArrayLike] | str | None = None,
     features: Any = None,
     dual_features: Any = None,
@@ -116,7 +116,8 @@ def solve(
         the logged chain. Several at once, as ``{"name": policy}`` or a list: a :class:`Comparison` is
         returned, with ranking and simultaneous intervals.
     behavior
-        Logged action probabilities for ``ratio="state"``; cloned from the counts when left out.
+        Probabilities of the logged actions, where known; else cloned from the log. The default with a policy
+        takes from them how rare an action is, ``ratio="state", ridge=0`` weighs by target / behavior.
     reward
         Rewards by state, or by state and action, in place of the logged ones.
     initial
@@ -124,8 +125,8 @@ def solve(
         the logged first states where episodes are known; else uniform for a chain at gamma < 1. At gamma = 1
         it matters only to chains with several recurrent classes.
     ratio
-        ``"state_action"`` or ``"state"``. Default: ``"state"`` for the default with a policy (see ``ridge``)
-        and where the behavior is cloned automatically (see ``clone``), else ``"state_action"``.
+        ``"state_action"`` or ``"state"``. Default: ``"state"`` for the default with a policy (see ``ridge``),
+        else ``"state_action"``.
     leak
         What happens past a cell that was reached but never seen leaving: ``"restart"`` from the distribution
         ``restart``, ``"absorb"`` (gamma < 1; gives ``value_bounds``), or ``"error"``.
@@ -141,16 +142,13 @@ def solve(
         ``"restart"`` from the initial distribution (default for gamma = 1).
     ridge
         Weight eps of ``E_p (tau - 1)^2`` beside the squared residual; 0 solves the equation exactly.
-        ``"auto"``: 1 / N, lowered while it is seen to bias the value, and 0 where terminal transitions are
-        absorbed (gamma < 1), since tau then has less than unit mass. A number is also the weight of
-        1/2 E_p (tau - 1)^2 in GenDICE's objective. Default without a policy: 0. Default with a policy, where
-        ``clone``, ``behavior``, ``unseen``, ``smoothing``, ``leak`` and ``method`` are left out, too, and
+        Also the weight of 1/2 E_p (tau - 1)^2 in GenDICE's objective. Default: 0, but with a policy, where
+        ``clone``, ``unseen``, ``smoothing``, ``leak`` and ``method`` are left out, too, and
         rewards are known: advantages of logged actions shrunk toward a regression
         (:mod:`lingendice.solvers.shrinkage`), which presupposes nothing about the target; a
         :class:`PolicySolution` is returned. ``ridge=0, clone=0`` is the plain plug-in.
     clone
-        How the behavior is cloned for ``ratio="state"``: ``"auto"`` divides the target by each action's
-        chance of having been seen; a number c shrinks the clone toward the target. Default: none.
+        For ``ratio="state"``: shrink the cloned behavior toward the target by this many visits. Default: 0.
     smoothing
         Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, distribution), or
         ``"auto"`` for the weight of highest marginal likelihood. Default: none.
@@ -245,23 +243,18 @@ def _solve_with(backend: Backend, data: Any, request: Request) -> Solution:
     """The exact equation, the ridge problem or the saddle point, for data on the host."""
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
     request = request._replace(problem=request.problem.as_arrays(counts))
-    if request.leaves_all_to_us(counts):
+    if request.shrinks(counts):
         from lingendice.solvers.shrinkage import shrink
 
         backend.refuse_exact_options(request)
         return policy_solution(shrink(counts, request.problem, request.limits), request)
-    request, strength = request.settled(counts)
+    operator = compose(counts, request.problem)
     if request.wants_saddle:
-        operator = compose(counts, request.problem)
         return saddle_solution(operator, backend.saddle(operator, request), request)
-    if strength == 0.0:
-        operator = compose(counts, request.problem)
+    if request.ridge == 0.0:
         found = backend.stationary(operator, request)
         return exact_solution(operator, found, request.limits, request.reward_range)
-    from lingendice.solvers.automatic_ridge import fit_automatically
-
-    build = partial(backend.ridge, request=request)
-    operator, fit = fit_automatically(counts, request.problem, strength, 1.0, request.limits, build)
+    fit = backend.ridge(operator, request).solve(request.limits)
     return ridge_solution(operator, fit, request)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     log = lg.Transitions(np.ones((3, 2)), [0, 1, 0], None, np.ones((3, 2)))
 
     assert_type(lg.solve([[90, 10], [30, 70]]), lg.Solution)
-    assert_type(lg.solve(counts, 0.9, policy=table, ridge="auto"), lg.Solution)
+    assert_type(lg.solve(counts, 0.9, policy=table, ridge=1e-3), lg.Solution)
     assert_type(lg.solve(counts, policy=[[0.5, 0.5], [1.0, 0.0]]), lg.Solution)
     assert_type(lg.solve(counts, policy=[0, 1]), lg.Solution)
     assert_type(lg.solve(counts, policy={"ill": "drug"}, initial={"ill": 1.0}), lg.Solution)

@@ -33,7 +33,7 @@ METHODS = {
     "default": {},
     "clone=10, ridge=1e-5": {"ratio": "state", "clone": 10.0, "ridge": 1e-5},
     "plug-in": {"ratio": "state", "clone": 0.0, "ridge": 0.0},
-    "behavior known": {"ratio": "state", "clone": "auto"},
+    "behavior known": {},
 }
 
 

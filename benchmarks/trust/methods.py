@@ -16,8 +16,6 @@ from trust.model import Floats
 from trust.problem import Log
 
 DEFAULT = "default"
-EARLIER = "ridge and clone"
-"""The default before this suite: a cloned behavior and a ridge, chosen from the data."""
 LEVEL = 0.95
 
 
@@ -61,10 +59,6 @@ def _default(case: Case) -> Any:
     return lg.solve(case.counts, case.gamma, policy=case.target, threads=1)
 
 
-def _earlier(case: Case) -> Any:
-    return lg.solve(case.counts, case.gamma, policy=case.target, ridge="auto", clone="auto", threads=1)
-
-
 def _plug_in(case: Case) -> Any:
     return lg.solve(
         case.counts, case.gamma, policy=case.target, initial=case.initial, ridge=0.0, clone=0.0,
@@ -94,7 +88,6 @@ def _doubly_robust(case: Case) -> Any:
 
 METHODS: dict[str, Callable[[Case], Any]] = {
     DEFAULT: _default,
-    EARLIER: _earlier,
     "plug-in": _plug_in,
     "average": _average,
     "IPS": _ips,
@@ -102,7 +95,7 @@ METHODS: dict[str, Callable[[Case], Any]] = {
     "WIS": _wis,
     "DR": _doubly_robust,
 }
-BASELINES = tuple(name for name in METHODS if name not in (DEFAULT, EARLIER))
+BASELINES = tuple(name for name in METHODS if name != DEFAULT)
 AVERAGE = "average"
 SLOW_LOGS = 10
 """DualDICE factorizes cells, not states: on models of this many cells it sees only the first logs."""

@@ -53,7 +53,6 @@ class CudaBackend:
     def __init__(self, data: Any, request: Request) -> None:
         """Refuse to mix host and device, and to work on the host with data that lie on the device."""
         self.resident = lies_on_device(data)
-        self._systems: RidgeOnDevice | None = None
         if self.resident and request.method.device == "cpu":
             raise ValueError(
                 'the data lie on a CUDA device and device="cpu"; pass device="cuda" to solve there, '
@@ -93,14 +92,11 @@ class CudaBackend:
         settings = Settings.read(request.method.options)
         return device_distributions(self.device, operator, request.follows_initial, request.limits, settings)
 
-    def ridge(
-        self, operator: EmpiricalOperator, strength: float, penalty: float, request: Request
-    ) -> RidgeSystem:
+    def ridge(self, operator: EmpiricalOperator, request: Request) -> RidgeSystem:
         """Conjugate gradients on the device, everything else by the host's own system."""
-        if self._systems is None:
-            _refuse_with_ridge(request)
-            self._systems = RidgeOnDevice(self.device, Settings.read(request.method.options).storage)
-        return self._systems(operator, strength, penalty)
+        _refuse_with_ridge(request)
+        storage = Settings.read(request.method.options).storage
+        return RidgeOnDevice(self.device, storage)(operator, request.ridge, 1.0)
 
     def saddle(self, operator: EmpiricalOperator, request: Request) -> SaddleFit:
         """Extragradient or minibatch SGD on the device; gaps are certified on the host."""

@@ -27,15 +27,13 @@ class HostCopyWarning(UserWarning):
 
 def what_needs_the_host(request: Request) -> str | None:
     """What the exact equation over cells, solved in place, does not give; None where no more is asked."""
-    settled, strength = request.settled()
-    given, choices = request.problem, settled.problem
+    choices = request.problem
     asked = {
         "the saddle point (features, bound, method=)": request.wants_saddle,
+        "the default with a policy (advantages shrunk by the data)": request.is_left_to_us,
+        "a ridge": request.ridge > 0.0,
+        "a cloned behavior": choices.clone not in (None, 0),
         "a behavior policy": choices.behavior is not None,
-        "the default with a policy (advantages shrunk by the data)": strength is None
-        and request.objective.ridge is None,
-        "a ridge": strength != 0.0,
-        "a cloned behavior": choices.clone not in (None, 0) or given.clone not in (None, 0),
         "smoothing": choices.smoothing not in (None, 0),
         "unseen=": choices.unseen not in ("auto", "leak"),
         'ratio="state" with a policy': choices.ratio == "state" and choices.policy is not None,

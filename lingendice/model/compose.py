@@ -39,8 +39,6 @@ class Choices(NamedTuple):
     terminal: str = "auto"
     clone: Any = None
     smoothing: Any = None
-    row_freedom: float = 0.0
-    """How far rows of automatically cloned weights may differ from 1 in total; chosen, never given."""
 
     def as_arrays(self, counts: Counts) -> Choices:
         """Policies and distributions that were given by label, as arrays over the states of the counts."""
@@ -63,7 +61,6 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     choices, gamma = choices.as_arrays(counts), choices.gamma
     n = counts.cell_count.astype(float)
     _require_data(counts, n, gamma)
-    choices = with_fitted_behavior(counts, choices)
     leak = require_choice("leak", choices.leak, ("restart", "absorb", "error"))
     if leak == "absorb" and gamma == 1.0:
         raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
@@ -89,11 +86,6 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         unseen = (n == 0).astype(float)
         if unseen.any():
             hubs.add(unseen, restart_distribution(counts, choices, initial))
-    if choices.row_freedom > 0.0 and policy is not None:
-        # A state whose weights total r sends on r: the rest, of either sign, goes to the restart
-        # distribution.
-        row_total = np.repeat(policy.sum(axis=1), policy.shape[1])
-        hubs.add(1.0 / row_total - 1.0, restart_distribution(counts, choices, initial))
     if ends == "restart":
         if initial is None:
             raise ValueError(
@@ -218,11 +210,6 @@ def _prior_distribution(choices: Choices, n_states: int) -> Floats:
     return np.full(n_states, 1.0 / n_states)
 
 
-def terminals_absorb(counts: Counts, choices: Choices) -> bool:
-    """Whether episodes end for good: tau then has less than unit mass."""
-    return counts.has_terminals and _terminal_action(counts, choices, choices.gamma) == "absorb"
-
-
 def _terminal_action(counts: Counts, choices: Choices, gamma: float) -> str:
     terminal = require_choice("terminal", choices.terminal, ("auto", "restart", "absorb"))
     if not counts.has_terminals:
@@ -289,10 +276,8 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
         return _rows_or_uniform(seen), "state" if ratio == "auto" else ratio
     target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
     if ratio == "auto":
-        ratio = "state" if choices.clone == "auto" else "state_action"
+        ratio = "state_action"
     shrink = _clone_strength(choices, ratio)
-    if choices.clone == "auto" and ratio == "state":
-        return _cloned_automatically(target, seen, with_fitted_behavior(counts, choices)), ratio
     if choices.behavior is not None:
         return _weighted_by_behavior(target, seen, counts, choices, ratio), ratio
     if shrink > 0.0:
@@ -312,42 +297,10 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
 def _clone_strength(choices: Choices, ratio: str) -> float:
     if choices.clone is None:
         return 0.0
-    if isinstance(choices.clone, str):
-        require_choice("clone", choices.clone, ("auto",))
-        strength = 0.0
-    else:
-        strength = require_number("clone", choices.clone)
-    if ratio != "state" and (strength > 0.0 or choices.clone == "auto"):
+    strength = require_number("clone", choices.clone)
+    if ratio != "state" and strength > 0.0:
         raise ValueError('clone= is about the cloned behavior of ratio="state"; set that, or leave clone out')
     return strength
-
-
-def with_fitted_behavior(counts: Counts, choices: Choices) -> Choices:
-    """Fit the behavior of ``clone="auto"`` once: operators, intervals and replicates all read it."""
-    from lingendice.model.behavior import fit_behavior
-
-    if choices.clone != "auto" or choices.behavior is not None or choices.policy is None:
-        return choices
-    if choices.ratio == "state_action":
-        return choices  # refused by effective_policy, which says why
-    if counts.n_actions is None or counts.count.size == 0:
-        return choices
-    target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
-    seen = counts.cell_count.reshape(target.shape).astype(float)
-    return choices._replace(behavior=fit_behavior(seen, target))
-
-
-def _cloned_automatically(target: Floats, seen: Floats, choices: Choices) -> Floats:
-    """The target over its seen actions, each divided by its chance of having been seen."""
-    from lingendice.model.behavior import free_rows, weights_of_seen
-
-    weights = weights_of_seen(seen, target, _checked_behavior(target, seen, choices))
-    policy = _fall_back(weights, target)
-    if choices.row_freedom > 0.0:
-        weighted = weights.sum(axis=1, keepdims=True) > 0
-        free = np.where(weighted, free_rows(weights, seen.sum(axis=1)), policy)
-        policy = policy + choices.row_freedom * (free - policy)
-    return policy
 
 
 def _weighted_by_behavior(
@@ -355,12 +308,13 @@ def _weighted_by_behavior(
 ) -> Floats:
     if ratio != "state":
         raise ValueError('behavior= is used by ratio="state" alone; state-action ratios need no behavior')
-    behavior = _checked_behavior(target, seen, choices)
+    behavior = checked_behavior(target, seen, choices)
     weighted = np.divide(seen * target, behavior, out=np.zeros_like(seen), where=behavior > 0)
     return _fall_back(weighted, target)
 
 
-def _checked_behavior(target: Floats, seen: Floats, choices: Choices) -> Floats:
+def checked_behavior(target: Floats, seen: Floats, choices: Choices) -> Floats:
+    """The given behavior; every logged action must be possible under it."""
     behavior = require_policy("behavior", choices.behavior, *target.shape)
     impossible = (seen > 0) & (behavior == 0)
     if impossible.any():

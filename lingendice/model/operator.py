@@ -214,8 +214,7 @@ class EmpiricalOperator:
         choose.eliminate_zeros()
         mixed = choose @ self._weights
         keep = self.gather(self.keep)
-        # An average of shares, rounded; automatically cloned weights may truly total more than 1.
-        keep = np.where(keep < 1.0 + 1e-12, np.minimum(keep, 1.0), keep)
+        keep = np.minimum(keep, 1.0)  # an average of shares, rounded
         out = (
             np.stack([self.gather(column) for column in self.out.T], axis=1)
             if self.out.size

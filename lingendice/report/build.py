@@ -272,7 +272,7 @@ def describe_call(solution: Solution) -> str:
         parts += [
             f"{name}={text}"
             for name, text in shown.items()
-            if name not in ("gamma", "row_freedom") and text != _shown(default[name])
+            if name != "gamma" and text != _shown(default[name])
         ]
     if solution.ridge > 0.0:
         parts.append(f"ridge={solution.ridge!r}")

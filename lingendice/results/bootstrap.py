@@ -3,9 +3,8 @@
 For exact solutions the weights are those of the Bayesian bootstrap: every episode (block, or transition)
 gets a standard exponential weight. No episode vanishes, so that no cell does: each replicate has the
 support and the recurrent classes of the log itself, while a resample with replacement would drop a third
-of all cells seen once and invent leaks and traps. Regularized solutions mend both, and their cloned
-weights reckon with the chance of an action not being seen, which takes whole counts: there episodes are
-drawn with replacement.
+of all cells seen once and invent leaks and traps. A ridge removes both: there episodes are drawn with
+replacement.
 
 References
 ----------
@@ -75,7 +74,7 @@ def bootstrap_interval(
         low, high = wanted.limits(solution, estimate, error, level, sample.degrees)
     if wanted.name == "stationary":
         low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
-    drawing = "replicates with replacement" if _draws_whole_counts(solution) else "Bayesian replicates"
+    drawing = "replicates with replacement" if solution.ridge > 0.0 else "Bayesian replicates"
     note = f"{replicates:,} {drawing}, {kind}; {sample.note}"
     low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
     return Interval(low, high, estimate, error, level, "bootstrap", note)
@@ -95,7 +94,7 @@ def bootstrap(
     start from the distribution of the data; where these do not settle, by the exact solver. The rows depend
     on the seed alone, not on ``threads``.
     """
-    draws = _Draws(solution.operator.counts, whole=_draws_whole_counts(solution))
+    draws = _Draws(solution.operator.counts, whole=solution.ridge > 0.0)
     again = _Again(solution)
     seeds = np.random.SeedSequence(seed).spawn(-(-replicates // REPLICATES_A_TASK))
 
@@ -114,15 +113,6 @@ def bootstrap(
         work.solution = solution
         work.hold()
         return np.stack([row for rows in run_all(tasks, resolve_threads(threads)) for row in rows])
-
-
-def _draws_whole_counts(solution: Solution) -> bool:
-    """Whether replicates are drawn with replacement: see the top of this module.
-
-    Without a ridge only at gamma < 1: at gamma = 1 a dropped cell can split the chain into several classes.
-    """
-    cloned = solution.operator.choices is not None and solution.operator.choices.clone == "auto"
-    return solution.ridge > 0.0 or (cloned and solution.gamma < 1.0)
 
 
 class _Draws:

@@ -180,8 +180,7 @@ class Influence:
         noise = gamma * self._observed_share()[self.cell][:, None] * (after - mean[self.cell])
         shift = self._policy_shift(function, values)[self.cell] + self._restart_shift(values)[self.cell]
         first = self._first_state(values)
-        chosen = self._choice_of_actions(function, values)
-        return Piece(self, noise, shift, first, chosen, reward)
+        return Piece(self, noise, shift, first, reward)
 
     def _observed_share(self) -> Floats:
         """Weight of a row's own data beside a prior: n / (n + c).
@@ -239,8 +238,6 @@ class Influence:
         shape = (operator.n_cells, values.shape[1])
         if operator.policy is None or operator.choices is None or _follows_target(operator):
             return np.zeros(shape)
-        if operator.choices.clone == "auto":
-            return np.zeros(shape)  # moves by which actions were seen at all: see _choice_of_actions
         from lingendice.model.compose import effective_policy
 
         n_states, n_actions = operator.policy.shape
@@ -265,26 +262,6 @@ class Influence:
         q: Floats = function + self.solution.gamma * onward
         return q.reshape(*self.operator.policy.shape, -1)
 
-    def _choice_of_actions(self, function: Floats, values: Floats) -> Floats:
-        """Variance from which of the target's actions were seen at all, for automatically cloned weights.
-
-        Such a weight is W = pi / c with c the chance of having been seen (Horvitz and Thompson), so state
-        s adds d(s)^2 sum_a W^2 (1 - c) (Q - V)^2 over its seen actions.
-        """
-        operator = self.operator
-        if operator.policy is None or operator.choices is None or operator.choices.clone != "auto":
-            return np.zeros(values.shape[1])
-        policy, behavior = operator.policy, np.asarray(operator.choices.behavior)
-        q = self._q(function, values)
-        seen = self.n.reshape(policy.shape)
-        weight = np.where(seen > 0, policy, 0.0)
-        total = weight.sum(axis=1)
-        mean = np.einsum("sa,sak->sk", weight, q) / np.where(total > 0, total, 1.0)[:, None]
-        visits = seen.sum(axis=1, keepdims=True)
-        unseen = np.exp(visits * np.log1p(-np.minimum(behavior, 1.0 - 1e-12)))
-        spread = np.einsum("sa,sak->sk", weight**2 * unseen, (q - mean[:, None]) ** 2)
-        return self.solution._single() ** 2 @ spread
-
 
 _STEP = 1e-4
 """Relative step of the differences of the effective policy."""
@@ -300,8 +277,6 @@ class Piece(NamedTuple):
     """What does not average out within a cell, of every (cell, next state)."""
     first: Floats | None
     """Of a first state in each state."""
-    chosen: Floats
-    """Variance from which actions were seen at all."""
     reward: Floats | None
     """Mean reward of each cell where the rewards are noisy, for the value alone."""
     scale: float = 1.0
@@ -313,8 +288,8 @@ class Piece(NamedTuple):
     def scores(self) -> Floats:
         """Rows whose products add up to the covariance of the functionals, one column a functional."""
         rows = self._rows_of_counts() if self.parent.sample.cluster is None else self._rows_of_clusters()
-        variance, owed = (rows**2).sum(axis=0), self._once_seen() + self.chosen
-        # What is owed for cells and actions seen once or never is taken to be correlated as the rest is.
+        variance, owed = (rows**2).sum(axis=0), self._once_seen()
+        # What is owed for cells seen once is taken to be correlated as the rest is.
         rows = rows * np.sqrt(1.0 + np.divide(owed, variance, out=np.zeros_like(owed), where=variance > 0))
         alone = np.where(variance > 0, 0.0, np.sqrt(owed))
         return self.scale * np.vstack([rows, alone])

@@ -251,7 +251,7 @@ class Solution(Result):
         from lingendice.solvers.control import Controls
         from lingendice.solvers.stationary import stationary_distributions
 
-        choices = self.operator.choices._replace(leak="absorb", smoothing=None, row_freedom=0.0)
+        choices = self.operator.choices._replace(leak="absorb", smoothing=None)
         operator = compose(self.operator.counts, choices)
         controls = Controls(tol=self.tol, threads=self.threads)
         distributions = stationary_distributions(

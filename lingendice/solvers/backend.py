@@ -24,9 +24,7 @@ class Backend(Protocol):
     def stationary(self, operator: EmpiricalOperator, request: Request) -> Distributions:
         """Every stationary distribution: the exact equation."""
 
-    def ridge(
-        self, operator: EmpiricalOperator, strength: float, penalty: float, request: Request
-    ) -> RidgeSystem:
+    def ridge(self, operator: EmpiricalOperator, request: Request) -> RidgeSystem:
         """The ridge problem, whose ``solve`` gives the fit and whose ``adjoint`` judges it."""
 
     def saddle(self, operator: EmpiricalOperator, request: Request) -> SaddleFit:

@@ -46,13 +46,11 @@ class HostBackend:
             request.limits,
         )
 
-    def ridge(
-        self, operator: EmpiricalOperator, strength: float, penalty: float, request: Request
-    ) -> RidgeSystem:
+    def ridge(self, operator: EmpiricalOperator, request: Request) -> RidgeSystem:
         """The regularized least-squares problem over seen cells."""
         from lingendice.solvers.ridge import RidgeSystem
 
-        return RidgeSystem(operator, strength, penalty)
+        return RidgeSystem(operator, request.ridge)
 
     def saddle(self, operator: EmpiricalOperator, request: Request) -> SaddleFit:
         """Newton steps, extragradient or stochastic steps: see :mod:`lingendice.solvers.saddle`."""

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from lingendice.data.checks import Floats, require_policy
 from lingendice.data.counts import Counts
 from lingendice.data.rows import row_of_entry, row_sums
-from lingendice.model.compose import Choices, compose
+from lingendice.model.compose import Choices, checked_behavior, compose
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers import control
 from lingendice.solvers.adjoint import solve_adjoint
@@ -241,13 +241,11 @@ class _Estimate:
         self.counts, self.controls = counts, controls
         self.rough = replace(controls, tol=max(controls.tol, ROUGH))
         self.target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
-        self.choices = choices._replace(
-            behavior=None, ratio="state", unseen="renormalize", clone=0.0, row_freedom=0.0
-        )
-        self.behavior = choices.behavior
-        if self.behavior is not None:
-            self.behavior = require_policy("behavior", self.behavior, *self.target.shape)
+        self.choices = choices._replace(behavior=None, ratio="state", unseen="renormalize", clone=0.0)
         self.k = counts.cell_count.astype(float)
+        self.behavior: Floats | None = None
+        if choices.behavior is not None:
+            self.behavior = checked_behavior(self.target, self.k.reshape(self.target.shape), choices)
         self.n = self.k.reshape(self.target.shape).sum(axis=1)
         self.cell_of_entry = row_of_entry(counts.indptr)
         by_cell = compose(counts, self.choices).reward

@@ -60,7 +60,7 @@ CASES = {
     "average": (random_counts(), 1.0, {}),
     "single precision": (random_counts(), 0.9, {"tol": 1e-5, "options": {"storage": "float32"}}),
     "chunked": (random_counts(), 0.9, {"options": {"chunk_rows": 7}}),
-    "ridge": (counted_log(), 0.9, {"policy": POLICY, "ridge": "auto", "clone": "auto"}),
+    "ridge": (counted_log(), 0.9, {"policy": POLICY, "ridge": 1e-3}),
     "sgd": (counted_log(), 0.5, {"policy": POLICY} | SGD),
 }
 

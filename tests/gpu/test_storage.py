@@ -19,7 +19,7 @@ SGD = {"policy": POLICY, "method": "sgd", "bound": 4.0, "max_iter": 64, "device"
 SGD_OPTIONS = {"batch": 64, "first_epoch": 16, "step_scale": 30.0}
 CASES = {
     "chain": (random_counts(), 0.9, {"tol": 1e-5}),
-    "ridge": (small_counts(), 0.9, {"policy": POLICY, "ridge": "auto", "clone": "auto"}),
+    "ridge": (small_counts(), 0.9, {"policy": POLICY, "ridge": 1e-3}),
     "extragradient": (small_counts(), 0.9, {"policy": POLICY, "method": "extragradient", "tol": 1e-3}),
     "sgd": (small_counts(), 0.5, {"policy": POLICY, "method": "sgd", "bound": 4.0, "max_iter": 32}),
 }
@@ -48,7 +48,7 @@ def test_kernels_store_what_was_asked_for(emulator, monkeypatch, case):
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 @pytest.mark.parametrize(
     "choices",
-    [{"ridge": "auto", "clone": "auto"}, {"ratio": "state_action"}, {"ridge": 1e-9, "ratio": "state_action"}],
+    [{"ridge": 1e-4, "clone": 2.0, "ratio": "state"}, {"ridge": 1e-9, "ratio": "state_action"}],
 )
 def test_a_ridge_in_single_precision_is_refined_to_double(device, gamma, choices):
     there = lg.solve(small_counts(), gamma, policy=POLICY, device="cuda", options=SINGLE, **choices)

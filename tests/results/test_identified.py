@@ -43,7 +43,7 @@ def log_of_one_action(seed=6, n_states=3, n=12, **more):
 @settings(max_examples=25, deadline=None)
 def test_no_value_where_nothing_is_identified(seed, n_states, gamma):
     counts, policy = log_of_one_action(seed, n_states)
-    for options in ({}, PLUG_IN, PLUG_IN | {"leak": "absorb"}, {"ridge": 1e-3}):
+    for options in ({}, PLUG_IN, PLUG_IN | {"leak": "absorb"}, {"ratio": "state", "ridge": 1e-3}):
         if gamma == 1.0 and options.get("leak") == "absorb":
             continue
         solution = lg.solve(counts, gamma, policy=policy, **options)

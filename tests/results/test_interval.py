@@ -150,7 +150,7 @@ def test_bootstrap_agrees_with_the_closed_form(mdp, gamma):
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 @pytest.mark.parametrize(
-    "options", [{"ridge": "auto", "clone": "auto"}, {"ratio": "state_action", "ridge": 1e-3}]
+    "options", [{"ratio": "state", "ridge": 1e-4, "clone": 1.0}, {"ratio": "state_action", "ridge": 1e-3}]
 )
 def test_regularized_answers_have_intervals_too(mdp, gamma, options):
     """With the ridge's own adjoint: close to the bootstrap, and to the spread over fresh logs."""

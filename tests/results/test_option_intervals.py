@@ -39,7 +39,7 @@ def small_log(terminal, unseen, keep):
 
 LOGS = {key: small_log(*key) for key in itertools.product((False, True), repeat=3)}
 TARGET = np.array([[0.3, 0.7], [0.5, 0.5], [1.0, 0.0], [0.8, 0.2]])
-RIDGES, CLONES = (None, 0, 1e-3, "auto"), (None, 0, 3.0, "auto")
+RIDGES, CLONES = (None, 0, 1e-3), (None, 0, 3.0)
 RATIOS, LEAKS = ("state", "state_action", "auto"), ("restart", "absorb", "error")
 METHODS = (
     "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "sgd",
@@ -66,7 +66,7 @@ def test_every_default_has_an_interval():
     ):
         options = {"ridge": ridge, "clone": clone, "ratio": ratio, "leak": leak}
         given_an_interval += require_interval_or_refusal(LOGS[key], gamma, options)
-    assert given_an_interval > 500
+    assert given_an_interval > 350
 
 
 @given(
@@ -129,8 +129,8 @@ def test_standard_error_by_dense_influence(gamma):
     psi = (mu * n / visits)[cell] * (reward + gamma * v[following] - q[cell] - off)
     assert solution.value == pytest.approx(mu @ r)
     assert solution.interval().standard_error == pytest.approx(math.sqrt((psi**2).sum()) / n, rel=2e-3)
-    default = lg.solve(counts, gamma, policy=TARGET, initial=start, ridge=0)
-    assert default.operator.choices.clone == "auto"
+    default = lg.solve(counts, gamma, policy=TARGET, initial=start)
+    assert default.method == "shrinkage"
     assert default.interval().standard_error == pytest.approx(math.sqrt((psi**2).sum()) / n, rel=2e-2)
 
 
@@ -154,7 +154,7 @@ def test_mass_that_ends_is_counted(seed, gamma, n_states, ending):
         n_states=n_states, n_actions=2,
     )  # fmt: skip
     policy = rng.dirichlet(np.ones(2), size=n_states)
-    for ridge in (None, "auto", 0):
+    for ridge in (None, 0):
         solution = lg.solve(counts, gamma, policy=policy, ridge=ridge)
         assert solution.stationary.sum() + solution.terminal_mass == pytest.approx(1.0, abs=1e-8)
         assert solution.ridge == 0.0
@@ -172,8 +172,6 @@ def test_the_return_of_a_corridor(gamma):
     expected = math.expm1(10 * math.log(gamma)) / (1.0 - gamma)
     assert solution.value / (1.0 - gamma) == pytest.approx(expected, rel=1e-9)
     assert solution.state_values[0] == pytest.approx(expected, rel=1e-9)
-    ridged = lg.solve(counts, gamma, policy=np.ones((10, 1)), terminal="restart", ridge="auto")
-    assert ridged.ridge > 0.0
 
 
 def test_intervals_of_ended_episodes_are_as_wide_as_the_noise():

@@ -119,12 +119,12 @@ def test_intervals_of_policies_are_those_of_the_comparison(comparison):
 
 
 def test_the_ridge_path_ends_at_the_average_of_the_log():
-    solution = lg.solve(COUNTS, 0.9, policy=MDP["policy"], ridge="auto", clone="auto")
+    solution = lg.solve(COUNTS, 0.9, policy=MDP["policy"], ridge=1e-4)
     path = lg.ridge_path(solution)
     assert path.chosen == solution.ridge > 0
     at = int(np.flatnonzero(path.ridges == path.chosen)[0])
     assert path.values[at] == pytest.approx(solution.value, abs=1e-6)
-    exact = lg.solve(COUNTS, 0.9, policy=MDP["policy"], ridge=1e-12, clone="auto")
+    exact = lg.solve(COUNTS, 0.9, policy=MDP["policy"], ridge=1e-12)
     assert path.values[0] == pytest.approx(exact.value, abs=1e-3)
     far = lg.ridge_path(solution, [1e9])
     assert far.values[-1] == pytest.approx(far.logged_average, abs=0.2)

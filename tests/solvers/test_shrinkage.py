@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import A, S, count, exact, random_mdp, walk
+from problems import logged_mdp
 from shrinkage_by_hand import FEW, ByHand, deterministic_log, few_actions
 
 import lingendice as lg
@@ -193,3 +195,39 @@ def test_taxi_takes_a_fifth_of_a_second():
             trust_checks(found)
             seconds.append(time.perf_counter() - started)
         assert min(seconds) < 0.2
+
+
+def test_what_asks_for_the_exact_equation_gets_it():
+    mdp = logged_mdp(2)
+    silent = replace(mdp.counts, reward_count=None, reward_mean=None, reward_m2=None)
+    asked = [
+        (mdp.counts, {"ridge": 0}), (mdp.counts, {"clone": 0}), (mdp.counts, {"method": "gth"}),
+        (mdp.counts, {"leak": "absorb"}), (mdp.counts, {"unseen": "leak"}), (mdp.counts, {"smoothing": 0}),
+        (mdp.counts, {"ratio": "state_action"}), (silent, {}),
+    ]  # fmt: skip
+    for counts, options in asked:
+        solution = lg.solve(counts, 0.9, policy=mdp.policy, **options)
+        assert solution.ridge == 0.0
+        assert solution.method != "shrinkage"
+        assert solution.operator.ratio == "state_action"
+        assert np.allclose(solution.operator.policy, mdp.policy)
+
+
+def test_nothing_to_learn_from_is_said_as_ever():
+    with pytest.raises(ValueError, match="no transitions"):
+        lg.solve(lg.Counts.empty(3, 2), policy=np.full((3, 2), 0.5))
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_terminal_states(gamma):
+    """Two-step episodes; the default agrees with what is plain to see."""
+    n = 200
+    action = np.random.default_rng(0).integers(2, size=2 * n)
+    counts = lg.Counts.from_transitions(
+        np.tile([0, 1], n), np.tile([1, 1], n), action, 1.0 * action,
+        np.repeat(np.arange(n), 2), terminal=np.tile([False, True], n),
+    )  # fmt: skip
+    solution = lg.solve(counts, gamma, policy=np.array([[0.2, 0.8], [0.5, 0.5]]))
+    expected = (0.8 + 0.5) / 2 if gamma == 1.0 else 0.1 * (0.8 + 0.9 * 0.5)
+    assert solution.value == pytest.approx(expected, abs=2e-3)
+    assert solution.terminal_mass == pytest.approx(0.81 if gamma < 1 else 0.0, abs=2e-3)

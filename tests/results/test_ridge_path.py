@@ -1,0 +1,45 @@
+"""The value along the ridge: its biases and standard errors against direct computation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from problems import logged_mdp
+
+import lingendice as lg
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("ratio", ["state", "state_action"])
+def test_the_visible_bias_is_the_bias(gamma, ratio):
+    mdp = logged_mdp(6, length=100)
+    options = {"policy": mdp.policy, "ratio": ratio, "clone": 0}
+    exact = lg.solve(mdp.counts, gamma, ridge=0, **options)
+    path = lg.ridge_path(exact, [1e-5, 1e-4])
+    for ridge, bias in zip(path.ridges, path.biases, strict=True):
+        moved = lg.solve(mdp.counts, gamma, ridge=ridge, **options).value
+        assert bias == pytest.approx(moved - exact.value, rel=0.05, abs=1e-9)
+
+
+def log_again(mdp, seed, n_steps=2000):
+    """Another log of the same MDP, one long path."""
+    rng = np.random.default_rng(seed)
+    action = rng.integers(2, size=n_steps)
+    chance = rng.random(n_steps)
+    cumulative = np.cumsum(mdp.kernel, axis=2)
+    path = [0]
+    for a, u in zip(action, chance, strict=True):
+        path.append(min(int(np.searchsorted(cumulative[path[-1], a], u)), 5))
+    state, following = np.array(path[:-1]), np.array(path[1:])
+    reward = mdp.reward[state, action] + rng.normal(size=n_steps)
+    return lg.Counts.from_transitions(state, following, action, reward, n_states=6, n_actions=2)
+
+
+def test_the_standard_error_is_that_of_repeated_logs():
+    mdp = logged_mdp(6)
+    values, errors = [], []
+    for seed in range(120):
+        solution = lg.solve(log_again(mdp, seed), policy=mdp.policy, ratio="state_action", ridge=1e-6)
+        errors.append(lg.ridge_path(solution, [1e-6]).standard_errors[0])
+        values.append(solution.value)
+    assert np.median(errors) == pytest.approx(np.std(values), rel=0.2)
