@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 import signal
@@ -34,8 +35,13 @@ def ctrl_c(*_):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
+    # Python ignores an exception raised in a callback of its garbage collector, and a signal that comes
+    # during a collection is handled there: Hypothesis's callback would swallow the Ctrl-C that a test awaits.
+    callbacks = gc.callbacks[:]
+    gc.callbacks.clear()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     yield
+    gc.callbacks[:] = callbacks
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert interrupts._outer() is None
 
