@@ -29,7 +29,7 @@ def repeat_game() -> Problem:
     stick = tuple(np.tile([share, 1 - share], (2, 1)) for share in (0.9, 0.1))
     target = np.array([[0.9, 0.1], [0.1, 0.9]])
     return Problem(
-        "hidden states", "repeat the first action", model, target, stick, ((200, 2), (2000, 2)),
+        "hidden or merged states", "repeat the first action", model, target, stick, ((200, 2), (2000, 2)),
         observe=np.array([0, 1, 1]),
     )  # fmt: skip
 
@@ -52,7 +52,13 @@ def tiger() -> Problem:
     target = np.array([[0.9, 0.05, 0.05], [0.2, 0.05, 0.75], [0.2, 0.75, 0.05]])
     behavior = np.array([[0.8, 0.1, 0.1], [0.7, 0.1, 0.2], [0.7, 0.2, 0.1]])
     return Problem(
-        "hidden states", "tiger", model, target, (behavior,), SIZES, observe=np.array([0, 1, 2, 0, 1, 2])
+        "hidden or merged states",
+        "tiger",
+        model,
+        target,
+        (behavior,),
+        SIZES,
+        observe=np.array([0, 1, 2, 0, 1, 2]),
     )
 
 
@@ -73,7 +79,7 @@ def momentum() -> Problem:
     target = explore(np.eye(3)[toward], 0.2)
     behavior = explore(np.eye(3)[2 - toward], 0.6)
     return Problem(
-        "hidden states", "momentum", model, target, (behavior,), SIZES, observe=np.arange(100) // 5
+        "hidden or merged states", "momentum", model, target, (behavior,), SIZES, observe=np.arange(100) // 5
     )
 
 
@@ -82,8 +88,8 @@ def worn_machine() -> Problem:
     model = operations.aging_machine(24, 0.004)
     target, behavior = np.eye(3)[[0, 1, 2]], np.eye(3)[[0, 0, 1]]
     return Problem(
-        "hidden states", "worn machine", model, explore(target, 0.1), (explore(behavior, 0.3),), SIZES,
-        observe=np.arange(24) // 8,
+        "hidden or merged states", "worn machine", model, explore(target, 0.1), (explore(behavior, 0.3),),
+        SIZES, observe=np.arange(24) // 8,
     )  # fmt: skip
 
 
@@ -95,7 +101,7 @@ def coarse_grid() -> Problem:
     choice = greedy(optimal_q(model))
     target = np.stack([choice[seen == square].mean(axis=0) for square in range(16)])
     return Problem(
-        "hidden states",
+        "hidden or merged states",
         "coarse grid",
         model,
         explore(target, 0.1),
@@ -107,15 +113,17 @@ def coarse_grid() -> Problem:
 
 def hidden_users() -> Problem:
     """Users whose kind is not shown and does not change: what they clicked before tells of it."""
-    model = people.user_model(maker("hidden states", "users"), 4, 6, 0.03, turns=0.0)
-    rng = maker("hidden states", "policies")
+    model = people.user_model(maker("hidden or merged states", "users"), 4, 6, 0.03, turns=0.0)
+    rng = maker("hidden or merged states", "policies")
     target = rng.dirichlet(np.full(6, 0.3), 5) * 0.9 + 0.1 / 6
     behaviors = tuple(rng.dirichlet(np.full(6, 0.3), 5) * 0.7 + 0.3 / 6 for _ in range(2))
-    return Problem("hidden states", "users", model, target, behaviors, SIZES, observe=np.arange(20) % 5)
+    return Problem(
+        "hidden or merged states", "users", model, target, behaviors, SIZES, observe=np.arange(20) % 5
+    )
 
 
 def hidden() -> list[Problem]:
-    """States that are logged only in part."""
+    """States that are logged only in part (development)."""
     return [repeat_game(), tiger(), momentum(), worn_machine(), coarse_grid(), hidden_users()]
 
 

@@ -6,7 +6,19 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from trust import careless, garnets, grids, operations, people, stress, taxi_pairs, toy_text
+from trust import (
+    careless,
+    derived,
+    garnets,
+    grids,
+    operations,
+    partial,
+    people,
+    services,
+    stress,
+    taxi_pairs,
+    toy_text,
+)
 from trust.problem import Problem
 
 
@@ -24,24 +36,32 @@ DEVELOPMENT = {
     "grids": Family(grids.plain),
     "grids, slippery": Family(grids.slippery),
     "Taxi": Family(taxi_pairs.development),
+    "formerly in the report": Family(derived.looked_at),
+    "rare losses": Family(derived.disasters),
+    "tiny logs": Family(derived.tiny),
+    "slow chains": Family(derived.slow),
+    "one paying cell": Family(derived.lone_reward),
+    "actions left out": Family(derived.never_taken, fits=False),
+    "hidden or merged states": Family(derived.hidden, fits=False),
+    "careless": Family(derived.careless_logs, fits=False),
 }
 REPORT = {
     "cliffs": Family(grids.cliffs),
     "sparse rewards": Family(grids.sparse_rewards),
     "Gymnasium toy text": Family(toy_text.problems),
     "inventory": Family(operations.inventory),
-    "queue": Family(operations.queue),
+    "networks of queues": Family(services.networks),
     "replacement": Family(operations.replacement),
     "clinical": Family(people.clinical),
-    "recommender": Family(people.recommender),
+    "catalogs": Family(services.catalogs),
     "Taxi": Family(taxi_pairs.report),
-    "rare disasters": Family(stress.disasters),
+    "ruin": Family(services.ruin),
     "structural zeros": Family(stress.zeros),
     "cycles": Family(stress.cycles),
-    "few and many episodes": Family(stress.episodes),
+    "numbers of episodes": Family(services.episode_counts),
     "on-policy": Family(stress.on_policy),
     "actions never taken": Family(stress.unidentified, fits=False),
-    "hidden states": Family(careless.hidden, fits=False),
+    "partial observation": Family(partial.problems, fits=False),
     "careless logs": Family(careless.corrupted, fits=False),
 }
 SPLITS = {"development": DEVELOPMENT, "report": REPORT}

@@ -13,9 +13,13 @@ from scipy import sparse
 import lingendice as lg
 from lingendice.environments import taxi
 from trust.model import Floats
-from trust.problem import Log
+from trust.problem import Log, Problem
 
 DEFAULT = "default"
+BOUNDED = "default, rewards bounded"
+"""Told the smallest and largest reward that can occur."""
+KNOWN = "default, behavior known"
+OURS = (DEFAULT, BOUNDED, KNOWN)
 LEVEL = 0.95
 
 
@@ -40,23 +44,42 @@ class Case(NamedTuple):
     """First states of the log: the exact equation needs them where a log has several recurrent classes."""
     ends: bool
     """Whether the log has terminal flags."""
+    rewards: tuple[float, float]
+    """The smallest and the largest reward that can occur."""
+    behavior: Floats | None
+    """Where a single one made the log, and states are shown whole."""
 
 
-def read(log: Log, n_states: int, n_actions: int, gamma: float, target: Floats, counts: Any = None) -> Case:
+def read(problem: Problem, log: Log, gamma: float, counts: Any = None) -> Case:
     """Count a log; ``counts`` of an earlier case of the same log are used again."""
+    n_states, model = problem.n_logged, problem.model
     if counts is None:
         warnings.simplefilter("ignore", lg.RowOrderWarning)  # careless logs: the checks are to see it
         counts = lg.Counts.from_transitions(
             log.state, log.next_state, action=log.action, reward=log.reward, episode=log.episode,
-            terminal=log.terminal, n_states=n_states, n_actions=n_actions, keep_episodes=True, threads=1,
+            terminal=log.terminal, n_states=n_states, n_actions=model.n_actions, keep_episodes=True,
+            threads=1,
         )  # fmt: skip
     first = np.unique(log.episode, return_index=True)[1]
     initial = np.bincount(log.state[first], minlength=n_states) / first.size
-    return Case(counts, gamma, target, initial, log.terminal is not None)
+    rewards = np.concatenate([model.reward, log.reward])  # the log's own where they are noisy
+    known = problem.behaviors[0] if len(problem.behaviors) == 1 and problem.observe is None else None
+    return Case(
+        counts, gamma, problem.target, initial, log.terminal is not None,
+        (float(rewards.min()), float(rewards.max())), known,
+    )  # fmt: skip
 
 
 def _default(case: Case) -> Any:
     return lg.solve(case.counts, case.gamma, policy=case.target, threads=1)
+
+
+def _bounded(case: Case) -> Any:
+    return lg.solve(case.counts, case.gamma, policy=case.target, reward_range=case.rewards, threads=1)
+
+
+def _known(case: Case) -> Any:
+    return lg.solve(case.counts, case.gamma, policy=case.target, behavior=case.behavior, threads=1)
 
 
 def _plug_in(case: Case) -> Any:
@@ -88,6 +111,8 @@ def _doubly_robust(case: Case) -> Any:
 
 METHODS: dict[str, Callable[[Case], Any]] = {
     DEFAULT: _default,
+    BOUNDED: _bounded,
+    KNOWN: _known,
     "plug-in": _plug_in,
     "average": _average,
     "IPS": _ips,
@@ -95,18 +120,21 @@ METHODS: dict[str, Callable[[Case], Any]] = {
     "WIS": _wis,
     "DR": _doubly_robust,
 }
-BASELINES = tuple(name for name in METHODS if name != DEFAULT)
+BASELINES = tuple(name for name in METHODS if name not in OURS)
 AVERAGE = "average"
 SLOW_LOGS = 10
-"""DualDICE factorizes cells, not states: on models of this many cells it sees only the first logs."""
+"""On models of this many cells DualDICE, which factorizes cells, and variants see only the first logs."""
 SLOW_CELLS = 1500
 
 
 def applies(method: str, case: Case, number: int) -> bool:
     """Whether a method is defined here, and cheap enough for log ``number``."""
+    slow = case.target.size > SLOW_CELLS and number >= SLOW_LOGS
+    if method in OURS:
+        return method == DEFAULT or not (slow or (method == KNOWN and case.behavior is None))
     if case.gamma == 1.0:
         return not (method in ("DualDICE", "DR") or (method == "WIS" and case.ends))
-    return not (method == "DualDICE" and case.target.size > SLOW_CELLS and number >= SLOW_LOGS)
+    return not (method == "DualDICE" and slow)
 
 
 def judge(method: str, case: Case) -> Answer:
@@ -127,7 +155,7 @@ def judge(method: str, case: Case) -> Answer:
             low, high = float(interval.low), float(interval.high)
         except ValueError:
             failed.append("no interval")
-        if method == DEFAULT:
+        if method in OURS:
             failed += _failed_checks(solution)
     return Answer(value, low, high, tuple(failed), _since(started))
 

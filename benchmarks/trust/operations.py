@@ -91,7 +91,7 @@ def threshold(n_states: int, n_actions: int, steps: tuple[int, ...]) -> Floats:
 
 
 def queue() -> list[Problem]:
-    """Service speeds and admission, one of them pushed into overload."""
+    """Service speeds and admission, one of them pushed into overload (development)."""
     family = "queue"
     busy = service_queue(20, 0.45, (0.3, 0.5, 0.7), (0.0, 0.3, 0.9))
     calm = service_queue(30, 0.3, (0.25, 0.4, 0.6), (0.0, 0.2, 0.6))

@@ -93,7 +93,7 @@ def user_model(rng: np.random.Generator, kinds: int, items: int, leaves: float, 
 
 
 def recommender() -> list[Problem]:
-    """Catalogs of which the old recommender showed only a few items."""
+    """Catalogs of which the old recommender showed only a few items (development)."""
     family = "recommender"
     made = []
     plan = [

@@ -1,4 +1,4 @@
-"""Hard or odd Markov problems: rare disasters, structural zeros, cycles, few episodes, on-policy logs."""
+"""Hard or odd Markov problems: rare losses, structural zeros, cycles, few episodes, on-policy logs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def plant(disaster: float, loss: float, rest: int) -> Model:
     return from_outcomes(10 + rest, 2, outcomes, initial)
 
 
-def disasters() -> list[Problem]:
-    """Losses that a log may or may not show."""
-    family = "rare disasters"
+def plants() -> list[Problem]:
+    """Losses that a log may or may not show (development)."""
+    family = "rare losses"
 
     def hard(model: Model, share: float) -> Floats:
         return np.tile([1 - share, share], (model.n_states, 1))
@@ -129,7 +129,7 @@ def cycles() -> list[Problem]:
 
 
 def episodes() -> list[Problem]:
-    """The same steps in 1, 3, 20 or 500 episodes."""
+    """The same steps in 1, 3, 20 or 500 episodes (development)."""
     rng = maker("episodes", "patrol")
     worth = rng.normal(size=(40, 3))
 
@@ -150,10 +150,10 @@ def episodes() -> list[Problem]:
 def on_policy() -> list[Problem]:
     """The behavior is the target: there is nothing to correct and nothing to warn of."""
     family = "on-policy"
-    speed = operations.queue()[0]
+    aged = operations.replacement()[0]
     cliff = grids.cliffs()[2]
     patient = people.clinical()[0]
     return [
         replace(one, family=family, name=name, behaviors=(one.target,))
-        for one, name in ((speed, "queue"), (cliff, "cliff"), (patient, "clinical"))
+        for one, name in ((aged, "replacement"), (cliff, "cliff"), (patient, "clinical"))
     ]

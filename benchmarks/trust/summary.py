@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trust.methods import AVERAGE, BASELINES, DEFAULT, METHODS, SLOW_LOGS
+from trust.methods import AVERAGE, BASELINES, BOUNDED, DEFAULT, KNOWN, METHODS, SLOW_LOGS
 
 Booleans = NDArray[np.bool_]
 NEAR_ZERO = 1e-6
@@ -220,9 +220,9 @@ def mean_ln_mse(runs: Runs, chosen: list[dict[str, Cell]], method: str) -> Numbe
     return Number(float(np.mean([cell.ln_mse for cell in held])), runs.standard_error(influence, among))
 
 
-def judge_default(runs: Runs, mine: Booleans) -> dict[str, Any]:
+def judge_default(runs: Runs, mine: Booleans, method: str = DEFAULT) -> dict[str, Any]:
     """Intervals and checks of the default over some rows; an interval that it withholds does not cover."""
-    among = mine & (runs.method == DEFAULT)
+    among = mine & (runs.method == method)
     quiet, bad = among & ~runs.flagged, runs.failure
     width = runs.width[among]
     return {
@@ -282,6 +282,7 @@ def summarize(rows: Iterable[dict[str, Any]], fits: dict[str, bool]) -> dict[str
                 for method in METHODS
             },
             "checks": check_rates(runs, mine),
+            "variants": {method: judge_default(runs, mine, method) for method in (BOUNDED, KNOWN)},
         }
     fields = ("family", "problem", "size", "gamma", "method", "logs", "unanswered", "ln_mse", "bias", "scale")
     for methods in every.values():

@@ -31,6 +31,8 @@ def markdown(summary: dict[str, Any], title: str) -> str:
         "5 % of the truth, a good run any other; flagged: a check failed; silent: failures without a failed "
         "check, of all runs; width and bias are medians relative to the truth.",
         _intervals(groups),
+        "The same where the range of rewards, or the behavior, is told (not for every log of Taxi).",
+        _variants(groups),
         "Each check: how often it fires, in % of failures and of good runs, where a Markov model fits.",
         _checks(groups),
         "Coverage of each method's own interval, in % of those that it gives.",
@@ -78,6 +80,23 @@ def _intervals(groups: dict[str, Any]) -> str:
             f"{1000 * group['median_seconds']:.0f}",
         ]
         for name, group in groups.items()
+    ]  # fmt: skip
+    return table(header, rows)
+
+
+def _variants(groups: dict[str, Any]) -> str:
+    header = ["family", "told", "runs", "coverage", "coverage, unflagged", "width", "failures",
+              "failures flagged", "good runs alarmed", "silent"]  # fmt: skip
+    rows = [
+        [
+            name, method.partition(", ")[2], str(found["runs"]), found["coverage"].percent(),
+            found["coverage_unflagged"].percent(), _percent(found["median_width"]),
+            found["failures"].percent(), found["failures_flagged"].percent(),
+            found["good_alarmed"].percent(), found["silent_failures"].percent(),
+        ]
+        for name, group in groups.items()
+        for method, found in group["variants"].items()
+        if found["runs"]
     ]  # fmt: skip
     return table(header, rows)
 

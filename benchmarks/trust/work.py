@@ -74,7 +74,7 @@ def rows_of(task: Task) -> list[dict[str, Any]]:
         log = problem.log(task.size, number, task.seed)
         counts = None
         for gamma in problem.gammas:
-            case = methods.read(log, problem.n_logged, problem.model.n_actions, gamma, problem.target, counts)
+            case = methods.read(problem, log, gamma, counts)
             counts = case.counts
             for method in methods.METHODS:
                 if not methods.applies(method, case, number):
