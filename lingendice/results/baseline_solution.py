@@ -54,6 +54,16 @@ class BaselineSolution(Solution):
         return float(episodes.first_state.size), self.weighed
 
     @property
+    def episode_steps(self) -> float | None:  # type: ignore[override]
+        """1 / (1 - gamma); None at gamma = 1, where these methods know no rate of ends."""
+        return None if self.gamma == 1.0 else 1.0 / (1.0 - self.gamma)
+
+    @property
+    def expected_length(self) -> None:  # type: ignore[override]
+        """None: see ``solve``."""
+        return
+
+    @property
     def value_bounds(self) -> None:  # type: ignore[override]
         """None: bounds belong to the exact equation; see ``solve``."""
         return

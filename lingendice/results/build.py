@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +128,7 @@ def ridge_solution(operator: EmpiricalOperator, fit: RidgeFit, request: Request)
 
 def policy_solution(fit: Shrinkage, request: Request) -> Solution:
     """Of the default with a policy."""
-    from lingendice.results.policy_solution import PolicySolution
+    from lingendice.results.policy_solution import PolicySolution, fitted_fields
 
     operator, distribution, outcome = fit.operator, fit.state_distribution, fit.solved
     _require_finite(outcome, (distribution,))
@@ -139,23 +138,15 @@ def policy_solution(fit: Shrinkage, request: Request) -> Solution:
         error, kind = stated_error(error, kind, residual, operator.gamma, request.limits.tol)
     solution = PolicySolution(
         **_told(outcome, error, request.limits),
+        **fitted_fields(fit),
         gamma=operator.gamma,
-        state_distribution=distribution,
-        state_distributions=(distribution,),
         residual=residual,
         error=error,
         error_kind=kind,
-        source=operator,
         reward_range=request.reward_range,
-        ridge=fit.ridge,
-        cell_ridge_distribution=operator.spread(distribution) if fit.ridge > 0.0 else None,
-        fit=fit,
         asked=request.problem,
-        extra_reward=fit.extra_reward,
     )
-    if solution.value is not None and not math.isnan(solution.value):
-        solution = replace(solution, correction=fit.value - solution.value)
-    return _judged(solution)
+    return _judged(solution.corrected())
 
 
 def saddle_solution(operator: EmpiricalOperator, fit: SaddleFit, request: Request) -> LinearSolution:

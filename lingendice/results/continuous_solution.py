@@ -174,7 +174,7 @@ class ContinuousSolution(Result):
     def _facts(self) -> list[Row]:
         rows = [("data", repr(self.transitions)), ("gamma", f"{self.gamma:g}")]
         if self.value is not None:
-            rows.append(("value per step", f"{self.value:.6g}  (self-normalized)"))
+            rows += self._value_rows()
             rows.append(("  not rescaled", f"{self.value_plain:.6g}"))
         if self.spread is not None:
             rows.append(("  spread", f"{self.spread:.2g} among {len(self.members)} members"))

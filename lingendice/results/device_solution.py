@@ -165,6 +165,16 @@ class DeviceSolution(Solution):
         identified = float(sums[KNOWN]) + self.terminal_mass
         return float(sums[EARNED]) / identified if identified > 0 else math.nan
 
+    @cached_property
+    def episode_steps(self) -> float | None:
+        """1 / (1 - gamma); at gamma = 1 the ends of episodes are counted on the host: see ``to_host()``."""
+        return None if self.gamma == 1.0 else 1.0 / (1.0 - self.gamma)
+
+    @property
+    def expected_length(self) -> None:  # type: ignore[override]
+        """Not made on the device: see ``to_host()``."""
+        return None
+
     @property
     def value_bounds(self) -> None:  # type: ignore[override]
         """Not made on the device: see ``to_host()``."""
@@ -190,8 +200,7 @@ class DeviceSolution(Solution):
         if self.state_distribution is None:
             rows.append(("distributions", f"{len(self.state_distributions)}, {ONE_PER_CLASS}"))
         else:
-            if self.value is not None:
-                rows.append(("value per step", f"{self.value:.6g}"))
+            rows += self._value_rows()
             rows.append(("leak", f"{self.leak:.2%} of the stationary mass lies where there is no data"))
             rows.append(("interval, checks", "not computed: sol.to_host()"))
         rows.append(("residual", f"{self.residual:.1e}"))
@@ -248,5 +257,8 @@ def _number(name: str) -> Any:
 
 for _name in ("stationary", "distributions", "data_distribution", "supported", "tau", "cell_distribution"):
     setattr(HostedSolution, _name, _array(_name))
-for _name in ("leak", "terminal_mass", "effective_sample_size", "value", "value_bounds", "gap"):
+for _name in (
+    "leak", "terminal_mass", "effective_sample_size", "value", "value_bounds", "gap", "expected_return",
+    "expected_length", "episode_steps",
+):  # fmt: skip
     setattr(HostedSolution, _name, _number(_name))

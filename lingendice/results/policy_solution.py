@@ -16,13 +16,29 @@ from typing import Any
 import numpy as np
 
 from lingendice.data.checks import Floats
+from lingendice.data.counts import Counts
 from lingendice.data.json_values import strict_json
 from lingendice.data.rows import read_only
 from lingendice.model.compose import Choices
 from lingendice.results.diagnostics import Check
 from lingendice.results.solution import LEAK_WORTH_BOUNDS, Solution
 from lingendice.results.targets import Interval, ValueScores
-from lingendice.solvers.shrinkage import Shrinkage
+from lingendice.solvers.control import Controls
+from lingendice.solvers.shrinkage import Shrinkage, shrink
+
+
+def fitted_fields(fit: Shrinkage) -> dict[str, Any]:
+    """Fields of a solution that a fit decides."""
+    distribution = fit.state_distribution
+    return {
+        "state_distribution": distribution,
+        "state_distributions": (distribution,),
+        "source": fit.operator,
+        "ridge": fit.ridge,
+        "cell_ridge_distribution": fit.operator.spread(distribution) if fit.ridge > 0.0 else None,
+        "fit": fit,
+        "extra_reward": fit.extra_reward,
+    }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,6 +68,20 @@ class PolicySolution(Solution):
             return earned
         extra = float(np.einsum("s,s->", self.state_distribution, self.extra_reward))
         return float(earned) + extra / self._identified + self.correction
+
+    def with_counts(self, counts: Counts, reward_range: tuple[float, float] | None) -> PolicySolution:
+        """The estimate fitted anew to the same transitions with the rewards of ``counts``."""
+        assert self.asked is not None
+        controls = Controls(tol=self.tol, threads=self.threads)
+        fit = shrink(counts, self.asked._replace(reward=None), controls)
+        return replace(self, **fitted_fields(fit), reward_range=reward_range).corrected()
+
+    def corrected(self) -> PolicySolution:
+        """With the change of the value by extrapolating the ridge to 0, where there is a value."""
+        plain = replace(self, correction=0.0)
+        if plain.value is None or math.isnan(plain.value):
+            return plain
+        return replace(plain, correction=self._fitted.value - plain.value)
 
     @cached_property
     def state_values(self) -> Floats:

@@ -53,6 +53,11 @@ class Result(Shown):
         raise NotImplementedError
 
     @property
+    def expected_return(self) -> float | None:
+        """Discounted return from the initial distribution, value / (1 - gamma); None at gamma = 1."""
+        return None if self.value is None or self.gamma == 1.0 else self.value / (1.0 - self.gamma)
+
+    @property
     def converged(self) -> bool:
         """Whether the answer meets what was asked of it."""
         raise NotImplementedError
@@ -62,6 +67,26 @@ class Result(Shown):
 
     def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
         raise ValueError(f"{self.method} gives no interval: the noise of the data is not measured")
+
+    def _episode_interval(self, level: float, of: str, method: str, options: dict[str, Any]) -> Interval:
+        if of == "length" or self.gamma == 1.0:
+            raise ValueError(f"{self.method} gives the return for gamma < 1, and no length")
+        return self._interval(level, "value", method, **options).scaled(1.0 / (1.0 - self.gamma))
+
+    def _value_rows(self) -> list[Row]:
+        """The value per step, and what it amounts to from the first state on."""
+        if self.value is None:
+            return []
+        rows = [("value per step", f"{self.value:.6g}{self._value_note()}")]
+        if self.expected_return is not None:
+            kind = "an episode's, undiscounted" if self.gamma == 1.0 else "discounted: value / (1 - gamma)"
+            rows.append(("return", f"{self.expected_return:.6g}  ({kind})"))
+        return rows
+
+    def _value_note(self) -> str:
+        """What the value per step is."""
+        kind = "average reward" if self.gamma == 1.0 else "(1 - gamma) times the discounted return"
+        return f"  ({kind})"
 
     def _facts(self) -> list[Row]:
         """What is known without computing anything: data, value, errors."""
@@ -75,15 +100,16 @@ class Result(Shown):
     def interval(
         self, level: float = 0.95, of: Any = "value", method: str = "influence", **options: Any
     ) -> Interval:
-        """Confidence interval of the value, the distribution, or the mean of any function on cells.
+        """Confidence interval of the value, a return, the distribution, or the mean of any function on cells.
 
         Parameters
         ----------
         level
             Confidence level.
         of
-            ``"value"``; ``"stationary"``, entry by entry (``entries=`` picks some of them); or numbers on
-            cells or states, whose mean under the distribution is meant.
+            ``"value"``; ``"return"`` or ``"length"`` of an episode (``expected_return``,
+            ``expected_length``); ``"stationary"``, entry by entry (``entries=`` picks some of them); or
+            numbers on cells or states, whose mean under the distribution is meant.
         method
             ``"influence"``: closed form, one adjoint solve (for the distribution one an entry, up to 2,000
             states all from one dense factorization). ``"bootstrap"``: resample episodes and solve again.
@@ -99,7 +125,10 @@ class Result(Shown):
         bias (``bias_allowance``); others cover the noise of the data, not the bias of unseen cells: see
         ``leak`` and ``value_bounds``.
         """
-        found = self._interval(level, of, method, **options)
+        if isinstance(of, str) and of in ("return", "length"):
+            found = self._episode_interval(level, of, method, options)
+        else:
+            found = self._interval(level, of, method, **options)
         return self._remember(_INTERVAL + of, found) if isinstance(of, str) else found
 
     @property

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
+from lingendice.data.counts import Counts
 from lingendice.data.json_values import strict_json
 from lingendice.data.rows import read_only
 from lingendice.model.operator import EmpiricalOperator
@@ -223,6 +224,65 @@ class Solution(Result):
         """What the value divides by."""
         return self._known_mass
 
+    @property
+    def is_ratio(self) -> bool:
+        """Whether an episode's return is a ratio: reward per step over the rate of ends (gamma = 1)."""
+        return self.gamma == 1.0
+
+    @cached_property
+    def episode_steps(self) -> float | None:
+        """How many steps' value a return is: 1 / (1 - gamma), or the length of an episode (gamma = 1).
+
+        None at gamma = 1 where no episode ends.
+        """
+        if not self.is_ratio:
+            return 1.0 / (1.0 - self.gamma)
+        counts, choices = self.operator.counts, self.operator.choices
+        smoothed = choices is not None and choices.smoothing
+        if self.state_distribution is None or not counts.has_terminals or smoothed:
+            return None
+        from lingendice.results.returns import end_share
+
+        if self.operator.reward is None:
+            mass = self.cell_distribution * self.operator.seen
+            total = float(mass.sum())
+        else:
+            mass, total = self.cell_distribution * self._known_reward, self._identified
+        rate = float(np.einsum("x,x->", mass, end_share(counts)))
+        return total / rate if rate > 0.0 else None
+
+    @cached_property
+    def expected_return(self) -> float | None:
+        """Return of an episode from the initial distribution: value / (1 - gamma), discounted, for gamma < 1.
+
+        At gamma = 1 the undiscounted return of an episode, (sum mu r) / (ends per step); None where no
+        episode ends, or without rewards.
+        """
+        if self.value is None or self.episode_steps is None:
+            return None
+        return self.value * self.episode_steps
+
+    @cached_property
+    def expected_length(self) -> float | None:
+        """Steps of an episode at gamma = 1; None where none ends. For gamma < 1 step t counts gamma^t."""
+        if self.state_distribution is None or self.episode_steps is None:
+            return None
+        if self.is_ratio:
+            return self.episode_steps
+        mass = float(np.einsum("x,x->", self.cell_distribution, self.operator.seen))
+        return mass / (mass + self.terminal_mass) * self.episode_steps if mass > 0.0 else math.nan
+
+    def with_counts(self, counts: Counts, reward_range: tuple[float, float] | None) -> Solution:
+        """The solution for the same transitions with the rewards of ``counts``."""
+        choices = self.operator.choices
+        operator = replace(
+            self.operator,
+            counts=counts,
+            reward=counts.reward,
+            choices=None if choices is None else choices._replace(reward=None),
+        )
+        return replace(self, source=operator, reward_range=reward_range)
+
     @cached_property
     def value_bounds(self) -> tuple[float, float] | None:
         """Hard bounds on the value whatever happens past the data, for gamma < 1; None without leak.
@@ -357,6 +417,11 @@ class Solution(Result):
 
         return interval(self, level, of, method, **options)
 
+    def _episode_interval(self, level: float, of: str, method: str, options: dict[str, Any]) -> Interval:
+        from lingendice.results.returns import episode_interval
+
+        return episode_interval(self, level, of, method, options)
+
     def _checks(self) -> tuple[Check, ...]:
         from lingendice.results.diagnostics import diagnose_counts
 
@@ -391,6 +456,8 @@ class Solution(Result):
             "n_actions": counts.n_actions,
             "transitions": counts.total if counts.has_sample_size else None,
             "value": strict_json(self.value if single else None),
+            "expected_return": strict_json(self.expected_return if single else None),
+            "expected_length": strict_json(self.expected_length if single else None),
             "value_bounds": strict_json(self.known("value_bounds")),
             "gap": strict_json(self.known("gap")),
             **self._asked_json(),
@@ -440,8 +507,7 @@ class Solution(Result):
         if self.state_distribution is None:
             rows.append(("distributions", f"{len(self.state_distributions)}, {ONE_PER_CLASS}"))
         else:
-            if self.value is not None:
-                rows.append(("value per step", f"{self.value:.6g}"))
+            rows += self._value_rows()
             if not self.is_checked:
                 rows.append(("leak", f"{self.leak:.2%} of the stationary mass lies where there is no data"))
             rows += self._asked()

@@ -43,6 +43,13 @@ class Interval:
         yield self.low
         yield self.high
 
+    def scaled(self, factor: float) -> Interval:
+        """The interval of the same quantity in other units; ``factor`` is positive."""
+        numbers = (self.low, self.high, self.estimate, self.standard_error)
+        low, high, estimate, error = (factor * number for number in numbers)
+        bias = factor * self.bias_allowance
+        return Interval(low, high, estimate, error, self.level, self.method, self.note, bias)
+
     def contains(self, truth: Any) -> Any:
         """Whether the interval holds ``truth``, entry by entry for arrays."""
         return (self.low <= truth) & (truth <= self.high)

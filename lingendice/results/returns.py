@@ -1,0 +1,111 @@
+"""Returns and lengths of episodes: what a per-step value amounts to from the first state on.
+
+    gamma < 1       return = value / (1 - gamma), discounted, from the initial distribution
+                    length = steps before the end, step t counted gamma^t
+    gamma = 1       return = (sum mu r) / rate, undiscounted, of one episode
+                    length = 1 / rate,     rate = sum mu end: ends per step
+
+with end(x) the share of a cell's transitions that end in a terminal state. A length is the return of a reward
+of 1 per step. At gamma = 1 a return G is a ratio; by the delta method it is off by what sum mu (r - G end) is
+off, divided by the rate: that is a value like any other, with rewards r - G end, and its interval (noise, and
+the allowance for bias of the default with a policy) is the interval of the return.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lingendice.data.checks import Floats
+from lingendice.data.counts import Counts
+from lingendice.data.rows import row_of_entry
+from lingendice.results.targets import Interval
+
+if TYPE_CHECKING:
+    from lingendice.results.solution import Solution
+
+NO_EPISODES = (
+    "at gamma=1 a return is that of an episode, and the data have no ends of episodes: pass terminal= to "
+    "Counts.from_transitions, take gamma < 1, or horizon="
+)
+
+
+def end_share(counts: Counts) -> Floats:
+    """Share of each cell's transitions that end in a terminal state."""
+    n = counts.cell_count.astype(float)
+    return np.divide(counts.terminal_count, n, out=np.zeros_like(n), where=n > 0)
+
+
+def with_rewards(counts: Counts, reward: Floats | None, of: str, end_cost: float) -> Counts:
+    """The counts with rewards r - ``end_cost`` at ends; for a length r = 1, else ``reward`` or the log's."""
+    ended = (counts.indices == counts.n_states).astype(float)
+    episodes, m2, known = counts.episodes, np.zeros(counts.count.size), counts.count
+    logged = None if episodes is None else episodes.reward
+    if of == "length":
+        mean: Floats = np.ones(counts.count.size)
+    elif reward is not None:
+        mean = reward[row_of_entry(counts.indptr)]
+    else:
+        assert counts.reward_mean is not None
+        assert counts.reward_m2 is not None
+        assert counts.reward_count is not None
+        mean, m2, known = counts.reward_mean, counts.reward_m2, counts.reward_count
+    if episodes is not None:
+        if of == "length" or reward is not None:
+            logged = mean[episodes.entry]
+        assert logged is not None
+        episodes = episodes._replace(reward=logged - end_cost * ended[episodes.entry])
+    return replace(
+        counts, reward_mean=mean - end_cost * ended, reward_m2=m2, reward_count=known, episodes=episodes
+    )
+
+
+def episode_interval(
+    solution: Solution, level: float, of: str, method: str, options: dict[str, Any]
+) -> Interval:
+    """Interval of the return or the length; see :meth:`lingendice.Solution.interval`."""
+    estimate = solution.expected_return if of == "return" else solution.expected_length
+    steps = solution.episode_steps
+    if estimate is None or steps is None:
+        raise ValueError(_why_none(solution, of))
+    ratio = solution.is_ratio
+    if (of == "return" and not ratio) or math.isnan(estimate):
+        return solution.interval(level, "value", method, **options).scaled(steps)
+    cost = estimate if ratio else 0.0
+    choices = solution.operator.choices
+    given = None if choices is None or choices.reward is None else solution.operator.reward
+    changed = solution.with_counts(
+        with_rewards(solution.operator.counts, given, of, cost), _shifted(solution.reward_range, of, cost)
+    )
+    found = changed.interval(level, "value", method, **options)
+    # A fit to other rewards may shrink otherwise: what the two fits differ by is allowed for as bias.
+    off = abs(found.estimate - (0.0 if ratio else estimate / steps))
+    return Interval(
+        estimate + steps * (found.low - found.estimate - off),
+        estimate + steps * (found.high - found.estimate + off),
+        estimate,
+        steps * found.standard_error,
+        found.level,
+        found.method,
+        found.note,
+        steps * (found.bias_allowance + off),
+    )
+
+
+def _shifted(reward_range: tuple[float, float] | None, of: str, cost: float) -> tuple[float, float] | None:
+    """Range of r - cost end; rewards of a length are known, so that none is needed."""
+    if reward_range is None or of == "length":
+        return None
+    low, high = reward_range
+    return low - max(cost, 0.0), high + max(-cost, 0.0)
+
+
+def _why_none(solution: Solution, of: str) -> str:
+    if of == "return" and solution.value is None:
+        return "the data hold no rewards, so there is no return; pass reward=, or take of='length'"
+    if solution.is_ratio and solution.operator.choices is not None and solution.operator.choices.smoothing:
+        return "with smoothing= no rate of ends is known at gamma=1; leave it out, or take gamma < 1"
+    return NO_EPISODES if solution.is_ratio else f"{solution.method} gives no {of}; see solve(...)"
