@@ -84,31 +84,20 @@ class Bench:
             self.f[:] = np.where(active[self.own], 1.0 / np.where(stays < 1.0, 1.0 - stays, 1.0), 0.0)
             self.active = active
         np.multiply(self.outside, self.f, out=self.g)
+        entries = gauss_seidel.Rows(self.indptr[:-1], self.indptr[1:], self.sources, self.weights)
+        terms = gauss_seidel.Terms(self.f, self.g, self.c, self.unused)
         for _ in range(sweeps):
             for rows in self.ranges:
-                gauss_seidel.sweep(
-                    self.indptr[:-1], self.indptr[1:], self.sources, self.weights, self.f, self.g, 1.0,
-                    self.c, self.unused, self.x, self.y, *rows,
-                )  # fmt: skip
+                gauss_seidel.sweep(entries, terms, 1.0, self.x, self.y, *rows)
         return self.x.copy()
 
     def residual(self, x: Floats, inflow: Floats, active: Any) -> float:
         """L1 norm of the block's rows of the equation's residual at x."""
         self._take(x, inflow)
         each = np.arange(self.x.size + 1)
+        chunks = gauss_seidel.Chunks(self.indptr, each, self.sources, self.weights, 1)
         return sum(
-            gauss_seidel.residual_chunks(
-                self.indptr,
-                each,
-                self.sources,
-                self.weights,
-                self.outside,
-                self.loops,
-                self.x,
-                self.y,
-                1,
-                *rows,
-            )
+            gauss_seidel.residual_chunks(chunks, self.outside, self.loops, self.x, self.y, *rows)
             for rows in self.ranges
         )
 

@@ -45,11 +45,6 @@ class HashTable:
         return words
 
     @property
-    def reals(self) -> Array:
-        """The same words read as floats."""
-        return self.words.view(np.float64)
-
-    @property
     def shift(self) -> int:
         """How far a hash is shifted to become a place in the table."""
         return 65 - int(self.words.shape[0]).bit_length()
@@ -62,6 +57,11 @@ class HashTable:
     @staticmethod
     def _room(capacity: int) -> int:
         return int((_LOAD if capacity > _SPARSE_CAPACITY else _SPARSE_LOAD) * capacity)
+
+    @property
+    def arrays(self) -> streaming.Table:
+        """The table as the kernels take it."""
+        return streaming.Table(self.words, self.words.view(np.float64), self.held, self.shift, self.room)
 
     def grow(self) -> None:
         """Double the capacity."""
@@ -107,22 +107,21 @@ class HashedPairs:
         """Forget all records."""
         self.load(np.empty((0, self.tables[0].width), np.int64))
 
-    def add(self, keys: Array, weight: Array, reward: Array, reward_m2: Array, fractional: bool) -> None:
+    def add(self, rows: streaming.PairRows, fractional: bool) -> None:
         """Add rows to the records of their pairs."""
+        n_rows = rows.keys.size
         if self.executor is not None and len(self.tables) == 1 and self.size > _IN_CACHE:
             self._divide()
 
         def add_to(side: int) -> None:
             table, done = self.tables[side], 0
-            while done < keys.size:
-                done = streaming.add_pairs(
-                    keys, weight, reward, reward_m2, done, keys.size, side, len(self.tables) - 1,
-                    table.shift, fractional, table.words, table.reals, table.held, table.room,
-                )  # fmt: skip
-                if done < keys.size:
+            while done < n_rows:
+                mask = len(self.tables) - 1
+                done = streaming.add_pairs(rows, done, n_rows, side, mask, fractional, table.arrays)
+                if done < n_rows:
                     table.grow()
 
-        self.share(add_to, range(len(self.tables)), keys.size)
+        self.share(add_to, range(len(self.tables)), n_rows)
 
     def _divide(self) -> None:
         """Go on with two sides: to find the rows of each is more work, which pays where records are far."""

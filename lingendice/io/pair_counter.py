@@ -18,6 +18,7 @@ from lingendice.data.counts import Counts
 from lingendice.io.hashed_pairs import HashedPairs
 from lingendice.io.keys import ACTION_BITS, NEXT_BITS, STATE_BITS
 from lingendice.io.sorted_pairs import SortedPairs, are_many, records_of
+from lingendice.kernels.counting.stream_tables import PairRows
 
 Array = NDArray[Any]
 
@@ -103,17 +104,17 @@ class PairCounter:
             # In short steps until it is known how they are counted best.
             step = _BLOCK if self.may_sort and self.sorted is None else _MOST_KEYS
             rows = slice(start, start + step)
-            self._add(keys[rows], weight[rows], reward[rows], reward_m2[rows])
+            self._add(PairRows(keys[rows], weight[rows], reward[rows], reward_m2[rows]))
             start += step
 
-    def _add(self, keys: Array, weight: Array, reward: Array, reward_m2: Array) -> None:
+    def _add(self, rows: PairRows) -> None:
         if self.may_sort and self.sorted is None and are_many(self.hashed.size, self.n_rows):
             self._begin_sorting()
-        self.n_rows += keys.size
+        self.n_rows += rows.keys.size
         if self.sorted is None:
-            self.hashed.add(keys, weight, reward, reward_m2, self.fractional)
+            self.hashed.add(rows, self.fractional)
         else:
-            self._gather(keys)
+            self._gather(rows.keys)
 
     def _begin_sorting(self) -> None:
         """From now on gather keys; those of the first few rows too, so that nothing is merged later."""

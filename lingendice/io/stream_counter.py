@@ -236,25 +236,14 @@ class Accumulator:
         n, table = block["state"].size, self.episodes
         begins = np.empty(n, bool)
         room = 2 * n if self.derive else 0
-        weight_type = block["weight"].dtype
-        out = {
-            "state": np.empty(room, np.int64),
-            "action": np.empty(room, np.int64),
-            "next_state": np.empty(room, np.int64),
-            "reward": np.empty(room),
-            "weight": np.empty(room, weight_type),
-            "terminal": np.empty(room, bool),
-        }
+        types = (np.int64, np.int64, np.int64, np.float64, block["weight"].dtype, bool)
+        out = streaming.Completed(*(np.empty(room, kind) for kind in types))
+        rows = streaming.EpisodeRows(*(block.get(role, NO_INTS) for role in streaming.EpisodeRows._fields))
+        layout = streaming.EpisodeLayout(self.first_at, self.last_at, self.next_at, bool(self.fractional))
         table.held[1] = 0
         done = 0
-        state = block["state"]
         while done < n:
-            done = streaming.follow_episodes(
-                block["episode"], state, block["action"], block["reward"], block["weight"],
-                block["terminal"], block["truncated"], block.get("following", NO_INTS), done, n, table.shift,
-                self.first_at, self.last_at, self.next_at, bool(self.fractional), table.words, table.reals,
-                table.held, table.room, breaks, begins, *out.values(),
-            )  # fmt: skip
+            done = streaming.follow_episodes(rows, done, n, layout, table.arrays, breaks, begins, out)
             if done < n:
                 table.grow()
         if self.knows_starts:
@@ -262,7 +251,7 @@ class Accumulator:
         if not self.derive:
             return block
         written = int(table.held[1])
-        completed = {role: column[:written] for role, column in out.items()}
+        completed = {role: column[:written] for role, column in out._asdict().items()}
         for role in ("action", "reward", "weight"):
             if role not in self.roles:
                 completed[role] = completed[role][:0]

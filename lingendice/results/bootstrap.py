@@ -238,7 +238,13 @@ class _Again:
         )
 
     def _warm(self, operator: EmpiricalOperator) -> tuple[Floats, float]:
-        from lingendice.kernels.chains.moved_chain import DEPTH, begin_warm, pull_coefficients, warm_rounds
+        from lingendice.kernels.chains.moved_chain import (
+            DEPTH,
+            Chain,
+            begin_warm,
+            pull_coefficients,
+            warm_rounds,
+        )
 
         if len(self.first.state_distributions) > 1 or operator.indices.size != self.pattern.order.size:
             return self.start, np.inf
@@ -255,16 +261,17 @@ class _Again:
             out[:, hub] = operator.gather(operator.out[:, hub])
         initial = np.zeros(operator.n_states) if operator.initial is None else operator.initial
         distribution, mass = self.start.copy(), np.empty(operator.distribution.shape[0])
-        into = self.pattern.column, source, coefficient, operator.gamma
-        stay = begin_warm(distribution, mass, *into, out, operator.distribution)
+        chain = Chain(
+            self.pattern.column, source, coefficient, operator.gamma, initial, out, operator.distribution
+        )
+        stay = begin_warm(distribution, mass, chain)
         past = np.empty((DEPTH + 1, distribution.size))
         error, slowest, done, left = np.inf, 0.5, False, -(-MOST_SWEEPS // (DEPTH + 1))
         portion = max(1, ENTRIES_A_CALL // ((DEPTH + 1) * (source.size + distribution.size)))
         while left > 0 and not done and not pending():
             error, slowest, done = warm_rounds(
-                distribution, mass, stay, past, *into, initial, out, operator.distribution, WARM_TOL, slowest,
-                min(left, portion),
-            )  # fmt: skip
+                distribution, mass, stay, past, chain, WARM_TOL, slowest, min(left, portion)
+            )
             left -= portion
         return distribution, error
 

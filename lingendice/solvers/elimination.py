@@ -18,7 +18,6 @@ Stop = Callable[[], bool]
 Array = np.ndarray
 Lists = tuple[Array, Array]  # where each list starts, and all lists in a row
 Entries = tuple[Array, Array, Array]
-Fronts = tuple[Array, Array, Array, Array, Array]
 
 # Operations in one kernel call: a tenth of a second or so on a slow core.
 _CHUNK_OPERATIONS = 1e9
@@ -60,10 +59,10 @@ class Elimination:
         self.complete = False
         self._pattern: Entries
         self._graph: Lists
-        self._fronts: Fronts | None = None
+        self._fronts: elimination.Fronts
+        self._factor: elimination.Factor | None = None
         self._order = self._begin = self._size = self._owner = self._above = np.empty(0, np.int32)
         self._block = np.empty(0, np.int64)
-        self._columns = self._rows = self._exit_rate = np.empty(0)
 
     @classmethod
     def analyze(
@@ -153,29 +152,14 @@ class Elimination:
         data = np.ascontiguousarray(data, np.float64)
         begin, size = self._begin, self._size
         border: Lists = symbolic.front_states(*self._graph, self._order, begin, size, self._above)
-        entries: tuple[Array, Array, Array, Array] = symbolic.sort_entries(
-            *self._pattern, self._order, self._owner
-        )
-        plan: Any = elimination.plan_runs(begin, size, self._above, threads)
-        schedule, run, self._block, left_over, left_size, child, sibling = plan
-        columns = np.empty(self._block[-1])
+        entries = elimination.Entries(*symbolic.sort_entries(*self._pattern, self._order, self._owner))
+        planned: Any = elimination.plan_runs(begin, size, self._above, threads)
+        schedule, run, self._block, left_over, left_size, child, sibling = planned
+        plan = elimination.Plan(schedule, child, sibling, left_over)
+        fronts = elimination.Fronts(begin, size, *border, self._block)
         rows = np.empty(self._block[-1] if keep_rows else 0)
-        exit_rate = np.empty(self.n)
-        tree = (begin, child, sibling)
+        factor = elimination.Factor(np.empty(self._block[-1]), rows, np.empty(self.n))
         left = np.empty(left_size)
-        shared = (
-            schedule,
-            tree,
-            size,
-            *border,
-            left_over,
-            left,
-            self._block,
-            columns,
-            rows,
-            exit_rate,
-            *entries,
-        )
 
         def run_part(r: int) -> int:
             first, stop = int(run[r]), int(run[r + 1])
@@ -183,11 +167,13 @@ class Elimination:
                 return -1
             widest = int(size[schedule[first:stop]].max())
             progress = np.array([first, -1, -1])
-            room = np.empty(widest * widest)
-            local = np.empty(self.n, np.int32)
-            work = np.empty((widest + gth_dense.BLOCK, gth_dense.BLOCK))
+            room = elimination.Room(
+                np.empty(widest * widest),
+                np.empty(self.n, np.int32),
+                np.empty((widest + gth_dense.BLOCK, gth_dense.BLOCK)),
+            )
             while not elimination.eliminate_fronts(
-                progress, stop, *shared, data, room, local, work, _CHUNK_OPERATIONS
+                progress, stop, plan, fronts, entries, data, left, factor, room, _CHUNK_OPERATIONS
             ):
                 _check(should_stop)
             return int(progress[elimination.BROKEN_STEP])
@@ -202,8 +188,7 @@ class Elimination:
                 "underflow); multiply the counts that leave it by a constant",
                 state,
             )
-        self._fronts = (begin, size, *border, self._block)
-        self._columns, self._rows, self._exit_rate = columns, rows, exit_rate
+        self._fronts, self._factor = fronts, factor
         return self
 
     def _chunks(self) -> list[tuple[int, int]]:
@@ -214,20 +199,19 @@ class Elimination:
         cuts = [0, *np.unique(np.searchsorted(self._block[:-1], levels)).tolist(), groups]
         return list(pairwise(cuts))
 
-    def _factored(self) -> Fronts:
-        if self._fronts is None:
+    def _factored(self) -> tuple[elimination.Fronts, elimination.Factor]:
+        if self._factor is None:
             raise ValueError("call factorize first")
-        return self._fronts
+        return self._fronts, self._factor
 
     def stationary(self) -> np.ndarray:
         """The stationary distribution, sum one, every entry relatively accurate. Cost: one pass over the
         factor."""
         x = np.empty(self.n)
         x[-1] = 1.0
-        front = self._factored()
+        factored = self._factored()
         safe = all(
-            elimination.solve_distribution(*front, self._columns, self._exit_rate, x, high, low)
-            for low, high in reversed(self._chunks())
+            elimination.solve_distribution(*factored, x, high, low) for low, high in reversed(self._chunks())
         )
         if safe:
             x /= x.sum()
@@ -236,9 +220,7 @@ class Elimination:
             mantissa[-1] = 1.0
             exponent = np.zeros(self.n, np.int64)
             for low, high in reversed(self._chunks()):
-                elimination.solve_distribution_wide(
-                    *front, self._columns, self._exit_rate, mantissa, exponent, high, low
-                )
+                elimination.solve_distribution_wide(*factored, mantissa, exponent, high, low)
             lost = gth_dense.gather_wide(mantissa, exponent, x)
             if lost >= 0:
                 state = int(self._order[lost])
@@ -253,17 +235,17 @@ class Elimination:
         ``time`` is one everywhere by default; states that take no time (hubs) have zero. The bias is zero
         at one state: shift it as needed. Two passes over the factor.
         """
-        front = self._factored()
-        if self._rows.size < self._block[-1]:
+        factored = self._factored()
+        if factored[1].rows.size < self._block[-1]:
             raise ValueError("bias needs a factor made with keep_rows=True")
         r = np.asarray(reward, np.float64)[self._order]
         t = np.ones(self.n) if time is None else np.asarray(time, np.float64)[self._order]
         for low, high in self._chunks():
-            elimination.push_rewards(*front, self._columns, self._exit_rate, r, t, low, high)
+            elimination.push_rewards(*factored, r, t, low, high)
         gain = float(r[-1] / t[-1])
         by_step = np.empty(self.n)
         for low, high in reversed(self._chunks()):
-            elimination.solve_bias(*front, self._rows, r, t, gain, by_step, high, low)
+            elimination.solve_bias(*factored, r, t, gain, by_step, high, low)
         h = np.empty(self.n)
         h[self._order] = by_step
         return gain, h

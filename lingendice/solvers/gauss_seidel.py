@@ -13,7 +13,7 @@ from lingendice.kernels.chains import sweeps as gauss_seidel
 from lingendice.kernels.chains.graph_walks import strong_components
 from lingendice.solvers.control import Stopped
 from lingendice.solvers.extrapolation import Extrapolation
-from lingendice.solvers.pull_system import CALL_WORK, CHUNK_ROWS, FloatArray, IntArray, PullSystem, row_ranges
+from lingendice.solvers.pull_system import CALL_WORK, FloatArray, IntArray, PullSystem, row_ranges
 
 # A component with more entries than this is swept by several threads, smaller ones inside one kernel.
 BIG_BLOCK = 300_000
@@ -65,17 +65,14 @@ class Relaxation:
     def step(self) -> None:
         """One pass; sets ``estimate``, ``mass`` and ``scale``."""
         system = self.system
+        terms = gauss_seidel.Terms(self.f, self.inflow, self.c, self.loss)
+        rows = gauss_seidel.Rows(self.row_begin, self.row_end, system.sources, system.weights)
+        chunks = system.kernel_chunks()
 
         def task(first: int, last: int) -> tuple[float, float, float, float]:
-            if system.chunks is None:
-                return gauss_seidel.sweep(
-                    self.row_begin, self.row_end, system.sources, system.weights, self.f, self.inflow,
-                    self.scale, self.c, self.loss, self.x, self.y, first, last,
-                )  # fmt: skip
-            return gauss_seidel.sweep_chunks(
-                system.indptr, system.chunks, system.sources, system.weights, self.f, self.inflow,
-                self.scale, self.c, self.loss, self.x, self.y, CHUNK_ROWS, first, last,
-            )  # fmt: skip
+            if chunks is None:
+                return gauss_seidel.sweep(rows, terms, self.scale, self.x, self.y, first, last)
+            return gauss_seidel.sweep_chunks(chunks, terms, self.scale, self.x, self.y, first, last)
 
         changes, largest, losts, masses = zip(*self.system.run(self.ranges, task), strict=True)
         change, lost, mass = sum(changes), sum(losts), sum(masses)
@@ -161,6 +158,8 @@ class Blocks:
         loss = loss + c * self.outside
         y = c * x
         inflow = np.empty_like(x)
+        terms = gauss_seidel.Terms(f, g, c, loss)
+        upstream, own = self._entries()
         entries = np.diff(system.indptr[self.start])
         big = np.flatnonzero(entries > BIG_BLOCK).tolist()
         state = np.zeros(5)
@@ -171,32 +170,39 @@ class Blocks:
                 if system.should_stop():
                     raise Stopped
                 block = gauss_seidel.solve_blocks(
-                    system.indptr, self.split, system.sources, system.weights, f, g, c, loss, inflow, x, y,
-                    self.start, block, stop, tolerance, CALL_WORK, state,
-                )  # fmt: skip
+                    upstream, own, terms, inflow, x, y, self.start, block, stop, tolerance, CALL_WORK, state
+                )
             left = max_passes * whole - state[1]
             if left <= 0.0:
                 break
             if block < self.start.size - 1:
                 rows = int(self.start[block]), int(self.start[block + 1])
-                state[1] += self._solve_big(*rows, f, g, c, loss, inflow, x, y, tolerance, left)
+                state[1] += self._solve_big(*rows, terms, inflow, x, y, tolerance, left)
                 block += 1
         return float(state[1]) / whole
 
+    def _entries(self) -> tuple[gauss_seidel.Rows, gauss_seidel.Rows]:
+        """The entries of each row from other components, and from its own."""
+        system = self.system
+        entries = system.sources, system.weights
+        return (
+            gauss_seidel.Rows(system.indptr, self.split, *entries),
+            gauss_seidel.Rows(self.split, system.indptr[1:], *entries),
+        )
+
     def _solve_big(
-        self, first: int, last: int, f: FloatArray, g: FloatArray, c: FloatArray, loss: FloatArray,
-        inflow: FloatArray, x: FloatArray, y: FloatArray, tolerance: float, work: float,
+        self, first: int, last: int, terms: gauss_seidel.Terms, inflow: FloatArray, x: FloatArray,
+        y: FloatArray, tolerance: float, work: float,
     ) -> float:  # fmt: skip
         system = self.system
+        upstream, own = self._entries()
 
         def gather(a: int, b: int) -> float:
-            return gauss_seidel.gather_inflow(
-                system.indptr, self.split, system.sources, system.weights, f, g, y, a, b, inflow
-            )
+            return gauss_seidel.gather_inflow(upstream, terms.f, terms.g, y, a, b, inflow)
 
         supply = float(sum(system.run(row_ranges(system.indptr, first, last), gather)))
         relaxation = Relaxation(
-            system, self.split, system.indptr[1:], f, inflow, c, loss, x, y, first, last, supply
+            system, own.begin, own.end, terms.f, inflow, terms.c, terms.loss, x, y, first, last, supply
         )
         goal = tolerance * (last - first)
         passing = int(system.indptr[last] - system.indptr[first]) + last - first

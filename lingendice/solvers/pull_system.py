@@ -106,6 +106,12 @@ class PullSystem:
         self.run(result.chunk_ranges(), task)
         return result
 
+    def kernel_chunks(self) -> gauss_seidel.Chunks | None:
+        """The chunks as the kernels take them; None where rows are not interleaved."""
+        if self.chunks is None:
+            return None
+        return gauss_seidel.Chunks(self.indptr, self.chunks, self.sources, self.weights, CHUNK_ROWS)
+
     def chunk_ranges(self) -> list[tuple[int, int]]:
         """Consecutive ranges of chunks of about equal work."""
         assert self.chunks is not None
@@ -145,14 +151,12 @@ class PullSystem:
 
     def imbalance(self, x: FloatArray, y: FloatArray, base: FloatArray) -> float:
         """L1 norm of ``base + (A + loops) y - x``."""
-        if self.chunks is None:
+        chunks = self.kernel_chunks()
+        if chunks is None:
             return self.residual(x, y, base, np.ones(self.size), np.empty(self.size))[0]
 
         def task(first: int, last: int) -> float:
-            return gauss_seidel.residual_chunks(
-                self.indptr, self.chunks, self.sources, self.weights, base, self.loops, x, y, CHUNK_ROWS,
-                first, last,
-            )  # fmt: skip
+            return gauss_seidel.residual_chunks(chunks, base, self.loops, x, y, first, last)
 
         return float(sum(self.run(self.chunk_ranges(), task)))
 

@@ -351,13 +351,14 @@ class OnlineRatio:
 
     def _refreshed(self, factor: _Factor, ratio: Floats) -> tuple[int, float]:
         """Bring the ratio up to date in place: steps (or -1) and error."""
-        from lingendice.kernels.embed.online_updates import refresh
+        from lingendice.kernels.embed.online_updates import Nodes, refresh
 
         follows_data = self._hub_follows_data and factor.hub >= 0
+        nodes = Nodes(self.gamma, factor.members, factor.hub, self._hub_distribution(), follows_data)
         steps, error = refresh(
-            self._counts, self._totals, self.gamma, factor.members, factor.hub, self._hub_distribution(),
-            follows_data, self._masses(factor.members), factor.arrays, self._totals.sum() / factor.total,
-            factor.rounding, self._recent, self._solved, self._n_recent, self.tol, ratio,
+            self._counts, self._totals, nodes, self._masses(factor.members), factor.arrays,
+            self._totals.sum() / factor.total, factor.rounding, self._recent, self._solved, self._n_recent,
+            self.tol, ratio,
         )  # fmt: skip
         return steps, error
 

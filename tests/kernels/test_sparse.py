@@ -90,10 +90,10 @@ def test_interleaved_rows_draw_and_sweep_as_the_matrix_does(weighted):
         by_hand[first:last] = 0.5 * base[first:last] + f[first:last] * (dense[first:last] @ drawn)
         drawn[first:last] = c[first:last] * by_hand[first:last]
     start = x.copy()
+    terms = gauss_seidel.Terms(f, base, c, loss)
     change, largest, lost, mass = gauss_seidel.sweep_chunks(
-        system.indptr, system.chunks, system.sources, system.weights, f, base, 0.5, c, loss, x, y, 256,
-        0, system.chunks.size - 1,
-    )  # fmt: skip
+        system.kernel_chunks(), terms, 0.5, x, y, 0, system.chunks.size - 1
+    )
     np.testing.assert_allclose(x, by_hand, rtol=1e-12)
     np.testing.assert_allclose(y, c * x, rtol=1e-15)
     expected = np.abs(x - start).sum(), np.abs(x - start).max(), loss @ x, x.sum()

@@ -7,6 +7,8 @@ rates among its border for its parent. A pivot's row is complete in its front: S
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from lingendice.kernels.chains.gth_dense import (
@@ -22,6 +24,50 @@ from lingendice.kernels.jit import fused_kernel, kernel
 # Progress of one run of fronts: next place in the schedule, pivots done in that front (-1 before it is
 # filled), and -1 or the step at which the elimination broke down.
 NEXT_PLACE, PIVOTS_DONE, BROKEN_STEP = range(3)
+
+
+class Fronts(NamedTuple):
+    """Supernodes: their first steps, their fronts' sizes, what they border, where their factors begin."""
+
+    begin: Any
+    size: Any
+    border_start: Any
+    border: Any
+    block: Any
+
+
+class Plan(NamedTuple):
+    """The order of the fronts, the tree among them, and where each leaves what its parent adds."""
+
+    schedule: Any
+    child: Any
+    sibling: Any
+    left_over: Any
+
+
+class Entries(NamedTuple):
+    """Entries of the matrix by the supernode that eliminates them; ``where`` they are in the data."""
+
+    start: Any
+    row: Any
+    column: Any
+    where: Any
+
+
+class Factor(NamedTuple):
+    """W_ik by columns, U_kj by rows (empty where only the distribution is wanted), and S_k."""
+
+    columns: Any
+    rows: Any
+    exit_rate: Any
+
+
+class Room(NamedTuple):
+    """Scratch of one run: a front, one integer per state, and what `eliminate_block` works with."""
+
+    front: Any
+    local: Any
+    work: Any
 
 
 @kernel
@@ -97,27 +143,27 @@ def plan_runs(begin, size, above, n_parts):  # type: ignore[no-untyped-def]
 
 
 @fused_kernel
-def eliminate_fronts(  # type: ignore[no-untyped-def]
-    progress, stop, schedule, tree, size, border_start, border, left_over, left, block, columns, rows,
-    exit_rate, entry_start, row, column, where, data, room, local, work, budget,
-):  # fmt: skip
-    """Run ``schedule`` from ``progress`` up to place ``stop``, or until ``budget`` operations are spent.
+def eliminate_fronts(progress, stop, plan, fronts, entries, data, left, factor, room, budget):  # type: ignore[no-untyped-def]
+    """Run the schedule from ``progress`` up to place ``stop``, or until ``budget`` operations are spent.
 
-    Returns True when the run has ended; `BROKEN_STEP` then tells whether it broke down. ``rows`` may be
-    empty where only the distribution is wanted. ``room`` holds one front, ``local`` one integer per state.
+    Returns True when the run has ended; `BROKEN_STEP` then tells whether it broke down.
     """
-    begin, child, sibling = tree
+    schedule, child, sibling, left_over = plan
+    begin, size, border_start, border, block = fronts
+    entry_start, row, column, where = entries
+    columns, rows, exit_rate = factor
+    matrix, local, work = room
     spent = 0.0
     while progress[NEXT_PLACE] < stop:
         s = schedule[progress[NEXT_PLACE]]
         n = size[s]
         pivots = np.int64(begin[s + 1] - begin[s])
         width = n - pivots
-        front = room[: n * n].reshape((n, n))
+        front = matrix[: n * n].reshape((n, n))
 
         # The front: matrix entries that its pivots eliminate, and what its children left over.
         if progress[PIVOTS_DONE] < 0:
-            room[: n * n] = 0.0
+            matrix[: n * n] = 0.0
             for k in range(pivots):
                 local[begin[s] + k] = k
             for i in range(width):
@@ -175,11 +221,13 @@ def eliminate_fronts(  # type: ignore[no-untyped-def]
 
 
 @fused_kernel
-def solve_distribution(begin, size, border_start, border, block, columns, exit_rate, x, high, low):  # type: ignore[no-untyped-def]
+def solve_distribution(fronts, factor, x, high, low):  # type: ignore[no-untyped-def]
     """Back substitution over supernodes ``high - 1`` down to ``low``: x_k = sum_i x_i W_ik / S_k.
 
     ``x`` is by step, its last entry set by the caller. Returns whether all values stayed in the safe range.
     """
+    begin, size, border_start, border, block = fronts
+    columns, _, exit_rate = factor
     buffer = np.empty(1)
     for s in range(high - 1, low - 1, -1):
         n = size[s]
@@ -209,10 +257,10 @@ def solve_distribution(begin, size, border_start, border, block, columns, exit_r
 
 
 @kernel
-def solve_distribution_wide(
-    begin, size, border_start, border, block, columns, exit_rate, mantissa, exponent, high, low
-):  # type: ignore[no-untyped-def]
+def solve_distribution_wide(fronts, factor, mantissa, exponent, high, low):  # type: ignore[no-untyped-def]
     """`solve_distribution` with one exponent per entry, for what spans more than float64 holds."""
+    begin, size, border_start, border, block = fronts
+    columns, _, exit_rate = factor
     for s in range(high - 1, low - 1, -1):
         n = size[s]
         pivots = begin[s + 1] - begin[s]
@@ -228,11 +276,13 @@ def solve_distribution_wide(
 
 
 @fused_kernel
-def push_rewards(begin, size, border_start, border, block, columns, exit_rate, r, t, low, high):  # type: ignore[no-untyped-def]
+def push_rewards(fronts, factor, r, t, low, high):  # type: ignore[no-untyped-def]
     """Forward pass of the adjoint over supernodes ``low`` to ``high - 1``, in place, by step.
 
     r_i += W_ik r_k / S_k, likewise t; r_k and t_k are left divided by S_k, except at the last step of all.
     """
+    begin, size, border_start, border, block = fronts
+    columns, _, exit_rate = factor
     buffer = np.empty((2, 1))
     for s in range(low, high):
         n = size[s]
@@ -265,8 +315,10 @@ def push_rewards(begin, size, border_start, border, block, columns, exit_rate, r
 
 
 @fused_kernel
-def solve_bias(begin, size, border_start, border, block, rows, r, t, gain, h, high, low):  # type: ignore[no-untyped-def]
+def solve_bias(fronts, factor, r, t, gain, h, high, low):  # type: ignore[no-untyped-def]
     """Back substitution of the adjoint: h_k = r_k - gain t_k + sum_j U_kj h_j (r, t as pushed)."""
+    begin, size, border_start, border, block = fronts
+    rows = factor.rows
     buffer = np.empty(1)
     for s in range(high - 1, low - 1, -1):
         n = size[s]

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from lingendice.kernels.jit import fused_kernel, kernel
+
+
+class Chain(NamedTuple):
+    """mu = (1 - gamma) mu0 + gamma P' mu by states.
+
+    ``coefficient[column[j]:column[j + 1]]`` are the rates into j from the states in ``source``; ``out``
+    (states x hubs) is what falls back to each row of ``hub_distribution``.
+    """
+
+    column: Any
+    source: Any
+    coefficient: Any
+    gamma: Any
+    initial: Any
+    out: Any
+    hub_distribution: Any
 
 
 @kernel
@@ -27,8 +45,9 @@ def pull_coefficients(order, cell, n_actions, weight, scale, policy, source, coe
 
 
 @fused_kernel
-def sweep_once(mu, mass, stay, column, source, coefficient, gamma, initial, out, hub_distribution):
+def sweep_once(mu, mass, stay, chain):
     """One forward Gauss-Seidel sweep in place, hubs kept up to date; returns the L1 change."""
+    column, source, coefficient, gamma, initial, out, hub_distribution = chain
     n = mu.size
     hubs = hub_distribution.shape[0]
     change = 0.0
@@ -134,54 +153,36 @@ DEPTH = 8
 
 
 @kernel
-def begin_warm(mu, mass, column, source, coefficient, gamma, out, hub_distribution):
+def begin_warm(mu, mass, chain):
     """The share of every state that stays where it is; ``mu`` and ``mass`` are made ready for sweeps."""
     stay = np.zeros(mu.size)
     for j in range(mu.size):
-        for k in range(column[j], column[j + 1]):
-            if source[k] == j:
-                stay[j] += coefficient[k]
-        for h in range(hub_distribution.shape[0]):
-            stay[j] += out[j, h] * hub_distribution[h, j]
-    refresh(mu, mass, out, gamma)
+        for k in range(chain.column[j], chain.column[j + 1]):
+            if chain.source[k] == j:
+                stay[j] += chain.coefficient[k]
+        for h in range(chain.hub_distribution.shape[0]):
+            stay[j] += chain.out[j, h] * chain.hub_distribution[h, j]
+    refresh(mu, mass, chain.out, chain.gamma)
     return stay
 
 
 @kernel
-def warm_rounds(
-    mu,
-    mass,
-    stay,
-    past,
-    column,
-    source,
-    coefficient,
-    gamma,
-    initial,
-    out,
-    hub_distribution,
-    tol,
-    slowest,
-    rounds,
-):
-    """mu = (1 - gamma) mu0 + gamma P' mu by Gauss-Seidel sweeps in place, extrapolated after every eight.
+def warm_rounds(mu, mass, stay, past, chain, tol, slowest, rounds):
+    """Solve for mu by Gauss-Seidel sweeps in place, extrapolated after every eight.
 
-    ``coefficient[column[j]:column[j + 1]]`` are the rates into j from the states in ``source``; ``out``
-    (states x hubs) is what falls back to each row of ``hub_distribution``. Stops after some rounds of nine
-    sweeps, or once the L1 error, the last change times rho / (1 - rho) for the contraction rho seen between
-    extrapolations, is below ``tol``. Returns that error, ``slowest`` (rho) for the next call, and whether it
-    is done.
+    Stops after some rounds of nine sweeps, or once the L1 error, the last change times rho / (1 - rho) for
+    the contraction rho seen between extrapolations, is below ``tol``. Returns that error, ``slowest`` (rho)
+    for the next call, and whether it is done.
     """
     error = np.inf
+    out, gamma = chain.out, chain.gamma
     for _ in range(rounds):
-        sweep_once(mu, mass, stay, column, source, coefficient, gamma, initial, out, hub_distribution)
+        sweep_once(mu, mass, stay, chain)
         refresh(mu, mass, out, gamma)
         past[0] = mu
         before = np.inf
         for step in range(DEPTH):
-            change = sweep_once(
-                mu, mass, stay, column, source, coefficient, gamma, initial, out, hub_distribution
-            )
+            change = sweep_once(mu, mass, stay, chain)
             refresh(mu, mass, out, gamma)
             past[step + 1] = mu
             # A change that grows in one sweep is the extrapolation's dust settling, not the chain.

@@ -14,17 +14,49 @@ the chunk rather than along a row, which is short as a rule and ends in a mispre
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from lingendice.kernels.jit import fused_kernel
 
 
+class Rows(NamedTuple):
+    """Entries ``begin[i]:end[i]`` of each row i of A."""
+
+    begin: Any
+    end: Any
+    sources: Any
+    weights: Any
+
+
+class Chunks(NamedTuple):
+    """A with its rows in chunks, whose first rows are ``start``; none has more than ``longest`` rows."""
+
+    indptr: Any
+    start: Any
+    sources: Any
+    weights: Any
+    longest: Any
+
+
+class Terms(NamedTuple):
+    """Vectors of the equation; ``loss`` is the share of x that leaves the rows swept."""
+
+    f: Any
+    g: Any
+    c: Any
+    loss: Any
+
+
 @fused_kernel
-def sweep(row_begin, row_end, sources, weights, f, g, scale, c, loss, x, y, first, last):
+def sweep(rows, terms, scale, x, y, first, last):
     """One Gauss-Seidel pass over a range of rows, in place.
 
     Returns the L1 norm of the change, its largest size, ``sum(loss * x)`` and ``sum(|x|)``.
     """
+    row_begin, row_end, sources, weights = rows
+    f, g, c, loss = terms
     change = 0.0
     largest = 0.0
     lost = 0.0
@@ -79,18 +111,18 @@ def draw_chunk(indptr, sources, weights, y, begin_row, end_row, drawn):
 
 
 @fused_kernel
-def sweep_chunks(
-    indptr, chunks, sources, weights, f, g, scale, c, loss, x, y, longest_chunk, first, last
-):  # fmt: skip
+def sweep_chunks(chunks, terms, scale, x, y, first, last):
     """``sweep`` over a range of chunks; rows of one chunk do not see each other's change."""
+    indptr, start, sources, weights, longest = chunks
+    f, g, c, loss = terms
     change = 0.0
     largest = 0.0
     lost = 0.0
     mass = 0.0
-    drawn = np.empty(longest_chunk)
+    drawn = np.empty(longest)
     for chunk in range(first, last):
-        begin_row = chunks[chunk]
-        end_row = chunks[chunk + 1]
+        begin_row = start[chunk]
+        end_row = start[chunk + 1]
         draw_chunk(indptr, sources, weights, y, begin_row, end_row, drawn)
         for row in range(begin_row, end_row):
             new = scale * g[row] + f[row] * drawn[row - begin_row]
@@ -105,13 +137,14 @@ def sweep_chunks(
 
 
 @fused_kernel
-def residual_chunks(indptr, chunks, sources, weights, base, loops, x, y, longest_chunk, first, last):
+def residual_chunks(chunks, base, loops, x, y, first, last):
     """L1 norm of ``base + A y + loops y - x`` over a range of chunks."""
+    indptr, start, sources, weights, longest = chunks
     size = 0.0
-    drawn = np.empty(longest_chunk)
+    drawn = np.empty(longest)
     for chunk in range(first, last):
-        begin_row = chunks[chunk]
-        end_row = chunks[chunk + 1]
+        begin_row = start[chunk]
+        end_row = start[chunk + 1]
         draw_chunk(indptr, sources, weights, y, begin_row, end_row, drawn)
         for row in range(begin_row, end_row):
             image = base[row] + drawn[row - begin_row] + loops[row] * y[row]
@@ -120,8 +153,9 @@ def residual_chunks(indptr, chunks, sources, weights, base, loops, x, y, longest
 
 
 @fused_kernel
-def gather_inflow(row_begin, row_end, sources, weights, f, g, y, first, last, inflow):
+def gather_inflow(rows, f, g, y, first, last, inflow):
     """``inflow = g + F A y`` over the given entries of a range of rows; returns ``sum(inflow / f)``."""
+    row_begin, row_end, sources, weights = rows
     supply = 0.0
     weighted = weights.size > 0
     for row in range(first, last):
@@ -171,27 +205,25 @@ STALLED = 0.9999
 
 
 @fused_kernel
-def solve_blocks(
-    indptr, split, sources, weights, f, g, c, loss, inflow, x, y, block_start, block, last_block,
-    tolerance, work, state,
-):  # fmt: skip
+def solve_blocks(upstream, own, terms, inflow, x, y, block_start, block, last_block, tolerance, work, state):
     """Solve strongly connected blocks one after another, upstream first.
 
-    Entries before ``split`` come from blocks already solved. A block is done once the L1 norm of its
-    residual is at most ``tolerance`` a row, or no longer falls: rounding, magnified by a small
-    ``loss`` (the share of x that leaves the block), may keep it above. The outside inflow of the block
-    is rescaled after every pass so that the block's total balance holds: this removes the slow mode
-    that a nearly closed block has. The call ends after about ``work`` entries and returns the next
-    block to do; an unfinished block goes on from its present x. ``state`` is [scale of the unfinished
-    block or 0, entries handled so far, largest change in this window of passes, in the last one, passes].
+    Each row's ``upstream`` entries come from blocks already solved, its ``own`` from its block. A block is
+    done once the L1 norm of its residual is at most ``tolerance`` a row, or no longer falls: rounding,
+    magnified by a small ``loss`` (the share of x that leaves the block), may keep it above. The outside
+    inflow of the block is rescaled after every pass so that the block's total balance holds: this removes the
+    slow mode that a nearly closed block has. The call ends after about ``work`` entries and returns the next
+    block to do; an unfinished block goes on from its present x. ``state`` is [scale of the unfinished block
+    or 0, entries handled so far, largest change in this window of passes, in the last one, passes].
     """
     epsilon = 2.220446049250313e-16
-    row_end = indptr[1:]
+    indptr, c = upstream.begin, terms.c
+    inside = Terms(terms.f, inflow, c, terms.loss)
     done = 0
     while block < last_block and done < work:
         first = block_start[block]
         last = block_start[block + 1]
-        supply = gather_inflow(indptr, split, sources, weights, f, g, y, first, last, inflow)
+        supply = gather_inflow(upstream, terms.f, terms.g, y, first, last, inflow)
         passing = indptr[last] - indptr[first] + last - first
         done += passing
         if last - first == 1:
@@ -212,9 +244,7 @@ def solve_blocks(
             halfway = state[3] < np.inf and state[4] % 2.0 == 1.0
             if halfway:
                 before[:] = x[first:last]
-            change, _, lost, mass = sweep(
-                split, row_end, sources, weights, f, inflow, scale, c, loss, x, y, first, last
-            )
+            change, _, lost, mass = sweep(own, inside, scale, x, y, first, last)
             done += passing
             if halfway:
                 for row in range(first, last):

@@ -16,6 +16,8 @@ Records of episodes: 0 id, 1 status, then at ``first_at`` the first row's state 
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from lingendice.kernels.jit import kernel
@@ -24,6 +26,58 @@ EMPTY, OPEN, CLOSED = 0, 1, 2
 _KEYS = 512  # keys at a time: they and their slots stay in the first-level cache
 _STEPS = 64  # rows looked over at a time for ends of episodes
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # multiplicative hashing: 2**64 over the golden ratio
+
+
+class Table(NamedTuple):
+    """A table of ``words``, how far hashes are shifted to places in it, and how many records it takes."""
+
+    words: Any
+    reals: Any
+    held: Any
+    shift: Any
+    room: Any
+
+
+class PairRows(NamedTuple):
+    """Rows of a log by the keys of their pairs."""
+
+    keys: Any
+    weight: Any
+    reward: Any
+    reward_m2: Any
+
+
+class EpisodeRows(NamedTuple):
+    """Rows of a log with the ids of their episodes."""
+
+    episode: Any
+    state: Any
+    action: Any
+    reward: Any
+    weight: Any
+    terminal: Any
+    truncated: Any
+    following: Any
+
+
+class Completed(NamedTuple):
+    """Room for transitions that are completed by a later row."""
+
+    state: Any
+    action: Any
+    next_state: Any
+    reward: Any
+    weight: Any
+    terminal: Any
+
+
+class EpisodeLayout(NamedTuple):
+    """Where parts of an episode's record begin (-1: not kept), and whether weights are floats."""
+
+    first_at: Any
+    last_at: Any
+    next_at: Any
+    fractional: Any
 
 
 @kernel
@@ -174,12 +228,13 @@ def extent(ids):
 
 
 @kernel
-def _place(keys, n, shift, table, held, room, slots):
+def _place(keys, n, place_in, slots):
     """Slots of the first keys, empty ones taken for what is new; how many there was room for.
 
     Slots come first and updates later, each in a short loop, so that the processor waits for many records
     at a time.
     """
+    table, _, held, shift, room = place_in
     mask = np.uint64(table.shape[0] - 1)
     for i in range(n):
         slots[i] = np.uint64(_home(keys[i], shift))
@@ -234,8 +289,9 @@ def _add_rewards(reward, rows, slots, n, table, reals):
 
 
 @kernel
-def _add_weighted(weight, reward, extra_m2, rows, slots, n, fractional, table, reals):
+def _add_weighted(pairs, rows, slots, n, fractional, table, reals):
     """Add rows that stand for several steps each."""
+    _, weight, reward, extra_m2 = pairs
     for i in range(n):
         row, slot = rows[i], slots[i]
         w = weight[row] if weight.size != 0 else weight.dtype.type(1)
@@ -277,23 +333,23 @@ def _choose(keys, weight, first, last, side, mask, rows, chosen):
 
 
 @kernel
-def add_pairs(
-    keys, weight, reward, extra_m2, start, stop, side, mask, shift, fractional, table, reals, held, room
-):  # fmt: skip
+def add_pairs(pairs, start, stop, side, mask, fractional, table):
     """Add rows of one side (see `sides`) to the records of their pairs; weight zero is no transition."""
+    keys, weight, reward, reward_m2 = pairs
+    words, reals = table.words, table.reals
     slots = np.empty(_KEYS, np.uint64)
     chosen = np.empty(_KEYS, np.int64)
     rows = np.empty(_KEYS, np.uint64)
     for first in range(start, stop, _KEYS):
         found = _choose(keys, weight, first, min(first + _KEYS, stop), side, mask, rows, chosen)
-        placed = _place(chosen, found, shift, table, held, room, slots)
-        if weight.size != 0 or extra_m2.size != 0:
-            _add_weighted(weight, reward, extra_m2, rows, slots, placed, fractional, table, reals)
+        placed = _place(chosen, found, table, slots)
+        if weight.size != 0 or reward_m2.size != 0:
+            _add_weighted(pairs, rows, slots, placed, fractional, words, reals)
         elif reward.size != 0:
-            _add_rewards(reward, rows, slots, placed, table, reals)
+            _add_rewards(reward, rows, slots, placed, words, reals)
         else:
             for i in range(placed):
-                table[slots[i], 1] += 1
+                words[slots[i], 1] += 1
         if placed < found:
             return np.int64(rows[placed])
     return stop
@@ -322,21 +378,21 @@ def _episode_slot(episode, shift, table, mask):
 
 
 @kernel
-def follow_episodes(
-    episode, state, action, reward, weight, terminal, truncated, following, start, stop, shift, first_at,
-    last_at, next_at, fractional, table, reals, held, room, breaks, begins, out_state, out_action, out_next,
-    out_reward, out_weight, out_terminal,
-):  # fmt: skip
+def follow_episodes(rows, start, stop, layout, episodes, breaks, begins, completed):
     """Mark rows that begin an episode, and complete transitions by the row that follows in the episode.
 
     ``begins[i]`` becomes True for the first row of an id and for the row of that id after a terminal or
     truncated one; rows that `find_events` passes over would change nothing and need not be given. With
-    ``last_at >= 0`` the completed transitions are written to the ``out`` arrays, their number to
+    ``last_at >= 0`` the completed transitions are written to ``completed``, their number to
     ``held[1]``; a row gives at most two: the one it completes and, if terminal, its own.
 
     With ``next_at >= 0``, ``following[i]`` is the next state of the last row before the next one given, and
     a row that goes on with an episode elsewhere adds to ``breaks[0]``; ``breaks[1]`` is the first.
     """
+    episode, state, action, reward, weight, terminal, truncated, following = rows
+    first_at, last_at, next_at, fractional = layout
+    table, reals, held, shift, room = episodes
+    out_state, out_action, out_next, out_reward, out_weight, out_terminal = completed
     mask = table.shape[0] - 1
     slot = np.int64(-1)
     written = held[1]

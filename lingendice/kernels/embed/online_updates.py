@@ -16,9 +16,23 @@ the residual is computed anew from the counts.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from lingendice.kernels.jit import fused_kernel, kernel
+
+
+class Nodes(NamedTuple):
+    """A class of the chain: its nodes, the place of its one hub or -1, and where that leads."""
+
+    gamma: Any
+    members: Any
+    hub: Any
+    hub_distribution: Any
+    follows_data: Any
+    """Whether the hub restarts where the data are."""
+
 
 # Steps that a refreshed ratio may take, and how fast they must shrink.
 MOST_STEPS = 13
@@ -126,8 +140,9 @@ def carry_four(shares, k, start, stop, a, b, c, d, out):  # type: ignore[no-unty
 
 
 @fused_kernel
-def node_residual(counts, totals, gamma, members, hub, hub_distribution, y, out):  # type: ignore[no-untyped-def]
-    """out = y M over the nodes of a class; ``hub`` is the place of its one hub, or -1."""
+def node_residual(counts, totals, nodes, y, out):  # type: ignore[no-untyped-def]
+    """out = y M over the nodes of a class."""
+    gamma, members, hub, hub_distribution, _ = nodes
     n = totals.size
     n_members = members.size
     inflow = np.zeros(n)
@@ -226,8 +241,9 @@ def solve_with(factor, right, z, dy):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def changes_since(gamma, hub, follows_data, recent, first, last, dy, out):  # type: ignore[no-untyped-def]
+def changes_since(nodes, recent, first, last, dy, out):  # type: ignore[no-untyped-def]
     """out += dy (M - M_0) from the transitions counted since M_0."""
+    gamma, _, hub, _, follows_data = nodes
     pairs, weights = recent
     restarts = 0.0
     for t in range(first, last):
@@ -260,24 +276,9 @@ def keep_mass(factor_distribution, mass, dy):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def refresh(
-    counts,
-    totals,
-    gamma,
-    members,
-    hub,
-    hub_distribution,
-    follows_data,
-    mass,
-    factor,
-    growth,
-    rounding,
-    recent,
-    solved,
-    n_recent,
-    tol,
-    y,
-):  # type: ignore[no-untyped-def]
+def refresh(  # type: ignore[no-untyped-def]
+    counts, totals, nodes, mass, factor, growth, rounding, recent, solved, n_recent, tol, y
+):  # fmt: skip
     """Bring y up to date with an old factor (shares, flows, distribution); returns (steps or -1, error).
 
     y solves the chain without the recent transitions from ``solved`` on. The error is that of the worst
@@ -287,7 +288,7 @@ def refresh(
     residual = np.zeros(size)
     dy = np.empty(size)
     z = np.empty(size, np.float32)
-    changes_since(gamma, hub, follows_data, recent, solved, n_recent, y, residual)
+    changes_since(nodes, recent, solved, n_recent, y, residual)
     before, slowest = np.inf, 0.0
     coarse = COARSER * rounding
     noise = tol  # error of y that the residual does not know of: here what the last solve left
@@ -314,13 +315,13 @@ def refresh(
             return -1, np.inf
         before = change
         if done or noise > 0.01 * change:
-            node_residual(counts, totals, gamma, members, hub, hub_distribution, y, residual)
+            node_residual(counts, totals, nodes, y, residual)
             before, noise = change + noise, 0.0
             continue
         # The sign was turned and the growth divided out above.
         for k in range(size):
             residual[k] *= 1.0 - growth
-        changes_since(gamma, hub, follows_data, recent, 0, n_recent, dy, residual)
+        changes_since(nodes, recent, 0, n_recent, dy, residual)
     return -1, np.inf
 
 
