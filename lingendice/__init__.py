@@ -11,6 +11,7 @@ from lingendice.data.interrupts import Interrupted
 from lingendice.data.log_checks import RowOrderWarning, UnusedColumnWarning
 from lingendice.data.transitions import Transitions
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.pagerank import pagerank
 from lingendice.report.build import report
 from lingendice.results.audit import Audit, audit
 from lingendice.results.build import LeakWarning
@@ -67,6 +68,7 @@ __all__ = [
     "environments",
     "features",
     "io",
+    "pagerank",
     "policies",
     "read_transitions",
     "report",

@@ -131,6 +131,11 @@ def is_table(values: Any) -> bool:
     )
 
 
+def table_columns(frame: Any) -> dict[Any, list[Any]]:
+    """The columns of a frame or Arrow table as lists, by name."""
+    return _read_table(frame).columns
+
+
 def _read_table(frame: Any) -> _Table:
     if hasattr(frame, "collect") and not hasattr(frame, "item"):
         frame = frame.collect()  # a lazy frame

@@ -71,7 +71,7 @@ class Counts:
     action_labels: Labels | None = None
     episodes: Episodes | None = None
     has_sample_size: bool = True
-    """False for a row-stochastic matrix: it says nothing of how much data is behind it."""
+    """False for graphs and row-stochastic matrices: they say nothing of how much data is behind them."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -196,8 +196,9 @@ class Counts:
         Parameters
         ----------
         matrix
-            Nested list, array, any SciPy sparse matrix or array (duplicates are summed), or a
-            NetworkX graph (an undirected edge counts in both directions; nodes become labels).
+            Nested list, array, any SciPy sparse matrix or array (duplicates are summed), or a graph of
+            NetworkX, igraph or rustworkx (an undirected edge counts in both directions; nodes become labels).
+            Edges of a graph are no sample: intervals and checks of a log do not apply to it.
         weight
             The edge attribute of a graph that holds the weight; 1 where it is missing, or None for
             1 everywhere.
@@ -348,7 +349,7 @@ class Counts:
         if self.n_actions is not None:
             size += f" x {self.n_actions:,} action{'s' * (self.n_actions != 1)}"
         if not self.has_sample_size:
-            return f"Counts({size}, row-stochastic, {self.count.size:,} entries)"
+            return f"Counts({size}, {self.count.size:,} edges or probabilities, not a sample)"
         total = f"{self.total:,}" if isinstance(self.total, int) else f"{self.total:,.6g}"
         text = f"Counts({size}, {total} transitions, {self.count.size:,} distinct"
         if self.initial_count is not None:
@@ -362,7 +363,7 @@ class Counts:
         if self.n_actions is not None:
             rows.append(("actions", f"{self.n_actions:,}"))
         told = f"{self.total:,}" if isinstance(self.total, int) else f"{self.total:,.6g}"
-        rows.append(("transitions", told if self.has_sample_size else "not known: rows are probabilities"))
+        rows.append(("transitions", told if self.has_sample_size else "not a sample: edges or probabilities"))
         rows.append(("distinct", f"{self.count.size:,}"))
         if self.initial_count is not None:
             rows.append(("episodes", f"{self.initial_count.sum():,}" + (", kept" if self.episodes else "")))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import LARGEST_EXACT_COUNT, compressed_rows, numeric_array, require_nonnegative
-from lingendice.data.labels import Labels, index_of
+from lingendice.data.graphs import library_of, read_graph
+from lingendice.data.labels import Labels
 from lingendice.data.rows import row_sums
 
 
@@ -29,9 +29,9 @@ def read_matrix(matrix: Any, *, weight: str | None = "weight", copy: bool = True
     """Check a matrix or graph and bring it into compressed rows."""
     from scipy import sparse
 
-    labels = None
-    if is_graph(matrix):
-        matrix, labels = _graph_matrix(matrix, weight)
+    labels, graph = None, library_of(matrix)
+    if graph is not None:
+        matrix, labels = read_graph(matrix, weight)
     if sparse.issparse(matrix):
         _require_square(matrix.shape)
         compressed = compressed_rows("counts", matrix)
@@ -41,14 +41,9 @@ def read_matrix(matrix: Any, *, weight: str | None = "weight", copy: bool = True
         _require_counts(dense)
         compressed = sparse.csr_array(dense)
         copy = False
-    return _finish(compressed, labels, copy)
-
-
-def is_graph(data: Any) -> bool:
-    """Whether ``data`` is a NetworkX graph, told without importing NetworkX."""
-    return type(data).__module__.partition(".")[0] == "networkx" or all(
-        hasattr(data, name) for name in ("is_directed", "nodes", "edges", "is_multigraph")
-    )
+    read = _finish(compressed, labels, copy)
+    # Edges are what a graph is, not a sample of it: no node lacks data, and nothing is noisy.
+    return read if graph is None else read._replace(has_sample_size=False)
 
 
 def is_row_stochastic(data: NDArray[Any], totals: NDArray[Any]) -> bool:
@@ -136,29 +131,3 @@ def _require_entries(compressed: Any) -> None:
         raise ValueError(f"counts[{row}, {column}] is {values[entry]}, beyond 2**53; scale the counts down")
     kind = "negative" if values[entry] < 0 and np.isfinite(values[entry]) else "not a finite number"
     raise ValueError(f"counts[{row}, {column}] is {values[entry]!s}, which is {kind}; {_REMEDY}")
-
-
-def _graph_matrix(graph: Any, weight: str | None) -> tuple[Any, Labels]:
-    """Adjacency of a NetworkX graph by its public methods alone."""
-    from scipy.sparse import coo_array
-
-    labels: Labels = tuple(graph.nodes)
-    position = index_of(labels)
-    edges: Iterable[Any] = (
-        graph.edges(data=weight, default=1) if weight is not None else graph.edges(data=False)
-    )
-    source, target, value = [], [], []
-    for edge in edges:
-        source.append(position[edge[0]])
-        target.append(position[edge[1]])
-        value.append(edge[2] if weight is not None else 1)
-    row, column = np.array(source, dtype=np.int64), np.array(target, dtype=np.int64)
-    data = numeric_array("edge weight", value) if value else np.empty(0, dtype=np.int64)
-    if not graph.is_directed():
-        off_diagonal = row != column
-        row, column = (
-            np.concatenate([row, column[off_diagonal]]),
-            np.concatenate([column, row[off_diagonal]]),
-        )
-        data = np.concatenate([data, data[off_diagonal]])
-    return coo_array((data, (row, column)), shape=(len(labels), len(labels))), labels

@@ -32,7 +32,7 @@ class Audit(Shown):
     periods: tuple[int, ...]
     """Period of each recurrent class."""
     dangling: NDArray[np.int64]
-    """States that were never seen leaving."""
+    """States without outgoing transitions."""
     leak: Floats
     """For each cell, the chance that its next step lands where there is no data."""
     total_leak: float
@@ -88,7 +88,8 @@ class Audit(Shown):
 
     def _table(self) -> list[Row]:
         size = f"{self.n_states:,} states" + (f" x {self.n_actions:,} actions" if self.n_actions else "")
-        seen = "row-stochastic matrix" if self.transitions is None else f"{self.transitions:,.6g} transitions"
+        sampled = self.transitions is not None
+        seen = f"{self.transitions:,.6g} transitions" if sampled else "probabilities or edges, not a sample"
         classes = len(self.recurrent_classes)
         largest = max(map(len, self.recurrent_classes), default=0)
         rows = [
@@ -96,7 +97,7 @@ class Audit(Shown):
             ("recurrent classes", f"{classes:,}, the largest of {largest:,} states"),
             ("transient states", f"{self.transient_states.size:,}"),
             ("period", _period_text(self.periods)),
-            ("dangling states", f"{self.dangling.size:,} never seen leaving"),
+            ("dangling states", f"{self.dangling.size:,} without outgoing transitions"),
             ("leak", f"{self.total_leak:.2%} of next steps land where there is no data"),
         ]
         if self.n_actions is not None:
@@ -119,7 +120,7 @@ class Audit(Shown):
                 "several recurrent classes: at gamma=1 pass initial=, read sol.distributions, or take "
                 "gamma < 1"
             )
-        if self.total_leak > 0.01:
+        if self.total_leak > 0.01 and self.transitions is not None:
             notes.append(
                 "over 1 % leak: collect data there, or bound the value with leak='absorb' (gamma < 1)"
             )

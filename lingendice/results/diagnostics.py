@@ -82,6 +82,8 @@ def make_check(
 
 
 def _leak(solution: Solution) -> Check:
+    if not solution.operator.counts.has_sample_size:
+        return _dangling(solution)
     sentence = f"{solution.leak:.2%} of the stationary mass lies where there is no data"
     if solution.value_bounds is not None:
         low, high = solution.value_bounds
@@ -89,6 +91,14 @@ def _leak(solution: Solution) -> Check:
         sentence += f"; the value lies in [{low:.4g}, {high:.4g}] {assumed}"
     remedy = "collect data there, or take ratio='state' or a target closer to the behavior"
     return make_check("leak", solution.leak, LARGEST_LEAK, False, sentence, remedy)
+
+
+def _dangling(solution: Solution) -> Check:
+    """Of a graph or a matrix of probabilities: nothing is unknown there, walks restart by convention."""
+    sentence = f"{solution.leak:.2%} of the stationary mass lies in states without outgoing transitions"
+    decided = solution.gamma < 1.0 or solution.operator.choices.restart is not None
+    remedy = "give restart=, the distribution of states that follow them"
+    return make_check("dangling", solution.leak, 1.0 if decided else LARGEST_LEAK, False, sentence, remedy)
 
 
 def _coverage(solution: Solution) -> Check:

@@ -89,11 +89,11 @@ def _is_identified(solution: Solution) -> bool:
 
 
 def require_sample_size(counts: Counts) -> None:
-    """Refuse a matrix of probabilities: it does not say how much data is behind it."""
+    """Refuse graphs and matrices of probabilities: they do not say how much data is behind them."""
     if not counts.has_sample_size:
         raise ValueError(
-            "a row-stochastic matrix carries no sample size, so there is no standard error to give; "
-            "pass counts of transitions (whole numbers), or Counts.from_transitions of the log"
+            "a graph or a row-stochastic matrix carries no sample size, so it has no standard error; "
+            "pass a matrix of counts of transitions (whole numbers), or Counts.from_transitions of the log"
         )
 
 

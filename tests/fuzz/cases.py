@@ -310,8 +310,8 @@ def _matrix_case(rng: np.random.Generator, number: int, n_states: int) -> Case:
     if form.reader in ("graph", "multigraph"):
         form.labels = "str"
     form.direct = form.reader != "multigraph" and _chance(rng, 0.5)
-    stochastic = _is_stochastic(form, entries, n_states)
-    table = count_matrix(entries, n_states, stochastic)
+    no_sample = form.reader in ("graph", "multigraph") or _is_stochastic(form, entries, n_states)
+    table = count_matrix(entries, n_states, no_sample)
     question = _question(rng, table, form)
     method = _pick(rng, METHODS)
     if form.direct and form.reader == "dense" and _chance(rng, 0.5):

@@ -69,7 +69,7 @@ def test_graphs_without_edges():
     np.testing.assert_allclose(lg.solve(graph, 0.85).stationary, np.full(3, 1 / 3), rtol=1e-12)
     report = lg.audit(graph, 0.85)
     assert report.dangling.tolist() == [0, 1, 2]
-    assert "never seen leaving" in str(report)
+    assert "3 without outgoing transitions" in str(report)
 
 
 def test_what_stays_without_an_answer():

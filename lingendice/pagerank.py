@@ -1,0 +1,176 @@
+"""``pagerank``: the door for graphs, with the arguments and the answer that NetworkX has."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lingendice.data.by_label import is_table, read_distribution
+from lingendice.data.checks import Floats, outside_level, require_distribution, require_number
+from lingendice.data.counts import Counts
+from lingendice.data.graphs import library_of
+from lingendice.io.array_files import read_matrix_file
+from lingendice.io.edge_lists import edge_counts, read_edge_file
+from lingendice.io.formats import MATRICES, format_of
+from lingendice.results.status import Status
+from lingendice.solve import solve
+
+
+def pagerank(
+    G: Any,
+    alpha: float = 0.85,
+    personalization: Any = None,
+    max_iter: int | None = None,
+    tol: float = 1e-10,
+    nstart: Any = None,
+    weight: str | None = "weight",
+    dangling: Any = None,
+    *,
+    time_limit: float | None = None,
+    threads: int | None = None,
+) -> dict[Any, float] | Floats:
+    """PageRank of the nodes of a graph: ``networkx.pagerank`` with a proven error.
+
+    Solves ``x = alpha (P' x + (mass of dangling nodes) d) + (1 - alpha) v`` with P the weights of edges
+    normalized by row, v the personalization and d the dangling weights; bit by bit what
+    ``solve(G, gamma=alpha, initial=v, restart=d)`` gives. O(edges) per iteration.
+
+    Parameters
+    ----------
+    G
+        A graph of NetworkX, igraph or rustworkx; a square matrix (nested list, array, SciPy sparse; rows are
+        sources); edges: a list of pairs or triples (with weights), an array with two or three columns that
+        is not square, a frame with the columns source and target; a file of a matrix or of edges (CSV, TSV,
+        text, Parquet, Matrix Market, NumPy).
+    alpha
+        Probability of following an edge, from 0 to 1.
+    personalization
+        Weights of the nodes to which walks return: by node (0 where left out), or an array. Default: uniform.
+    max_iter
+        Limit of iterations; None for none. NetworkX's default is 100.
+    tol
+        L1 error of the answer; NetworkX's compares the last change with ``len(G) * tol``.
+    nstart
+        Taken for the sake of NetworkX's signature: the answer does not depend on where iterations begin.
+    weight
+        Attribute, or column, of edges that holds their weights: 1 where missing; None for 1 everywhere.
+        Parallel edges add up.
+    dangling
+        Weights of the nodes that follow those without outgoing edges. Default: the personalization.
+    time_limit, threads
+        As for :func:`lingendice.solve`.
+
+    Returns
+    -------
+    dict or numpy.ndarray
+        By node for NetworkX, rustworkx and edges; an array in the order of rows for matrices, and in that of
+        vertices for igraph. An empty graph has no entries.
+
+    Raises
+    ------
+    RuntimeError
+        Where a limit was reached first; ``solve`` returns the best so far instead.
+
+    References
+    ----------
+    L. Page, S. Brin, R. Motwani, T. Winograd (1999). The PageRank citation ranking: bringing order to the
+    web. Stanford InfoLab.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> ranks = lg.pagerank([("a", "b"), ("b", "c"), ("c", "a"), ("a", "c")])
+    >>> {node: round(rank, 3) for node, rank in ranks.items()}
+    {'a': 0.388, 'b': 0.215, 'c': 0.397}
+    """
+    if not require_number("alpha", alpha) <= 1.0:
+        raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
+    counts, data = _read(G, weight)
+    ranks = np.empty(0)
+    if counts.n_states:
+        home = _node_weights("personalization", personalization, counts)
+        after = _node_weights("dangling", dangling, counts)
+        limits = {"tol": tol, "max_iter": max_iter, "time_limit": time_limit, "threads": threads}
+        ranks = _ranks(counts, data, float(alpha), home, after, limits)
+    if counts.state_labels is None or library_of(G) == "igraph":
+        return ranks
+    return dict(zip(counts.state_labels, ranks.tolist(), strict=True))
+
+
+def _ranks(
+    counts: Counts,
+    data: Any,
+    alpha: float,
+    personalization: Floats | None,
+    dangling: Floats | None,
+    limits: dict[str, Any],
+) -> Floats:
+    uniform = np.full(counts.n_states, 1.0 / counts.n_states)
+    if alpha == 0.0 or not counts.total:  # no edge is followed, or there is none
+        home = require_distribution("personalization", _first(personalization, uniform), counts.n_states)
+        after = require_distribution("dangling", _first(dangling, home), counts.n_states)
+        return alpha * after + (1.0 - alpha) * home
+    if alpha == 1.0:  # walks begin somewhere, although they never return there
+        personalization = _first(personalization, uniform)
+        dangling = _first(dangling, personalization)
+    solution = solve(data, alpha, initial=personalization, restart=dangling, **limits)
+    if solution.status is Status.ERROR_ABOVE_TOL:
+        warnings.warn(
+            f"PageRank has an error of {solution.error:.1e}, above tol={solution.tol:g}, by rounding",
+            RuntimeWarning,
+            stacklevel=outside_level(),
+        )
+    elif not solution.converged:
+        raise RuntimeError(f"PageRank ended with status {solution.status.value!r}: {solution.status.advice}")
+    return solution.stationary
+
+
+def _first(given: Floats | None, otherwise: Floats) -> Floats:
+    return otherwise if given is None else given
+
+
+def _node_weights(name: str, given: Any, counts: Counts) -> Floats | None:
+    if given is None:
+        return None
+    weights = read_distribution(name, given, counts)
+    require_distribution(name, weights, counts.n_states)
+    return weights
+
+
+def _read(graph: Any, weight: str | None) -> tuple[Counts, Any]:
+    """Edges as counts, and the same in the form that ``solve`` is to be given."""
+    if isinstance(graph, (str, os.PathLike)):
+        path = Path(graph)
+        if format_of(path) not in MATRICES:
+            counts = read_edge_file(path, weight)
+            return counts, counts
+        graph = np.load(path, allow_pickle=False) if format_of(path) == ".npy" else read_matrix_file(path)
+    if isinstance(graph, Counts):
+        counts = graph
+    elif library_of(graph) is not None:
+        counts = Counts.from_matrix(graph, weight=weight)
+    elif is_table(graph) or _are_edges(graph):
+        counts = edge_counts(graph, weight)
+    else:
+        counts = Counts.from_matrix(graph, copy=False)
+        if type(graph) is np.ndarray and counts.cell_count.all():
+            return counts, graph
+    # Nodes without edges are no gaps in the data: nobody is warned of them.
+    counts = replace(counts, has_sample_size=False)
+    return counts, counts
+
+
+def _are_edges(graph: Any) -> bool:
+    """Whether this is a list of edges: not a square matrix, and not one written as nested lists."""
+    if isinstance(graph, np.ndarray):
+        return graph.ndim == 2 and graph.shape[1] in (2, 3) and graph.shape[0] != graph.shape[1]
+    if type(graph).__module__.partition(".")[0] == "rustworkx":
+        return True  # an EdgeList or a WeightedEdgeList
+    if not isinstance(graph, (list, tuple, set, frozenset)):
+        return False
+    return all(isinstance(edge, tuple) and len(edge) in (2, 3) for edge in graph)

@@ -1,0 +1,323 @@
+"""PageRank is what NetworkX and igraph compute, from any kind of graph, and bit by bit what solve gives."""
+
+from __future__ import annotations
+
+import gzip
+import inspect
+import warnings
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy import io as scipy_io
+from scipy import sparse
+
+import lingendice as lg
+
+MAKERS = (nx.DiGraph, nx.Graph, nx.MultiDiGraph, nx.MultiGraph)
+
+
+def random_graph(make=nx.DiGraph, n=60, seed=0, weighted=True):
+    """Named nodes, some dangling, some isolated; loops, zero weights, and parallel edges where allowed."""
+    rng = np.random.default_rng(seed)
+    graph = make()
+    graph.add_nodes_from(f"n{k}" for k in rng.permutation(n))
+    for source, target in rng.integers(0, n - 5, (3 * n, 2)):
+        if source % 7:
+            options = {"weight": float(rng.choice([0.0, 0.5, 1.0, 3.0]))} if weighted and source % 2 else {}
+            graph.add_edge(f"n{source}", f"n{target}", **options)
+    return graph
+
+
+def theirs(graph, **options):
+    """NetworkX stops at a change of len(G) * tol: this is as far as rounding lets it go."""
+    return nx.pagerank(graph, tol=6e-15 / len(graph), max_iter=20_000, **options)
+
+
+def assert_same(ours, expected, rtol=1e-12):
+    assert type(ours) is dict
+    assert all(type(rank) is float for rank in ours.values())
+    assert list(ours) == list(expected)
+    np.testing.assert_allclose(list(ours.values()), list(expected.values()), rtol=rtol)
+
+
+# -- as NetworkX ------------------------------------------------------------------------------------------
+
+
+def test_the_arguments_are_those_of_networkx():
+    ours, signature = (inspect.signature(each).parameters for each in (lg.pagerank, nx.pagerank))
+    named = [name for name in signature if name not in ("backend", "backend_kwargs")]
+    assert list(ours)[: len(named)] == named
+    for name in ("alpha", "personalization", "nstart", "weight", "dangling"):
+        assert ours[name].default == signature[name].default
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("alpha", [0.5, 0.85, 0.99])
+def test_every_kind_of_graph(make, alpha):
+    graph = random_graph(make)
+    assert_same(lg.pagerank(graph, alpha), theirs(graph, alpha=alpha))
+    assert_same(lg.pagerank(graph, alpha, weight=None), theirs(graph, alpha=alpha, weight=None))
+
+
+def test_personalization_and_dangling_with_missing_nodes():
+    graph = random_graph()
+    home, after = {"n3": 1, "n8": 3.0}, {"n1": 2.0, "n50": 0}
+    for options in (
+        {"personalization": home},
+        {"dangling": after},
+        {"personalization": home, "dangling": after},
+    ):
+        ours, expected = lg.pagerank(graph, **options), theirs(graph, **options)
+        assert list(ours) == list(expected)
+        np.testing.assert_allclose(list(ours.values()), list(expected.values()), rtol=1e-12, atol=1e-300)
+
+
+def test_other_attributes_hold_weights():
+    graph = nx.DiGraph()
+    graph.add_edge("a", "b", cost=3)
+    graph.add_edge("a", "c", weight=9)
+    graph.add_edge("c", "a")
+    for weight in ("cost", "weight", None):
+        assert_same(lg.pagerank(graph, weight=weight), theirs(graph, weight=weight))
+
+
+def test_empty_graphs_and_graphs_without_edges():
+    assert lg.pagerank(nx.DiGraph()) == {} == nx.pagerank(nx.DiGraph())
+    assert lg.pagerank([]) == {}
+    assert lg.pagerank(np.zeros((0, 0))).shape == (0,)
+    graph = nx.empty_graph(4, create_using=nx.DiGraph)
+    for options in (
+        {},
+        {"alpha": 1.0},
+        {"dangling": {0: 1}},
+        {"personalization": {1: 1}, "dangling": {0: 1}},
+    ):
+        ours, expected = lg.pagerank(graph, **options), theirs(graph, **options)
+        np.testing.assert_allclose(list(ours.values()), list(expected.values()), rtol=1e-12)
+
+
+def test_the_ends_of_alpha():
+    graph = nx.DiGraph([(0, 1), (1, 0), (0, 0), (2, 0), (1, 3)])  # 3 dangles
+    for alpha in (0.0, 1.0):
+        for options in ({}, {"personalization": {2: 1.0}}):
+            ours, expected = lg.pagerank(graph, alpha, **options), theirs(graph, alpha=alpha, **options)
+            np.testing.assert_allclose(list(ours.values()), list(expected.values()), rtol=1e-9, atol=1e-15)
+
+
+def test_where_iterations_begin_makes_no_difference():
+    graph = random_graph()
+    assert lg.pagerank(graph, nstart={"n1": 1}) == lg.pagerank(graph)
+
+
+# -- as igraph --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_igraph(directed, weighted):
+    igraph = pytest.importorskip("igraph")
+    rng = np.random.default_rng(4)
+    graph = igraph.Graph(n=50, edges=rng.integers(0, 47, (150, 2)).tolist(), directed=directed)
+    graph.vs["name"] = [f"n{k}" for k in range(50)]
+    weights = None
+    if weighted:
+        graph.es["weight"] = weights = (rng.random(150) + 0.1).tolist()
+    expected = graph.pagerank(damping=0.85, weights=weights)
+    np.testing.assert_allclose(lg.pagerank(graph), expected, rtol=1e-10)
+    ranks = lg.pagerank(graph, personalization={"n3": 1.0})
+    reset = [float(k == 3) for k in range(50)]
+    np.testing.assert_allclose(
+        ranks, graph.personalized_pagerank(damping=0.85, reset=reset, weights=weights), rtol=1e-9, atol=1e-15
+    )
+
+
+# -- rustworkx --------------------------------------------------------------------------------------------
+
+
+def test_rustworkx():
+    rx = pytest.importorskip("rustworkx")
+    graph = rx.PyDiGraph()
+    graph.add_nodes_from(range(6))
+    graph.add_edges_from(
+        [(0, 1, 2.0), (1, 2, 1.0), (2, 0, 0.5), (4, 0, 1.0), (0, 5, None), (0, 5, {"weight": 2})]
+    )
+    graph.remove_node(3)
+    expected = nx.MultiDiGraph()
+    expected.add_nodes_from((0, 1, 2, 4, 5))
+    weighted = [(0, 1, 2.0), (1, 2, 1.0), (2, 0, 0.5), (4, 0, 1.0), (0, 5, 1.0), (0, 5, 2.0)]
+    expected.add_weighted_edges_from(weighted)
+    assert_same(lg.pagerank(graph), theirs(expected))
+    listed = lg.pagerank(graph.edge_list())
+    np.testing.assert_allclose([listed[k] for k in expected], list(theirs(expected, weight=None).values()))
+    both_ways = rx.PyGraph()
+    both_ways.add_nodes_from(range(3))
+    both_ways.add_edges_from([(0, 1, 1.0), (1, 2, 1.0)])
+    assert_same(lg.pagerank(both_ways), theirs(nx.path_graph(3)))
+
+
+# -- matrices, edge lists, files ----------------------------------------------------------------------------
+
+
+def test_matrices_give_arrays():
+    graph = random_graph()
+    expected = np.array(list(theirs(graph).values()))
+    matrix = nx.to_scipy_sparse_array(graph)
+    for data in (matrix, matrix.toarray(), matrix.toarray().tolist(), sparse.coo_matrix(matrix)):
+        ranks = lg.pagerank(data)
+        assert isinstance(ranks, np.ndarray)
+        np.testing.assert_allclose(ranks, expected, rtol=1e-12)
+    node = list(graph).index("n3")
+    by_number = lg.pagerank(matrix, personalization={node: 1.0})
+    np.testing.assert_array_equal(by_number, lg.pagerank(matrix, personalization=np.eye(60)[node]))
+
+
+def edges_of(graph):
+    return [(a, b, data.get("weight", 1)) for a, b, data in graph.edges(data=True)]
+
+
+def test_lists_of_edges():
+    graph = random_graph(nx.MultiDiGraph)
+    graph.remove_nodes_from(list(nx.isolates(graph)))  # a list names no others
+    expected = theirs(graph)
+    pairs, triples = list(graph.edges()), edges_of(graph)
+    assert lg.pagerank(triples) == pytest.approx(expected, rel=1e-12)
+    assert lg.pagerank(pairs) == pytest.approx(theirs(graph, weight=None), rel=1e-12)
+    assert lg.pagerank(triples, weight=None) == pytest.approx(theirs(graph, weight=None), rel=1e-12)
+    assert lg.pagerank(triples, personalization={"n3": 1})["n3"] > expected["n3"]
+
+
+def test_arrays_of_edges():
+    rng = np.random.default_rng(5)
+    edges = rng.integers(100, 130, (90, 2))
+    graph = nx.MultiDiGraph(edges.tolist())
+    assert lg.pagerank(edges) == pytest.approx(theirs(graph), rel=1e-12)
+    assert set(map(type, lg.pagerank(edges))) == {int}
+    weight = rng.random(90)
+    graph = nx.MultiDiGraph()
+    graph.add_weighted_edges_from((int(a), int(b), w) for (a, b), w in zip(edges, weight, strict=True))
+    assert lg.pagerank(np.column_stack([edges, weight])) == pytest.approx(theirs(graph), rel=1e-12)
+    # What is square is a matrix.
+    assert isinstance(lg.pagerank(np.array([[0, 1], [1, 0]])), np.ndarray)
+    assert lg.pagerank([(0, 1), (1, 0)]) == {0: 0.5, 1: 0.5}
+
+
+def test_frames_of_edges():
+    pd, pl, pa = (pytest.importorskip(name) for name in ("pandas", "polars", "pyarrow"))
+    columns = {"source": ["a", "b", "c", "a"], "target": ["b", "c", "a", "c"], "weight": [1.0, 2.0, 1.0, 3.0]}
+    expected = theirs(nx.from_pandas_edgelist(pd.DataFrame(columns), edge_attr=True, create_using=nx.DiGraph))
+    for frame in (pd.DataFrame(columns), pl.DataFrame(columns), pl.LazyFrame(columns), pa.table(columns)):
+        assert lg.pagerank(frame) == pytest.approx(expected, rel=1e-12)
+    first_two = pd.DataFrame(
+        {"citing": columns["source"], "cited": columns["target"], "weight": columns["weight"]}
+    )
+    assert lg.pagerank(first_two) == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(ValueError, match="edges have the columns source and target"):
+        lg.pagerank(pd.DataFrame({"x": [1]}))
+
+
+def test_files(tmp_path):
+    triples = [("a", "b", 1.0), ("b", "c", 2.0), ("c", "a", 1.0), ("a", "c", 3.0)]
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from(triples)
+    expected = theirs(graph)
+    text = {
+        "plain.txt": "# from to weight\n" + "".join(f"{a} {b}  {w}\n" for a, b, w in triples),
+        "head.csv": "Target,weight,source\n" + "".join(f"{b},{w},{a}\n" for a, b, w in triples),
+        "tabs.tsv": "\n".join(f"{a}\t{b}\t{w}" for a, b, w in triples) + "\n\n",
+    }
+    for name, content in text.items():
+        (tmp_path / name).write_text(content)
+        assert lg.pagerank(tmp_path / name) == pytest.approx(expected, rel=1e-12)
+    with gzip.open(tmp_path / "packed.csv.gz", "wt") as stream:
+        stream.write(text["head.csv"])
+    assert lg.pagerank(str(tmp_path / "packed.csv.gz")) == pytest.approx(expected, rel=1e-12)
+    (tmp_path / "numbers.edges").write_text("7 1\n1 7\n7 9\n")
+    assert lg.pagerank(tmp_path / "numbers.edges") == pytest.approx(
+        theirs(nx.DiGraph([(7, 1), (1, 7), (7, 9)])), rel=1e-12
+    )
+    matrix = nx.to_scipy_sparse_array(graph)
+    scipy_io.mmwrite(tmp_path / "graph.mtx", matrix)
+    np.save(tmp_path / "edges.npy", np.array([[0, 1], [1, 2], [2, 0]]))
+    np.testing.assert_allclose(lg.pagerank(tmp_path / "graph.mtx"), list(expected.values()), rtol=1e-12)
+    assert lg.pagerank(tmp_path / "edges.npy") == pytest.approx(dict.fromkeys(range(3), 1 / 3))
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    source, target, weight = zip(*triples, strict=True)
+    parquet.write_table(
+        pa.table({"source": source, "target": target, "weight": weight}), tmp_path / "e.parquet"
+    )
+    assert lg.pagerank(tmp_path / "e.parquet") == pytest.approx(expected, rel=1e-12)
+
+
+def test_errors_of_files(tmp_path):
+    with pytest.raises(ValueError, match="no such file"):
+        lg.pagerank(tmp_path / "none.csv")
+    (tmp_path / "ragged.txt").write_text("a b\nb c d\n")
+    with pytest.raises(ValueError, match="line 2: 3 entries, 2 in the lines before"):
+        lg.pagerank(tmp_path / "ragged.txt")
+    (tmp_path / "words.txt").write_text("a b heavy\n")
+    with pytest.raises(ValueError, match=r"weight: could not convert.*pass weight=None"):
+        lg.pagerank(tmp_path / "words.txt")
+    assert lg.pagerank(tmp_path / "words.txt", weight=None).keys() == {"a", "b"}
+
+
+# -- as solve ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [12, 400])
+def test_bit_by_bit_what_solve_gives(n):
+    graph = random_graph(n=n, seed=7)
+    assert lg.pagerank(graph) == dict(zip(graph, lg.solve(graph, 0.85).stationary.tolist(), strict=True))
+    given = {"initial": {"n3": 1.0, "n4": 2.0}, "restart": {"n5": 1.0}}
+    named = lg.pagerank(graph, personalization=given["initial"], dangling=given["restart"])
+    assert list(named.values()) == lg.solve(graph, 0.85, **given).stationary.tolist()
+    matrix = nx.to_scipy_sparse_array(graph)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lg.LeakWarning)
+        np.testing.assert_array_equal(lg.pagerank(matrix), lg.solve(matrix, 0.85).stationary)
+    dense = (
+        np.random.default_rng(0).integers(0, 3, (n, n))
+        + np.eye(n, k=1, dtype=int)
+        + np.eye(n, k=1 - n, dtype=int)
+    )
+    np.testing.assert_array_equal(lg.pagerank(dense), lg.solve(dense, 0.85).stationary)
+
+
+def test_graphs_are_not_spoken_of_as_logs():
+    solution = lg.solve(random_graph(), 0.85)
+    assert solution.leak > 0.01
+    text = f"{solution} {solution.diagnose()} {solution.why_not} {lg.audit(random_graph(), 0.85)}"
+    for word in ("collect", "log ", "logged", "data there", "sample size"):
+        assert word not in text
+    assert solution.trusted
+    with pytest.raises(ValueError, match="a graph or a row-stochastic matrix carries no sample size"):
+        solution.interval(of="stationary")
+
+
+# -- what goes wrong ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 1.5}, r"alpha must lie in \[0, 1\]"),
+        ({"alpha": -0.1}, "alpha must be finite and at least 0"),
+        ({"personalization": {"n1": 0.0}}, "personalization sums to 0"),
+        ({"personalization": {"n1": -1.0}}, r"personalization\['n1'\] must be finite and at least 0"),
+        ({"personalization": {"nobody": 1.0}}, "personalization names the state 'nobody'"),
+        ({"dangling": {"n1": 0}}, "dangling sums to 0"),
+        ({"dangling": [1.0]}, r"dangling must have one entry per state, shape \(60,\)"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        lg.pagerank(random_graph(), **options)
+
+
+def test_limits_are_no_answers():
+    graph = random_graph(n=3000, seed=1)
+    with pytest.raises(RuntimeError, match="iteration limit"):
+        lg.pagerank(graph, 0.9999, max_iter=1)
+    with pytest.warns(RuntimeWarning, match="by rounding"):
+        lg.pagerank(graph, tol=1e-18)
