@@ -40,6 +40,7 @@ class Arguments(TypedDict, total=False):
     behavior: Any
     reward: ArrayLike | None
     initial: Distribution
+    horizon: int | None
     ratio: str
     leak: str
     restart: Distribution
@@ -106,6 +107,8 @@ class Request(NamedTuple):
         )
         require_number("penalty", objective.penalty)
         rest["gamma"] = require_gamma(rest.get("gamma", 1.0))
+        if rest.get("horizon") is not None and require_whole("horizon", rest["horizon"]) < 1:
+            raise ValueError(f"horizon must be at least 1 step, got {rest['horizon']!r}; None counts all")
         on_interrupt = read_on_interrupt(options)
         own = {name: value for name, value in options.items() if name != "on_interrupt"} if options else {}
         return cls(
@@ -139,8 +142,9 @@ class Request(NamedTuple):
         problem, objective, method = self.problem, self.objective, self.method
         given = (
             problem.policy, problem.behavior, problem.reward, problem.initial, problem.restart, problem.clone,
-            problem.smoothing, objective.ridge, objective.features, objective.dual_features, objective.bound,
-            method.warm_start, self.reward_range, self.limits.max_iter, self.limits.time_limit,
+            problem.smoothing, problem.horizon, objective.ridge, objective.features, objective.dual_features,
+            objective.bound, method.warm_start, self.reward_range, self.limits.max_iter,
+            self.limits.time_limit,
         )  # fmt: skip
         words = (
             problem.ratio, problem.leak, problem.unseen, problem.terminal, method.name, method.device,
@@ -173,6 +177,27 @@ class Request(NamedTuple):
             return False
         logged = counts.reward
         return self.problem.reward is not None or (logged is not None and bool(np.isfinite(logged).any()))
+
+    def require_horizon_terms(self) -> None:
+        """Refuse what the recursion over a horizon has no use for."""
+        problem, objective = self.problem, self.objective
+        if self.method.device != "cpu":
+            raise NotAvailableYet(f"horizon= on device={self.method.device!r}", 'use device="cpu"')
+        if problem.leak == "absorb" or problem.terminal == "restart" or problem.ratio == "state":
+            name = "leak" if problem.leak == "absorb" else "ratio" if problem.ratio == "state" else "terminal"
+            raise ValueError(
+                f"{name}={getattr(problem, name)!r} is for the stationary equation; with horizon= episodes "
+                "end for good and the policy itself is followed: leave it out"
+            )
+        given = {"clone": problem.clone, "behavior": problem.behavior, "ridge": objective.ridge or None}
+        asked = [name for name, value in given.items() if value is not None]
+        if asked or self.wants_saddle or objective.is_special or self.method.name != "auto":
+            name = asked[0] if asked else "method" if self.method.name != "auto" else "divergence"
+            raise ValueError(
+                f"{name}= belongs to ratios in the long run, and horizon= counts the first steps one by one; "
+                "leave one of them out"
+            )
+        self.require_exact_terms()
 
     def require_exact_terms(self) -> None:
         """Check what the exact tabular answer does not depend on, and refuse what it cannot use."""
@@ -207,6 +232,7 @@ _NOT_FOR_TRANSITIONS = {
     "behavior": "no behavior policy is needed",
     "reward": "rewards belong to Transitions",
     "initial": "pass initial_state= to Transitions",
+    "horizon": "take gamma < 1, or count states",
     "restart": "ended episodes restart from the initial distribution at gamma=1",
     "clone": "networks clone the behavior by options={'base': 'cloned'}",
     "smoothing": "it is a prior on counted rows",

@@ -22,6 +22,7 @@ from lingendice.results.build import (
     continuous_solution,
     device_solution,
     exact_solution,
+    horizon_solution,
     policy_solution,
     ridge_solution,
     saddle_solution,
@@ -69,6 +70,7 @@ def solve(
     behavior: Any = None,
     reward: ArrayLike | None = None,
     initial: Distribution = None,
+    horizon: int | None = None,
     ratio: str = "auto",
     leak: str = "restart",
     restart: Distribution = None,
@@ -124,6 +126,11 @@ def solve(
         Distribution of the first state: an array, weights by label (``{"new": 1.0}``), or one label. Default:
         the logged first states where episodes are known; else uniform for a chain at gamma < 1. At gamma = 1
         it matters only to chains with several recurrent classes.
+    horizon
+        Count the first H steps only, gamma in (0, 1]: ``sol.expected_return`` is their discounted (or plain)
+        sum from the initial distribution, ``sol.value`` their mean. By H applications of the same operator,
+        O(H nnz); ended episodes earn nothing more, and target actions never logged in a state take the mean
+        of its logged ones (``unseen=``).
     ratio
         ``"state_action"`` or ``"state"``. Default: ``"state"`` for the default with a policy (see ``ridge``),
         else ``"state_action"``.
@@ -197,10 +204,10 @@ def solve(
     array([0.75, 0.25])
     """
     request = Request.read(
-        gamma=gamma, policy=policy, behavior=behavior, reward=reward, initial=initial, ratio=ratio, leak=leak,
-        restart=restart, unseen=unseen, terminal=terminal, ridge=ridge, clone=clone, smoothing=smoothing,
-        features=features, dual_features=dual_features, divergence=divergence, penalty=penalty,
-        normalize=normalize, bound=bound, reward_range=reward_range, method=method, tol=tol,
+        gamma=gamma, policy=policy, behavior=behavior, reward=reward, initial=initial, horizon=horizon,
+        ratio=ratio, leak=leak, restart=restart, unseen=unseen, terminal=terminal, ridge=ridge, clone=clone,
+        smoothing=smoothing, features=features, dual_features=dual_features, divergence=divergence,
+        penalty=penalty, normalize=normalize, bound=bound, reward_range=reward_range, method=method, tol=tol,
         max_iter=max_iter, time_limit=time_limit, seed=seed, threads=threads, device=device,
         progress=progress, warm_start=warm_start, options=options,
     )  # fmt: skip
@@ -230,6 +237,8 @@ def _solve_counts(data: Any, request: Request) -> Solution:
         from lingendice.gpu.backend import CudaBackend
 
         backend = CudaBackend(data, request)
+    if request.problem.horizon is not None:
+        request.require_horizon_terms()
     backend.check(request)
     with interruptible(request.on_interrupt) as work:
         if isinstance(backend, HostBackend) or not backend.resident:
@@ -243,6 +252,10 @@ def _solve_with(backend: Backend, data: Any, request: Request) -> Solution:
     """The exact equation, the ridge problem or the saddle point, for data on the host."""
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
     request = request._replace(problem=request.problem.as_arrays(counts))
+    if request.problem.horizon is not None:
+        from lingendice.solvers.recursion import compose_episodes
+
+        return horizon_solution(compose_episodes(counts, request.problem), request)
     if request.shrinks(counts):
         from lingendice.solvers.shrinkage import shrink
 

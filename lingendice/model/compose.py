@@ -39,6 +39,8 @@ class Choices(NamedTuple):
     terminal: str = "auto"
     clone: Any = None
     smoothing: Any = None
+    horizon: Any = None
+    """Steps that count; None for all."""
 
     def as_arrays(self, counts: Counts) -> Choices:
         """Policies and distributions that were given by label, as arrays over the states of the counts."""

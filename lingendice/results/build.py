@@ -149,6 +149,36 @@ def policy_solution(fit: Shrinkage, request: Request) -> Solution:
     return _judged(solution.corrected())
 
 
+def horizon_solution(operator: EmpiricalOperator, request: Request) -> Solution:
+    """Of the first steps from the initial distribution."""
+    from lingendice.results.horizon_solution import HorizonSolution
+    from lingendice.solvers.recursion import visits
+
+    horizon = request.problem.horizon
+    found = visits(operator, horizon)
+    solution = HorizonSolution(
+        status=Status.SOLVED,
+        gamma=operator.gamma,
+        method="recursion",
+        reason=f"the first {horizon:,} steps",
+        state_distribution=found.state_distribution,
+        state_distributions=(found.state_distribution,),
+        residual=0.0,
+        error=None,
+        error_kind="direct",
+        condition=None,
+        n_iter=horizon,
+        seconds=request.limits.elapsed(),
+        tol=request.limits.tol,
+        source=operator,
+        reward_range=request.reward_range,
+        threads=request.limits.threads,
+        horizon=horizon,
+        ended_mass=found.terminal_mass,
+    )
+    return _judged(solution)
+
+
 def saddle_solution(operator: EmpiricalOperator, fit: SaddleFit, request: Request) -> LinearSolution:
     """Of a point of the saddle problem, with its certificate."""
     problem, outcome, back = fit

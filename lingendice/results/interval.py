@@ -354,7 +354,7 @@ def standard_errors(solution: Solution, wanted: Target) -> tuple[Floats, Floats,
     The distribution's entries take one adjoint solve each; up to 2,000 states they share one dense
     factorization, 2/3 n^3 operations and n^2 more an entry.
     """
-    influence = Influence(solution)
+    influence = solution.influence()
     estimate = wanted.read(solution)
     if wanted.name == "value":
         return estimate, _root_diagonal(influence.value()), influence.sample

@@ -21,6 +21,7 @@ from lingendice.results.status import Status
 
 if TYPE_CHECKING:
     from lingendice.results.diagnostics import Check
+    from lingendice.results.interval import Influence
     from lingendice.results.targets import Interval, ValueScores
 
 
@@ -427,11 +428,15 @@ class Solution(Result):
 
         return diagnose_counts(self)
 
-    def value_scores(self) -> ValueScores:
-        """Rows whose products add up to the variance of the value, for comparisons on one log."""
+    def influence(self) -> Influence:
+        """Of every logged transition and first state on functionals of the distribution."""
         from lingendice.results.interval import Influence
 
-        return Influence(self).value_scores()
+        return Influence(self)
+
+    def value_scores(self) -> ValueScores:
+        """Rows whose products add up to the variance of the value, for comparisons on one log."""
+        return self.influence().value_scores()
 
     # -- for people and machines -----------------------------------------------------------------
 

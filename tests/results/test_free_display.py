@@ -31,6 +31,7 @@ def results():
     yield "average", lambda: lg.solve(counts, policy=TARGET)
     yield "ridge", lambda: lg.solve(counts, 0.9, policy=TARGET, ridge=1e-3)
     yield "plug-in", lambda: lg.solve(counts, 0.9, policy=TARGET, ridge=0, clone=0)
+    yield "horizon", lambda: lg.solve(counts, 0.9, policy=TARGET, horizon=5)
     yield "saddle", lambda: lg.solve(counts, 0.9, policy=TARGET, method="convex")
     yield "continuous", lambda: lg.solve(walk(), 0.9, method="linear")
     yield "comparison", lambda: lg.solve(counts, 0.9, policy={"a": TARGET, "b": TARGET})

@@ -1,0 +1,203 @@
+"""The value of the first H steps, with its interval.
+
+One logged transition x -> s' moves the return of H steps by
+
+    sum_t gamma^t m_t(x) / p(x) (r + gamma V_{t+1}(s') - Q_t(x)) / N ,     m_t = d_t W
+
+with V and Q of :mod:`lingendice.solvers.recursion`: the influence function of the recursion. First states,
+and weights of actions that stand in for those never logged, move it as the stationary value is moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from lingendice.data.checks import Floats, require_policy
+from lingendice.data.rows import read_only, row_sums
+from lingendice.results.diagnostics import Check
+from lingendice.results.interval import Influence, Piece, _same_distribution
+from lingendice.results.solution import Solution
+from lingendice.results.targets import Interval
+from lingendice.solvers.recursion import backward, forward, total_weight
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HorizonSolution(Solution):
+    """What ``solve(..., horizon=H)`` returns: the first H steps from the initial distribution.
+
+    ``stationary`` is the distribution of these steps, step t weighted by gamma^t; with ``terminal_mass``, the
+    steps after the end of an episode, it sums to 1. ``value`` is the mean reward of a step so weighted, and
+    ``expected_return`` the sum, ``value`` times sum gamma^t.
+    """
+
+    horizon: int = 1
+    ended_mass: float = 0.0
+
+    @property
+    def terminal_mass(self) -> float:  # type: ignore[override]
+        """Share of the first H steps after the end of an episode, at zero reward."""
+        return self.ended_mass
+
+    @property
+    def is_ratio(self) -> bool:
+        """No: the H steps are counted, not estimated."""
+        return False
+
+    @property
+    def episode_steps(self) -> float:  # type: ignore[override]
+        """sum_{t<H} gamma^t: what the value per step is multiplied by."""
+        return total_weight(self.gamma, self.horizon)
+
+    @cached_property
+    def values_by_step(self) -> Floats:
+        """V_0, ..., V_H as rows: what is still to come in each state with H, ..., 0 steps to go."""
+        return read_only(backward(self.operator, self.horizon, self._filled_reward))
+
+    @property
+    def state_values(self) -> Floats:  # type: ignore[override]
+        """V_0 over states: the return of H steps from there."""
+        return self.values_by_step[0]
+
+    @cached_property
+    def q_values(self) -> Floats:
+        """Q_0 over cells: the return of H steps that begin there."""
+        expected = self.gamma * self.operator.expected_next(self.values_by_step[1])
+        return read_only(self._filled_reward + expected)
+
+    @property
+    def value_bounds(self) -> None:  # type: ignore[override]
+        """None: bounds belong to the stationary equation."""
+        return
+
+    @property
+    def gap(self) -> None:  # type: ignore[override]
+        """None: nothing is optimized."""
+        return
+
+    def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
+        if not isinstance(of, str) or of == "stationary" or method != "influence" or options:
+            raise ValueError(
+                "with horizon= there are intervals of the value, the return and the length, by "
+                'method="influence"; leave the other options out'
+            )
+        found = super()._interval(level, of, method)
+        filled = self._filled_mass
+        if filled == 0.0:
+            return found
+        left_out = f"{filled:.1%} of the target's actions were never logged: not allowed for"
+        return replace(found, note=f"{found.note}; {left_out}")
+
+    @property
+    def _filled_mass(self) -> float:
+        """Share of the target's actions, where it goes, that others stand in for."""
+        operator, asked = self.operator, self.operator.choices.policy
+        if operator.policy is None or asked is None or operator.choices.unseen != "mean":
+            return 0.0
+        target = require_policy("policy", asked, *operator.policy.shape)
+        seen = operator.seen.reshape(target.shape)
+        visits = self._single() * seen.any(axis=1)
+        return float(visits @ np.where(seen, 0.0, target).sum(axis=1)) / max(float(visits.sum()), 1e-300)
+
+    def influence(self) -> Influence:
+        """Of every logged transition on the value."""
+        return HorizonInfluence(self)
+
+    def _checks(self) -> tuple[Check, ...]:
+        # How fast the chain forgets does not matter to a few steps.
+        return tuple(check for check in super()._checks() if check.name != "mixing")
+
+    def _return_note(self) -> str:
+        counted = "undiscounted" if self.gamma == 1.0 else "discounted"
+        return f"of the first {self.horizon:,} steps, {counted}"
+
+    def _value_note(self) -> str:
+        return f"  (mean over the first {self.horizon:,} steps)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that is known, as strict JSON types."""
+        return {**super().to_dict(), "horizon": self.horizon}
+
+
+class HorizonInfluence(Influence):
+    """Influence on the value of the first H steps, in O(H nnz)."""
+
+    solution: HorizonSolution
+
+    def value(self) -> Piece:
+        """Influence on the value: that of every step, added up over time."""
+        solution, operator = self.solution, self.operator
+        values, reward = solution.values_by_step, solution._filled_reward
+        ended = np.append(np.zeros(operator.n_states), 0.0)
+        entry = np.zeros(self.counts.count.size)
+        hubs = np.zeros((operator.n_states, operator.distribution.shape[0]))
+        action_values = np.zeros(operator.n_cells)
+        for step, (weight, state) in enumerate(forward(operator, solution.horizon)):
+            cells = weight * operator.spread(state)
+            ended[:-1] = values[step + 1]
+            after = ended[self.counts.indices]
+            sums = row_sums(self.counts.indptr, self.counts.count * after)
+            mean = np.divide(sums, self.n, out=np.zeros_like(sums), where=self.n > 0)
+            entry += operator.gamma * cells[self.cell] * (after - mean[self.cell])
+            hubs += operator.gamma * np.outer(values[step + 1], cells @ operator.out)
+            if operator.policy is not None:
+                q = reward + operator.gamma * operator.expected_next(values[step + 1])
+                action_values += weight * np.repeat(state, operator.policy.shape[1]) * q
+        whole = solution.episode_steps
+        held = whole * solution.cell_distribution[self.cell]
+        noise = np.divide(entry, held, out=np.zeros_like(entry), where=held > 0)
+        noise *= self._observed_share()[self.cell]
+        shift = self._filled_in(action_values / whole) + self._restarted(hubs / whole)
+        first = self._first(values[0] / whole, hubs / whole)
+        logged = operator.choices is None or operator.choices.reward is None
+        return Piece(
+            self, noise[:, None], shift[self.cell][:, None], first,
+            operator.reward if logged else None, 1.0 / solution._identified,
+        )  # fmt: skip
+
+    def _filled_in(self, action_values: Floats) -> Floats:
+        """Target actions never logged take the mean of a state's logged ones, which moves with the counts.
+
+        Without a target all actions do.
+        """
+        operator, choices = self.operator, self.operator.choices
+        if operator.policy is None or (choices.policy is not None and choices.unseen != "mean"):
+            return np.zeros(operator.n_cells)
+        seen = self.n.reshape(operator.policy.shape)
+        visits = np.maximum(seen.sum(axis=1, keepdims=True), 1.0)
+        missing = np.ones_like(visits)
+        if choices.policy is not None:
+            target = require_policy("policy", choices.policy, *operator.policy.shape)
+            missing = np.where(seen > 0, 0.0, target).sum(axis=1, keepdims=True)
+        q = action_values.reshape(seen.shape)
+        mean = (seen * q).sum(axis=1, keepdims=True) / visits
+        return np.where(seen > 0, self.total * missing / visits * (q - mean), 0.0).ravel()
+
+    def _restarted(self, hubs: Floats) -> Floats:
+        """Rows that restart from the data distribution move with it."""
+        operator = self.operator
+        shift = np.zeros(operator.n_cells)
+        data = self.counts.data_distribution.reshape(operator.n_states, -1).sum(axis=1)
+        for hub in range(hubs.shape[1]):
+            if np.array_equal(operator.distribution[hub], data):
+                moved = hubs[:, hub] - data @ hubs[:, hub]
+                shift += np.repeat(moved, operator.n_cells // operator.n_states)
+        return shift
+
+    def _first(self, values: Floats, hubs: Floats) -> Floats | None:
+        """Influence of a first state, where the initial distribution is estimated."""
+        logged = self.counts.initial_count
+        if logged is None or not logged.sum() > 0:
+            return None
+        operator = self.operator
+        distribution = np.asarray(logged, dtype=float) / float(logged.sum())
+        worth = np.zeros(operator.n_states)
+        if operator.initial is not None and _same_distribution(operator.initial, distribution):
+            worth += values
+        for hub in range(hubs.shape[1]):
+            if _same_distribution(operator.distribution[hub], distribution):
+                worth += hubs[:, hub]
+        return (worth - distribution @ worth)[:, None]

@@ -1,0 +1,175 @@
+"""The first H steps: against dynamic programming and enumerated paths; intervals against resampling."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from toy_text import corridor, gymnasium_rules
+
+import lingendice as lg
+
+PROBLEMS = {
+    "lake": lambda: gymnasium_rules("FrozenLake-v1"),
+    "cliff": lambda: gymnasium_rules("CliffWalking-v1", policy_seed=3),
+    "corridor": corridor,
+}
+NEVER_SLIPS = np.tile([0.9, 0.1], (6, 1))
+"""A behavior that often leaves an action of a state unlogged in short logs."""
+
+
+@cache
+def short_log(seed):
+    return corridor().sample(40, seed, behavior=NEVER_SLIPS)
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 7, 60])
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_returns_are_those_of_dynamic_programming(name, gamma, horizon):
+    rules = PROBLEMS[name]()
+    options = {"policy": rules.policy, "initial": rules.initial, "horizon": horizon}
+    solution = lg.solve(rules.counts, gamma, **options)
+    assert solution.expected_return == pytest.approx(rules.dynamic_programming(gamma, horizon), rel=1e-10)
+    ones = np.ones(rules.reward.size)
+    assert solution.expected_length == pytest.approx(
+        rules.dynamic_programming(gamma, horizon, ones), rel=1e-10
+    )
+    assert solution.stationary.sum() + solution.terminal_mass == pytest.approx(1.0, abs=1e-12)
+    assert solution.operator.initial @ solution.state_values == pytest.approx(
+        solution.expected_return, rel=1e-9
+    )
+    assert f"of the first {horizon} steps" in str(solution)
+    assert solution.to_dict()["horizon"] == horizon
+
+
+def test_every_path_of_a_small_chain():
+    """All 3^4 paths of a chain, one by one."""
+    chain, reward = np.array([[2, 1, 1], [0, 3, 1], [1, 1, 2]]), np.array([1.0, -2.0, 0.5])
+    initial = np.array([0.2, 0.5, 0.3])
+    kernel = chain / chain.sum(axis=1, keepdims=True)
+    truth = 0.0
+    for path in product(range(3), repeat=4):
+        chance = initial[path[0]] * np.prod([kernel[a, b] for a, b in pairwise(path)])
+        truth += chance * sum(0.8**t * reward[s] for t, s in enumerate(path))
+    solution = lg.solve(chain, 0.8, reward=reward, initial=initial, horizon=4)
+    assert solution.expected_return == pytest.approx(truth, rel=1e-13)
+
+
+def test_a_long_horizon_is_the_discounted_value():
+    rules = gymnasium_rules("FrozenLake-v1")
+    options = {"policy": rules.policy, "initial": rules.initial}
+    far = lg.solve(rules.counts, 0.9, horizon=400, **options)
+    plug_in = lg.solve(rules.counts, 0.9, ridge=0, clone=0, ratio="state_action", **options)
+    assert far.value == pytest.approx(plug_in.value, rel=1e-12)
+    np.testing.assert_allclose(far.stationary, plug_in.stationary, atol=1e-14)
+    assert far.interval().standard_error == pytest.approx(plug_in.interval().standard_error, rel=1e-9)
+    assert far.interval(of="length").standard_error == pytest.approx(
+        plug_in.interval(of="length").standard_error, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("target", [True, False])
+@pytest.mark.parametrize(("gamma", "horizon"), [(1.0, 5), (0.9, 12), (1.0, 40)])
+def test_the_standard_error_is_that_of_new_logs(gamma, horizon, target):
+    """Actions are missing in some of the logs, whose place others take."""
+    policy = np.tile([0.6, 0.4], (6, 1)) if target else None
+
+    def solved(seed):
+        return lg.solve(short_log(seed), gamma, policy=policy, horizon=horizon)
+
+    many = [solved(seed) for seed in range(300)]
+    spread = np.std([one.expected_return for one in many], ddof=1)
+    closed = np.sqrt(np.mean([one.interval(of="return").standard_error ** 2 for one in many]))
+    assert closed == pytest.approx(spread, rel=0.15)  # the spread of 300 is known to 4 %
+
+
+def test_the_standard_error_is_that_of_resampled_episodes():
+    rules = corridor()
+    counts = rules.sample(150, seed=5)
+    rng = np.random.default_rng(0)
+    episodes, cell = counts.episodes, np.repeat(np.arange(counts.n_cells), np.diff(counts.indptr))
+    rows = [np.flatnonzero(episodes.episode == k) for k in range(150)]
+    drawn = []
+    for _ in range(300):
+        chosen = [rows[k] for k in rng.integers(150, size=150)]
+        entry = episodes.entry[np.concatenate(chosen)]
+        following = counts.indices[entry]
+        again = lg.Counts.from_transitions(
+            cell[entry] // 2, np.where(following == 6, 0, following), action=cell[entry] % 2,
+            reward=episodes.reward[np.concatenate(chosen)], terminal=following == 6,
+            episode=np.repeat(np.arange(150), [part.size for part in chosen]), n_states=6, n_actions=2,
+        )  # fmt: skip
+        drawn.append(lg.solve(again, policy=rules.policy, horizon=8).expected_return)
+    found = lg.solve(counts, policy=rules.policy, horizon=8).interval(of="return")
+    assert found.standard_error == pytest.approx(np.std(drawn, ddof=1), rel=0.12)
+    assert found.contains(rules.dynamic_programming(1.0, 8))
+
+
+def test_intervals_cover():
+    rules = corridor()
+    truth = rules.dynamic_programming(1.0, 8)
+    found = [
+        lg.solve(rules.sample(40, seed), policy=rules.policy, horizon=8).interval(of="return")
+        for seed in range(200)
+    ]
+    assert 0.91 <= np.mean([one.contains(truth) for one in found]) <= 0.98
+
+
+def test_what_the_interval_leaves_out_is_said():
+    rules = corridor()
+    unlogged = rules.sample(20, 0, behavior=np.tile([1.0, 0.0], (6, 1)))
+    note = lg.solve(unlogged, policy=rules.policy, horizon=3).interval().note
+    assert "30.0% of the target's actions were never logged: not allowed for" in note
+    assert "never logged" not in lg.solve(rules.sample(40, 0), policy=rules.policy, horizon=3).interval().note
+
+
+def test_policies_are_compared_over_a_horizon():
+    rules = corridor()
+    other = np.tile([0.9, 0.1], (6, 1))
+    found = lg.solve(rules.sample(80, 2), policy={"slips": rules.policy, "walks": other}, horizon=5)
+    assert found.best == "walks"
+    gain = found.difference("walks", "slips")
+    assert gain.estimate == pytest.approx(found["walks"].value - found["slips"].value)
+    alone = [one.interval().standard_error for one in found]
+    assert 0 < gain.standard_error < np.hypot(*alone)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"horizon": 0}, "at least 1 step"),
+        ({"horizon": 2.5}, "horizon"),
+        ({"horizon": 3, "ridge": 0.1}, "ridge= belongs to ratios in the long run"),
+        ({"horizon": 3, "clone": 1.0}, "clone= belongs"),
+        ({"horizon": 3, "method": "gth"}, "method= belongs"),
+        ({"horizon": 3, "method": "sgd"}, "method= belongs"),
+        ({"horizon": 3, "leak": "absorb"}, "leak='absorb' is for the stationary equation"),
+        ({"horizon": 3, "terminal": "restart"}, "terminal='restart'"),
+        ({"horizon": 3, "ratio": "state"}, "ratio='state'"),
+        ({"horizon": 3, "device": "cuda"}, 'use device="cpu"'),
+    ],
+)
+def test_what_has_no_use_for_a_horizon_is_refused(options, says):
+    rules = corridor()
+    gamma = 0.9 if "leak" in options else 1.0
+    with pytest.raises((ValueError, NotImplementedError), match=says):
+        lg.solve(rules.counts, gamma, policy=rules.policy, initial=rules.initial, **options)
+
+
+def test_continuous_states_have_no_horizon():
+    state = np.random.default_rng(0).normal(size=(50, 1))
+    log = lg.Transitions(state, None, state[:, 0], state, episode=np.arange(50) // 5)
+    with pytest.raises(ValueError, match="horizon does not apply to Transitions"):
+        lg.solve(log, 0.9, horizon=3)
+
+
+def test_intervals_that_a_horizon_does_not_give_are_refused():
+    rules = corridor()
+    solution = lg.solve(rules.sample(20, 0), policy=rules.policy, horizon=3)
+    with pytest.raises(ValueError, match="intervals of the value, the return and the length"):
+        solution.interval(of="stationary")
+    with pytest.raises(ValueError, match="intervals of the value, the return and the length"):
+        solution.interval(method="bootstrap")
