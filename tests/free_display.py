@@ -25,8 +25,8 @@ COSTLY = [
         ),
     )
 ]  # fmt: skip
-FREE = {"self_normalized"}
-"""Sums over what is held already."""
+FREE = {"self_normalized", "total_weight"}
+"""Sums over what is held already, and formulas."""
 
 
 class Computed(AssertionError):
