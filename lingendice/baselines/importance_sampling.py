@@ -17,32 +17,40 @@ from lingendice.baselines.paths import (
     step_ratios,
 )
 from lingendice.baselines.stationarity import target_operator
-from lingendice.data.checks import Floats, require_gamma
+from lingendice.data.checks import Floats, require_gamma, require_whole
 from lingendice.data.counts import Counts
 from lingendice.results.baseline_solution import BaselineSolution, Weighing
 from lingendice.results.build import baseline_solution
+from lingendice.solvers.recursion import total_weight
 
 
 def trajectory_wise(
-    counts: Counts, gamma: float = 1.0, *, policy: Any, behavior: Any = None, weighted: bool = True
+    counts: Counts,
+    gamma: float = 1.0,
+    *,
+    policy: Any,
+    behavior: Any = None,
+    weighted: bool = True,
+    horizon: int | None = None,
 ) -> BaselineSolution:
     """Weigh each episode by the product of target / behavior over all its steps.
 
-    With W_e that product, G_e = sum gamma^t r and Z_e = sum gamma^t over an episode (1 / (1 - gamma) for one
-    that ended), the value is sum W G / sum W Z (``weighted``, biased but bounded) or sum W G / sum Z.
-    O(N). The variance grows exponentially with length.
+    With W_e that product, G_e = sum gamma^t r and Z_e = sum gamma^t over an episode (one that ended goes on
+    at zero reward: 1 / (1 - gamma)), the value is sum W G / sum W Z (``weighted``, biased but bounded) or
+    sum W G / sum Z. ``horizon`` counts the first H steps only. O(N). The variance grows exponentially with
+    length.
 
-    gamma = 1: the average over the logged horizon, biased toward the start of episodes; refused where
-    episodes end in terminal states. The value is nan where no episode has a positive weight.
+    gamma = 1 without a horizon: the average over the logged steps, biased toward the start of episodes;
+    refused where episodes end in terminal states. The value is nan where no episode has a positive weight.
     """
     started = time.perf_counter()
-    gamma, paths = _read(counts, gamma, "trajectory_wise")
+    gamma, paths = _read(counts, gamma, "trajectory_wise", horizon)
     ratio = step_ratios(counts, paths, policy, behavior)
     n = paths.n_episodes
     last = np.append(np.flatnonzero(paths.step == 0)[1:], paths.step.size) - 1
     weight = running_products(paths, ratio)[last]
     earned = weight * np.bincount(paths.episode, weights=gamma**paths.step * paths.reward, minlength=n)
-    span = _spans(paths, gamma)
+    span = _spans(paths, gamma, horizon)
     if weighted:
         span = weight * span
     whole = float(span.sum())
@@ -56,47 +64,64 @@ def trajectory_wise(
         target_operator(counts, gamma, policy),
         paths.distribution(share, counts),
         Weighing(
-            value, _note(behavior), standard_error(spread, n), n - 1, effective_size(weight), "episodes"
+            value, _note(behavior), standard_error(spread, n), n - 1, effective_size(weight), "episodes",
+            steps=counted_steps(gamma, horizon),
         ),
         started,
-    )
+    )  # fmt: skip
 
 
 def step_wise(
-    counts: Counts, gamma: float = 1.0, *, policy: Any, behavior: Any = None, weighted: bool = True
+    counts: Counts,
+    gamma: float = 1.0,
+    *,
+    policy: Any,
+    behavior: Any = None,
+    weighted: bool = True,
+    horizon: int | None = None,
 ) -> BaselineSolution:
     """Weigh each reward by the product of target / behavior up to its own step.
 
     Step t has the mean A_t = sum_e w r / sum_e w (``weighted``) or sum_e w r / E over the episodes that
     reach it; one that ended in a terminal state goes on with its last weight and reward 0. The value is
-    sum gamma^t A_t / sum gamma^t over the logged horizon, nan where no episode has a positive weight. O(N).
+    sum gamma^t A_t over the T logged steps, divided by sum_{t<T} gamma^t + e sum_{t>=T} gamma^t, with e the
+    share of the weight at step T that has ended: what was cut off is left out, what ended counts. So the
+    value is (1 - gamma) times the discounted return where all episodes end. ``horizon`` counts the first H
+    steps only. nan where no episode has a positive weight. O(N).
 
-    gamma = 1: the average over the logged horizon, biased toward the start of episodes; refused where
-    episodes end in terminal states.
+    gamma = 1 without a horizon: the average over the logged steps, biased toward the start of episodes;
+    refused where episodes end in terminal states.
     """
     started = time.perf_counter()
-    gamma, paths = _read(counts, gamma, "step_wise")
+    gamma, paths = _read(counts, gamma, "step_wise", horizon)
     weight = running_products(paths, step_ratios(counts, paths, policy, behavior))
-    n, horizon = paths.n_episodes, int(paths.step.max()) + 1
-    ends, ones = paths.terminal, np.ones(paths.step.size)
+    n, logged = paths.n_episodes, int(paths.step.max()) + 1
+    ends, counted = paths.terminal, weight if weighted else np.ones(paths.step.size)
     # Episodes that ended still stand in the denominator of every later step.
-    counted = weight if weighted else ones
-    below = _sums(paths.step, counted, horizon) + _after(_sums(paths.step[ends], counted[ends], horizon))
+    ended = _sums(paths.step[ends], counted[ends], logged)
+    below = _sums(paths.step, counted, logged) + _after(ended)
     mean = np.divide(
-        _sums(paths.step, weight * paths.reward, horizon),
+        _sums(paths.step, weight * paths.reward, logged),
         below,
-        out=np.zeros(horizon),
+        out=np.zeros(logged),
         where=below > 0,
     )
-    share = gamma ** np.arange(horizon)
-    share /= share.sum()
-    value = float(share @ mean) if below.any() else float("nan")
-    scale = np.divide(share, below, out=np.zeros(horizon), where=below > 0)
+    share = gamma ** np.arange(logged)
+    beyond = tail_weight(gamma, logged, horizon)
+    left = float(below[-1])
+    ended_share = float(ended.sum()) / left if left > 0 else 0.0
+    whole = float(share.sum()) + beyond * ended_share
+    value = float(share @ mean) / whole if below.any() else float("nan")
+    scale = np.divide(share / whole, below, out=np.zeros(logged), where=below > 0)
     centered = (
         weight * (paths.reward - mean[paths.step]) if weighted else weight * paths.reward - mean[paths.step]
     )
     influence = _sums(paths.episode, scale[paths.step] * centered, n)
-    influence += _ended_influence(paths, weight, scale * mean, weighted)
+    influence += _ended_influence(paths, counted, scale * mean)
+    if beyond > 0.0 and left > 0.0:
+        at_end = ends | (paths.step == logged - 1)
+        moved = counted[at_end] * (ends[at_end] - ended_share) / left
+        influence -= value * beyond / whole * _sums(paths.episode[at_end], moved, n)
     spread = float((influence**2).sum()) * n / max(n - 1, 1)
     last = np.append(np.flatnonzero(paths.step == 0)[1:], paths.step.size) - 1
     return baseline_solution(
@@ -110,42 +135,73 @@ def step_wise(
             n - 1,
             effective_size(weight[last]),
             "episodes",
+            steps=counted_steps(gamma, horizon),
         ),
         started,
     )
 
 
 def per_decision(
-    counts: Counts, gamma: float = 1.0, *, policy: Any, behavior: Any = None
+    counts: Counts,
+    gamma: float = 1.0,
+    *,
+    policy: Any,
+    behavior: Any = None,
+    horizon: int | None = None,
 ) -> BaselineSolution:
-    """Per-decision importance sampling: :func:`step_wise` without weighting, unbiased over the horizon.
+    """Per-decision importance sampling: :func:`step_wise` without weighting, unbiased over a horizon.
 
-    gamma = 1: the average over the logged horizon; refused where episodes end in terminal states.
+    gamma = 1 without a horizon: the average over the logged steps; refused where episodes end in terminal
+    states.
 
     References
     ----------
     D. Precup, R. S. Sutton, S. Singh (2000). Eligibility traces for off-policy policy evaluation. ICML.
     """
-    return step_wise(counts, gamma, policy=policy, behavior=behavior, weighted=False)
+    return step_wise(counts, gamma, policy=policy, behavior=behavior, weighted=False, horizon=horizon)
 
 
-def _read(counts: Counts, gamma: float, method: str) -> tuple[float, Paths]:
+def _read(counts: Counts, gamma: float, method: str, horizon: int | None) -> tuple[float, Paths]:
     gamma, paths = require_gamma(gamma), read_paths(counts, method)
+    require_horizon(horizon)
+    if horizon is not None:
+        return gamma, paths.first_steps(horizon)
     if gamma == 1.0 and paths.terminal.any():
         raise ValueError(
-            f"{method} at gamma=1 averages over the logged horizon, and here episodes end in terminal "
-            "states; take gamma < 1, or solve(...), which restarts them"
+            f"{method} at gamma=1 averages over the logged steps, and here episodes end in terminal "
+            "states; pass horizon=, take gamma < 1, or solve(...), which restarts them"
         )
     return gamma, paths
 
 
-def _spans(paths: Paths, gamma: float) -> Floats:
-    """sum gamma^t over each episode, to infinity for one that ended."""
+def require_horizon(horizon: int | None) -> None:
+    """Refuse a horizon of no steps."""
+    if horizon is not None and require_whole("horizon", horizon) < 1:
+        raise ValueError(f"horizon must be at least 1 step, got {horizon!r}; None counts all")
+
+
+def counted_steps(gamma: float, horizon: int | None) -> float | None:
+    """How many steps' value a return is; None where it is infinite."""
+    if horizon is not None:
+        return total_weight(gamma, horizon)
+    return None if gamma == 1.0 else 1.0 / (1.0 - gamma)
+
+
+def tail_weight(gamma: float, logged: int, horizon: int | None) -> float:
+    """Weight of the steps beyond those logged: 0 where nothing is asked of them."""
+    if horizon is None and gamma == 1.0:
+        return 0.0
+    whole = 1.0 / (1.0 - gamma) if horizon is None else total_weight(gamma, horizon)
+    return max(whole - total_weight(gamma, logged), 0.0)
+
+
+def _spans(paths: Paths, gamma: float, horizon: int | None) -> Floats:
+    """sum gamma^t over each episode, to the horizon for one that ended."""
     length = np.bincount(paths.episode, minlength=paths.n_episodes).astype(float)
-    if gamma == 1.0:
-        return length
+    own = length if gamma == 1.0 else (1.0 - gamma**length) / (1.0 - gamma)
     ended = np.bincount(paths.episode, weights=paths.terminal, minlength=paths.n_episodes) > 0
-    return np.where(ended, 1.0, 1.0 - gamma**length) / (1.0 - gamma)
+    whole = counted_steps(gamma, horizon)
+    return own if whole is None else np.where(ended, whole, own)
 
 
 def _sums(place: NDArray[np.int64], weights: Floats, size: int) -> Floats:
@@ -157,12 +213,11 @@ def _after(at_step: Floats) -> Floats:
     return np.concatenate([[0.0], np.cumsum(at_step)[:-1]])
 
 
-def _ended_influence(paths: Paths, weight: Floats, scaled_mean: Floats, weighted: bool) -> Floats:
+def _ended_influence(paths: Paths, counted: Floats, scaled_mean: Floats) -> Floats:
     """Ended episodes earn 0 where the others earn the mean, at every later step."""
     later = np.concatenate([np.cumsum(scaled_mean[::-1])[::-1][1:], [0.0]])
     ends = paths.terminal
-    lost = -later[paths.step[ends]] * (weight[ends] if weighted else 1.0)
-    return _sums(paths.episode[ends], lost, paths.n_episodes)
+    return _sums(paths.episode[ends], -later[paths.step[ends]] * counted[ends], paths.n_episodes)
 
 
 def _note(behavior: Any) -> str:

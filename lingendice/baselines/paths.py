@@ -32,6 +32,11 @@ class Paths(NamedTuple):
         """Index into tables of states by actions."""
         return self.state, self.action
 
+    def first_steps(self, horizon: int) -> Paths:
+        """The first steps of every episode; what comes after them does not count."""
+        kept = self.step < horizon
+        return Paths._make([*(np.asarray(part)[kept] for part in self[:-1]), self.n_episodes])
+
     def distribution(self, share: Floats, counts: Counts) -> Floats:
         """Shares of logged steps, added up by cell."""
         cell = self.state * (counts.n_actions or 1) + self.action

@@ -31,6 +31,8 @@ class BaselineSolution(Solution):
     """Degrees of freedom of the standard error."""
     note: str = ""
     weighed_size: float | None = None
+    steps: float | None = None
+    """How many steps' value a return is; None for 1 / (1 - gamma)."""
     weighed: str = "transitions"
     """What the method gives weights to: "transitions" or "episodes"."""
 
@@ -55,8 +57,15 @@ class BaselineSolution(Solution):
 
     @property
     def episode_steps(self) -> float | None:  # type: ignore[override]
-        """1 / (1 - gamma); None at gamma = 1, where these methods know no rate of ends."""
+        """Steps of the horizon, else 1 / (1 - gamma); None at gamma = 1, where no rate of ends is known."""
+        if self.steps is not None:
+            return self.steps
         return None if self.gamma == 1.0 else 1.0 / (1.0 - self.gamma)
+
+    @property
+    def is_ratio(self) -> bool:
+        """No: the value is the method's own."""
+        return False
 
     @property
     def expected_length(self) -> None:  # type: ignore[override]
@@ -108,6 +117,8 @@ class Weighing(NamedTuple):
     effective_size: float | None = None
     weighed: str = "transitions"
     settled: bool = True
+    steps: float | None = None
+    """How many steps' value a return is, where that is not 1 / (1 - gamma)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

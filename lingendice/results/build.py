@@ -287,6 +287,7 @@ def baseline_solution(
         note=found.note,
         weighed_size=found.effective_size,
         weighed=found.weighed,
+        steps=found.steps,
     )
     return with_identified_status(solution)
 

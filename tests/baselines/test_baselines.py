@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from logs import A, S, count, random_mdp, walk
 from scipy.optimize import minimize
+from toy_text import corridor
 
 import lingendice as lg
 from lingendice import baselines
@@ -88,31 +89,103 @@ def test_trajectory_wise(mdp, weighted, gamma, ending, known):
     assert found.standard_error > 0
 
 
-@pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.parametrize(("gamma", "ending"), [(0.9, 0.0), (0.9, 0.1), (1.0, 0.0)])
-def test_step_wise(mdp, weighted, gamma, ending):
-    log = walk(mdp, 12, 5, seed=2, ending=ending)
-    episodes = list(episodes_of(log))
-    horizon = max(map(len, episodes))
+def step_wise_by_hand(mdp, episodes, gamma, weighted, horizon, times=None):
+    """Sums over steps and episodes; what has ended at the last logged step stays so."""
+    logged = min(max(map(len, episodes)), horizon or 10**9)
     value = scale = 0.0
-    for t in range(horizon):
-        above = below = 0.0
-        for episode in episodes:
+    for t in range(logged):
+        above = below = ended = 0.0
+        for episode, often in zip(episodes, times or [1.0] * len(episodes), strict=True):
             if t >= len(episode) and not episode[-1][-1]:
                 continue
             upto = episode[: t + 1]
-            weight = np.prod([mdp["policy"][s, a] / mdp["behavior"][s, a] for s, a, *_ in upto])
+            weight = often * np.prod([mdp["policy"][s, a] / mdp["behavior"][s, a] for s, a, *_ in upto])
             above += weight * (episode[t][2] if t < len(episode) else 0.0)
-            below += weight if weighted else 1.0
+            below += weight if weighted else often
+            ended += (weight if weighted else often) * (len(episode) <= t + 1 and episode[-1][-1])
         value += gamma**t * above / below
         scale += gamma**t
-    found = baselines.step_wise(
-        count(log), gamma, policy=mdp["policy"], behavior=mdp["behavior"], weighted=weighted
-    )
-    assert found.value == pytest.approx(value / scale, rel=1e-12)
+    beyond = sum(gamma**t for t in range(logged, 2000 if horizon is None else horizon))
+    return value / (scale + (beyond * ended / below if gamma < 1 or horizon else 0.0))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize(
+    ("gamma", "ending", "horizon"),
+    [
+        (0.9, 0.0, None), (0.9, 0.1, None), (0.9, 1.0, None), (1.0, 0.0, None), (0.9, 0.1, 3), (0.9, 0.1, 9),
+        (1.0, 0.3, 4), (1.0, 0.3, 9),
+    ],
+)  # fmt: skip
+def test_step_wise(mdp, weighted, gamma, ending, horizon):
+    log = walk(mdp, 12, 5, seed=2, ending=ending)
+    episodes = list(episodes_of(log))
+    options = {"policy": mdp["policy"], "behavior": mdp["behavior"], "horizon": horizon}
+    found = baselines.step_wise(count(log), gamma, weighted=weighted, **options)
+    expected = step_wise_by_hand(mdp, episodes, gamma, weighted, horizon)
+    assert found.value == pytest.approx(expected, rel=1e-12)
     if not weighted:
-        other = baselines.per_decision(count(log), gamma, policy=mdp["policy"], behavior=mdp["behavior"])
-        assert other.value == found.value
+        assert baselines.per_decision(count(log), gamma, **options).value == found.value
+    if horizon is not None or gamma < 1:
+        steps = 1 / (1 - gamma) if horizon is None else sum(gamma**t for t in range(horizon))
+        assert found.expected_return == pytest.approx(found.value * steps, rel=1e-12)
+        assert found.interval(of="return").standard_error == pytest.approx(steps * found.standard_error)
+    # The influence of an episode is the slope in how often it counts.
+    n, step = len(episodes), 1e-5
+    slopes = []
+    for k in range(n):
+        sides = [
+            step_wise_by_hand(
+                mdp, episodes, gamma, weighted, horizon, [1.0 + sign * step * (e == k) for e in range(n)]
+            )
+            for sign in (1, -1)
+        ]
+        slopes.append((sides[0] - sides[1]) / (2 * step))
+    assert found.standard_error == pytest.approx(np.sqrt(n / (n - 1) * np.sum(np.square(slopes))), rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["step_wise", "per_decision", "trajectory_wise"])
+def test_episodes_of_one_step_earn_once(method):
+    """A reward of 1, then the end: a return of 1, and (1 - gamma) of it per step."""
+    n = 10
+    counts = lg.Counts.from_transitions(
+        np.zeros(n, int), np.ones(n, int), np.arange(n) % 2, np.ones(n), np.arange(n),
+        terminal=np.ones(n, bool), n_states=2, n_actions=2, keep_episodes=True,
+    )  # fmt: skip
+    policy = np.full((2, 2), 0.5)
+    found = getattr(baselines, method)(counts, 0.9, policy=policy)
+    assert found.expected_return == pytest.approx(1.0, rel=1e-12)
+    assert found.value == pytest.approx(0.1, rel=1e-12)
+    assert found.value == pytest.approx(baselines.model_based(counts, 0.9, policy=policy).value, rel=1e-12)
+    assert getattr(baselines, method)(counts, 0.9, policy=policy, horizon=1).value == pytest.approx(1.0)
+    assert getattr(baselines, method)(counts, 1.0, policy=policy, horizon=4).expected_return == pytest.approx(
+        1.0
+    )
+
+
+@pytest.mark.parametrize("method", ["per_decision", "step_wise", "trajectory_wise"])
+def test_importance_sampling_over_a_horizon_finds_the_return(method):
+    rules = corridor(4)
+    behavior = np.full((4, 2), 0.5)
+    truth = rules.dynamic_programming(1.0, horizon=5)
+    found = [
+        getattr(baselines, method)(
+            rules.sample(60, seed, behavior), policy=rules.policy, behavior=behavior, horizon=5
+        )
+        for seed in range(200)
+    ]
+    returns = np.array([one.expected_return for one in found])
+    spread = returns.std(ddof=1)
+    # The weighted ones are biased, by less than a fifth of their spread here.
+    slack = 4 * spread / np.sqrt(200) + (0.0 if method == "per_decision" else 0.2 * spread)
+    assert abs(returns.mean() - truth) < slack
+    errors = [one.interval(of="return").standard_error for one in found]
+    assert np.mean(errors) == pytest.approx(spread, rel=0.2)
+
+
+def test_a_horizon_of_no_steps_is_refused(mdp, full):
+    with pytest.raises(ValueError, match="at least 1 step"):
+        baselines.step_wise(full, GAMMA, policy=mdp["policy"], horizon=0)
 
 
 def test_weights_of_long_episodes_may_be_tiny():

@@ -41,18 +41,32 @@ def by_hand(transitions, gamma):
             above += weight * (steps[t][1] if t < len(steps) else 0.0)
             below += weight
         total += gamma**t * above / below
-    return total / (1.0 + gamma)
+    return total
+
+
+@pytest.mark.parametrize("weighting", ["step", "trajectory"])
+def test_the_horizon_of_importance_sampling(weighting):
+    transitions = two_steps(np.random.default_rng(3), 200)
+    options = {"policy": TARGET, "behavior_log_density": np.full(len(transitions), np.log(0.5))}
+    options["weighting"] = weighting
+    both = neural_importance_sampling(transitions, 1.0, horizon=2, **options).value
+    longer = neural_importance_sampling(transitions, 1.0, horizon=8, **options).value
+    assert longer == pytest.approx(both / 4, rel=1e-12)  # all have ended: six steps more earn nothing
+    if weighting == "step":
+        assert both == pytest.approx(by_hand(transitions, 1.0) / 2, rel=1e-10)
+    with pytest.raises(ValueError, match="at least 1 step"):
+        neural_importance_sampling(transitions, 0.9, horizon=0, **options)
 
 
 def test_importance_sampling_where_episodes_end():
     gamma, values, errors = 0.8, [], []
     # First reward 1 + 2 * .7; the second step is reached by action 0 and pays 5.
-    truth = (2.4 + gamma * 0.3 * 5.0) / (1.0 + gamma)
+    truth = (1.0 - gamma) * (2.4 + gamma * 0.3 * 5.0)
     for seed in range(60):
         transitions = two_steps(np.random.default_rng([70, seed]), 150)
         behavior = np.full(len(transitions), np.log(0.5))
         found = neural_importance_sampling(transitions, gamma, policy=TARGET, behavior_log_density=behavior)
-        assert found.value == pytest.approx(by_hand(transitions, gamma), rel=1e-10)
+        assert found.value == pytest.approx((1.0 - gamma) * by_hand(transitions, gamma), rel=1e-10)
         values.append(found.value)
         errors.append(found.standard_error)
     spread = np.std(values, ddof=1)
