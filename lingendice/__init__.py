@@ -9,6 +9,7 @@ from lingendice.data.checks import NotAvailableYet
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import Interrupted
 from lingendice.data.log_checks import RowOrderWarning, UnusedColumnWarning
+from lingendice.data.matrices import RowSumWarning
 from lingendice.data.transitions import Transitions
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.pagerank import pagerank
@@ -53,6 +54,7 @@ __all__ = [
     "OnlineRatio",
     "RidgePath",
     "RowOrderWarning",
+    "RowSumWarning",
     "SeveralDistributions",
     "Solution",
     "Status",

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import LARGEST_EXACT_COUNT, compressed_rows, numeric_array, require_nonnegative
+from lingendice.data.checks import (
+    LARGEST_EXACT_COUNT,
+    compressed_rows,
+    numeric_array,
+    outside_level,
+    require_nonnegative,
+)
 from lingendice.data.graphs import library_of, read_graph
 from lingendice.data.labels import Labels
 from lingendice.data.rows import row_sums
@@ -29,9 +36,11 @@ def read_matrix(matrix: Any, *, weight: str | None = "weight", copy: bool = True
     """Check a matrix or graph and bring it into compressed rows."""
     from scipy import sparse
 
-    labels, graph = None, library_of(matrix)
-    if graph is not None:
+    labels, tolerance = None, 0.0
+    if library_of(matrix) is not None:
         matrix, labels = read_graph(matrix, weight)
+    elif sparse.issparse(matrix):
+        tolerance = row_sum_tolerance(matrix.dtype)
     if sparse.issparse(matrix):
         _require_square(matrix.shape)
         compressed = compressed_rows("counts", matrix)
@@ -40,20 +49,52 @@ def read_matrix(matrix: Any, *, weight: str | None = "weight", copy: bool = True
         _require_square(dense.shape)
         _require_counts(dense)
         compressed = sparse.csr_array(dense)
-        copy = False
-    read = _finish(compressed, labels, copy)
-    # Edges are what a graph is, not a sample of it: no node lacks data, and nothing is noisy.
-    return read if graph is None else read._replace(has_sample_size=False)
+        tolerance, copy = row_sum_tolerance(dense.dtype), False
+    return _finish(compressed, labels, copy, tolerance)
 
 
-def is_row_stochastic(data: NDArray[Any], totals: NDArray[Any]) -> bool:
-    """Whether floating-point rows each sum to one (or hold nothing)."""
+class RowSumWarning(UserWarning):
+    """Rows of a matrix look like probabilities, and do not sum to 1."""
+
+
+EXACT = 1e-8
+"""How far sums of probabilities may be from 1."""
+EXACT_SINGLE = 1e-5
+"""The same for entries that were stored in single precision."""
+ROUNDED = 0.02
+"""How far all sums are from 1 where probabilities were rounded."""
+MISTAKEN = 0.2
+"""How far the sums of some rows are from 1 where one of their entries is wrong."""
+
+
+def row_sum_tolerance(dtype: np.dtype[Any]) -> float:
+    """How far the sum of a row of probabilities of that type may be from 1."""
+    return EXACT if dtype.itemsize >= 8 else EXACT_SINGLE
+
+
+def _are_probabilities(data: NDArray[Any], totals: NDArray[Any], tolerance: float) -> bool:
+    """Whether rows of floating-point numbers each sum to one, or were meant to; the latter with a warning."""
     if data.dtype.kind != "f" or not data.size:
         return False
-    return bool(np.all((np.abs(totals - 1.0) <= 1e-8) | (totals == 0.0)))
+    off = np.abs(totals - 1.0)
+    off[totals == 0.0] = 0.0
+    row = int(off.argmax())
+    if off[row] <= tolerance:
+        return True
+    sums = totals > 0.0
+    right = np.count_nonzero(off[sums] <= tolerance) / np.count_nonzero(sums)
+    if data.max() > 1.0 or off[row] > (MISTAKEN if right >= 0.5 else ROUNDED):
+        return False
+    warnings.warn(
+        f"row {row} sums to {totals[row]:.6g}, not 1, in a matrix of what look like probabilities; each row "
+        "is divided by its sum: fix the row, or scale the matrix where its entries are weights",
+        RowSumWarning,
+        stacklevel=outside_level(),
+    )
+    return True
 
 
-def _finish(compressed: Any, labels: Labels | None, copy: bool) -> ReadMatrix:
+def _finish(compressed: Any, labels: Labels | None, copy: bool, tolerance: float) -> ReadMatrix:
     if not compressed.has_canonical_format:
         compressed = compressed.copy()
         compressed.sum_duplicates()
@@ -72,7 +113,9 @@ def _finish(compressed: Any, labels: Labels | None, copy: bool) -> ReadMatrix:
     indices = indices.astype(np.int32 if small else np.int64, copy=copy)
     indptr = compressed.indptr.astype(np.int64, copy=copy)
     totals = row_sums(indptr, data)
-    return ReadMatrix(indptr, indices, data, labels, totals, not is_row_stochastic(data, totals))
+    # Edges are what a graph is, not a sample of it: no node lacks data, and nothing is noisy.
+    sampled = tolerance > 0.0 and not _are_probabilities(data, totals, tolerance)
+    return ReadMatrix(indptr, indices, data, labels, totals, sampled)
 
 
 def _require_square(shape: tuple[int, ...]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import LARGEST_EXACT_COUNT
+from lingendice.data.matrices import MISTAKEN, row_sum_tolerance
 from lingendice.solvers.control import Outcome, direct_error
 from lingendice.solvers.errors import stated_error
 
@@ -26,12 +27,14 @@ def solve_small(matrix: NDArray[Any], gamma: float, tol: float) -> Outcome | Non
     n = matrix.shape[0]
     if n != matrix.shape[1] or not 0 < n <= LARGEST or matrix.dtype not in _PLAIN_DTYPES:
         return None
-    whole = matrix.dtype.kind in "iu"
+    whole, tolerance = matrix.dtype.kind in "iu", row_sum_tolerance(matrix.dtype)
     if matrix.dtype.itemsize != 8 or not matrix.flags.c_contiguous:
         matrix = np.ascontiguousarray(matrix, dtype=np.int64 if whole else np.float64)
-    ok, rates, _ = prepare_dense(matrix, gamma, float(LARGEST_EXACT_COUNT) if whole else np.inf)
+    ok, rates, totals = prepare_dense(matrix, gamma, float(LARGEST_EXACT_COUNT) if whole else np.inf)
     if not ok or not is_irreducible_dense(rates):
         return None
+    if not whole and tolerance < np.abs(totals - 1.0).max() <= MISTAKEN:
+        return None  # rows may be probabilities that do not sum to 1: the long way says so
     nodes, trusted = gth_dense(rates)
     if not trusted:
         return None

@@ -147,6 +147,43 @@ def test_row_stochastic_floats_carry_no_sample_size():
     assert lg.Counts.from_matrix([[0.5, 1.5], [1.0, 0.0]]).has_sample_size
 
 
+def test_probabilities_in_single_precision_are_probabilities():
+    matrix = np.random.default_rng(0).dirichlet(np.ones(50), size=50).astype(np.float32)
+    assert np.abs(matrix.astype(float).sum(axis=1) - 1).max() > 1e-8
+    for data in (matrix, sparse.csr_array(matrix)):
+        assert not lg.Counts.from_matrix(data).has_sample_size
+    assert lg.solve(matrix).method == "gth"
+
+
+@pytest.mark.parametrize("wrap", [list, np.array, sparse.csr_array])
+@pytest.mark.parametrize(
+    ("rows", "row", "total"),
+    [
+        ([[0.5, 0.6], [0.5, 0.5]], 0, "1.1"),
+        ([[0.5, 0.5], [0.5, 0.4]], 1, "0.9"),
+        ([[0.333, 0.333, 0.333], [0.5, 0.25, 0.25], [0.167, 0.667, 0.167]], 2, "1.001"),
+        ([[0.0, 0.0], [0.5, 0.49]], 1, "0.99"),
+    ],
+)
+def test_rows_that_nearly_sum_to_one_are_named(wrap, rows, row, total):
+    with pytest.warns(lg.RowSumWarning, match=rf"row {row} sums to {total}, not 1") as caught:
+        counts = lg.Counts.from_matrix(wrap(rows))
+    assert caught[0].filename == __file__
+    assert not counts.has_sample_size
+    with pytest.warns(lg.RowSumWarning, match=f"row {row} sums to {total}"):
+        solution = lg.solve(wrap(rows), 0.9)
+    normalized = np.array(rows) / np.maximum(np.sum(rows, axis=1, keepdims=True), 1e-300)
+    exact = lg.solve(normalized, 0.9)
+    np.testing.assert_allclose(solution.stationary, exact.stationary, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "rows", [[[0.5, 1.5], [1.0, 0.0]], [[2.0, 3.0], [1.0, 1.0]], [[0.1, 0.2], [0.3, 0.4]], [[1, 0], [1, 1]]]
+)
+def test_weights_are_not_taken_for_probabilities(rows):
+    assert lg.Counts.from_matrix(rows).has_sample_size  # a warning would be an error
+
+
 @pytest.mark.parametrize("make", [nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph])
 def test_graphs_agree_with_networkx(make):
     graph = make()
