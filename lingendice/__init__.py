@@ -3,6 +3,7 @@
 Importing this package loads NumPy alone: Numba, SciPy and all optional packages load when first needed.
 """
 
+import sys as _sys
 from typing import TYPE_CHECKING, Any
 
 from lingendice.data.checks import NotAvailableYet
@@ -95,7 +96,9 @@ def __getattr__(name: str) -> Any:
         return import_module("lingendice.io.read").read_transitions
     if name in _MODULES:
         return import_module(f"lingendice.{_MODULES[name]}")
-    raise AttributeError(f"module 'lingendice' has no attribute {name!r}")
+    from lingendice.data.hints import no_attribute
+
+    raise no_attribute("lingendice", name, _sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

@@ -24,6 +24,7 @@ from lingendice.data.checks import (
     require_room,
     require_whole,
 )
+from lingendice.data.hints import no_attribute
 from lingendice.data.labels import Labels
 from lingendice.data.log_checks import count_breaks, time_order, warn_breaks
 from lingendice.data.rows import read_only, row_sums, unsorted_row
@@ -72,6 +73,11 @@ class Counts:
     episodes: Episodes | None = None
     has_sample_size: bool = True
     """False for graphs and row-stochastic matrices: they say nothing of how much data is behind them."""
+
+    if not TYPE_CHECKING:  # a type checker would take every name for granted
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("Counts", name, self)
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, require_number
+from lingendice.data.hints import no_attribute
 from lingendice.data.json_values import strict_json
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
 from lingendice.results.solution import Solution
@@ -28,6 +29,11 @@ class Comparison:
     names: tuple[Any, ...]
     solutions: tuple[Solution, ...]
     seed: int = 0
+
+    if not TYPE_CHECKING:  # a type checker would take every name for granted
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("Comparison", name, self)
 
     def __len__(self) -> int:
         return len(self.solutions)
@@ -92,13 +98,14 @@ class Comparison:
         """Covariance of the estimated values: all come from one log."""
         return self._influences[0]
 
-    def interval(self, level: float = 0.95) -> Interval:
-        """Intervals that hold all at once with probability ``level``.
+    def interval(self, level: float = 0.95, *, confidence_level: float | None = None) -> Interval:
+        """Simultaneous intervals: all hold together with probability ``level`` (or ``confidence_level``).
 
         The half-width is the standard error times the quantile of max_k |t_k|, drawn from the joint
         Gaussian (Student) distribution of the influence functions (a Gaussian multiplier bootstrap, summed in
         closed form).
         """
+        level = level if confidence_level is None else confidence_level
         note = self._influences[2]
         error = np.sqrt(np.diagonal(self.covariance))
         width = error * self._quantile(self.covariance, level, two_sided=True) + self.bias_allowance
@@ -172,6 +179,12 @@ class Comparison:
             "ranking": [str(name) for name in self.ranking],
             "solutions": [solution.to_dict() for solution in self.solutions],
         }
+
+    def to_frame(self, library: str | None = None, *, level: float = 0.95) -> Any:
+        """The rows of :meth:`table` as a frame of ``"pandas"`` or ``"polars"``; default: the one in use."""
+        from lingendice.results.frames import comparison_frame
+
+        return comparison_frame(self, level, library)
 
     def plot(self, level: float = 0.95, *, ax: Any = None) -> Any:
         """Draw the simultaneous intervals, best policy on top, on ``ax`` or a new figure, which is returned.

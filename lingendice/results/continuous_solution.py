@@ -120,6 +120,12 @@ class ContinuousSolution(Result):
     def _checks(self) -> tuple[Check, ...]:
         return diagnose_continuous(self)
 
+    def to_frame(self, library: str | None = None) -> Any:
+        """A frame of ``"pandas"`` or ``"polars"`` (default: the one in use) with one row per transition."""
+        from lingendice.results.frames import continuous_frame
+
+        return continuous_frame(self, library)
+
     def to_dict(self) -> dict[str, Any]:
         """Everything that is known, as strict JSON types: nan and infinity become None."""
         numbers = {

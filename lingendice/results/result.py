@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lingendice.data.hints import no_attribute
 from lingendice.data.json_values import strict_json
 from lingendice.data.markup import table_of_facts
 from lingendice.results.status import Status
@@ -46,6 +47,11 @@ class Result(Shown):
     reason: str
     n_iter: int
     seconds: float
+
+    if not TYPE_CHECKING:  # a type checker would take every name for granted
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("Solution", name, self)
 
     @property
     def value(self) -> float | None:
@@ -101,14 +107,20 @@ class Result(Shown):
         return self._remember(_CHECKS, self._checks()) if found is None else found
 
     def interval(
-        self, level: float = 0.95, of: Any = "value", method: str = "influence", **options: Any
+        self,
+        level: float = 0.95,
+        of: Any = "value",
+        method: str = "influence",
+        *,
+        confidence_level: float | None = None,
+        **options: Any,
     ) -> Interval:
         """Confidence interval of the value, a return, the distribution, or the mean of any function on cells.
 
         Parameters
         ----------
-        level
-            Confidence level.
+        level, confidence_level
+            Confidence level, by either name.
         of
             ``"value"``; ``"return"`` or ``"length"`` of an episode (``expected_return``,
             ``expected_length``); ``"stationary"``, entry by entry (``entries=`` picks some of them); or
@@ -128,6 +140,7 @@ class Result(Shown):
         bias (``bias_allowance``); others cover the noise of the data, not the bias of unseen cells: see
         ``leak`` and ``value_bounds``.
         """
+        level = level if confidence_level is None else confidence_level
         if isinstance(of, str) and of in ("return", "length"):
             found = self._episode_interval(level, of, method, options)
         else:

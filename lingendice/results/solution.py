@@ -133,6 +133,11 @@ class Solution(Result):
         return read_only(self.operator.spread(self._single()))
 
     @property
+    def over_actions(self) -> bool:
+        """Whether ``stationary`` and ``tau`` run over states and actions, not over states alone."""
+        return self._over_cells and self.operator.counts.n_actions is not None
+
+    @property
     def _over_cells(self) -> bool:
         return self.operator.policy is None or self.operator.ratio == "state_action"
 
@@ -483,6 +488,21 @@ class Solution(Result):
             else [str(name) for name in counts.state_labels],
         }
 
+    def to_frame(self, library: str | None = None) -> Any:
+        """A frame with one row per entry of ``stationary``.
+
+        Its columns are state (and action) by label, stationary, tau, data_distribution, reward (the mean
+        logged there) and count.
+
+        Parameters
+        ----------
+        library
+            ``"pandas"`` or ``"polars"``; default the one in use, else the one installed.
+        """
+        from lingendice.results.frames import solution_frame
+
+        return solution_frame(self, library)
+
     def plot(self, kind: str | None = None, *, ax: Any = None) -> Any:
         """Draw the solution with matplotlib (``pip install 'lingendice[plots]'``).
 
@@ -514,7 +534,9 @@ class Solution(Result):
         else:
             rows += self._value_rows()
             if not self.is_checked:
-                rows.append(("leak", f"{self.leak:.2%} of the stationary mass lies where there is no data"))
+                sampled = self.operator.counts.has_sample_size
+                where = "where there is no data" if sampled else "in states without outgoing transitions"
+                rows.append(("leak", f"{self.leak:.2%} of the stationary mass lies {where}"))
             rows += self._asked()
         rows.append(("residual", f"{self.residual:.1e}"))
         if self.error is not None:

@@ -17,6 +17,7 @@ from lingendice.data.checks import (
     require_choice,
     require_finite,
 )
+from lingendice.data.hints import no_attribute
 from lingendice.data.json_values import strict_json
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ class Interval:
     """What the standard error rests on, and what it leaves out."""
     bias_allowance: Any = 0.0
     """How far the estimate may be off other than by noise, as far as the interval allows for it."""
+
+    if not TYPE_CHECKING:  # a type checker would take every name for granted
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("Interval", name, self)
 
     def __iter__(self) -> Iterator[Any]:
         """``low, high = sol.interval()``."""
