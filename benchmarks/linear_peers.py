@@ -29,7 +29,7 @@ def random_walk(n_cells: int, seed: int = 0) -> tuple[Flow, np.ndarray]:
     indptr = np.arange(0, near.size + 1, 8)
     matrix = sparse.csr_array((counts.ravel(), near.ravel(), indptr), shape=(n_cells, n_cells))
     operator = compose(Counts.from_matrix(matrix), Choices(gamma=GAMMA))
-    return Flow.of(operator, redirect=False), points
+    return operator.flow(closed=False), points
 
 
 def sampled(flow: Flow, n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -285,7 +285,7 @@ def cvxpy_cones(problem: RatioProblem):
 
     mass = problem.features.scaled(problem.flow.p)
     phi = problem.dual_features.matrix
-    on_w = phi.T @ (problem.flow.push(mass) - mass)
+    on_w = phi.T @ (problem.flow.apply_transpose(mass) - mass)
     w, zeta, cost = (
         cp.Variable(mass.shape[1], nonneg=True),
         cp.Variable(mass.shape[0]),
@@ -322,7 +322,7 @@ def _matrix_program(problem: RatioProblem):
     mass = problem.features.scaled(problem.flow.p)
     phi = problem.dual_features.matrix
     d = phi.shape[1]
-    on_w = phi.T @ (problem.flow.push(mass) - mass)
+    on_w = phi.T @ (problem.flow.apply_transpose(mass) - mass)
     pieces = np.stack([(phi.T * mass[:, j]) @ phi for j in range(mass.shape[1])], axis=-1).reshape(d * d, -1)
     w = cp.Variable(mass.shape[1], nonneg=True)
     h = cp.reshape(pieces @ w, (d, d), order="C")

@@ -6,7 +6,6 @@ import numpy as np
 
 from lingendice.data.counts import Counts
 from lingendice.model.compose import Choices, compose
-from lingendice.model.flow import Flow
 
 
 def mdp_flow(gamma, redirect, ratio="state_action", leak="restart", seed=0):
@@ -17,4 +16,4 @@ def mdp_flow(gamma, redirect, ratio="state_action", leak="restart", seed=0):
     policy = rng.dirichlet(np.ones(2), 7)
     initial = rng.dirichlet(np.ones(7))
     operator = compose(counts, Choices(gamma=gamma, policy=policy, initial=initial, ratio=ratio, leak=leak))
-    return Flow.of(operator, redirect=redirect), operator
+    return operator.flow(closed=redirect), operator

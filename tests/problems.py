@@ -139,12 +139,12 @@ def dense_operator(operator) -> np.ndarray:
     n_actions = n_cells // n_states
     table = np.zeros((n_cells, n_states))
     for cell in range(n_cells):
-        for entry in range(operator.indptr[cell], operator.indptr[cell + 1]):
-            table[cell, operator.indices[entry]] += (
-                operator.keep[cell] * operator.weight[entry] / operator.total[cell]
+        for entry in range(operator.rows.indptr[cell], operator.rows.indptr[cell + 1]):
+            table[cell, operator.rows.indices[entry]] += (
+                operator.rows.keep[cell] * operator.rows.weight[entry] / operator.rows.total[cell]
             )
-        for hub in range(operator.distribution.shape[0]):
-            table[cell] += operator.out[cell, hub] * operator.distribution[hub]
+        for hub in range(operator.rows.distribution.shape[0]):
+            table[cell] += operator.rows.out[cell, hub] * operator.rows.distribution[hub]
     if operator.policy is None:
         return table
     full = np.zeros((n_cells, n_cells))

@@ -7,7 +7,6 @@ import numpy as np
 from lingendice.data.counts import Counts
 from lingendice.model.compose import Choices, compose
 from lingendice.model.features import MatrixFeatures, Tabular
-from lingendice.model.flow import Flow
 
 F_DIVERGENCES = ("chi2", "kl", "reverse_kl", "jensen_shannon", "hellinger", "total_variation", "weighted_l2")
 EVERY_DIVERGENCE = (*F_DIVERGENCES, "wasserstein", "mmd", "dudley")
@@ -25,7 +24,7 @@ def chain_counts(n=12, seed=0, rate=1.0):
 def chain_flow(n=12, gamma=1.0, seed=0, redirect=True, **choices):
     """The flow of such a chain."""
     counts = Counts.from_matrix(chain_counts(n, seed))
-    return Flow.of(compose(counts, Choices(gamma=gamma, **choices)), redirect=redirect)
+    return compose(counts, Choices(gamma=gamma, **choices)).flow(closed=redirect)
 
 
 def exact_ratio(counts, gamma, initial=None):

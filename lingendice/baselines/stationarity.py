@@ -64,13 +64,13 @@ def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Sta
     choose = sparse.csr_array(
         (policy_table.ravel(), (rows, np.arange(operator.n_cells))), shape=(n_states, operator.n_cells)
     )
-    step = (sparse.diags_array(operator._scale) @ operator._weights)[seen]
+    step = operator.rows.kernel()[seen]
     # Of the distributions that rows fall back to, only restarts after terminal states concern cells with
     # data.
-    back = operator.out[seen]
+    back = operator.rows.out[seen]
     used = np.flatnonzero(back.any(axis=0))
     if used.size:
-        step = step + sparse.csr_array(back[:, used]) @ sparse.csr_array(operator.distribution[used])
+        step = step + sparse.csr_array(back[:, used]) @ sparse.csr_array(operator.rows.distribution[used])
     moves = (step @ choose)[:, seen]
     p = counts.data_distribution[seen]
     matrix = sparse.diags_array(p) - gamma * (moves.T @ sparse.diags_array(p))

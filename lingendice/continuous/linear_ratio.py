@@ -27,8 +27,8 @@ from lingendice.model.features import (
     tile_coding,
 )
 from lingendice.model.flow import Flow
-from lingendice.model.operator import FlowChain
 from lingendice.model.problem import RatioProblem
+from lingendice.model.transition_rows import TransitionRows
 from lingendice.solvers import convex
 from lingendice.solvers.control import Controls
 from lingendice.solvers.saddle_outcome import run_saddle
@@ -233,7 +233,7 @@ def _flow(samples: Samples, n: int, firsts: int) -> Flow:
     out[:n, 0] = samples.restarted
     ended = np.zeros(cells)
     ended[:n] = samples.absorbed
-    chain = FlowChain(
+    chain = TransitionRows(
         np.minimum(np.arange(cells + 1), n).astype(np.int64),
         np.arange(n, 2 * n, dtype=np.int64),
         np.ones(n),

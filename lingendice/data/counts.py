@@ -24,6 +24,7 @@ from lingendice.data.checks import (
     require_room,
     require_whole,
 )
+from lingendice.data.episodes import Episodes
 from lingendice.data.hints import no_attribute
 from lingendice.data.labels import Labels
 from lingendice.data.log_checks import count_breaks, time_order, warn_breaks
@@ -32,19 +33,6 @@ from lingendice.kernels.parallel import resolve_threads
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-
-class Episodes(NamedTuple):
-    """What each episode contributed, kept on request for clustered intervals and the bootstrap."""
-
-    entry: NDArray[Any]
-    """For every transition, the position of its (cell, next state) pair in the counts."""
-    episode: NDArray[np.int64]
-    """For every transition, the number of its episode, from 0."""
-    reward: Floats | None
-    weight: NDArray[Any] | None
-    first_state: NDArray[np.int64]
-    """For every episode, the state it began in."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -348,7 +336,7 @@ class Counts:
         """Read what :meth:`save` wrote; a damaged file is a ValueError."""
         from lingendice.data.saving import load_counts
 
-        return load_counts(path)
+        return cls(**load_counts(path))
 
     def __repr__(self) -> str:
         size = f"{self.n_states:,} state{'s' * (self.n_states != 1)}"

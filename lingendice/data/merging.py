@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.counts import Counts, Episodes
+from lingendice.data.episodes import Episodes
 from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.data.labels import Labels, union
 from lingendice.data.rows import kernel_array
 from lingendice.kernels.counting.row_union import Side, count_union, unite_rows
 from lingendice.kernels.parallel import resolve_threads, run_all
+
+if TYPE_CHECKING:
+    from lingendice.data.counts import Counts
 
 _ROWS = 1 << 18  # rows that one task unites
 
@@ -31,9 +34,8 @@ def merge(first: Counts, second: Counts, threads: int | None = None) -> Counts:
     want_places = has_rewards or (first.episodes is not None and second.episodes is not None)
     indptr, indices, count, places = _unite(first, second, want_places, resolve_threads(threads))
     reward_count, mean, m2 = _merge_rewards(count.size, places, first, second)
-    return Counts(
-        n_states=first.n_states,
-        n_actions=first.n_actions,
+    return replace(
+        first,
         indptr=indptr,
         indices=indices,
         count=count,
@@ -41,8 +43,6 @@ def merge(first: Counts, second: Counts, threads: int | None = None) -> Counts:
         reward_mean=mean,
         reward_m2=m2,
         initial_count=_add_optional(first.initial_count, second.initial_count),
-        state_labels=first.state_labels,
-        action_labels=first.action_labels,
         episodes=_merge_episodes(first, second, places),
         has_sample_size=first.has_sample_size and second.has_sample_size,
     )

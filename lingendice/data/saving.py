@@ -13,15 +13,18 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.arrow import arrow
 from lingendice.data.atomic import StoredFileError, replacing
-from lingendice.data.counts import Counts, Episodes
+from lingendice.data.episodes import Episodes
 from lingendice.data.labels import Labels
+
+if TYPE_CHECKING:
+    from lingendice.data.counts import Counts
 
 FORMAT = 1
 _RECORD, _DIGEST = "record", "sha256"
@@ -136,10 +139,10 @@ def save_counts(counts: Counts, path: str | Path) -> None:
     _by_suffix(path, {".npz": _save_npz, ".parquet": _save_parquet})(counts, path)
 
 
-def load_counts(path: str | Path) -> Counts:
-    """Read what :func:`save_counts` wrote."""
+def load_counts(path: str | Path) -> dict[str, Any]:
+    """The fields of the counts that :func:`save_counts` wrote."""
     path = Path(path)
-    loaded: Counts = _by_suffix(path, {".npz": _load_npz, ".parquet": _load_parquet})(path)
+    loaded: dict[str, Any] = _by_suffix(path, {".npz": _load_npz, ".parquet": _load_parquet})(path)
     return loaded
 
 
@@ -161,16 +164,18 @@ def _record_of(counts: Counts) -> dict[str, Any]:
     }
 
 
-def _from_record(record: Mapping[str, Any], arrays: Mapping[str, Any], episodes: Episodes | None) -> Counts:
-    return Counts(
-        n_states=record["n_states"],
-        n_actions=record["n_actions"],
-        has_sample_size=record["has_sample_size"],
-        state_labels=read_labels(record["state_labels"]),
-        action_labels=read_labels(record["action_labels"]),
-        episodes=episodes,
+def _from_record(
+    record: Mapping[str, Any], arrays: Mapping[str, Any], episodes: Episodes | None
+) -> dict[str, Any]:
+    return {
+        "n_states": record["n_states"],
+        "n_actions": record["n_actions"],
+        "has_sample_size": record["has_sample_size"],
+        "state_labels": read_labels(record["state_labels"]),
+        "action_labels": read_labels(record["action_labels"]),
+        "episodes": episodes,
         **arrays,
-    )
+    }
 
 
 def _save_npz(counts: Counts, path: Path) -> None:
@@ -187,7 +192,7 @@ def counts_arrays(counts: Counts) -> dict[str, NDArray[Any]]:
     return held
 
 
-def _load_npz(path: Path) -> Counts:
+def _load_npz(path: Path) -> dict[str, Any]:
     arrays, record = read_archive(path, "counts")
     names = [name for name in arrays if name.startswith("episodes_")]
     kept = {name.removeprefix("episodes_"): arrays.pop(name) for name in names}
@@ -242,7 +247,7 @@ def _packed(array: NDArray[Any]) -> list[str]:
     return [wide.dtype.str, base64.b64encode(wide.tobytes()).decode()]
 
 
-def _load_parquet(path: Path) -> Counts:
+def _load_parquet(path: Path) -> dict[str, Any]:
     parquet = arrow("parquet")
     with _opened(path) as stream, _damage(path, "Parquet"):
         with parquet.ParquetFile(stream) as stored:

@@ -12,7 +12,7 @@ import numpy as np
 from lingendice.data.checks import Floats
 from lingendice.data.rows import kernel_array
 from lingendice.kernels.chains import sweeps as gauss_seidel
-from lingendice.model.operator import FlowChain
+from lingendice.model.transition_rows import TransitionRows
 from lingendice.solvers.pull_system import PullSystem, row_ranges
 
 
@@ -113,7 +113,7 @@ def run_on_worker(name: str, block: Block, *rest: Any) -> Any:
     return getattr(bench, name)(*rest)
 
 
-def cut_rows(whole: PullSystem, chain: FlowChain, c: Floats, base: Floats, n_blocks: int) -> list[Block]:
+def cut_rows(whole: PullSystem, chain: TransitionRows, c: Floats, base: Floats, n_blocks: int) -> list[Block]:
     """The transposed chain cut into blocks of rows of about equal work."""
     blocks = []
     for first, last in pairwise(work_edges(whole.indptr, n_blocks).tolist()):

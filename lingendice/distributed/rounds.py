@@ -36,9 +36,10 @@ from lingendice.io.read import ReadOptions, Span, count_piece
 from lingendice.io.segments import Piece, join
 from lingendice.io.sources import find_files
 from lingendice.kernels.parallel import resolve_threads
-from lingendice.model.classes import extend, find_classes
+from lingendice.model.classes import find_classes
 from lingendice.model.compose import Choices, compose
-from lingendice.model.operator import EmpiricalOperator, FlowChain
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.model.transition_rows import TransitionRows
 from lingendice.results.build import exact_solution
 from lingendice.results.solution import Solution
 from lingendice.solvers.control import Controls, Outcome, Solver, Step, Stopped, run
@@ -249,7 +250,7 @@ def _distributions(
         everywhere = np.ones(operator.n_states, bool)
         outcome = run(_rounds(system, everywhere, controls), controls)
         return Distributions(outcome.distribution, (outcome.distribution,), outcome)
-    rates, _ = extend(operator.chain)
+    rates, _ = operator.chain.extended()
     classes = find_classes(rates)
     outcomes = []
     for nodes in classes.recurrent:
@@ -270,7 +271,9 @@ class _Coarse:
     locality it changes nothing, and there are only eight groups, a cost of 8 n.
     """
 
-    def __init__(self, whole: PullSystem, chain: FlowChain, base: Floats, c: Floats, out: Floats) -> None:
+    def __init__(
+        self, whole: PullSystem, chain: TransitionRows, base: Floats, c: Floats, out: Floats
+    ) -> None:
         edges = work_edges(whole.indptr, _count_groups(whole))
         self.starts, self.out = edges[:-1], out
         self.base = np.add.reduceat(base, self.starts)
@@ -332,7 +335,7 @@ class _Spread:
         base = np.zeros(chain.n)
         if self.gamma < 1.0 and operator.initial is not None:
             base = (1.0 - self.gamma) * operator.initial
-        self.loss = 1.0 - self.gamma * (1.0 - chain.absorbed())
+        self.loss = chain.restarts(self.gamma)
         workers = workers_of(client)
         threads = sum(workers.values())
         whole = transposed_system(
@@ -341,7 +344,7 @@ class _Spread:
             np.ascontiguousarray(chain.weight, dtype=np.float64),
             threads=resolve_threads(None),
         )
-        c = self.gamma * chain.scale()
+        c = self.gamma * chain.scale
         self.blocks = cut_rows(whole, chain, c, base, blocks or max(threads, 1))
         shares = [block.is_inside().mean() for block in self.blocks if block.sources.size]
         apart = min(shares, default=1.0) < 1.0 - _APART

@@ -25,6 +25,7 @@ from lingendice.gpu.pull import (
     transposed,
 )  # fmt: skip
 from lingendice.model.compose import Choices
+from lingendice.model.leaks import read_fallbacks
 from lingendice.model.operator import EmpiricalOperator
 
 MOST_STATES = 2**31 - 2
@@ -144,11 +145,11 @@ def chain_of_operator(
     device: Device, operator: EmpiricalOperator, settings: Settings, tol: float
 ) -> DeviceChain:
     """Upload a composed operator; its policy is mixed in on the device, its matrix transposed there."""
-    n_states, n_hubs = operator.n_states, operator.distribution.shape[0]
+    n_states, n_hubs = operator.n_states, operator.rows.n_hubs
     require_sizes(n_states, n_hubs)
     dtype = np.dtype(settings.storage)
-    shares = [operator.gather(operator.out[:, k]) for k in range(n_hubs)] or [np.zeros(1)]
-    distributions = operator.distribution if n_hubs else np.zeros((1, 1))
+    shares = list(operator.gather(operator.rows.out).T) or [np.zeros(1)]
+    distributions = operator.rows.distribution if n_hubs else np.zeros((1, 1))
     initial = np.zeros(n_states) if operator.initial is None else operator.initial
     start = (1.0 - operator.gamma) * initial
     build = _streamed_parts if settings.chunk_rows is not None else _resident_parts
@@ -171,19 +172,24 @@ def require_sizes(n_states: int, n_hubs: int) -> None:
 
 
 def _resident_parts(device: Device, operator: EmpiricalOperator, settings: Settings) -> tuple[Any, Any]:
-    sizes = (operator.n_states, operator.n_cells, operator.indices.size, operator.distribution.shape[0])
+    sizes = (
+        operator.n_states,
+        operator.n_cells,
+        operator.rows.indices.size,
+        operator.rows.n_hubs,
+    )
     needed = required_bytes(*sizes, operator.gamma, settings.storage)
-    require_memory(device, needed, operator.n_states, operator.indices.size, operator.gamma, settings)
-    offset = np.int64 if operator.indices.size >= 2**31 else np.int32
-    weight = operator.weight
+    require_memory(device, needed, operator.n_states, operator.rows.indices.size, operator.gamma, settings)
+    offset = np.int64 if operator.rows.indices.size >= 2**31 else np.int32
+    weight = operator.rows.weight
     if weight.dtype != np.int64:
         weight = weight.astype(np.float64, copy=False)
     policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
-    indptr = device.upload(operator.indptr.astype(offset))
-    columns = device.upload(operator.indices.astype(np.int32))
+    indptr = device.upload(operator.rows.indptr.astype(offset))
+    columns = device.upload(operator.rows.indices.astype(np.int32))
     n_actions = operator.n_cells // operator.n_states
     sources, rates = composed_rates(
-        device, indptr, device.upload(weight), device.upload(operator._scale), device.upload(policy),
+        device, indptr, device.upload(weight), device.upload(operator.rows.scale), device.upload(policy),
         n_actions, settings.storage,
     )  # fmt: skip
     matrix = resident_matrix(device, *transposed(device, columns, operator.n_states, sources, rates, offset))
@@ -196,7 +202,7 @@ def _streamed_parts(device: Device, operator: EmpiricalOperator, settings: Setti
     by_row = operator.chain.kernel()
     both = (by_row.T.tocsr(), by_row)
     most = max(most_entries(held.indptr, settings.chunk_rows) for held in both)
-    sizes = (operator.n_states, operator.n_cells, by_row.nnz, most, operator.distribution.shape[0])
+    sizes = (operator.n_states, operator.n_cells, by_row.nnz, most, operator.rows.n_hubs)
     needed = streamed_bytes(*sizes, operator.gamma, settings.storage)
     require_memory(device, needed, operator.n_states, by_row.nnz, operator.gamma, settings)
     feed = Feed(device, most, settings.storage)
@@ -244,8 +250,13 @@ def compose_on_device(
     ended = _ended_share(counts, total, seen)
     has_ends = bool(device.download(ended.any()))
     initial = _initial(counts, choices, has_ends)
+    fallbacks = read_fallbacks(
+        choices.leak, choices.terminal, choices.gamma, has_terminals=has_ends,
+        has_initial=initial is not None, has_restart=choices.restart is not None,
+    )  # fmt: skip
     policy = _policy(counts, choices, total)
-    hubs = _hubs(device, counts, choices, seen, p, ended if has_ends else None, initial)
+    unseen = device.where(seen, 0.0, 1.0)
+    hubs = _hubs(counts, choices, p, initial, (unseen, fallbacks.unseen), (ended, fallbacks.ended))
     # Ends are counted in the total and have no column: what goes on keeps its share of all transitions.
     scale = device.where(seen, 1.0 / device.where(seen, total, 1.0), 0.0)
     dtype, n_actions = np.dtype(settings.storage), counts.n_actions or 1
@@ -263,17 +274,12 @@ def compose_on_device(
     first = None if initial is None else initial.astype(dtype)
     columns = _rows_without_ends(device, counts, rates)
     chain = DeviceChain(device, counts.n_states, gamma, push, first, columns)
-    leak = choices.leak
-    absorbed = (
-        ended if gamma < 1.0 and choices.terminal != "restart" else device.zeros(counts.n_cells, np.float64)
-    )
+    absorbed = ended if fallbacks.ends_absorb else device.zeros(counts.n_cells, np.float64)
     ratio = "state" if choices.policy is None or choices.ratio == "state" else "state_action"
-    return DeviceProblem(chain, counts, policy, p, _reward(counts, choices), absorbed, leak, ratio)
+    return DeviceProblem(chain, counts, policy, p, _reward(counts, choices), absorbed, choices.leak, ratio)
 
 
 def _refuse(choices: Choices, counts: DeviceCounts) -> None:
-    if choices.leak == "absorb" and choices.gamma == 1.0:
-        raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
     if choices.policy is not None and counts.n_actions is None:
         raise ValueError(
             "a policy is given but the counts have no actions; pass action= to count_transitions"
@@ -342,25 +348,20 @@ def _policy(counts: DeviceCounts, choices: Choices, total: Any) -> Any:
 
 
 def _hubs(
-    device: Device, counts: DeviceCounts, choices: Choices, seen: Any, p: Any, ended: Any, initial: Any
+    counts: DeviceCounts, choices: Choices, p: Any, initial: Any, *falling: tuple[Any, str | None]
 ) -> list[tuple[Any, Any]]:
     """(share over cells, distribution over states) of every distribution that rows fall back to."""
-    hubs = []
-    restart = None
+    device = counts.device
+    known = {"initial": initial}
     if choices.restart is not None:  # checked even where nothing leaks
-        restart = _distribution(device, "restart", choices.restart, counts.n_states)
-    unseen = device.where(seen, 0.0, 1.0)
-    if choices.leak != "absorb" and bool(device.download(unseen.any())):
-        if restart is not None:
-            distribution = restart
-        elif choices.gamma < 1.0:
-            distribution = initial
-        else:
-            distribution = p.reshape((counts.n_states, counts.n_actions or 1)).sum(axis=1)
-        hubs.append((unseen, distribution))
-    restarts = choices.terminal == "restart" or (choices.terminal == "auto" and choices.gamma == 1.0)
-    if ended is not None and restarts:
-        hubs.append((ended, initial))
+        known["restart"] = _distribution(device, "restart", choices.restart, counts.n_states)
+    hubs = []
+    for share, source in falling:
+        if source is None or not bool(device.download(share.any())):
+            continue
+        if source == "data":
+            known["data"] = p.reshape((counts.n_states, counts.n_actions or 1)).sum(axis=1)
+        hubs.append((share, known[source]))
     return hubs
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
-from lingendice.data.clusters import group_sample
+from lingendice.data.episodes import group_sample
 from lingendice.data.interrupts import check, interruptible
 from lingendice.gpu.catalog import c_type
 from lingendice.gpu.cell_report import EARNED, KNOWN, report
@@ -77,7 +77,7 @@ def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
         "an initial distribution taken from the log": choices.initial is None
         and counts.initial_count is not None
         and operator.gamma < 1.0,
-        "a restart distribution taken from the log": bool(operator.distribution.size)
+        "a restart distribution taken from the log": bool(operator.rows.distribution.size)
         and choices.restart is None
         and (operator.gamma == 1.0 or choices.initial is None),
     }
@@ -114,7 +114,7 @@ class _Replicator:
             device,
             bootstrap_bytes(counts.count.size, counts.n_cells, n_log, settings.storage)
             + required_bytes(
-                counts.n_states, counts.n_cells, counts.count.size, operator.distribution.shape[0],
+                counts.n_states, counts.n_cells, counts.count.size, operator.rows.n_hubs,
                 operator.gamma,
                 settings.storage,
             ),
@@ -123,12 +123,12 @@ class _Replicator:
         chain = chain_of_operator(device, operator, settings, self.tol)
         self.equation = chain.push
         up = device.upload
-        self.indptr = up(operator.indptr)
-        self.columns = up(operator.indices.astype(np.int32))
+        self.indptr = up(operator.rows.indptr)
+        self.columns = up(operator.rows.indices.astype(np.int32))
         self.order = device.sort_order(self.columns)
         self.n_actions = operator.n_cells // operator.n_states
         policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
-        self.policy, self.keep = up(policy), up(operator.keep)
+        self.policy, self.keep = up(policy), up(operator.rows.keep)
         self.start = self.up(solution._single())
         self.count = self.up(counts.count)
         self.fixed_reward = operator.choices.reward is not None

@@ -71,7 +71,8 @@ class _Parts(NamedTuple):
     @classmethod
     def of(cls, device: Device, system: RidgeSystem, storage: np.dtype[Any]) -> _Parts:
         indptr, indices, data, group, spread, hub_out, _, gamma, _ = system._arrays
-        n_seen, n_states, distribution = system.q.size, system.operator.n_states, system._rows.distribution
+        n_seen, n_states = system.q.size, system.operator.n_states
+        distribution = system.flow.rows.distribution
         require_sizes(n_states, distribution.shape[0])
         require_bytes(
             device, ridge_bytes(n_states, n_seen, data.size, distribution.shape[0], storage.name), ADVICE

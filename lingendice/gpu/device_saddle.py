@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array
 
 from lingendice.divergences import FDivergence
 from lingendice.gpu.catalog import c_type
@@ -24,8 +24,8 @@ STEPS_AT_ONCE = 32
 def saddle_bytes(problem: RatioProblem, batch: int | None, value: int = 8) -> int:
     """Device memory of extragradient steps, or of SGD with samples of ``batch``; ``value`` bytes a number."""
     flow = problem.flow
-    n, n_states = flow.n_cells, flow.n_cells if flow.policy is None else flow.policy.shape[0]
-    n_entries, n_hubs = flow.rows.indices.size, flow.rows.distribution.shape[0] + 1
+    n, n_states = flow.n_cells, flow.n_states
+    n_entries, n_hubs = flow.rows.indices.size, flow.rows.n_hubs
     if batch is not None:
         tables = 20 * (n_entries + n * n_hubs) + 12 * n_hubs * n_states + 44 * n
         a_step = (12 + 8 + 8 * (2 + 6)) * batch  # samples, and entries padded to powers of two
@@ -62,22 +62,18 @@ class DeviceFlow:
         rows, gamma = flow.rows, flow.gamma
         self.device, self.problem = device, problem
         self.n_cells = flow.n_cells
-        self.n_states = flow.n_cells if flow.policy is None else flow.policy.shape[0]
+        self.n_states = flow.n_states
         self.n_actions = self.n_cells // self.n_states
         policy = np.ones(self.n_cells) if flow.policy is None else flow.policy.ravel()
-        shares, distributions = list(rows.out.T), list(rows.distribution)
-        if flow._closes and not flow.absorb:
-            entering = flow._one_step((~flow.seen).astype(float)) / gamma
-            shares.append(flow._return_rate * entering)
-            distributions.append(rows.out[int(np.argmin(flow.seen))] @ rows.distribution)
-        counted = rows.kernel() if flow.policy is None else _scaled(flow)
+        shares, distributions = list(flow.out.T), list(rows.distribution)
+        counted = rows.kernel()
         by_state, by_cell = counted.T.tocsr(), counted
         self.push = self._equation(by_state, shares, distributions, gamma, self.n_cells)
         self.pull = self._equation(by_cell, distributions, shares, gamma, self.n_states)
         up = self.up
         self.policy, self.p = up(policy), up(flow.p)
         self.start, self.weight = up(flow.start), up(flow.mass_weight)
-        self.only_seen = np.int32(flow._closes)
+        self.only_seen = np.int32(flow.closure is not None)
         self.mass = device.empty(self.n_cells, storage)
         self.pushed, self.gathered = (device.empty(self.n_states, storage) for _ in range(2))
         self.pulled = device.empty(self.n_cells, storage)
@@ -175,8 +171,3 @@ class _FeatureMap:
         """Psi' of the gradient by values."""
         if self.matrix is not None:
             self.transposed.product(self._gradient, on_coefficients)
-
-
-def _scaled(flow: Any) -> Any:
-    """Probabilities of the next state for every cell, without the distributions to fall back to."""
-    return (diags_array(flow._scale) @ flow._counted).tocsr()

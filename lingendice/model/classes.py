@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats
-from lingendice.model.operator import FlowChain
-
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
@@ -29,43 +26,6 @@ class Classes(NamedTuple):
         for nodes in self.recurrent:
             stays[nodes] = True
         return np.flatnonzero(~stays)
-
-
-def extend(chain: FlowChain, gamma: float = 1.0, initial: Floats | None = None) -> tuple[csr_array, Floats]:
-    """Write hubs as nodes: rows that fall back to a distribution step to its hub, which steps on at once.
-
-    At gamma < 1 every node also steps to the hub of the initial distribution, with what gamma and absorption
-    leave of its row. Returns the rates between nodes (states first, hubs last) and the rate at which
-    each node feeds the initial distribution (zeros at gamma = 1). The distribution of the states is that of
-    this chain with hubs left out (censored): hubs take no time.
-    """
-    from scipy import sparse
-
-    counted = chain.kernel()
-    if gamma == 1.0 and chain.n_hubs == 0:
-        return counted, np.zeros(chain.n)
-    out, distribution = gamma * chain.out, chain.distribution
-    feeds = np.zeros(chain.n)
-    if gamma < 1.0:
-        if initial is None:
-            raise ValueError("gamma < 1 needs an initial distribution")
-        counted = gamma * counted
-        # Not 1 - gamma (keep + out): of a difference that small rounding would leave few digits.
-        feeds = (1.0 - gamma) + gamma * chain.absorbed()
-        out, distribution = add_hub(out, distribution, feeds, initial)
-    blocks = [[counted, sparse.csr_array(out)], [sparse.csr_array(distribution), None]]
-    nodes = sparse.block_array(blocks, format="csr")
-    return nodes, np.concatenate([feeds, np.zeros(distribution.shape[0])])
-
-
-def add_hub(out: Floats, distribution: Floats, share: Floats, target: Floats) -> tuple[Floats, Floats]:
-    """Send ``share`` of each row to the distribution ``target``, over a hub with it if there is one."""
-    for position in range(distribution.shape[0]):
-        if np.array_equal(distribution[position], target):
-            out = out.copy()
-            out[:, position] += share
-            return out, distribution
-    return np.column_stack([out, share]), np.vstack([distribution, target])
 
 
 def find_classes(rates: csr_array) -> Classes:

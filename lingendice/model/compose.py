@@ -21,7 +21,9 @@ from lingendice.data.checks import (
 )
 from lingendice.data.counts import Counts
 from lingendice.data.rows import row_sums
+from lingendice.model.leaks import read_fallbacks
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.model.transition_rows import TransitionRows, add_hub
 
 
 class Choices(NamedTuple):
@@ -63,56 +65,39 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     choices, gamma = choices.as_arrays(counts), choices.gamma
     n = counts.cell_count.astype(float)
     _require_data(counts, n, gamma)
-    leak = require_choice("leak", choices.leak, ("restart", "absorb", "error"))
-    if leak == "absorb" and gamma == 1.0:
-        raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
     initial = _initial_distribution(counts, choices)
     if choices.restart is not None:  # checked even where nothing leaks
         require_distribution("restart", choices.restart, counts.n_states)
     policy, ratio = effective_policy(counts, choices)
     smoothing = _smoothing_weight(counts, choices)
+    fallbacks = read_fallbacks(
+        choices.leak, choices.terminal, gamma, has_terminals=counts.has_terminals,
+        has_initial=initial is not None, has_restart=choices.restart is not None, smoothed=smoothing > 0.0,
+    )  # fmt: skip
     observed = n / np.where(n + smoothing > 0, n + smoothing, 1.0)
-    ends = _terminal_action(counts, choices, gamma)
     ended, keep = np.zeros(counts.n_cells), observed
     indptr, indices, weight, total = counts.indptr, counts.indices, counts.count, n
-    if ends != "none":
+    if counts.has_terminals:
         indptr, indices, weight = _without_terminals(counts)
         total = n - counts.terminal_count
         ended = observed * np.divide(counts.terminal_count, n, out=np.zeros_like(n), where=n > 0)
         # Not observed - ended: where nearly all episodes end, rounding would leave few digits of it.
         keep = observed * np.divide(total, n, out=np.zeros_like(n), where=n > 0)
-    hubs = _Hubs(counts.n_cells)
-    if smoothing > 0:
-        hubs.add(1.0 - observed, _prior_distribution(choices, counts.n_states))
-    elif leak != "absorb":
-        unseen = (n == 0).astype(float)
-        if unseen.any():
-            hubs.add(unseen, restart_distribution(counts, choices, initial))
-    if ends == "restart":
-        if initial is None:
-            raise ValueError(
-                "terminal transitions restart from the initial distribution, which is unknown here; pass "
-                "initial=, "
-                "or episode= to Counts.from_transitions"
-            )
-        hubs.add(ended, initial)
-    out, distribution = hubs.stack(counts.n_states)
+    out, distribution = np.zeros((counts.n_cells, 0)), np.zeros((0, counts.n_states))
+    for share, source in ((1.0 - observed, fallbacks.unseen), (ended, fallbacks.ended)):
+        if source is not None and share.any():
+            target = _fallback_distribution(source, counts, choices, initial)
+            out, distribution = add_hub(out, distribution, share, target)
     return EmpiricalOperator(
         counts=counts,
         gamma=gamma,
         initial=initial,
         policy=policy,
         ratio=ratio,
-        indptr=indptr,
-        indices=indices,
-        weight=weight,
-        total=total,
-        keep=keep,
-        out=out,
-        distribution=distribution,
-        ended=ended if ends == "absorb" else np.zeros(counts.n_cells),
+        rows=TransitionRows(indptr, indices, weight, total, keep, out, distribution),
+        ended=ended if fallbacks.ends_absorb else np.zeros(counts.n_cells),
         reward=_cell_reward(counts, choices.reward),
-        leak_policy=leak,
+        leak_policy=choices.leak,
         choices=choices,
     )
 
@@ -134,28 +119,6 @@ def _require_data(counts: Counts, n: Floats, gamma: float) -> None:
         )
 
 
-class _Hubs:
-    """Distributions that rows fall back to; rows that fall back to the same distribution share one hub."""
-
-    def __init__(self, n_cells: int) -> None:
-        self.n_cells = n_cells
-        self.out: list[Floats] = []
-        self.distribution: list[Floats] = []
-
-    def add(self, share: Floats, distribution: Floats) -> None:
-        for position, known in enumerate(self.distribution):
-            if np.array_equal(known, distribution):
-                self.out[position] = self.out[position] + share
-                return
-        self.out.append(share)
-        self.distribution.append(distribution)
-
-    def stack(self, n_states: int) -> tuple[Floats, Floats]:
-        if not self.distribution:
-            return np.zeros((self.n_cells, 0)), np.zeros((0, n_states))
-        return np.stack(self.out, axis=1), np.stack(self.distribution)
-
-
 def _initial_distribution(counts: Counts, choices: Choices) -> Floats | None:
     if choices.initial is not None:
         return require_distribution("initial", choices.initial, counts.n_states)
@@ -174,11 +137,14 @@ def _initial_distribution(counts: Counts, choices: Choices) -> Floats | None:
     )
 
 
-def restart_distribution(counts: Counts, choices: Choices, initial: Floats | None) -> Floats:
-    """Where mass goes that the data do not place: as given, else initial or data distribution."""
-    if choices.restart is not None:
+def _fallback_distribution(source: str, counts: Counts, choices: Choices, initial: Floats | None) -> Floats:
+    """A distribution that rows fall back to, by its name in :class:`lingendice.model.leaks.Fallbacks`."""
+    if source == "prior":
+        return _prior_distribution(choices, counts.n_states)
+    if source == "restart":
         return require_distribution("restart", choices.restart, counts.n_states)
-    if choices.gamma < 1.0 and initial is not None:
+    if source == "initial":
+        assert initial is not None
         return initial
     return counts.data_distribution.reshape(counts.n_states, -1).sum(axis=1)
 
@@ -210,20 +176,6 @@ def _prior_distribution(choices: Choices, n_states: int) -> Floats:
     if isinstance(choices.smoothing, tuple):
         return require_distribution("smoothing distribution", choices.smoothing[1], n_states)
     return np.full(n_states, 1.0 / n_states)
-
-
-def _terminal_action(counts: Counts, choices: Choices, gamma: float) -> str:
-    terminal = require_choice("terminal", choices.terminal, ("auto", "restart", "absorb"))
-    if not counts.has_terminals:
-        return "none"
-    if terminal == "auto":
-        return "absorb" if gamma < 1.0 else "restart"
-    if terminal == "absorb" and gamma == 1.0:
-        raise ValueError(
-            'terminal="absorb" leaves no stationary distribution at gamma=1; use terminal="restart" or '
-            "gamma < 1"
-        )
-    return terminal
 
 
 def _without_terminals(counts: Counts) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:

@@ -1,89 +1,29 @@
 """The empirical transition operator: counts, policy, restart, smoothing and gamma composed.
 
 Nothing of the size cells x cells is ever formed. With ``K(s'|x)`` the estimated distribution of the next
-state and ``W(a|s)`` the (effective) policy,
+state (:mod:`lingendice.model.transition_rows`) and ``W(a|s)`` the (effective) policy,
 
-    K(s'|x)  = keep(x) count(x, s') / total(x) + sum_k out(x, k) distribution(k, s')
     T(x'|x)  = K(s'|x) W(a'|s')
     G        = gamma T + (1 - gamma) 1 mu0'
 
-Rows of K that fall short of 1 lose their mass: it is absorbed.
+Solvers ask the operator for the view that they work on: ``rows`` (K over cells), ``chain`` (over states),
+``chain.extended()`` (hubs written as nodes) and ``flow()`` (masses over the cells that have data).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
-from lingendice.data.rows import scale_rows
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-
-class FlowChain(NamedTuple):
-    """The chain over states that the exact solvers work on.
-
-    ``P(j|i) = keep[i] weight[i, j] / total[i] + sum_k out[i, k] distribution[k, j]``; rows may fall short of
-    1.
-    """
-
-    indptr: NDArray[np.int64]
-    indices: NDArray[Any]
-    weight: NDArray[Any]
-    total: Floats
-    keep: Floats
-    out: Floats
-    distribution: Floats
-
-    @property
-    def n(self) -> int:
-        """Number of states."""
-        return self.indptr.size - 1
-
-    @property
-    def n_hubs(self) -> int:
-        """Number of distributions that rows fall back to."""
-        return self.distribution.shape[0]
-
-    def scale(self) -> Floats:
-        """keep / total, 0 for empty rows: what turns weights into probabilities."""
-        return np.divide(self.keep, self.total, out=np.zeros(self.n), where=self.total > 0)
-
-    def absorbed(self) -> Floats:
-        """What each row falls short of 1, rounding left out."""
-        missing = 1.0 - self.keep - self.out.sum(axis=1)
-        return np.where(missing > 1e-12, missing, 0.0)
-
-    def kernel(self) -> csr_array:
-        """The counted part of P as a SciPy sparse array."""
-        from scipy.sparse import csr_array
-
-        data = scale_rows(self.indptr, self.weight, self.scale())
-        return csr_array((data, self.indices, self.indptr), shape=(self.n, self.n))
-
-    def push(self, distribution: Floats) -> Floats:
-        """P' distribution: one step of the chain from a distribution over states."""
-        return (
-            _weights_matrix(self).T @ (distribution * self.scale())
-            + (distribution @ self.out) @ self.distribution
-        )
-
-    def pull(self, values: Floats) -> Floats:
-        """P values: expected value after one step."""
-        return self.scale() * (_weights_matrix(self) @ values) + self.out @ (self.distribution @ values)
-
-
-def _weights_matrix(chain: FlowChain) -> csr_array:
-    from scipy.sparse import csr_array
-
-    return csr_array((chain.weight, chain.indices, chain.indptr), shape=(chain.n, chain.n))
+from lingendice.model.flow import Flow
+from lingendice.model.leaks import mass_per_visit
+from lingendice.model.transition_rows import TransitionRows
 
 
 def average_reward(data_distribution: Floats, reward: Floats) -> float | None:
@@ -107,13 +47,8 @@ class EmpiricalOperator:
     policy: Floats | None
     """The effective policy W, states by actions; None for a chain."""
     ratio: str
-    indptr: NDArray[np.int64]
-    indices: NDArray[Any]
-    weight: NDArray[Any]
-    total: Floats
-    keep: Floats
-    out: Floats
-    distribution: Floats
+    rows: TransitionRows
+    """K: the distribution of the next state for every cell."""
     ended: Floats
     """Share of each cell's transitions that ended in a terminal state and were absorbed."""
     reward: Floats | None
@@ -138,9 +73,19 @@ class EmpiricalOperator:
 
     @cached_property
     def seen(self) -> NDArray[np.bool_]:
-        """Cells that were seen leaving: p > 0."""
+        """Cells with outgoing transitions: p > 0."""
         seen: NDArray[np.bool_] = self.counts.cell_count > 0
         return seen
+
+    @property
+    def absorbs_leaks(self) -> bool:
+        """Whether mass ends in the cells without outgoing transitions."""
+        return bool(self.rows.absorbed[~self.seen].any())
+
+    @cached_property
+    def visit_mass(self) -> Floats:
+        """Mass that a visit to each cell stands for: 1, and in a leak that absorbs all that would follow."""
+        return np.where(self.seen, 1.0, mass_per_visit(self.rows.absorbed, self.gamma))
 
     @cached_property
     def cell_initial(self) -> Floats | None:
@@ -154,21 +99,19 @@ class EmpiricalOperator:
         return (state_values[:, None] * self.policy).ravel()
 
     def gather(self, cell_values: Floats) -> Floats:
-        """Average values over cells by the policy: Q becomes V."""
+        """Average values over cells, or each column of them, by the policy: Q becomes V."""
         if self.policy is None:
             return cell_values
-        return np.einsum("sa,sa->s", self.policy, cell_values.reshape(self.policy.shape))
+        by_action = cell_values.reshape(*self.policy.shape, *cell_values.shape[1:])
+        return np.einsum("sa,sa...->s...", self.policy, by_action)
 
     def next_state_distribution(self, cell_distribution: Floats) -> Floats:
         """K' applied to a distribution over cells: the distribution of the next state."""
-        return (
-            self._weights.T @ (cell_distribution * self._scale)
-            + (cell_distribution @ self.out) @ self.distribution
-        )
+        return self.rows.apply_transpose(cell_distribution)
 
     def expected_next(self, state_values: Floats) -> Floats:
         """K applied to values over states."""
-        return self._scale * (self._weights @ state_values) + self.out @ (self.distribution @ state_values)
+        return self.rows.apply(state_values)
 
     def apply(self, values: Floats) -> Floats:
         """G values, for values over cells."""
@@ -193,49 +136,37 @@ class EmpiricalOperator:
             stepped += (1.0 - self.gamma) * self.cell_initial
         return cell_distribution - stepped
 
+    # -- views -----------------------------------------------------------------------------------------
+
     @cached_property
-    def chain(self) -> FlowChain:
+    def chain(self) -> TransitionRows:
         """The chain over states under the policy; mu(s, a) = d(s) W(a|s) for its distribution d."""
+        rows = self.rows
         if self.policy is None:
-            return FlowChain(
-                self.indptr, self.indices, self.weight, self.total, self.keep, self.out, self.distribution
-            )
+            return rows
         from scipy.sparse import csr_array
 
         n_states, n_actions = self.policy.shape
+        first = np.arange(0, self.n_cells + 1, n_actions)
         choose = csr_array(
-            (
-                self.policy.ravel() * self._scale,
-                np.arange(self.n_cells),
-                np.arange(0, self.n_cells + 1, n_actions),
-            ),
-            shape=(n_states, self.n_cells),
+            (self.policy.ravel() * rows.scale, np.arange(self.n_cells), first), shape=(n_states, self.n_cells)
         )
         choose.eliminate_zeros()
-        mixed = choose @ self._weights
-        keep = self.gather(self.keep)
-        keep = np.minimum(keep, 1.0)  # an average of shares, rounded
-        out = (
-            np.stack([self.gather(column) for column in self.out.T], axis=1)
-            if self.out.size
-            else self.out[:n_states]
-        )
-        return FlowChain(
-            mixed.indptr.astype(np.int64),
-            mixed.indices,
-            mixed.data,
-            keep,
-            keep,
-            out.reshape(n_states, -1),
-            self.distribution,
-        )
+        mixed = choose @ csr_array((rows.weight, rows.indices, rows.indptr), shape=(rows.n, n_states))
+        keep = np.minimum(self.gather(rows.keep), 1.0)  # an average of shares, rounded
+        indptr, out = mixed.indptr.astype(np.int64), self.gather(rows.out)
+        return TransitionRows(indptr, mixed.indices, mixed.data, keep, keep, out, rows.distribution)
 
-    @cached_property
-    def _scale(self) -> Floats:
-        return np.divide(self.keep, self.total, out=np.zeros(self.total.size), where=self.total > 0)
-
-    @cached_property
-    def _weights(self) -> csr_array:
-        from scipy.sparse import csr_array
-
-        return csr_array((self.weight, self.indices, self.indptr), shape=(self.n_cells, self.n_states))
+    def flow(self, *, closed: bool) -> Flow:
+        """Masses over cells, or over states for ``ratio="state"``; ``closed`` folds leaks away."""
+        data_distribution = np.asarray(self.counts.data_distribution)
+        if self.policy is not None and self.ratio == "state":
+            rows, policy = self.chain, None
+            p = data_distribution.reshape(self.n_states, -1).sum(axis=1)
+            initial, ended = self.initial, self.gather(self.ended)
+        else:
+            rows, policy, p = self.rows, self.policy, data_distribution
+            initial, ended = self.cell_initial, self.ended
+        if initial is None or self.gamma == 1.0:
+            initial = np.zeros(p.size)
+        return Flow(self.gamma, p, initial, rows, policy, ended, closed)

@@ -219,7 +219,7 @@ class RatioProblem:
         """Gradients of J in w, v and u."""
         tau, f = self.features.apply(w), self.dual_features.apply(v)
         mass = self.flow.p * tau
-        to_tau = self.flow.pull(f) - f
+        to_tau = self.flow.apply(f) - f
         to_f = self.flow.inflow(mass) - mass
         if isinstance(self.divergence, FDivergence):
             if self.divergence.weighs_by_ratio:

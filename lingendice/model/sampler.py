@@ -45,8 +45,8 @@ class Sampler:
 def build_sampler(flow: Flow) -> Sampler:
     """O(nnz) time and memory; nothing of the data is copied per sample."""
     rows, p = flow.rows, flow.p
-    n_cells, n_states = p.size, flow.n_cells if flow.policy is None else flow.policy.shape[0]
-    counted = rows.weight * (p * rows.scale())[row_of_entry(rows.indptr)]
+    n_cells, n_states = p.size, flow.n_states
+    counted = rows.weight * (p * rows.scale)[row_of_entry(rows.indptr)]
     cells = [row_of_entry(rows.indptr)]
     following = [np.asarray(rows.indices, dtype=np.int64)]
     chance = [np.asarray(counted, dtype=float)]
@@ -67,12 +67,13 @@ def build_sampler(flow: Flow) -> Sampler:
     keep = probability > 0
     cell = np.concatenate(cells)[keep].astype(np.int32)
     code = np.concatenate(following)[keep].astype(np.int32)
-    closes = flow._closes
-    seen = flow.seen if closes else np.zeros(0, dtype=np.bool_)
+    closure = flow.closure
+    seen = np.zeros(0, dtype=np.bool_) if closure is None else flow.seen
     factor, restart = 0.0, np.ones(1)
-    if closes and not flow.absorb:
-        factor = flow._return_rate * float(flow._restart.sum())
-        restart = flow._restart
+    if closure is not None:
+        onward = np.where(flow.seen, flow.spread(closure.continuation), 0.0)
+        factor = float(onward.sum())
+        restart = onward if factor > 0.0 else restart
     start_mass = float(flow.start.sum())
     starts = (*alias_table(flow.start if start_mass > 0 else np.ones(1)), start_mass)
     actions = 1 if flow.policy is None else flow.policy.shape[1]
@@ -84,7 +85,7 @@ def build_sampler(flow: Flow) -> Sampler:
     tables = (distribution_t, distribution_a, policy_t.ravel(), policy_a.ravel(), *alias_table(restart))
     return Sampler(
         event_table(probability[keep], cell, code), cell, code, tables, (seen, factor), starts, actions,
-        probability[keep], 1 + int(rows.n_hubs > 0) + int(actions > 1) + int(closes),
+        probability[keep], 1 + int(rows.n_hubs > 0) + int(actions > 1) + int(closure is not None),
     )  # fmt: skip
 
 

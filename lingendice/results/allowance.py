@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.data.checks import Floats, require_number
-from lingendice.data.clusters import group_sample
+from lingendice.data.episodes import group_sample
 from lingendice.data.rows import row_of_entry
 from lingendice.results.targets import ValueScores
 from lingendice.solvers.shrinkage import Shrinkage
@@ -283,9 +283,7 @@ class _Influence:
         if operator.initial is not None and np.allclose(operator.initial, start, rtol=1e-12, atol=0.0):
             mass = 1.0 - found.gamma
         cells = operator.spread(found.state_distribution)
-        for hub in range(operator.distribution.shape[0]):
-            if np.allclose(operator.distribution[hub], start, rtol=1e-12, atol=0.0):
-                mass += found.gamma * float(cells @ operator.out[:, hub])
+        mass += found.gamma * float(cells @ operator.rows.falling_to(start))
         return mass / found.identified * (found.values - start @ found.values) if mass > 0.0 else None
 
 

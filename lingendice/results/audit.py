@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from lingendice.data.checks import Floats, require_gamma
 from lingendice.data.counts import Counts
-from lingendice.model.classes import extend, find_classes, period, submatrix
+from lingendice.model.classes import find_classes, period, submatrix
 from lingendice.model.compose import Choices, compose
+from lingendice.model.leaks import LARGE_LEAK
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
@@ -120,7 +121,7 @@ class Audit(Shown):
                 "several recurrent classes: at gamma=1 pass initial=, read sol.distributions, or take "
                 "gamma < 1"
             )
-        if self.total_leak > 0.01 and self.transitions is not None:
+        if self.total_leak > LARGE_LEAK and self.transitions is not None:
             notes.append(
                 "over 1 % leak: collect data there, or bound the value with leak='absorb' (gamma < 1)"
             )
@@ -167,7 +168,7 @@ def audit(
 def audit_operator(operator: EmpiricalOperator, effective_sample_size: float | None = None) -> Audit:
     """Audit a composed operator."""
     counts, chain = operator.counts, operator.chain
-    rates, _ = extend(chain)
+    rates, _ = chain.extended()
     classes = find_classes(rates)
     closed = [nodes for nodes in classes.recurrent if nodes[0] < chain.n]
     unseen = ~operator.seen

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, require_choice
-from lingendice.data.clusters import Sample, group_sample
 from lingendice.data.counts import Counts
+from lingendice.data.episodes import Sample, group_sample
 from lingendice.data.interrupts import check, interruptible, pending
 from lingendice.data.rows import row_of_entry
 from lingendice.kernels.parallel import resolve_threads, run_all
@@ -203,9 +203,9 @@ class _Again:
         self.start = solution._single()
         self.ratio = np.nan_to_num(solution.tau, nan=1.0)
         operator = solution.operator
-        order = np.argsort(operator.indices, kind="stable")
-        column = np.searchsorted(operator.indices[order], np.arange(operator.n_states + 1))
-        self.pattern = _Pattern(order, column.astype(np.int64), row_of_entry(operator.indptr))
+        order = np.argsort(operator.rows.indices, kind="stable")
+        column = np.searchsorted(operator.rows.indices[order], np.arange(operator.n_states + 1))
+        self.pattern = _Pattern(order, column.astype(np.int64), row_of_entry(operator.rows.indptr))
 
     def solve(self, counts: Counts) -> Solution:
         """The solution of a replicate."""
@@ -246,23 +246,22 @@ class _Again:
             warm_rounds,
         )
 
-        if len(self.first.state_distributions) > 1 or operator.indices.size != self.pattern.order.size:
+        if len(self.first.state_distributions) > 1 or operator.rows.indices.size != self.pattern.order.size:
             return self.start, np.inf
         n_actions = operator.n_cells // operator.n_states
         policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
         source = np.empty(self.pattern.order.size, np.int64)
         coefficient = np.empty(self.pattern.order.size)
+        rows = operator.rows
         pull_coefficients(
-            self.pattern.order, self.pattern.cell, n_actions, operator.weight.astype(float), operator._scale,
-            policy, source, coefficient,
+            self.pattern.order, self.pattern.cell, n_actions, rows.weight.astype(float), rows.scale, policy,
+            source, coefficient,
         )  # fmt: skip
-        out = np.zeros((operator.n_states, operator.out.shape[1]))
-        for hub in range(out.shape[1]):
-            out[:, hub] = operator.gather(operator.out[:, hub])
+        out = operator.gather(rows.out)
         initial = np.zeros(operator.n_states) if operator.initial is None else operator.initial
-        distribution, mass = self.start.copy(), np.empty(operator.distribution.shape[0])
+        distribution, mass = self.start.copy(), np.empty(rows.n_hubs)
         chain = Chain(
-            self.pattern.column, source, coefficient, operator.gamma, initial, out, operator.distribution
+            self.pattern.column, source, coefficient, operator.gamma, initial, out, rows.distribution
         )
         stay = begin_warm(distribution, mass, chain)
         past = np.empty((DEPTH + 1, distribution.size))

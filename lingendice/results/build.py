@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, outside_level
 from lingendice.data.counts import Counts
+from lingendice.model import leaks
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.baseline_solution import BaselineSolution, Weighing
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from lingendice.solvers.saddle_outcome import SaddleFit
     from lingendice.solvers.shrinkage import Shrinkage
     from lingendice.solvers.stationary import Distributions
-
-LEAK_WARNING = 0.01
 
 
 class LeakWarning(UserWarning):
@@ -345,8 +344,7 @@ def _check_leak(solution: Solution) -> None:
         _refuse_leak(operator, mass)
     if operator.counts.has_sample_size:
         where = f", first of all {_cell_name(operator, int(mass.argmax()))}"
-        advice = "See lingendice.audit"
-        _warn_of_leak(solution.leak, operator.leak_policy, operator.choices, where, f". {advice}")
+        _warn_of_leak(solution.leak, operator.leak_policy, operator.choices, where, ". See lingendice.audit")
 
 
 def _check_device_leak(solution: DeviceSolution, choices: Choices) -> None:
@@ -354,36 +352,20 @@ def _check_device_leak(solution: DeviceSolution, choices: Choices) -> None:
     assert solution.problem is not None
     leak = max(solution.leaks)
     if leak > 0.0 and solution.problem.leak_policy == "error":
-        raise ValueError(
-            f"{leak:.2%} of the stationary mass lies in cells that are reached but were never seen "
-            'leaving; add data there, or choose leak="restart" or leak="absorb"'
-        )
+        raise ValueError(leaks.refusal(leak))
     if solution.state_distribution is not None and solution.problem.counts.has_sample_size:
         _warn_of_leak(leak, solution.problem.leak_policy, choices)
 
 
 def _refuse_leak(operator: EmpiricalOperator, mass: Floats) -> None:
     if mass.any():
-        raise ValueError(
-            f"{_cell_name(operator, int(mass.argmax()))} is reached but was never seen leaving "
-            f"({mass.sum():.2%} of the stationary mass lies in such cells); "
-            'add data there, or choose leak="restart" or leak="absorb"'
-        )
+        raise ValueError(leaks.refusal(float(mass.sum()), _cell_name(operator, int(mass.argmax()))))
 
 
 def _warn_of_leak(leak: float, leak_policy: str, choices: Choices, where: str = "", advice: str = "") -> None:
-    """Warn of a large leak.
-
-    Who names the restart distribution has decided what happens there: PageRank's dangling nodes are no
-    surprise.
-    """
-    if leak > LEAK_WARNING and leak_policy == "restart" and choices.restart is None:
-        warnings.warn(
-            f"{leak:.1%} of the stationary mass lies where there is no data{where}; "
-            f"the value leaves it out{advice}",
-            LeakWarning,
-            stacklevel=outside_level(),
-        )
+    text = leaks.warning(leak, leak_policy, choices.restart is not None, where)
+    if text is not None:
+        warnings.warn(text + advice, LeakWarning, stacklevel=outside_level())
 
 
 def _cell_name(operator: EmpiricalOperator, cell: int) -> str:

@@ -14,6 +14,7 @@ from lingendice.gpu.chain import DeviceProblem
 from lingendice.gpu.device import Device
 from lingendice.gpu.pull import row_totals
 from lingendice.model.compose import Choices, compose
+from lingendice.model.leaks import mass_per_visit
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.result import Row
 from lingendice.results.solution import ONE_PER_CLASS, SeveralDistributions, Solution, effective_size
@@ -124,7 +125,7 @@ class DeviceSolution(Solution):
 
     @cached_property
     def leak(self) -> float:
-        """Stationary mass reached but never seen leaving."""
+        """Stationary mass in cells without outgoing transitions."""
         return self._leak_of(self._report[2])
 
     @property
@@ -135,8 +136,8 @@ class DeviceSolution(Solution):
         return tuple(self._leak_of(report(self._parts, one)[2]) for one in self.state_distributions)
 
     def _leak_of(self, sums: Any) -> float:
-        at_leaks = float(sums[LEAKED])
-        return at_leaks / (1.0 - self.gamma) if self._parts.leak_policy == "absorb" else at_leaks
+        absorbed = 1.0 if self._parts.leak_policy == "absorb" else 0.0
+        return float(sums[LEAKED]) * float(mass_per_visit(absorbed, self.gamma))
 
     @cached_property
     def terminal_mass(self) -> float:

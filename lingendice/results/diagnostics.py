@@ -9,6 +9,7 @@ import numpy as np
 
 from lingendice.data.checks import Floats, require_policy
 from lingendice.data.rows import row_sums
+from lingendice.model.leaks import LARGE_LEAK
 from lingendice.model.operator import EmpiricalOperator
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from lingendice.results.solution import Solution
 
 LEAST_COVERAGE = 0.95
-LARGEST_LEAK = 0.01
 LEAST_SAMPLE = 200.0
 LEAST_WAY = 0.5
 LARGEST_SHARE = 0.5
@@ -90,7 +90,7 @@ def _leak(solution: Solution) -> Check:
         assumed = "whatever happens there" if solution.reward_range else "if rewards stay within those seen"
         sentence += f"; the value lies in [{low:.4g}, {high:.4g}] {assumed}"
     remedy = "collect data there, or take ratio='state' or a target closer to the behavior"
-    return make_check("leak", solution.leak, LARGEST_LEAK, False, sentence, remedy)
+    return make_check("leak", solution.leak, LARGE_LEAK, False, sentence, remedy)
 
 
 def _dangling(solution: Solution) -> Check:
@@ -98,7 +98,7 @@ def _dangling(solution: Solution) -> Check:
     sentence = f"{solution.leak:.2%} of the stationary mass lies in states without outgoing transitions"
     decided = solution.gamma < 1.0 or solution.operator.choices.restart is not None
     remedy = "give restart=, the distribution of states that follow them"
-    return make_check("dangling", solution.leak, 1.0 if decided else LARGEST_LEAK, False, sentence, remedy)
+    return make_check("dangling", solution.leak, 1.0 if decided else LARGE_LEAK, False, sentence, remedy)
 
 
 def _coverage(solution: Solution) -> Check:
@@ -200,7 +200,7 @@ def _variation(solution: Solution) -> Check:
 def _total(solution: Solution) -> Check:
     """Stationary and terminal mass together; a ridge given as a number draws them off 1."""
     total = float(solution.cell_distribution.sum()) + solution.terminal_mass
-    ends = solution.operator.ended.any() and solution.operator.leak_policy != "absorb"
+    ends = solution.operator.ended.any() and not solution.operator.absorbs_leaks
     number = abs(total - 1.0) if ends and solution.ridge > 0.0 else 0.0
     sentence = f"stationary and terminal mass add up to {total:.4g}, and should to 1"
     remedy = "take ridge=0: a ridge draws the ratio to 1, but mass that ends leaves it below"
@@ -238,7 +238,7 @@ def mixing_time(solution: Solution) -> float:
     start = float(np.abs(off).sum())
     sizes = [start]
     for _ in range(STEPS if chain.indices.size < 10**6 else STEPS // 10):
-        off = chain.push(off)
+        off = chain.apply_transpose(off)
         off -= distribution * (off.sum() / distribution.sum())
         sizes.append(float(np.abs(off).sum()))
         if sizes[-1] < 1e-12 * max(start, 1e-300):

@@ -133,7 +133,7 @@ class HorizonInfluence(Influence):
         values, reward = solution.values_by_step, solution._filled_reward
         ended = np.append(np.zeros(operator.n_states), 0.0)
         entry = np.zeros(self.counts.count.size)
-        hubs = np.zeros((operator.n_states, operator.distribution.shape[0]))
+        hubs = np.zeros((operator.n_states, operator.rows.n_hubs))
         action_values = np.zeros(operator.n_cells)
         for step, (weight, state) in enumerate(forward(operator, solution.horizon)):
             cells = weight * operator.spread(state)
@@ -142,7 +142,7 @@ class HorizonInfluence(Influence):
             sums = row_sums(self.counts.indptr, self.counts.count * after)
             mean = np.divide(sums, self.n, out=np.zeros_like(sums), where=self.n > 0)
             entry += operator.gamma * cells[self.cell] * (after - mean[self.cell])
-            hubs += operator.gamma * np.outer(values[step + 1], cells @ operator.out)
+            hubs += operator.gamma * np.outer(values[step + 1], cells @ operator.rows.out)
             if operator.policy is not None:
                 q = reward + operator.gamma * operator.expected_next(values[step + 1])
                 action_values += weight * np.repeat(state, operator.policy.shape[1]) * q
@@ -182,7 +182,7 @@ class HorizonInfluence(Influence):
         shift = np.zeros(operator.n_cells)
         data = self.counts.data_distribution.reshape(operator.n_states, -1).sum(axis=1)
         for hub in range(hubs.shape[1]):
-            if np.array_equal(operator.distribution[hub], data):
+            if np.array_equal(operator.rows.distribution[hub], data):
                 moved = hubs[:, hub] - data @ hubs[:, hub]
                 shift += np.repeat(moved, operator.n_cells // operator.n_states)
         return shift
@@ -198,6 +198,6 @@ class HorizonInfluence(Influence):
         if operator.initial is not None and _same_distribution(operator.initial, distribution):
             worth += values
         for hub in range(hubs.shape[1]):
-            if _same_distribution(operator.distribution[hub], distribution):
+            if _same_distribution(operator.rows.distribution[hub], distribution):
                 worth += hubs[:, hub]
         return (worth - distribution @ worth)[:, None]

@@ -27,8 +27,8 @@ from lingendice.data.checks import (
     require_choice,
     require_number,
 )
-from lingendice.data.clusters import Sample, group_sample
-from lingendice.data.counts import Counts, Episodes
+from lingendice.data.counts import Counts
+from lingendice.data.episodes import Episodes, Sample, group_sample
 from lingendice.data.rows import row_of_entry, row_sums
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.targets import Interval, Target, ValueScores, read_target
@@ -188,7 +188,7 @@ class Influence:
         A row that always ends has the same value after every transition, so its share does not matter.
         """
         on = self.n - self.counts.terminal_count
-        return np.divide(self.operator.keep * self.n, on, out=np.zeros_like(self.n), where=on > 0)
+        return np.divide(self.operator.rows.keep * self.n, on, out=np.zeros_like(self.n), where=on > 0)
 
     def _terminals_absorb(self) -> bool:
         return bool(self.operator.ended.any())
@@ -205,9 +205,11 @@ class Influence:
         shift = np.zeros((operator.n_cells, values.shape[1]))
         distribution = self.counts.data_distribution.reshape(operator.n_states, -1).sum(axis=1)
         per_state = operator.n_cells // operator.n_states
-        for hub in range(operator.distribution.shape[0]):
-            if np.array_equal(operator.distribution[hub], distribution):
-                mass = self.solution.gamma * float(self.solution.cell_distribution @ operator.out[:, hub])
+        for hub in range(operator.rows.distribution.shape[0]):
+            if np.array_equal(operator.rows.distribution[hub], distribution):
+                mass = self.solution.gamma * float(
+                    self.solution.cell_distribution @ operator.rows.out[:, hub]
+                )
                 shift += mass * np.repeat(values - distribution @ values, per_state, axis=0)
         return shift
 
@@ -223,9 +225,7 @@ class Influence:
             if operator.initial is not None and _same_distribution(operator.initial, distribution)
             else 0.0
         )
-        for hub in range(operator.distribution.shape[0]):
-            if _same_distribution(operator.distribution[hub], distribution):
-                mass += gamma * float(self.solution.cell_distribution @ operator.out[:, hub])
+        mass += gamma * float(self.solution.cell_distribution @ operator.rows.falling_to(distribution))
         return mass * (values - distribution @ values) if mass > 0.0 else None
 
     def _policy_shift(self, function: Floats, values: Floats) -> Floats:

@@ -245,7 +245,7 @@ def _states(audit: Audit, ax: Any) -> None:
     if len(sizes) > 5:
         rows.append((f"{len(sizes) - 5:,} smaller classes", sum(sizes[5:]), BLUE))
     rows.append(("transient", int(audit.transient_states.size), ORANGE))
-    rows.append(("never seen leaving", int(audit.dangling.size), VERMILION))
+    rows.append(("no transitions out", int(audit.dangling.size), VERMILION))
     place = np.arange(len(rows))[::-1]
     bars = ax.barh(place, [size for _, size, _ in rows], color=[color for _, _, color in rows])
     ax.bar_label(bars, [f"{size:,}" for _, size, _ in rows], fontsize=8.5, color=INK, padding=3)

@@ -20,8 +20,9 @@ from lingendice.data.counts import Counts
 from lingendice.data.json_values import strict_json
 from lingendice.data.rows import read_only
 from lingendice.model.compose import Choices
+from lingendice.model.leaks import LEAK_WORTH_BOUNDS
 from lingendice.results.diagnostics import Check
-from lingendice.results.solution import LEAK_WORTH_BOUNDS, Solution
+from lingendice.results.solution import Solution
 from lingendice.results.targets import Interval, ValueScores
 from lingendice.solvers.control import Controls
 from lingendice.solvers.shrinkage import Shrinkage, shrink

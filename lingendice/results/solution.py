@@ -15,6 +15,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.data.json_values import strict_json
 from lingendice.data.rows import read_only
+from lingendice.model.leaks import LEAK_WORTH_BOUNDS
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.result import Result, Row
 from lingendice.results.status import Status
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from lingendice.results.targets import Interval, ValueScores
 
 
-LEAK_WORTH_BOUNDS = 1e-3
 """Leak above which bounds on the value are given."""
 ONE_PER_CLASS = "one for each recurrent class (sol.distributions)"
 
@@ -160,12 +160,12 @@ class Solution(Result):
 
     @cached_property
     def leak(self) -> float:
-        """Stationary mass that the data do not identify: reached but never seen leaving.
+        """Stationary mass that the data do not identify: reached, without outgoing transitions.
 
         With ``leak="absorb"`` it includes all that would have followed.
         """
-        at_leaks = float(self.cell_distribution[~self.operator.seen].sum())
-        return at_leaks / (1.0 - self.gamma) if self.operator.leak_policy == "absorb" else at_leaks
+        unseen = ~self.operator.seen
+        return float(self.cell_distribution[unseen] @ self.operator.visit_mass[unseen])
 
     @cached_property
     def terminal_mass(self) -> float:
@@ -300,7 +300,7 @@ class Solution(Result):
         """
         if self.operator.reward is None or self.gamma == 1.0 or self.state_distribution is None:
             return None
-        if self.operator.leak_policy != "absorb":
+        if not self.operator.absorbs_leaks:
             return self._absorbed.value_bounds if self.leak > LEAK_WORTH_BOUNDS else None
         known = self._known_reward
         reward = self.operator.reward[known]
@@ -390,7 +390,7 @@ class Solution(Result):
         if math.isnan(self.value):
             return None
         v = self.state_values
-        excess = self._mean_reward + self.gamma * self.operator.chain.pull(v) - v
+        excess = self._mean_reward + self.gamma * self.operator.chain.apply(v) - v
         visited = self.state_distribution > 0
         bound = float(excess[visited].max())
         if self.gamma < 1.0 and self.operator.initial is not None:
@@ -409,10 +409,7 @@ class Solution(Result):
     @cached_property
     def _unknown_weight(self) -> Floats:
         """For cells of unknown reward, the mass that a visit makes unknown; 0 elsewhere."""
-        weight = (~self._known_reward).astype(float)
-        if self.operator.leak_policy == "absorb":
-            weight[~self.operator.seen] /= 1.0 - self.gamma  # all that would have followed
-        return weight
+        return np.where(self._known_reward, 0.0, self.operator.visit_mass)
 
     @cached_property
     def _mean_reward(self) -> Floats:

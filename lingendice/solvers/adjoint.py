@@ -8,9 +8,9 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import heeds_ctrl_c
-from lingendice.model.classes import extend, find_classes, submatrix
-from lingendice.model.operator import FlowChain
-from lingendice.solvers.choose import MODERATE_FLOPS, csr_arrays, leaky_chain
+from lingendice.model.classes import find_classes, submatrix
+from lingendice.model.transition_rows import TransitionRows
+from lingendice.solvers.choose import MODERATE_FLOPS, csr_arrays
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -20,7 +20,7 @@ DENSE_STATES = 400
 
 @heeds_ctrl_c
 def solve_adjoint(
-    chain: FlowChain, gamma: float, reward: Floats, distribution: Floats, tol: float, threads: int
+    chain: TransitionRows, gamma: float, reward: Floats, distribution: Floats, tol: float, threads: int
 ) -> Floats:
     """V = r + gamma P V; at gamma = 1 the bias: V = r - g + P V with mu V = 0 (g = mu r).
 
@@ -33,8 +33,8 @@ def solve_adjoint(
     return _average(chain, reward, distribution, tol, threads)
 
 
-def _dense(chain: FlowChain, gamma: float, reward: Floats, distribution: Floats) -> Floats:
-    system = np.eye(chain.n) - gamma * (chain.kernel().toarray() + chain.out @ chain.distribution)
+def _dense(chain: TransitionRows, gamma: float, reward: Floats, distribution: Floats) -> Floats:
+    system = np.eye(chain.n) - gamma * chain.dense()
     if gamma == 1.0:
         # With one recurrent class I - P + 1 mu' is regular, and its solution has mu V = 0.
         system += distribution[None, :]
@@ -42,38 +42,23 @@ def _dense(chain: FlowChain, gamma: float, reward: Floats, distribution: Floats)
     return np.linalg.solve(system, reward)
 
 
-def _discounted(chain: FlowChain, gamma: float, reward: Floats, tol: float, threads: int) -> Floats:
-    from lingendice.solvers.discounted import LeakyChain, discounted_values
+def _discounted(chain: TransitionRows, gamma: float, reward: Floats, tol: float, threads: int) -> Floats:
+    from lingendice.solvers.discounted import discounted_values
 
     scale = max(float(np.abs(reward).max()), np.finfo(float).tiny)
-    if not chain.absorbed().any():
-        held = leaky_chain(chain, np.full(chain.n, 1.0 / chain.n))
-        found = discounted_values(held, reward / scale, gamma, tol=tol / (1 - gamma), threads=threads)
-        return found.solution * scale
-    # Absorbed mass goes to one more node, which stays where it is and earns nothing.
-    n = chain.n
-    distributions = np.vstack(
-        [np.column_stack([chain.distribution, np.zeros(chain.n_hubs)]), np.eye(1, n + 1, n)]
-    )
-    out = np.vstack([np.column_stack([chain.out, chain.absorbed()]), np.zeros((1, chain.n_hubs + 1))])
-    held = LeakyChain(
-        indptr=np.append(chain.indptr, chain.indptr[-1] + 1),
-        indices=np.append(chain.indices, n),
-        data=np.append(chain.weight, 1.0),
-        keep=np.append(chain.keep, 1.0),
-        leak=out,
-        distributions=distributions,
-    )
-    earned = np.append(reward / scale, 0.0)
+    earned = reward / scale
+    if chain.absorbed.any():
+        chain, earned = chain.with_sink(), np.append(earned, 0.0)
+    held = chain.returning(np.full(chain.n, 1.0 / chain.n))
     found = discounted_values(held, earned, gamma, tol=tol / (1 - gamma), threads=threads)
-    return found.solution[:n] * scale
+    return found.solution[: reward.size] * scale
 
 
-def _average(chain: FlowChain, reward: Floats, distribution: Floats, tol: float, threads: int) -> Floats:
+def _average(chain: TransitionRows, reward: Floats, distribution: Floats, tol: float, threads: int) -> Floats:
     """Bias of the recurrent class first, then that of the transient states, which lead into it."""
     from scipy import sparse
 
-    rates, _ = extend(chain)
+    rates, _ = chain.extended()
     classes = find_classes(rates)
     (nodes,) = classes.recurrent
     # Hubs take no time and earn nothing.

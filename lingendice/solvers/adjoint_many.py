@@ -8,7 +8,7 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import heeds_ctrl_c
-from lingendice.model.operator import FlowChain
+from lingendice.model.transition_rows import TransitionRows
 from lingendice.solvers.adjoint import solve_adjoint
 
 DENSE_STATES = 2000
@@ -17,7 +17,7 @@ DENSE_STATES = 2000
 
 @heeds_ctrl_c
 def adjoint_of(
-    chain: FlowChain, gamma: float, distribution: Floats, tol: float, threads: int
+    chain: TransitionRows, gamma: float, distribution: Floats, tol: float, threads: int
 ) -> Callable[[Floats], Floats]:
     """A function that solves V = f + gamma P V for every column f over states.
 
@@ -36,7 +36,7 @@ def adjoint_of(
         return one_by_one
     from scipy.linalg import lu_factor, lu_solve
 
-    system = np.eye(chain.n) - gamma * (chain.kernel().toarray() + chain.out @ chain.distribution)
+    system = np.eye(chain.n) - gamma * chain.dense()
     if gamma == 1.0:
         # I - P + 1 mu' is regular for one recurrent class, and its solution has mu V = 0.
         system += distribution[None, :]

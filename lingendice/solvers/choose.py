@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lingendice.data.checks import Floats
-from lingendice.model.classes import add_hub
-from lingendice.model.operator import FlowChain
+from lingendice.model.transition_rows import TransitionRows
 from lingendice.solvers.control import Controls, Monitor, Outcome, direct_error, watch
 from lingendice.solvers.errors import error_bound
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from lingendice.solvers.aggregation import Plan
-    from lingendice.solvers.discounted import LeakyChain
     from lingendice.solvers.elimination import Elimination
 
 DENSE_NODES = 300
@@ -173,7 +171,7 @@ def _iterate(
 
 
 def solve_discounted(
-    chain: FlowChain, gamma: float, initial: Floats, method: str, controls: Controls
+    chain: TransitionRows, gamma: float, initial: Floats, method: str, controls: Controls
 ) -> Outcome | None:
     """Distribution for gamma < 1 by sweeps; None where elimination of the restarting chain is better."""
     if method in ("gth", "elimination", "aggregation") or (method == "auto" and chain.n <= DENSE_NODES):
@@ -187,7 +185,7 @@ def solve_discounted(
     limit = controls.max_iter or (SWEEPS_TRIED if method == "auto" else SWEEPS_AT_MOST)
     with watch(controls) as monitor:
         result = discounted_distribution(
-            leaky_chain(chain, initial),
+            chain.returning(initial),
             gamma,
             initial,
             tol=goal if goal > 0.0 else controls.tol,
@@ -198,7 +196,6 @@ def solve_discounted(
         )
     if not result.converged and monitor.stopped is None and method == "auto" and controls.max_iter is None:
         return None
-    absorbed = chain.absorbed()
     distribution = result.solution
     outcome = Outcome(
         distribution=distribution,
@@ -210,20 +207,8 @@ def solve_discounted(
         stopped=None if result.converged else monitor.stopped,
         history=tuple(result.history.tolist()),
     )
-    if absorbed.any():
+    if chain.absorbed.any():
         # Absorbed mass restarted from the initial distribution: the shape is right, the scale is set here.
-        outcome.distribution = (
-            (1.0 - gamma) * distribution / float(distribution @ (1.0 - gamma * (1.0 - absorbed)))
-        )
+        outcome.distribution = (1.0 - gamma) * distribution / float(distribution @ chain.restarts(gamma))
         outcome.residual = None
     return outcome
-
-
-def leaky_chain(chain: FlowChain, absorbed_distribution: Floats) -> LeakyChain:
-    """The chain as the discounted solver takes it; absorbed mass goes to ``absorbed_distribution``."""
-    from lingendice.solvers.discounted import LeakyChain
-
-    out, distribution, absorbed = chain.out, chain.distribution, chain.absorbed()
-    if absorbed.any() or not distribution.shape[0]:
-        out, distribution = add_hub(out, distribution, absorbed, absorbed_distribution)
-    return LeakyChain(chain.indptr, chain.indices, chain.weight, chain.keep, out, distribution)

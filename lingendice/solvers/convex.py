@@ -65,7 +65,7 @@ class _Couplings:
             features.scaled(np.ones(flow.n_cells)) if isinstance(features, Tabular) else features.matrix
         )  # type: ignore[attr-defined]
         mass = features.scaled(flow.p)
-        pushed = flow.push(mass if isinstance(mass, np.ndarray) else np.asarray(mass.todense()))
+        pushed = flow.apply_transpose(mass if isinstance(mass, np.ndarray) else np.asarray(mass.todense()))
         self.mass = mass
         self.steady = _dense(problem.dual_features.adjoint(pushed))
         self.own = _dense(problem.dual_features.adjoint(_as_array(mass)))
@@ -393,7 +393,7 @@ def _linear_program(problem: RatioProblem, level: float) -> tuple[Floats, _Cut] 
     limits = polyhedron(problem)
     flow = problem.flow
     mass = _as_array(problem.features.scaled(flow.p))
-    moved = flow.push(mass) - mass
+    moved = flow.apply_transpose(mass) - mass
     on_w = sparse.csr_array(problem.dual_features.adjoint(moved))
     on_y = sparse.csr_array(problem.dual_features.adjoint(_as_array(limits.on_dual.T)))
     extra = limits.on_extra.T

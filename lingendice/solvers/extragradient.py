@@ -96,10 +96,10 @@ def _coupling_square(problem: RatioProblem, on_w: Floats, on_v: Floats) -> float
     for _ in range(20):
         w /= math.sqrt(float(w**2 @ on_w))
         mass = problem.mass(w)
-        v = np.asarray(problem.dual_features.adjoint(flow.push(mass) - mass)) / on_v
+        v = np.asarray(problem.dual_features.adjoint(flow.apply_transpose(mass) - mass)) / on_v
         square = float(v**2 @ on_v)
         f = problem.dual_features.apply(v)
-        w = np.asarray(problem.features.adjoint(flow.p * (flow.pull(f) - f))) / on_w
+        w = np.asarray(problem.features.adjoint(flow.p * (flow.apply(f) - f))) / on_w
     return max(square, 1e-300)
 
 

@@ -4,10 +4,10 @@
                           + eps/2 sum_x p(x) (tau(x) - 1)^2
     A = diag(p) - gamma T_p',   b = (1 - gamma) mu0
 
-over the cells x that were seen leaving (states with ``ratio="state"``); cells never seen leaving pass their
-mass on as the operator says. At eps = 0 this is the stationary equation. Spurious traps of small samples
-(states whose only seen exit is themselves) make it nearly singular at gamma = 1; a small eps takes their
-mass away.
+over the cells x with outgoing transitions (states with ``ratio="state"``); the others pass their mass on as
+the operator says (:class:`lingendice.model.leaks.Closure`). At eps = 0 this is the stationary equation.
+Spurious traps of small samples (states whose only seen exit is themselves) make it nearly singular at
+gamma = 1; a small eps takes their mass away.
 """
 
 from __future__ import annotations
@@ -50,27 +50,14 @@ class RidgeSystem:
         self.operator = operator
         self.ridge = float(ridge)
         self.gamma = operator.gamma
-        rows = _Rows.of(operator)
-        self.over_cells = rows.over_cells
-        self.seen = np.flatnonzero(rows.visits > 0)
-        self._rows = rows
-        n_hubs = rows.distribution.shape[0]
-        # Cells never seen leaving take one step to their hubs: fold that step into the hubs.
-        unseen_out = np.where(rows.visits > 0, 0.0, rows.spread)[:, None] * rows.out
-        onward = unseen_out.reshape(operator.n_states, rows.visits.size // operator.n_states, n_hubs).sum(
-            axis=1
-        )
-        self._unseen_onward = onward
-        self._hub_inverse = np.linalg.inv(np.eye(n_hubs) - self.gamma * (rows.distribution @ onward))
-        kept = rows.kernel[self.seen]
-        self.q = np.sqrt(rows.visits[self.seen] / rows.visits.sum())
-        out = (rows.out[self.seen] + self.gamma * (kept @ onward)) @ self._hub_inverse
-        self._spread = rows.spread[self.seen]
-        self._group = rows.group[self.seen]
-        self._hub_out = np.ascontiguousarray((out * self.q[:, None]).T)
-        self._hub_distribution = np.ascontiguousarray(
-            rows.distribution[:, self._group] * (self._spread / self.q)
-        )
+        self.flow = flow = operator.flow(closed=True)
+        self.over_cells = flow.policy is not None
+        self.seen = np.flatnonzero(flow.seen)
+        kept = flow.rows.kernel()[self.seen]
+        self.q = np.sqrt(flow.p[self.seen])
+        spread = np.ones(flow.n_cells) if flow.policy is None else flow.policy.ravel()
+        group = (np.arange(flow.n_cells) // (flow.n_cells // flow.n_states))[self.seen]
+        by_cell = spread[self.seen] / self.q
         from lingendice.kernels.chains.ridge_gradients import Factor
 
         wide = np.int32 if operator.n_states < 2**31 - 1 else np.int64
@@ -79,21 +66,17 @@ class RidgeSystem:
             kept.indptr.astype(np.int64),
             kept.indices.astype(wide),
             kept.data,
-            self._group.astype(wide),
-            self._spread / self.q,
-            self._hub_out,
-            self._hub_distribution,
+            group.astype(wide),
+            by_cell,
+            np.ascontiguousarray((flow.out[self.seen] * self.q[:, None]).T),
+            np.ascontiguousarray(flow.rows.distribution[:, group] * by_cell),
             self.gamma,
             np.empty(operator.n_states),
         )
-        self.loses_mass = bool(rows.loses_mass)
+        self.loses_mass = flow.loses_mass
         # Where mass is absorbed the total is not 1, and gamma < 1 pins the distribution without it.
         self.penalty = 0.0 if self.loses_mass else float(penalty)
-        initial = np.zeros(operator.n_states) if operator.initial is None else operator.initial
-        arrivals = (1.0 - self.gamma) * (
-            initial + self.gamma * (initial @ onward) @ self._hub_inverse @ rows.distribution
-        )
-        self._target = arrivals[self._group] * self._spread / self.q
+        self._target = flow.start[self.seen] / self.q
 
     @cached_property
     def _diagonal(self) -> Floats:
@@ -235,7 +218,7 @@ class RidgeSystem:
 
         Unseen rows receive their mass from the others, and the whole is scaled to 1.
         """
-        moved *= 1.0 + self.gamma * (self.seen.size < self._rows.visits.size)
+        moved *= 1.0 + self.gamma * (self.seen.size < self.flow.n_cells)
         if self.loses_mass:
             return moved
         mass = float(self.q @ y)
@@ -264,12 +247,9 @@ class RidgeSystem:
             if done == 0 or math.isnan(squared) or pending():
                 break
         z = self.scaled(descent.point()[0])
-        rows = self._rows
-        values = np.zeros(rows.visits.size)
+        values = np.zeros(self.flow.n_cells)
         values[self.seen] = z / self.q
-        unseen = rows.visits == 0
-        values[unseen] = self.gamma * (rows.out[unseen] @ (self._hub_inverse @ (self._hub_distribution @ z)))
-        return RidgeAdjoint(z, self.operator.gather(values) if self.over_cells else values)
+        return RidgeAdjoint(z, self.flow.gather(self.flow.with_leaks(values)))
 
 
 class Descent(Protocol):
@@ -394,7 +374,7 @@ class RidgeFit(NamedTuple):
     @property
     def tau(self) -> Floats:
         """The minimizer over all rows (states, or cells), not normalized; nan where nothing was seen."""
-        tau = np.full(self.system._rows.visits.size, np.nan)
+        tau = np.full(self.system.flow.n_cells, np.nan)
         tau[self.system.seen] = self.y / self.system.q
         return tau
 
@@ -402,71 +382,12 @@ class RidgeFit(NamedTuple):
     def row_distribution(self) -> Floats:
         """p tau on seen rows and what arrives on the others, in total 1 unless mass is absorbed."""
         system = self.system
-        rows, gamma = system._rows, system.gamma
-        distribution = np.zeros(rows.visits.size)
+        distribution = np.zeros(system.flow.n_cells)
         distribution[system.seen] = self.y * system.q
-        unseen = np.flatnonzero((rows.visits == 0) & (rows.spread > 0))
-        if unseen.size:
-            to_hubs = system._hub_out @ self.y
-            initial = 0.0 if system.operator.initial is None else (1.0 - gamma) * system.operator.initial
-            arriving = gamma * (rows.kernel.T @ distribution + to_hubs @ rows.distribution) + initial
-            distribution[unseen] = rows.spread[unseen] * arriving[rows.group[unseen]]
+        distribution = system.flow.completed(distribution)
         return distribution if system.loses_mass else distribution / distribution.sum()
 
     @property
     def misfit(self) -> Floats:
         """The scaled stationarity residual M y - c."""
         return self.system.scaled(self.y) - self.system._target
-
-
-class _Rows(NamedTuple):
-    """The operator by the rows of its unknown: states, or cells."""
-
-    over_cells: bool
-    visits: Floats
-    kernel: Any
-    out: Floats
-    distribution: Floats
-    group: NDArray[np.int64]
-    """The state that each row belongs to."""
-    spread: Floats
-    """Share of the mass arriving in that state that the row receives."""
-    loses_mass: bool
-
-    @classmethod
-    def of(cls, operator: EmpiricalOperator) -> _Rows:
-        n_states = operator.n_states
-        visits = operator.counts.cell_count.astype(float)
-        chain = operator.chain
-        loses_mass = bool(chain.absorbed().any())
-        if operator.policy is None or operator.ratio == "state":
-            return cls(
-                False,
-                visits.reshape(n_states, -1).sum(axis=1),
-                chain.kernel(),
-                chain.out,
-                chain.distribution,
-                np.arange(n_states),
-                np.ones(n_states),
-                loses_mass,
-            )
-        group = np.repeat(np.arange(n_states), operator.policy.shape[1])
-        spread = operator.policy.ravel()
-        return cls(
-            True,
-            visits,
-            _cell_kernel(operator),
-            operator.out,
-            operator.distribution,
-            group,
-            spread,
-            loses_mass,
-        )
-
-
-def _cell_kernel(operator: EmpiricalOperator) -> Any:
-    from scipy.sparse import csr_array
-
-    scale = np.divide(operator.keep, operator.total, out=np.zeros(operator.n_cells), where=operator.total > 0)
-    data = operator.weight * np.repeat(scale, np.diff(operator.indptr))
-    return csr_array((data, operator.indices, operator.indptr), shape=(operator.n_cells, operator.n_states))

@@ -12,7 +12,6 @@ import numpy as np
 from lingendice.data.checks import Floats, NotAvailableYet, require_choice, require_number
 from lingendice.divergences import PolyhedralMetric, TotalVariation, Wasserstein
 from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, read_features
-from lingendice.model.flow import Flow
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.model.problem import RatioProblem
 from lingendice.solvers import convex, extragradient, sgd
@@ -57,7 +56,7 @@ def read_problem(
 ) -> tuple[RatioProblem, Floats | None]:
     """The problem, and the matrix that takes its dual coefficients back to the user's features."""
     tabular_dual = choices.dual_features is None and choices.features is None
-    flow = Flow.of(operator, redirect=tabular_dual)
+    flow = operator.flow(closed=tabular_dual)
     psi = read_features("features", choices.features, flow.n_cells, nonnegative=True)
     given = choices.dual_features if choices.dual_features is not None else choices.features
     phi = read_features("dual_features", given, flow.n_cells, nonnegative=False)

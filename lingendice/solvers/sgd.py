@@ -83,7 +83,7 @@ def step_sizes(problem: RatioProblem) -> Steps:
     flow, divergence = problem.flow, problem.divergence
     assert isinstance(divergence, FDivergence)
     p, gamma = flow.p, flow.gamma
-    arriving, starting = flow.push(p), flow.start
+    arriving, starting = flow.apply_transpose(p), flow.start
     start_mass = float(starting.sum())
     top, box = problem.upper, problem.dual_box
     if not (np.isfinite(top).all() and np.isfinite(box).all()):
@@ -105,7 +105,7 @@ def step_sizes(problem: RatioProblem) -> Steps:
         on_tau = on_tau + problem.ridge * np.maximum(most_tau, problem.ridge_center)
     # Second moments of each coordinate; three parts of the gradient of f may meet in one of them.
     square_w = _square(problem.features, p * on_tau**2)
-    carried = gamma * flow.push(p * most_tau**2)
+    carried = gamma * flow.apply_transpose(p * most_tau**2)
     square_v = 3.0 * (
         _square(problem.dual_features, p * (most_tau + slope) ** 2)
         + _square(problem.dual_features, carried)

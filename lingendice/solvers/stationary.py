@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
-from lingendice.model.classes import Classes, extend, find_classes, submatrix
-from lingendice.model.operator import FlowChain
+from lingendice.model.classes import Classes, find_classes, submatrix
+from lingendice.model.transition_rows import TransitionRows
 from lingendice.solvers import choose
 from lingendice.solvers.control import Controls, EliminationError, Outcome, combined
 
@@ -27,7 +27,7 @@ class Distributions(NamedTuple):
 
 
 def stationary_distributions(
-    chain: FlowChain,
+    chain: TransitionRows,
     gamma: float,
     initial: Floats | None,
     follow_initial: bool,
@@ -44,7 +44,7 @@ def stationary_distributions(
             raise ValueError("gamma < 1 needs an initial distribution")
         distribution, outcome = _discounted(chain, gamma, initial, method, controls)
         return Distributions(distribution, (distribution,), outcome)
-    rates, _ = extend(chain)
+    rates, _ = chain.extended()
     classes = find_classes(rates)
     outcomes = [_solve_class(rates, nodes, chain.n, method, controls) for nodes in classes.recurrent]
     distributions = []
@@ -88,12 +88,12 @@ def _solve_class(
 
 
 def _discounted(
-    chain: FlowChain, gamma: float, initial: Floats, method: str, controls: Controls
+    chain: TransitionRows, gamma: float, initial: Floats, method: str, controls: Controls
 ) -> tuple[Floats, Outcome]:
     outcome = choose.solve_discounted(chain, gamma, initial, method, controls)
     if outcome is not None:
         return outcome.distribution, outcome
-    rates, feeds = extend(chain, gamma, initial)
+    rates, feeds = chain.extended(gamma, initial)
     (nodes,) = find_classes(rates).recurrent
     sweeps_failed = nodes.size > choose.DENSE_NODES
     outcome = _solve_class(rates, nodes, chain.n, method, controls, sweeps_failed=sweeps_failed)
@@ -102,7 +102,7 @@ def _discounted(
     # Every restart is one visit to the initial distribution: (1 - gamma) visits a step, absorbed mass
     # included.
     distribution = (1.0 - gamma) * visits[: chain.n] / float(visits @ feeds)
-    absorbing = chain.absorbed() > 0.0
+    absorbing = chain.absorbed > 0.0
     if outcome.error is not None and absorbing.any():
         # Shares that end are what rows fall short of 1: the smaller, the fewer of their digits are right.
         outcome.error += 2.0 * float(np.finfo(float).eps / feeds[: chain.n][absorbing].min())

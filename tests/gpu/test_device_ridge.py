@@ -126,7 +126,7 @@ def test_memory_of_the_ridge(emulator, storage):
     system = RidgeOnDevice(emulator, storage)(operator, 1e-3, 1.0)
     assert system.solve(Controls(tol=1e-4)).outcome.converged
     taken = emulated.MEMORY.peak - before
-    sizes = (1500, system.q.size, system._arrays[2].size, operator.distribution.shape[0])
+    sizes = (1500, system.q.size, system._arrays[2].size, operator.rows.distribution.shape[0])
     assert taken <= ridge_bytes(*sizes, storage) <= 2 * taken
     emulator.free = 10_000
     with pytest.raises(DeviceMemoryError, match="GB of device memory"):

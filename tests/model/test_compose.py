@@ -91,16 +91,18 @@ def test_default_initial_distributions():
 
 def test_restart_defaults_to_initial_or_data_distribution():
     dangling = lg.Counts.from_transitions([0, 0, 1], [1, 2, 2], n_states=3)
-    assert np.allclose(compose(dangling, Choices(gamma=1.0)).distribution, [[2 / 3, 1 / 3, 0]])
-    assert np.allclose(compose(dangling, Choices(gamma=0.5)).distribution, [[1 / 3, 1 / 3, 1 / 3]])
-    assert np.allclose(compose(dangling, Choices(gamma=0.5, restart=[1, 0, 0])).distribution, [[1, 0, 0]])
+    assert np.allclose(compose(dangling, Choices(gamma=1.0)).rows.distribution, [[2 / 3, 1 / 3, 0]])
+    assert np.allclose(compose(dangling, Choices(gamma=0.5)).rows.distribution, [[1 / 3, 1 / 3, 1 / 3]])
+    assert np.allclose(
+        compose(dangling, Choices(gamma=0.5, restart=[1, 0, 0])).rows.distribution, [[1, 0, 0]]
+    )
 
 
 def test_distributions_that_coincide_share_one_hub():
     log = lg.Counts.from_transitions([0, 1, 0], [1, 2, 1], terminal=[0, 1, 0], episode=[0, 0, 1], n_states=3)
     operator = compose(log, Choices(gamma=0.9, terminal="restart"))
-    assert operator.distribution.shape[0] == 1
-    assert np.allclose(operator.keep + operator.out[:, 0], 1.0)
+    assert operator.rows.distribution.shape[0] == 1
+    assert np.allclose(operator.rows.keep + operator.rows.out[:, 0], 1.0)
 
 
 def test_terminal_needs_an_initial_distribution():

@@ -20,9 +20,9 @@ def test_pull_is_the_adjoint_of_push(gamma, redirect, ratio, seed):
     mass = np.where(flow.seen, rng.uniform(size=flow.n_cells), 0.0)
     values = rng.standard_normal(flow.n_cells)
     values = np.where(flow.seen, values, 0.0) if redirect else values
-    assert flow.push(mass) @ values == pytest.approx(mass @ flow.pull(values), abs=1e-12)
+    assert flow.apply_transpose(mass) @ values == pytest.approx(mass @ flow.apply(values), abs=1e-12)
     several = np.stack([mass, 2 * mass], axis=1)
-    assert np.allclose(flow.push(several)[:, 1], 2 * flow.push(mass))
+    assert np.allclose(flow.apply_transpose(several)[:, 1], 2 * flow.apply_transpose(mass))
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])

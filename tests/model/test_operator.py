@@ -60,8 +60,8 @@ def test_adjointness(seed, name):
     )
     chain = operator.chain
     values, distribution = rng.normal(size=(2, chain.n))
-    assert chain.pull(values) @ distribution == pytest.approx(
-        values @ chain.push(distribution), rel=1e-10, abs=1e-12
+    assert chain.apply(values) @ distribution == pytest.approx(
+        values @ chain.apply_transpose(distribution), rel=1e-10, abs=1e-12
     )
 
 
@@ -69,7 +69,7 @@ def test_adjointness(seed, name):
 def test_rows_sum_to_one(name):
     operator = build(short_log(5), name)
     assert np.allclose(operator.apply(np.ones(operator.n_cells)), 1.0, atol=1e-13)
-    assert np.allclose(operator.chain.pull(np.ones(operator.chain.n)), 1.0, atol=1e-13)
+    assert np.allclose(operator.chain.apply(np.ones(operator.chain.n)), 1.0, atol=1e-13)
 
 
 def test_absorbed_rows_lose_their_mass():
@@ -87,5 +87,5 @@ def test_state_chain_is_the_policy_average_of_the_cells(name):
     cells = dense_operator(operator).reshape(operator.n_cells, n_states, -1).sum(axis=2)
     if operator.policy is not None:
         cells = np.einsum("sa,sat->st", operator.policy, cells.reshape(n_states, -1, n_states))
-    pulled = np.stack([operator.chain.pull(unit) for unit in np.eye(n_states)], axis=1)
+    pulled = np.stack([operator.chain.apply(unit) for unit in np.eye(n_states)], axis=1)
     assert np.allclose(pulled, cells, atol=1e-13)

@@ -120,7 +120,7 @@ def test_mass_outside_the_features_is_infinite():
 def parts(problem):
     """Mass and inflow as matrices: m = M w, q = b + Q w."""
     mass = problem.features.scaled(problem.flow.p)
-    return mass, problem.flow.push(mass), problem.flow.start
+    return mass, problem.flow.apply_transpose(mass), problem.flow.start
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])

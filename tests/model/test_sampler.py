@@ -62,5 +62,5 @@ def test_sampled_transitions_have_the_distribution_of_the_flow(gamma, leak):
             total, square = total + value, square + value * value
     mean = total / n
     error = np.sqrt((square / n - mean**2) / n)
-    assert abs(mean - flow.push(flow.p * tau) @ f) < 4 * error
+    assert abs(mean - flow.apply_transpose(flow.p * tau) @ f) < 4 * error
     assert np.allclose(np.bincount(sampler.cell, sampler.probability, flow.n_cells), flow.p)

@@ -104,7 +104,7 @@ def test_audit_bars_count_the_states():
     examined = lg.audit([[0, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]], gamma=0.9)
     (ax,) = drawn(examined.plot("states")).axes
     by_name = dict(zip(texts(ax), [bar.get_width() for bar in ax.patches], strict=True))
-    assert by_name["never seen leaving"] == examined.dangling.size == 1
+    assert by_name["no transitions out"] == examined.dangling.size == 1
     assert by_name["transient"] == examined.transient_states.size
     (ax,) = drawn(examined.plot("leak")).axes
     assert max(bar.get_width() for bar in ax.patches) == pytest.approx(examined.leak.max())

@@ -106,7 +106,7 @@ def test_adjoint_of_larger_chains_certifies_the_value(name, gamma):
     solution = lg.solve(matrix, gamma, reward=reward)
     assert abs(solution.gap) < 1e-8 * max(1.0, np.abs(solution.state_values).max())
     v = solution.state_values
-    stepped = solution.gamma * solution.operator.chain.pull(v) + solution._mean_reward
+    stepped = solution.gamma * solution.operator.chain.apply(v) + solution._mean_reward
     gain = solution.value if gamma == 1.0 else 0.0
     assert np.allclose(v, stepped - gain, atol=1e-8 * max(1.0, np.abs(v).max()))
 
@@ -120,7 +120,7 @@ def test_adjoint_with_transient_states():
     solution = lg.solve(matrix, reward=np.arange(450.0))
     assert np.all(solution.stationary[400:] == 0)
     v = solution.state_values
-    assert np.allclose(v, np.arange(450.0) - solution.value + solution.operator.chain.pull(v), atol=1e-7)
+    assert np.allclose(v, np.arange(450.0) - solution.value + solution.operator.chain.apply(v), atol=1e-7)
 
 
 def test_absorbed_mass_on_larger_chains():

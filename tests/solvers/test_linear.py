@@ -95,7 +95,7 @@ def test_state_ratio():
     policy = rng.dirichlet(np.ones(2), 5)
     solution = lg.solve(counts, policy=policy, ratio="state", method="convex")
     chain = solution.operator.chain
-    assert np.abs(chain.push(solution.stationary) - solution.stationary).max() < 1e-8
+    assert np.abs(chain.apply_transpose(solution.stationary) - solution.stationary).max() < 1e-8
     assert solution.tau.shape == (5,)
 
 

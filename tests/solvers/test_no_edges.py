@@ -76,7 +76,7 @@ def test_what_stays_without_an_answer():
     for gamma, data in ((1.0, np.zeros((3, 3))), (0.9, np.zeros((0, 0))), (0.9, lg.Counts.empty(2, 2))):
         with pytest.raises(ValueError, match="the counts are empty"):
             lg.solve(data, gamma)
-    with pytest.raises(ValueError, match="never seen leaving"):
+    with pytest.raises(ValueError, match="no outgoing transitions"):
         lg.solve(np.zeros((3, 3)), 0.9, leak="error")
 
 

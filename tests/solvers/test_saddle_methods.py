@@ -10,7 +10,6 @@ from lingendice.data.counts import Counts
 from lingendice.divergences import Wasserstein
 from lingendice.model.compose import Choices, compose
 from lingendice.model.features import MatrixFeatures
-from lingendice.model.flow import Flow
 from lingendice.model.problem import RatioProblem
 from lingendice.solvers.control import Controls, run
 from lingendice.solvers.convex import solve_convex
@@ -108,7 +107,7 @@ def leaky_problem(normalize="self"):
     counts[4] = 0
     initial = np.array([0.1, 0.1, 0.1, 0.1, 0.5, 0.1])
     operator = compose(Counts.from_matrix(counts), Choices(gamma=0.5, initial=initial))
-    flow = Flow.of(operator, redirect=True)
+    flow = operator.flow(closed=True)
     return RatioProblem.build(flow, normalize=normalize, bound=4.0, dual_bound=2.0)
 
 

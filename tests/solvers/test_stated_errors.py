@@ -204,7 +204,7 @@ def test_a_ridge_states_its_error(seed, gamma, ridge, ratio, tol):
     y = np.zeros(system.q.size)
     y[free] = np.linalg.solve(normal[np.ix_(free, free)], system._right_side[free])
     if (y >= -1e-12).all():  # the active set is that of the minimum
-        distribution = np.zeros(system._rows.visits.size)
+        distribution = np.zeros(system.flow.n_cells)
         distribution[system.seen] = np.maximum(y, 0.0) * system.q
         seen = distribution > 0
         found = solution.cell_distribution if system.over_cells else solution.state_distribution

@@ -1,17 +1,33 @@
-"""What of a log may be taken as independent: episodes, blocks of one path, or single transitions."""
+"""Episodes of a log, and what of it may be taken as independent: episodes, blocks of a path, transitions."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.counts import Counts
+from lingendice.data.checks import Floats
+
+if TYPE_CHECKING:
+    from lingendice.data.counts import Counts
 
 FEW_CLUSTERS = 20
 """Below this many episodes a note says that the interval is rough."""
+
+
+class Episodes(NamedTuple):
+    """What each episode contributed, kept on request for clustered intervals and the bootstrap."""
+
+    entry: NDArray[Any]
+    """For every transition, the position of its (cell, next state) pair in the counts."""
+    episode: NDArray[np.int64]
+    """For every transition, the number of its episode, from 0."""
+    reward: Floats | None
+    weight: NDArray[Any] | None
+    first_state: NDArray[np.int64]
+    """For every episode, the state it began in."""
 
 
 class Sample(NamedTuple):

@@ -1,0 +1,169 @@
+"""Leaks: cells that are reached but have no outgoing transitions, and what happens past them.
+
+``leak="restart"`` visits the cell and goes on from the restart distribution; ``"absorb"`` visits it and keeps
+all that would have followed (gamma < 1); ``"error"`` restarts, and the result is refused where mass arrives.
+A smoothing prior gives such cells a row of their own. All of it is decided here: which distribution a row
+falls back to, what mass a leak holds, how leaks are folded away, and what is said of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import Floats, require_choice
+from lingendice.model.transition_rows import TransitionRows
+
+LARGE_LEAK = 0.01
+"""Stationary mass in leaks above which a solution warns and a check fails."""
+LEAK_WORTH_BOUNDS = 1e-3
+"""Stationary mass in leaks above which bounds on the value are worth another solve."""
+WAYS_OUT = 'add data there, or choose leak="restart" or leak="absorb"'
+
+
+# -- what rows fall back to ----------------------------------------------------------------------------------
+
+
+class Fallbacks(NamedTuple):
+    """Where rows without data, and transitions that ended, go on; None where their mass is absorbed.
+
+    The names are ``"prior"`` (of the smoothing), ``"restart"`` (as given), ``"initial"`` and ``"data"`` (the
+    data distribution of the states).
+    """
+
+    unseen: str | None
+    ended: str | None
+    ends_absorb: bool
+    """Whether episodes end for good: tau then has less than unit mass."""
+
+
+def read_fallbacks(
+    leak: str, terminal: str, gamma: float, *, has_terminals: bool, has_initial: bool, has_restart: bool,
+    smoothed: bool = False,
+) -> Fallbacks:  # fmt: skip
+    """Decide from the user's words where mass goes that the data do not place."""
+    require_choice("leak", leak, ("restart", "absorb", "error"))
+    require_choice("terminal", terminal, ("auto", "restart", "absorb"))
+    if leak == "absorb" and gamma == 1.0:
+        raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
+    if smoothed:
+        unseen = "prior"
+    elif leak == "absorb":
+        unseen = None
+    elif has_restart:
+        unseen = "restart"
+    else:
+        unseen = "initial" if gamma < 1.0 and has_initial else "data"
+    if not has_terminals:
+        return Fallbacks(unseen, None, False)
+    if terminal == "absorb" and gamma == 1.0:
+        raise ValueError(
+            'terminal="absorb" leaves no stationary distribution at gamma=1; use terminal="restart" or '
+            "gamma < 1"
+        )
+    if terminal == "absorb" or (terminal == "auto" and gamma < 1.0):
+        return Fallbacks(unseen, None, True)
+    if not has_initial:
+        raise ValueError(
+            "terminal transitions restart from the initial distribution, which is unknown here; pass "
+            "initial=, or episode= to Counts.from_transitions"
+        )
+    return Fallbacks(unseen, "initial", False)
+
+
+# -- mass in leaks -------------------------------------------------------------------------------------------
+
+
+def mass_per_visit(absorbed: Any, gamma: float) -> Any:
+    """Mass that a leak holds for each visit: one step, and all that would have followed what it absorbs."""
+    return 1.0 + (gamma / (1.0 - gamma) * absorbed if gamma < 1.0 else 0.0 * absorbed)
+
+
+def refusal(leak: float, cell: str | None = None) -> str:
+    """Why ``leak="error"`` refuses a solution, naming a cell where one is known."""
+    if cell is None:
+        return (
+            f"{leak:.2%} of the stationary mass lies in cells that are reached but have no outgoing "
+            f"transitions; {WAYS_OUT}"
+        )
+    return (
+        f"{cell} is reached but has no outgoing transitions ({leak:.2%} of the stationary mass lies in such "
+        f"cells); {WAYS_OUT}"
+    )
+
+
+def warning(leak: float, treatment: str, has_restart: bool, where: str = "") -> str | None:
+    """What to warn of; None for a small leak.
+
+    Who names the restart distribution has decided what happens there: PageRank's dangling nodes are no
+    surprise.
+    """
+    if leak <= LARGE_LEAK or treatment != "restart" or has_restart:
+        return None
+    return f"{leak:.1%} of the stationary mass lies where there is no data{where}; the value leaves it out"
+
+
+# -- leaks folded away ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Closure:
+    """The chain over cells with data that remains when leaks are folded away (censored).
+
+    Of the mass a(s) that arrives in a state, ``onward(s, k)`` goes on from leaks to hub k. Hubs lead to
+    states, and from there perhaps to leaks again:
+
+        hubs(a)     = gamma a' onward (I - gamma D onward)^-1 ,   D the distributions of the hubs
+        arrivals(a) = a + hubs(a) D
+
+    so that one dense system of the number of hubs, three at most, closes the chain.
+    """
+
+    rows: TransitionRows
+    gamma: float
+    unseen: NDArray[np.bool_]
+    """Cells without data."""
+    onward: Floats
+    held: Floats
+    """Mass that leaks hold for each unit that arrives in a state."""
+    inverse: Floats
+
+    @classmethod
+    def of(cls, rows: TransitionRows, policy: Floats, seen: NDArray[np.bool_], gamma: float) -> Closure:
+        """Fold away the cells not ``seen``; ``policy`` (states by actions) spreads states over cells."""
+        share = np.where(seen.reshape(policy.shape), 0.0, policy)
+        onward = np.einsum("sa,sak->sk", share, rows.out.reshape(*policy.shape, -1))
+        inverse = np.linalg.inv(np.eye(rows.n_hubs) - gamma * (rows.distribution @ onward))
+        visit = mass_per_visit(rows.absorbed, gamma).reshape(policy.shape)
+        held = np.einsum("sa,sa->s", share, visit)
+        return cls(rows, gamma, ~seen, onward, held, inverse)
+
+    def arrivals(self, arriving: Floats) -> Floats:
+        """Mass over states with what leaks send on; columns of a matrix are closed together."""
+        hubs = self.gamma * (self.inverse.T @ (self.onward.T @ arriving))
+        return arriving + self.rows.distribution.T @ hubs  # type: ignore[no-any-return]
+
+    def values(self, state_values: Floats) -> Floats:
+        """Values of all leaks from those of states, the adjoint of :meth:`arrivals`."""
+        ahead = self.inverse @ (self.rows.distribution @ state_values)
+        return self.gamma * (self.rows.out[self.unseen] @ ahead)  # type: ignore[no-any-return]
+
+    @property
+    def out(self) -> Floats:
+        """Share of every row that falls back to each hub, now or after visits to leaks."""
+        return (self.rows.out + self.gamma * self.rows.kernel() @ self.onward) @ self.inverse
+
+    @property
+    def held_in_all(self) -> Floats:
+        """Mass that leaks hold for each unit that arrives in a state, then and after later restarts."""
+        onward = self.gamma * (self.onward @ (self.inverse @ (self.rows.distribution @ self.held)))
+        return self.held + onward
+
+    @property
+    def continuation(self) -> Floats:
+        """Mass that goes on to every state for each unit that enters a leak; all leaks go on alike."""
+        first = int(np.argmax(self.unseen))
+        return self.gamma * (self.rows.out[first] @ self.inverse @ self.rows.distribution)

@@ -1,0 +1,161 @@
+"""Rows of transition probabilities: counted transitions and a few distributions to fall back to.
+
+    K(s'|x) = keep(x) weight(x, s') / total(x) + sum_k out(x, k) distribution(k, s')
+
+The rows of an operator over cells and those of its chain over states have this one form. A distribution that
+rows fall back to is called a hub: it is stored once, whatever the number of rows. Rows that fall short of 1
+lose their mass: it is absorbed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import Floats
+from lingendice.data.rows import scale_rows
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+
+@dataclass(frozen=True, eq=False)
+class TransitionRows:
+    """Distribution of the next state for every cell (or state); the module has the formula."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[Any]
+    weight: NDArray[Any]
+    total: Floats
+    keep: Floats
+    out: Floats
+    """Share of each row that falls back to each hub, rows by hubs."""
+    distribution: Floats
+    """Hubs by states."""
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.indptr.size - 1
+
+    @property
+    def n_states(self) -> int:
+        """Number of states that rows lead to."""
+        return int(self.distribution.shape[1])
+
+    @property
+    def n_hubs(self) -> int:
+        """Number of distributions that rows fall back to."""
+        return int(self.distribution.shape[0])
+
+    @cached_property
+    def scale(self) -> Floats:
+        """keep / total, 0 for empty rows: what turns weights into probabilities."""
+        return np.divide(self.keep, self.total, out=np.zeros(self.n), where=self.total > 0)
+
+    @cached_property
+    def absorbed(self) -> Floats:
+        """What each row falls short of 1, rounding left out."""
+        missing = 1.0 - self.keep - self.out.sum(axis=1)
+        return np.where(missing > 1e-12, missing, 0.0)
+
+    @cached_property
+    def _weights(self) -> csr_array:
+        from scipy.sparse import csr_array
+
+        return csr_array((self.weight, self.indices, self.indptr), shape=(self.n, self.n_states))
+
+    def kernel(self) -> csr_array:
+        """The counted part of K as a SciPy sparse array."""
+        from scipy.sparse import csr_array
+
+        data = scale_rows(self.indptr, self.weight, self.scale)
+        return csr_array((data, self.indices, self.indptr), shape=(self.n, self.n_states))
+
+    def dense(self) -> Floats:
+        """K as an array; for few rows alone."""
+        dense: Floats = self.kernel().toarray() + self.out @ self.distribution
+        return dense
+
+    def apply(self, values: Floats) -> Floats:
+        """K values: the expected value after one step. O(nnz) for each column."""
+        counted = (self._weights @ values).T * self.scale
+        return counted.T + self.out @ (self.distribution @ values)  # type: ignore[no-any-return]
+
+    def apply_transpose(self, mass: Floats) -> Floats:
+        """K' mass: the mass that arrives in every state. O(nnz) for each column."""
+        counted = self._weights.T @ (mass.T * self.scale).T
+        return counted + self.distribution.T @ (self.out.T @ mass)  # type: ignore[no-any-return]
+
+    def falling_to(self, distribution: Floats) -> Floats:
+        """Share of each row that falls back to a distribution, rounding aside."""
+        same = [np.allclose(hub, distribution, rtol=1e-12, atol=0.0) for hub in self.distribution]
+        return self.out[:, np.array(same, dtype=bool)].sum(axis=1)
+
+    # -- absorbed mass ---------------------------------------------------------------------------------
+
+    def restarts(self, gamma: float) -> Floats:
+        """Share of each visit that starts anew from the initial distribution, absorbed mass included."""
+        # Not 1 - gamma (keep + out): of a difference that small rounding would leave few digits.
+        return (1.0 - gamma) + gamma * self.absorbed
+
+    def returning(self, target: Floats) -> TransitionRows:
+        """The same rows with what they absorb sent to ``target``; they have a hub, and sum to 1."""
+        if self.n_hubs and not self.absorbed.any():
+            return self
+        out, distribution = add_hub(self.out, self.distribution, self.absorbed, target)
+        return replace(self, out=out, distribution=distribution)
+
+    def with_sink(self) -> TransitionRows:
+        """A chain whose absorbed mass goes to one more state, the last one, which it never leaves."""
+        n, hubs = self.n, self.n_hubs
+        return TransitionRows(
+            indptr=np.append(self.indptr, self.indptr[-1] + 1),
+            indices=np.append(self.indices, n),
+            weight=np.append(self.weight, 1.0),
+            total=np.append(self.total, 1.0),
+            keep=np.append(self.keep, 1.0),
+            out=np.vstack([np.column_stack([self.out, self.absorbed]), np.zeros((1, hubs + 1))]),
+            distribution=np.vstack(
+                [np.column_stack([self.distribution, np.zeros(hubs)]), np.eye(1, n + 1, n)]
+            ),
+        )
+
+    def extended(self, gamma: float = 1.0, initial: Floats | None = None) -> tuple[csr_array, Floats]:
+        """The chain with hubs written as nodes: rows step to their hub, which steps on at once.
+
+        At gamma < 1 every node also steps to the hub of the initial distribution, with what gamma and
+        absorption leave of its row. Returns the rates between nodes (states first, hubs last) and the rate
+        at which each node feeds the initial distribution (zeros at gamma = 1). The distribution of the states
+        is that of this chain with hubs left out (censored): hubs take no time.
+        """
+        from scipy import sparse
+
+        counted = self.kernel()
+        if gamma == 1.0 and self.n_hubs == 0:
+            return counted, np.zeros(self.n)
+        out, distribution = gamma * self.out, self.distribution
+        feeds = np.zeros(self.n)
+        if gamma < 1.0:
+            if initial is None:
+                raise ValueError("gamma < 1 needs an initial distribution")
+            counted = gamma * counted
+            feeds = self.restarts(gamma)
+            out, distribution = add_hub(out, distribution, feeds, initial)
+        blocks = [[counted, sparse.csr_array(out)], [sparse.csr_array(distribution), None]]
+        nodes = sparse.block_array(blocks, format="csr")
+        return nodes, np.concatenate([feeds, np.zeros(distribution.shape[0])])
+
+
+def add_hub(out: Floats, distribution: Floats, share: Floats, target: Floats) -> tuple[Floats, Floats]:
+    """Send ``share`` of each row to the distribution ``target``, over a hub with it if there is one."""
+    for position in range(distribution.shape[0]):
+        if np.array_equal(distribution[position], target):
+            out = out.copy()
+            out[:, position] += share
+            return out, distribution
+    return np.column_stack([out, share]), np.vstack([distribution, target])
