@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.continuous.options import ACTIVATIONS
-from lingendice.kernels.aligned import zeros_by_line
+from lingendice.data.rows import zeros_by_line
 from lingendice.kernels.networks.mlp import BLAS, VECTOR
 from lingendice.kernels.networks.ratio_step import TILE, evaluate_rows, padded
 from lingendice.kernels.networks.vectors import PANEL, WIDE

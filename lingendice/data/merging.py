@@ -13,8 +13,8 @@ from lingendice.data.episodes import Episodes
 from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.data.labels import Labels, union
 from lingendice.data.rows import kernel_array
-from lingendice.kernels.counting.row_union import Side, count_union, unite_rows
 from lingendice.kernels.parallel import resolve_threads, run_all
+from lingendice.kernels.sparse_rows import Side, count_union, unite_rows
 
 if TYPE_CHECKING:
     from lingendice.data.counts import Counts

@@ -1,4 +1,4 @@
-"""Small helpers on compressed rows (CSR arrays)."""
+"""Small helpers on compressed rows (CSR arrays) and on arrays for kernels."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 FEW_ENTRIES = 20_000
 """Entries below which NumPy sums rows sooner than the compiler is loaded."""
+_PAIR = 128  # bytes of a cache line and the one beside it, which is fetched along
 
 
 def row_sums(indptr: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
     """Sum of the entries of each row."""
     sums = np.zeros(indptr.size - 1, dtype=values.dtype)
     if values.size > FEW_ENTRIES and values.dtype in (np.int64, np.float64):
-        from lingendice.kernels.chains import sparse_rows as sparse
+        from lingendice.kernels import sparse_rows as sparse
 
         sparse.row_sums(indptr, np.ascontiguousarray(values), 0, sums.size, sums)
         return sums
@@ -28,7 +29,7 @@ def row_sums(indptr: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
 def scale_rows(indptr: NDArray[np.int64], values: NDArray[Any], scale: NDArray[np.float64]) -> Any:
     """Each entry times the scale of its row."""
     if values.size > FEW_ENTRIES and values.dtype in (np.int64, np.float64):
-        from lingendice.kernels.chains import sparse_rows as sparse
+        from lingendice.kernels import sparse_rows as sparse
 
         scaled = np.empty(values.size)
         sparse.scale_rows(indptr, np.ascontiguousarray(values), scale, scaled)
@@ -64,3 +65,11 @@ def kernel_array(column: NDArray[Any], kind: Any) -> NDArray[Any]:
     """
     column = np.ascontiguousarray(column, dtype=kind)
     return read_only(column if column.flags.aligned else column.copy())
+
+
+def zeros_by_line(size: int, dtype: Any = np.float64) -> NDArray[Any]:
+    """Zeros from the beginning of a cache line on: no vector lies across two, no two threads share one."""
+    kind = np.dtype(dtype)
+    room = np.zeros(size + _PAIR // kind.itemsize, kind)
+    skipped = -room.ctypes.data % _PAIR // kind.itemsize
+    return room[skipped : skipped + size]

@@ -17,7 +17,6 @@ from lingendice.data.checks import require_room, require_whole
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import interruptible
 from lingendice.data.log_checks import warn_breaks
-from lingendice.io import reading_checkpoints as checkpoints
 from lingendice.io.array_files import read_matrix_file
 from lingendice.io.columns import Batch, Position
 from lingendice.io.decode_ahead import in_order
@@ -36,7 +35,7 @@ from lingendice.io.sources import (
     find_files,
     is_frame,
 )
-from lingendice.io.stream_counter import Accumulator, Resources
+from lingendice.io.stream_counter import Accumulator, Resources, load_checkpoint, save_checkpoint
 from lingendice.io.time_order import InTime
 from lingendice.kernels.parallel import resolve_threads
 
@@ -345,9 +344,7 @@ class _Run:
         """Keep a checkpoint there, and go on from it where there is one."""
         self.checkpoint = checkpoint
         if checkpoint.path.exists():
-            self.counted, self.resumed_at = checkpoints.load(
-                checkpoint.path, self._identity(), self.resources
-            )
+            self.counted, self.resumed_at = load_checkpoint(checkpoint.path, self._identity(), self.resources)
 
     def _identity(self) -> dict[str, Any]:
         given = {role: name for role, name in self.names.given.items() if name is not None}
@@ -391,7 +388,7 @@ class _Run:
 
     def _keep(self) -> None:
         if self.checkpoint is not None and self.counted is not None and self.safe is not None:
-            checkpoints.save(self.checkpoint.path, self.counted, self.safe, self._identity())
+            save_checkpoint(self.checkpoint.path, self.counted, self.safe, self._identity())
             self.saved_at = time.monotonic()
 
     def finish(self) -> Piece:

@@ -6,20 +6,22 @@ the order of the log, so that the result is the same bits however the log is cut
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.data.atomic import StoredFileError
 from lingendice.data.counts import Counts
 from lingendice.data.rows import kernel_array
-from lingendice.io import sparse_ids
-from lingendice.io.columns import Batch, Coded
+from lingendice.data.saving import read_archive, write_archive
+from lingendice.io.columns import Batch, Coded, Position
 from lingendice.io.formats import FileError
-from lingendice.io.hashed_pairs import HashTable
-from lingendice.io.ids import IdMap, IdRule
+from lingendice.io.ids import IdMap, IdRule, note_hidden_ids, number_sparse_ids, settle_ids
 from lingendice.io.keys import (
     NO_FLAGS,
     NO_INTS,
@@ -30,7 +32,7 @@ from lingendice.io.keys import (
     flags,
     narrowed,
 )
-from lingendice.io.pair_counter import PairCounter
+from lingendice.io.pair_counter import HashTable, KeyLayout, PairCounter
 from lingendice.io.segments import EpisodeRecords, Piece
 from lingendice.kernels.counting import stream_tables as streaming
 
@@ -84,7 +86,7 @@ class Accumulator:
         """Count the rows of one batch."""
         if batch.n_rows == 0:
             return
-        sparse_ids.note_hidden(self, batch)
+        note_hidden_ids(self, batch)
         batch = self.packer.pack(batch)
         if not self._add_packed(batch):
             self._add_columns(batch)
@@ -120,7 +122,7 @@ class Accumulator:
 
     def _add_columns(self, batch: Batch) -> None:
         """Count rows whose ids have to be looked up, or whose next states are those of later rows."""
-        sparse_ids.look_at(self, batch)
+        number_sparse_ids(self, batch)
         columns, numbers = self._columns(batch), self._numbers(batch)
         self._fit_keys(batch)
         if batch.packed is not None and batch.packed.events is not None:
@@ -272,7 +274,7 @@ class Accumulator:
 
     def finish(self) -> Piece:
         """The piece that the batches so far make up; labels are in order of appearance."""
-        sparse_ids.settle(self)
+        settle_ids(self)
         counts = self._counts()
         numbered = frozenset(what for what, known in self.maps.items() if known.numbered)
         return Piece(counts, self._episode_records() if self.first_at >= 0 else None, numbered, self.rule)
@@ -333,3 +335,69 @@ class Accumulator:
 def _run_ends(batch: Batch, events: Array) -> Array:
     """The last row before the next event, for every event."""
     return np.append(events[1:], batch.n_rows) - 1
+
+
+# -- keep a half-read log on disk, and go on from it --------------------------------------------------
+
+
+def save_checkpoint(path: Path, counted: Accumulator, after: Position, identity: dict[str, Any]) -> None:
+    """Write what was counted so far and where reading goes on."""
+    record = {
+        "kind": "checkpoint",
+        "identity": identity,
+        "after": list(after),
+        "roles": sorted(counted.roles),
+        "rule": [counted.rule.labels, list(counted.rule.sizes), list(counted.rule.at_least)],
+        "breaks": [counted.n_breaks, counted.first_break],
+        "keep_first": counted.first_at >= 0,
+        "fractional": counted.fractional,
+        "bits": list(counted.pairs.layout),
+        "n_rows": counted.n_rows,
+        "maps": {
+            what: {
+                "coded": known.coded,
+                "numbered": known.numbered,
+                "size": known.size,
+                "labels": list(known.position),
+            }
+            for what, known in counted.maps.items()
+        },
+    }
+    arrays = {
+        "pairs": counted.pairs.records(),
+        "episodes": counted.episodes.records(),
+        "starts": counted.starts,
+        **{f"hidden_{what}": ids for what, ids in counted.hidden.items()},
+    }
+    write_archive(path, arrays, record)
+
+
+def load_checkpoint(
+    path: Path, identity: dict[str, Any], resources: Resources
+) -> tuple[Accumulator, Position]:
+    """Read it back; the log must be the one that the checkpoint belongs to."""
+    arrays, record = read_archive(path, "checkpoint")
+    if record["identity"] != json.loads(json.dumps(identity)):
+        raise StoredFileError(
+            f"{path}: this checkpoint belongs to another log (or other columns, or files have changed); "
+            "delete it to begin anew"
+        )
+    labels, sizes, at_least = record["rule"]
+    roles = frozenset(record["roles"])
+    rule = IdRule(labels, tuple(sizes), tuple(at_least))
+    counted = Accumulator(roles, rule, record["keep_first"], resources)
+    counted.n_breaks, counted.first_break = record["breaks"]
+    counted.fractional = record["fractional"]
+    counted.pairs.fractional = bool(record["fractional"])
+    counted.pairs.layout = KeyLayout(*record["bits"])
+    counted.n_rows = record["n_rows"]
+    for what, facts in record["maps"].items():
+        known = counted.maps[what]
+        known.coded, known.numbered, known.size = facts["coded"], facts["numbered"], facts["size"]
+        known.position = {label: position for position, label in enumerate(facts["labels"])}
+    counted.pairs.fit(counted.maps["state"].size, counted.maps["action"].size)
+    counted.pairs.load(arrays["pairs"])
+    counted.episodes.load(arrays["episodes"])
+    counted.starts = arrays["starts"]
+    counted.hidden = {what: arrays[f"hidden_{what}"] for what in counted.hidden}
+    return counted, tuple(record["after"])

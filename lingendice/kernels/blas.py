@@ -11,18 +11,22 @@ from numba import types
 
 from lingendice.kernels.jit import kernel
 
-_matrix = types.CPointer(types.float64)
-_gemm = types.ExternalFunction(
-    "numba_xxgemm",
-    types.intc(
-        types.char, types.char, types.char,  # kind, and whether either operand is transposed
-        types.intp, types.intp, types.intp,  # rows, columns, inner dimension
-        _matrix, _matrix, types.intp, _matrix, types.intp,  # alpha, a, lda, b, ldb
-        _matrix, _matrix, types.intp,  # beta, c, ldc
-    ),
-)  # fmt: skip
-_DOUBLE = ord("d")
-_PLAIN = ord("n")
+
+def _gemm(number):  # type: ignore[no-untyped-def]
+    matrix = types.CPointer(number)
+    return types.ExternalFunction(
+        "numba_xxgemm",
+        types.intc(
+            types.char, types.char, types.char,  # kind, and whether either operand is transposed
+            types.intp, types.intp, types.intp,  # rows, columns, inner dimension
+            matrix, matrix, types.intp, matrix, types.intp,  # alpha, a, lda, b, ldb
+            matrix, matrix, types.intp,  # beta, c, ldc
+        ),
+    )  # fmt: skip
+
+
+double_gemm, single_gemm = _gemm(types.float64), _gemm(types.float32)
+DOUBLE, SINGLE, PLAIN = ord("d"), ord("s"), ord("n")
 
 
 # BLAS shares larger products among threads of its own, which then fight with ours (and with those of other
@@ -45,8 +49,8 @@ def add_product(left, right, keep, target):  # type: ignore[no-untyped-def]
     for i in range(0, rows, _TILE_ROWS):
         height = min(_TILE_ROWS, rows - i)
         for j in range(0, columns, width):
-            _gemm(
-                _DOUBLE, _PLAIN, _PLAIN, min(width, columns - j), height, inner,
+            double_gemm(
+                DOUBLE, PLAIN, PLAIN, min(width, columns - j), height, inner,
                 keep.ctypes, right[:, j:].ctypes, right.strides[0] // 8, left[i:].ctypes,
                 left.strides[0] // 8, keep[1:].ctypes, target[i:, j:].ctypes, target.strides[0] // 8,
             )  # fmt: skip

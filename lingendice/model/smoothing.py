@@ -18,7 +18,7 @@ def marginal_likelihood_weight(counts: Counts) -> float:
     marginal distribution of next states has the higher likelihood on scale-free graphs and yet gives the
     worse stationary distribution, often above the efficiency bound (benchmarks/paper/pagerank_smoothing.py).
     """
-    from lingendice.kernels.counting.likelihood import dirichlet_log_likelihood
+    from lingendice.kernels.sparse_rows import dirichlet_log_likelihood
 
     if not counts.has_sample_size:
         raise ValueError(

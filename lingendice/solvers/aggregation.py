@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.kernels.chains import coarsening as blocks_kernels
+from lingendice.kernels.chains import aggregation_steps as kernels
 from lingendice.kernels.chains.gth_dense import gth_dense
 from lingendice.kernels.parallel import resolve_threads
 from lingendice.solvers.control import Stopped
@@ -339,7 +339,7 @@ class Run:
         self.method = "dense"
         if level.size > 1:
             dense = np.zeros((level.size, level.size))
-            blocks_kernels.scatter_dense(level.start, level.source, level.weight, dense)
+            kernels.scatter_dense(level.start, level.source, level.weight, dense)
             self.y, _ = gth_dense(dense)
         self.rate, self.error = 0.0, ROUNDING
 

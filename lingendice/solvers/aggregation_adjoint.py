@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.kernels.chains import coarsening as blocks_kernels
-from lingendice.kernels.chains import stationary_sweeps as sweep_kernels
+from lingendice.kernels.chains import aggregation_steps as kernels
 from lingendice.kernels.chains.gth_dense import dense_bias, dense_factor
 from lingendice.kernels.parallel import resolve_threads
 from lingendice.solvers.aggregation import WORTH_MIXING, Clock, Mixer
@@ -74,13 +73,13 @@ class Rung:
     def sweep(self, d: FloatArray, h: FloatArray, forward: bool) -> None:
         for first, last in self.level.ranges if forward else reversed(self.level.ranges):
             self.level.tick()
-            sweep_kernels.row_sweep(self.start, self.target, self.weight, d, h, first, last, forward)
+            kernels.row_sweep(self.start, self.target, self.weight, d, h, first, last, forward)
 
     def residual(self, d: FloatArray, h: FloatArray) -> FloatArray:
         out = np.empty(h.size)
         for first, last in self.level.ranges:
             self.level.tick()
-            sweep_kernels.row_residual(self.start, self.target, self.weight, d, h, first, last, out)
+            kernels.row_residual(self.start, self.target, self.weight, d, h, first, last, out)
         return out
 
 
@@ -100,11 +99,11 @@ class Ladder:
         rung = self.rungs[depth]
         for _ in range(SWEEPS):
             rung.sweep(d, h, True)
-        coarse = blocks_kernels.restrict(rung.label, rung.y, rung.residual(d, h), rung.outflow)
+        coarse = kernels.restrict(rung.label, rung.y, rung.residual(d, h), rung.outflow)
         c = np.zeros(coarse.size)
         for _ in range(1 if depth + 1 == len(self.rungs) else VISITS):
             self.cycle(depth + 1, coarse, c)
-        blocks_kernels.add_blocks(h, rung.label, c)
+        kernels.add_blocks(h, rung.label, c)
         for _ in range(SWEEPS):
             rung.sweep(d, h, False)
 
@@ -128,7 +127,7 @@ def _ladder(level: Level, y: FloatArray) -> Ladder:
         rungs.append(Rung(*rows(level), level, y, level.label, outflow))
         level, y = coarse, outflow
     dense = np.zeros((level.size, level.size))
-    blocks_kernels.scatter_dense(level.start, level.source, level.weight, dense)
+    kernels.scatter_dense(level.start, level.source, level.weight, dense)
     front, exits, _ = dense_factor(dense)
     return Ladder(rungs, front, exits)
 

@@ -21,8 +21,12 @@ def solve_small(matrix: NDArray[Any], gamma: float, tol: float) -> Outcome | Non
 
     The distribution is over states, the error and the residual are those to state.
     """
-    from lingendice.kernels.chains.dense_setup import dense_residual, prepare_dense
-    from lingendice.kernels.chains.gth_dense import gth_dense, is_irreducible_dense
+    from lingendice.kernels.chains.gth_dense import (
+        dense_residual,
+        gth_dense,
+        is_irreducible_dense,
+        prepare_dense,
+    )
 
     n = matrix.shape[0]
     if n != matrix.shape[1] or not 0 < n <= LARGEST or matrix.dtype not in _PLAIN_DTYPES:

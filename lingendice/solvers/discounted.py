@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.kernels.chains import sparse_rows as sparse
+from lingendice.kernels import sparse_rows as sparse
 from lingendice.kernels.parallel import resolve_threads
 from lingendice.model.transition_rows import TransitionRows
 from lingendice.solvers.control import Stopped

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.kernels.chains import sparse_rows as sparse
+from lingendice.kernels import sparse_rows as sparse
 from lingendice.kernels.chains import sweeps as gauss_seidel
 from lingendice.kernels.chains.graph_walks import strong_components
 from lingendice.solvers.control import Stopped

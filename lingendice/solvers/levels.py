@@ -10,11 +10,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.kernels.chains import coarsening as blocks_kernels
-from lingendice.kernels.chains import stationary_sweeps as sweep_kernels
+from lingendice.kernels.chains import aggregation_steps as kernels
 from lingendice.kernels.chains.gth_dense import gth_dense
-from lingendice.kernels.chains.sparse_rows import order_by_count
 from lingendice.kernels.parallel import run_all
+from lingendice.kernels.sparse_rows import order_by_count
 from lingendice.solvers.numbering import is_arbitrary
 
 FloatArray = NDArray[np.float64]
@@ -70,9 +69,7 @@ class Level:
         largest = 0.0
         for first, last in self.ranges if forward else reversed(self.ranges):
             self.tick()
-            change = sweep_kernels.sweep(
-                self.start, self.source, self.weight, y, first, last, forward, relaxation
-            )
+            change = kernels.sweep(self.start, self.source, self.weight, y, first, last, forward, relaxation)
             largest = max(largest, change)
         return largest
 
@@ -88,7 +85,7 @@ class Level:
             self.tick()
             tasks = [
                 partial(
-                    sweep_kernels.sweep,
+                    kernels.sweep,
                     self.start,
                     self.source,
                     self.weight,
@@ -108,12 +105,12 @@ class Level:
         total = 0.0
         for first, last in self.ranges:
             self.tick()
-            total += sweep_kernels.residual(self.start, self.source, self.weight, y, first, last)
+            total += kernels.residual(self.start, self.source, self.weight, y, first, last)
         return total
 
     def use_blocks(self, label: Indices, count: int, gap: bool) -> None:
         self.label, self.count, self.gap = label, count, gap
-        self.members = blocks_kernels.list_members(label, count)
+        self.members = kernels.list_members(label, count)
 
     def coarse(self, y: FloatArray) -> tuple[Level, FloatArray]:
         """The chain between blocks under ``y``, and the flow out of every block."""
@@ -126,19 +123,19 @@ class Level:
         flow = np.empty(self.source.size)
         outflow = np.zeros(self.count)
         slot = np.full(self.count, -1, dtype=np.int64)
-        pull = blocks_kernels.Pull(self.start, self.source, self.weight)
-        partition = blocks_kernels.Partition(self.label, begin, member)
-        blocks = blocks_kernels.Pull(block_start, block_source, flow)
+        pull = kernels.Pull(self.start, self.source, self.weight)
+        partition = kernels.Partition(self.label, begin, member)
+        blocks = kernels.Pull(block_start, block_source, flow)
         per_block = max(1, CHUNK * self.count // max(1, self.source.size))
         for first in range(0, self.count, per_block):
             self.tick()
             last = min(self.count, first + per_block)
-            blocks_kernels.coarsen(pull, y, partition, first, last, slot, blocks, outflow)
+            kernels.coarsen(pull, y, partition, first, last, slot, blocks, outflow)
         used = block_start[-1]
         block_source, flow = block_source[:used], flow[:used]
         for first in range(0, used, CHUNK):
             piece = slice(first, first + CHUNK)
-            blocks_kernels.divide_by_outflow(block_source[piece], flow[piece], outflow)
+            kernels.divide_by_outflow(block_source[piece], flow[piece], outflow)
         return Level(block_start, block_source, flow, self.tick, self.threads), outflow
 
 
@@ -186,7 +183,7 @@ def jump_chain(
     ranges = row_ranges(indptr, CHUNK)
     for first, last in ranges:
         tick()
-        sweep_kernels.count_targets(indptr, columns, data, first, last, exit_weight, total_weight, count[1:])
+        kernels.count_targets(indptr, columns, data, first, last, exit_weight, total_weight, count[1:])
     if n > 1 and not exit_weight.min() > 0.0:
         raise ValueError(f"state {int(np.argmin(exit_weight))} has no way out: the chain is not irreducible")
     order = np.arange(n)
@@ -200,9 +197,7 @@ def jump_chain(
     weight = np.empty(start[-1])
     for first, last in ranges:
         tick()
-        sweep_kernels.fill_pull(
-            indptr, columns, data, first, last, exit_weight, place, cursor, source, weight
-        )
+        kernels.fill_pull(indptr, columns, data, first, last, exit_weight, place, cursor, source, weight)
     stay = (total_weight / exit_weight)[order] if n > 1 else np.ones(n)
     return JumpChain(Level(start, source, weight, tick, threads), stay, order)
 
@@ -215,7 +210,7 @@ def rows(level: Level) -> tuple[IntArray, Indices, FloatArray]:
     weight = np.empty(level.source.size)
     for first, last in level.ranges:
         level.tick()
-        sweep_kernels.fill_rows(level.start, level.source, level.weight, first, last, cursor, target, weight)
+        kernels.fill_rows(level.start, level.source, level.weight, first, last, cursor, target, weight)
     return start, target, weight
 
 
@@ -227,10 +222,10 @@ def gap_blocks(level: Level) -> tuple[Indices | None, int]:
     """
     n = level.size
     bits = level.weight.view(np.int64)
-    histogram = np.zeros(blocks_kernels.WEIGHT_BINS, dtype=np.int64)
+    histogram = np.zeros(kernels.WEIGHT_BINS, dtype=np.int64)
     for first in range(0, bits.size, CHUNK):
         level.tick()
-        blocks_kernels.count_bins(bits, first, min(bits.size, first + CHUNK), histogram)
+        kernels.count_bins(bits, first, min(bits.size, first + CHUNK), histogram)
     parent = np.arange(n, dtype=np.uint32)
     components, last_merge, strongest = n, GAP_BINS, 0
     for weakest in np.flatnonzero(histogram).tolist():
@@ -241,12 +236,12 @@ def gap_blocks(level: Level) -> tuple[Indices | None, int]:
         remaining = components
         for first, last in level.ranges:
             level.tick()
-            remaining = blocks_kernels.merge_bins(
+            remaining = kernels.merge_bins(
                 level.start, level.source, bits, first, last, strongest, weakest, remaining, parent
             )
         if candidate and remaining < components:
             label = np.empty(n, dtype=np.uint32)
-            return label, blocks_kernels.label_components(before, label)
+            return label, kernels.label_components(before, label)
         if remaining < components:
             components, last_merge = remaining, max(last_merge, weakest)
         if components == 1:
@@ -262,10 +257,10 @@ def choose_blocks(level: Level, y: FloatArray) -> None:
     count = 0
     for first, last in level.ranges:
         level.tick()
-        count = blocks_kernels.root_blocks(*edges, y, STRONG, first, last, count, label)
+        count = kernels.root_blocks(*edges, y, STRONG, first, last, count, label)
     for first, last in level.ranges:
         level.tick()
-        blocks_kernels.join_blocks(*edges, y, first, last, label)
+        kernels.join_blocks(*edges, y, first, last, label)
     level.use_blocks(label, count, gap=False)
 
 
@@ -283,15 +278,15 @@ def cluster_correct(level: Level, y: FloatArray) -> float:
         best, best_source = np.zeros(count), np.zeros(count, dtype=np.uint32)
         for first, last in level.ranges:
             level.tick()
-            blocks_kernels.strongest_inflows(*edges, y, label, first, last, best, best_source)
-        joined = blocks_kernels.join_strongest(best_source, most, CLUSTERS, size, label)
+            kernels.strongest_inflows(*edges, y, label, first, last, best, best_source)
+        joined = kernels.join_strongest(best_source, most, CLUSTERS, size, label)
         # bounded sizes keep one cluster from swallowing all; the bound gives way where it stops progress
         most = most if 2 * joined < count else 4 * most
         count = joined
     flow = np.zeros((count, count))
     for first, last in level.ranges:
         level.tick()
-        blocks_kernels.dense_flows(*edges, y, label, first, last, flow)
+        kernels.dense_flows(*edges, y, label, first, last, flow)
     factor, _ = gth_dense(flow)
     factor *= y.sum() / np.dot(factor, np.bincount(label, y, count))
     return _spread(y, label, factor)
@@ -301,7 +296,7 @@ def _spread(y: FloatArray, label: Indices, factor: FloatArray) -> float:
     """Rescale ``y`` block by block; infinity, and nothing done, where masses left the range of doubles."""
     if not (np.all(np.isfinite(factor)) and factor.min() > 0.0):
         return np.inf
-    return float(blocks_kernels.spread(y, label, factor))
+    return float(kernels.spread(y, label, factor))
 
 
 def correct(level: Level, y: FloatArray, effort: Effort) -> float:
@@ -323,7 +318,7 @@ def correct(level: Level, y: FloatArray, effort: Effort) -> float:
         return np.inf
     if level.count <= DENSE_LIMIT:
         dense = np.zeros((level.count, level.count))
-        blocks_kernels.scatter_dense(coarse.start, coarse.source, coarse.weight, dense)
+        kernels.scatter_dense(coarse.start, coarse.source, coarse.weight, dense)
         z, _ = gth_dense(dense)
     else:
         z = outflow / outflow.sum()

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.kernels.chains import sparse_rows as sparse
+from lingendice.kernels import sparse_rows as sparse
 from lingendice.kernels.chains import sweeps as gauss_seidel
 from lingendice.kernels.parallel import run_all
 from lingendice.solvers.control import Stopped

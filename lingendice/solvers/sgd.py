@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lingendice.data.checks import Floats
+from lingendice.data.rows import zeros_by_line
 from lingendice.divergences import FDivergence, TotalVariation
-from lingendice.kernels.aligned import zeros_by_line
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.model.problem import RatioProblem
 from lingendice.model.sampler import Sampler, build_sampler

@@ -40,9 +40,10 @@ from lingendice.kernels.embed.nodes import (
     SEVERAL_DISTRIBUTIONS,
     SOLVED,
     dense_totals,
+    ratio_into,
     solve_dense_counts,
+    value_of,
 )
-from lingendice.kernels.embed.ratios import ratio_into, value_of
 from lingendice.kernels.embed.sparse_nodes import count_pair, row_totals, solve_row_counts, table_to_rows
 from lingendice.kernels.jit import kernel
 

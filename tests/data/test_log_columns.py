@@ -19,8 +19,8 @@ from written_logs import assert_same, cut, make_log
 
 import lingendice as lg
 from lingendice.cli import app
+from lingendice.io import pair_counter
 from lingendice.io import read as reading
-from lingendice.io import sorted_pairs
 from lingendice.io import time_order as in_time
 from lingendice.io.roles import ALIASES, ONLY_WHEN_NAMED
 from lingendice.io.segments import join
@@ -199,7 +199,7 @@ def test_integers_that_turn_out_to_be_names_late(tmp_path, threads, derived):
 @pytest.mark.parametrize(("spread", "labeled"), [(1, False), (20, False), (21, True)])
 def test_where_many_integers_stop_being_ids(monkeypatch, columns, spread, labeled):
     """30,000 integers: ids while the largest is below 610,000."""
-    monkeypatch.setattr(sorted_pairs, "_MANY", 5_000 if spread == 1 else 1 << 19)  # counted by sorting too
+    monkeypatch.setattr(pair_counter, "_MANY", 5_000 if spread == 1 else 1 << 19)  # counted by sorting too
     path = spread * np.arange(30_000)
     log = {"state": path, "next_state": np.roll(path, 1), **columns}
     found = lg.read_transitions(cut(log, [20_000]))

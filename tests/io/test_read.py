@@ -20,7 +20,7 @@ from scipy import sparse
 from written_logs import assert_same, cut, make_log
 
 import lingendice as lg
-from lingendice.io import hashed_pairs as tables
+from lingendice.io import pair_counter as tables
 from lingendice.io import read as reading
 from lingendice.io import sources
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 import lingendice as lg
-from lingendice.io import hashed_pairs, sorted_pairs
+from lingendice.io import pair_counter
 
 pytestmark = pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")  # rows are drawn at random
 
@@ -17,16 +17,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")  #
 @pytest.fixture
 def sorted_early(monkeypatch):
     """Sorting from a few pairs on, a few hundred keys at a time; how many keys were sorted at once."""
-    monkeypatch.setattr(sorted_pairs, "_MANY", 40)
-    monkeypatch.setattr(sorted_pairs, "_ROOM", 300)
-    monkeypatch.setattr(sorted_pairs, "_STEP", 128)
-    calls, count = [], sorted_pairs.SortedPairs.count
+    monkeypatch.setattr(pair_counter, "_MANY", 40)
+    monkeypatch.setattr(pair_counter, "_ROOM", 300)
+    monkeypatch.setattr(pair_counter, "_STEP", 128)
+    calls, count = [], pair_counter.SortedPairs.count
 
     def spy(self, *layout):
         calls.append(self.waiting)
         count(self, *layout)
 
-    monkeypatch.setattr(sorted_pairs.SortedPairs, "count", spy)
+    monkeypatch.setattr(pair_counter.SortedPairs, "count", spy)
     return calls
 
 
@@ -107,24 +107,24 @@ def test_a_checkpoint_holds_what_was_gathered(tmp_path, sorted_early):
 
 
 def test_a_log_shows_early_that_it_will_have_many_pairs():
-    assert not sorted_pairs.are_many(90_000, 100_000)
-    assert sorted_pairs.are_many(125_000, 1 << 17)
-    assert not sorted_pairs.are_many(100_000, 1 << 17)
-    assert sorted_pairs.are_many(150_000, 10**9)
+    assert not pair_counter.are_many(90_000, 100_000)
+    assert pair_counter.are_many(125_000, 1 << 17)
+    assert not pair_counter.are_many(100_000, 1 << 17)
+    assert pair_counter.are_many(150_000, 10**9)
 
 
 def test_rewards_are_the_same_bits_where_a_second_side_is_begun(monkeypatch):
     log = growing_log() | {"reward": np.random.default_rng(6).normal(size=2000)}
     expected = lg.read_transitions(batches(log), threads=1)
-    monkeypatch.setattr(hashed_pairs, "_WORTH_SHARING", 1)
-    monkeypatch.setattr(hashed_pairs, "_IN_CACHE", 500)
-    divided, plain = [], hashed_pairs.HashedPairs._divide
+    monkeypatch.setattr(pair_counter, "_WORTH_SHARING", 1)
+    monkeypatch.setattr(pair_counter, "_IN_CACHE", 500)
+    divided, plain = [], pair_counter.HashedPairs._divide
 
     def spy(self):
         divided.append(self.size)
         plain(self)
 
-    monkeypatch.setattr(hashed_pairs.HashedPairs, "_divide", spy)
+    monkeypatch.setattr(pair_counter.HashedPairs, "_divide", spy)
     assert lg.read_transitions(batches(log), threads=2) == expected
     assert len(divided) == 1
     assert divided[0] > 500

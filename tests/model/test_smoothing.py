@@ -8,7 +8,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 
 import lingendice as lg
-from lingendice.kernels.counting.likelihood import dirichlet_log_likelihood
+from lingendice.kernels.sparse_rows import dirichlet_log_likelihood
 from lingendice.model.smoothing import marginal_likelihood_weight
 
 

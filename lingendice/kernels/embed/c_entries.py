@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from numba import carray, types
 
-from lingendice.kernels.embed.nodes import OUT_OF_RANGE, SOLVED, solve_dense_counts
-from lingendice.kernels.embed.ratios import ratio_into, value_of
+from lingendice.kernels.embed.nodes import OUT_OF_RANGE, SOLVED, ratio_into, solve_dense_counts, value_of
 from lingendice.kernels.embed.sparse_nodes import solve_row_counts
 from lingendice.kernels.jit import c_callable
 

@@ -5,8 +5,8 @@ States come first, then hubs: nodes that take no time, from which mass restarts.
     W_ij = gamma c_ij ,   W_i,start = (1 - gamma) n_i ,   W_hub,j = its distribution ,
 
 and a row without data (a leak) goes to its hub alone. Dividing a row of rates by anything divides the
-distribution of
-that node by the inverse, so that raw counts give y = mu / n, the ratio up to scale, and mu = y n.
+distribution of that node by the inverse, so that raw counts give y = mu / n, the ratio up to scale, and
+mu = y n.
 """
 
 from __future__ import annotations
@@ -235,3 +235,25 @@ def solve_dense_counts(counts, gamma, initial, restart, distribution):  # type: 
         distribution[:] = np.nan
         return status
     return solve_nodes(dense_rates(counts, totals, gamma, initial, restart), totals, distribution)
+
+
+@kernel
+def ratio_into(distribution, visits, tau):  # type: ignore[no-untyped-def]
+    """tau = mu / p, nan where a state has no visits."""
+    total = 0.0
+    for i in range(visits.size):
+        total += visits[i]
+    for i in range(visits.size):
+        tau[i] = distribution[i] * total / visits[i] if visits[i] > 0 else np.nan
+
+
+@kernel
+def value_of(distribution, visits, reward_total):  # type: ignore[no-untyped-def]
+    """sum p tau r over the mass of states with data, r the mean reward of a visit."""
+    earned = 0.0
+    identified = 0.0
+    for i in range(visits.size):
+        if visits[i] > 0:
+            earned += distribution[i] * reward_total[i] / visits[i]
+            identified += distribution[i]
+    return earned / identified if identified > 0.0 else np.nan

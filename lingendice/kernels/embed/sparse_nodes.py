@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lingendice.kernels.chains.stationary_sweeps import count_targets, fill_pull, sweep
+from lingendice.kernels.chains.aggregation_steps import count_targets, fill_pull, sweep
 from lingendice.kernels.embed.nodes import (
     BAD_DISTRIBUTION,
     BAD_ENTRY,

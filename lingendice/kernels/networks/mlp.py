@@ -9,8 +9,8 @@ gradients leave them so. Two engines compute the same: explicit vectors, or BLAS
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 
+from lingendice.kernels.blas import PLAIN, SINGLE, single_gemm
 from lingendice.kernels.jit import fused_kernel, internal
 from lingendice.kernels.networks.vectors import (
     GRADIENT_REST,
@@ -32,15 +32,6 @@ from lingendice.kernels.networks.vectors import (
 VECTOR, BLAS = None, 1
 """Engines: by their types, so that only the one in use is compiled."""
 
-_matrix = types.CPointer(types.float32)
-_gemm = types.ExternalFunction(
-    "numba_xxgemm",
-    types.intc(
-        types.char, types.char, types.char, types.intp, types.intp, types.intp,
-        _matrix, _matrix, types.intp, _matrix, types.intp, _matrix, _matrix, types.intp,
-    ),
-)  # fmt: skip
-_SINGLE, _PLAIN = ord("s"), ord("n")
 # Products of this many multiplications OpenBLAS would share among threads of its own (see blas.py).
 _SHARED_WORK = 2**19
 # Factors of a product and of what it is added to: BLAS takes them by address.
@@ -192,8 +183,8 @@ def _backpropagate_rows(transposed, gradient, scratch, at, width, below, stride,
 @internal
 def _multiply(left, left_at, left_stride, right, right_at, factors, target, target_at, width, rows, inner):
     """target[rows, width] = left @ right + factors[1] target, all of them row by row."""
-    _gemm(
-        _SINGLE, _PLAIN, _PLAIN, width, rows, inner, factors.ctypes, right[right_at:].ctypes, width,
+    single_gemm(
+        SINGLE, PLAIN, PLAIN, width, rows, inner, factors.ctypes, right[right_at:].ctypes, width,
         left[left_at:].ctypes, left_stride, factors[1:].ctypes, target[target_at:].ctypes, width,
     )  # fmt: skip
 

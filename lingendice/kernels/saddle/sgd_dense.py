@@ -9,7 +9,6 @@ import numpy as np
 
 from lingendice.kernels.jit import fused_kernel, inlined
 from lingendice.kernels.saddle.draws import GOLDEN, draw_event, draw_next, mix
-from lingendice.kernels.saddle.feature_rows import GROUP, add_rows, dot_rows
 from lingendice.kernels.saddle.sgd_tabular import sample_pull
 
 
@@ -68,7 +67,6 @@ def sgd_dense(counter, count, batch, source, terms, features, start, primal, dua
     w, v = primal.values, dual.values
     xs, ys = np.empty(batch, np.int64), np.empty(batch, np.int64)
     weights, masses = np.empty(batch), np.empty(batch)
-    on_tau, on_f, on_next = np.empty(batch), np.empty(batch), np.empty(batch)
     point, to_w, to_v = np.empty(w.size), np.empty(w.size), np.empty(v.size)
     share, scale, held = 1.0 / batch, 1.0, 1.0
     for _ in range(count):
@@ -84,17 +82,22 @@ def sgd_dense(counter, count, batch, source, terms, features, start, primal, dua
         for j in range(v.size):
             to_v[j] = start[j]
         to_u = 0.0
-        for first in range(0, batch, GROUP):
-            # A group's rows stay in the first-level cache between their products and their sums.
-            last = min(first + GROUP, batch)
-            dot_rows(psi, phi, xs, ys, first, last, point, v, on_tau, on_f, on_next)
-            for k in range(first, last):
-                tau, weight, nu = on_tau[k], weights[k], masses[k]
-                down, here = sample_pull(on_f[k], on_next[k], tau, u, nu, weight, terms)
-                # What the sample adds to the gradients takes the place of what was needed for it.
-                on_tau[k], on_f[k], on_next[k] = -share * down, share * here, share * weight * tau
-                to_u += share * (nu * tau + terms.offset - 1.0 - u)
-            add_rows(psi, phi, xs, ys, first, last, to_w, to_v, on_tau, on_f, on_next)
+        for k in range(batch):
+            psi_x, phi_x, phi_y = psi[xs[k]], phi[xs[k]], phi[ys[k]]
+            tau, f, f_next = 0.0, 0.0, 0.0
+            for j in range(w.size):
+                tau += psi_x[j] * point[j]
+            for j in range(v.size):
+                f += phi_x[j] * v[j]
+                f_next += phi_y[j] * v[j]
+            weight, nu = weights[k], masses[k]
+            down, here = sample_pull(f, f_next, tau, u, nu, weight, terms)
+            on_tau, on_f, on_next = -share * down, share * here, share * weight * tau
+            to_u += share * (nu * tau + terms.offset - 1.0 - u)
+            for j in range(w.size):
+                to_w[j] += on_tau * psi_x[j]
+            for j in range(v.size):
+                to_v[j] += on_f * phi_x[j] + on_next * phi_y[j]
         if own.size:
             take_out_scale(to_w, own, w, scale, held)
         project_step(primal, to_w)

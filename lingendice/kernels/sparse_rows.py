@@ -1,4 +1,4 @@
-"""Compressed-row helpers: transpose, row sums, uniform rows, degree order, block splitting.
+"""Compressed-row helpers: transpose, sums, uniform rows, degree order, block splitting, union of rows.
 
 All arrays are raw: ``indptr`` int64, ``indices`` int32 (int64 beyond 2**31 columns), ``data``
 float64 or empty. An empty ``data`` means that every stored entry has weight one, which halves
@@ -7,6 +7,9 @@ call lasts and which thread runs it.
 """
 
 from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -196,3 +199,95 @@ def split_blocks(indptr, sources, weights, block_of, first, last, split, outside
                 outside[source] += weights[entry] if weighted else 1.0
                 entry += 1
         split[row] = place
+
+
+_END = np.int64(2**63 - 1)  # beyond every column
+
+
+class Side(NamedTuple):
+    """Compressed rows of counts."""
+
+    start: Any
+    columns: Any
+    count: Any
+
+
+@kernel
+def _column(columns, at, stop):  # type: ignore[no-untyped-def]
+    return np.int64(columns[np.uint64(at)]) if at < stop else _END
+
+
+@kernel
+def count_union(first_start, first_columns, second_start, second_columns, start, stop, sizes):  # type: ignore[no-untyped-def]
+    """How many distinct columns each row has in both together."""
+    for row in range(start, stop):
+        i, last_i = first_start[row], first_start[row + 1]
+        j, last_j = second_start[row], second_start[row + 1]
+        found = 0
+        while i < last_i and j < last_j:
+            x, y = first_columns[np.uint64(i)], second_columns[np.uint64(j)]
+            i += np.int64(x <= y)
+            j += np.int64(y <= x)
+            found += 1
+        sizes[row] = found + (last_i - i) + (last_j - j)
+
+
+@kernel
+def unite_rows(first, second, start, stop, united, first_place, second_place):
+    """Fill the rows whose starts are known with columns and sums of counts.
+
+    The places say where each entry of either side went; they are left out where they have length zero.
+    """
+    first_start, first_columns, first_count = first
+    second_start, second_columns, second_count = second
+    starts, columns, count = united
+    zero = count.dtype.type(0)
+    want_places = first_place.size != 0 or second_place.size != 0
+    for row in range(start, stop):
+        i, last_i = first_start[row], first_start[row + 1]
+        j, last_j = second_start[row], second_start[row + 1]
+        for at in range(starts[row], starts[row + 1]):
+            x, y = _column(first_columns, i, last_i), _column(second_columns, j, last_j)
+            columns[at] = min(x, y)
+            total = zero
+            if x <= y:
+                total += first_count[np.uint64(i)]
+                if want_places:
+                    first_place[i] = at
+                i += 1
+            if y <= x:
+                total += second_count[np.uint64(j)]
+                if want_places:
+                    second_place[j] = at
+                j += 1
+            count[at] = total
+
+
+@kernel
+def dirichlet_log_likelihood(indptr, count, prior, strength):
+    """log P(counts | strength), rows independent Dirichlet(strength x prior distribution), up to a constant.
+
+    sum_i [ln G(c) - ln G(n_i + c)] + sum_ij [ln G(c_ij + c m) - ln G(c m)], with G the gamma function,
+    c the total weight and m = ``prior``, the same for every column. O(nnz).
+    """
+    alpha = strength * prior
+    start = math.lgamma(alpha)
+    total_start = math.lgamma(strength)
+    # ln G(c + alpha) - ln G(alpha) for the small whole counts, which are nearly all of them.
+    log_alpha = math.log(alpha)
+    log_two = log_alpha + math.log1p(alpha)
+    total = 0.0
+    for row in range(indptr.size - 1):
+        visits = 0.0
+        for entry in range(indptr[row], indptr[row + 1]):
+            seen = count[entry]
+            visits += seen
+            if seen == 1.0:
+                total += log_alpha
+            elif seen == 2.0:
+                total += log_two
+            else:
+                total += math.lgamma(seen + alpha) - start
+        if visits > 0.0:
+            total += total_start - math.lgamma(visits + strength)
+    return total
