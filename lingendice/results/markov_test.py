@@ -1,8 +1,10 @@
 """Is the log Markov? Whether what came before explains what a transition is worth, beyond its own cell.
 
-Two statistics, both standard normal where states are complete: then the outcomes y = r + gamma V(s') of a
-cell do not depend on how the cell was reached. The first looks one step back. Within every cell, y (centered
-and scaled) is grouped by the previous cell. The sum of squares between groups
+Where states are complete, the outcomes y = r + gamma V(s') of a cell do not depend on how the cell was
+reached. Statistics that are then standard normal look at different memories:
+
+Groups. Within every cell, y (centered and scaled) is grouped by the previous cell, by the cell before
+that, by how long the state has lasted, and by the step of the episode. The sum of squares between groups
 
     T = sum_cells sum_groups (sum_group y)^2 / size
 
@@ -10,10 +12,10 @@ is compared with its mean and variance under permutations of y within cells. Bot
 that nothing is drawn at random: O(N log N) for the grouping. T is a sum of many nearly chi-squared terms; it
 is matched to a chi-squared distribution of the same mean and variance and returned as a normal deviate.
 
-The second looks for what lasts through an episode, such as users of different kinds: with y as above and m
-the sum of y over earlier visits to the same cell in the same episode, the terms y m of a Markov chain are
-martingale differences, and sum y m / sqrt(sum (y m)^2) is compared with 0. (Grouping by whole episodes would
-not do: how often an episode visits a cell depends on the outcomes there.)
+Sums. With y as above and m a sum of earlier y of the episode (those of the last 1, 4, 16 or all steps, or of
+earlier visits to the same cell), the terms y m of a Markov chain are martingale differences, and
+sum y m / sqrt(sum (y m)^2) is compared with 0: it finds what lasts, such as users of different kinds.
+(Grouping by whole episodes would not do: how often an episode visits a cell depends on the outcomes there.)
 
 References
 ----------
@@ -36,6 +38,11 @@ LEAST_VISITS = 4
 """Permutation variances need fourth moments: four transitions per cell."""
 LEAST_TRANSITIONS = 20
 """Fewer usable transitions say nothing."""
+LONGEST_STAY, LATEST_STEP = 15, 63
+"""Groups by time: longer stays and later steps are put together."""
+WINDOWS = (1, 4, 16, 2**62)
+"""Steps whose outcomes are summed."""
+SMALL_TABLE = 1_000_000
 UNBROKEN = 0.99
 """Share of rows that must begin where the row before ended, for their order to be the order of time."""
 
@@ -73,10 +80,10 @@ def row_order(counts: Counts) -> RowOrder | None:
     return RowOrder(cell, previous, place, unbroken)
 
 
-def markov_z(counts: Counts, values: Floats, gamma: float, ending: float = 0.0) -> float | None:
-    """How many standard deviations what came before explains more than chance would have it.
-
-    The larger of the two statistics: one for the cell before, one for what lasts through an episode.
+def markov_statistics(
+    counts: Counts, values: Floats, gamma: float, ending: float = 0.0
+) -> dict[str, float] | None:
+    """How many standard deviations each memory explains more than chance would have it, by its name.
 
     Parameters
     ----------
@@ -91,8 +98,8 @@ def markov_z(counts: Counts, values: Floats, gamma: float, ending: float = 0.0) 
 
     Returns
     -------
-    float or None
-        None where the order of rows is unknown or is not that of time; 0.0 where too few can be compared.
+    dict or None
+        None where the order of rows is unknown or is not that of time; zeros where too few can be compared.
     """
     order = row_order(counts)
     episodes = counts.episodes
@@ -101,21 +108,45 @@ def markov_z(counts: Counts, values: Floats, gamma: float, ending: float = 0.0) 
     worth = gamma * np.append(values, ending)[counts.indices[episodes.entry]]
     if episodes.reward is not None:
         worth = worth + episodes.reward
-    worth, episode = worth[order.place], episodes.episode[order.place]
-    return max(group_z(worth, order.cell, order.previous), persistence_z(worth, order.cell, episode))
+    worth, episode, cell = worth[order.place], episodes.episode[order.place], order.cell
+    row = np.arange(cell.size)
+    begins = order.previous < 0
+    first = np.maximum.accumulate(np.where(begins, row, 0))
+    before = np.where(row - first >= 2, np.roll(cell, 2), -1)
+    n_actions = counts.n_actions or 1
+    moved = begins | (order.previous // n_actions != cell // n_actions)
+    entered = np.maximum.accumulate(np.where(moved, row, 0))
+    found = {
+        "the previous cell": group_z(worth, cell, order.previous),
+        "the cell before that": group_z(worth, cell, before),
+        "how long the state has lasted": group_z(worth, cell, np.minimum(row - entered, LONGEST_STAY)),
+        "the step of the episode": group_z(worth, cell, np.minimum(row - first, LATEST_STEP)),
+        "earlier visits to the cell": persistence_z(worth, cell, episode),
+    }
+    y = _standardized(worth, cell)[0]
+    total = np.append(0.0, np.cumsum(y))
+    for steps in WINDOWS:
+        sums = total[row] - total[np.maximum(first, row - steps)]
+        name = f"the outcomes of the last {steps} steps" if steps < row.size else "all earlier outcomes"
+        found[name] = abs(_martingale_z(y * sums))
+    return found
 
 
-def group_z(worth: Floats, cell: NDArray[np.int64], previous: NDArray[np.int64]) -> float:
-    """The first statistic, for outcomes by cell and previous cell (whole numbers from -1)."""
+def markov_z(counts: Counts, values: Floats, gamma: float, ending: float = 0.0) -> float | None:
+    """The largest of :func:`markov_statistics`."""
+    found = markov_statistics(counts, values, gamma, ending)
+    return None if found is None else max(found.values())
+
+
+def group_z(worth: Floats, cell: NDArray[np.int64], group: NDArray[np.int64]) -> float:
+    """Whether groups (whole numbers from -1) differ within cells, as a normal deviate."""
     centered, use, visits = _standardized(worth, cell)
     if int(use.sum()) < LEAST_TRANSITIONS:
         return 0.0
-    cell, previous, centered = cell[use], previous[use], centered[use]
-    width = int(previous.max()) + 2
-    key, group = np.unique(cell * width + previous + 1, return_inverse=True)
-    members = np.bincount(group).astype(float)
-    found = float((np.bincount(group, weights=centered) ** 2 / members).sum())
+    width = int(group.max()) + 2
     size = visits.size
+    key, members, sums = _group_sums(cell[use] * width + group[use] + 1, centered[use], size * width)
+    found = float((sums**2 / members).sum())
     expected, variance = _permutation_moments(
         visits,
         np.bincount(key // width, minlength=size).astype(float),
@@ -130,19 +161,35 @@ def group_z(worth: Floats, cell: NDArray[np.int64], previous: NDArray[np.int64])
     return float(((found / expected) ** (1.0 / 3.0) - 1.0 + curve) / np.sqrt(curve))
 
 
+def _group_sums(
+    key: NDArray[np.int64], values: Floats, n_keys: int
+) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """The keys that occur, how often, and the sums of their values; sorted only where keys are many."""
+    if n_keys > 4 * key.size + SMALL_TABLE:
+        held, key = np.unique(key, return_inverse=True)
+        return held, np.bincount(key).astype(float), np.bincount(key, weights=values).astype(float)
+    members = np.bincount(key, minlength=n_keys)
+    held = np.flatnonzero(members)
+    sums = np.bincount(key, weights=values, minlength=n_keys)
+    return held, members[held].astype(float), sums[held].astype(float)
+
+
 def persistence_z(worth: Floats, cell: NDArray[np.int64], episode: NDArray[np.int64]) -> float:
-    """The second statistic, for outcomes by cell and episode in the order of time."""
+    """The sum over earlier visits to the same cell, for outcomes in the order of time."""
     centered, use, visits = _standardized(worth, cell)
     if int(use.sum()) < LEAST_TRANSITIONS:
         return 0.0
-    key = episode[use] * visits.size + cell[use]
+    key = episode[use].astype(np.int64) * visits.size + cell[use]
     order = np.argsort(key, kind="stable")
     key, y = key[order], centered[use][order]
     begins = np.ones(key.size, dtype=bool)
     np.not_equal(key[1:], key[:-1], out=begins[1:])
     before = np.cumsum(y) - y
     earlier = before - before[np.maximum.accumulate(np.where(begins, np.arange(key.size), 0))]
-    terms = y * np.where(begins, 0.0, earlier)
+    return _martingale_z(y * np.where(begins, 0.0, earlier))
+
+
+def _martingale_z(terms: Floats) -> float:
     size = float(np.sqrt((terms**2).sum()))
     return float(terms.sum()) / size if size > 0.0 else 0.0
 

@@ -142,6 +142,15 @@ class PolicySolution(Solution):
             return super()._checks()
         return trust_checks(self._fitted, self.reward_range)
 
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What the interval allows for, or no log can show: sentences, no alarms. Costs an interval."""
+        from lingendice.results.trust_checks import trust_notes
+
+        if self.value is None or math.isnan(self.value):
+            return ()
+        return trust_notes(self._fitted, self.reward_range)
+
     def value_scores(self) -> ValueScores:
         """Rows whose products add up to the variance of the value, and the allowance for bias."""
         from lingendice.results.allowance import value_scores

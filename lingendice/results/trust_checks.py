@@ -7,29 +7,33 @@ families judge them.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from lingendice.data.counts import Counts
-from lingendice.results.allowance import AllowedInterval, allowed_interval
+from lingendice.results.allowance import RULE_OF_THREE, AllowedInterval, allowed_interval
 from lingendice.results.diagnostics import Check, make_check
-from lingendice.results.markov_test import UNBROKEN, markov_z, row_order
+from lingendice.results.markov_test import UNBROKEN, markov_statistics, row_order
 from lingendice.solvers.shrinkage import Shrinkage
 
-FAR = 7.0
+FAR = 5.0
 """How many times rarer in the log the target's states may be, on average."""
+LEAST_SAMPLE = 0.04
+"""Share of the log that the estimate must rest on, as an effective sample."""
 LARGEST_LEAK = 0.02
-LARGEST_PRIOR = 0.6
-"""Share of the target's actions whose values may rest on other actions' transitions."""
 OFTEN = 20.0
 """Visits after which an action never logged is no accident."""
 LARGEST_GAP = 0.05
 LARGEST_RIDGE = 0.05
 """Share of the half-width that the ridge may make up."""
-LARGEST_Z = 4.0
+LARGEST_Z = 3.5
+"""Of nine statistics that are standard normal for a Markov chain."""
 LARGEST_ENDS = 0.2
 SAME_END = 3
 """Visits to a transition, every one of them the last of its episode, that tell of a forgotten flag."""
-NOTED_MASS = 0.05
+NOTED_MASS, NOTED_PRIOR = 0.05, 0.6
+"""Shares of the target's actions, never logged or valued by other actions, that are worth a note."""
 
 
 def trust_checks(
@@ -37,21 +41,36 @@ def trust_checks(
 ) -> tuple[Check, ...]:
     """All checks of an estimate and its interval. O(N log N) for the Markov test, O(nnz) for the rest."""
     interval = allowed_interval(found, level, reward_range)
-    checks = [_support(found), _leak(found), _own_data(found), _never_logged(found), _rewards(found)]
+    checks = [
+        _support(found), _effective_sample(found, interval), _leak(found), _never_logged(found),
+        _rewards(found),
+    ]  # fmt: skip
     if found.ridge > 0.0:
         checks.append(_ridge(found, interval))
     return (*checks, *_order_checks(found))
 
 
-def notes(interval: AllowedInterval, mass: float = 1.0) -> tuple[str, ...]:
-    """What the interval allows for and a reader should know; ``mass`` is the mass that earns rewards."""
-    unlogged = interval.allowance.unlogged_mass / max(mass, 1e-300)
-    if unlogged <= NOTED_MASS or interval.allowance.fill <= interval.standard_error:
-        return ()
-    return (
-        f"{unlogged:.1%} of the target's actions, where it goes, were never logged: the interval allows "
-        f"{interval.allowance.fill:.3g} for them (standard error {interval.standard_error:.3g})",
-    )
+def trust_notes(found: Shrinkage, reward_range: tuple[float, float] | None = None) -> tuple[str, ...]:
+    """What the interval allows for, or no log can show, and a reader should know."""
+    interval = allowed_interval(found, reward_range=reward_range)
+    mass = max(found.mass - found.leak, 1e-300)
+    unlogged, filled = interval.allowance.unlogged_mass / mass, float(found.filled_mass.sum()) / mass
+    notes = []
+    if unlogged > NOTED_MASS and interval.allowance.fill > interval.standard_error:
+        notes.append(
+            f"{unlogged:.1%} of the target's actions, where it goes, were never logged: the interval allows "
+            f"{interval.allowance.fill:.3g} for them (standard error {interval.standard_error:.3g})"
+        )
+    if filled > NOTED_PRIOR:
+        notes.append(f"{filled:.0%} of the target's actions are valued by transitions of other actions")
+    sample = interval.allowance.effective_sample / RULE_OF_THREE
+    if reward_range is None and math.isfinite(interval.half_width * sample):
+        notes.append(
+            f"a log of this size cannot exclude what happens once in {sample:,.0f} steps of the target: if "
+            f"that could cost more than {interval.half_width * sample / mass:.3g}, the interval is short; "
+            "reward_range= makes it allow for rewards never logged"
+        )
+    return tuple(notes)
 
 
 def _support(found: Shrinkage) -> Check:
@@ -65,28 +84,37 @@ def _support(found: Shrinkage) -> Check:
     return make_check("support", rarer, FAR, False, sentence, "log the states that the target visits")
 
 
+def _effective_sample(found: Shrinkage, interval: AllowedInterval) -> Check:
+    """(sum c)^2 / sum c^2 over transitions, c what each adds to the value."""
+    share = min(interval.allowance.effective_sample / max(float(found.counts.total), 1.0), 1.0)
+    sentence = f"the estimate rests on {share:.1%} of the log, as an effective sample"
+    remedy = "a few transitions decide: log more of the states and actions that the target takes"
+    return make_check("effective sample", share, LEAST_SAMPLE, True, sentence, remedy)
+
+
 def _leak(found: Shrinkage) -> Check:
     sentence = f"{found.leak:.2%} of the target's mass is in states without outgoing transitions"
     remedy = "log these states; where episodes end there, pass terminal= to Counts.from_transitions"
     return make_check("leak", found.leak, LARGEST_LEAK, False, sentence, remedy)
 
 
-def _own_data(found: Shrinkage) -> Check:
-    share = float(found.filled_mass.sum()) / max(found.mass - found.leak, 1e-300)
-    sentence = f"{share:.0%} of the target's actions are valued by transitions of other actions"
-    remedy = "log more of the target's actions: until then the estimate is an extrapolation"
-    return make_check("own data", share, LARGEST_PRIOR, False, sentence, remedy)
-
-
 def _never_logged(found: Shrinkage) -> Check:
-    """Target mass on actions never logged in states that were visited often."""
-    missing = np.where(found.cell_count == 0, found.filled_mass, 0.0).sum(axis=1)
-    often = found.state_count >= OFTEN
-    share = float(missing[often].sum()) / max(found.mass - found.leak, 1e-300)
-    sentence = (
-        f"{share:.2%} of the target's actions were never logged in states of {OFTEN:.0f} visits or more: "
-        "the behavior does not seem to take them"
-    )
+    """Target mass on actions that the behavior does not seem to take, where the target goes.
+
+    By chance a behavior leaves actions unlogged in states where it has others logged once (Good and Turing):
+    these are a matter for the interval. An action never logged in a state of many visits where every other
+    action was logged often is not there by chance.
+    """
+    never = found.cell_count == 0
+    if found.behavior is not None:
+        missing = np.where(never & (found.behavior == 0.0), found.filled_mass, 0.0).sum()
+        where = "have probability 0 under the behavior"
+    else:
+        seldom = ((found.cell_count == 1.0).sum(axis=1) > 0) | (found.state_count < OFTEN)
+        missing = np.where(never, found.filled_mass, 0.0).sum(axis=1)[~seldom].sum()
+        where = f"were never logged in states of {OFTEN:.0f} visits or more whose other actions are not rare"
+    share = float(missing) / max(found.mass - found.leak, 1e-300)
+    sentence = f"{share:.2%} of the target's actions {where}"
     remedy = "log these actions: no data identify what they are worth"
     return make_check("never logged", share, LARGEST_GAP, False, sentence, remedy)
 
@@ -127,11 +155,10 @@ def _order_checks(found: Shrinkage) -> list[Check]:
     sentence = f"{order.unbroken:.1%} of the rows begin in the state where the row before ended"
     remedy = "sort the rows by time within every episode, and begin a new episode where rows are missing"
     checks = [make_check("order of rows", order.unbroken, UNBROKEN, True, sentence, remedy)]
-    z = markov_z(found.counts, found.values, found.gamma, found.outcome.ending)
-    if z is not None:
-        sentence = (
-            f"what came before explains a transition's worth, {z:.1f} standard deviations beyond chance"
-        )
+    memories = markov_statistics(found.counts, found.values, found.gamma, found.outcome.ending)
+    if memories is not None:
+        memory, z = max(memories.items(), key=lambda item: item[1])
+        sentence = f"{memory} explains what a transition is worth, {z:.1f} standard deviations beyond chance"
         remedy = (
             "states seem to lack memory: add the previous state or action, or what is hidden, to the state"
         )

@@ -300,7 +300,8 @@ class _Ending:
         if error <= self.tol or not error < LEAST_GAIN * self._best:
             return 0.0
         self._best = error
-        return goal * (0.3 * self.tol / error) ** 2
+        # From what was reached, which may be far below the goal already: else no step would be made.
+        return min(goal, squared) * (0.3 * self.tol / error) ** 2
 
     def _amplify(self, free: NDArray[np.bool_], steps: int) -> Generator[Step, Any, float]:
         """|H^-1 g| / |g| of a random g, which has its share of every mode."""

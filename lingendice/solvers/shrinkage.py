@@ -342,7 +342,9 @@ class _Estimate:
         if self.behavior is None:
             logged = (k + self.marginal[cells % self.target.shape[1]]) / (np.maximum(n, 0.0) + 1.0)
         else:
-            logged = np.maximum(self.behavior.reshape(-1)[cells], 1e-12)
+            given = self.behavior.reshape(-1)
+            # Rarer than anything logged would be far outside of what the regression has seen.
+            logged = np.maximum(given[cells], given[self.k > 0].min())
         wanted = self.target.reshape(-1)[cells]
         columns = (np.ones(cells.size), np.log(logged) + 1.5, np.log(wanted + RARE) + 2.0, k == 0.0)
         return np.stack(columns, axis=1).astype(float)

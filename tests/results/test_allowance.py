@@ -15,7 +15,7 @@ from shrinkage_by_hand import FEW, ByHand, deterministic_log, few_actions
 import lingendice as lg
 from lingendice.model.compose import Choices
 from lingendice.results.allowance import allowed_interval, folded_normal_quantile, half_width
-from lingendice.results.trust_checks import notes, trust_checks
+from lingendice.results.trust_checks import trust_checks, trust_notes
 from lingendice.solvers.shrinkage import shrink
 
 # Rows out of order are among what is tested.
@@ -170,8 +170,8 @@ def test_a_plain_log_passes_every_check():
         found = shrink(count(walk(mdp, 60, 40, seed=1)), Choices(gamma=gamma, policy=mdp["policy"]))
         checks = checks_of(found)
         assert [name for name, check in checks.items() if not check.ok] == []
-        assert {"support", "leak", "own data", "never logged", "rewards", "order of rows", "Markov property",
-                "forgotten ends"} <= set(checks)  # fmt: skip
+        assert {"support", "effective sample", "leak", "never logged", "rewards", "order of rows",
+                "Markov property", "forgotten ends"} <= set(checks)  # fmt: skip
         assert ("ridge" in checks) == (gamma == 1.0)
         assert all(check.sentence and not check.remedy for check in checks.values())
 
@@ -184,8 +184,10 @@ def test_actions_that_the_behavior_never_takes_are_named():
     assert not check.ok
     assert check.number == pytest.approx(found.state_distribution @ mdp["policy"][:, 0], rel=1e-6)
     assert "log these actions" in check.remedy
-    (note,) = notes(allowed_interval(found))
-    assert "were never logged" in note
+    unlogged, unseen = trust_notes(found)
+    assert "were never logged" in unlogged
+    assert "cannot exclude" in unseen
+    assert len(trust_notes(found, (-10.0, 10.0))) == 1
 
 
 def test_states_rare_in_the_log_are_far():
@@ -258,3 +260,33 @@ def test_a_slow_chain_fails_the_ridge_check():
     )
     found = shrink(counts, Choices(gamma=1.0, policy=np.tile([0.05, 0.95], (25, 1))))
     assert not checks_of(found)["ridge"].ok
+
+
+def test_an_estimate_that_rests_on_a_few_transitions_says_so():
+    """One transition in 100 is of the action that the target takes in the one state."""
+    n = 2000
+    action = (np.arange(n) % 100 == 0).astype(int)
+    reward = np.random.default_rng(0).normal(size=n)
+    counts = lg.Counts.from_transitions(np.zeros(n, int), np.zeros(n, int), action=action, reward=reward)
+    found = shrink(counts, Choices(policy=np.array([[0.0, 1.0]])))
+    check = checks_of(found)["effective sample"]
+    assert check.number == pytest.approx(0.01, rel=0.2)
+    assert not check.ok
+
+
+def test_what_the_behavior_left_out_by_chance_is_left_to_the_interval():
+    """Fifty actions, forty visits to each state: some are missed, as others logged once tell."""
+    rng = np.random.default_rng(0)
+    n, k = 400, 50
+    state, action = np.arange(n) % 10, rng.integers(0, k, n)
+    log = {"state": state, "next_state": (state + 1) % 10, "action": action, "reward": rng.normal(size=n)}
+    counts = lg.Counts.from_transitions(**log, n_states=10, n_actions=k, episode=np.arange(n) // 10)
+    found = shrink(counts, Choices(gamma=0.9, policy=np.full((10, k), 1 / k)))
+    assert allowed_interval(found).allowance.unlogged_mass > 0.3
+    assert checks_of(found)["never logged"].number == 0.0
+    behavior = np.where(np.arange(k) < 25, 1 / 25, 0.0) * np.ones((10, 1))
+    counts = lg.Counts.from_transitions(
+        **{**log, "action": action // 2}, n_states=10, n_actions=k, episode=np.arange(n) // 10
+    )
+    known = shrink(counts, Choices(gamma=0.9, policy=np.full((10, k), 1 / k), behavior=behavior))
+    assert checks_of(known)["never logged"].number == pytest.approx(0.5)

@@ -78,6 +78,16 @@ def test_some_entries_are_held_at_zero(eps):
     assert held > 3
 
 
+@pytest.mark.parametrize("tol", [1e-8, 1e-10])
+def test_a_first_goal_overshot_does_not_end_above_tol(tol):
+    """Where the gradient falls far below the goal at once, the way on begins from what was reached."""
+    for seed in range(40):
+        operator = small_operator(seed, 1.0, "state", length=40)
+        outcome = RidgeSystem(operator, 1e-4).solve(Controls(tol=tol)).outcome
+        assert outcome.converged
+        assert outcome.error <= tol
+
+
 def test_objective_is_that_of_the_definition():
     operator = small_operator(1, 0.9, "state_action")
     system = RidgeSystem(operator, 0.01, penalty=2.0)
