@@ -20,6 +20,8 @@ from lingendice.results.targets import Interval, ValueScores
 
 DRAWS = 20_000
 """Gaussian draws behind a simultaneous quantile: its error is about 0.01."""
+BEHAVIOR = "behavior"
+"""The name of the logged behavior in differences."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,13 +74,14 @@ class Comparison:
 
     @cached_property
     def _influences(self) -> tuple[Floats, float, str]:
-        """Covariance of the values, its degrees of freedom, and what it rests on."""
-        found = self._scores
+        """Covariance of the values and of the behavior's, its degrees of freedom, and what it rests on."""
+        found = [*self._scores, self.solutions[0].behavior_scores()]
         size = max((part.rows.shape[0] for part in found if part.rows is not None), default=1)
-        nothing = np.full((size, 1), np.nan)
-        scores = np.concatenate([nothing if part.rows is None else part.rows for part in found], axis=1)
+        scores = np.concatenate([_padded(part.rows, size) for part in found], axis=1)
         note = found[0].note
-        unknown = [str(name) for name, part in zip(self.names, found, strict=True) if part.rows is None]
+        unknown = [
+            str(name) for name, part in zip(self.names, self._scores, strict=True) if part.rows is None
+        ]
         if unknown:
             note += f"; not identified, so without an interval: {', '.join(unknown)}"
         return scores.T @ scores, found[0].degrees, note
@@ -89,6 +92,11 @@ class Comparison:
         return tuple(solution.value_scores() for solution in self.solutions)
 
     @property
+    def behavior_value(self) -> float | None:
+        """What the logged behavior earns per step, on the scale of the values."""
+        return self.solutions[0].behavior_value
+
+    @property
     def bias_allowance(self) -> Floats:
         """How far each value may be off other than by noise, as far as intervals allow for it."""
         return np.array([part.bias_allowance for part in self._scores])
@@ -96,43 +104,116 @@ class Comparison:
     @property
     def covariance(self) -> Floats:
         """Covariance of the estimated values: all come from one log."""
-        return self._influences[0]
+        return self._influences[0][:-1, :-1]
 
     def interval(self, level: float = 0.95, *, confidence_level: float | None = None) -> Interval:
         """Simultaneous intervals: all hold together with probability ``level`` (or ``confidence_level``).
 
         The half-width is the standard error times the quantile of max_k |t_k|, drawn from the joint
         Gaussian (Student) distribution of the influence functions (a Gaussian multiplier bootstrap, summed in
-        closed form).
+        closed form), plus the allowance for bias.
         """
         level = level if confidence_level is None else confidence_level
-        note = self._influences[2]
-        error = np.sqrt(np.diagonal(self.covariance))
-        width = error * self._quantile(self.covariance, level, two_sided=True) + self.bias_allowance
-        note = f"simultaneous over {len(self)} policies; {note}"
-        return Interval(
-            self.values - width, self.values + width, self.values, error, float(level), "influence", note,
-            self.bias_allowance,
-        )  # fmt: skip
+        return self._simultaneous(np.eye(len(self), len(self) + 1), level, f"over {len(self)} policies")
 
     def difference(self, first: Any, second: Any, level: float = 0.95) -> Interval:
         """Interval of the value of ``first`` minus that of ``second``: paired, since both come from one log.
 
-        Their noise is correlated and mostly cancels; their allowances for bias are added.
+        Their noise is correlated and mostly cancels; their allowances for bias are added. ``BEHAVIOR``
+        ("behavior", unless a policy is called so) stands for the logged behavior.
         """
         from lingendice.results.allowance import half_width
 
         if not 0.0 < require_number("level", level) < 1.0:
             raise ValueError(f"level must lie between 0 and 1, got {level!r}")
-        i, j = (self._place(name) for name in (first, second))
+        contrast = self._contrast([(first, second)])
         covariance, degrees, note = self._influences
-        error = math.sqrt(max(covariance[i, i] + covariance[j, j] - 2.0 * covariance[i, j], 0.0))
-        bias = 0.0 if i == j else float(self.bias_allowance[i] + self.bias_allowance[j])
+        error = math.sqrt(max(float((contrast @ covariance @ contrast.T)[0, 0]), 0.0))
+        bias = float((np.abs(contrast) @ self._all_biases)[0])
         half = half_width(error, bias, level, degrees)
-        gain = float(self.values[i] - self.values[j])
+        gain = float((contrast @ self._all_values)[0])
         return Interval(
             gain - half, gain + half, gain, error, float(level), "influence", f"paired; {note}", bias
         )
+
+    def differences(self, level: float = 0.95) -> list[dict[str, Any]]:
+        """What each policy gains over the logged behavior, and loses to the best: one row per policy.
+
+        ``over_behavior`` and ``to_best`` are paired intervals, simultaneous over all policies; the best one
+        has no ``to_best``. Best first.
+        """
+        order, best = self.ranking, self.ranking[0]
+        over = self._simultaneous(
+            self._contrast([(name, BEHAVIOR) for name in order]), level, "paired with the behavior"
+        )
+        others = order[1:]
+        contrast = self._contrast([(name, best) for name in others])
+        to_best = self._simultaneous(contrast, level, f"paired with {best}") if others else None
+        rows = []
+        for k, name in enumerate(order):
+            row = {"policy": name, "over_behavior": over.entry(k)}
+            rows.append(row | {"to_best": None if k == 0 or to_best is None else to_best.entry(k - 1)})
+        return rows
+
+    @cached_property
+    def probability_best(self) -> dict[Any, float]:
+        """How likely each policy is the best of them, by name; nan for one whose value is not identified.
+
+        From draws of the joint distribution of the values' noise, and of biases anywhere within their
+        allowances; infinite allowances leave every policy as likely.
+        """
+        known = np.isfinite(self.values)
+        if not known.any():
+            return dict.fromkeys(self.names, math.nan)
+        rng = np.random.default_rng(self.seed)
+        root = _root(self.covariance[np.ix_(known, known)])
+        noise = rng.standard_normal((DRAWS, root.shape[1])) @ root.T
+        degrees = self._influences[1]
+        if np.isfinite(degrees):
+            noise /= np.sqrt(rng.chisquare(degrees, size=(DRAWS, 1)) / degrees)
+        bias = self.bias_allowance[known]
+        if not np.isfinite(bias).all():
+            shares = np.full(int(known.sum()), 1.0 / known.sum())
+        else:
+            drawn = self.values[known] + noise + bias * rng.uniform(-1.0, 1.0, size=noise.shape)
+            shares = np.bincount(drawn.argmax(axis=1), minlength=noise.shape[1]) / DRAWS
+        found = np.full(len(self), math.nan)
+        found[known] = shares
+        return dict(zip(self.names, found.tolist(), strict=True))
+
+    # -- contrasts -------------------------------------------------------------------------------------
+
+    @property
+    def _all_values(self) -> Floats:
+        behavior = self.behavior_value
+        return np.append(self.values, math.nan if behavior is None else behavior)
+
+    @property
+    def _all_biases(self) -> Floats:
+        return np.append(self.bias_allowance, 0.0)
+
+    def _contrast(self, pairs: list[tuple[Any, Any]]) -> Floats:
+        """Rows that take the second value of each pair from the first; the behavior comes last."""
+        contrast = np.zeros((len(pairs), len(self) + 1))
+        for row, (first, second) in enumerate(pairs):
+            for name, sign in ((first, 1.0), (second, -1.0)):
+                is_behavior = isinstance(name, str) and name == BEHAVIOR and name not in self.names
+                contrast[row, len(self) if is_behavior else self._place(name)] += sign
+        return contrast
+
+    def _simultaneous(self, contrast: Floats, level: float, over: str) -> Interval:
+        covariance, _, note = self._influences
+        # A value that is not identified, 0 times, is left out of a contrast that does not ask for it.
+        used = np.where(contrast == 0.0, 0.0, 1.0)
+        spread = _contrasted(contrast, covariance)
+        values = np.array([row[row != 0] @ self._all_values[row != 0] for row in contrast])
+        error = np.sqrt(np.maximum(np.diagonal(spread), 0.0))
+        bias = used @ self._all_biases
+        width = error * self._quantile(spread, level, two_sided=True) + bias
+        return Interval(
+            values - width, values + width, values, error, float(level), "influence",
+            f"simultaneous {over}; {note}", bias,
+        )  # fmt: skip
 
     def contenders(self, level: float = 0.95) -> tuple[Any, ...]:
         """Policies that may be the best: all but those significantly below some other, jointly.
@@ -145,13 +226,11 @@ class Comparison:
         pairs = [(i, j) for i in range(k) for j in range(k) if i != j]
         if not pairs:
             return self.names
-        contrast = np.zeros((len(pairs), k))
-        for row, (i, j) in enumerate(pairs):
-            contrast[row, i], contrast[row, j] = 1.0, -1.0
-        covariance = contrast @ self.covariance @ contrast.T
+        contrast = self._contrast([(self.names[i], self.names[j]) for i, j in pairs])
+        covariance = _contrasted(contrast, self._influences[0])
         margin = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
         margin = margin * self._quantile(covariance, level, two_sided=False)
-        margin += np.abs(contrast) @ self.bias_allowance
+        margin += np.abs(contrast) @ self._all_biases
         beaten = {i for row, (i, j) in enumerate(pairs) if self.values[j] - self.values[i] > margin[row]}
         return tuple(name for place, name in enumerate(self.names) if place not in beaten)
 
@@ -196,7 +275,7 @@ class Comparison:
         return plot_comparison(self, level, ax)
 
     def table(self, level: float = 0.95) -> list[dict[str, Any]]:
-        """One row per policy, best first: name, value, interval, leak, failed checks, may it be the best.
+        """One row per policy, best first: value, interval, leak, failed checks, how likely it is the best.
 
         Computes the intervals and runs the checks of every policy; ``print`` shows them from then on.
         """
@@ -212,6 +291,7 @@ class Comparison:
                 "leak": self.solutions[k].leak,
                 "failed_checks": [check.name for check in self.solutions[k].diagnose() if not check.ok],
                 "may_be_best": self.names[k] in may_win,
+                "probability_best": self.probability_best[self.names[k]],
             }
             for k in places
         ]
@@ -238,16 +318,20 @@ class Comparison:
                 f"{row['leak']:.2%}",
                 f"[{row['low']:.4g}, {row['high']:.4g}]",
                 "yes" if row["may_be_best"] else "no",
+                f"{row['probability_best']:.0%}",
                 ", ".join(row["failed_checks"]) or "none",
             ]
             for row in table
         ]
-        return ["policy", "value", "leak", f"{level:.0%}, simultaneous", "may be best", "failed checks"], rows
+        interval = f"{level:.0%}, simultaneous"
+        return ["policy", "value", "leak", interval, "may be best", "P(best)", "failed checks"], rows
 
     @property
     def _caption(self) -> str:
-        known = "_known_table" in self.__dict__
-        return repr(self) if known else f"{self!r}; intervals and checks not computed: call table()"
+        if "_known_table" not in self.__dict__:
+            return f"{self!r}; intervals and checks not computed: call table()"
+        behavior = self.behavior_value
+        return repr(self) + ("" if behavior is None else f"; behavior's value {behavior:.4g}")
 
     def _repr_html_(self) -> str:
         from lingendice.data.markup import table
@@ -262,6 +346,22 @@ class Comparison:
         widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (headings, *rows)]
         return "\n".join([self._caption, *lines])
+
+
+def _padded(rows: Floats | None, size: int) -> Floats:
+    """A column of that length; what one value's rows have beyond another's is independent of it."""
+    if rows is None:
+        return np.full((size, 1), np.nan)
+    return np.concatenate([rows, np.zeros((size - rows.shape[0], 1))])
+
+
+def _contrasted(contrast: Floats, covariance: Floats) -> Floats:
+    """Covariance of contrasts; nan only where a contrast asks for a value that is not identified."""
+    lost = np.isnan(np.diagonal(covariance))
+    spread: Floats = contrast @ np.where(np.isnan(covariance), 0.0, covariance) @ contrast.T
+    asks = (contrast[:, lost] != 0.0).any(axis=1)
+    spread[asks], spread[:, asks] = np.nan, np.nan
+    return spread
 
 
 def _root(correlation: Floats) -> NDArray[np.float64]:

@@ -150,8 +150,8 @@ def _way(solution: Solution) -> Check:
     gone = float(visits @ np.abs(operator.policy - clone).sum(axis=1))
     number = gone / whole if whole > 0 else 1.0
     sentence = f"the estimate goes {number:.0%} of the way from the behavior's policy to the target"
-    if solution.value is not None and operator.logged_average is not None:
-        sentence += f" (value {solution.value:.4g}, behavior's {operator.logged_average:.4g})"
+    if solution.value is not None and solution.behavior_value is not None:
+        sentence += f" (value {solution.value:.4g}, behavior's {solution.behavior_value:.4g})"
     remedy = "the estimate is stuck near the behavior: lower clone= or ridge=, or collect more data"
     return make_check("from the behavior", number, LEAST_WAY, True, sentence, remedy)
 

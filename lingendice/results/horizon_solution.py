@@ -22,7 +22,7 @@ from lingendice.results.diagnostics import Check
 from lingendice.results.interval import Influence, Piece, _same_distribution
 from lingendice.results.solution import Solution
 from lingendice.results.targets import Interval
-from lingendice.solvers.recursion import backward, forward, total_weight
+from lingendice.solvers.recursion import backward, compose_episodes, forward, total_weight, visits
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,6 +67,22 @@ class HorizonSolution(Solution):
         """Q_0 over cells: the return of H steps that begin there."""
         expected = self.gamma * self.operator.expected_next(self.values_by_step[1])
         return read_only(self._filled_reward + expected)
+
+    @property
+    def _behavior_is_average(self) -> bool:
+        return False
+
+    @cached_property
+    def _behavior(self) -> HorizonSolution:
+        operator = compose_episodes(self.operator.counts, self._behavior_choices())
+        found = visits(operator, self.horizon)
+        return replace(
+            self,
+            state_distribution=found.state_distribution,
+            state_distributions=(found.state_distribution,),
+            source=operator,
+            ended_mass=found.terminal_mass,
+        )
 
     @property
     def value_bounds(self) -> None:  # type: ignore[override]

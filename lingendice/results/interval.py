@@ -318,9 +318,11 @@ class Piece(NamedTuple):
         factor = (parent.tau * parent.spread_again)[parent.cell]
         level = factor[:, None] * (self.noise + self._mean_reward_noise()[:, None]) + self.shift
         rows = [level * np.sqrt(counts.count)[:, None] / parent.total]
+        # Rewards that have no noise get rows of zeros: rows of several values on one log must match.
+        noisy = np.zeros_like(factor)
         if self.reward is not None and counts.reward_m2 is not None:
-            noisy = (factor * np.sqrt(counts.reward_m2) / parent.total)[:, None]
-            rows.append(np.broadcast_to(noisy, rows[0].shape))
+            noisy = factor * np.sqrt(counts.reward_m2) / parent.total
+        rows.append(np.broadcast_to(noisy[:, None], rows[0].shape))
         if self.first is not None and counts.initial_count is not None:
             starts = np.asarray(counts.initial_count, dtype=float)
             rows.append(self.first * np.sqrt(starts)[:, None] / starts.sum())

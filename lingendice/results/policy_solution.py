@@ -92,6 +92,11 @@ class PolicySolution(Solution):
         return read_only(self._fitted.values)
 
     @property
+    def asked_choices(self) -> Choices | None:
+        """What was asked for; ``operator`` follows the effective policy."""
+        return self.asked
+
+    @property
     def gap(self) -> None:  # type: ignore[override]
         """None: shrinkage is no optimum of a linear program."""
         return

@@ -21,6 +21,7 @@ from lingendice.results.result import Result, Row
 from lingendice.results.status import Status
 
 if TYPE_CHECKING:
+    from lingendice.model.compose import Choices
     from lingendice.results.diagnostics import Check
     from lingendice.results.interval import Influence
     from lingendice.results.targets import Interval, ValueScores
@@ -313,24 +314,80 @@ class Solution(Result):
     @cached_property
     def _absorbed(self) -> Solution:
         """The same problem with all mass absorbed that goes where there is no data."""
+        return self._solved_again(self.operator.choices._replace(leak="absorb", smoothing=None))
+
+    def _solved_again(self, choices: Choices) -> Solution:
+        """The exact solution for the same data and other choices."""
         from lingendice.model.compose import compose
         from lingendice.solvers.control import Controls
         from lingendice.solvers.stationary import stationary_distributions
 
-        choices = self.operator.choices._replace(leak="absorb", smoothing=None)
         operator = compose(self.operator.counts, choices)
-        controls = Controls(tol=self.tol, threads=self.threads)
+        controls = Controls(tol=self.tol if self.tol > 0.0 else 1e-10, threads=self.threads)
         distributions = stationary_distributions(
             operator.chain, self.gamma, operator.initial, False, "auto", controls
         )
-        return replace(
-            self,
+        return self.as_plain(
             state_distribution=distributions.single,
             state_distributions=distributions.every,
             source=operator,
             ridge=0.0,
             cell_ridge_distribution=None,
         )
+
+    # -- the behavior ----------------------------------------------------------------------------------
+
+    @property
+    def asked_choices(self) -> Choices | None:
+        """What was asked for; ``operator`` may follow another policy."""
+        choices: Choices | None = self.operator.choices
+        return choices
+
+    @property
+    def has_target(self) -> bool:
+        """Whether another policy than the logged one is evaluated."""
+        choices = self.asked_choices
+        return choices is not None and choices.policy is not None
+
+    @cached_property
+    def behavior_value(self) -> float | None:
+        """What the logged behavior earns per step, on the scale of ``value``; None without rewards.
+
+        For gamma < 1 from the initial distribution, by one more solve, made when first read; at gamma = 1
+        the mean reward of the log.
+        """
+        if self.operator.reward is None or self._behavior_is_average:
+            return self.operator.logged_average
+        return self._behavior.value
+
+    def behavior_scores(self) -> ValueScores:
+        """Rows whose products add up to the variance of ``behavior_value``, as ``value_scores`` has them."""
+        from lingendice.results.behavior import average_scores
+
+        if self._behavior_is_average:
+            return average_scores(self, float(self.behavior_value or 0.0))
+        return self._behavior.value_scores()
+
+    @property
+    def _behavior_is_average(self) -> bool:
+        return self.gamma == 1.0
+
+    @cached_property
+    def _behavior(self) -> Solution:
+        """The solution for the logged chain."""
+        return self._solved_again(self._behavior_choices())
+
+    def _behavior_choices(self) -> Choices:
+        choices = self.asked_choices
+        assert choices is not None
+        return choices._replace(
+            policy=None, behavior=None, clone=None, ratio="auto", unseen="auto", leak="restart"
+        )
+
+    @property
+    def _known_behavior_value(self) -> float | None:
+        """The behavior's value where it needs no solve or was asked for."""
+        return self.behavior_value if self._behavior_is_average else self.known("behavior_value")
 
     @cached_property
     def state_values(self) -> Floats:
@@ -467,6 +524,7 @@ class Solution(Result):
             "expected_length": strict_json(self.expected_length if single else None),
             "value_bounds": strict_json(self.known("value_bounds")),
             "gap": strict_json(self.known("gap")),
+            "behavior_value": strict_json(self._known_behavior_value),
             **self._asked_json(),
             "residual": strict_json(self.residual),
             "error": strict_json(self.error),
@@ -530,6 +588,10 @@ class Solution(Result):
             rows.append(("distributions", f"{len(self.state_distributions)}, {ONE_PER_CLASS}"))
         else:
             rows += self._value_rows()
+            if self.value is not None and self.has_target:
+                found = self._known_behavior_value
+                asked = "not computed: sol.behavior_value" if found is None else f"{found:.6g}"
+                rows.append(("behavior's value", asked))
             if not self.is_checked:
                 sampled = self.operator.counts.has_sample_size
                 where = "where there is no data" if sampled else "in states without outgoing transitions"

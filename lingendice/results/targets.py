@@ -56,6 +56,13 @@ class Interval:
         bias = factor * self.bias_allowance
         return Interval(low, high, estimate, error, self.level, self.method, self.note, bias)
 
+    def entry(self, place: int) -> Interval:
+        """One of several intervals."""
+        arrays = (self.low, self.high, self.estimate, self.standard_error)
+        low, high, estimate, error = (float(array[place]) for array in arrays)
+        bias = float(np.broadcast_to(self.bias_allowance, np.shape(self.low))[place])
+        return Interval(low, high, estimate, error, self.level, self.method, self.note, bias)
+
     def contains(self, truth: Any) -> Any:
         """Whether the interval holds ``truth``, entry by entry for arrays."""
         return (self.low <= truth) & (truth <= self.high)
