@@ -9,39 +9,42 @@
 // Vectors are stored as T (float or double); arithmetic, sums over blocks and sums over steps are double. Cells are
 // int, as on the host.
 
-// excess(y) = phi*(y) - y and its slope, by the number that each f-divergence carries. In double for either T: near
-// y = 0 the value is a difference of nearly equal numbers.
+// f-divergences by number: the order of CONJUGATES in lingendice/divergences/base.py.
+enum { CHI2, KL, REVERSE_KL, JENSEN_SHANNON, HELLINGER, TOTAL_VARIATION, WEIGHTED_L2, EQUALITY };
+
+// excess(y) = phi*(y) - y and its slope. In double for either T: near y = 0 the value is a difference of nearly equal
+// numbers.
 __device__ __forceinline__ double excess_and_slope(int code, double y, double *slope)
 {
-    if (code == 0) {  // chi-square
+    if (code == CHI2) {
         *slope = 0.5 * y;
         return 0.25 * y * y;
     }
-    if (code == 6) {  // weighted L2
+    if (code == WEIGHTED_L2) {
         *slope = y;
         return 0.5 * y * y;
     }
-    if (code == 1) {  // Kullback-Leibler
+    if (code == KL) {
         *slope = expm1(y);
         return *slope - y;
     }
-    if (code == 2) {  // reverse Kullback-Leibler
+    if (code == REVERSE_KL) {
         *slope = y / (1.0 - y);
         return -log1p(-y) - y;
     }
-    if (code == 3) {  // Jensen-Shannon
+    if (code == JENSEN_SHANNON) {
         const double grown = expm1(y);
         *slope = 2.0 * grown / (1.0 - grown);
         return -log1p(-grown) - y;
     }
-    if (code == 4) {  // squared Hellinger
+    if (code == HELLINGER) {
         const double left = 1.0 - y;
         *slope = y * (2.0 - y) / (left * left);
         return y * y / left;
     }
-    // total variation
-    *slope = y < -0.5 ? -1.0 : 0.0;
-    return y < -0.5 ? -0.5 - y : 0.0;
+    const bool below = code == TOTAL_VARIATION && y < -0.5;
+    *slope = below ? -1.0 : 0.0;
+    return below ? -0.5 - y : 0.0;
 }
 
 // Values over cells to values over states: sum_a W(a|s) f(s, a), cells without data left out.

@@ -181,7 +181,7 @@ def solve(
     progress
         Show a line on standard error during long work.
     device
-        ``"cpu"``, or ``"cuda"`` for an NVIDIA card through CuPy: the exact equation by extrapolated power
+        ``"cpu"``, or ``"cuda"`` for an NVIDIA GPU through CuPy: the exact equation by extrapolated power
         steps, the ridge by conjugate gradients, or ``method="extragradient"`` (over features, too) or
         ``"sgd"``. Data on the host are copied there and the distributions back; data on the device (CuPy,
         cupyx, DLPack, ``lingendice.gpu.DeviceCounts``) stay there, and so do the arrays of the solution; what

@@ -16,7 +16,13 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from lingendice.data.checks import Floats
+from lingendice.data.checks import Floats, NotAvailableYet
+
+CONJUGATES = (
+    "chi2", "kl", "reverse_kl", "jensen_shannon", "hellinger", "total_variation", "weighted_l2", "equality",
+)  # fmt: skip
+"""Divergences that compiled code knows, by their number in ``kernels/saddle/conjugates.py`` and
+``cuda/saddle.cu``."""
 
 
 class Divergence(ABC):  # noqa: B024 - the two families below add what is abstract
@@ -32,12 +38,21 @@ class Divergence(ABC):  # noqa: B024 - the two families below add what is abstra
 class FDivergence(Divergence):
     """sum_x m phi(q / m) for a convex phi with phi(1) = phi'(1) = 0."""
 
-    code: int = -1
-    """Number of the conjugate in ``kernels/conjugates.py``."""
     weighs_by_ratio: bool = True
     """Whether the excess is weighted by m = p tau (an f-divergence) or by p."""
     quadratic: bool = False
     """Whether the excess is a square, so that the best linear f is one linear solve."""
+
+    @property
+    def code(self) -> int:
+        """Number of the conjugate in compiled code; an error for divergences that it does not know."""
+        name = type(self).__dict__.get("name")  # a class that inherits its name may differ from its parent
+        if name not in CONJUGATES:
+            raise NotAvailableYet(
+                f'divergence {type(self).__name__} in compiled code (SGD, networks and device="cuda")',
+                'use method="convex" or method="extragradient" on the host',
+            )
+        return CONJUGATES.index(name)
 
     @abstractmethod
     def phi(self, t: Floats) -> Floats:

@@ -12,7 +12,6 @@ class Chi2(FDivergence):
     """sum (q - m)^2 / m; the best f is 2 (q / m - 1), for linear f one linear solve."""
 
     name = "chi2"
-    code = 0
     quadratic = True
 
     def phi(self, t: Floats) -> Floats:

@@ -12,7 +12,6 @@ class Equality(FDivergence):
     """q = m imposed; |f| is bounded, far out, so that the price of a rounding error stays finite."""
 
     name = "equality"
-    code = 7
     default_bound = 1e4
 
     def phi(self, t: Floats) -> Floats:

@@ -12,7 +12,6 @@ class Hellinger(FDivergence):
     """sum (sqrt(q) - sqrt(m))^2; the best f is 1 - sqrt(m / q)."""
 
     name = "hellinger"
-    code = 4
     dual_limit = 1.0
     default_bound = 10.0
     _finite_at_infinity = True

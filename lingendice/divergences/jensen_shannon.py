@@ -15,7 +15,6 @@ class JensenShannon(FDivergence):
     """Twice the usual Jensen-Shannon divergence; the best f is log(2 q / (q + m))."""
 
     name = "jensen_shannon"
-    code = 3
     dual_limit = math.log(2.0)
     default_bound = 10.0
     _finite_at_infinity = True

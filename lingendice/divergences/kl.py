@@ -13,7 +13,6 @@ class KL(FDivergence):
     """sum q log(q / m) - q + m; the best f is log(q / m)."""
 
     name = "kl"
-    code = 1
     default_bound = 10.0
     _finite_at_infinity = True
 

@@ -12,7 +12,6 @@ class ReverseKL(FDivergence):
     """sum m log(m / q) + q - m; the best f is 1 - m / q."""
 
     name = "reverse_kl"
-    code = 2
     dual_limit = 1.0
     default_bound = 10.0
 

@@ -12,7 +12,6 @@ class TotalVariation(FDivergence):
     """sum |q - m| / 2: f in [-1/2, 1/2], both an f-divergence and an integral metric."""
 
     name = "total_variation"
-    code = 5
     dual_limit = 0.5
     default_bound = 0.5
 

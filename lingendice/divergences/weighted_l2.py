@@ -12,7 +12,6 @@ class WeightedL2(FDivergence):
     """Excess y^2 / 2 weighted by p instead of p tau; the best f is (q - m) / p."""
 
     name = "weighted_l2"
-    code = 6
     weighs_by_ratio = False
     quadratic = True
 

@@ -1,7 +1,7 @@
-"""Large state spaces on an NVIDIA card, through CuPy: ``solve(..., device="cuda")``.
+"""Large state spaces on an NVIDIA GPU, through CuPy: ``solve(..., device="cuda")``.
 
 The CUDA sources lie in ``cuda/`` and travel in the wheel. They are compiled for five architectures and run on
-an emulator in the tests; they have not yet run on a real card. ``python -m lingendice.gpu_selftest`` makes a
+an emulator in the tests; they have not yet run on a real GPU. ``python -m lingendice.gpu_selftest`` makes a
 record of such a run.
 """
 

@@ -11,14 +11,19 @@ import numpy as np
 from lingendice.data.checks import NotAvailableYet, require_choice
 from lingendice.divergences import FDivergence
 from lingendice.gpu.arrays import lies_on_device
-from lingendice.gpu.chain import DeviceProblem, Settings, compose_on_device
+from lingendice.gpu.chain import (
+    DeviceDistributions,
+    DeviceProblem,
+    Settings,
+    compose_on_device,
+    device_distributions,
+    solve_chain,
+)
 from lingendice.gpu.device import Device, current_device, require_bytes
-from lingendice.gpu.device_counts import DeviceCounts
+from lingendice.gpu.device_counts import DeviceCounts, read_matrix
 from lingendice.gpu.device_extragradient import device_extragradient
-from lingendice.gpu.device_matrix import read_matrix
 from lingendice.gpu.device_ridge import RidgeOnDevice
 from lingendice.gpu.device_saddle import ADVICE, saddle_bytes
-from lingendice.gpu.distributions import DeviceDistributions, device_distributions, solve_chain
 from lingendice.gpu.host_copy import COPY
 from lingendice.gpu.stochastic import device_sgd
 from lingendice.model.operator import EmpiricalOperator

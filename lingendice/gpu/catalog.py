@@ -1,8 +1,12 @@
-"""Every kernel and the template arguments it is compiled for: one list for CuPy, nvcc and the emulator."""
+"""Every kernel, the template arguments it is compiled for, and its source.
+
+One list for CuPy, nvcc and the emulator. The sources lie in an installed wheel, or in a checkout.
+"""
 
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +21,8 @@ LANES = (1, 8, 32)
 """Threads that may work on one row."""
 DEPTHS = (6,)
 """Steps of a cycle of extrapolation."""
+_PACKAGE = Path(__file__).resolve().parents[1]
+_HOMES = (_PACKAGE / "_cuda", _PACKAGE.parent / "cuda")
 MODULES = ("operator", "counting", "saddle", "ridge", "resample")
 
 
@@ -108,3 +114,18 @@ def expressions(module: str) -> tuple[str, ...]:
         if kernel.module == module
         for arguments in kernel.variants
     )
+
+
+def cuda_source(name: str) -> str:
+    """Text of ``cuda/<name>.cu``."""
+    for home in _HOMES:
+        path = home / f"{name}.cu"
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    known = sorted({path.stem for home in _HOMES for path in home.glob("*.cu")})
+    raise FileNotFoundError(f"no CUDA source named {name!r}; there are: {', '.join(known) or 'none'}")
+
+
+def module_source(name: str) -> str:
+    """A module as compilers take it: what all kernels share, then its own kernels. No includes."""
+    return cuda_source("prelude") + "\n" + cuda_source(name)

@@ -1,19 +1,22 @@
-"""From counts to the equation on the device: the host's operator uploaded, or counts composed in place."""
+"""From counts to the equation on the device, its stationary distributions, and sums over them.
+
+The host's operator is uploaded, or counts that lie on the device are composed in place.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lingendice.gpu.arrays import device_vector
-from lingendice.gpu.catalog import VALUES
-from lingendice.gpu.device import Device, require_bytes
+from lingendice.gpu.catalog import VALUES, c_type
+from lingendice.gpu.device import Device, launch, n_blocks, require_bytes
 from lingendice.gpu.device_counts import DeviceCounts
-from lingendice.gpu.equation import MOST_HUBS, Equation
-from lingendice.gpu.power_steps import DEPTH
+from lingendice.gpu.equation import MOST_HUBS, SCRATCH, Equation
+from lingendice.gpu.power_steps import DEPTH, Reach, iterate_distribution
 from lingendice.gpu.pull import (
     Feed,
     PullMatrix,
@@ -27,8 +30,12 @@ from lingendice.gpu.pull import (
 from lingendice.model.compose import Choices
 from lingendice.model.leaks import read_fallbacks
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.solvers.control import Controls, Outcome, combined, run
+from lingendice.solvers.stationary import Distributions
 
 MOST_STATES = 2**31 - 2
+EARNED, KNOWN, LEAKED, ENDED, SQUARED, COVERED, REPORTED = range(7)
+"""Sums that the numbers of a solution are made of: see ``report_cells`` in cuda/operator.cu."""
 
 
 @dataclass(frozen=True)
@@ -391,3 +398,87 @@ def _reward(counts: DeviceCounts, choices: Choices) -> Any:
     earned, _ = row_totals(device, counts.indptr, counts.count * counts.reward_mean)
     total, _ = row_totals(device, counts.indptr, counts.count)
     return device.where(total > 0.0, earned / device.where(total > 0.0, total, 1.0), np.nan)
+
+
+def report(parts: DeviceProblem, distribution: Any) -> tuple[Any, Any, Any]:
+    """Mass and ratio over cells on the device, and the sums of a report on the host."""
+    counts, device = parts.counts, parts.counts.device
+    n_cells = counts.n_cells
+    mass, ratio = device.empty(n_cells, np.float64), device.empty(n_cells, np.float64)
+    reward = parts.reward if parts.reward is not None else device.zeros(n_cells, np.float64)
+    n_parts = n_blocks(device, n_cells, device.block)
+    partials = device.empty(REPORTED * n_parts, np.float64)
+    launch(
+        device, "report_cells", (c_type(distribution.dtype),), n_parts,
+        (np.int32(n_cells), np.int32(counts.n_actions or 1), distribution, parts.policy, parts.p, reward,
+        parts.ended,
+         mass, ratio, partials, np.int32(n_parts)),
+        shared_bytes=REPORTED * SCRATCH,
+    )  # fmt: skip
+    return mass, ratio, device.download(partials).reshape(REPORTED, n_parts).sum(axis=1)
+
+
+class DeviceDistributions(NamedTuple):
+    """Distributions over states as device arrays, and how the hardest was found."""
+
+    single: Any
+    every: tuple[Any, ...]
+    outcome: Outcome
+
+
+def solve_chain(
+    chain: DeviceChain, follow_initial: bool, controls: Controls, poll_every: int | None
+) -> DeviceDistributions:
+    """Solve ``mu = (1 - gamma) mu0 + gamma P' mu``; at gamma = 1 one distribution for each recurrent class.
+
+    With several classes and ``follow_initial`` the chain is followed from the initial distribution: its steps
+    keep the chance of ending in each class, and so does their extrapolation.
+    """
+    device = chain.device
+    dtype = chain.push.value_type
+
+    def distribution_from(first: Any, unique: bool = True) -> Outcome:
+        return run(iterate_distribution(chain.push, first, poll_every, controls.max_iter, unique), controls)
+
+    if chain.gamma < 1.0:
+        outcome = distribution_from(chain.initial)
+        return DeviceDistributions(outcome.distribution, (outcome.distribution,), outcome)
+    classes = Reach(chain.push, chain.backward()).recurrent_classes()
+    outcomes = [
+        distribution_from((mark / float(device.download(mark.sum()))).astype(dtype)) for mark in classes
+    ]
+    distributions = tuple(outcome.distribution for outcome in outcomes)
+    if len(distributions) == 1:
+        return DeviceDistributions(distributions[0], distributions, outcomes[0])
+    if not follow_initial or chain.initial is None:
+        return DeviceDistributions(None, distributions, combined(outcomes))
+    mixture = distribution_from(chain.initial, unique=False)
+    # Mass that has not left the transient states yet belongs to no distribution.
+    outside = float(device.download((mixture.distribution * (1 - sum(classes))).sum()))
+    mixture.converged = mixture.converged and outside <= chain.push.tol
+    return DeviceDistributions(mixture.distribution, distributions, combined([*outcomes, mixture]))
+
+
+def device_distributions(
+    device: Device,
+    operator: EmpiricalOperator,
+    follow_initial: bool,
+    controls: Controls,
+    settings: Settings,
+) -> Distributions:
+    """Distributions of an operator whose counts lie on the host: up, solved, and the distributions down
+    again."""
+    # A little stricter than asked where the residual is measured again on the host, which rounds otherwise.
+    tol = 0.9 * controls.tol if operator.gamma < 1.0 else controls.tol
+    chain = chain_of_operator(device, operator, settings, tol)
+    found = solve_chain(chain, follow_initial, controls, settings.poll_every)
+
+    def down(distribution: Any) -> Any:
+        host = device.download(distribution).astype(np.float64)
+        return host / host.sum() if operator.gamma == 1.0 else host
+
+    every = tuple(down(distribution) for distribution in found.every)
+    found.outcome.residual = None
+    if found.single is None:
+        return Distributions(None, every, found.outcome)
+    return Distributions(every[0] if len(every) == 1 else down(found.single), every, found.outcome)

@@ -15,14 +15,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.gpu.catalog import KERNELS, MODULES, expression, expressions
-from lingendice.gpu.cuda_text import module_source
+from lingendice.gpu.catalog import KERNELS, MODULES, expression, expressions, module_source
 
 COMPILER_OPTIONS = ("-std=c++17",)
 
 
 class DeviceUnavailable(ImportError):
-    """CuPy, the driver or the card is missing."""
+    """CuPy, the driver or the GPU is missing."""
 
 
 class DeviceMemoryError(MemoryError):
@@ -211,7 +210,7 @@ def _is_single(wanted: str) -> bool:
 
 @cache
 def _function(cupy: Any, device_number: int, kernel: str, arguments: tuple[str, ...]) -> Any:
-    """A kernel as loaded on one card; looking it up anew would cost more than launching it."""
+    """A kernel as loaded on one GPU; looking it up anew would cost more than launching it."""
     wanted = expression(kernel, arguments)
     return _compiled(cupy, KERNELS[kernel].module, _is_single(wanted)).get_function(wanted)
 
@@ -264,11 +263,11 @@ def current_device() -> Device:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise DeviceUnavailable(
-            f'device="cuda" needs an NVIDIA driver and card; CUDA says: {error}. '
+            f'device="cuda" needs an NVIDIA driver and GPU; CUDA says: {error}. '
             'Next step: check nvidia-smi, or use device="cpu"'
         ) from error
     if not count:
-        raise DeviceUnavailable('device="cuda" needs an NVIDIA card, and CUDA sees none; use device="cpu"')
+        raise DeviceUnavailable('device="cuda" needs an NVIDIA GPU, and CUDA sees none; use device="cpu"')
     _users.add(os.getpid())
     return CupyDevice(cupy)
 

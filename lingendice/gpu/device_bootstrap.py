@@ -12,8 +12,15 @@ from lingendice.data.checks import Floats
 from lingendice.data.episodes import group_sample
 from lingendice.data.interrupts import check, interruptible
 from lingendice.gpu.catalog import c_type
-from lingendice.gpu.cell_report import EARNED, KNOWN, report
-from lingendice.gpu.chain import DeviceProblem, Settings, chain_of_operator, required_bytes
+from lingendice.gpu.chain import (
+    EARNED,
+    KNOWN,
+    DeviceProblem,
+    Settings,
+    chain_of_operator,
+    report,
+    required_bytes,
+)
 from lingendice.gpu.device import current_device, for_each, require_bytes
 from lingendice.gpu.device_counts import DeviceCounts, key_type
 from lingendice.gpu.power_steps import iterate_distribution

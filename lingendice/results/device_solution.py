@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.gpu.cell_report import COVERED, EARNED, ENDED, KNOWN, LEAKED, SQUARED, report
-from lingendice.gpu.chain import DeviceProblem
+from lingendice.gpu.chain import COVERED, EARNED, ENDED, KNOWN, LEAKED, SQUARED, DeviceProblem, report
 from lingendice.gpu.device import Device
 from lingendice.gpu.pull import row_totals
 from lingendice.model.compose import Choices, compose

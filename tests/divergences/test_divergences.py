@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from saddle_problems import F_DIVERGENCES, SMOOTH, chain_flow
 from scipy.optimize import linprog, minimize_scalar
 
-from lingendice.divergences import DIVERGENCES, MMD, Dudley, FDivergence, Wasserstein, read_divergence
+import lingendice as lg
+from lingendice.data.checks import NotAvailableYet
+from lingendice.divergences import DIVERGENCES, MMD, Chi2, Dudley, FDivergence, Wasserstein, read_divergence
 from lingendice.kernels.saddle.conjugates import excess_and_slope
 
 settings.register_profile("lingendice", deadline=None)
@@ -110,6 +112,27 @@ def test_kernel_agrees(name, y):
     value, slope = excess_and_slope(divergence.code, y)
     assert value == pytest.approx(divergence.excess(one(y))[0], rel=1e-9, abs=1e-15)
     assert slope == pytest.approx(divergence.excess_slope(one(y))[0], rel=1e-12, abs=1e-15)
+
+
+class Halved(Chi2):
+    """A divergence of a user's own: half of chi-square."""
+
+    def excess(self, y):
+        return 0.5 * y * y
+
+    def excess_slope(self, y):
+        return y
+
+
+class Named(Halved):
+    name = "halved"
+
+
+@pytest.mark.parametrize("divergence", [Halved(), Named()])
+def test_compiled_code_refuses_divergences_it_does_not_know(divergence):
+    counts = lg.Counts.from_transitions([0, 1, 0, 1], [1, 0, 0, 1])
+    with pytest.raises(NotAvailableYet, match=r"in compiled code.*convex"):
+        lg.solve(counts, 0.9, divergence=divergence, method="sgd", max_iter=10)
 
 
 @pytest.mark.parametrize("name", F_DIVERGENCES)

@@ -7,8 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from lingendice.gpu.catalog import MODULES, expressions
-from lingendice.gpu.cuda_text import cuda_source, module_source
+from lingendice.gpu.catalog import MODULES, cuda_source, expressions, module_source
 
 HERE = Path(__file__).resolve().parent
 GXX, NVCC = shutil.which("g++"), shutil.which("nvcc")

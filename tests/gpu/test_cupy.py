@@ -15,8 +15,7 @@ import lingendice as lg
 from gpu.test_device_solve import counted_log, random_counts
 from lingendice.gpu import device
 from lingendice.gpu.arrays import lies_on_device
-from lingendice.gpu.catalog import MODULES, expressions
-from lingendice.gpu.cuda_text import module_source
+from lingendice.gpu.catalog import MODULES, expressions, module_source
 from lingendice.gpu.device import (
     COMPILER_OPTIONS,
     CupyDevice,

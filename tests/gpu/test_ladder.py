@@ -15,8 +15,7 @@ from emulator import build, drill
 from emulator.device import EmulatedDevice
 
 from gpu.conftest import require
-from lingendice.gpu.catalog import KERNELS, MODULES, expressions
-from lingendice.gpu.cuda_text import cuda_source
+from lingendice.gpu.catalog import KERNELS, MODULES, cuda_source, expressions
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("prelude", *MODULES)

@@ -11,8 +11,10 @@ import pytest
 
 from lingendice import baselines
 from lingendice.divergences import DIVERGENCES, FDivergence, IntegralMetric
+from lingendice.divergences.base import CONJUGATES
 from lingendice.gpu.catalog import KERNELS
 from lingendice.io import formats
+from lingendice.kernels.saddle import conjugates
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = sorted(path.parent.name for path in (ROOT / "lingendice").glob("*/__init__.py"))
@@ -40,10 +42,15 @@ def test_every_file_of_divergences_is_registered():
     assert all(divergence.name == name for name, divergence in DIVERGENCES.items())
 
 
-def test_codes_of_conjugates_are_the_places_in_the_registry():
+def test_compiled_code_numbers_conjugates_as_the_registry_does():
     """An integral metric has no conjugate: its f stays in a set instead."""
-    with_conjugates = [each for each in DIVERGENCES.values() if issubclass(each, FDivergence)]
-    assert [each.code for each in with_conjugates] == list(range(len(with_conjugates)))
+    with_conjugates = [name for name, each in DIVERGENCES.items() if issubclass(each, FDivergence)]
+    assert with_conjugates == list(CONJUGATES)
+    assert [DIVERGENCES[name]().code for name in CONJUGATES] == list(range(len(CONJUGATES)))
+    assert [getattr(conjugates, name.upper()) for name in CONJUGATES] == list(range(len(CONJUGATES)))
+    on_device = re.search(r"enum \{ (CHI2, [^}]*?) \};", (ROOT / "cuda" / "saddle.cu").read_text())
+    assert on_device
+    assert on_device[1].lower().split(", ") == list(CONJUGATES)
     assert all(issubclass(each, FDivergence | IntegralMetric) for each in DIVERGENCES.values())
 
 

@@ -85,7 +85,7 @@ def test_the_wheel_solves_in_an_empty_environment(wheel, tmp_path):
     installed = subprocess.run(pip, capture_output=True, text=True, check=False)
     assert installed.returncode == 0, installed.stderr
     code = (
-        "import lingendice as lg; from lingendice.gpu.cuda_text import module_source\n"
+        "import lingendice as lg; from lingendice.gpu.catalog import module_source\n"
         "assert 'pull_rows' in module_source('operator')\n"
         "distribution = lg.solve([[2, 2], [1, 0]], gamma=1).stationary\n"
         "assert abs(distribution[0] - 2 / 3) < 1e-14, distribution\n"

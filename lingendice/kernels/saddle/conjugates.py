@@ -1,4 +1,4 @@
-"""excess(y) = phi*(y) - y and its slope, by the number that each f-divergence carries."""
+"""excess(y) = phi*(y) - y and its slope, by the place of a divergence in ``divergences.base.CONJUGATES``."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ import math
 
 from lingendice.kernels.jit import inlined
 
+CHI2, KL, REVERSE_KL, JENSEN_SHANNON, HELLINGER, TOTAL_VARIATION, WEIGHTED_L2, EQUALITY = range(8)
+
 
 @inlined
 def excess_and_slope(code, y):  # type: ignore[no-untyped-def]
     """(excess, slope) at y; steps of SGD keep y inside the domain."""
-    if code == 0:  # chi-square
+    if code == CHI2:
         return 0.25 * y * y, 0.5 * y
-    if code == 6:  # weighted L2
+    if code == WEIGHTED_L2:
         return 0.5 * y * y, y
-    if code == 1:  # Kullback-Leibler
+    if code == KL:
         grown = math.expm1(y)
         return grown - y, grown
-    if code == 2:  # reverse Kullback-Leibler
+    if code == REVERSE_KL:
         return -math.log1p(-y) - y, y / (1.0 - y)
-    if code == 3:  # Jensen-Shannon
+    if code == JENSEN_SHANNON:
         grown = math.expm1(y)
         return -math.log1p(-grown) - y, 2.0 * grown / (1.0 - grown)
-    if code == 4:  # squared Hellinger
+    if code == HELLINGER:
         left = 1.0 - y
         return y * y / left, y * (2.0 - y) / (left * left)
-    if code == 5 and y < -0.5:  # total variation
+    if code == TOTAL_VARIATION and y < -0.5:
         return -0.5 - y, -1.0
-    return 0.0, 0.0
+    return 0.0, 0.0  # equality, and total variation above -1/2
