@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -11,6 +12,31 @@ from html import escape
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _UNSAFE_IN_LINES = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 _CELL = "text-align:left;vertical-align:top;padding:0.1em 0.8em 0.1em 0"
+
+
+def duration(seconds: float) -> str:
+    """A time for people: 350 us, 12.3 ms, 15.5 s, 2,130 s."""
+    for unit, size in (("us", 1e-6), ("ms", 1e-3)):
+        if seconds < 999.5 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:,.0f} s" if seconds >= 99.95 else f"{seconds:.3g} s"
+
+
+def amount(number: float) -> str:
+    """How many, for people: 5,000,000, and 12.5 where it is no whole number."""
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.6g}"
+
+
+def rounded(number: float, error: float) -> str:
+    """A number to the place of the second significant digit of its standard error; six digits without one."""
+    if not (math.isfinite(number) and math.isfinite(error) and error > 0.0):
+        return f"{number:.6g}"
+    places = 1 - math.floor(math.log10(error))
+    # Rounding may carry the error into the next decade: 0.0996 has the digits 0.10.
+    if round(error, places) >= 10.0 ** (2 - places):
+        places -= 1
+    number = round(number, places) or 0.0  # not -0.0
+    return f"{number:,.{max(places, 0)}f}"
 
 
 def printable(name: object) -> str:

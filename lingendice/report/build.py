@@ -15,7 +15,7 @@ import numpy as np
 
 from lingendice.data.atomic import write_text
 from lingendice.data.checks import require_number
-from lingendice.data.markup import table
+from lingendice.data.markup import amount, table
 from lingendice.model.compose import Choices
 from lingendice.report.continuous import continuous_sections
 from lingendice.report.page import (
@@ -215,7 +215,7 @@ def _heaviest(solution: Solution, level: float) -> str:
     for place, cell in enumerate(top):
         p = float(counts.data_distribution[cell])
         row = [cell_name(counts, int(cell)), f"{distribution[cell]:.4g}", f"{p:.4g}"]
-        row += [f"{distribution[cell] / p:.4g}" if p > 0 else "no data", f"{counts.cell_count[cell]:,.6g}"]
+        row += [f"{distribution[cell] / p:.4g}" if p > 0 else "no data", f"{amount(counts.cell_count[cell])}"]
         if with_value:
             row += [f"{np.asarray(reward)[cell]:.4g}", f"{contribution[cell]:.4g}"]
         if intervals is not None:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lingendice.data.checks import Floats, require_gamma
 from lingendice.data.counts import Counts
+from lingendice.data.markup import amount
 from lingendice.model.classes import find_classes, period, submatrix
 from lingendice.model.compose import Choices, compose
 from lingendice.model.leaks import LARGE_LEAK
@@ -89,8 +90,9 @@ class Audit(Shown):
 
     def _table(self) -> list[Row]:
         size = f"{self.n_states:,} states" + (f" x {self.n_actions:,} actions" if self.n_actions else "")
-        sampled = self.transitions is not None
-        seen = f"{self.transitions:,.6g} transitions" if sampled else "probabilities or edges, not a sample"
+        seen = "probabilities or edges, not a sample"
+        if self.transitions is not None:
+            seen = f"{amount(self.transitions)} transitions"
         classes = len(self.recurrent_classes)
         largest = max(map(len, self.recurrent_classes), default=0)
         rows = [
@@ -107,7 +109,7 @@ class Audit(Shown):
             rows.append(("policy coverage", f"{self.coverage:.2%}; least in state {name!r}: {share:.2%}"))
         if self.effective_sample_size is not None and self.transitions is not None:
             rows.append(
-                ("effective sample size", f"{self.effective_sample_size:,.0f} of {self.transitions:,.6g}")
+                ("effective sample size", f"{self.effective_sample_size:,.0f} of {amount(self.transitions)}")
             )
         for remedy in self.remedies():
             rows.append(("note", remedy))

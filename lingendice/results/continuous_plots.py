@@ -1,4 +1,4 @@
-"""Pictures of a ratio over continuous states, in the style of :mod:`lingendice.results.plots`."""
+"""Plots of a ratio over continuous states, in the style of :mod:`lingendice.results.plots`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lingendice.results.plots import BLUE, GREY, INK, VERMILION, draw_kind, dress, legend
+from lingendice.results.plots import BLUE, GREY, INK, VERMILION, draw_kind, dress, legend, readable_log_ticks
 
 if TYPE_CHECKING:
     from lingendice.results.continuous_solution import ContinuousSolution
@@ -24,12 +24,13 @@ def plot_continuous(solution: ContinuousSolution, kind: str | None = None, ax: A
         "ratio": partial(_ratio, solution),
         "weight": partial(_weight, solution),
     }
+    history: dict[str, Callable[[Any], None]] = {}
     if any(len(member) > 1 for member in solution.history):
         if solution.value is not None:
-            drawers["value"] = partial(_value, solution)
-        drawers["residual"] = partial(_residual, solution)
+            history["value"] = partial(_value, solution)
+        history["residual"] = partial(_residual, solution)
     why = f"method {solution.method!r} kept no history, or the data have no rewards"
-    return draw_kind(drawers, kind, KINDS, why, ax)
+    return draw_kind(drawers, history, kind, KINDS, why, ax)
 
 
 def _ratio(solution: ContinuousSolution, ax: Any) -> None:
@@ -39,6 +40,7 @@ def _ratio(solution: ContinuousSolution, ax: Any) -> None:
     widen = max(10.0 / (high / low), 1.0) ** 0.5
     ax.hist(positive, bins=np.geomspace(low / widen, high * widen, BINS), color=BLUE)
     ax.set_xscale("log")
+    readable_log_ticks(ax.xaxis, high / low * widen**2)
     ax.axvline(1.0, color=INK, linewidth=0.8, linestyle="--")
     hidden = solution.tau.size - positive.size
     beside = f" ({hidden:,} with tau = 0 left out)" if hidden else ""

@@ -13,6 +13,7 @@ import numpy as np
 from lingendice.continuous.outcome import Progress, self_normalized
 from lingendice.data.checks import Floats
 from lingendice.data.json_values import strict_json
+from lingendice.data.markup import duration
 from lingendice.data.rows import read_only
 from lingendice.data.transitions import Transitions
 from lingendice.results.continuous_diagnostics import diagnose_continuous
@@ -155,24 +156,7 @@ class ContinuousSolution(Result):
             "history": [strict_json([point._asdict() for point in member]) for member in self.history],
         }
 
-    def plot(self, kind: str | None = None, *, ax: Any = None) -> Any:
-        """Draw the solution with matplotlib (``pip install 'lingendice[plots]'``).
-
-        Parameters
-        ----------
-        kind
-            ``"ratio"``: how tau is spread over the transitions. ``"weight"``: how much of the distribution
-            the
-            heaviest transitions carry. ``"value"`` and ``"residual"``: on the way through training, a line a
-            member. None: all that apply, side by side.
-        ax
-            The axes to draw on, one a panel; by default those of a new figure.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            pyplot and rcParams are left alone; save it by ``figure.savefig(path)``.
-        """
+    def _drawn(self, kind: str | None, ax: Any) -> Any:
         from lingendice.results.continuous_plots import plot_continuous
 
         return plot_continuous(self, kind, ax)
@@ -188,4 +172,4 @@ class ContinuousSolution(Result):
         where = "in sample" if self.method == "linear" else "held out"
         rows.append((f"residual ({where})", f"{self.residual:.2e}"))
         rows.append(("steps", f"{self.n_iter:,}"))
-        return [*rows, ("time", f"{self.seconds:.3g} s")]
+        return [*rows, ("time", duration(self.seconds))]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lingendice.data.markup import duration
 from lingendice.gpu.chain import COVERED, EARNED, ENDED, KNOWN, LEAKED, SQUARED, DeviceProblem, report
 from lingendice.gpu.device import Device
 from lingendice.gpu.pull import row_totals
@@ -206,7 +207,7 @@ class DeviceSolution(Solution):
         rows.append(("residual", f"{self.residual:.1e}"))
         if self.error is not None:
             rows.append((f"error ({self.error_kind})", f"{self.error:.1e}"))
-        return [*rows, ("iterations", f"{self.n_iter:,}"), ("time", f"{self.seconds * 1e3:.3g} ms")]
+        return [*rows, ("iterations", f"{self.n_iter:,}"), ("time", duration(self.seconds))]
 
     def __getstate__(self) -> dict[str, Any]:
         raise ValueError("a solution on the device does not pickle; pickle sol.to_host()")

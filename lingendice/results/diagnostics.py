@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from lingendice.data.checks import Floats, require_policy
+from lingendice.data.markup import amount
 from lingendice.data.rows import row_sums
 from lingendice.model.leaks import LARGE_LEAK
 from lingendice.model.operator import EmpiricalOperator
@@ -129,7 +130,7 @@ def _coverage(solution: Solution) -> Check:
 def _sample(solution: Solution) -> Check:
     size = solution.effective_sample_size or 0.0
     total, unit = solution.sample
-    sentence = f"{size:,.0f} of {total:,.6g} {unit} count after weighting"
+    sentence = f"{size:,.0f} of {amount(total)} {unit} count after weighting"
     remedy = "collect more data, or take a target closer to the behavior"
     return make_check("effective sample size", size, LEAST_SAMPLE, True, sentence, remedy)
 

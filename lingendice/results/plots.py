@@ -1,4 +1,4 @@
-"""Pictures of results. The only home of matplotlib in the package.
+"""Plots of results. The only home of matplotlib in the package.
 
 Every function draws on the ``ax`` it is given, or on a new figure of its own; pyplot, its current
 figure and rcParams are never touched. The colors are those of Okabe and Ito, which people with any
@@ -37,7 +37,7 @@ PANEL = (4.6, 3.3)
 TOP_CELLS = 10
 LABEL_LENGTH = 22
 MANY_POINTS = 1500
-"""From here on points are drawn as pixels, so that a vector picture stays small."""
+"""From here on points are drawn as pixels, so that a vector graphic stays small."""
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -46,7 +46,7 @@ def new_figure(width: float, height: float) -> Any:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install 'lingendice[plots]'") from error
+        raise ImportError("plots need matplotlib: pip install 'lingendice[plots]'") from error
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     figure._repr_png_ = partial(_png, figure)  # type: ignore[attr-defined]
@@ -108,15 +108,17 @@ def panels(drawers: Sequence[Callable[[Any], None]], ax: Any = None, height: flo
 
 
 def draw_kind(
-    drawers: dict[str, Callable[[Any], None]], kind: str | None, kinds: Sequence[str], why: str, ax: Any
-) -> Any:
-    """Draw the panel named ``kind``, or all there are; ``why`` says what may keep one from being there."""
+    drawers: dict[str, Callable[[Any], None]], on_request: dict[str, Callable[[Any], None]],
+    kind: str | None, kinds: Sequence[str], why: str, ax: Any,
+) -> Any:  # fmt: skip
+    """Draw the panel named ``kind``, or all ``drawers``; ``why`` says what may keep one from being there."""
     if kind is None:
         return panels(list(drawers.values()), ax)
     require_choice("kind", kind, tuple(kinds))
-    if kind not in drawers:
-        raise ValueError(f"there is no {kind!r} to draw: {why}; choose from {', '.join(map(repr, drawers))}")
-    return panels([drawers[kind]], ax)
+    every = drawers | on_request
+    if kind not in every:
+        raise ValueError(f"there is no {kind!r} to draw: {why}; choose from {', '.join(map(repr, every))}")
+    return panels([every[kind]], ax)
 
 
 def legend(ax: Any, **where: Any) -> None:
@@ -133,12 +135,56 @@ def plot_solution(solution: Solution, kind: str | None = None, ax: Any = None) -
     if solution.state_distribution is None:
         drawers["distributions"] = partial(_distributions, solution)
     else:
+        if solution.value is not None:
+            drawers["value"] = partial(_value, solution)
         drawers["ratio"] = partial(_ratio, solution)
         drawers["cells"] = partial(_cells, solution)
+    history: dict[str, Callable[[Any], None]] = {}
     if len(solution.history) > 1:
-        drawers["history"] = partial(_history, solution)
-    why = f"status {solution.status.value!r}, method {solution.method!r} (a direct method keeps no history)"
-    return draw_kind(drawers, kind, ("ratio", "cells", "history", "distributions"), why, ax)
+        history["history"] = partial(_history, solution)
+    why = (
+        f"status {solution.status.value!r}, method {solution.method!r} (a direct method keeps no history, "
+        "data without rewards have no value)"
+    )
+    return draw_kind(drawers, history, kind, ("value", "ratio", "cells", "history", "distributions"), why, ax)
+
+
+def _value(solution: Solution, ax: Any) -> None:
+    """The value and its interval beside the behavior's."""
+    assert solution.value is not None
+    rows: list[tuple[str, float, float, float, str, str]] = []
+    try:
+        found = solution.known_interval() or solution.interval()
+        name = "target" if solution.has_target else "value"
+        rows.append((name, solution.value, found.low, found.high, BLUE, "o"))
+        said = f"{found.level:.0%} interval"
+    except ValueError:  # a matrix carries no sample size
+        rows.append(("value", solution.value, solution.value, solution.value, BLUE, "o"))
+        said = "no interval"
+    behavior = solution.behavior_value if solution.has_target else None
+    if behavior is not None:
+        error = _behavior_error(solution)
+        rows.append(("behavior", behavior, behavior - 2 * error, behavior + 2 * error, GREY, "s"))
+        said += ", behavior with two standard errors"
+    place = np.arange(len(rows))[::-1]
+    for at, (_, value, low, high, color, marker) in zip(place, rows, strict=True):
+        ends = np.nan_to_num(np.array([[value - low], [high - value]]), posinf=0.0, neginf=0.0)
+        ax.errorbar([value], [at], xerr=ends, fmt=marker, color=color, markersize=7, capsize=4, linewidth=1.8)
+        if np.isfinite(value):
+            ax.annotate(f"{value:.4g}", (value, at), xytext=(0, 9), textcoords="offset points", ha="center",
+                        fontsize=9, color=INK)  # fmt: skip
+    dress(ax, "Value per step", said)
+    _named(ax, place, [row[0] for row in rows])
+    ax.set_ylim(-0.8, len(rows) - 0.2)
+    ax.margins(x=0.2)
+
+
+def _behavior_error(solution: Solution) -> float:
+    """Standard error of the behavior's value; 0 where the data have no sample size."""
+    if not solution.operator.counts.has_sample_size:
+        return 0.0
+    rows = solution.behavior_scores().rows
+    return 0.0 if rows is None else float(np.sqrt((rows**2).sum()))
 
 
 def _ratio(solution: Solution, ax: Any) -> None:
@@ -156,17 +202,24 @@ def _ratio(solution: Solution, ax: Any) -> None:
 
 
 def _at_least_a_decade(ax: Any, x: Floats, y: Floats) -> None:
-    """Ratios that differ by rounding alone should look equal; only powers of ten are written."""
-    from matplotlib.ticker import NullFormatter
-
-    ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.yaxis.set_minor_formatter(NullFormatter())
-    for values, set_limits in ((x, ax.set_xlim), (y, ax.set_ylim)):
+    """Ratios that differ by rounding alone should look equal."""
+    for values, set_limits, axis in ((x, ax.set_xlim, ax.xaxis), (y, ax.set_ylim, ax.yaxis)):
         if not values.size:
             continue
         low, high = float(values.min()), float(values.max())
         widen = max(10.0 / (high / low), 1.0) ** 0.5 * 1.2
         set_limits(low / widen, high * widen)
+        readable_log_ticks(axis, high * widen / (low / widen))
+
+
+def readable_log_ticks(axis: Any, span: float) -> None:
+    """Numbers as one writes them, 0.01 or 1e-06, and at least two of them on the axis."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    digits = (1.0, 2.0, 5.0) if span < 20.0 else (1.0, 3.0) if span < 160.0 else (1.0,)
+    axis.set_major_locator(LogLocator(base=10, subs=digits, numticks=7))
+    axis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def contributions(solution: Solution) -> tuple[Floats, NDArray[np.int64]]:
@@ -207,11 +260,14 @@ def _history(solution: Solution, ax: Any) -> None:
         steps = np.arange(1, sizes.size + 1)
         exact_average = solution.gamma == 1.0 and solution.ridge == 0.0
         x, y = "checkpoint", "relative change" if exact_average else "residual"
-        title = "Way to the answer"
+        title = "Convergence"
     positive = sizes > 0
     ax.semilogy(steps[positive], sizes[positive], "o-", color=BLUE, markersize=3, linewidth=1.2)
     ax.axhline(solution.tol, color=VERMILION, linewidth=0.9, linestyle="--", label=f"tol = {solution.tol:g}")
     dress(ax, f"{title} ({solution.method})", x, y)
+    if positive.any():
+        shown = np.append(sizes[positive], solution.tol)
+        readable_log_ticks(ax.yaxis, float(shown.max() / shown.min()))
     legend(ax)
 
 
@@ -221,7 +277,7 @@ def _distributions(solution: Solution, ax: Any) -> None:
     top = np.argsort(-sizes, kind="stable")[:TOP_CELLS]
     place = np.arange(top.size)[::-1]
     ax.barh(place, sizes[top], color=BLUE)
-    dress(ax, f"{sizes.size:,} stationary distributions, one a class", "entries with mass")
+    dress(ax, f"{sizes.size:,} stationary distributions, one per class", "entries with mass")
     _named(ax, place, [f"distribution {k}" for k in top])
 
 
@@ -297,13 +353,13 @@ def _intervals(comparison: Comparison, level: float, ax: Any) -> None:
             found.estimate[k], place[chosen], xerr=ends, fmt=marker, color=color, markersize=5, capsize=3,
             linewidth=1.4, label=label, markerfacecolor=color if marker == "o" else "none",
         )  # fmt: skip
-    logged = comparison.solutions[0].operator.logged_average
-    if logged is not None:
-        ax.axvline(logged, color=INK, linewidth=0.9, linestyle="--", label="average of the log")
-    dress(ax, f"Value of {len(comparison):,} policies", f"reward per step ({level:.0%}, all at once)")
+    behavior = comparison.behavior_value
+    if behavior is not None:
+        ax.axvline(behavior, color=INK, linewidth=0.9, linestyle="--", label="logged behavior")
+    dress(ax, f"Value of {len(comparison):,} policies", f"reward per step ({level:.0%}, simultaneous)")
     if len(order) <= 60:
         _named(ax, place, [str(comparison.names[k]) for k in order])
-    legend(ax, loc="best")
+    legend(ax, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, columnspacing=1.0)
 
 
 def plot_ridge_path(path: RidgePath, ax: Any = None) -> Any:

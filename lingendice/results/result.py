@@ -161,11 +161,41 @@ class Result(Shown):
         doubts = [f"{check.sentence}: {check.remedy}" for check in self.diagnose() if not check.ok]
         return (*(() if self.converged else (self.status.advice,)), *doubts)
 
+    def _drawn(self, kind: str | None, ax: Any) -> Any:
+        raise NotImplementedError
+
+    def plot(self, kind: str | None = None, *, ax: Any = None) -> Any:
+        """Draw the result with matplotlib (``pip install 'lingendice[plots]'``).
+
+        Parameters
+        ----------
+        kind
+            One panel alone. Over counts: ``"value"`` with its interval beside the behavior's (which are
+            computed for it), ``"ratio"``: tau against p, ``"cells"``: those that earn or cost most (heaviest
+            ones without rewards), ``"distributions"``: how large each of several is, and ``"history"``:
+            residual, change or gap of an iterative method. Over continuous states: ``"ratio"``,
+            ``"weight"``: how much the heaviest transitions carry, and ``"value"`` and ``"residual"`` while
+            training. None: all that apply, side by side, but for histories.
+        ax
+            The axes to draw on, one per panel; by default those of a new figure.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            pyplot and rcParams are left alone; save it by ``figure.savefig(path)``.
+        """
+        return self._drawn(kind, ax)
+
     # -- what is known ---------------------------------------------------------------------------------
 
     def known(self, name: str) -> Any:
         """What was computed under this name, such as ``"value_bounds"``; None where nothing was yet."""
         return self.__dict__.get(name)
+
+    def known_interval(self) -> Interval | None:
+        """The last interval of the value that was asked for."""
+        found: Interval | None = self.known(_VALUE_INTERVAL)
+        return found
 
     @property
     def is_checked(self) -> bool:

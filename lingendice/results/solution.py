@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.data.json_values import strict_json
+from lingendice.data.markup import duration
 from lingendice.data.rows import read_only
 from lingendice.model.leaks import LEAK_WORTH_BOUNDS
 from lingendice.model.operator import EmpiricalOperator
@@ -558,24 +559,7 @@ class Solution(Result):
 
         return solution_frame(self, library)
 
-    def plot(self, kind: str | None = None, *, ax: Any = None) -> Any:
-        """Draw the solution with matplotlib (``pip install 'lingendice[plots]'``).
-
-        Parameters
-        ----------
-        kind
-            ``"ratio"``: tau against p. ``"cells"``: the cells that earn or cost most (heaviest ones without
-            rewards). ``"history"``: residual, change or gap on the way, for iterative methods.
-            ``"distributions"``:
-            how large each of several distributions is. None: all that apply, side by side.
-        ax
-            The axes to draw on, one a panel; by default those of a new figure.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            pyplot and rcParams are left alone; save it by ``figure.savefig(path)``.
-        """
+    def _drawn(self, kind: str | None, ax: Any) -> Any:
         from lingendice.results.plots import plot_solution
 
         return plot_solution(self, kind, ax)
@@ -602,7 +586,7 @@ class Solution(Result):
             rows.append((f"error ({self.error_kind})", f"{self.error:.1e}"))
         if self.n_iter:
             rows.append(("iterations", f"{self.n_iter:,}"))
-        return [*rows, ("time", f"{self.seconds * 1e3:.3g} ms")]
+        return [*rows, ("time", duration(self.seconds))]
 
     def as_plain(self, **changes: Any) -> Solution:
         """The same record without what a subclass adds, with changes."""

@@ -89,7 +89,7 @@ def test_pictures_show_the_numbers(trained):
     np.testing.assert_allclose(residual.lines[1].get_ydata(), [0.1, 0.05, 0.025])
     whole = trained.plot()
     whole.canvas.draw()
-    assert len(whole.axes) == 4
+    assert len(whole.axes) == 2  # histories are drawn on request
 
 
 def test_what_cannot_be_drawn_is_named(linear):

@@ -47,6 +47,55 @@ def test_the_ratio_is_drawn_against_the_data_distribution(solution):
     np.testing.assert_allclose(points.get_ydata(), solution.tau[shown])
 
 
+def test_the_value_comes_first_beside_the_behavior(solution):
+    titles = [ax.get_title(loc="left") for ax in drawn(solution.plot()).axes]
+    assert [title.split()[0] for title in titles] == ["Value", "Ratio:", "Cells"]
+    (ax,) = drawn(solution.plot("value")).axes
+    assert texts(ax) == ["target", "behavior"]
+    target, behavior = (container for container in ax.containers if hasattr(container, "has_xerr"))
+    assert target.lines[0].get_xdata()[0] == solution.value
+    low, high = solution.interval()
+    ends = sorted(float(cap.get_xdata()[0]) for cap in target.lines[1])
+    np.testing.assert_allclose(ends, [low, high], rtol=1e-12)
+    assert behavior.lines[0].get_xdata()[0] == solution.behavior_value
+    error = np.sqrt((solution.behavior_scores().rows ** 2).sum())
+    ends = sorted(float(cap.get_xdata()[0]) for cap in behavior.lines[1])
+    np.testing.assert_allclose(np.diff(ends), 4 * error, rtol=1e-9)
+
+
+def test_the_history_is_drawn_on_request_alone():
+    fitted = lg.solve(COUNTS, 0.9, policy=MDP["policy"], method="extragradient", tol=1e-6)
+    assert len(fitted.history) > 1
+    assert len(fitted.plot().axes) == 3
+    assert len(fitted.plot("history").axes) == 1
+
+
+def test_a_matrix_has_a_value_without_an_interval():
+    solution = lg.solve([[0.5, 0.5], [0.2, 0.8]], reward=[1.0, 2.0])
+    (ax,) = drawn(solution.plot("value")).axes
+    assert texts(ax) == ["value"]
+    assert ax.get_xlabel() == "no interval"
+    with pytest.raises(ValueError, match="without rewards have no value"):
+        lg.solve([[3, 1], [1, 1]]).plot("value")
+
+
+@pytest.mark.parametrize("span", [1.0, 5.0, 40.0, 1e3, 1e9])
+def test_log_ticks_can_be_read(span):
+    """At least two numbers on the axis, as one writes them."""
+    base = lg.solve(COUNTS, 0.9, policy=MDP["policy"])
+    figure = base.plot("ratio")
+    ax = figure.axes[0]
+    from lingendice.results.plots import readable_log_ticks
+
+    ax.set_ylim(0.013, 0.013 * span * 12)
+    readable_log_ticks(ax.yaxis, span * 12)
+    drawn(figure)
+    low, high = ax.get_ylim()
+    shown = [label.get_text() for label in ax.get_yticklabels() if low <= label.get_position()[1] <= high]
+    assert 2 <= len(shown) <= 8
+    assert all(float(text) > 0 and "$" not in text for text in shown)
+
+
 def test_cells_are_those_that_earn_most(solution):
     (ax,) = drawn(solution.plot("cells")).axes
     widths = sorted((bar.get_width() for bar in ax.patches), key=abs, reverse=True)
