@@ -78,14 +78,19 @@ def test_some_entries_are_held_at_zero(eps):
     assert held > 3
 
 
-@pytest.mark.parametrize("tol", [1e-8, 1e-10])
-def test_a_first_goal_overshot_does_not_end_above_tol(tol):
+def test_a_first_goal_overshot_does_not_end_above_tol():
     """Where the gradient falls far below the goal at once, the way on begins from what was reached."""
     for seed in range(40):
-        operator = small_operator(seed, 1.0, "state", length=40)
-        outcome = RidgeSystem(operator, 1e-4).solve(Controls(tol=tol)).outcome
+        rng = np.random.default_rng(seed)
+        state, action, more = (rng.integers(k, size=2000) for k in (20, 3, 3))
+        counts = lg.Counts.from_transitions(
+            state, (7 * state + 11 * action + more) % 20, action=action, n_states=20, n_actions=3
+        )
+        policy = rng.dirichlet(np.ones(3), 20)
+        operator = compose(counts, Choices(gamma=1.0, policy=policy, ratio="state"))
+        outcome = RidgeSystem(operator, 1e-3).solve(Controls(tol=1e-10)).outcome
         assert outcome.converged
-        assert outcome.error <= tol
+        assert outcome.error <= 1e-10
 
 
 def test_objective_is_that_of_the_definition():
