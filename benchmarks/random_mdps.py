@@ -31,7 +31,7 @@ METHODS = {
     "plug-in, leak": {"ratio": "state_action", "ridge": 0.0, "clone": 0.0},
     "plug-in, renormalized": {"ratio": "state", "ridge": 0.0, "clone": 0.0},
     "clone=10, ridge=1e-5": {"ratio": "state", "clone": 10.0, "ridge": 1e-5},
-    "default, smoothing=auto": {"smoothing": "auto"},
+    "plug-in, smoothing=3": {"smoothing": 3.0},
 }
 ALLOWED = 0.3
 FACTORIZED_CELLS = 160

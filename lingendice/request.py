@@ -48,7 +48,7 @@ class Arguments(TypedDict, total=False):
     terminal: str
     ridge: float | None
     clone: float | None
-    smoothing: float | tuple[float, ArrayLike] | str | None
+    smoothing: float | tuple[float, ArrayLike] | None
     features: Any
     dual_features: Any
     divergence: Any

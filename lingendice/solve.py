@@ -78,7 +78,7 @@ def solve(
     terminal: str = "auto",
     ridge: float | None = None,
     clone: float | None = None,
-    smoothing: float | tuple[float, ArrayLike] | str | None = None,
+    smoothing: float | tuple[float, ArrayLike] | None = None,
     features: Any = None,
     dual_features: Any = None,
     divergence: Any = "chi2",
@@ -157,8 +157,8 @@ def solve(
     clone
         For ``ratio="state"``: shrink the cloned behavior toward the target by this many visits. Default: 0.
     smoothing
-        Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, distribution), or
-        ``"auto"`` for the weight of highest marginal likelihood. Default: none.
+        Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, distribution). Default:
+        none. Its bias is in no standard error, so that intervals are refused.
     reward_range
         (lowest, highest) possible reward, for ``value_bounds``; default the range seen.
     features, dual_features

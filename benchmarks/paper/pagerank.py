@@ -29,7 +29,7 @@ from lingendice.io.citation_graphs import load_citations
 from lingendice.io.formats import FileError
 
 STEPS = (1_000, 2_000, 5_000, 10_000, 20_000)
-METHODS = ("plug-in", "smoothing=auto", "add-one model", "visits + 1/2", "link steps, eta known")
+METHODS = ("plug-in", "smoothing=3", "add-one model", "visits + 1/2", "link steps, eta known")
 BARABASI_ALBERT = {"BA small": 100, "BA large": 500}
 CITATIONS = {"Cora": "cora", "Citeseer": "citeseer"}
 
@@ -95,7 +95,7 @@ def estimates(one: Walk, n_steps: int, eta: float | None) -> dict[str, np.ndarra
     found = {
         # Nodes never visited would make KL infinite: all get half a visit, after the solve.
         "plug-in": (n_steps * plug_in + 0.5) / (n_steps + 0.5 * n),
-        "smoothing=auto": lg.solve(counts, smoothing="auto").stationary,
+        "smoothing=3": lg.solve(counts, smoothing=3.0).stationary,
         "add-one model": lg.solve(counts, smoothing=float(n)).stationary,
         "visits + 1/2": visits / visits.sum(),
     }

@@ -69,7 +69,7 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     if choices.restart is not None:  # checked even where nothing leaks
         require_distribution("restart", choices.restart, counts.n_states)
     policy, ratio = effective_policy(counts, choices)
-    smoothing = _smoothing_weight(counts, choices)
+    smoothing = _smoothing_weight(choices)
     fallbacks = read_fallbacks(
         choices.leak, choices.terminal, gamma, has_terminals=counts.has_terminals,
         has_initial=initial is not None, has_restart=choices.restart is not None, smoothed=smoothing > 0.0,
@@ -149,16 +149,11 @@ def _fallback_distribution(source: str, counts: Counts, choices: Choices, initia
     return counts.data_distribution.reshape(counts.n_states, -1).sum(axis=1)
 
 
-def _smoothing_weight(counts: Counts, choices: Choices) -> float:
+def _smoothing_weight(choices: Choices) -> float:
     """Total weight of the Dirichlet prior on every row."""
     smoothing = choices.smoothing
     if smoothing is None:
         return 0.0
-    if isinstance(smoothing, str):
-        from lingendice.model.smoothing import marginal_likelihood_weight
-
-        require_choice("smoothing", smoothing, ("auto",))
-        return marginal_likelihood_weight(counts)
     if isinstance(smoothing, tuple):
         if len(smoothing) != 2:
             raise ValueError(

@@ -227,10 +227,11 @@ def _mixing(solution: Solution) -> Check:
 
 
 def mixing_time(solution: Solution) -> float:
-    """Relaxation time 1 / (1 - |lambda|) of the chain under the policy, in steps: an estimate.
+    """Relaxation time 1 / (1 - lambda) of the chain under the policy, in steps: an estimate.
 
-    A distribution off the stationary one is stepped up to 200 times; the decay of its distance over the last
-    half gives |lambda|. Rounding bounds it from below, periodic chains never settle (infinity).
+    A distribution off the stationary one takes up to 200 lazy steps, (I + P) / 2, by which periodic chains
+    settle, too; the decay of its distance over the last half gives (1 + lambda) / 2. Rounding bounds it
+    from below.
     """
     chain, distribution = solution.operator.chain, solution._single()
     states = solution.operator.counts.data_distribution.reshape(chain.n, -1).sum(axis=1)
@@ -239,7 +240,7 @@ def mixing_time(solution: Solution) -> float:
     start = float(np.abs(off).sum())
     sizes = [start]
     for _ in range(STEPS if chain.indices.size < 10**6 else STEPS // 10):
-        off = chain.apply_transpose(off)
+        off = 0.5 * (off + chain.apply_transpose(off))
         off -= distribution * (off.sum() / distribution.sum())
         sizes.append(float(np.abs(off).sum()))
         if sizes[-1] < 1e-12 * max(start, 1e-300):
@@ -248,7 +249,7 @@ def mixing_time(solution: Solution) -> float:
     if sizes[-1] <= 0.0 or start == 0.0:
         return 1.0
     decay = (sizes[-1] / sizes[middle]) ** (1.0 / max(len(sizes) - 1 - middle, 1))
-    return math.inf if decay >= 1.0 - 1e-9 else 1.0 / (1.0 - decay)
+    return math.inf if decay >= 1.0 - 1e-9 else 0.5 / (1.0 - decay)
 
 
 def _target(operator: EmpiricalOperator) -> Floats | None:

@@ -58,6 +58,7 @@ def interval(
     if not 0.0 < require_number("level", level) < 1.0:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")
     require_sample_size(solution.operator.counts)
+    refuse_smoothing(solution)
     solution._single()
     wanted = read_target(solution, of, entries)
     if wanted.name == "value" and not _is_identified(solution):
@@ -97,7 +98,16 @@ def require_sample_size(counts: Counts) -> None:
         )
 
 
-# -- what is asked for -------------------------------------------------------------------------------
+def refuse_smoothing(solution: Solution) -> None:
+    """Refuse a prior on rows: it moves the distribution by a bias that no noise of the data shows."""
+    choices = solution.operator.choices
+    smoothing = None if choices is None else choices.smoothing
+    weight = smoothing[0] if isinstance(smoothing, tuple) else smoothing
+    if weight:
+        raise ValueError(
+            f"smoothing={weight:g} biases the answer, and no standard error shows by how much; leave "
+            "smoothing out for an interval"
+        )
 
 
 # -- influence -----------------------------------------------------------------------------------------
@@ -129,6 +139,7 @@ class Influence:
 
     def value_scores(self) -> ValueScores:
         """Rows whose products add up to the variance of the value."""
+        refuse_smoothing(self.solution)
         rows = self.value().scores() if _is_identified(self.solution) else None
         return ValueScores(rows, self.sample.degrees, self.sample.note)
 

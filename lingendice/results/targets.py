@@ -19,6 +19,7 @@ from lingendice.data.checks import (
 )
 from lingendice.data.hints import no_attribute
 from lingendice.data.json_values import strict_json
+from lingendice.results.diagnostics import mixing_time
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
@@ -114,7 +115,9 @@ class Target(NamedTuple):
         """Ends of the interval: on the scale of logarithms for the distribution, whose entries are positive
         and skew.
 
-        An entry without mass gets the upper end of an event never seen in N trials.
+        An entry without mass gets the upper end of an event never seen (3 / trials at 95 %). Trials are the
+        stretches of the log that the chain takes to forget where it was: steps of a slow chain are not
+        independent, and a state may be visited many times or not at all.
         """
         if self.name != "stationary":
             return student(estimate, error, level, degrees)
@@ -122,7 +125,7 @@ class Target(NamedTuple):
         mass = np.where(seen, estimate, 1.0)
         # Beyond e^700 the upper end is 1 all the same.
         spread = np.minimum(student(np.zeros(mass.size), error / mass, level, degrees)[1], 700.0)
-        never = -math.log1p(-level) / float(solution.operator.counts.total)
+        never = 0.0 if seen.all() else -math.log1p(-level) / independent_visits(solution)
         low = np.where(seen, mass * np.exp(-spread), 0.0)
         return low, np.minimum(np.where(seen, mass * np.exp(spread), never), 1.0)
 
@@ -174,3 +177,11 @@ def student(estimate: Floats, error: Floats, level: float, degrees: float) -> tu
     tail = 0.5 + level / 2.0
     width = error * float(ndtri(tail) if math.isinf(degrees) else stdtrit(degrees, tail))
     return estimate - width, estimate + width
+
+
+def independent_visits(solution: Solution) -> float:
+    """Length of the log over the time in which the chain forgets where it was."""
+    forgotten = mixing_time(solution)
+    if solution.gamma < 1.0:
+        forgotten = min(forgotten, 1.0 / (1.0 - solution.gamma))
+    return float(solution.operator.counts.total) / max(forgotten, 1.0)

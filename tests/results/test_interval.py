@@ -277,3 +277,40 @@ def test_interval_reads_well(mdp):
     many = lg.solve([[3, 4], [5, 6]]).interval(of="stationary")
     assert "2 intervals" in str(many)
     assert len(many.to_dict()["low"]) == 2
+
+
+def test_states_never_visited_by_a_slow_chain():
+    """A lazy walk drawn to 0: places never reached are covered by stretches, not by steps."""
+    n, steps = 30, 3000
+    chance = np.zeros((n, n))
+    for place in range(n):
+        chance[place, max(place - 1, 0)] += 0.06
+        chance[place, min(place + 1, n - 1)] += 0.04
+        chance[place, place] += 0.9
+    truth = (2 / 3) ** np.arange(n)
+    truth /= truth.sum()
+    by_steps = by_stretches = entries = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        moves = rng.random(steps)
+        path = [int(rng.choice(n, p=truth))]
+        for u in moves:
+            path.append(min(max(path[-1] + (u > 0.96) - (u < 0.06), 0), n - 1))
+        counts = lg.Counts.from_transitions(path[:-1], path[1:], n_states=n)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", lg.LeakWarning)
+            found = lg.solve(counts, initial=np.eye(n)[path[0]]).interval(of="stationary")
+        first = int(np.flatnonzero(found.estimate == 0)[0])  # the likeliest of them
+        entries += 1
+        by_stretches += bool(found.contains(truth)[first])
+        by_steps += bool(truth[first] <= -np.log(0.05) / steps)
+    assert by_stretches >= 0.95 * entries
+    assert by_steps < 0.5 * entries
+
+
+def test_a_prior_on_rows_has_no_interval():
+    counts = lg.Counts.from_matrix([[3, 4], [5, 6]])
+    for smoothing in (2.0, (2.0, [0.5, 0.5])):
+        with pytest.raises(ValueError, match=r"smoothing=2 biases the answer.*leave smoothing out"):
+            lg.solve(counts, smoothing=smoothing).interval(of="stationary")
+    assert (lg.solve(counts, smoothing=0.0).interval(of="stationary").standard_error > 0).all()
