@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 from lingendice.data.counts import Counts
 from lingendice.model.compose import Choices, compose
 from lingendice.model.flow import Flow
-from lingendice.model.problem import RatioProblem
+from lingendice.solvers.problem import RatioProblem
 from lingendice.solvers.sgd import _Runner, _State, bounded_for_sgd, step_sizes
 
 CELLS, GAMMA = 12_000, 0.95

@@ -16,9 +16,9 @@ import pytest
 from conftest import alternate
 
 from lingendice.model.features import MatrixFeatures, orthonormalized, rbf
-from lingendice.model.problem import RatioProblem
 from lingendice.solvers.control import Controls, run
 from lingendice.solvers.convex import solve_convex
+from lingendice.solvers.problem import RatioProblem
 
 CELLS, GAMMA = peers.CELLS, peers.GAMMA
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+import lingendice as lg
 from lingendice.data.atomic import write_text
 from lingendice.data.counts import Counts
 from lingendice.gpu.device import Device, DeviceUnavailable, current_device, load_everything
 from lingendice.gpu.device_bootstrap import bootstrap
 from lingendice.gpu.device_counts import count_transitions
-from lingendice.solve import solve
 
 
 def selftest(output: str, n_states: int) -> int:
@@ -85,8 +85,8 @@ def _chain(device: Device, n_states: int) -> tuple[float, float]:
     """A distribution at gamma < 1 against the host's Gauss-Seidel."""
     state, _, following, _ = _log(n_states, 5 * n_states)
     counts = Counts.from_transitions(state, following, n_states=n_states)
-    there = solve(counts, 0.9, device="cuda")
-    return _distance(there.stationary, solve(counts, 0.9).stationary), 2e-10
+    there = lg.solve(counts, 0.9, device="cuda")
+    return _distance(there.stationary, lg.solve(counts, 0.9).stationary), 2e-10
 
 
 def _small(seed: int = 1) -> tuple[Counts, Any]:
@@ -101,15 +101,15 @@ def _small(seed: int = 1) -> tuple[Counts, Any]:
 def _policy(device: Device, n_states: int) -> tuple[float, float]:
     """Another policy at gamma = 1 against the host's elimination."""
     counts, policy = _small()
-    there = solve(counts, policy=policy, ridge=0, clone=0, device="cuda")
-    return _distance(there.stationary, solve(counts, policy=policy, ridge=0, clone=0).stationary), 1e-8
+    there = lg.solve(counts, policy=policy, ridge=0, clone=0, device="cuda")
+    return _distance(there.stationary, lg.solve(counts, policy=policy, ridge=0, clone=0).stationary), 1e-8
 
 
 def _ridge(device: Device, n_states: int) -> tuple[float, float]:
     """A ridge with a policy, against the host's."""
     counts, policy = _small()
-    there = solve(counts, policy=policy, ridge=1e-4, device="cuda")
-    return _distance(there.stationary, solve(counts, policy=policy, ridge=1e-4).stationary), 1e-8
+    there = lg.solve(counts, policy=policy, ridge=1e-4, device="cuda")
+    return _distance(there.stationary, lg.solve(counts, policy=policy, ridge=1e-4).stationary), 1e-8
 
 
 def _resident(device: Device, n_states: int) -> tuple[float, float]:
@@ -124,15 +124,15 @@ def _resident(device: Device, n_states: int) -> tuple[float, float]:
     )
     uniform = np.full(n_states, 1.0 / n_states)
     table = np.full((n_states, 2), 0.5)
-    there = solve(counts, 0.9, policy=up(table), initial=up(uniform), leak="absorb", device="cuda")
-    here = solve(host, 0.9, policy=table, initial=uniform, leak="absorb")
+    there = lg.solve(counts, 0.9, policy=up(table), initial=up(uniform), leak="absorb", device="cuda")
+    here = lg.solve(host, 0.9, policy=table, initial=uniform, leak="absorb")
     return _distance(device.download(there.stationary), here.stationary), 2e-10
 
 
 def _saddle(device: Device, n_states: int) -> tuple[float, float]:
     """The saddle point by extragradient, certified by its gap on the host."""
     counts, policy = _small()
-    solution = solve(counts, 0.9, policy=policy, method="extragradient", tol=1e-4, device="cuda")
+    solution = lg.solve(counts, 0.9, policy=policy, method="extragradient", tol=1e-4, device="cuda")
     return float(solution.gap or 0.0), 1e-4
 
 
@@ -141,7 +141,8 @@ def _stochastic(device: Device, n_states: int) -> tuple[float, float]:
     counts, policy = _small()
     choices: dict[str, Any] = {"bound": 5.0, "max_iter": 48, "options": {"batch": 256, "first_epoch": 16}}
     runs = [
-        solve(counts, 0.9, policy=policy, method="sgd", device="cuda", **choices).stationary for _ in range(2)
+        lg.solve(counts, 0.9, policy=policy, method="sgd", device="cuda", **choices).stationary
+        for _ in range(2)
     ]
     return _distance(*runs), 0.0
 
@@ -149,7 +150,7 @@ def _stochastic(device: Device, n_states: int) -> tuple[float, float]:
 def _bootstrap(device: Device, n_states: int) -> tuple[float, float]:
     """Spread of replicates against the closed-form standard error."""
     counts, policy = _small()
-    solution = solve(counts, policy=policy, ridge=0, clone=0, device="cuda")
+    solution = lg.solve(counts, policy=policy, ridge=0, clone=0, device="cuda")
     values = bootstrap(solution, 40)
     error = float(solution.interval().standard_error)  # type: ignore[arg-type]
     return abs(float(values.std(ddof=1)) / error - 1.0), 0.4

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+import lingendice as lg
 from lingendice.data.by_label import is_table, read_distribution
 from lingendice.data.checks import Floats, outside_level, require_distribution, require_number
 from lingendice.data.counts import Counts
@@ -18,7 +19,6 @@ from lingendice.io.array_files import read_matrix_file
 from lingendice.io.edge_lists import edge_counts, read_edge_file
 from lingendice.io.formats import MATRICES, format_of
 from lingendice.results.status import Status
-from lingendice.solve import solve
 
 
 def pagerank(
@@ -118,7 +118,7 @@ def _ranks(
     if alpha == 1.0:  # walks begin somewhere, although they never return there
         personalization = _first(personalization, uniform)
         dangling = _first(dangling, personalization)
-    solution = solve(data, alpha, initial=personalization, restart=dangling, **limits)
+    solution = lg.solve(data, alpha, initial=personalization, restart=dangling, **limits)
     if solution.status is Status.ERROR_ABOVE_TOL:
         warnings.warn(
             f"PageRank has an error of {solution.error:.1e}, above tol={solution.tol:g}, by rounding",

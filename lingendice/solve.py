@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
@@ -17,7 +17,6 @@ from lingendice.data.transitions import Transitions
 from lingendice.gpu.arrays import lies_on_device
 from lingendice.kernels.parallel import run_all
 from lingendice.model.compose import compose
-from lingendice.request import Distribution, Request, require_transitions_terms
 from lingendice.results.build import (
     continuous_solution,
     device_solution,
@@ -33,13 +32,14 @@ from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status
 from lingendice.solvers.host import HostBackend
+from lingendice.solvers.request import Distribution, Request, require_transitions_terms
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from lingendice.gpu.backend import CudaBackend
-    from lingendice.request import Arguments, ManyPolicies, OnePolicy
     from lingendice.solvers.backend import Backend
+    from lingendice.solvers.request import Arguments, ManyPolicies, OnePolicy
 
 CONTINUOUS_METHODS = ("auto", "neural", "linear")
 
@@ -304,36 +304,14 @@ def _solve_transitions(data: Transitions, request: Request) -> ContinuousSolutio
 # -- several policies ----------------------------------------------------------------------------------------
 
 
-def solve_many(
-    data: Any,
-    policies: Any,
-    gamma: float = 1.0,
-    *,
-    on_done: Callable[[], None] | None = None,
-    **arguments: Unpack[Arguments],
-) -> Comparison:
-    """Solve for several target policies, as ``solve(data, policy=[...])`` does, and tell when each is done.
+def _compare(data: Any, request: Request) -> Comparison:
+    """Solve for several target policies, spread over the threads.
 
-    Each is a whole solve of its own: what does not depend on the policy (counts, cell sums, mean
-    rewards, first states) is read once. Policies are spread over ``threads``. After a Ctrl-C the comparison
-    in the exception (or returned, by ``options={"on_interrupt": "return"}``) is that of the policies finished
-    by then, or of those begun where none was.
-
-    Parameters
-    ----------
-    data, gamma
-        As for :func:`lingendice.solve`.
-    policies
-        Mapping from names to policies, or a sequence of tables (n_states, n_actions).
-    on_done
-        Called after each policy, from the thread that solved it.
-    **arguments
-        Everything else that ``solve`` takes.
+    Each is a whole solve of its own; what does not depend on the policy (counts, cell sums, mean rewards,
+    first states) is read once. After a Ctrl-C the comparison in the exception (or returned, by
+    ``options={"on_interrupt": "return"}``) is that of the policies finished by then, or of those begun where
+    none was.
     """
-    return _compare(data, Request.read(gamma=gamma, policy=policies, **arguments), on_done)
-
-
-def _compare(data: Any, request: Request, on_done: Callable[[], None] | None = None) -> Comparison:
     policies = request.problem.policy
     named = dict(policies) if isinstance(policies, Mapping) else dict(enumerate(policies))
     if not named:
@@ -349,10 +327,7 @@ def _compare(data: Any, request: Request, on_done: Callable[[], None] | None = N
             return None
         problem = request.problem._replace(policy=table)
         one = request._replace(problem=problem, limits=request.limits.begun_now(each))
-        solution = _solve_counts(counts, one)
-        if on_done is not None:
-            on_done()
-        return solution
+        return _solve_counts(counts, one)
 
     tasks = [partial(solve_one, table) for table in named.values()]
     # A device's current stream belongs to the thread that asks: its solves follow one another there.

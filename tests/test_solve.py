@@ -313,7 +313,7 @@ def test_one_state_and_empty_counts():
 
 def test_the_types_of_arguments_are_those_of_solve():
     """The overloads take their keywords from one list, which must not fall behind."""
-    from lingendice.request import Arguments
+    from lingendice.solvers.request import Arguments
 
     assert ["data", "gamma", "policy", *Arguments.__annotations__] == list(
         inspect.signature(lg.solve).parameters
@@ -389,7 +389,7 @@ def test_small_arrays_are_checked_like_all_others(wrong):
 
 
 def test_a_request_is_frozen_and_keeps_its_defaults():
-    from lingendice.request import Request
+    from lingendice.solvers.request import Request
 
     signature = inspect.signature(lg.solve).parameters
     given = {name: entry.default for name, entry in signature.items() if name != "data"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import lingendice as lg
 from lingendice.data.counts import Counts
 from lingendice.results.build import LeakWarning
 from lingendice.results.solution import Solution
-from lingendice.solve import solve
 
 
 def ips(
@@ -32,7 +32,7 @@ def ips(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakWarning)
-        return solve(
+        return lg.solve(
             counts,
             gamma,
             policy=policy,

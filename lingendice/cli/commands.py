@@ -233,11 +233,11 @@ def _loaded(file: Path, names: Columns, policy: Any, keep_episodes: bool = False
 def _compared(
     file: Path, names: Columns, named: dict[str, Any], gamma: float, initial: Path | None
 ) -> tuple[Comparison, Labels]:
-    from lingendice.solve import solve_many
+    import lingendice as lg
 
     data, labels = _loaded(file, names, next(iter(named.values())), keep_episodes=True)
-    with work(f"Solving for {len(named)} policies", total=len(named)) as shown:
-        found = solve_many(data, named, gamma=gamma, on_done=shown.advance, **distributions(initial=initial))
+    with work(f"Solving for {len(named)} policies"):
+        found = lg.solve(data, gamma, policy=named, **distributions(initial=initial))
     return found, labels
 
 

@@ -22,7 +22,7 @@ from lingendice.data.transitions import Transitions
 from lingendice.solvers.control import Stop
 
 if TYPE_CHECKING:
-    from lingendice.request import Request
+    from lingendice.solvers.request import Request
 
 FEW_DIMENSIONS = 3
 """Inputs up to which bumps may cover the data."""

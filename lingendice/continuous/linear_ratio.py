@@ -27,10 +27,10 @@ from lingendice.model.features import (
     tile_coding,
 )
 from lingendice.model.flow import Flow
-from lingendice.model.problem import RatioProblem
 from lingendice.model.transition_rows import TransitionRows
 from lingendice.solvers import convex
 from lingendice.solvers.control import Controls
+from lingendice.solvers.problem import RatioProblem
 from lingendice.solvers.saddle_outcome import run_saddle
 
 OPTIONS: dict[str, Any] = {

@@ -35,7 +35,7 @@ from lingendice.solvers.saddle_outcome import SaddleFit, run_saddle, without_ste
 from lingendice.solvers.stationary import Distributions
 
 if TYPE_CHECKING:
-    from lingendice.request import Request
+    from lingendice.solvers.request import Request
 
 OPTIONS = ("chunk_rows", "storage", "poll_every")
 EXACT_METHODS = ("auto", "power-extrapolated")

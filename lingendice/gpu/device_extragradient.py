@@ -10,9 +10,9 @@ import numpy as np
 from lingendice.gpu.device import Device, for_each, launch, n_blocks
 from lingendice.gpu.device_saddle import DeviceFlow
 from lingendice.gpu.equation import SCRATCH
-from lingendice.model.problem import RatioProblem
 from lingendice.solvers.control import Controls, Step
 from lingendice.solvers.extragradient import FIRST_CHECK, SAFETY, WORTH_RESTARTING, Geometry, gap_order
+from lingendice.solvers.problem import RatioProblem
 from lingendice.solvers.saddle_outcome import Checkpoints, SaddleSolver, certified
 
 # Places in the array of the pace: see cuda/saddle.cu.

@@ -13,7 +13,7 @@ from lingendice.gpu.device import Device, for_each, launch, n_blocks
 from lingendice.gpu.equation import SCRATCH, Equation
 from lingendice.gpu.pull import PullMatrix, resident_matrix
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
-from lingendice.model.problem import RatioProblem
+from lingendice.solvers.problem import RatioProblem
 from lingendice.solvers.saddle import n_entries as stored_entries
 
 ADVICE = '; options={"storage": "float32"} halves vectors and matrices; or use device="cpu"'

@@ -13,7 +13,7 @@ from lingendice.gpu.arrays import lies_on_device
 from lingendice.gpu.device_counts import DeviceCounts
 
 if TYPE_CHECKING:
-    from lingendice.request import Request
+    from lingendice.solvers.request import Request
 
 ARRAYS = ("policy", "behavior", "reward", "initial", "restart")
 FEATURES = ("features", "dual_features")

@@ -23,9 +23,9 @@ from lingendice.gpu.device import Device, for_each, launch, n_blocks
 from lingendice.gpu.device_saddle import STEPS_AT_ONCE
 from lingendice.gpu.equation import SCRATCH
 from lingendice.gpu.power_steps import POLL_SECONDS
-from lingendice.model.problem import RatioProblem
 from lingendice.model.sampler import alias_table, build_sampler
 from lingendice.solvers.control import Controls, Step
+from lingendice.solvers.problem import RatioProblem
 from lingendice.solvers.saddle_outcome import Checkpoints, SaddleSolver, certified
 from lingendice.solvers.sgd import step_sizes
 

@@ -27,8 +27,8 @@ from lingendice.solvers.errors import stated_error
 if TYPE_CHECKING:
     from lingendice.continuous.outcome import RatioOutcome
     from lingendice.gpu.backend import ResidentFit
-    from lingendice.request import Request
     from lingendice.results.device_solution import DeviceSolution
+    from lingendice.solvers.request import Request
     from lingendice.solvers.ridge import RidgeFit
     from lingendice.solvers.saddle_outcome import SaddleFit
     from lingendice.solvers.shrinkage import Shrinkage

@@ -10,10 +10,10 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.divergences import FDivergence, PolyhedralMetric, TotalVariation, Wasserstein
-from lingendice.model.dual_maximum import curvature, polyhedron
 from lingendice.model.features import Tabular
-from lingendice.model.problem import RatioProblem
 from lingendice.solvers.control import Step
+from lingendice.solvers.dual_maximum import curvature, polyhedron
+from lingendice.solvers.problem import RatioProblem
 from lingendice.solvers.saddle_outcome import SaddleSolver, certified
 
 LARGEST = 3000

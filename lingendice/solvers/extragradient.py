@@ -14,8 +14,8 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.divergences import PolyhedralMetric, Wasserstein
-from lingendice.model.problem import RatioProblem
 from lingendice.solvers.control import Step
+from lingendice.solvers.problem import RatioProblem
 from lingendice.solvers.saddle_outcome import SaddleOutcome, SaddleSolver, certified, diagonal_metric
 
 SAFETY = 0.9

@@ -8,7 +8,7 @@ from lingendice.data.checks import require_choice
 
 if TYPE_CHECKING:
     from lingendice.model.operator import EmpiricalOperator
-    from lingendice.request import Request
+    from lingendice.solvers.request import Request
     from lingendice.solvers.ridge import RidgeSystem
     from lingendice.solvers.saddle_outcome import SaddleFit
     from lingendice.solvers.stationary import Distributions

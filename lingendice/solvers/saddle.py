@@ -13,14 +13,14 @@ from lingendice.data.checks import Floats, NotAvailableYet, require_choice, requ
 from lingendice.divergences import PolyhedralMetric, TotalVariation, Wasserstein
 from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, read_features
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.model.problem import RatioProblem
 from lingendice.solvers import convex, extragradient, sgd
 from lingendice.solvers.control import Controls, Stop
-from lingendice.solvers.objective_choices import SADDLE_METHODS, ObjectiveChoices
+from lingendice.solvers.problem import RatioProblem
+from lingendice.solvers.request import SADDLE_METHODS, ObjectiveChoices
 from lingendice.solvers.saddle_outcome import SaddleFit, SaddleSolver, run_saddle, without_steps
 
 if TYPE_CHECKING:
-    from lingendice.request import MethodChoices, Request
+    from lingendice.solvers.request import MethodChoices, Request
 
 SGD_WORK = 10**8
 """Coordinates that SGD touches where neither max_iter nor time_limit is given."""

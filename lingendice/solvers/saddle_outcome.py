@@ -11,8 +11,8 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
-from lingendice.model.problem import Gap, RatioProblem
 from lingendice.solvers.control import Controls, Outcome, Step, Stop, run
+from lingendice.solvers.problem import Gap, RatioProblem
 
 
 @dataclass

@@ -22,9 +22,9 @@ from lingendice.data.checks import Floats
 from lingendice.data.rows import zeros_by_line
 from lingendice.divergences import FDivergence, TotalVariation
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
-from lingendice.model.problem import RatioProblem
 from lingendice.model.sampler import Sampler, build_sampler
 from lingendice.solvers.control import Step
+from lingendice.solvers.problem import RatioProblem
 from lingendice.solvers.saddle_outcome import Checkpoints, SaddleSolver, certified, compressed
 
 if TYPE_CHECKING:

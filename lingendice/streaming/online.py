@@ -12,6 +12,7 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import lingendice as lg
 from lingendice.data.checks import (
     LARGEST_REWARD,
     Floats,
@@ -30,7 +31,6 @@ from lingendice.model.compose import Choices, compose
 from lingendice.results.build import certified_solution
 from lingendice.results.solution import Solution
 from lingendice.results.status import with_identified_status
-from lingendice.solve import solve
 from lingendice.solvers.control import Controls, Outcome, direct_error
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ class OnlineRatio:
     def _solve(self) -> None:
         if self._follow() or self._eliminate() or self._factorize():
             return
-        solution = solve(
+        solution = lg.solve(
             self._frozen(), self.gamma, initial=self._initial, restart=self._restart, tol=self.tol
         )
         self._distribution, self._distributions = solution.state_distribution, solution.state_distributions

@@ -18,7 +18,7 @@ from lingendice.model.compose import Choices, compose
 from lingendice.results.bootstrap import bootstrap as host_bootstrap
 from lingendice.results.status import Status
 from lingendice.solvers.extragradient import Geometry, SaddlePoint
-from lingendice.solvers.objective_choices import ObjectiveChoices
+from lingendice.solvers.request import ObjectiveChoices
 from lingendice.solvers.saddle import read_problem
 
 POLICY = np.random.default_rng(3).dirichlet(np.ones(3), size=12)

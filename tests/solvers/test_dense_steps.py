@@ -13,8 +13,8 @@ from flows import mdp_flow
 from saddle_problems import chain_flow, some_features
 
 from lingendice.data.interrupts import interruptible
-from lingendice.model.problem import RatioProblem
 from lingendice.solvers.control import Controls, Stop, run
+from lingendice.solvers.problem import RatioProblem
 from lingendice.solvers.sgd import OPTIONS, _Runner, _State, bounded_for_sgd, solve_sgd, step_sizes
 
 

@@ -10,10 +10,10 @@ from lingendice.data.counts import Counts
 from lingendice.divergences import Wasserstein
 from lingendice.model.compose import Choices, compose
 from lingendice.model.features import MatrixFeatures
-from lingendice.model.problem import RatioProblem
 from lingendice.solvers.control import Controls, run
 from lingendice.solvers.convex import solve_convex
 from lingendice.solvers.extragradient import solve_extragradient
+from lingendice.solvers.problem import RatioProblem
 from lingendice.solvers.sgd import OPTIONS, _Runner, _State, bounded_for_sgd, solve_sgd, step_sizes
 
 TIGHT = 1e-10

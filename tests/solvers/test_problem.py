@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from saddle_problems import EVERY_DIVERGENCE, chain_counts, chain_flow, exact_ratio, some_features
 
 from lingendice.divergences import Wasserstein
-from lingendice.model.problem import RatioProblem
 from lingendice.solvers.control import Controls, run
 from lingendice.solvers.convex import solve_convex
+from lingendice.solvers.problem import RatioProblem
 
 
 def random_problem(name, seed, gamma=0.9, **choices):

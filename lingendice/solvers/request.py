@@ -19,9 +19,13 @@ from lingendice.data.counts import Counts
 from lingendice.data.interrupts import read_on_interrupt
 from lingendice.model.compose import Choices
 from lingendice.solvers.control import Controls
-from lingendice.solvers.objective_choices import DIVERGENCE_NAMES, SADDLE_METHODS, ObjectiveChoices
 
 DEVICES = ("cpu", "cuda")
+SADDLE_METHODS = ("sgd", "extragradient", "convex")
+DIVERGENCE_NAMES = (
+    "chi2", "kl", "reverse_kl", "jensen_shannon", "hellinger", "total_variation", "weighted_l2", "equality",
+    "wasserstein", "mmd", "dudley",
+)  # fmt: skip
 Distribution: TypeAlias = ArrayLike | Mapping[Any, float] | None
 """Over states: an array in their order, or weights by label."""
 ByState: TypeAlias = (
@@ -66,6 +70,34 @@ class Arguments(TypedDict, total=False):
     progress: bool
     warm_start: Any
     options: dict[str, Any] | None
+
+
+class ObjectiveChoices(NamedTuple):
+    """What the user may say about the objective; the names are those of ``solve``."""
+
+    features: Any = None
+    dual_features: Any = None
+    divergence: Any = "chi2"
+    penalty: float = 1.0
+    normalize: str = "penalty"
+    bound: float | None = None
+    ridge: Any = None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the exact tabular solvers do not give the answer, whatever the method."""
+        return (
+            self.features is not None
+            or self.dual_features is not None
+            or self.bound is not None
+            or (self.is_special and self.ridge is not None and self.ridge != 0)
+        )
+
+    @property
+    def is_special(self) -> bool:
+        """Whether the objective is not the default one (its tabular optimum without a ridge is the same)."""
+        plain = isinstance(self.divergence, str) and self.divergence in ("chi2", "weighted_l2")
+        return not plain or self.penalty != 1.0 or self.normalize != "penalty"
 
 
 class MethodChoices(NamedTuple):

@@ -35,9 +35,9 @@ from lingendice.divergences import (
     WeightedL2,
     read_divergence,
 )
-from lingendice.model.dual_maximum import Best, maximize_dual
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.model.flow import Flow
+from lingendice.solvers.dual_maximum import Best, maximize_dual
 
 
 class Gap(NamedTuple):

@@ -12,7 +12,7 @@ from lingendice.divergences import MMD, FDivergence, PolyhedralMetric, TotalVari
 from lingendice.model.features import Tabular
 
 if TYPE_CHECKING:
-    from lingendice.model.problem import RatioProblem
+    from lingendice.solvers.problem import RatioProblem
 
 NEWTON_STEPS = 60
 NULL_DIRECTION = 1e-9
