@@ -21,7 +21,6 @@ Y. Takahashi (1975). A lumping method for numerical calculations of stationary d
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,7 +29,8 @@ from numpy.typing import NDArray
 from lingendice.kernels.chains import aggregation_steps as kernels
 from lingendice.kernels.chains.gth_dense import gth_dense
 from lingendice.kernels.parallel import resolve_threads
-from lingendice.solvers.control import Stopped
+from lingendice.solvers.control import Monitor, Stopped
+from lingendice.solvers.extrapolation import Extrapolation
 from lingendice.solvers.levels import (
     DENSE_LIMIT,
     ROUNDING,
@@ -66,7 +66,7 @@ class AggregationResult:
     ----------
     x : the distribution, positive, sum 1.
     converged : whether ``error`` is within the tolerance and a coarse correction confirmed it.
-    stopped : whether ``should_stop`` ended the run; ``x`` is then the best so far.
+    stopped : whether the monitor ended the run; ``x`` is then the best so far.
     error : estimate of the largest entrywise relative error (``inf`` when nothing can be said).
     condition : ``1 / (1 - contraction)``, the factor from last change to error; an estimate too.
     residual : ``||x - P'x||_1``, weighted by exit probabilities, of the returned ``x``.
@@ -103,25 +103,6 @@ class Plan:
     run: Run
 
 
-class Clock:
-    """Asks ``should_stop`` between kernel calls, and tells ``on_step`` how far the work has come."""
-
-    def __init__(
-        self, should_stop: Callable[[], bool] | None, on_step: Callable[[int, float], object] | None = None
-    ) -> None:
-        self.should_stop = should_stop
-        self.on_step = on_step
-
-    def __call__(self) -> None:
-        if self.should_stop is not None and self.should_stop():
-            raise Stopped
-
-    def report(self, sweeps: int, error: float) -> None:
-        """Pass on how far the work has come."""
-        if self.on_step is not None:
-            self.on_step(sweeps, error)
-
-
 def contraction(changes: list[float], lags: tuple[int, ...]) -> float | None:
     """A cautious rate from the last changes: the slowest mean over several lags, None if unknown."""
     trusted = [change for change in changes[-2 * lags[-1] :] if change > ROUNDING]
@@ -132,47 +113,13 @@ def contraction(changes: list[float], lags: tuple[int, ...]) -> float | None:
     return slowest + 0.1 * (1.0 - slowest)
 
 
-class Mixer:
-    """Anderson acceleration: the affine combination of the last images whose residual is least.
-
-    With ``positive`` residuals count relative to the entries, and a combination is refused when an entry
-    would fall below a tenth of the plain image.
-    """
-
-    def __init__(self, depth: int = 6, positive: bool = True) -> None:
-        self.depth = depth
-        self.positive = positive
-        self.images: list[FloatArray] = []
-        self.residuals: list[FloatArray] = []
-
-    def mix(self, old: FloatArray, image: FloatArray) -> FloatArray:
-        """The next iterate, given the last one and its image under the map."""
-        self.images = [*self.images[-self.depth :], image]
-        self.residuals = [*self.residuals[-self.depth :], image - old]
-        if len(self.images) < 2:
-            return image
-        scale = image if self.positive else np.ones(1)
-        last = self.residuals[-1] / scale
-        steps = np.stack([last - r / scale for r in self.residuals[:-1]])
-        shares = np.linalg.lstsq(steps @ steps.T, steps @ last, rcond=1e-13)[0]
-        mixed = image.copy()
-        for share, other in zip(shares, self.images[:-1], strict=True):
-            mixed -= share * (image - other)
-        if not self.positive:
-            return mixed
-        if not np.all(mixed > 0.1 * image):
-            self.images, self.residuals = [], []
-            return image
-        return mixed / mixed.sum()
-
-
 @dataclass
 class Run:
     """A solve under way: the chain, the present ``y`` and everything seen so far."""
 
     chain: JumpChain
     y: FloatArray
-    clock: Clock
+    monitor: Monitor
     tol: float
     changes: list[float] = field(default_factory=list)
     sweeps: int = 0
@@ -226,7 +173,7 @@ class Run:
             recent.append(self.level.sweep(self.y, True, relaxation))
             self.changes.append(recent[-1])
             self.sweeps += 1
-            self.clock.report(self.sweeps, self.error)
+            self.monitor.note(self.sweeps, self.error)
             if not np.isfinite(recent[-1]):
                 self.error = np.inf
                 return False
@@ -262,7 +209,7 @@ class Run:
         switched on only after that rate was seen, and off again before the verdict.
         """
         plain: list[float] = []
-        mixer: Mixer | None = None
+        mixer: Extrapolation | None = None
         for _ in range(limit):
             if not self.level.gap:
                 self.level.label = None
@@ -273,13 +220,13 @@ class Run:
             self.changes.append(change)
             self.cycles += 1
             self.sweeps += effort.before + effort.after
-            self.clock.report(self.sweeps, self.error)
+            self.monitor.note(self.sweeps, self.error)
             if not np.isfinite(change):
                 self.y, self.error = old, np.inf
                 return False
             # the rate seen while mixing began may be too bleak: look again once it could be over
             if mixer is not None and change * min(self.condition, 20.0) > SAFETY * self.tol:
-                self.y = mixer.mix(old, self.y)
+                mixer.observe(self.y)
                 continue
             mixer = None
             plain.append(change)
@@ -294,7 +241,7 @@ class Run:
                 if self.rate > give_up:
                     return False
                 if self.rate > WORTH_MIXING:
-                    mixer, plain = Mixer(), []
+                    mixer, plain = Extrapolation(self.y, depth=6, period=1, power=1.0), []
         return False
 
     def use_gap(self) -> bool:
@@ -344,7 +291,7 @@ class Run:
         self.rate, self.error = 0.0, ROUNDING
 
     def result(self, converged: bool, stopped: bool) -> AggregationResult:
-        self.clock.should_stop = None
+        self.level.tick = Monitor().check  # the residual is measured also where the work must end
         x = self.chain.by_state(self.y * self.chain.stay)
         total = x.sum()
         return AggregationResult(
@@ -367,12 +314,11 @@ def _begin(
     data: FloatArray,
     tol: float,
     threads: int | None,
-    should_stop: Callable[[], bool] | None,
-    on_step: Callable[[int, float], object] | None,
+    monitor: Monitor | None,
 ) -> Run:
-    clock = Clock(should_stop, on_step)
-    chain = jump_chain(indptr, indices, data, clock, resolve_threads(threads))
-    return Run(chain, np.full(chain.level.size, 1.0 / chain.level.size), clock, tol)
+    monitor = monitor or Monitor()
+    chain = jump_chain(indptr, indices, data, monitor.check, resolve_threads(threads))
+    return Run(chain, np.full(chain.level.size, 1.0 / chain.level.size), monitor, tol)
 
 
 def plan(
@@ -382,15 +328,14 @@ def plan(
     *,
     tol: float = 1e-10,
     threads: int | None = None,
-    should_stop: Callable[[], bool] | None = None,
-    on_step: Callable[[int, float], object] | None = None,
+    monitor: Monitor | None = None,
 ) -> Plan:
     """Say which method suits an irreducible chain, from the gaps of its weights and some sweeps.
 
     ``O(nnz)``: a few passes over the weights, then at most four dozen sweeps, fewer where they are seen to
     be slow. The work is not lost: hand the plan to ``solve_stationary``. Raises ``Stopped`` if told to stop.
     """
-    run = _begin(indptr, indices, data, tol, threads, should_stop, on_step)
+    run = _begin(indptr, indices, data, tol, threads, monitor)
     run.settled = run.sweep_until(4 * PROBE, PATIENCE) and run.verify()
     if not run.settled and run.use_gap():
         return Plan("aggregation", run.rate, np.inf, run.blocks[1] if run.blocks else 1, run)
@@ -406,8 +351,7 @@ def solve_stationary(
     tol: float = 1e-10,
     max_cycles: int = 100,
     threads: int | None = None,
-    should_stop: Callable[[], bool] | None = None,
-    on_step: Callable[[int, float], object] | None = None,
+    monitor: Monitor | None = None,
     plan: Plan | None = None,
 ) -> AggregationResult:
     """Stationary distribution of an irreducible sparse chain, to entrywise relative error ``tol``.
@@ -423,13 +367,11 @@ def solve_stationary(
         Limit on aggregation cycles of each kind.
     threads
         From two on, sweeps over large chains run as two halves side by side.
-    should_stop
-        Called between kernel calls, several times a second; when true the best distribution so far is
-        returned.
-    on_step
-        Called with the number of sweeps and the error as estimated, after every sweep or cycle.
+    monitor
+        Asked between kernel calls, several times a second, and told the error as estimated after every sweep
+        or cycle; when the work must end the best distribution so far is returned.
     plan
-        Result of ``plan`` for the same chain, to go on from; its ``tol`` and ``threads`` stand.
+        Result of ``plan`` for the same chain, to go on from; its ``tol``, ``threads`` and ``monitor`` stand.
 
     Returns
     -------
@@ -442,11 +384,7 @@ def solve_stationary(
     Memory: one transposed copy of the weights, the chains between blocks, and up to 14 vectors.
     """
     stopped = converged = False
-    if plan is None:
-        run = _begin(indptr, indices, data, tol, threads, should_stop, on_step)
-    else:
-        run = plan.run
-        run.clock.should_stop, run.clock.on_step = should_stop, on_step
+    run = _begin(indptr, indices, data, tol, threads, monitor) if plan is None else plan.run
     try:
         converged = run.advance(max_cycles)
     except Stopped:

@@ -9,7 +9,6 @@ a few passes over the weights. The right side is known, so the residual certifie
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +17,9 @@ from numpy.typing import NDArray
 from lingendice.kernels.chains import aggregation_steps as kernels
 from lingendice.kernels.chains.gth_dense import dense_bias, dense_factor
 from lingendice.kernels.parallel import resolve_threads
-from lingendice.solvers.aggregation import WORTH_MIXING, Clock, Mixer
-from lingendice.solvers.control import Stopped
+from lingendice.solvers.aggregation import WORTH_MIXING
+from lingendice.solvers.control import Monitor, Stopped
+from lingendice.solvers.extrapolation import Extrapolation
 from lingendice.solvers.levels import (
     DENSE_LIMIT,
     FloatArray,
@@ -142,7 +142,7 @@ def solve_adjoint(
     tol: float = 1e-10,
     max_cycles: int = 200,
     threads: int | None = None,
-    should_stop: Callable[[], bool] | None = None,
+    monitor: Monitor | None = None,
 ) -> AdjointResult:
     """Relative values ``h`` of ``reward`` under the chain with stationary distribution ``x``.
 
@@ -155,13 +155,12 @@ def solve_adjoint(
     tol
         Bound on the residual and on the last change, both relative (see ``AdjointResult``); a residual that
         rounding of ``h`` alone explains is accepted and reported.
-    max_cycles, threads, should_stop
+    max_cycles, threads, monitor
         As for ``solve_stationary``.
     """
     if not (np.all(x > 0.0) and np.isfinite(x.sum())):
         raise ValueError(f"x must be positive, but x[{int(np.argmin(x))}] is {np.min(x)!r}")
-    clock = Clock(should_stop)
-    chain = jump_chain(indptr, indices, data, clock, resolve_threads(threads))
+    chain = jump_chain(indptr, indices, data, (monitor or Monitor()).check, resolve_threads(threads))
     level = chain.level
     gain = float(np.dot(x, reward))
     x = x[chain.order]
@@ -171,10 +170,9 @@ def solve_adjoint(
     if scale == 0.0 or level.size == 1:
         return AdjointResult(h, gain, 0.0, 0.0, 0.0, True, False, 0)
     residual, floor, change, cycles, converged, stopped = 1.0, 0.0, np.inf, 0, False, False
-    slow = False
+    mixer: Extrapolation | None = None
     try:
         ladder = _ladder(level, x / chain.stay)
-        mixer = Mixer(depth=8, positive=False)
         for cycles in range(1, max_cycles + 1):
             image = h.copy()
             ladder.cycle(0, d, image)
@@ -184,9 +182,12 @@ def solve_adjoint(
             floor = 4.0 * EPSILON * largest / scale
             left = ladder.rungs[0].residual(d, image) if ladder.rungs else np.zeros(1)
             residual = float(np.max(np.abs(left))) / scale
-            slow = slow or (cycles >= PLAIN and change > WORTH_MIXING * before)
-            h_next = mixer.mix(h, image) if slow else image
-            h = image
+            if mixer is None and cycles >= PLAIN and change > WORTH_MIXING * before:
+                mixer = Extrapolation(h, depth=8, period=1, power=0.0)
+            h, h_next = image, image
+            if mixer is not None:
+                h_next = image.copy()
+                mixer.observe(h_next)
             if not ladder.rungs or (change <= tol and residual <= max(tol, floor)):
                 converged = True
                 break

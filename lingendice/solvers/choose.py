@@ -84,8 +84,7 @@ def _automatic(
         *csr_arrays(rates),
         tol=controls.tol,
         threads=controls.threads,
-        should_stop=monitor,
-        on_step=monitor.note,
+        monitor=monitor,
     )
     if found.method == "direct" and not sweeps_failed:
         factor = _analyze(rates, n_hubs, MODERATE_FLOPS, monitor)
@@ -127,7 +126,7 @@ def _analyze(rates: csr_array, n_hubs: int, max_flops: float, monitor: Monitor) 
 
     indptr, indices, data = csr_arrays(rates)
     return Elimination.analyze(
-        indptr, indices, rates.shape[0], n_hubs, data=data, max_flops=max_flops, should_stop=monitor
+        indptr, indices, rates.shape[0], n_hubs, data=data, max_flops=max_flops, monitor=monitor
     )
 
 
@@ -138,7 +137,7 @@ def _fits(factor: Elimination) -> bool:
 def _eliminate(
     rates: csr_array, factor: Elimination, controls: Controls, monitor: Monitor, reason: str
 ) -> Outcome:
-    factor.factorize(rates.data, keep_rows=False, threads=controls.threads, should_stop=monitor)
+    factor.factorize(rates.data, keep_rows=False, threads=controls.threads, monitor=monitor)
     error = direct_error(rates.shape[0])
     return Outcome(factor.stationary(), "elimination", reason, converged=True, error=error)
 
@@ -152,8 +151,7 @@ def _iterate(
         *csr_arrays(rates),
         tol=controls.tol,
         threads=controls.threads,
-        should_stop=monitor,
-        on_step=monitor.note,
+        monitor=monitor,
         plan=found,
     )
     return Outcome(
@@ -191,8 +189,7 @@ def solve_discounted(
             tol=goal if goal > 0.0 else controls.tol,
             threads=controls.threads,
             max_sweeps=limit,
-            should_stop=monitor,
-            on_step=monitor.note,
+            monitor=monitor,
         )
     if not result.converged and monitor.stopped is None and method == "auto" and controls.max_iter is None:
         return None

@@ -156,14 +156,16 @@ def _positive(name: str, value: Any) -> float:
 
 
 class Monitor:
-    """Decides whether work goes on. Solvers call it between kernel calls, at least every 0.2 seconds.
+    """Decides whether work goes on. Solvers ask it between kernel calls, at least every 0.2 seconds.
 
-    ``monitor()`` is True once the work must end; ``stopped`` then says why. ``note`` tells it how far
-    the work has come.
+    ``monitor()`` is True once the work must end, ``monitor.check()`` then raises, and ``stopped`` says why.
+    ``note`` records how far the work has come. ``Monitor()`` lets all work go on.
     """
 
-    def __init__(self, controls: Controls, work: Work, progress: _Progress) -> None:
-        self._controls, self._work, self._progress = controls, work, progress
+    def __init__(
+        self, controls: Controls | None = None, work: Work | None = None, progress: _Progress | None = None
+    ) -> None:
+        self._controls, self._work, self._progress = controls or Controls(), work, progress
         self.stopped: Stop | None = None
 
     def __call__(self) -> bool:
@@ -171,9 +173,15 @@ class Monitor:
             self.stopped = self._limit()
         return self.stopped is not None
 
+    def check(self) -> None:
+        """Raise :class:`Stopped` once the work must end."""
+        if self():
+            raise Stopped("stopped on request")
+
     def note(self, n_iter: int, error: float = math.inf, text: str = "") -> bool:
         """Record progress, shown as ``text`` where given; True once the work must end."""
-        self._progress.show(n_iter, error, text)
+        if self._progress is not None:
+            self._progress.show(n_iter, error, text)
         if self.stopped is None and math.isnan(error):
             self.stopped = Stop.NOT_FINITE
         if self.stopped is None and self._controls.max_iter is not None and n_iter >= self._controls.max_iter:
@@ -181,7 +189,7 @@ class Monitor:
         return self()
 
     def _limit(self) -> Stop | None:
-        if self._work.raised:
+        if self._work is not None and self._work.raised:
             return Stop.INTERRUPT
         return Stop.TIME if self._controls.out_of_time() else None
 

@@ -12,7 +12,6 @@ distributions: the ``out`` and ``distribution`` of :class:`lingendice.model.tran
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,14 +21,13 @@ from numpy.typing import NDArray
 from lingendice.kernels import sparse_rows as sparse
 from lingendice.kernels.parallel import resolve_threads
 from lingendice.model.transition_rows import TransitionRows
-from lingendice.solvers.control import Stopped
+from lingendice.solvers.control import Monitor, Stopped
 from lingendice.solvers.gauss_seidel import PATIENCE, SINGLE_PRECISION, Blocks, Relaxation, component_order
 from lingendice.solvers.numbering import lacks_locality
 from lingendice.solvers.pull_system import (
     FloatArray,
     IntArray,
     PullSystem,
-    never,
     row_ranges,
     row_system,
     transposed_system,
@@ -88,8 +86,7 @@ def discounted_distribution(
     tol: float = 1e-10,
     threads: int | None = None,
     max_sweeps: int = 100_000,
-    should_stop: Callable[[], bool] = never,
-    on_step: Callable[[int, float], object] | None = None,
+    monitor: Monitor | None = None,
 ) -> DiscountedResult:
     """Solve ``mu = (1 - gamma) mu0 + gamma T' mu``, ``sum mu = 1``, to an L1 error of ``tol``.
 
@@ -108,10 +105,8 @@ def discounted_distribution(
         more it agrees within ``tol``.
     max_sweeps
         Most passes over all entries.
-    should_stop
-        Called several times a second; True ends the solve with the best distribution so far.
-    on_step
-        Called with the number of passes and the error as estimated, after every pass over the whole.
+    monitor
+        Asked several times a second, and told the error as estimated after every pass over the whole.
 
     Notes
     -----
@@ -125,7 +120,7 @@ def discounted_distribution(
     """
     try:
         solver = _DistributionSolver(
-            chain, gamma, initial, resolve_threads(threads), max_sweeps, should_stop, on_step
+            chain, gamma, initial, resolve_threads(threads), max_sweeps, monitor or Monitor()
         )
     except Stopped:
         # Nothing is known but that T' keeps mass: the residual of any distribution is at most 2 gamma.
@@ -139,9 +134,9 @@ class _DistributionSolver:
 
     def __init__(
         self, chain: TransitionRows, gamma: float, start: FloatArray, threads: int, max_sweeps: int,
-        should_stop: Callable[[], bool], on_step: Callable[[int, float], object] | None,
+        monitor: Monitor,
     ) -> None:  # fmt: skip
-        self.on_step = on_step
+        self.monitor = monitor
         self.chain, self.gamma, self.start = chain, gamma, start
         self.counted = counted = CountedRows.of(chain)
         self.max_sweeps, self.sweeps = max_sweeps, 0.0
@@ -163,7 +158,7 @@ class _DistributionSolver:
         self.may_split = True
         system = transposed_system(
             counted.indptr, counted.indices, counted.data,
-            by_degree=by_degree, threads=threads, should_stop=should_stop,
+            by_degree=by_degree, threads=threads, monitor=monitor,
         )  # fmt: skip
         self._adopt(system.interleaved() if by_degree else system)
         self.parts = [inflow.copy() for inflow in self.inflows]
@@ -224,7 +219,7 @@ class _DistributionSolver:
             base = (1.0 - gamma) * self.inflows[0]
             for k, mass in zip(self.which, out.T @ distribution, strict=True):
                 base += gamma * mass * self.inflows[k]
-        patient = replace(system, should_stop=never)
+        patient = replace(system, monitor=Monitor())
         residual = patient.imbalance(distribution, self.c * distribution, base)
         return system.unsorted(distribution), residual
 
@@ -256,8 +251,7 @@ class _DistributionSolver:
                 relaxation.step()
                 self.sweeps += 1
                 self.history.append(relaxation.estimate / relaxation.mass)
-                if self.on_step is not None:
-                    self.on_step(int(self.sweeps), self.history[-1] / (1.0 - self.gamma))
+                self.monitor.note(int(self.sweeps), self.history[-1] / (1.0 - self.gamma))
                 if self.history[-1] < SINGLE_PRECISION:
                     relaxation.refine()
                 left = relaxation.passes_left(goal * relaxation.mass)
@@ -283,7 +277,7 @@ class _DistributionSolver:
         parts = [old.unsorted(part) for part in self.parts]
         system = transposed_system(
             counted.indptr, counted.indices, counted.data,
-            order=order, threads=old.threads, should_stop=old.should_stop,
+            order=order, threads=old.threads, monitor=old.monitor,
         )  # fmt: skip
         self.blocks = Blocks.of(system, start)
         self._adopt(system)
@@ -298,7 +292,7 @@ def discounted_values(
     tol: float = 1e-10,
     threads: int | None = None,
     max_sweeps: int = 100_000,
-    should_stop: Callable[[], bool] = never,
+    monitor: Monitor | None = None,
 ) -> DiscountedResult:
     """Solve ``V = r + gamma T V`` to an error of ``tol`` in every entry (sup norm).
 
@@ -308,7 +302,7 @@ def discounted_values(
         The operator T, whose rows sum to 1.
     reward
         r, one number per node.
-    gamma, threads, max_sweeps, should_stop
+    gamma, threads, max_sweeps, monitor
         As for ``discounted_distribution``.
     tol
         Bound on the largest error, certified by the residual of the returned vector.
@@ -325,7 +319,7 @@ def discounted_values(
     try:
         system = row_system(
             counted.indptr, counted.indices, counted.data,
-            threads=resolve_threads(threads), should_stop=should_stop,
+            threads=resolve_threads(threads), monitor=monitor or Monitor(),
         )  # fmt: skip
     except Stopped:
         residual = float(np.abs(reward).max())
@@ -397,7 +391,7 @@ class _ValueSolver:
 
     def run(self, target: float, max_sweeps: int) -> DiscountedResult:
         """Plain passes while they are quick, Gauss-Seidel otherwise, then the certificate."""
-        patient = replace(self.system, should_stop=never)
+        patient = replace(self.system, monitor=Monitor())
         try:
             self.plain_passes(target, max_sweeps)
             if max(map(abs, self.check(self.system))) > target:

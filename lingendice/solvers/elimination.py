@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -12,9 +11,8 @@ import numpy as np
 from lingendice.kernels.chains import fronts as elimination
 from lingendice.kernels.chains import gth_dense, ordering, symbolic
 from lingendice.kernels.parallel import run_all
-from lingendice.solvers.control import EliminationError, Stopped
+from lingendice.solvers.control import EliminationError, Monitor
 
-Stop = Callable[[], bool]
 Array = np.ndarray
 Lists = tuple[Array, Array]  # where each list starts, and all lists in a row
 Entries = tuple[Array, Array, Array]
@@ -23,11 +21,6 @@ Entries = tuple[Array, Array, Array]
 _CHUNK_OPERATIONS = 1e9
 _CHUNK_VISITS = 5_000_000
 _CHUNK_ENTRIES = 50_000_000
-
-
-def _check(should_stop: Stop | None) -> None:
-    if should_stop is not None and should_stop():
-        raise Stopped("elimination stopped on request")
 
 
 class Elimination:
@@ -73,7 +66,7 @@ class Elimination:
         n_last: int = 0,
         data: np.ndarray | None = None,
         max_flops: float = np.inf,
-        should_stop: Stop | None = None,
+        monitor: Monitor | None = None,
     ) -> Elimination:
         """Order the states and predict the cost, in time and memory nearly linear in the entries.
 
@@ -91,10 +84,10 @@ class Elimination:
         max_flops : float
             Stop ordering as soon as more operations than this are certain; the prediction is then a
             lower bound, `complete` is False, and `factorize` refuses.
-        should_stop : callable, optional
+        monitor : Monitor, optional
             Asked between chunks; `InterruptedError` when it answers yes.
         """
-        self = cls(n)
+        self, monitor = cls(n), monitor or Monitor()
         indptr = np.ascontiguousarray(indptr, np.int64)
         indices = np.ascontiguousarray(indices, np.int32)
         values = np.ones(indices.size) if data is None else np.ascontiguousarray(data, np.float64)
@@ -105,7 +98,7 @@ class Elimination:
         dense_degree = max(16, 10 * int(np.sqrt(n)))
         state, nodes, lists = ordering.begin_order(*graph, n, n_last, dense_degree)
         while not ordering.continue_order(state, nodes, lists, _CHUNK_VISITS):
-            _check(should_stop)
+            monitor.check()
             self.fill, self.flops = int(state[ordering.FILL]), float(state[ordering.FLOPS])
             if self.flops > max_flops:
                 return self
@@ -127,7 +120,7 @@ class Elimination:
         *,
         keep_rows: bool = True,
         threads: int = 1,
-        should_stop: Stop | None = None,
+        monitor: Monitor | None = None,
     ) -> Elimination:
         """Eliminate all states of the chain whose entries are ``data`` (in the analyzed order).
 
@@ -139,7 +132,7 @@ class Elimination:
             Keep what `bias` needs; without it the factor takes half the memory.
         threads : int
             Independent subtrees are shared among so many threads. The result is the same for any number.
-        should_stop : callable, optional
+        monitor : Monitor, optional
             Asked between chunks of at most about 0.1 s; `InterruptedError` when it answers yes.
 
         Raises
@@ -147,6 +140,7 @@ class Elimination:
         EliminationError
             If the chain is not irreducible; it names a state.
         """
+        monitor = monitor or Monitor()
         if not self.complete:
             raise ValueError("the analysis stopped early because the elimination is too large")
         data = np.ascontiguousarray(data, np.float64)
@@ -175,7 +169,7 @@ class Elimination:
             while not elimination.eliminate_fronts(
                 progress, stop, plan, fronts, entries, data, left, factor, room, _CHUNK_OPERATIONS
             ):
-                _check(should_stop)
+                monitor.check()
             return int(progress[elimination.BROKEN_STEP])
 
         broken = max(run_all([partial(run_part, r) for r in range(threads)], threads))

@@ -1,53 +1,65 @@
-"""Anderson extrapolation for sweeps that converge slowly toward a nonnegative vector."""
+"""Anderson extrapolation for sweeps and cycles that converge slowly."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from lingendice.kernels.chains import anderson as extrapolation
-from lingendice.solvers.pull_system import FloatArray
+from lingendice.data.checks import Floats
+from lingendice.kernels.chains import anderson
 
-DEPTH = 12
-PERIOD = 4
-# An extrapolation may shrink an entry to this share of itself, never below: x stays nonnegative.
 LEAST = 0.1
+"""An extrapolation may shrink an entry of a nonnegative vector to this share of itself, never below."""
 
 
 class Extrapolation:
-    """Every few passes, replace x by the combination of recent passes with the least step.
+    """Every few passes of a map, replace x by the combination of recent passes with the least step.
 
-    Costs O(rows * DEPTH) a pass and 16 * DEPTH bytes a row. Use it where hundreds of passes are
+    Costs O(rows * depth) for each pass and 16 * depth bytes per row. Use it where hundreds of passes are
     expected: on a web graph at gamma = 0.999 it saves nine passes in ten.
+
+    Parameters
+    ----------
+    x
+        The vector that the first pass starts from.
+    depth, period
+        Passes that are combined, and passes between two combinations.
+    power
+        Steps count by ``step / x**power``: 0.5 weighs an entry by its relative error and its mass, 1 by its
+        relative error alone, 0 by its error. With 0 entries may have any sign.
+
+    References
+    ----------
+    D. G. Anderson (1965). Iterative procedures for nonlinear integral equations. Journal of the ACM 12.
     """
 
-    def __init__(self, x: FloatArray) -> None:
+    def __init__(self, x: Floats, depth: int = 12, period: int = 4, power: float = 0.5) -> None:
+        self.depth, self.period, self.power = depth, period, power
         self.before = x.copy()
         self.last_step = np.zeros_like(x)
         self.last_x = np.zeros_like(x)
-        self.steps = np.zeros((DEPTH, x.size))
-        self.moves = np.zeros((DEPTH, x.size))
-        self.gram = np.zeros((DEPTH, DEPTH))
+        self.steps = np.zeros((depth, x.size))
+        self.moves = np.zeros((depth, x.size))
+        self.gram = np.zeros((depth, depth))
         self.passes = 0
 
-    def observe(self, x: FloatArray) -> bool:
+    def observe(self, x: Floats) -> bool:
         """Take note of the outcome of a pass; returns whether x has been replaced."""
-        slot = (self.passes - 1) % DEPTH
-        used = min(max(self.passes, 1), DEPTH)
-        products = np.zeros(DEPTH)
-        extrapolation.record(
-            x, self.before, self.last_step, self.last_x, self.steps, self.moves, slot, used, products
-        )
+        slot = (self.passes - 1) % self.depth
+        used = min(max(self.passes, 1), self.depth)
+        products = np.zeros(self.depth)
+        past = anderson.Past(self.before, self.last_step, self.last_x, self.steps, self.moves)
+        anderson.record(x, past, self.power, slot, used, products)
         if self.passes > 0:
             self.gram[slot] = self.gram[:, slot] = products
         self.passes += 1
         replaced = False
-        if self.passes > 2 and self.passes % PERIOD == 0:
+        if self.passes > 1 and self.passes % self.period == 0:
             size = np.sqrt(np.diag(self.gram)[:used])
             if size.min() > 0.0:
-                extrapolation.project(x, self.last_step, self.steps, used, products)
+                anderson.project(x, past, self.power, used, products)
                 scaled = self.gram[:used, :used] / size / size[:, None]
                 solution = np.linalg.lstsq(scaled, products[:used] / size, rcond=1e-13)[0] / size
-                extrapolation.combine(x, self.moves, used, solution, LEAST)
+                anderson.combine(x, self.moves, used, solution, LEAST if self.power > 0.0 else 0.0)
                 replaced = True
         self.before[:] = x
         return replaced

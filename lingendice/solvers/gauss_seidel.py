@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from lingendice.kernels import sparse_rows as sparse
 from lingendice.kernels.chains import sweeps as gauss_seidel
 from lingendice.kernels.chains.graph_walks import strong_components
-from lingendice.solvers.control import Stopped
 from lingendice.solvers.extrapolation import Extrapolation
 from lingendice.solvers.pull_system import CALL_WORK, FloatArray, IntArray, PullSystem, row_ranges
 
@@ -137,8 +136,7 @@ class Blocks:
         split = np.empty(system.size, np.int64)
         outside = np.zeros(system.size)
         for first, last in row_ranges(system.indptr, 0, system.size):
-            if system.should_stop():
-                raise Stopped
+            system.monitor.check()
             sparse.split_blocks(
                 system.indptr, system.sources, system.weights, block_of, first, last, split, outside
             )
@@ -167,8 +165,7 @@ class Blocks:
         block = 0
         for stop in [*big, self.start.size - 1]:
             while block < stop and state[1] < max_passes * whole:
-                if system.should_stop():
-                    raise Stopped
+                system.monitor.check()
                 block = gauss_seidel.solve_blocks(
                     upstream, own, terms, inflow, x, y, self.start, block, stop, tolerance, CALL_WORK, state
                 )

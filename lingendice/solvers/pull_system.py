@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lingendice.kernels import sparse_rows as sparse
 from lingendice.kernels.chains import sweeps as gauss_seidel
 from lingendice.kernels.parallel import run_all
-from lingendice.solvers.control import Stopped
+from lingendice.solvers.control import Monitor
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -32,11 +32,6 @@ CHUNK_ROWS = 256
 LONG_ROW = 64
 
 _NO_WEIGHTS = np.empty(0)
-
-
-def never() -> bool:
-    """Default for ``should_stop``."""
-    return False
 
 
 def row_ranges(indptr: IntArray, first: int, last: int, work: int = CALL_WORK) -> list[tuple[int, int]]:
@@ -66,7 +61,7 @@ class PullSystem:
     loops: FloatArray  # self-loop weight of each node; self-loops are not among the entries
     order: IntArray | None  # node number of each row; None is the natural order
     threads: int
-    should_stop: Callable[[], bool]
+    monitor: Monitor
     chunks: IntArray | None = (
         None  # first row of each chunk whose entries are interleaved, and the number of rows
     )
@@ -121,8 +116,7 @@ class PullSystem:
         """Run a kernel over ranges, in order on one thread, side by side on several."""
         results: list = []
         for batch in _rounds(ranges, self.threads):
-            if self.should_stop():
-                raise Stopped
+            self.monitor.check()
             results += run_all([partial(task, a, b) for a, b in batch], self.threads)
         return results
 
@@ -171,12 +165,11 @@ def _lanes(indptr: IntArray, threads: int) -> list[list[tuple[int, int]]]:
 def _run_lanes(
     lanes: list[list[tuple[int, int]]],
     task: Callable[[int, int, int], object],
-    should_stop: Callable[[], bool],
+    monitor: Monitor,
 ) -> None:
     """Run ``task(lane, first, last)``: lanes side by side, the ranges of a lane one after another."""
     for step in range(max(len(lane) for lane in lanes)):
-        if should_stop():
-            raise Stopped
+        monitor.check()
         work = [(k, *lane[step]) for k, lane in enumerate(lanes) if step < len(lane)]
         run_all([partial(task, *item) for item in work], len(lanes))
 
@@ -189,7 +182,7 @@ def transposed_system(
     order: IntArray | None = None,
     by_degree: bool = False,
     threads: int = 1,
-    should_stop: Callable[[], bool] = never,
+    monitor: Monitor | None = None,
 ) -> PullSystem:
     """Transpose a matrix for pulling, in O(entries); the result does not depend on ``threads``.
 
@@ -198,7 +191,7 @@ def transposed_system(
     sorts rows by falling in-degree: rows of equal length cost no mispredicted branches, which
     pays where node numbers carry no locality anyway.
     """
-    size = indptr.size - 1
+    size, monitor = indptr.size - 1, monitor or Monitor()
     lanes = _lanes(indptr, threads if indices.size > THREAD_WORK else 1)
     place_type = np.int64 if indices.size > np.iinfo(np.int32).max else np.int32
     slots = np.zeros((len(lanes), size), place_type)
@@ -207,7 +200,7 @@ def transposed_system(
     def count(lane: int, first: int, last: int) -> None:
         sparse.count_columns(indptr, indices, data, first, last, slots[lane], loops)
 
-    _run_lanes(lanes, count, should_stop)
+    _run_lanes(lanes, count, monitor)
     degree = slots.sum(axis=0, dtype=place_type)
     if order is None and by_degree:
         order = np.empty(size, np.int64)
@@ -225,9 +218,9 @@ def transposed_system(
     def scatter(lane: int, first: int, last: int) -> None:
         sparse.scatter_transpose(indptr, indices, data, label, first, last, slots[lane], sources, weights)
 
-    _run_lanes(lanes, scatter, should_stop)
+    _run_lanes(lanes, scatter, monitor)
     loops = loops if order is None else loops[order]
-    return PullSystem(out_indptr, sources, weights, loops, order, threads, should_stop)
+    return PullSystem(out_indptr, sources, weights, loops, order, threads, monitor)
 
 
 def row_system(
@@ -237,10 +230,10 @@ def row_system(
     *,
     order: IntArray | None = None,
     threads: int = 1,
-    should_stop: Callable[[], bool] = never,
+    monitor: Monitor | None = None,
 ) -> PullSystem:
     """The matrix itself for pulling, self-loops taken out, rows in the given order; O(entries)."""
-    size = indptr.size - 1
+    size, monitor = indptr.size - 1, monitor or Monitor()
     lanes = _lanes(indptr, threads if indices.size > THREAD_WORK else 1)
     loops = np.zeros(size)
     degree = np.zeros(size, np.int64)
@@ -248,11 +241,11 @@ def row_system(
     def count(lane: int, first: int, last: int) -> None:
         sparse.count_rows(indptr, indices, data, first, last, degree, loops)
 
-    _run_lanes(lanes, count, should_stop)
+    _run_lanes(lanes, count, monitor)
     out_indptr = np.zeros(size + 1, np.int64)
     np.cumsum(degree if order is None else degree[order], out=out_indptr[1:])
     if order is None and out_indptr[-1] == indices.size:
-        return PullSystem(indptr, indices, data, loops, order, threads, should_stop)
+        return PullSystem(indptr, indices, data, loops, order, threads, monitor)
     label, _ = _labels(order, out_indptr, indices.dtype)
     sources = np.empty(int(out_indptr[-1]), indices.dtype)
     weights = np.empty(sources.size) if data.size else _NO_WEIGHTS
@@ -260,9 +253,9 @@ def row_system(
     def scatter(lane: int, first: int, last: int) -> None:
         sparse.scatter_rows(indptr, indices, data, label, first, last, out_indptr, sources, weights)
 
-    _run_lanes(lanes, scatter, should_stop)
+    _run_lanes(lanes, scatter, monitor)
     loops = loops if order is None else loops[order]
-    return PullSystem(out_indptr, sources, weights, loops, order, threads, should_stop)
+    return PullSystem(out_indptr, sources, weights, loops, order, threads, monitor)
 
 
 def _labels(order: IntArray | None, out_indptr: IntArray, index_type: np.dtype) -> tuple[NDArray, NDArray]:

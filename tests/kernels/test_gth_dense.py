@@ -198,4 +198,4 @@ def test_bias_solves_its_equation(n):
 
 def test_stop_between_blocks():
     with pytest.raises(InterruptedError):
-        gth_dense(np.ones((200, 200)), should_stop=lambda: True)
+        gth_dense(np.ones((200, 200)), monitor=lambda: True)

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from monitors import Asked
 from problems import COURTOIS, long_double_distribution
 from reference_chains import (
     arrays,
@@ -205,7 +206,7 @@ def test_stops_when_told_and_returns_what_it_has():
         calls.append(None)
         return len(calls) > 6
 
-    result = solve_stationary(*arrays(blocks_of_digraphs(400, 1, 0.0, 1)), should_stop=should_stop)
+    result = solve_stationary(*arrays(blocks_of_digraphs(400, 1, 0.0, 1)), monitor=Asked(should_stop))
     assert result.stopped
     assert not result.converged
     assert result.x.sum() == pytest.approx(1.0)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from monitors import Asked
 from problems import long_double_distribution
 from reference_chains import arrays, birth_death, blocks_of_digraphs
 
@@ -69,7 +70,7 @@ def test_stops_when_told():
         calls.append(None)
         return len(calls) > 12
 
-    result = solve_adjoint(*arrays(weights), x, np.arange(400.0), should_stop=should_stop)
+    result = solve_adjoint(*arrays(weights), x, np.arange(400.0), monitor=Asked(should_stop))
     assert result.stopped
     assert not result.converged
 

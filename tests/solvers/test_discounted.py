@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from monitors import Asked
 from scipy.sparse.linalg import splu
 
 from lingendice.model.transition_rows import TransitionRows
@@ -216,7 +217,7 @@ def test_an_early_stop_returns_a_distribution_with_its_true_residual(calls):
     chain, operator, initial = random_chain(200, 4)
     left = iter(range(calls))
     result = discounted_distribution(
-        chain, 0.999, initial, tol=1e-12, should_stop=lambda: next(left, None) is None
+        chain, 0.999, initial, tol=1e-12, monitor=Asked(lambda: next(left, None) is None)
     )
     assert not result.converged
     assert abs(result.solution.sum() - 1.0) < 1e-12
@@ -224,7 +225,9 @@ def test_an_early_stop_returns_a_distribution_with_its_true_residual(calls):
     assert np.abs(rest).sum() <= result.residual + 1e-13
     left = iter(range(calls))
     reward = np.ones(200)
-    values = discounted_values(chain, reward, 0.999, tol=1e-12, should_stop=lambda: next(left, None) is None)
+    values = discounted_values(
+        chain, reward, 0.999, tol=1e-12, monitor=Asked(lambda: next(left, None) is None)
+    )
     assert values.solution.shape == (200,)
 
 
@@ -238,7 +241,7 @@ def test_too_few_sweeps_or_an_impossible_tolerance_is_said():
     assert not discounted_values(chain, initial, 0.9999, tol=1e-25).converged
 
 
-def test_should_stop_is_asked_often_on_a_large_graph():
+def test_the_monitor_is_asked_often_on_a_large_graph():
     rng = np.random.default_rng(6)
     indptr = np.arange(0, 3_000_001, 10)
     indices = rng.integers(0, 300_000, 3_000_000).astype(np.int32)
@@ -247,7 +250,7 @@ def test_should_stop_is_asked_often_on_a_large_graph():
     asked = []
     even = uniform(300_000)
     chain = counted_chain(indptr, indices, even)
-    discounted_distribution(chain, 0.85, even, should_stop=lambda: asked.append(time.thread_time()) or False)
+    discounted_distribution(chain, 0.85, even, monitor=Asked(lambda: asked.append(time.thread_time())))
     assert np.median(np.diff(asked)) < 0.2
 
 

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from monitors import Asked
 from scipy.sparse.linalg import splu
 
 from lingendice.kernels.chains.gth_dense import gth_dense
@@ -217,4 +218,4 @@ def test_stop_on_request(monkeypatch):
     walk = grid_walk(30)
     monkeypatch.setattr("lingendice.solvers.elimination._CHUNK_OPERATIONS", 1.0)
     with pytest.raises(InterruptedError):
-        solve(walk, should_stop=lambda: True)
+        solve(walk, monitor=Asked(lambda: True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from lingendice.solvers.extrapolation import Extrapolation
 
@@ -28,3 +29,19 @@ def passes_needed(accelerate: bool) -> int:
 
 def test_extrapolation_saves_most_passes_and_keeps_the_limit():
     assert passes_needed(True) * 10 < passes_needed(False) < 5000
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_a_linear_map_of_few_modes_is_solved_in_few_passes(power):
+    rng = np.random.default_rng(1)
+    size, modes = 60, 5
+    basis = np.linalg.qr(rng.normal(size=(size, modes)))[0]
+    push = basis @ np.diag(np.linspace(0.9, 0.99, modes)) @ basis.T
+    limit = rng.normal(size=size) if power == 0.0 else rng.uniform(1.0, 2.0, size)
+    inflow = limit - push @ limit
+    x = limit + 0.01 * basis @ np.ones(modes)
+    memory = Extrapolation(x, depth=modes + 1, period=1, power=power)
+    for _ in range(modes + 4):
+        x = inflow + push @ x
+        memory.observe(x)
+    assert np.abs(x - limit).max() < 1e-10

@@ -1,31 +1,50 @@
-"""Loops of Anderson extrapolation on a fixed-point iteration ``before -> x``.
-
-References
-----------
-D. G. Anderson (1965). Iterative procedures for nonlinear integral equations. Journal of the ACM 12.
-"""
+"""Loops of Anderson extrapolation on a fixed-point iteration ``before -> x``."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
+
+import numpy as np
 
 from lingendice.kernels.jit import fused_kernel
 
 
+class Past(NamedTuple):
+    """The passes so far."""
+
+    before: np.ndarray
+    last_step: np.ndarray
+    last_x: np.ndarray
+    steps: np.ndarray
+    """Differences of weighted steps, one row for each pass kept."""
+    moves: np.ndarray
+    """Differences of outcomes."""
+
+
 @fused_kernel
-def record(x, before, last_step, last_x, steps, moves, slot, used, products):
+def weight_of(value, power):
+    """``value**-power`` for powers 0, 1/2 and 1; 0 where a weighted entry is 0."""
+    if power == 0.0:
+        return 1.0
+    if not value > 0.0:
+        return 0.0
+    return 1.0 / value if power == 1.0 else 1.0 / math.sqrt(value)
+
+
+@fused_kernel
+def record(x, past, power, slot, used, products):
     """Store how step and x differ from the last pass in row ``slot``; products of steps with it.
 
-    Steps are weighted by ``1 / sqrt(x)``, so that an entry counts by its relative error and its mass.
     ``products[k]`` becomes the inner product of stored step k with the new one.
     """
+    steps = past.steps
     for row in range(x.size):
-        step = x[row] - before[row]
-        weight = 1.0 / math.sqrt(x[row]) if x[row] > 0.0 else 0.0
-        steps[slot, row] = (step - last_step[row]) * weight
-        moves[slot, row] = x[row] - last_x[row]
-        last_step[row] = step
-        last_x[row] = x[row]
+        step = x[row] - past.before[row]
+        steps[slot, row] = (step - past.last_step[row]) * weight_of(x[row], power)
+        past.moves[slot, row] = x[row] - past.last_x[row]
+        past.last_step[row] = step
+        past.last_x[row] = x[row]
     for k in range(used):
         total = 0.0
         for row in range(x.size):
@@ -34,21 +53,20 @@ def record(x, before, last_step, last_x, steps, moves, slot, used, products):
 
 
 @fused_kernel
-def project(x, last_step, steps, used, products):
+def project(x, past, power, used, products):
     """Inner products of the stored steps with the last step, weighted as they are."""
     for k in range(used):
         total = 0.0
         for row in range(x.size):
-            if x[row] > 0.0:
-                total += steps[k, row] * last_step[row] / math.sqrt(x[row])
+            total += past.steps[k, row] * past.last_step[row] * weight_of(x[row], power)
         products[k] = total
 
 
 @fused_kernel
 def combine(x, moves, used, coefficients, least):
-    """``x - sum_k coefficients[k] moves[k]``, no entry falling below ``least`` times itself."""
+    """``x - sum_k coefficients[k] moves[k]``; with ``least`` no entry falls below that share of itself."""
     for row in range(x.size):
         new = x[row]
         for k in range(used):
             new -= coefficients[k] * moves[k, row]
-        x[row] = max(new, least * x[row])
+        x[row] = max(new, least * x[row]) if least > 0.0 else new

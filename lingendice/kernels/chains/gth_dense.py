@@ -245,11 +245,11 @@ def gth_small(rates):  # type: ignore[no-untyped-def]
 
 
 def dense_factor(
-    rates: np.ndarray, should_stop: Callable[[], bool] | None = None
+    rates: np.ndarray, monitor: Callable[[], bool] | None = None
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Factor a copy of ``rates`` block by block: (front, exit rates S, status as `eliminate_block`).
 
-    Each kernel call eliminates at most 64 states, so an interrupt is heard in between; ``should_stop`` is
+    Each kernel call eliminates at most 64 states, so an interrupt is heard in between; ``monitor`` is
     asked there too, and raises `InterruptedError` here when it answers yes.
     """
     n = rates.shape[0]
@@ -258,7 +258,7 @@ def dense_factor(
     step = BLOCK if n > 700 else BLOCK // 2
     work = np.empty((n + BLOCK, BLOCK))
     for first in range(0, n, step):
-        if should_stop is not None and should_stop():
+        if monitor is not None and monitor():
             raise InterruptedError("elimination stopped on request")
         status = eliminate_block(front, first, min(n, first + step), exit_rate, work)
         if status >= 0:
@@ -266,14 +266,14 @@ def dense_factor(
     return front, exit_rate, -1
 
 
-def gth_dense(rates: np.ndarray, should_stop: Callable[[], bool] | None = None) -> tuple[np.ndarray, bool]:
+def gth_dense(rates: np.ndarray, monitor: Callable[[], bool] | None = None) -> tuple[np.ndarray, bool]:
     """Stationary distribution x of a dense irreducible chain: x_j sum_k W_jk = sum_i x_i W_ij, sum x = 1.
 
     Parameters
     ----------
     rates : (n, n) float64, C order
         Off-diagonal rates, nonnegative; the diagonal is ignored and rows need not sum to one.
-    should_stop : callable, optional
+    monitor : callable, optional
         Asked between blocks; see `dense_factor`.
 
     Returns
@@ -291,7 +291,7 @@ def gth_dense(rates: np.ndarray, should_stop: Callable[[], bool] | None = None) 
         x, trusted = gth_small(rates)
         if trusted:
             return x, True
-    front, exit_rate, status = dense_factor(rates, should_stop)
+    front, exit_rate, status = dense_factor(rates, monitor)
     if status >= 0:
         return np.full(rates.shape[0], np.nan), False
     x, lost = dense_distribution(front, exit_rate)

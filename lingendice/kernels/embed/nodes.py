@@ -6,7 +6,8 @@ States come first, then hubs: nodes that take no time, from which mass restarts.
 
 and a row without data (a leak) goes to its hub alone. Dividing a row of rates by anything divides the
 distribution of that node by the inverse, so that raw counts give y = mu / n, the ratio up to scale, and
-mu = y n.
+mu = y n. What leaks do is decided by `count_hubs`, `rates_to_hubs` and `unit_mass`, as
+:mod:`lingendice.model.leaks` decides it for composed operators.
 """
 
 from __future__ import annotations
@@ -79,6 +80,23 @@ def count_hubs(totals, gamma, restart):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def unit_mass(total):  # type: ignore[no-untyped-def]
+    """What one unit of y at a state weighs in mu: its count, and 1 for a leak."""
+    return total if total > 0.0 else 1.0
+
+
+@kernel
+def rates_to_hubs(total, gamma, start_hub, leak_hub):  # type: ignore[no-untyped-def]
+    """Rates of a state to the hub that restarts and to that of leaks, in units of its counts."""
+    to_start = (1.0 - gamma) * unit_mass(total) if start_hub >= 0 else 0.0
+    if total > 0.0:
+        return to_start, 0.0
+    if leak_hub == start_hub:
+        return 1.0, 0.0
+    return to_start, gamma
+
+
+@kernel
 def hub_row(distribution, n, out):  # type: ignore[no-untyped-def]
     """Rates from a hub: the distribution given, or uniform where none is."""
     for j in range(n):
@@ -90,13 +108,11 @@ def hub_rates(totals, gamma, initial, restart, start_hub, leak_hub, rates):  # t
     """Fill the rates to and from hubs; without ``restart`` leaks go to the data at gamma = 1."""
     n = totals.size
     for i in range(n):
-        if totals[i] > 0.0:
-            if start_hub >= 0:
-                rates[i, n + start_hub] = (1.0 - gamma) * totals[i]
-        else:
-            if start_hub >= 0:
-                rates[i, n + start_hub] += 1.0 - gamma
-            rates[i, n + leak_hub] += gamma
+        to_start, to_leak = rates_to_hubs(totals[i], gamma, start_hub, leak_hub)
+        if to_start > 0.0:
+            rates[i, n + start_hub] = to_start
+        if to_leak > 0.0:
+            rates[i, n + leak_hub] = to_leak
     if start_hub >= 0:
         hub_row(initial, n, rates[n + start_hub])
     if leak_hub >= 0 and leak_hub != start_hub:
@@ -193,7 +209,7 @@ def share_out(node_distribution, members, totals, distribution):  # type: ignore
     for k in range(members.size):
         i = members[k]
         if i < n:
-            distribution[i] = node_distribution[k] * (totals[i] if totals[i] > 0.0 else 1.0)
+            distribution[i] = node_distribution[k] * unit_mass(totals[i])
             total += distribution[i]
     for i in range(n):
         distribution[i] /= total

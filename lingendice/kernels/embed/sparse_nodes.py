@@ -20,7 +20,9 @@ from lingendice.kernels.embed.nodes import (
     count_hubs,
     eliminate_dense,
     hub_row,
+    rates_to_hubs,
     share_out,
+    unit_mass,
 )
 from lingendice.kernels.jit import kernel
 from lingendice.kernels.xoshiro import mix
@@ -118,18 +120,14 @@ def row_nodes(indptr, indices, data, totals, gamma, initial, restart):  # type: 
                 target[at] = indices[entry]
                 rate[at] = gamma * data[entry]
                 at += 1
-        leaks = totals[i] == 0.0
-        if start_hub >= 0:
+        to_start, to_leak = rates_to_hubs(totals[i], gamma, start_hub, leak_hub)
+        if to_start > 0.0:
             target[at] = n + start_hub
-            rate[at] = (
-                1.0
-                if leaks and leak_hub == start_hub
-                else (1.0 - gamma) * max(totals[i], 1.0 if leaks else 0.0)
-            )
+            rate[at] = to_start
             at += 1
-        if leaks and leak_hub != start_hub:
+        if to_leak > 0.0:
             target[at] = n + leak_hub
-            rate[at] = gamma
+            rate[at] = to_leak
             at += 1
         start[i + 1] = at
     distribution = np.empty(n)
@@ -174,7 +172,7 @@ def first_guess(distribution, totals, members, exits):  # type: ignore[no-untype
     for k in range(members.size):
         i = members[k]
         if i < n and distribution[i] > 0.0 and distribution[i] < np.inf:
-            guess[k] = n * distribution[i] / max(totals[i], 1.0 if totals[i] == 0.0 else 0.0) * exits[k]
+            guess[k] = n * distribution[i] / unit_mass(totals[i]) * exits[k]
     return guess
 
 
