@@ -31,7 +31,7 @@ from lingendice.results.comparison import Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status
-from lingendice.solvers.host import HostBackend
+from lingendice.solvers.backend import HostBackend
 from lingendice.solvers.request import Distribution, Request, require_transitions_terms
 
 if TYPE_CHECKING:

@@ -42,8 +42,7 @@ from lingendice.model.operator import EmpiricalOperator
 from lingendice.model.transition_rows import TransitionRows
 from lingendice.results.build import exact_solution
 from lingendice.results.solution import Solution
-from lingendice.solvers.control import Controls, Outcome, Solver, Step, Stopped, run
-from lingendice.solvers.errors import error_bound
+from lingendice.solvers.control import Controls, Outcome, Solver, Step, Stopped, error_bound, run
 from lingendice.solvers.extrapolation import Extrapolation
 from lingendice.solvers.pull_system import PullSystem, transposed_system
 from lingendice.solvers.stationary import Distributions, limit_distributions

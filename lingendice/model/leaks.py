@@ -47,11 +47,11 @@ def read_fallbacks(
     """Decide from the user's words where mass goes that the data do not place."""
     require_choice("leak", leak, ("restart", "absorb", "error"))
     require_choice("terminal", terminal, ("auto", "restart", "absorb"))
-    if leak == "absorb" and gamma == 1.0:
+    if absorbs(leak) and gamma == 1.0:
         raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
     if smoothed:
         unseen = "prior"
-    elif leak == "absorb":
+    elif absorbs(leak):
         unseen = None
     elif has_restart:
         unseen = "restart"
@@ -72,6 +72,16 @@ def read_fallbacks(
             "initial=, or episode= to Counts.from_transitions"
         )
     return Fallbacks(unseen, "initial", False)
+
+
+def absorbs(treatment: str) -> bool:
+    """Whether leaks keep the mass that visits them, where no prior leads on from there."""
+    return treatment == "absorb"
+
+
+def refuses(treatment: str) -> bool:
+    """Whether a solution is refused where mass arrives in leaks."""
+    return treatment == "error"
 
 
 # -- mass in leaks -------------------------------------------------------------------------------------------

@@ -21,8 +21,7 @@ from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.saddle_solution import LinearSolution
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status, settled_status, status_of, with_identified_status
-from lingendice.solvers.control import Controls, Outcome, Stop
-from lingendice.solvers.errors import stated_error
+from lingendice.solvers.control import Controls, Outcome, Stop, stated_error
 
 if TYPE_CHECKING:
     from lingendice.continuous.outcome import RatioOutcome
@@ -332,7 +331,7 @@ def _check_leak(solution: Solution) -> None:
     if operator.seen.all():
         return
     if solution.state_distribution is None:
-        if operator.leak_policy == "error":
+        if leaks.refuses(operator.leak_policy):
             for distribution in solution.state_distributions:
                 # States that restart among themselves, and that no data lead to, have not been reached.
                 reached = operator.expected_next((distribution > 0).astype(float))[operator.seen] > 0
@@ -340,7 +339,7 @@ def _check_leak(solution: Solution) -> None:
                     _refuse_leak(operator, np.where(operator.seen, 0.0, operator.spread(distribution)))
         return
     mass = np.where(operator.seen, 0.0, solution.cell_distribution)
-    if operator.leak_policy == "error":
+    if leaks.refuses(operator.leak_policy):
         _refuse_leak(operator, mass)
     if operator.counts.has_sample_size:
         where = f", first of all {_cell_name(operator, int(mass.argmax()))}"
@@ -351,7 +350,7 @@ def _check_device_leak(solution: DeviceSolution, choices: Choices) -> None:
     """The same for a solution whose cells lie on the device, where none of them is looked up."""
     assert solution.problem is not None
     leak = max(solution.leaks)
-    if leak > 0.0 and solution.problem.leak_policy == "error":
+    if leak > 0.0 and leaks.refuses(solution.problem.leak_policy):
         raise ValueError(leaks.refusal(leak))
     if solution.state_distribution is not None and solution.problem.counts.has_sample_size:
         _warn_of_leak(leak, solution.problem.leak_policy, choices)

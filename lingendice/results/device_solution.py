@@ -14,7 +14,7 @@ from lingendice.gpu.chain import COVERED, EARNED, ENDED, KNOWN, LEAKED, SQUARED,
 from lingendice.gpu.device import Device
 from lingendice.gpu.pull import row_totals
 from lingendice.model.compose import Choices, compose
-from lingendice.model.leaks import mass_per_visit
+from lingendice.model.leaks import absorbs, mass_per_visit
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.result import Row
 from lingendice.results.solution import ONE_PER_CLASS, SeveralDistributions, Solution, effective_size
@@ -136,7 +136,7 @@ class DeviceSolution(Solution):
         return tuple(self._leak_of(report(self._parts, one)[2]) for one in self.state_distributions)
 
     def _leak_of(self, sums: Any) -> float:
-        absorbed = 1.0 if self._parts.leak_policy == "absorb" else 0.0
+        absorbed = float(absorbs(self._parts.leak_policy))
         return float(sums[LEAKED]) * float(mass_per_visit(absorbed, self.gamma))
 
     @cached_property

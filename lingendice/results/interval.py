@@ -176,7 +176,7 @@ class Influence:
 
     @cached_property
     def _adjoint(self) -> Any:
-        from lingendice.solvers.adjoint_many import adjoint_of
+        from lingendice.solvers.adjoint import adjoint_of
 
         solution = self.solution
         return adjoint_of(

@@ -8,8 +8,7 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.model.transition_rows import TransitionRows
-from lingendice.solvers.control import Controls, Monitor, Outcome, direct_error, watch
-from lingendice.solvers.errors import error_bound
+from lingendice.solvers.control import Controls, Monitor, Outcome, direct_error, error_bound, watch
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

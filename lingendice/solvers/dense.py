@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import LARGEST_EXACT_COUNT
 from lingendice.data.matrices import MISTAKEN, row_sum_tolerance
-from lingendice.solvers.control import Outcome, direct_error
-from lingendice.solvers.errors import stated_error
+from lingendice.solvers.control import Outcome, direct_error, stated_error
 
 LARGEST = 1000
 """States up to which dense elimination of a full matrix is the fastest exact method."""

@@ -23,11 +23,11 @@ from lingendice.kernels.parallel import resolve_threads
 from lingendice.model.transition_rows import TransitionRows
 from lingendice.solvers.control import Monitor, Stopped
 from lingendice.solvers.gauss_seidel import PATIENCE, SINGLE_PRECISION, Blocks, Relaxation, component_order
-from lingendice.solvers.numbering import lacks_locality
 from lingendice.solvers.pull_system import (
     FloatArray,
     IntArray,
     PullSystem,
+    lacks_locality,
     row_ranges,
     row_system,
     transposed_system,

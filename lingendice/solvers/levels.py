@@ -14,7 +14,7 @@ from lingendice.kernels.chains import aggregation_steps as kernels
 from lingendice.kernels.chains.gth_dense import gth_dense
 from lingendice.kernels.parallel import run_all
 from lingendice.kernels.sparse_rows import order_by_count
-from lingendice.solvers.numbering import is_arbitrary
+from lingendice.solvers.pull_system import is_arbitrary
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

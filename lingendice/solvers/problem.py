@@ -17,7 +17,7 @@ R. Zhang, B. Dai, L. Li, D. Schuurmans (2020). GenDICE: Generalized offline esti
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -200,10 +200,6 @@ class RatioProblem:
             return np.full(self.features.n_features, float(self.bound))
         top = self.largest_mass - self.flow.mass_offset
         return np.divide(top, self.mass_row, out=np.zeros_like(self.mass_row), where=self.mass_row > 0)
-
-    def boxed(self, dual_bound: float) -> RatioProblem:
-        """The same problem with |v| bounded, for methods that need a bounded dual."""
-        return self if np.isfinite(self.dual_box).all() else replace(self, dual_bound=dual_bound)
 
     # -- objective -------------------------------------------------------------------------------------
 

@@ -84,6 +84,17 @@ def test_every_cuda_kernel_is_in_the_catalog():
     assert written == KERNELS.keys()
 
 
+def test_leaks_are_treated_in_one_module():
+    """Elsewhere a treatment is passed on; the request only looks at what was left to the defaults."""
+    compared = re.compile(r'leak(?:_policy)? (?:==|!=|in) ["(]')
+    package = ROOT / "lingendice"
+    found = {
+        str(path.relative_to(package)) for path in package.rglob("*.py") if compared.search(path.read_text())
+    }
+    assert found == {"solvers/request.py"}
+    assert 'require_choice("leak"' in (package / "model" / "leaks.py").read_text()
+
+
 def test_no_suffix_has_two_formats():
     streamed = [*formats.PARQUET, *formats.IPC, *formats.TEXT, *formats.DUCKDB, *formats.MATRICES]
     assert len(streamed) == len(set(streamed))

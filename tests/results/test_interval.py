@@ -105,7 +105,7 @@ def test_entries_do_not_depend_on_the_way_they_are_solved(mdp, monkeypatch):
     """One dense factorization and one adjoint solve a column agree."""
     solution = lg.solve(count(walk(mdp, 20, 20, seed=2)), 1.0, policy=mdp["policy"], **PLUG_IN)
     dense = solution.interval(of="stationary")
-    monkeypatch.setattr("lingendice.solvers.adjoint_many.DENSE_STATES", 0)
+    monkeypatch.setattr("lingendice.solvers.adjoint.DENSE_STATES", 0)
     single = solution.interval(of="stationary")
     np.testing.assert_allclose(dense.standard_error, single.standard_error, rtol=1e-8)
     assert dense.low.shape == (S * A,)

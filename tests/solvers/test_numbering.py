@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from lingendice.solvers.levels import jump_chain
-from lingendice.solvers.numbering import is_arbitrary, lacks_locality
+from lingendice.solvers.pull_system import is_arbitrary, lacks_locality
 
 
 def edges(source, target, n):

@@ -15,8 +15,7 @@ import lingendice as lg
 from lingendice.model.compose import Choices, compose
 from lingendice.results.status import settled_status
 from lingendice.solvers import choose
-from lingendice.solvers.control import Controls, Outcome, combined
-from lingendice.solvers.errors import stated_error
+from lingendice.solvers.control import Controls, Outcome, combined, stated_error
 from lingendice.solvers.ridge import RidgeSystem
 from lingendice.solvers.stationary import stationary_distributions
 
