@@ -21,6 +21,7 @@ from lingendice.data.markup import printable, printable_lines
 
 NO_ANSWER = 1
 BAD_INPUT = 2
+NOT_TRUSTED = 3
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 """As a shell tells of a process that was stopped by SIGPIPE."""
@@ -31,10 +32,12 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Stationary distributions and stationary ratios from logged transitions.",
-    epilog="Exit codes: 0 an answer, 1 no convergence or no unique distribution, 2 wrong usage or input.",
+    epilog="Exit codes: 0 an answer, 1 no convergence or no unique distribution, 2 wrong usage or input, "
+    "3 a failed check with --strict.",
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print strict JSON and nothing else.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 3 where a check fails.")]
 
 
 def _show_version(asked: bool) -> None:

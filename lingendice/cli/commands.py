@@ -13,7 +13,9 @@ from rich.table import Table
 
 from lingendice.cli.app import (
     NO_ANSWER,
+    NOT_TRUSTED,
     AsJson,
+    Strict,
     app,
     cell,
     echo,
@@ -104,6 +106,7 @@ def solve(
         float | None, typer.Option(min=0.0, max=1.0, help="Give an interval of the value at this level.")
     ] = None,
     as_json: AsJson = False,
+    strict: Strict = False,
     out: Annotated[Path | None, typer.Option(help="Write the result: .npz (arrays) or .json.")] = None,
 ) -> None:
     with report_errors():
@@ -113,7 +116,7 @@ def solve(
         if out is not None:
             files.check_result_path(out)
         given = distributions(policy=policy, initial=initial)
-        data, labels = _loaded(file, names, given.get("policy"), keep_episodes=level is not None)
+        data, labels = _loaded(file, names, given.get("policy"), keep_episodes=strict or level is not None)
         solution = lg.solve(data, gamma=gamma, progress=sys.stderr.isatty(), **given)
         if isinstance(solution, lg.Comparison):
             raise ValueError(f"{policy}: holds several policies; rank them with lingendice compare")
@@ -135,6 +138,7 @@ def solve(
             if not as_json:
                 echo(f"written to {out}")
     _exit_without_answer(solution)
+    _exit_untrusted(strict, solution)
 
 
 @app.command(help=_AUDIT_HELP)
@@ -170,6 +174,7 @@ def compare(
     initial: Initial = None,
     level: Level = 0.95,
     as_json: AsJson = False,
+    strict: Strict = False,
 ) -> None:
     with report_errors():
         comparison, _ = _compared(file, names, policies(policy_files), gamma, initial)
@@ -179,6 +184,7 @@ def compare(
         else:
             _print_comparison(rows, level)
     _exit_without_answer(*comparison)
+    _exit_untrusted(strict, *comparison)
 
 
 @app.command(help=_REPORT_HELP)
@@ -193,6 +199,7 @@ def report(
     level: Level = 0.95,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     as_json: AsJson = False,
+    strict: Strict = False,
 ) -> None:
     with report_errors():
         import lingendice as lg
@@ -223,6 +230,7 @@ def report(
         else:
             echo(f"written to {out}")
     _exit_without_answer(*solutions)
+    _exit_untrusted(strict, *solutions)
 
 
 def _loaded(file: Path, names: Columns, policy: Any, keep_episodes: bool = False) -> tuple[Counts, Labels]:
@@ -255,6 +263,15 @@ def _exit_without_answer(*solutions: Solution) -> None:
             say(f"error: {what} ({solution.status.value}).")
             say(f"Next step: {solution.status.advice}")
             raise typer.Exit(NO_ANSWER)
+
+
+def _exit_untrusted(strict: bool, *solutions: Solution) -> None:
+    """With ``--strict``, say which checks failed and exit with the code for it."""
+    reasons = [why for solution in solutions for why in solution.why_not] if strict else []
+    for why in dict.fromkeys(reasons):
+        say(f"not trusted: {why}")
+    if reasons:
+        raise typer.Exit(NOT_TRUSTED)
 
 
 def _for_npz(solution: Solution, unique: bool, labels: Labels) -> dict[str, Any]:

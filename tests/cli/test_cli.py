@@ -544,3 +544,23 @@ def test_policies_by_label(run, tmp_path):
     several = run("solve", log, "--policy", tmp_path / "several.json")
     assert several.exit_code == 2
     assert "rank them with lingendice compare" in several.stderr
+
+
+def test_strict_exits_with_3_where_a_check_fails(run, tmp_path):
+    """A log in which one action of the target is never taken, and one in which all are."""
+    rng = np.random.default_rng(0)
+    n = 2000
+    for actions, code in ((1, 3), (2, 0)):
+        state, action = rng.integers(5, size=n + 1), rng.integers(actions, size=n)
+        table = np.stack([state[:-1], action, state[1:], np.arange(n) // 50], axis=1)
+        path = tmp_path / f"log{actions}.csv"
+        rows = [f"{s},{a},{t},{e},{r:.3f}" for (s, a, t, e), r in zip(table, rng.normal(size=n), strict=True)]
+        path.write_text("\n".join(["state,action,next_state,episode,reward", *rows]))
+        np.save(tmp_path / "pi.npy", np.full((5, 2), 0.5))
+        given = ("--gamma", "0.9", "--policy", tmp_path / "pi.npy")
+        assert run("solve", path, *given).exit_code == 0
+        for command in (("solve", path, *given), ("report", path, *given, "-o", tmp_path / "page.html")):
+            strict = run(*command, "--strict")
+            assert strict.exit_code == code, strict.stderr
+            assert ("not trusted: " in strict.stderr) == (code == 3)
+            assert ("were never logged" in strict.stderr) == (code == 3)
