@@ -174,7 +174,7 @@ from lingendice.data.policies import GaussianPolicy
 rng = np.random.default_rng(0)
 s = rng.normal(size=(500, 3))
 log = lg.Transitions(s, s[:, :1], s[:, 0], s, initial_state=s[:10])
-lg.solve(log, 0.9, policy=GaussianPolicy(lambda x: x[:, :1], 0.1), method="neural", max_iter=2)
+lg.solve(log, 0.9, policy=GaussianPolicy(lambda x: x[:, :1], 0.1), method="gendice", max_iter=2)
 print(time.perf_counter() - start)
 """
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lingendice.solvers.backend import Backend
     from lingendice.solvers.request import Arguments, ManyPolicies, OnePolicy
 
-CONTINUOUS_METHODS = ("auto", "neural", "linear")
+CONTINUOUS_METHODS = ("auto", "model", "fqe", "dr", "gendice", "linear")
 
 
 @overload
@@ -108,7 +108,8 @@ def solve(
         :class:`Counts`, or a square matrix of counts or probabilities (nested list, array, SciPy
         sparse), or a NetworkX graph. A sparse matrix is referred to, not copied: do not change it
         while the solution is in use. Or :class:`Transitions` between continuous states: then ``method`` is
-        ``"neural"``, ``"linear"`` or ``"auto"`` and a :class:`ContinuousSolution` is returned.
+        ``"auto"``, ``"model"``, ``"fqe"``, ``"dr"``, ``"gendice"`` or ``"linear"``, and a
+        :class:`ContinuousSolution` is returned.
     gamma
         In (0, 1]; 1 is the average-reward (undiscounted) distribution.
     policy

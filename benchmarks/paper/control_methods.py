@@ -93,12 +93,12 @@ OUR_PENALTY = 10.0
 
 
 def gendice(work: Work, log: lg.Transitions, chosen: dict[str, Any], policy: Any = None, **other: Any) -> Any:
-    """``solve(method="neural")`` on one core."""
+    """``solve(method="gendice")`` on one core."""
     return lg.solve(
         log,
         work.setting.gamma,
         policy=policy or control.policy(work.setting.environment),
-        method="neural",
+        method="gendice",
         max_iter=work.mode.training_steps,
         seed=10 * work.seed,
         threads=1,

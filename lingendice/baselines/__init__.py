@@ -4,6 +4,7 @@ from lingendice.baselines.behavior_cloning import clone_behavior
 from lingendice.baselines.best_dice import best_dice
 from lingendice.baselines.doubly_robust import doubly_robust
 from lingendice.baselines.dual_dice import dual_dice
+from lingendice.baselines.fitted_q import fitted_q
 from lingendice.baselines.gradient_dice import gradient_dice
 from lingendice.baselines.importance_sampling import per_decision, step_wise, trajectory_wise
 from lingendice.baselines.ips import ips
@@ -11,7 +12,6 @@ from lingendice.baselines.model_based import model_based
 from lingendice.baselines.naive import naive_average
 from lingendice.baselines.neural_dual_dice import neural_dual_dice
 from lingendice.baselines.neural_importance_sampling import neural_importance_sampling
-from lingendice.baselines.neural_model_based import neural_model_based
 from lingendice.continuous.clone import clone_log_density
 from lingendice.results.baseline_solution import BaselineSolution, Estimate
 
@@ -23,13 +23,13 @@ __all__ = [
     "clone_log_density",
     "doubly_robust",
     "dual_dice",
+    "fitted_q",
     "gradient_dice",
     "ips",
     "model_based",
     "naive_average",
     "neural_dual_dice",
     "neural_importance_sampling",
-    "neural_model_based",
     "per_decision",
     "step_wise",
     "trajectory_wise",

@@ -7,23 +7,30 @@ from typing import Any
 
 import numpy as np
 
+from lingendice.baselines.continuous_estimate import continuous_estimate
 from lingendice.baselines.model_based import model_based
 from lingendice.baselines.paths import Paths, effective_size, read_paths, running_products, step_ratios
-from lingendice.data.checks import require_gamma
+from lingendice.continuous.evaluation import Evaluation
+from lingendice.continuous.outcome import Estimate as Found
+from lingendice.data.checks import numeric_array, require_gamma, require_length
 from lingendice.data.counts import Counts
-from lingendice.results.baseline_solution import BaselineSolution, Weighing
+from lingendice.data.transitions import Transitions
+from lingendice.results.baseline_solution import Estimate, Weighing
 from lingendice.results.build import baseline_solution
 
 
 def doubly_robust(
-    counts: Counts,
+    counts: Any,
     gamma: float,
     *,
     policy: Any,
     behavior: Any = None,
     weighted: bool = False,
     folds: int = 1,
-) -> BaselineSolution:
+    q: str = "model",
+    tau: Any = "auto",
+    **arguments: Any,
+) -> Any:
     """(1 - gamma) (V(s0) + sum_t gamma^t w_{0:t} (r + gamma V(s') - Q(s, a))), averaged over episodes.
 
     ``weighted`` scales the weights of each step to mean one over the episodes that reach it. ``folds`` > 1
@@ -34,10 +41,22 @@ def doubly_robust(
     gamma = 1 is not supported: with infinite products of ratios there is no limit. There the doubly
     robust value with the exact empirical Q equals the plug-in's: use solve.
 
+    For :class:`Transitions` the weights are a ratio tau(s, a) instead of products, at any gamma: mean V(s0) +
+    E[tau (r + gamma V(s') - Q)], self-normalized, Q cross-fitted by episode. ``q`` is that of the "model" or
+    "fqe"; ``tau`` is "model" (simulated over logged distribution), "cloned" (products of cloned ratios), an
+    array such as ``sol.tau`` of a ratio method, or "auto": cloned where the policy has a density. Where
+    restarts are inferred each is replaced by its probability. ``effort``, ``restarts``, ``terminal``,
+    ``seed`` and ``threads`` as for ``model_based``.
+
     References
     ----------
     N. Jiang, L. Li (2016). Doubly robust off-policy value evaluation for reinforcement learning. ICML.
+    N. Kallus, M. Uehara (2020). Double reinforcement learning for efficient off-policy evaluation. JMLR.
     """
+    if isinstance(counts, Transitions):
+        return _of_transitions(counts, gamma, policy, q, tau, arguments)
+    if arguments or q != "model" or not isinstance(tau, str) or tau != "auto":
+        raise ValueError(f"{', '.join(arguments) or 'q and tau'} belong to Transitions; leave them out")
     started = time.perf_counter()
     gamma = require_gamma(gamma)
     if gamma == 1.0:
@@ -59,9 +78,9 @@ def doubly_robust(
         part = model
         if folds > 1:
             part = model_based(_without(counts, paths, inside), gamma, policy=policy)
-        q, v = part.q_values.reshape(counts.n_states, -1), part.state_values
+        own_q, v = part.q_values.reshape(counts.n_states, -1), part.state_values
         after = np.append(v, 0.0)[paths.next_state]
-        surprise = paths.reward + gamma * after - q[paths.cell]
+        surprise = paths.reward + gamma * after - own_q[paths.cell]
         first = np.where(paths.step == 0, v[paths.state], 0.0)
         terms = np.where(inside, first + gamma**paths.step * weight * surprise, 0.0)
         earned += np.bincount(paths.episode, weights=terms, minlength=n)
@@ -81,6 +100,21 @@ def doubly_robust(
         ),
         started,
     )
+
+
+def _of_transitions(
+    transitions: Transitions, gamma: float, policy: Any, q: str, tau: Any, arguments: dict[str, Any]
+) -> Estimate:
+    if not isinstance(tau, str):
+        tau = numeric_array("tau", tau).astype(np.float64)
+        require_length("tau", tau, len(transitions))
+
+    def make(found: Evaluation) -> Found:
+        weighted = found.doubly_robust(q, tau)
+        error = None if np.isnan(weighted.standard_error) else weighted.standard_error
+        return Found("DR", weighted.value, error, 0.0)
+
+    return continuous_estimate(transitions, gamma, policy, make, **arguments)
 
 
 def _without(counts: Counts, paths: Paths, left_out: Any) -> Counts:

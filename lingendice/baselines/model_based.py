@@ -1,20 +1,35 @@
-"""The plug-in chain: estimate the MDP, then solve it."""
+"""The model-based baseline: the plug-in chain of counts, or networks rolled out for continuous states."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, overload
 
 import lingendice as lg
+from lingendice.baselines.continuous_estimate import continuous_estimate
 from lingendice.data.checks import require_number
 from lingendice.data.counts import Counts
+from lingendice.data.transitions import Transitions
+from lingendice.results.baseline_solution import Estimate
 from lingendice.results.build import LeakWarning
 from lingendice.results.solution import Solution
 
 
+@overload
+def model_based(
+    counts: Transitions, gamma: float = 1.0, *, policy: Any = None, **arguments: Any
+) -> Estimate: ...
+
+
+@overload
 def model_based(
     counts: Counts, gamma: float = 1.0, *, policy: Any = None, smoothing: float | str = 0.0, **arguments: Any
-) -> Solution:
+) -> Solution: ...
+
+
+def model_based(
+    counts: Any, gamma: float = 1.0, *, policy: Any = None, smoothing: float | str = 0.0, **arguments: Any
+) -> Solution | Estimate:
     """Solve the empirical MDP under the policy, without any ridge or cloning.
 
     ``smoothing="add-one"`` adds one count to every next state of every cell (a Dirichlet prior of weight
@@ -22,8 +37,15 @@ def model_based(
     model, whose optimum every exact tabular ratio method shares where all cells reached were seen. Further
     arguments go to ``solve``. Cost: one exact solve.
 
+    For :class:`Transitions` the dynamics are an ensemble of three networks that knows of restarts, rolled out
+    under the policy (:mod:`lingendice.continuous.dynamics`): ``effort`` ("default", "quick"), ``restarts``
+    ("auto" infers those that are not flagged, "none"), ``terminal``, ``seed`` and ``threads``. The standard
+    error is the spread of the members.
+
     gamma = 1 is supported.
     """
+    if isinstance(counts, Transitions):
+        return continuous_estimate(counts, gamma, policy, lambda found: found.estimate("model"), **arguments)
     if isinstance(smoothing, str):
         if smoothing != "add-one":
             raise ValueError(f"smoothing must be a weight or 'add-one', got {smoothing!r}")

@@ -5,23 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lingendice.continuous.network import Network
-from lingendice.continuous.regression import Regression
+from lingendice.continuous.regression import Fitting, fit
 from lingendice.continuous.samples import prepare
 from lingendice.data.checks import Floats
 from lingendice.data.policies import ContinuousPolicy, DiscretePolicy, GaussianPolicy, normal_log_density
 from lingendice.data.transitions import Transitions
 
 SMALLEST_STD = 1e-3
+WEIGHT_DECAY = 1e-4
 
 
 def clone_log_density(
     transitions: Transitions,
     *,
-    steps: int = 3000,
-    batch: int = 2048,
+    steps: int = 1000,
+    batch: int = 512,
     learning_rate: float = 1e-3,
     hidden: tuple[int, ...] = (64, 64),
     low: Any = None,
@@ -35,50 +34,23 @@ def clone_log_density(
     the bounds that actions were clipped to.
     """
     inputs = prepare(_without_actions(transitions), None, 1.0).logged
-    network = Network(inputs.shape[1], hidden)
+    fitting = Fitting(steps, batch, learning_rate, WEIGHT_DECAY, tuple(hidden))
     action = transitions.action
     if action is None:
         raise ValueError("cloning a behavior needs actions; pass action= to Transitions")
     if transitions.n_actions is not None:
-        return _clone_softmax(
-            network, inputs, action, transitions.n_actions, steps, batch, learning_rate, seed
-        )
+        n = transitions.n_actions
+        out = fit(inputs, np.eye(n)[action], fitting, seed, "softmax", n)(inputs).astype(np.float64)
+        logs = out - out.max(axis=1, keepdims=True)
+        logs -= np.log(np.exp(logs).sum(axis=1, keepdims=True))
+        return logs[np.arange(len(action)), action]
     center, scale = action.mean(axis=0), np.maximum(action.std(axis=0), SMALLEST_STD)
-    standard = (action - center) / scale
-    k = standard.shape[1]
-    clone = Regression(network, 2 * k, seed)
-
-    def slope(out: Floats, rows: NDArray[np.int64]) -> Floats:
-        z = (standard[rows] - out[:, :k]) * np.exp(-out[:, k:])
-        return np.hstack([-z * np.exp(-out[:, k:]), 1.0 - z * z])
-
-    clone.fit(inputs, slope, steps, batch, learning_rate, seed)
-    out = clone(inputs)
+    k = action.shape[1]
+    out = fit(inputs, (action - center) / scale, fitting, seed, "gaussian", 2 * k)(inputs).astype(np.float64)
     bounds = [np.full(k, end) if given is None else np.broadcast_to(np.asarray(given, float), (k,))
               for given, end in ((low, -np.inf), (high, np.inf))]  # fmt: skip
     std = np.maximum(np.exp(out[:, k:]) * scale, SMALLEST_STD)
     return normal_log_density(action, center + out[:, :k] * scale, std, bounds[0], bounds[1])
-
-
-def _clone_softmax(
-    network: Network,
-    inputs: Any,
-    action: NDArray[Any],
-    n_actions: int,
-    steps: int,
-    batch: int,
-    rate: float,
-    seed: int,
-) -> Floats:
-    clone = Regression(network, n_actions, seed)
-    taken = np.eye(n_actions)[action]
-
-    def chances(out: Floats) -> Floats:
-        grown = np.exp(out - out.max(axis=1, keepdims=True))
-        return grown / grown.sum(axis=1, keepdims=True)
-
-    clone.fit(inputs, lambda out, rows: chances(out) - taken[rows], steps, batch, rate, seed)
-    return np.log(chances(clone(inputs))[np.arange(len(action)), action])
 
 
 def _without_actions(transitions: Transitions) -> Transitions:

@@ -2,98 +2,199 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lingendice.continuous.accept_linear import JUDGED_SHARE, at_all_rows, judge
+import numpy as np
+
 from lingendice.continuous.clone import clone_log_ratio
-from lingendice.continuous.holdout import split_rows
+from lingendice.continuous.doubly_robust import normalized
+from lingendice.continuous.evaluation import Evaluation, Preparation, Settings
 from lingendice.continuous.importance_base import base_of
-from lingendice.continuous.linear_ratio import OPTIONS as LINEAR_OPTIONS
 from lingendice.continuous.linear_ratio import read_linear_options, solve_features
 from lingendice.continuous.objective import gendice
 from lingendice.continuous.options import NeuralOptions, read_neural_options
-from lingendice.continuous.outcome import RatioOutcome
+from lingendice.continuous.outcome import (
+    LARGEST_SPREAD,
+    LEAST_SAMPLE_SHARE,
+    MOST_CLIPPED,
+    RATIO_MASS,
+    Estimate,
+    Evidence,
+    RatioOutcome,
+)
 from lingendice.continuous.samples import Samples, prepare
 from lingendice.continuous.train import train
 from lingendice.data.checks import require_number
 from lingendice.data.transitions import Transitions
-from lingendice.solvers.control import Stop
+from lingendice.solvers.control import watch
 
 if TYPE_CHECKING:
     from lingendice.solvers.request import Request
 
-FEW_DIMENSIONS = 3
-"""Inputs up to which bumps may cover the data."""
-MOST_LINEAR_ROWS = 50_000
-FEWEST_JUDGED_ROWS = 500
+ESTIMATES = {
+    "auto": ("model", "ratio", "DR", "FQE", "naive"),
+    "model": ("model", "ratio", "naive"),
+    "fqe": ("FQE", "naive"),
+    "dr": ("DR", "model", "ratio", "naive"),
+}
+"""What each method estimates, in order; the first is what it was asked for."""
 CLONE_STEPS = 1000
 """Of the behavior, where the ratio has a cloned base."""
-NEURAL_OPTIONS = tuple(entry.name for entry in fields(NeuralOptions))
+LARGEST_Q = {True: 50.0, False: 1.05}
+"""|Q| beyond which it explodes, in units of the largest reward: at gamma = 1, and below."""
 
 
 def solve_continuous(transitions: Transitions, request: Request) -> RatioOutcome:
-    """The ratio, by whichever estimator serves."""
+    """The value, or the ratio, by whichever estimator is asked for or serves."""
     method, reason = choose(transitions, request)
-    if method == "try linear":
-        return _linear_if_it_holds(transitions, request, reason)
     if method == "linear":
-        given = read_linear_options(request.method.options)
-        return _fit(_samples(transitions, request, given["standardize"]), request, given, reason)
-    return _run_neural(transitions, request, read_neural_options(request.method.options), reason)
+        return _run_linear(transitions, request, reason)
+    if method == "gendice":
+        return _run_gendice(transitions, request, read_neural_options(request.method.options), reason)
+    return evaluate(preparation_of(transitions, request), request, method, reason)
 
 
 def choose(transitions: Transitions, request: Request) -> tuple[str, str]:
-    """ "linear", "neural" or "try linear", and why."""
+    """The method, and why."""
     if request.method.name != "auto":
         return request.method.name, "chosen by the caller"
     if request.objective.features is not None or request.objective.dual_features is not None:
         return "linear", "features are given"
-    states = transitions.n_states or transitions.state.shape[1]
-    actions = 0
-    if transitions.action is not None:
-        actions = transitions.n_actions or transitions.action.shape[1]
-    inputs = states + actions
-    rows = len(transitions)
-    if inputs > FEW_DIMENSIONS:
-        return "neural", f"{inputs} inputs: too many for bumps to cover"
-    if rows > MOST_LINEAR_ROWS:
-        return "neural", f"{rows:,} rows are too many to hold features of"
-    if rows < FEWEST_JUDGED_ROWS:
-        return "neural", f"{rows:,} rows are too few to judge linear features by"
-    return "try linear", f"{inputs} inputs"
+    if transitions.n_states is not None:
+        return "gendice", "states are integers: no dynamics to model; Counts would be exact"
+    if transitions.reward is None:
+        return "gendice", "there are no rewards, so the ratio alone is wanted"
+    return "auto", "the default"
 
 
-def _samples(transitions: Transitions, request: Request, standardize: bool) -> Samples:
-    problem = request.problem
-    return prepare(transitions, problem.policy, problem.gamma, problem.terminal, standardize)
+def preparation_of(transitions: Transitions, request: Request) -> Preparation:
+    """The log as all policies share it."""
+    for name in ("features", "dual_features"):
+        if getattr(request.objective, name) is not None:
+            raise ValueError(f"{name} belongs to method='linear'; leave it out otherwise")
+    if transitions.reward is None:
+        raise ValueError("values need rewards; pass reward= to Transitions, or method='gendice' for a ratio")
+    settings = Settings.read(dict(request.method.options), request.method.seed, request.limits.threads)
+    return Preparation(transitions, request.problem.gamma, request.problem.terminal, settings)
 
 
-def _linear_if_it_holds(transitions: Transitions, request: Request, reason: str) -> RatioOutcome:
-    """Fit linear features to a part of the log; take them if the rest of it agrees, else networks."""
-    for name in request.method.options:
-        if name not in LINEAR_OPTIONS and name not in NEURAL_OPTIONS:
-            raise ValueError(f"options has no entry {name!r}, neither for method='linear' nor for 'neural'")
-    given = read_linear_options(_known(request.method.options, LINEAR_OPTIONS))
-    neural = read_neural_options(_known(request.method.options, NEURAL_OPTIONS))
-    samples, seed = _samples(transitions, request, given["standardize"]), request.method.seed
-    trained, held = split_rows(samples, JUDGED_SHARE, seed)
-    limited = request._replace(limits=replace(request.limits, max_iter=None))
-    part = _fit(samples.subset(trained), limited, given, reason)
-    if part.stopped in (Stop.INTERRUPT, Stop.TIME):
-        return at_all_rows(part, samples)
-    verdict = judge(samples, part, trained, held, seed)
-    if part.converged and verdict.accepted:
-        return _fit(samples, limited, given, f"{reason}, and features hold: {verdict}")
-    return _run_neural(transitions, request, neural, f"linear features do not hold: {verdict}")
+def evaluate(preparation: Preparation, request: Request, method: str, reason: str) -> RatioOutcome:
+    """Make the estimates of a method one after another, and choose the one that is the value."""
+    evaluation = Evaluation(preparation, request.problem.policy)
+    found: list[Estimate] = []
+    stopped = None
+    for name in ESTIMATES[method]:
+        if not found:
+            found.append(evaluation.estimate(name))
+            continue
+        # With a value in hand, Ctrl-C and the time limit end the work with what there is.
+        with watch(replace(request.limits, max_iter=None)) as monitor:
+            try:
+                if not monitor.note(len(found), math.inf, f"{found[-1].name} {found[-1].value:.5g}"):
+                    found.append(evaluation.estimate(name))
+            except KeyboardInterrupt:
+                monitor()
+            stopped = monitor.stopped
+        if stopped is not None:
+            break
+    samples = evaluation.samples
+    found += _corrected(evaluation, {one.name: one for one in found}) if method == "auto" else []
+    headline, doubt = _headline(evaluation, [one.name for one in found])
+    tau, mass = _best_ratio(evaluation)
+    ensemble = evaluation.q_of_log if headline == "FQE" else evaluation.rollout
+    made = vars(evaluation)
+    evidence = Evidence(
+        tuple(found),
+        headline,
+        ensemble.members,
+        evaluation.doubly_robust().scores if "q_of_model" in made else np.empty(0),
+        evaluation.rollout.clipped if "rollout" in made else 0.0,
+        evaluation.model.explained if "model" in made else math.nan,
+        _explosion(evaluation) if "q_of_log" in made else 0.0,
+        mass,
+        float(evaluation.model.ended.sum()) if "model" in made and evaluation.model.inferred else 0.0,
+    )
+    return RatioOutcome(
+        gamma=samples.gamma,
+        method=method,
+        reason=f"{reason}; {doubt}" if doubt else reason,
+        tau=tau,
+        members=tau[None, :],
+        mass_weight=samples.mass_weight,
+        residual=math.nan,
+        n_iter=preparation.settings.effort.model.steps,
+        transitions=samples.transitions,
+        divergence="none",
+        converged=stopped is None,
+        stopped=stopped,
+        evidence=evidence,
+    )
 
 
-def _known(options: Mapping[str, Any], names: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name in names}
+def _best_ratio(evaluation: Evaluation) -> tuple[Any, float]:
+    """The model's ratio where it was made and holds, else that of cloned policies; and its mean as made."""
+    samples, made = evaluation.samples, "tau_of_model" in vars(evaluation)
+    if made:
+        tau = evaluation.tau_of_model
+        mass = float(np.mean(samples.mass_weight * tau))
+        share = float(tau.sum() ** 2 / (tau @ tau) / len(tau)) if mass > 0.0 else 0.0
+        holds = RATIO_MASS[0] <= mass <= RATIO_MASS[1] and share >= LEAST_SAMPLE_SHARE
+        if holds or evaluation.log_ratio is None:
+            return normalized(samples, tau), mass
+    if evaluation.log_ratio is None:
+        return np.full(len(samples.logged), math.nan), math.nan
+    return evaluation.tau_cloned, 1.0
 
 
-def _fit(samples: Samples, request: Request, given: dict[str, Any], reason: str) -> RatioOutcome:
+def _explosion(evaluation: Evaluation) -> float:
+    return evaluation.q_of_log.largest / LARGEST_Q[evaluation.samples.gamma == 1.0]
+
+
+def _corrected(evaluation: Evaluation, made: dict[str, Estimate]) -> list[Estimate]:
+    """The model's value moved toward the doubly robust one, by what exceeds two standard errors.
+
+    M + max(0, 1 - 4 se^2 / (DR - M)^2) (DR - M), as James and Stein shrink. Nothing where both agree, or
+    where the policy has no density: the ratio is then the model's own, whose standard error is too small.
+    """
+    if "DR" not in made or made["DR"].standard_error is None or evaluation.log_ratio is None:
+        return []
+    model, robust, error = made["model"].value, made["DR"].value, made["DR"].standard_error
+    reward = evaluation.samples.transitions.reward
+    assert reward is not None
+    within = min(0.0, reward.min()) <= robust <= max(0.0, reward.max())
+    if not within or abs(robust - model) <= 2.0 * error:
+        return []
+    away = robust - model
+    return [Estimate("corrected model", model + (1.0 - 4.0 * (error / away) ** 2) * away, error, 0.0)]
+
+
+def _headline(evaluation: Evaluation, made: list[str]) -> tuple[str, str]:
+    """The estimate that is the value, and why: the first, unless checks speak against it."""
+    if made[0] != "model" or "DR" not in made:
+        return made[0], ""
+    reward = evaluation.samples.transitions.reward
+    assert reward is not None
+    scale, rollout = LARGEST_SPREAD * max(float(reward.std()), 1e-300), evaluation.rollout
+    doubts = []
+    if not math.isfinite(rollout.value):
+        doubts.append("it is not finite")
+    if rollout.clipped > MOST_CLIPPED:
+        doubts.append(f"{rollout.clipped:.0%} of its coordinates leave the log's range")
+    if rollout.members.std(ddof=1) > scale:
+        doubts.append("its members disagree")
+    if doubts and "FQE" in made:
+        q = evaluation.q_of_log
+        if math.isfinite(q.value) and _explosion(evaluation) <= 1.0 and q.members.std(ddof=1) <= scale:
+            return "FQE", f"FQE in place of the model: {', '.join(doubts)}"
+    if made[-1] == "corrected model":
+        return made[-1], "corrected, since DR differs from the model by more than two standard errors"
+    return "model", ""
+
+
+def _run_linear(transitions: Transitions, request: Request, reason: str) -> RatioOutcome:
+    given = read_linear_options(request.method.options)
     objective = request.objective
     problem = {
         "divergence": objective.divergence,
@@ -103,7 +204,7 @@ def _fit(samples: Samples, request: Request, given: dict[str, Any], reason: str)
         "bound": objective.bound,
     }
     return solve_features(
-        samples,
+        _samples(transitions, request, given["standardize"]),
         objective.features,
         objective.dual_features,
         problem,
@@ -114,7 +215,12 @@ def _fit(samples: Samples, request: Request, given: dict[str, Any], reason: str)
     )
 
 
-def _run_neural(
+def _samples(transitions: Transitions, request: Request, standardize: bool) -> Samples:
+    problem = request.problem
+    return prepare(transitions, problem.policy, problem.gamma, problem.terminal, standardize)
+
+
+def _run_gendice(
     transitions: Transitions, request: Request, options: NeuralOptions, reason: str
 ) -> RatioOutcome:
     given, gamma = request.objective, request.problem.gamma
@@ -131,8 +237,8 @@ def _run_neural(
 
 def _with_base(samples: Samples, request: Request, options: NeuralOptions) -> tuple[Samples, int]:
     log_ratio = clone_log_ratio(
-        samples.transitions, request.problem.policy, steps=CLONE_STEPS, batch=options.batch,
-        hidden=options.hidden, seed=request.method.seed,
+        samples.transitions, request.problem.policy, steps=CLONE_STEPS, hidden=options.hidden,
+        seed=request.method.seed,
     )  # fmt: skip
     base = base_of(samples.transitions, log_ratio, request.problem.gamma)
     return replace(samples, base=base.weight), base.window

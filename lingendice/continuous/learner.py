@@ -167,7 +167,7 @@ class Learner:
         average_from = self.planned * (1.0 - options.average) if options.average > 0 else math.inf
         return Rates(
             float(options.learning_rate),
-            float(options.dual_learning_rate or 3.0 * float(options.learning_rate)),
+            float(options.dual_learning_rate or 3.0 * options.learning_rate),
             float(options.clip),
             float(self.planned),
             float(average_from),

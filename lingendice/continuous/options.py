@@ -1,4 +1,4 @@
-"""Options of the neural estimators, checked."""
+"""Options of the ratio networks, checked."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ OUTPUTS = ("square", "softplus", "exp", "identity")
 ENGINES = ("auto", "vector", "blas")
 BASES = ("none", "cloned")
 DEFAULT_STEPS = 10_000
-SEARCHED_RATES = (1e-4, 3e-4, 1e-3, 3e-3)
-"""The paper's grid."""
 
 
 @dataclass(frozen=True)
 class NeuralOptions:
-    """What ``options={...}`` may hold for ``method="neural"``."""
+    """What ``options={...}`` may hold for ``method="gendice"``."""
 
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers, of tau and of f alike."""
@@ -29,8 +27,8 @@ class NeuralOptions:
     output: str = "square"
     """What keeps tau nonnegative: "square", "softplus" or "exp"."""
     batch: int = 2048
-    learning_rate: float | str = 1e-3
-    """Adam's, for tau; "search" trains with each of SEARCHED_RATES and keeps the most balanced ratio."""
+    learning_rate: float = 1e-3
+    """Adam's, for tau."""
     dual_learning_rate: float | None = None
     """Adam's, for f; default three times that of tau, so that f keeps up with it."""
     momentum: float = 0.0
@@ -66,7 +64,7 @@ def read_neural_options(given: Mapping[str, Any] | None) -> NeuralOptions:
     for name in given:
         if name not in known:
             raise ValueError(
-                f"options has no entry {name!r} for method='neural'; known: {', '.join(map(repr, known))}"
+                f"options has no entry {name!r} for method='gendice'; known: {', '.join(map(repr, known))}"
             )
     if "hidden" in given:
         widths = given["hidden"]
@@ -82,18 +80,13 @@ def read_neural_options(given: Mapping[str, Any] | None) -> NeuralOptions:
     for name in ("batch", "ensemble", "report_every"):
         if getattr(options, name) is not None:
             _whole(name, getattr(options, name))
-    searching = options.learning_rate == "search"
-    for name in (
-        ("dual_learning_rate", "clip") if searching else ("learning_rate", "dual_learning_rate", "clip")
-    ):
+    for name in ("learning_rate", "dual_learning_rate", "clip"):
         number = getattr(options, name)
         if number is not None and (number == 0 or require_number(f"options[{name!r}]", number) <= 0):
             raise ValueError(f"options[{name!r}] must be positive, got {number!r}")
     for name in ("average", "holdout", "momentum"):
         if not 0.0 <= getattr(options, name) < 1.0:
             raise ValueError(f"options[{name!r}] must lie in [0, 1), got {getattr(options, name)!r}")
-    if searching and (options.holdout == 0.0 or options.checkpoint is not None):
-        raise ValueError("options['learning_rate']='search' needs holdout > 0 and takes no checkpoint")
     if options.resume and options.checkpoint is None:
         raise ValueError("options['resume'] needs options['checkpoint'], the file to go on from")
     return options

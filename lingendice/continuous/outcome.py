@@ -13,6 +13,15 @@ from lingendice.data.checks import Floats
 from lingendice.data.transitions import Transitions
 from lingendice.solvers.control import Stop
 
+RATIO_MASS = (0.5, 2.0)
+"""Within which the mean of a ratio must lie: it is 1 for the right one."""
+LEAST_SAMPLE_SHARE = 0.02
+"""Of the effective sample of a ratio."""
+LARGEST_SPREAD = 0.25
+"""Of the members' values, in standard deviations of the reward."""
+MOST_CLIPPED = 0.05
+"""Of simulated coordinates, at the edge of the range of the log."""
+
 
 class Progress(NamedTuple):
     """One entry of ``history``: where training stood after ``step`` steps."""
@@ -24,6 +33,50 @@ class Progress(NamedTuple):
     """E_p[nu tau]; 1 at the optimum."""
     residual: float
     """Held-out saddle residual."""
+
+
+class Estimate(NamedTuple):
+    """One line of ``sol.estimates``."""
+
+    name: str
+    value: float
+    standard_error: float | None
+    """Of the data, clustered by episode, for weighted means; the spread of members for model and FQE."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Estimates of one value by several methods, and what speaks for and against each."""
+
+    estimates: tuple[Estimate, ...]
+    headline: str
+    """Name of the estimate that is the value."""
+    members: Floats
+    """The headline's value by each member of its ensemble."""
+    scores: Floats
+    """Influence of each episode on the doubly robust value; empty where there is none."""
+    clipped: float = 0.0
+    """Share of simulated coordinates that left the range of the log."""
+    explained: float = math.nan
+    """Share of the variance of steps that the model explains on episodes left out."""
+    largest_q: float = 0.0
+    """Largest |Q| of FQE in units of what rewards allow; above 1 it explodes."""
+    ratio_mass: float = 1.0
+    """Mean of the ratio before it was normalized."""
+    restarts: float = 0.0
+    """Restarts that were inferred, in rows."""
+
+    def __getitem__(self, name: str) -> Estimate:
+        for estimate in self.estimates:
+            if estimate.name == name:
+                return estimate
+        raise KeyError(f"{name!r} was not estimated; there are {', '.join(e.name for e in self.estimates)}")
+
+    @property
+    def value(self) -> float:
+        """The headline's."""
+        return self[self.headline].value
 
 
 @dataclass(frozen=True)
@@ -47,6 +100,8 @@ class RatioOutcome:
     history: tuple[tuple[Progress, ...], ...] = ()
     evaluate: Callable[[Any, Any], Floats] | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    evidence: Evidence | None = None
+    """Where the value is not the ratio's."""
 
     @property
     def mean_ratio(self) -> float:
@@ -55,7 +110,9 @@ class RatioOutcome:
 
     @property
     def value(self) -> float | None:
-        """Per-step value, self-normalized; None without rewards."""
+        """Per-step value; None without rewards."""
+        if self.evidence is not None:
+            return self.evidence.value
         return self_normalized(self.tau, self.mass_weight, self.transitions.reward)
 
 

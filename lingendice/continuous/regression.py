@@ -1,79 +1,182 @@
-"""Networks fitted by regression on the same machinery: several outputs as one network each.
-
-For the models and clones that baselines need. A regression network is trained on batches by Adam with
-a gradient that the caller computes from the outputs.
-"""
+"""Networks with several outputs, trained by compiled steps; members of an ensemble run side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.continuous.network import Network, Singles, aligned, engine_code
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import check
-from lingendice.kernels.networks.mlp import backward, forward, transpose_weights
-from lingendice.kernels.networks.ratio_step import adam, padded
-from lingendice.kernels.networks.records import Span
+from lingendice.kernels.networks import dense
+from lingendice.kernels.parallel import run_all
 
-Slope = Callable[[Floats, NDArray[np.int64]], Floats]
-"""d loss / d outputs, (rows, outputs), from the outputs at some rows."""
+Singles = NDArray[np.float32]
+KERNEL_SECONDS = 0.05
+"""How long one call into compiled code lasts, so that Ctrl-C is heard."""
+HIDDEN_NUMBERS = 2**18
+"""Hidden values held at a time where many rows are evaluated: rows that stay in the cache."""
 
 
-class Regression:
-    """One network per output, trained side by side on the same batches."""
+@dataclass(frozen=True)
+class Fitting:
+    """How a network is trained: ``steps`` steps of Adam on batches, the rate falling along a half cosine."""
 
-    def __init__(self, network: Network, n_outputs: int, seed: int, biases: Floats | None = None) -> None:
-        self.network = network
+    steps: int = 1000
+    batch: int = 256
+    rate: float = 3e-3
+    weight_decay: float = 1e-5
+    hidden: tuple[int, ...] = (64, 64)
+    decay: bool = True
+
+
+class Perceptron:
+    """One network: parameters, moments of Adam, and how many steps it took."""
+
+    def __init__(self, n_inputs: int, n_outputs: int, fitting: Fitting, seed: int) -> None:
+        self.fitting, self.seed, self.done = fitting, seed, 0
+        sizes = (n_inputs, *fitting.hidden, n_outputs)
+        rows, at = [], 0
+        for inner, width in pairwise(sizes):
+            rows.append((inner, width, at, at + inner * width))
+            at += inner * width + width
+        self.layout = np.array(rows, dtype=np.int64)
+        self.parameters = np.zeros(at, dtype=np.float32)
         rng = np.random.default_rng([seed, 7])
-        starts = np.zeros(n_outputs) if biases is None else biases
-        self.parameters = [network.start(rng, float(start)) for start in starts]
+        for layer, (inner, width, weights_at, bias_at) in enumerate(rows):
+            # Variance 2 / inputs keeps the size of the signal; the last layer begins near 0.
+            scale = math.sqrt(2.0 / inner) if layer < len(rows) - 1 else 0.1 / math.sqrt(inner)
+            self.parameters[weights_at:bias_at] = scale * rng.standard_normal(inner * width)
+        self.moments = np.zeros((2, at), dtype=np.float32)
+        self.lock = threading.Lock()
 
-    def __call__(self, inputs: Singles) -> Floats:
-        """(rows, outputs)."""
-        return np.stack([self.network.outputs(p, inputs) for p in self.parameters], axis=1)
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: held for name, held in vars(self).items() if name != "lock"}
 
-    def fit(
-        self,
-        inputs: Singles,
-        slope: Slope,
-        steps: int,
-        batch: int,
-        rate: float,
-        seed: int,
-        engine: str = "auto",
-    ) -> None:
-        """Adam with a half-cosine decay; every step draws a fresh batch of rows."""
-        network, code = self.network, engine_code(engine)
-        batch = min(batch, len(inputs))
-        rng = np.random.default_rng([seed, 8])
-        rows, widths = padded(batch), int(network.layout[:-1, 2].sum())
-        hidden_at, per_net = rows * network.stride, rows * widths
-        scratch = aligned(hidden_at + per_net * len(self.parameters))
-        out, factor = aligned(len(self.parameters), rows), aligned(rows)
-        turned, spare = aligned(network.turned_size), aligned(rows * int(network.layout[:, 1].max()))
-        gradient = aligned(network.size)
-        moments = [aligned(2, network.size) for _ in self.parameters]
-        spans = [Span(0, hidden_at + k * per_net, rows, rows) for k in range(len(self.parameters))]
-        one = np.float32(1.0)
-        for step in range(1, steps + 1):
-            check()
-            chosen = rng.integers(0, len(inputs), batch)
-            view = scratch[:hidden_at].reshape(rows, network.stride)
-            view[:batch, : network.n_inputs] = inputs[chosen]
-            for k, p in enumerate(self.parameters):
-                forward(p, network.layout, scratch, spans[k], out[k], network.code, code)
-            slopes = slope(out[:, :batch].T.astype(np.float64), chosen) / batch
-            decay = 0.5 * (1.0 + np.cos(np.pi * (step - 1) / steps))
-            signed = np.float32(-rate * decay / (1.0 - 0.9**step))
-            late = np.float32(1.0 / (1.0 - 0.999**step))
-            for k, p in enumerate(self.parameters):
-                factor[:batch] = slopes[:, k]
-                gradient[:] = 0.0
-                transpose_weights(p, network.layout, turned)
-                backward(
-                    p, turned, gradient, network.layout, scratch, spans[k], factor, network.code, code, spare
-                )
-                adam(p, gradient, moments[k], one, signed, late, 0.9)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.lock = threading.Lock()
+
+    @property
+    def network(self) -> tuple[Singles, NDArray[np.int64]]:
+        """What the kernels take."""
+        return self.parameters, self.layout
+
+    @property
+    def n_outputs(self) -> int:
+        """Numbers that the network gives for a row of inputs."""
+        return int(self.layout[-1, 1])
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all parameters are numbers."""
+        return bool(np.isfinite(self.parameters.sum()))
+
+    def __call__(self, inputs: NDArray[Any]) -> Singles:
+        """Outputs, (rows, outputs); safe to call from several threads."""
+        found = np.empty((len(inputs), self.n_outputs), dtype=np.float32)
+        widths = int(self.layout[:-1, 1].sum())
+        scratch = np.empty(max(min(HIDDEN_NUMBERS, widths * max(1, len(inputs))), widths), dtype=np.float32)
+        dense.outputs(self.network, np.ascontiguousarray(inputs, dtype=np.float32), scratch, found)
+        return found
+
+    def buffers(self, branches: int = 1) -> tuple[Singles, ...]:
+        """(inputs, hidden, slopes, outputs, deltas, spare, gradient) of a batch."""
+        batch = self.fitting.batch
+        rows = batch * branches
+        widest = int(self.layout[:, :2].max())
+        hidden = rows * int(self.layout[:-1, 1].sum())
+        sizes = (
+            rows * int(self.layout[0, 0]), hidden, hidden, rows * self.n_outputs, batch * widest,
+            batch * widest, self.parameters.size,
+        )  # fmt: skip
+        return tuple(np.zeros(max(size, 1), dtype=np.float32) for size in sizes)
+
+    @property
+    def rates(self) -> tuple[float, float, float]:
+        """(rate, weight decay, planned steps or 0)."""
+        fitting = self.fitting
+        return fitting.rate, fitting.weight_decay, float(fitting.steps) if fitting.decay else 0.0
+
+
+@dataclass
+class Regression:
+    """A network on its way to fit targets at some of the rows.
+
+    ``loss`` is "huber" (with ``shape``), "logistic" (targets in [0, 1]), "softmax" (one-hot targets) or
+    "gaussian" (outputs are means, then logarithms of standard deviations).
+    """
+
+    net: Perceptron
+    inputs: Singles
+    targets: Singles
+    weights: Singles
+    loss: str = "huber"
+    shape: Singles | None = None
+    rows: NDArray[np.int64] | None = None
+    _losses: tuple[str, ...] = field(default=("huber", "logistic", "softmax", "gaussian"), repr=False)
+
+    @cached_property
+    def _fixed(self) -> tuple[Any, ...]:
+        rows = np.arange(len(self.inputs)) if self.rows is None else self.rows
+        shape = squared(self.net.n_outputs) if self.shape is None else self.shape
+        return rows, shape, self._losses.index(self.loss), self.net.buffers()
+
+    def advance(self, steps: int) -> None:
+        """Take some steps; safe to call from several threads, one after another."""
+        net = self.net
+        with net.lock:
+            rows, shape, loss, buffers = self._fixed
+            dense.train_steps(
+                net.network, net.moments, rows, (self.inputs, self.targets, self.weights), loss, shape,
+                net.rates, net.fitting.batch, (net.seed, net.done), steps, buffers,
+            )  # fmt: skip
+            net.done += steps
+
+
+def squared(n_outputs: int, n_huber: int = 0, width: float = 0.5, factor: float = 1.0) -> Singles:
+    """(factor, steepness, limit) of each output: Huber's loss for the first ones, squares for the rest."""
+    shape = np.ones((3, n_outputs), dtype=np.float32)
+    shape[1], shape[2] = 2.0, np.inf
+    shape[0, :n_huber], shape[1, :n_huber], shape[2, :n_huber] = factor, 1.0 / width, 1.0
+    return shape
+
+
+def run_steps(learners: Sequence[Any], steps: int, threads: int) -> None:
+    """Let every learner ``advance`` by ``steps`` steps, on all threads and in pieces that Ctrl-C can part.
+
+    Learners hold their state: which thread takes a piece, and how long the pieces are, changes no bit.
+    """
+    done, piece = 0, 2
+    while done < steps:
+        check()
+        n = min(4 * piece, steps - done)
+        cuts = [min(piece, n - first) for first in range(0, n, piece)]
+        begun = time.perf_counter()
+        run_all([partial(learner.advance, cut) for cut in cuts for learner in learners], threads)
+        pace = (time.perf_counter() - begun) * min(threads, len(learners)) / (n * len(learners))
+        done, piece = done + n, max(1, int(KERNEL_SECONDS / max(pace, 1e-7)))
+
+
+def fit(
+    inputs: NDArray[Any], targets: NDArray[Any], fitting: Fitting, seed: int, loss: str, n_outputs: int,
+    weights: Floats | None = None, threads: int = 1,
+) -> Perceptron:  # fmt: skip
+    """One network fitted to all rows."""
+    net = Perceptron(inputs.shape[1], n_outputs, fitting, seed)
+    single = np.float32
+    weights = np.ones(len(inputs)) if weights is None else weights
+    learner = Regression(
+        net, np.ascontiguousarray(inputs, single), np.ascontiguousarray(targets, single),
+        weights.astype(single), loss,
+    )  # fmt: skip
+    run_steps([learner], fitting.steps, threads)
+    return net

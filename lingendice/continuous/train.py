@@ -1,4 +1,4 @@
-"""``solve(..., method="neural")``: train an ensemble, watch it, and put the answer together."""
+"""``solve(..., method="gendice")``: train an ensemble, watch it, and put the answer together."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.continuous.accept_linear import imbalance
 from lingendice.continuous.checkpoint import read_checkpoint, write_checkpoint
 from lingendice.continuous.holdout import HeldOut, split_rows
 from lingendice.continuous.importance_base import resampled
 from lingendice.continuous.learner import Batches, Learner, ratio_of
 from lingendice.continuous.network import Network, Singles, engine_code
 from lingendice.continuous.objective import Objective
-from lingendice.continuous.options import DEFAULT_STEPS, SEARCHED_RATES, NeuralOptions
+from lingendice.continuous.options import DEFAULT_STEPS, NeuralOptions
 from lingendice.continuous.outcome import Progress, RatioOutcome
 from lingendice.continuous.samples import Samples
 from lingendice.data.checks import Floats
@@ -190,7 +189,7 @@ def train(
     options: NeuralOptions,
     controls: Controls,
     seed: int,
-    method: str = "neural",
+    method: str = "gendice",
     reason: str = "chosen by the caller",
 ) -> RatioOutcome:
     """Train an ensemble and return its ratio at every transition.
@@ -198,8 +197,6 @@ def train(
     A step costs about 12 B (d h + L h^2) multiplications for batch B, d inputs and L layers of width h, times
     the number of discrete actions for f at the arrivals.
     """
-    if options.learning_rate == "search":
-        return _search(samples, objective, options, controls, seed, method, reason)
     training = Training(samples, objective, options, controls, seed)
     stopped = training.run()
     learners, histories = training.learners, training.histories
@@ -232,43 +229,4 @@ def train(
             "penalty": objective.penalty,
             "base": samples.base,
         },
-    )
-
-
-def _search(
-    samples: Samples,
-    objective: Objective,
-    options: NeuralOptions,
-    controls: Controls,
-    seed: int,
-    method: str,
-    reason: str,
-) -> RatioOutcome:
-    """Train with every rate of the grid and keep the ratio with the least imbalance on rows held out.
-
-    The paper searches the same grid and does not say by what; against the truth is not open to a user. The
-    imbalance is measured by the same functions for every rate. It finds the rates that are far from done or
-    that diverge; between rates that all train well it is mostly noise.
-    """
-    _, held = split_rows(samples, options.holdout, seed)
-    found: list[tuple[float, float, RatioOutcome]] = []
-    for rate in SEARCHED_RATES:
-        trained = train(
-            samples, objective, replace(options, learning_rate=rate), controls, seed, method, reason
-        )
-        off = imbalance(samples, np.maximum(trained.tau[held], 0.0), held, seed)
-        found.append((off if trained.stopped is not Stop.NOT_FINITE else math.inf, rate, trained))
-        if trained.stopped in (Stop.INTERRUPT, Stop.TIME):
-            break
-    _, rate, best = min(found, key=lambda entry: entry[0])
-    table = [
-        {"learning_rate": tried, "imbalance": off, "value": trained.value} for off, tried, trained in found
-    ]
-    last = found[-1][2] if len(found) < len(SEARCHED_RATES) else best
-    return replace(
-        best,
-        converged=last.converged,
-        stopped=last.stopped,
-        reason=f"{best.reason}; learning rate {rate:g} had the least imbalance of {len(found)}",
-        details={**best.details, "search": table},
     )

@@ -16,6 +16,8 @@ from lingendice.data.checks import Floats, first_bad, numeric_array, require_fin
 class DiscretePolicy(ABC):
     """A distribution over actions 0..A-1 in every state: expectations over the next action are exact sums."""
 
+    has_density = True
+
     @abstractmethod
     def probabilities(self, states: NDArray[Any]) -> Floats:
         """Action probabilities, one row per state."""
@@ -27,6 +29,11 @@ class ContinuousPolicy(ABC):
     @abstractmethod
     def sample(self, states: Floats, rng: np.random.Generator) -> Floats:
         """One action for each state, shape (n, action dimension)."""
+
+    @property
+    def has_density(self) -> bool:
+        """Whether ``log_density`` can be asked."""
+        return type(self).log_density is not ContinuousPolicy.log_density
 
     def log_density(self, states: Floats, actions: Floats) -> Floats:
         """Log density of each action; only importance sampling and a cloned base need it."""
@@ -86,6 +93,10 @@ class SampledPolicy(ContinuousPolicy):
             )
         require_finite("policy(states, rng)", actions)
         return actions
+
+    @property
+    def has_density(self) -> bool:
+        return self.density is not None
 
     def log_density(self, states: Floats, actions: Floats) -> Floats:
         if self.density is None:
@@ -149,6 +160,10 @@ class GaussianPolicy(ContinuousPolicy):
         means = self.means(states)
         std, low, high = self.scales(means.shape[1])
         return np.clip(means + std * rng.standard_normal(means.shape), low, high)
+
+    @property
+    def has_density(self) -> bool:
+        return bool(np.min(numeric_array("std", self.std)) > 0)
 
     def log_density(self, states: Floats, actions: Floats) -> Floats:
         means = self.means(states)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from html import escape
 
@@ -56,22 +57,26 @@ def continuous_sections(
 def _estimate(solution: ContinuousSolution) -> str:
     parts = []
     if solution.value is not None:
-        parts.append(f'<p class="big"><strong>{solution.value:.6g}</strong> per step</p>')
-        noise = "No interval is given: the noise of the data is not measured for this method."
-        if solution.spread is not None:
-            noise += f" Members of the ensemble spread by {solution.spread:.2g}, the noise of training alone."
-        parts.append(f'<p class="note">{escape(noise)}</p>')
+        unit = " per step" if solution.headline[0] in "-0123456789" else ""
+        parts.append(f'<p class="big"><strong>{escape(solution.headline)}</strong>{unit}</p>')
+        if solution.evidence is not None and solution.evidence.scores.size > 1 and unit:
+            parts.append(f'<p class="note">{escape(str(solution.interval()))}</p>')
+        else:
+            noise = "No interval is given: the noise of the data is not measured for this method."
+            parts.append(f'<p class="note">{escape(noise)}</p>')
     rows = [("status", f"{solution.status.value}, by {solution.method} ({solution.reason})")]
     if solution.status.advice:
         rows.append(("next step", solution.status.advice))
     rows += [("gamma", f"{solution.gamma:g}"), ("data", repr(solution.transitions)[12:-1])]
     if solution.value is not None and solution.transitions.reward is not None:
-        rows.append(("not rescaled", f"{solution.value_plain:.6g}"))
         rows.append(("average of the log", f"{float(np.mean(solution.transitions.reward)):.6g}"))
-    rows.append(("residual", f"{solution.residual:.2e}"))
+    if not math.isnan(solution.residual):
+        rows.append(("residual", f"{solution.residual:.2e}"))
     rows.append(("steps", f"{solution.n_iter:,}"))
-    if solution.member_values is not None and len(solution.members) > 1:
-        members = [(f"member {k}", f"{value:.6g}") for k, value in enumerate(solution.member_values)]
-        values = table(("member", "value per step"), members, "Values of the ensemble")
-        return "".join(parts) + fact_list(rows) + scrolling(values, "Members")
-    return "".join(parts) + fact_list(rows)
+    estimates = [
+        (one.name, f"{one.value:.6g}", "" if one.standard_error is None else f"{one.standard_error:.2g}",
+         f"{one.seconds:.1f} s")
+        for one in solution.estimates
+    ]  # fmt: skip
+    found = table(("method", "value per step", "standard error", "time"), estimates, "Every estimate made")
+    return "".join(parts) + fact_list(rows) + (scrolling(found, "Estimates") if estimates else "")

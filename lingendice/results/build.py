@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from lingendice.model import leaks
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.baseline_solution import BaselineSolution, Weighing
+from lingendice.results.continuous_diagnostics import decisive_checks
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.saddle_solution import LinearSolution
 from lingendice.results.solution import Solution
@@ -254,8 +256,12 @@ def continuous_solution(outcome: RatioOutcome, controls: Controls) -> Continuous
         history=outcome.history,
         evaluate=outcome.evaluate,
         details=outcome.details,
+        evidence=outcome.evidence,
     )
-    return with_identified_status(solution)
+    solution = with_identified_status(solution)
+    if solution.status is Status.TRAINED and not all(check.ok for check in decisive_checks(solution)):
+        return replace(solution, status=Status.NOT_RELIABLE)
+    return solution
 
 
 def baseline_solution(

@@ -10,26 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.continuous.outcome import Progress, self_normalized
+from lingendice.continuous.outcome import Estimate, Evidence, Progress, self_normalized
 from lingendice.data.checks import Floats
 from lingendice.data.json_values import strict_json
 from lingendice.data.markup import duration
 from lingendice.data.rows import read_only
 from lingendice.data.transitions import Transitions
 from lingendice.results.continuous_diagnostics import diagnose_continuous
+from lingendice.results.continuous_interval import continuous_interval, continuous_scores
 from lingendice.results.diagnostics import Check
 from lingendice.results.result import Result, Row
 from lingendice.results.solution import effective_size
 from lingendice.results.status import Status
+from lingendice.results.targets import Interval, ValueScores
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ContinuousSolution(Result):
     """tau(s, a) = mu(s, a) / p(s, a) at every logged transition, and the value that follows from it.
 
-    ``value`` is self-normalized, E_p[tau r] / E_p[nu tau]; ``value_plain`` is E_p[tau r]. nu is 1 but for
-    transitions into terminal states at gamma < 1, where it counts what those states hold. The two values
-    differ by the factor ``mean_ratio`` = E_p[nu tau], which is 1 at the optimum.
+    ``estimates`` holds every estimate of the value that was made; ``value`` is one of them: the model's by
+    default, or for a ratio method E_p[tau r] / E_p[nu tau]. nu is 1 but for transitions into terminal
+    states at gamma < 1, where it counts what those states hold; ``mean_ratio`` = E_p[nu tau] is 1 at the
+    optimum.
     """
 
     status: Status
@@ -56,6 +59,8 @@ class ContinuousSolution(Result):
     evaluate: Callable[[Any, Any], Floats] | None = field(default=None)
     details: dict[str, Any] = field(default_factory=dict)
     """What the method adds: options, coefficients, certificates."""
+    evidence: Evidence | None = None
+    """What the value rests on, where it is not the ratio's."""
 
     def __post_init__(self) -> None:
         for name in ("tau", "members", "mass_weight"):
@@ -77,7 +82,9 @@ class ContinuousSolution(Result):
 
     @cached_property
     def value(self) -> float | None:
-        """Per-step value, self-normalized: E_p[tau r] / E_p[nu tau]; None without rewards, nan at tau = 0."""
+        """Per-step value: the headline of ``estimates``; None without rewards, nan at tau = 0."""
+        if self.evidence is not None:
+            return self.evidence.value
         return self_normalized(self.tau, self.mass_weight, self.transitions.reward)
 
     @cached_property
@@ -88,7 +95,9 @@ class ContinuousSolution(Result):
 
     @cached_property
     def member_values(self) -> Floats | None:
-        """Self-normalized value of each member of an ensemble."""
+        """The value by each member of an ensemble."""
+        if self.evidence is not None:
+            return self.evidence.members
         reward = self.transitions.reward
         if reward is None:
             return None
@@ -97,6 +106,15 @@ class ContinuousSolution(Result):
             np.mean(self.members * self.mass_weight, axis=1),
         )
         return np.divide(earned, mass, out=np.full(mass.shape, math.nan), where=mass != 0.0)
+
+    @cached_property
+    def estimates(self) -> tuple[Estimate, ...]:
+        """Every estimate of the value that was made, with its standard error and seconds."""
+        reward = self.transitions.reward
+        if self.evidence is not None or reward is None:
+            return () if self.evidence is None else self.evidence.estimates
+        own = Estimate("ratio", float(self.value or 0.0), self.spread, self.seconds)
+        return own, Estimate("naive", float(reward.mean()), None, 0.0)
 
     @property
     def spread(self) -> float | None:
@@ -127,6 +145,13 @@ class ContinuousSolution(Result):
 
         return continuous_frame(self, library)
 
+    def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
+        return continuous_interval(self, level, of, method, **options)
+
+    def value_scores(self) -> ValueScores:
+        """What the covariance of several values on one log is made of."""
+        return continuous_scores(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Everything that is known, as strict JSON types: nan and infinity become None."""
         numbers = {
@@ -152,6 +177,7 @@ class ContinuousSolution(Result):
             **strict_json(numbers),
             **self._asked_json(),
             "member_values": strict_json(self.member_values),
+            "estimates": [strict_json(one._asdict()) for one in self.estimates],
             "tau": strict_json(self.tau),
             "history": [strict_json([point._asdict() for point in member]) for member in self.history],
         }
@@ -161,15 +187,29 @@ class ContinuousSolution(Result):
 
         return plot_continuous(self, kind, ax)
 
+    @property
+    def headline(self) -> str:
+        """The value as it may be shown: a number, or that none can be relied on."""
+        if self.value is None:
+            return "no rewards"
+        if self.status in (Status.NOT_RELIABLE, Status.NOT_IDENTIFIED, Status.NOT_FINITE):
+            return f"none to rely on ({self.status.value}; see the checks and sol.estimates)"
+        return f"{self.value:.6g}"
+
     def _facts(self) -> list[Row]:
         rows = [("data", repr(self.transitions)), ("gamma", f"{self.gamma:g}")]
         if self.value is not None:
-            rows += self._value_rows()
-            rows.append(("  not rescaled", f"{self.value_plain:.6g}"))
-        if self.spread is not None:
-            rows.append(("  spread", f"{self.spread:.2g} among {len(self.members)} members"))
+            rows.append(("value per step", self.headline))
+            if self.expected_return is not None and self.converged:
+                rows.append(("return", f"{self.expected_return:.6g}  ({self._return_note()})"))
+        if self.spread is not None and self.member_values is not None:
+            rows.append(("  spread", f"{self.spread:.2g} among {len(self.member_values)} members"))
+        for name, value, error, seconds in self.estimates:
+            noise = "" if error is None else f" +- {error:.2g}"
+            rows.append((f"  by {name}", f"{value:.6g}{noise}  ({seconds:.1f} s)"))
         rows += self._asked()
-        where = "in sample" if self.method == "linear" else "held out"
-        rows.append((f"residual ({where})", f"{self.residual:.2e}"))
+        if not math.isnan(self.residual):
+            where = "in sample" if self.method == "linear" else "held out"
+            rows.append((f"residual ({where})", f"{self.residual:.2e}"))
         rows.append(("steps", f"{self.n_iter:,}"))
         return [*rows, ("time", duration(self.seconds))]

@@ -28,6 +28,7 @@ class Status(Enum):
     GAP_ABOVE_TOL = "gap above tol"
     ERROR_ABOVE_TOL = "error above tol"
     NOT_IDENTIFIED = "value not identified"
+    NOT_RELIABLE = "not reliable"
 
     @property
     def advice(self) -> str:
@@ -74,6 +75,9 @@ _ADVICE = {
     Status.NOT_IDENTIFIED: (
         "no stationary mass lies where rewards were logged, so the data say nothing about the value; log the "
         "target's actions, or take ratio='state' or a target closer to the behavior"
+    ),
+    Status.NOT_RELIABLE: (
+        "a check that decides over the estimate fails: sol.diagnose() says which, and what to do"
     ),
 }
 

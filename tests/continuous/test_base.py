@@ -90,7 +90,12 @@ def test_rows_are_drawn_in_proportion_to_the_base():
 def test_tabular_answer_with_a_cloned_base(gamma):
     transitions, _, policy = small_mdp(np.random.default_rng(1))
     solution = lg.solve(
-        transitions, gamma, policy=policy, method="neural", max_iter=1500, options={**SMALL, "base": "cloned"}
+        transitions,
+        gamma,
+        policy=policy,
+        method="gendice",
+        max_iter=1500,
+        options={**SMALL, "base": "cloned"},
     )
     # The exact answer of the same log with every row counted as often as the base says.
     weighted = lg.Counts.from_transitions(
@@ -115,8 +120,8 @@ def test_what_a_base_needs():
     continuous = lg.Transitions(state, state, state[:, 0], state)
     options = {"base": "cloned", **SMALL}
     with pytest.raises(ValueError, match="density"):
-        lg.solve(continuous, policy=lambda s, rng: s, method="neural", max_iter=1, options=options)
+        lg.solve(continuous, policy=lambda s, rng: s, method="gendice", max_iter=1, options=options)
     with pytest.raises(ValueError, match="needs actions"):
-        lg.solve(lg.Transitions(state, None, None, state), method="neural", max_iter=1, options=options)
+        lg.solve(lg.Transitions(state, None, None, state), method="gendice", max_iter=1, options=options)
     with pytest.raises(ValueError, match="base"):
-        lg.solve(continuous, policy=lambda s, rng: s, method="neural", options={"base": "known"})
+        lg.solve(continuous, policy=lambda s, rng: s, method="gendice", options={"base": "known"})

@@ -119,10 +119,10 @@ def test_the_finished_solution_is_attached(at_the_end, method):
     np.testing.assert_array_equal(caught.value.solution.stationary, found.stationary)
 
 
-@pytest.mark.parametrize("method", ["neural", "linear"])
+@pytest.mark.parametrize("method", ["gendice", "linear"])
 def test_the_finished_estimate_over_continuous_states_is_attached(at_the_end, method):
-    options = {"neural": {"hidden": (8,), "batch": 32}, "linear": {"n_features": 10, "n_dual_features": 5}}
-    limit = {"max_iter": 5} if method == "neural" else {}
+    options = {"gendice": {"hidden": (8,), "batch": 32}, "linear": {"n_features": 10, "n_dual_features": 5}}
+    limit = {"max_iter": 5} if method == "gendice" else {}
     with pytest.raises(lg.Interrupted) as caught:
         lg.solve(transitions(), 0.9, policy=half, method=method, options=options[method], **limit)
     assert caught.value.solution.status in (lg.Status.TRAINED, lg.Status.SOLVED)

@@ -54,11 +54,11 @@ def test_policies_must_fit():
         (GaussianPolicy(lambda s: s, 1.0), "does not fit"),
     ):
         with pytest.raises(ValueError, match=words):
-            lg.solve(log, 0.9, policy=policy, method="neural")
+            lg.solve(log, 0.9, policy=policy, method="gendice")
     with pytest.raises(ValueError, match="initial distribution is unknown"):
-        lg.solve(lg.Transitions(STATE, None, None, STATE), 0.9, method="neural")
+        lg.solve(lg.Transitions(STATE, None, None, STATE), 0.9, method="gendice")
     with pytest.raises(ValueError, match="no entry 'widht'"):
-        lg.solve(log, 0.9, policy=[0.5, 0.5], method="neural", options={"widht": 3})
+        lg.solve(log, 0.9, policy=[0.5, 0.5], method="gendice", options={"widht": 3})
     with pytest.raises(ValueError, match="smoothing does not apply"):
         lg.solve(log, 0.9, policy=[0.5, 0.5], smoothing=1.0)
     with pytest.raises(ValueError, match="method must be one of"):

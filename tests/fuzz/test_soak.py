@@ -102,7 +102,7 @@ class Material:
 
     def train(self, **options):
         chosen = {"hidden": (16,), "batch": 64, "holdout": 0.0, **options}
-        return lg.solve(self.transitions, 1.0, method="neural", max_iter=60, threads=1, options=chosen)
+        return lg.solve(self.transitions, 1.0, method="gendice", max_iter=60, threads=1, options=chosen)
 
     def compare(self):
         return lg.solve(self.log, 0.9, policy=self.policies, ridge=0, threads=2)

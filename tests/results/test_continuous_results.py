@@ -33,7 +33,7 @@ def trained(linear):
         tuple(Progress(step, 0.1 * step, 1.0, 1.0 / step) for step in (10, 20, 40)) for _ in range(2)
     )
     return dataclasses.replace(
-        linear, method="neural", members=members, tau=members.mean(axis=0), history=history
+        linear, method="gendice", members=members, tau=members.mean(axis=0), history=history
     )
 
 
@@ -46,14 +46,16 @@ def verdicts(solution):
 
 
 def test_every_check_can_fail_and_names_its_remedy(linear, trained):
-    off = verdicts(with_ratio(linear, np.full(400, 1.3)))["mean ratio"]
-    assert not off.ok
-    assert off.number == pytest.approx(0.3)
-    assert "penalty" in off.remedy
+    assert verdicts(with_ratio(linear, np.full(400, 1.9)))["mean ratio"].ok
+    for mass in (0.4, 2.5, 0.0):
+        off = verdicts(with_ratio(linear, np.full(400, mass)))["mean ratio"]
+        assert not off.ok
+        assert off.number == (max(mass, 1 / mass) if mass else np.inf)
+        assert "auto" in off.remedy
     one_row = np.zeros(400)
     one_row[7] = 400.0
     alone = verdicts(with_ratio(linear, one_row))
-    assert alone["effective sample size"].number == pytest.approx(1.0)
+    assert alone["effective sample size"].number == pytest.approx(1 / 400)
     assert not alone["effective sample size"].ok
     assert not alone["concentration"].ok
     assert alone["from the behavior"].number == pytest.approx(399 / 400)
@@ -63,14 +65,19 @@ def test_every_check_can_fail_and_names_its_remedy(linear, trained):
     torn = verdicts(trained)["agreement"]
     assert torn.number == pytest.approx(trained.spread / linear.transitions.reward.std())
     assert not torn.ok
+    rising = tuple(tuple(Progress(step, 0.0, 1.0, 0.2 * step) for step in (1, 10, 50)) for _ in range(2))
+    worse = verdicts(dataclasses.replace(trained, history=rising))["held-out residual"]
+    assert worse.number == pytest.approx(50.0)
+    assert not worse.ok
+    assert verdicts(trained)["held-out residual"].ok
 
 
 def test_printing_shows_the_checks(linear):
-    off = with_ratio(linear, np.full(400, 1.3))
+    off = with_ratio(linear, np.full(400, 2.3))
     off.diagnose()
     text = str(off)
-    assert "!!  the ratio's mean over the data is 1.3000" in text
-    assert "raise penalty=" in text
+    assert "!!  the ratio's mean over the data is 2.3000" in text
+    assert 'take method="auto"' in text
     assert "<table>" in linear._repr_html_()
 
 
@@ -104,7 +111,6 @@ def test_the_report_says_what_the_solution_says(trained, linear, tmp_path):
     page = lg.report(trained, tmp_path / "page.html", source="<log>", call="made by hand")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page
     assert f"{trained.value:.6g}" in page
-    assert f"spread by {trained.spread:.2g}" in page
     assert "No interval is given" in page
     assert "&lt;log&gt;" in page
     assert "made by hand" in page

@@ -1,0 +1,353 @@
+"""A model of the environment: an ensemble of networks that knows of restarts, rolled out under the policy.
+
+With z a standardized state, a step either stays on the dynamics or restarts,
+
+    z' = z + scale f(z, a) + noise   with probability 1 - q(z'),     z' ~ initial distribution   else,
+
+with q a logistic function of the predicted next state. Where the log flags its terminal states they are the
+ends; where it does not (``restarts="auto"``), which rows are restarts is inferred by expectation
+maximization: a regression through the jumps of restarts is wrong everywhere. Each member leaves out a third
+of the episodes, from which the noise is read.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.continuous.end_probability import EndProbability, fit_end_probability
+from lingendice.continuous.regression import Fitting, Perceptron, Regression, run_steps, squared
+from lingendice.continuous.samples import Samples
+from lingendice.data.checks import Floats
+from lingendice.data.interrupts import check
+from lingendice.data.policies import DiscretePolicy
+from lingendice.kernels.parallel import run_all
+
+MEMBERS = 3
+FITTING = Fitting(steps=1000, batch=256, rate=3e-3, weight_decay=1e-5, hidden=(128, 128))
+_MAD = 1.4826
+"""Of a normal distribution: standard deviation over median absolute deviation."""
+_LEAST_SPREAD = 1e-3
+"""Of a coordinate's noise, in standard deviations of the coordinate."""
+_RATES = (1e-4, 0.5)
+"""Between which the share of restarts is kept while they are inferred."""
+_SURE = 0.9
+"""Posterior probability from which a row counts as a restart whose next state is a fresh start."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dynamics:
+    """The fitted model, in standardized coordinates."""
+
+    samples: Samples
+    members: tuple[Perceptron, ...]
+    change_scale: Floats
+    reward_center: float
+    reward_scale: float
+    noise: Floats
+    """Of one step, in units of ``change_scale``: from rows that each member did not see."""
+    ended: Floats
+    """(N,): probability that the row was a restart, or ended the episode."""
+    inferred: bool
+    """Whether ``ended`` is inferred: then s' of such a row is a fresh start."""
+    absorbing: bool
+    """Whether what ended stays ended."""
+    ends: EndProbability | None
+    """None where nothing ever ends."""
+    ending_reward: float
+    """What the reward of a step that ends differs by."""
+    starts: NDArray[Any]
+    """Raw states to start from."""
+    low: Floats
+    high: Floats
+    explained: float
+    """Share of the variance of the changes that is explained on rows left out."""
+    seed: int
+    _policy_lock: Any = field(default_factory=threading.Lock, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: held for name, held in vars(self).items() if name != "_policy_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _policy_lock=threading.Lock())
+
+    def raw(self, states: Floats) -> Floats:
+        """States as the user gave them."""
+        scaling = self.samples.state_scaling
+        return scaling.shift + states * scaling.scale
+
+    def act(self, states: Floats, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Inputs of the networks at standardized states, with one action of the policy each."""
+        policy, samples = self.samples.policy, self.samples
+        if policy is None:
+            return states.astype(np.float32)
+        # Policies are functions of the user, who was not told that threads would call them.
+        with self._policy_lock:
+            if isinstance(policy, DiscretePolicy):
+                weight = np.cumsum(policy.probabilities(self.raw(states)), axis=1)
+                taken = (rng.random((len(states), 1)) > weight[:, :-1]).sum(axis=1)
+                action = np.eye(weight.shape[1], dtype=np.float32)[taken]
+            else:
+                action = samples.action_scaling(policy.sample(self.raw(states), rng)).astype(np.float32)
+        return np.hstack([states.astype(np.float32), action])
+
+    def predict(self, member: int, inputs: NDArray[np.float32]) -> Prediction:
+        """What one member expects of a step."""
+        out = self.members[member](inputs).astype(np.float64)
+        states = inputs[:, : self.low.size] + out[:, :-1] * self.change_scale
+        ends = np.zeros(len(inputs)) if self.ends is None else self.ends(states)
+        reward = self.reward_center + self.reward_scale * out[:, -1] + ends * self.ending_reward
+        return Prediction(states, reward, ends)
+
+    def shake(self, states: Floats, rng: np.random.Generator) -> Floats:
+        """Predicted states with the noise of a step."""
+        return states + self.noise * self.change_scale * rng.standard_normal(states.shape)
+
+    def fresh(self, n: int, rng: np.random.Generator) -> Floats:
+        """Standardized draws of the initial distribution."""
+        return self.samples.state_scaling(self.starts[rng.integers(0, len(self.starts), n)])
+
+
+class Prediction(NamedTuple):
+    """Of one step at some inputs."""
+
+    states: Floats
+    """Standardized, without noise, if the step does not end."""
+    reward: Floats
+    """Expected, whether or not it ends."""
+    ends: Floats
+    """Probability of that."""
+
+
+def fit_dynamics(
+    samples: Samples, restarts: str, seed: int, threads: int, fitting: Fitting = FITTING
+) -> Dynamics:
+    """Fit the ensemble: four rounds of training, with the probability of a restart renewed after each.
+
+    Costs about 6 K B (d h + h^2 + h d) multiplications per step, with K members, batches of B rows, d inputs
+    and width h.
+    """
+    transitions, scaling = samples.transitions, samples.state_scaling
+    here = scaling(transitions.state)
+    change = scaling(transitions.next_state) - here
+    flagged = transitions.terminal is not None
+    beginnings = _Beginnings.read(samples, restarts)
+    ended = np.zeros(len(here)) if beginnings is None else _first_guess(samples, change, beginnings)
+    reward = np.zeros(len(here)) if transitions.reward is None else transitions.reward
+    weight = 1.0 - ended
+    scale = np.maximum(np.sqrt(np.average(change**2, axis=0, weights=weight + 1e-9)), 1e-4)
+    stays = ended < 0.5
+    center = float(reward[stays].mean())
+    spread = max(float(reward[stays].std()), 1e-3 * max(abs(center), 1e-3))
+    d = change.shape[1]
+    targets = np.column_stack([change / scale, (reward - center) / spread]).astype(np.float32)
+    fold = folds(samples, MEMBERS, seed)
+    learners = [
+        Regression(
+            Perceptron(samples.n_inputs, d + 1, fitting, seed * MEMBERS + member), samples.logged, targets,
+            weight.astype(np.float32), "huber", squared(d + 1, d, 0.5, 1.0 / math.sqrt(d)),
+            np.flatnonzero(fold != member),
+        )
+        for member in range(MEMBERS)
+    ]  # fmt: skip
+    done = 0
+    for part in range(1, 5):
+        run_steps(learners, fitting.steps * part // 4 - done, threads)
+        done = fitting.steps * part // 4
+        if beginnings is not None:
+            ended = _posterior(learners, targets, scale, ended, beginnings.log_density(here + change))
+            for learner in learners:
+                learner.weights[:] = 1.0 - ended
+    predicted = np.stack(run_all([partial(one.net, samples.logged) for one in learners], threads))
+    unseen = predicted[fold, np.arange(len(here))] - targets
+    stays = ended < 0.5
+    if flagged:
+        assert transitions.terminal is not None
+        ended = transitions.terminal.astype(np.float64)
+    mean = predicted.mean(axis=0).astype(np.float64)
+    off = reward - (center + spread * mean[:, -1])
+    next_states = np.vstack([here, here + change])
+    first = transitions.first_states
+    fresh = transitions.next_state[ended > _SURE] if beginnings is not None else transitions.state[:0]
+    starts = transitions.state if first is None else np.concatenate([first, fresh])
+    return Dynamics(
+        samples=samples,
+        members=tuple(one.net for one in learners),
+        change_scale=scale,
+        reward_center=center,
+        reward_scale=spread,
+        noise=_MAD * np.median(np.abs(unseen[stays, :-1]), axis=0),
+        ended=ended,
+        inferred=beginnings is not None,
+        absorbing=flagged and bool(samples.absorbed.any()),
+        ends=fit_end_probability(here + mean[:, :-1] * scale, ended, folds(samples, 3, seed + 1)),
+        ending_reward=float(ended @ off / ended.sum()) if ended.sum() > 0.5 else 0.0,
+        starts=starts,
+        low=next_states.min(axis=0),
+        high=next_states.max(axis=0),
+        explained=_explained(unseen[stays, :-1], targets[stays, :-1]),
+        seed=seed,
+    )  # fmt: skip
+
+
+def _explained(error: NDArray[Any], wanted: NDArray[Any]) -> float:
+    return float(1.0 - np.mean(error**2) / max(np.mean(wanted**2), 1e-12))
+
+
+def folds(samples: Samples, n: int, seed: int) -> NDArray[np.int64]:
+    """A part 0..n-1 for each row: whole episodes where there are enough of them, else runs of rows."""
+    episode = samples.transitions.episode
+    if episode is None or int(episode.max()) + 1 < n:
+        episode = np.arange(len(samples.logged)) * (10 * n) // len(samples.logged)
+    return np.random.default_rng([seed, 30]).permutation(int(episode.max()) + 1)[episode] % n
+
+
+class _Beginnings(NamedTuple):
+    """The initial distribution as independent normals around the initial states."""
+
+    mean: Floats
+    spread: Floats
+
+    @classmethod
+    def read(cls, samples: Samples, restarts: str) -> _Beginnings | None:
+        """None where restarts are flagged, not to be looked for, or could not be recognized."""
+        transitions = samples.transitions
+        if restarts == "none" or transitions.terminal is not None or samples.starting is None:
+            return None
+        first = samples.state_scaling(np.asarray(transitions.first_states, dtype=np.float64))
+        if len(first) < 3:
+            return None
+        return cls(first.mean(axis=0), np.maximum(1.1 * first.std(axis=0, ddof=1), _LEAST_SPREAD))
+
+    def log_density(self, states: Floats) -> Floats:
+        z = (states - self.mean) / self.spread
+        return (-0.5 * z * z - np.log(self.spread)).sum(axis=1)
+
+
+def _first_guess(samples: Samples, change: Floats, beginnings: _Beginnings) -> Floats:
+    """Probability of a restart at each row, by ten rounds with a linear model of the change."""
+    inputs = np.column_stack([samples.logged, np.ones(len(change))]).astype(np.float64)
+    arrived = inputs[:, : change.shape[1]] + change
+    fresh, share, ended = beginnings.log_density(arrived), 0.01, np.zeros(len(change))
+    for _ in range(10):
+        weighted = inputs * (1.0 - ended)[:, None]
+        gram = inputs.T @ weighted + 1e-3 * np.eye(inputs.shape[1])
+        off = change - inputs @ np.linalg.solve(gram, weighted.T @ change)
+        spread = np.maximum(_MAD * np.median(np.abs(off), axis=0), _LEAST_SPREAD)
+        stayed = (-0.5 * np.minimum((off / spread) ** 2, 1e4) - np.log(spread)).sum(axis=1)
+        ended = _logistic(fresh - stayed + math.log(share / (1.0 - share)))
+        share = float(np.clip(ended.mean(), *_RATES))
+    return ended
+
+
+def _posterior(
+    learners: list[Regression], targets: NDArray[np.float32], scale: Floats, ended: Floats, fresh: Floats
+) -> Floats:
+    """Probability of a restart at each row, by the networks as they are."""
+    out = np.stack([one.net(one.inputs)[:, :-1] for one in learners]).astype(np.float64)
+    wanted = targets[:, :-1]
+    weight = (1.0 - ended)[None, :, None]
+    spread = np.sqrt((weight * (out - wanted) ** 2).sum(axis=(0, 1)) / (len(out) * weight.sum()))
+    spread = np.maximum(spread, 1e-3)
+    z = (out.mean(axis=0) - wanted) / spread
+    stayed = np.maximum(-0.5 * z * z, -1e5).sum(axis=1) - np.log(spread * scale).sum()
+    share = float(np.clip(ended.mean(), 1e-5, _RATES[1]))
+    return _logistic(fresh - stayed + math.log(share / (1.0 - share)))
+
+
+def _logistic(x: Any) -> Any:
+    return 1.0 / (1.0 + np.exp(-np.clip(x, -50.0, 50.0)))
+
+
+# -- rolling out --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """Paths of the policy in the model."""
+
+    value: float
+    members: Floats
+    """Value by each member."""
+    paths: Floats
+    """Value of each path."""
+    clipped: float
+    """Share of the coordinates that left the range of the log."""
+    visited: NDArray[np.float32]
+    """Inputs (state, action) drawn from the simulated distribution."""
+
+
+def horizon_of(gamma: float, most: int = 2000) -> int:
+    """Steps of a path: until gamma^t is 0.0025; at gamma = 1 the first quarter of 1,000 is left out."""
+    return 1000 if gamma == 1.0 else min(most, max(10, math.ceil(math.log(0.0025) / math.log(gamma))))
+
+
+def roll_out(
+    model: Dynamics, gamma: float, paths: int, seed: int, threads: int, visits: int = 10_000
+) -> Rollout:
+    """Follow the policy along ``paths`` paths for each member, in two blocks each.
+
+    Each block has a random stream of its own: bits do not depend on the number of threads. Restarts are
+    drawn, absorption is followed as a weight.
+    """
+    blocks = [(member, half) for half in range(2) for member in range(len(model.members))]
+    sizes = [paths // 2 + (paths % 2) * half for _, half in blocks]
+    found = run_all(
+        [
+            partial(_follow, model, gamma, member, n, visits / len(blocks), [seed, 5, k])
+            for k, ((member, _), n) in enumerate(zip(blocks, sizes, strict=True))
+        ],
+        threads,
+    )  # fmt: skip
+    n = len(model.members)
+    members = [
+        float(np.concatenate([found[member].earned, found[member + n].earned]).mean()) for member in range(n)
+    ]
+    return Rollout(
+        float(np.mean(members)),
+        np.array(members),
+        np.concatenate([one.earned for one in found]),
+        float(np.mean([one.clipped for one in found])),
+        np.concatenate([one.visited for one in found]),
+    )
+
+
+class _Block(NamedTuple):
+    earned: Floats
+    clipped: float
+    visited: NDArray[np.float32]
+
+
+def _follow(model: Dynamics, gamma: float, member: int, n: int, visits: float, seed: list[int]) -> _Block:
+    rng = np.random.default_rng(seed)
+    horizon = horizon_of(gamma)
+    steps = np.arange(horizon)
+    share = (steps >= horizon // 4).astype(np.float64) if gamma == 1.0 else gamma**steps
+    share /= share.sum()
+    states, alive, earned = model.fresh(n, rng), np.ones(n), np.zeros(n)
+    clipped, visited = 0.0, []
+    for step in range(horizon):
+        if step % 20 == 0:
+            check()
+        inputs = model.act(states, rng)
+        moved = model.predict(member, inputs)
+        earned += share[step] * alive * moved.reward
+        kept = rng.random(n) < visits / n * share[step] * alive
+        visited.append(inputs[kept])
+        states = model.shake(moved.states, rng)
+        inside = np.clip(states, model.low, model.high)
+        clipped += float(share[step] * np.mean(inside != states))
+        states = inside
+        if model.absorbing:
+            alive = alive * (1.0 - moved.ends)
+        elif model.ends is not None:
+            again = rng.random(n) < moved.ends
+            if again.any():
+                states[again] = model.fresh(int(again.sum()), rng)
+    return _Block(earned, clipped, np.concatenate(visited))

@@ -1,0 +1,237 @@
+"""Fitted Q evaluation: Q(x) = r + gamma E V(s'), V(s) = E_pi Q(s, .), by temporal differences.
+
+Rewards are scaled by 1 - gamma, so that Q is a value per step; at gamma = 1 Q is differential,
+r - rho + V(s'), and rho is the value. Fitted to the log, or to steps that a model of the dynamics draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.continuous.dynamics import Dynamics, folds
+from lingendice.continuous.holdout import expected_inputs
+from lingendice.continuous.regression import Fitting, Perceptron, run_steps
+from lingendice.continuous.samples import Arrivals, Samples
+from lingendice.data.checks import Floats
+from lingendice.kernels.networks import dense
+from lingendice.kernels.parallel import run_all
+
+Singles = NDArray[np.float32]
+FITTING = Fitting(steps=2000, batch=256, rate=1e-3, weight_decay=0.0, hidden=(64, 64))
+DRAWS = 6
+"""Next actions that are drawn for each row where no exact expectation is possible."""
+MOST_NUMBERS = 50_000_000
+"""Of inputs at arrivals held in memory: beyond it fewer draws are taken."""
+_FOLLOW, _RHO = 0.15, 0.02
+_LONGEST = 100.0
+"""Steps over which a difference of rewards may last, at gamma = 1."""
+FOLDS = 3
+
+
+class Steps(NamedTuple):
+    """What temporal differences are taken over."""
+
+    inputs: Singles
+    """(n, d)."""
+    reward: Singles
+    """(n,), scaled."""
+    arrivals: Singles
+    """(n, branches, d)."""
+    weight: Singles
+    """(n, branches): gamma times the probability of a branch; 0 past what ended."""
+    exact: bool
+    """Whether branches are all the actions there are; else they are draws."""
+
+
+class Learner:
+    """One Q in training: its network, the slow copy it learns from, and rho."""
+
+    def __init__(
+        self, steps: Steps, rows: NDArray[np.int64], gamma: float, fitting: Fitting, seed: int
+    ) -> None:
+        self.net = Perceptron(steps.inputs.shape[1], 1, fitting, seed)
+        self.steps, self.rows, self.gamma = steps, rows, gamma
+        mean = float(steps.reward[rows].mean())
+        if gamma < 1.0:
+            # Begin at the value of the log: from 0 the first 1 / (1 - gamma) sweeps go into the constant.
+            self.net.parameters[self.net.layout[-1, 3]] = mean / (1.0 - gamma)
+        self.slow = self.net.parameters.copy()
+        self.state = np.array([mean if gamma == 1.0 else 0.0, 0.0])
+
+    @cached_property
+    def _buffers(self) -> tuple[Singles, ...]:
+        return self.net.buffers(self.steps.arrivals.shape[1] if self.steps.exact else 1)
+
+    @cached_property
+    def _limits(self) -> tuple[float, float]:
+        """Of what is learnt from: no value per step lies beyond the rewards (and 0 where episodes end)."""
+        reward, gamma = self.steps.reward, self.gamma
+        if gamma == 1.0:
+            reach = _LONGEST * float(np.ptp(reward))
+            return -reach, reach
+        low, high = (float(end) / (1.0 - gamma) for end in (reward.min(), reward.max()))
+        return min(low, 0.0), max(high, 0.0)
+
+    def advance(self, steps: int) -> None:
+        """Take some steps; safe to call from several threads, one after another."""
+        net, data = self.net, self.steps
+        with net.lock:
+            dense.fitted_q_steps(
+                net.network, self.slow, net.moments, self.rows, data[:4],
+                (not data.exact, _FOLLOW, _RHO if self.gamma == 1.0 else 0.0, *self._limits), net.rates,
+                net.fitting.batch,
+                (net.seed, net.done), steps, self._buffers, self.state,
+            )  # fmt: skip
+            net.done += steps
+
+    @property
+    def rho(self) -> float:
+        """The average reward, at gamma = 1."""
+        return float(self.state[0])
+
+
+@dataclass(frozen=True, eq=False)
+class FittedQ:
+    """Q and V at the log, each row by a network that its episode did not train."""
+
+    value: float
+    members: Floats
+    """Value by each network."""
+    q: Floats
+    """(N,) at the logged rows."""
+    following: Floats
+    """(N,): V at the logged s', also past what ended."""
+    first: Floats
+    """(n,): V at the initial states, the mean over the networks; empty where they are unknown."""
+    stays: Floats
+    """(N,): V where a model expects the step to lead; ``following`` without a model."""
+    largest: float
+    """Largest |Q| at the log, in units of the largest that rewards allow."""
+
+
+def fit_to_log(samples: Samples, seed: int, threads: int, fitting: Fitting = FITTING) -> FittedQ:
+    """Q from the logged steps, three networks that each leave out a third of the episodes."""
+    rng = np.random.default_rng([seed, 40])
+    n = len(samples.logged)
+    arrivals, weight = _branches(samples, samples.following, np.arange(n), rng)
+    if samples.restarted.any():
+        assert samples.starting is not None
+        again = np.flatnonzero(samples.restarted)
+        firsts = rng.integers(0, len(samples.starting.states), again.size)
+        arrivals[again], weight[again] = _branches(samples, samples.starting, firsts, rng)
+    weight = weight * np.float32(samples.gamma)
+    weight[samples.absorbed] = 0.0
+    steps = Steps(samples.logged, _scaled_reward(samples), arrivals, weight, samples.kind != "sampled" and
+                  samples.kind != "gaussian")  # fmt: skip
+    fold = folds(samples, FOLDS, seed)
+    learners = [
+        Learner(steps, np.flatnonzero(fold != k), samples.gamma, fitting, seed * FOLDS + k)
+        for k in range(FOLDS)
+    ]
+    run_steps(learners, fitting.steps, threads)
+    return _read(learners, samples, fold, None, rng, threads)
+
+
+def fit_to_model(
+    model: Dynamics, visited: Singles, seed: int, threads: int, fitting: Fitting = FITTING
+) -> FittedQ:
+    """Q of the model: one network per member, from its steps at logged and at simulated inputs.
+
+    Row i of the log gets the Q of the member whose training left out its episode.
+    """
+    samples = model.samples
+    inputs = np.concatenate([samples.logged, visited])
+    fold = folds(samples, len(model.members), seed)
+
+    def learner(member: int) -> Learner:
+        steps = _simulated(model, member, inputs, np.random.default_rng([seed, 41, member]))
+        rows = np.arange(len(inputs))
+        return Learner(steps, rows, samples.gamma, fitting, seed * FOLDS + member + 1_000_003)
+
+    learners = run_all([partial(learner, k) for k in range(len(model.members))], threads)
+    run_steps(learners, fitting.steps, threads)
+    return _read(learners, samples, fold, model, np.random.default_rng([seed, 42]), threads)
+
+
+def _simulated(model: Dynamics, member: int, inputs: Singles, rng: np.random.Generator) -> Steps:
+    moved, gamma = model.predict(member, inputs), model.samples.gamma
+    arrivals = np.empty((len(inputs), DRAWS, inputs.shape[1]), dtype=np.float32)
+    for draw in range(DRAWS):
+        states = np.clip(model.shake(moved.states, rng), model.low, model.high)
+        if model.ends is not None and not model.absorbing:
+            again = rng.random(len(states)) < moved.ends
+            states[again] = model.fresh(int(again.sum()), rng)
+        arrivals[:, draw] = model.act(states, rng)
+    weight = gamma * (1.0 - moved.ends) if model.absorbing else np.full(len(inputs), gamma)
+    weights = np.repeat(weight[:, None], DRAWS, axis=1).astype(np.float32)
+    reward = (moved.reward * (1.0 - gamma if gamma < 1.0 else 1.0)).astype(np.float32)
+    return Steps(inputs, reward, arrivals, weights, False)
+
+
+def _scaled_reward(samples: Samples) -> Singles:
+    reward = samples.transitions.reward
+    if reward is None:
+        raise ValueError("fitted Q evaluation needs rewards; pass reward= to Transitions")
+    return (reward * (1.0 - samples.gamma if samples.gamma < 1.0 else 1.0)).astype(np.float32)
+
+
+def _branches(
+    samples: Samples, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[Singles, Singles]:
+    """Inputs at arrivals and weights of the branches: all discrete actions, or some draws."""
+    if samples.kind in ("none", "discrete"):
+        return expected_inputs(samples, arrivals, rows, rng)
+    draws = max(1, min(DRAWS, MOST_NUMBERS // (len(rows) * samples.n_inputs)))
+    parts = [expected_inputs(samples, arrivals, rows, rng)[0] for _ in range(draws)]
+    return np.concatenate(parts, axis=1), np.ones((len(rows), draws), dtype=np.float32)
+
+
+def _read(
+    learners: list[Learner], samples: Samples, fold: NDArray[np.int64], model: Dynamics | None,
+    rng: np.random.Generator, threads: int,
+) -> FittedQ:  # fmt: skip
+    """What the networks say of the log."""
+    n = len(samples.logged)
+    q, following, stays = np.empty(n), np.empty(n), np.empty(n)
+    starting = samples.starting
+    first = np.zeros(0 if starting is None else len(starting.states))
+    following_inputs = _mean_inputs(samples, samples.following, np.arange(n), rng)
+    first_inputs = None if starting is None else _mean_inputs(samples, starting, np.arange(len(first)), rng)
+
+    def read(k: int) -> Floats:
+        net, rows = learners[k].net, np.flatnonzero(fold == k)
+        q[rows] = net(samples.logged[rows])[:, 0]
+        following[rows] = _expect(net, following_inputs, rows)
+        stays[rows] = following[rows]
+        if model is not None:
+            states = model.predict(k, samples.logged[rows]).states
+            inside = np.clip(states, model.low, model.high)
+            stays[rows] = net(model.act(inside, np.random.default_rng([k, 43])))[:, 0]
+        return np.zeros(0) if first_inputs is None else _expect(net, first_inputs, np.arange(len(first)))
+
+    firsts = run_all([partial(read, k) for k in range(len(learners))], threads)
+    if first.size:
+        first = np.mean(firsts, axis=0)
+    members = np.array([one.rho if samples.gamma == 1.0 else float(v.mean())
+                        for one, v in zip(learners, firsts, strict=True)])  # fmt: skip
+    assert samples.transitions.reward is not None
+    bound = float(np.abs(samples.transitions.reward).max()) or 1.0
+    return FittedQ(float(members.mean()), members, q, following, first, stays, float(np.abs(q).max() / bound))
+
+
+def _mean_inputs(
+    samples: Samples, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[Singles, Singles]:
+    inputs, weight = _branches(samples, arrivals, rows, rng)
+    return inputs, weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
+
+
+def _expect(net: Any, inputs: tuple[Singles, Singles], rows: NDArray[np.int64]) -> Floats:
+    points, weight = inputs[0][rows], inputs[1][rows]
+    values = net(points.reshape(-1, points.shape[2])).reshape(weight.shape)
+    return (values * weight).sum(axis=1).astype(np.float64)

@@ -1,0 +1,182 @@
+"""The model of the dynamics: restarts that are inferred, flagged or absent, and the values it gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lingendice as lg
+from lingendice.baselines import doubly_robust, fitted_q, model_based
+from lingendice.continuous.dynamics import fit_dynamics, roll_out
+from lingendice.continuous.end_probability import fit_end_probability
+from lingendice.continuous.evaluation import EFFORTS, Evaluation, Preparation, Settings
+from lingendice.continuous.samples import prepare
+from lingendice.data.policies import GaussianPolicy, SampledPolicy
+
+QUICK = EFFORTS["quick"].model
+START = np.array([2.0, -1.0])
+PUSH = np.array([[0.3, 0.1]])
+
+
+def steered(seed, restart, n_episodes=40, length=60, flags=False):
+    """s' = .8 s + a B + noise from around (2, -1); at each step the chain restarts with some probability."""
+    rng = np.random.default_rng(seed)
+    state, action, following = [], [], []
+    again = []
+    for _ in range(n_episodes):
+        now = START + 0.1 * rng.normal(size=2)
+        for _ in range(length):
+            a = 0.5 * rng.normal(size=1)
+            then = 0.8 * now + a @ PUSH + 0.05 * rng.normal(size=2)
+            jumps = rng.random() < restart
+            state.append(now)
+            action.append(a)
+            fresh = START + 0.1 * rng.normal(size=2)
+            following.append(then if flags or not jumps else fresh)
+            again.append(jumps)
+            now = fresh if jumps else then
+    state, action, following = (np.array(part) for part in (state, action, following))
+    episode = np.repeat(np.arange(n_episodes), length)
+    flagged = {"terminal": np.array(again)} if flags else {}
+    first = state[::length]
+    log = lg.Transitions(state, action, state[:, 0], following, first, episode, **flagged)
+    return log, np.array(again)
+
+
+TARGET = GaussianPolicy(lambda states: np.full((len(states), 1), 0.5), 0.2)
+
+
+def truth(gamma, restart):
+    """E s under the target: the mean of s follows a line, with restarts to START."""
+    total, mean, weight = 0.0, START[0], 0.0
+    for t in range(5000 if gamma == 1.0 else 400):
+        share = float(t >= 1000) if gamma == 1.0 else gamma**t
+        total, weight = total + share * mean, weight + share
+        mean = (1.0 - restart) * (0.8 * mean + 0.15) + restart * START[0]
+    return total / weight
+
+
+def test_restarts_are_recognized():
+    log, again = steered(0, 0.05)
+    model = fit_dynamics(prepare(log, TARGET, 1.0), "auto", 0, 2, QUICK)
+    assert model.inferred
+    # A restart right after another, when the chain is at its start anyway, cannot be recognized.
+    seen = np.linalg.norm(log.state - START, axis=1) > 1.0
+    assert np.mean((model.ended > 0.5) == again) > 0.995
+    assert np.mean((model.ended > 0.5)[again & seen]) > 0.98
+    # The noise, per coordinate, in units of the state.
+    scaling = model.samples.state_scaling
+    np.testing.assert_allclose(model.noise * model.change_scale * scaling.scale, 0.05, rtol=0.2)
+
+
+def test_where_nothing_restarts_nothing_is_inferred():
+    log, _ = steered(1, 0.0)
+    model = fit_dynamics(prepare(log, TARGET, 1.0), "auto", 0, 2, QUICK)
+    assert model.ended.sum() < 1.0
+    assert fit_dynamics(prepare(log, TARGET, 1.0), "none", 0, 2, QUICK).ends is None
+
+
+@pytest.mark.parametrize("gamma", [0.95, 1.0])
+@pytest.mark.parametrize("flags", [False, True])
+def test_values_with_restarts(gamma, flags):
+    log, again = steered(2, 0.05, flags=flags)
+    rate = float(again.mean())
+    terminal = "restart" if flags else "auto"
+    found = model_based(log, gamma, policy=TARGET, terminal=terminal, effort="quick", seed=1)
+    assert found.value == pytest.approx(truth(gamma, rate), abs=0.05)
+    assert log.reward.mean() < truth(gamma, rate) - 0.2
+
+
+def test_ignoring_restarts_is_worse():
+    log, again = steered(3, 0.05)
+    known, ignored = (
+        model_based(log, 1.0, policy=TARGET, effort="quick", restarts=restarts).value
+        for restarts in ("auto", "none")
+    )
+    exact = truth(1.0, float(again.mean()))
+    assert abs(known - exact) < 0.5 * abs(ignored - exact)
+
+
+def test_absorbed_at_gamma_below_1():
+    log, again = steered(4, 0.05, flags=True)
+    gamma, stays = 0.9, 1.0 - float(again.mean())
+    total, mean, alive = 0.0, START[0], 1.0
+    for t in range(200):
+        total += (1.0 - gamma) * gamma**t * alive * mean
+        mean, alive = 0.8 * mean + 0.15, alive * stays
+    for found in (
+        model_based(log, gamma, policy=TARGET, effort="quick"),
+        fitted_q(log, gamma, policy=TARGET, effort="quick"),
+        doubly_robust(log, gamma, policy=TARGET, effort="quick"),
+        doubly_robust(log, gamma, policy=TARGET, q="fqe", tau="cloned", effort="quick"),
+    ):
+        assert found.value == pytest.approx(total, abs=0.08), found.method
+
+
+@pytest.fixture(scope="module")
+def evaluated():
+    log, again = steered(5, 0.05)
+    settings = Settings("auto", EFFORTS["default"], 0, 2)
+    return Evaluation(Preparation(log, 1.0, "auto", settings), TARGET), truth(1.0, float(again.mean()))
+
+
+@pytest.mark.parametrize("tau", ["model", "cloned", "ones"])
+@pytest.mark.parametrize("q", ["model", "fqe"])
+def test_doubly_robust_values(evaluated, q, tau):
+    evaluation, exact = evaluated
+    found = evaluation.doubly_robust(q, np.ones(len(evaluation.samples.logged)) if tau == "ones" else tau)
+    assert found.value == pytest.approx(exact, abs=3.0 * found.standard_error + 0.02)
+    assert 0.0 < found.standard_error < 0.1
+    if q == "model":
+        # A restart that is replaced by its probability leaves little noise.
+        assert found.value == pytest.approx(exact, abs=0.06)
+
+
+def test_ratio_of_the_model(evaluated):
+    evaluation, exact = evaluated
+    found = evaluation.estimate("ratio")
+    assert found.value == pytest.approx(exact, abs=4.0 * found.standard_error)
+    tau, action = evaluation.tau_of_model, evaluation.samples.transitions.action[:, 0]
+    # The target acts with mean .5 and deviation .2; the log with 0 and .5.
+    assert tau @ action / tau.sum() == pytest.approx(0.5, abs=0.05)
+    assert tau @ (action - 0.5) ** 2 / tau.sum() == pytest.approx(0.04, abs=0.02)
+
+
+def test_bits_do_not_depend_on_threads():
+    log, _ = steered(6, 0.05, n_episodes=10)
+    found = []
+    for threads in (1, 2):
+        model = fit_dynamics(prepare(log, TARGET, 0.9), "auto", 3, threads, QUICK)
+        found.append(roll_out(model, 0.9, 20, 3, threads).paths)
+    np.testing.assert_array_equal(*found)
+
+
+def test_policies_without_density_and_mixed_actions():
+    rng = np.random.default_rng(7)
+    n = 3000
+    state = rng.normal(size=(n, 1))
+    gear = rng.integers(0, 2, size=(n, 1)).astype(float)
+    force = rng.normal(size=(n, 1))
+    following = 0.5 * state + gear * 0.4 * force + 0.05 * rng.normal(size=(n, 1))
+    log = lg.Transitions(state, np.hstack([gear, force]), state[:, 0], following, episode=np.arange(n) // 30)
+
+    def act(states, rng):
+        return np.column_stack([np.ones(len(states)), np.full(len(states), 1.0)])
+
+    solution = lg.solve(log, 1.0, policy=SampledPolicy(act), options={"effort": "quick", "restarts": "none"})
+    # In gear 1 and at force 1: s = .5 s + .4.
+    assert solution.value == pytest.approx(0.8, abs=0.06)
+    assert solution.evidence.headline == "model"
+
+
+def test_end_probability_at_a_bound():
+    rng = np.random.default_rng(8)
+    states = rng.normal(size=(4000, 2))
+    ended = (np.abs(states[:, 0]) > 1.5).astype(float)
+    found = fit_end_probability(states, ended, rng.integers(0, 3, 4000))
+    predicted = found(states)
+    assert np.mean((predicted > 0.5) == (ended > 0.5)) > 0.97
+    assert predicted.mean() == pytest.approx(ended.mean(), abs=0.005)
+    constant = fit_end_probability(states, np.full(4000, 0.1), rng.integers(0, 3, 4000))
+    np.testing.assert_allclose(constant(states), 0.1, atol=0.01)
+    assert fit_end_probability(states, np.zeros(4000), rng.integers(0, 3, 4000)) is None

@@ -1,0 +1,168 @@
+"""The default over continuous states: every estimate, the interval, what fails loudly."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+
+import lingendice as lg
+from lingendice.continuous.options import NeuralOptions
+from lingendice.continuous.outcome import RatioOutcome
+from lingendice.data.policies import GaussianPolicy
+from lingendice.results.build import continuous_solution
+from lingendice.solvers.control import Controls
+
+QUICK = {"effort": "quick"}
+TARGET = GaussianPolicy(lambda states: 0.5 * (1.0 - states), 0.3)
+"""s' = .6 s + .2 + noise in ``pushed``: the stationary mean is .5."""
+
+
+def pushed(seed=0, episodes=40, length=50):
+    rng = np.random.default_rng(seed)
+    state = np.empty((episodes, length + 1, 1))
+    action = rng.normal(0.0, 0.5, size=(episodes, length, 1))
+    state[:, 0] = rng.normal(0.0, 0.3, size=(episodes, 1))
+    for t in range(length):
+        state[:, t + 1] = 0.8 * state[:, t] + 0.4 * action[:, t] + rng.normal(0.0, 0.2, size=(episodes, 1))
+    return lg.Transitions(
+        state[:, :-1].reshape(-1, 1), action.reshape(-1, 1), state[:, :-1].ravel(),
+        state[:, 1:].reshape(-1, 1), episode=np.repeat(np.arange(episodes), length),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def solution():
+    return lg.solve(pushed(), 1.0, policy=TARGET, options=QUICK)
+
+
+def test_every_estimate_is_in_the_table(solution):
+    table = {one.name: one for one in solution.estimates}
+    assert {"model", "ratio", "DR", "FQE", "naive"} <= set(table)
+    assert solution.status is lg.Status.TRAINED
+    assert solution.value == solution.evidence.value
+    for name in ("model", "ratio", "DR", "FQE"):
+        assert table[name].value == pytest.approx(0.5, abs=0.12), name
+        assert table[name].seconds > 0.0
+    assert table["naive"].value == pytest.approx(float(solution.transitions.reward.mean()))
+    assert abs(solution.value - 0.5) < 0.25 * abs(table["naive"].value - 0.5)
+    assert solution.tau.shape == (2000,)
+    assert solution.mean_ratio == pytest.approx(1.0)
+    assert "by DR" in str(solution)
+    assert [one["name"] for one in solution.to_dict()["estimates"]] == list(table)
+    assert pickle.loads(pickle.dumps(solution)).value == solution.value
+
+
+def test_interval_adds_noise_spread_and_disagreement(solution):
+    found = solution.interval(0.95)
+    table = {one.name: one for one in solution.estimates}
+    away = table["DR"].value - table["model"].value
+    total = np.sqrt(table["DR"].standard_error ** 2 + np.var(solution.member_values, ddof=1) + away**2)
+    from scipy.stats import t
+
+    assert found.high - found.estimate == pytest.approx(t.ppf(0.975, 39) * total)
+    assert found.contains(0.5)
+    assert found.standard_error == table["DR"].standard_error
+    narrow = solution.interval(0.5)
+    assert narrow.high - narrow.low < found.high - found.low
+    with pytest.raises(ValueError, match="value only"):
+        solution.interval(of="stationary")
+
+
+@pytest.mark.parametrize(("method", "headline"), [("model", "model"), ("fqe", "FQE"), ("dr", "DR")])
+def test_one_method_alone(method, headline):
+    found = lg.solve(pushed(1), 0.9, policy=TARGET, method=method, options=QUICK)
+    assert found.evidence.headline == headline
+    assert found.method == method
+    assert found.estimates[0].value == found.value
+    assert np.isfinite(found.tau).all()
+    if method == "model":
+        with pytest.raises(ValueError, match='"auto"'):
+            found.interval()
+
+
+def test_same_seed_same_bits(solution):
+    again = lg.solve(pushed(), 1.0, policy=TARGET, options=QUICK, threads=1)
+    assert again.value == solution.value
+    np.testing.assert_array_equal(again.tau, solution.tau)
+    assert lg.solve(pushed(), 1.0, policy=TARGET, options=QUICK, seed=1).value != solution.value
+
+
+def test_what_the_model_contradicts_is_corrected(solution):
+    table = {one.name: one for one in solution.estimates}
+    corrected = [one for one in solution.estimates if one.name == "corrected model"]
+    away, error = table["DR"].value - table["model"].value, table["DR"].standard_error
+    assert bool(corrected) == (abs(away) > 2.0 * error)
+    if corrected:
+        share = 1.0 - 4.0 * error**2 / away**2
+        assert corrected[0].value == pytest.approx(table["model"].value + share * away)
+
+
+def with_evidence(solution, **changes):
+    evidence = dataclasses.replace(solution.evidence, **changes)
+    fields = {entry.name for entry in dataclasses.fields(RatioOutcome)}
+    known = {name: getattr(solution, name) for name in fields if hasattr(solution, name)}
+    outcome = RatioOutcome(**{**known, "converged": True, "stopped": None, "evidence": evidence})
+    return continuous_solution(outcome, Controls())
+
+
+@pytest.mark.parametrize(
+    ("changes", "check"),
+    [
+        ({"clipped": 0.06, "headline": "model"}, "within the log"),
+        ({"members": np.array([0.0, 1.0, 2.0]), "headline": "model"}, "agreement"),
+        ({"headline": "FQE", "largest_q": 1.2}, "size of Q"),
+        ({"headline": "DR", "ratio_mass": 0.4}, "mean ratio"),
+    ],
+)
+def test_failures_are_loud(solution, changes, check):
+    fine = with_evidence(solution, headline="model")
+    assert fine.status is lg.Status.TRAINED
+    failed = with_evidence(solution, **changes)
+    assert failed.status is lg.Status.NOT_RELIABLE
+    assert not failed.converged
+    assert [one.name for one in failed.diagnose() if not one.ok] == [check]
+    assert f"{failed.value:.6g}" not in failed.headline
+    page = lg.report(failed, plots=False)
+    assert "none to rely on" in page
+    assert f"<strong>{failed.value:.6g}" not in page
+    assert f"<strong>{fine.value:.6g}" in lg.report(fine, plots=False)
+
+
+def test_a_collapsed_ratio_is_not_headlined():
+    # Two steps from a far start, with the ratio still near its beginning but the penalty ignored.
+    options = {"batch": 64, "hidden": (8,), "learning_rate": 0.3, "holdout": 0.2, "report_every": 1}
+    found = lg.solve(
+        pushed(2), 1.0, policy=TARGET, method="gendice", penalty=1e-9, max_iter=60, options=options
+    )
+    failed = [check.name for check in found.diagnose() if not check.ok]
+    assert ("mean ratio" in failed) == (not 0.5 <= found.mean_ratio <= 2.0)
+    decisive = {"mean ratio", "effective sample size", "held-out residual", "agreement"} & set(failed)
+    assert (found.status is lg.Status.TRAINED) == (not decisive)
+    assert decisive
+    assert NeuralOptions().learning_rate == 1e-3
+
+
+def test_integers_and_missing_rewards_go_to_the_ratio():
+    rng = np.random.default_rng(3)
+    ids = rng.integers(0, 3, 201)
+    found = lg.solve(lg.Transitions(ids[:-1], None, None, ids[1:]), 1.0, max_iter=5, options={"batch": 32})
+    assert found.method == "gendice"
+    with pytest.raises(ValueError, match="vectors"):
+        lg.solve(lg.Transitions(ids[:-1], None, np.ones(200), ids[1:]), 1.0, method="model")
+    points = rng.normal(size=(20, 1))
+    with pytest.raises(ValueError, match="rewards"):
+        lg.solve(lg.Transitions(points, None, None, points), 1.0, method="fqe")
+    with pytest.raises(ValueError, match="'efort'"):
+        lg.solve(pushed(), 1.0, policy=TARGET, options={"efort": "quick"})
+    with pytest.raises(ValueError, match="effort"):
+        lg.solve(pushed(), 1.0, policy=TARGET, options={"effort": "lazy"})
+
+
+def test_time_limit_keeps_the_model():
+    found = lg.solve(pushed(), 1.0, policy=TARGET, options=QUICK, time_limit=1e-6)
+    assert found.status is lg.Status.TIME_LIMIT
+    assert [one.name for one in found.estimates] == ["model"]
+    assert np.isfinite(found.value)
