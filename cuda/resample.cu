@@ -35,7 +35,7 @@ __device__ __forceinline__ double gamma_variate(double a, unsigned long long cou
                 return boost * d * v;
         }
     }
-    return boost * d;  // never in practice: each attempt is accepted with a chance above 0.95
+    return boost * d;  // never in practice: each attempt is accepted with probability above 0.95
 }
 
 // One stream of 256 numbers for each place of each replicate.

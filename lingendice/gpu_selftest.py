@@ -58,7 +58,7 @@ def _run(check: Callable[..., tuple[float, float]], device: Device, n_states: in
     began = time.perf_counter()
     try:
         difference, limit = check(device, n_states)
-    except Exception as error:  # the record must tell what went wrong, whatever it was
+    except Exception as error:  # the record must say what went wrong, whatever it was
         return {"name": name, "agrees": False, "error": f"{type(error).__name__}: {error}"}
     return {
         "name": name,

@@ -1,4 +1,4 @@
-"""Tell device arrays from host arrays without importing a GPU library, and take them in."""
+"""Distinguish device arrays from host arrays without importing a GPU library, and take them in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lies_on_device(value: Any) -> bool:
 
 
 def device_vector(device: Device, name: str, value: Any, size: int) -> Any:
-    """One number an entry, as float64 on the device; host arrays are refused: nothing moves in silence."""
+    """One number per entry, as float64 on the device; host arrays are refused: nothing moves in silence."""
     import numpy as np
 
     if not lies_on_device(value):

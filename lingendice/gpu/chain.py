@@ -251,7 +251,7 @@ def compose_on_device(
     total, bad = row_totals(device, counts.indptr, counts.count)
     if bad is not None:
         value = device.download(counts.count[bad])
-        raise ValueError(f"entry {bad} of the counts is {value}, negative or not finite; mend it")
+        raise ValueError(f"entry {bad} of the counts is {value}, negative or not finite; fix it")
     seen = total > 0.0
     p = total / float(device.download(total.sum()))
     ended = _ended_share(counts, total, seen)
@@ -432,7 +432,7 @@ def solve_chain(
     """Solve ``mu = (1 - gamma) mu0 + gamma P' mu``; at gamma = 1 one distribution for each recurrent class.
 
     With several classes and ``follow_initial`` the chain is followed from the initial distribution: its steps
-    keep the chance of ending in each class, and so does their extrapolation.
+    keep the probability of ending in each class, and so does their extrapolation.
     """
     device = chain.device
     dtype = chain.push.value_type

@@ -143,7 +143,7 @@ def count_transitions(
 
 
 def counting_bytes(n: int, n_cells: int, n_pairs: int, densely: bool, value_bytes: int) -> int:
-    """Device memory of counting n transitions, each with values of so many bytes, at its peak."""
+    """Device memory of counting n transitions, each with values of this many bytes, at its peak."""
     key, offset = key_type(n_pairs).itemsize, _offset_type(n).itemsize
     listed = offset * (n_cells + 1) + (key + 12) * min(n, n_pairs)
     if densely:
@@ -153,7 +153,7 @@ def counting_bytes(n: int, n_cells: int, n_pairs: int, densely: bool, value_byte
 
 
 def key_type(n_pairs: int) -> np.dtype[Any]:
-    """What numbers so many pairs."""
+    """The type that numbers this many pairs."""
     return np.dtype(np.int32 if n_pairs < 2**31 else np.int64)
 
 

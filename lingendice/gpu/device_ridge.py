@@ -162,7 +162,7 @@ class _Step:
         return squared
 
     def advance(self, goal: float, n_steps: int) -> Any:
-        """At most so many steps; returns the scalars."""
+        """At most this many steps; returns the scalars."""
         self.scalars[GOAL : GOAL + 1] = goal
         self.done[:] = 0
         for _ in range(n_steps):

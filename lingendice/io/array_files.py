@@ -75,7 +75,7 @@ def read_array(path: str | Path) -> Any:
                 f"{path}: expected one array, found {_listed(arrays)}; save the one array as .npy"
             )
         return _as_float(path, next(iter(arrays.values())))
-    raise FileError(f"{path}: cannot tell the format by its suffix; use one of {', '.join(ARRAYS)}")
+    raise FileError(f"{path}: unknown suffix; use one of {', '.join(ARRAYS)}")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Packed(NamedTuple):
     """Rows made ready for counting; see :mod:`lingendice.io.keys`."""
 
     keys: NDArray[np.int64] | None
-    """State, action and next state of each row in one integer; None where that cannot be told yet."""
+    """State, action and next state of each row in one integer; None where that is not known yet."""
     n_states: int
     n_actions: int
     """One more than the largest ids."""

@@ -199,8 +199,8 @@ def _typed(
 
 def _are_numbers(entries: list[str]) -> bool:
     """Whether a column reads as numbers, apart from missing ones; a column of these alone does not."""
-    told = [entry for entry in entries if entry not in _MISSING]
-    return bool(told) and all(_number(entry) is not None for entry in told)
+    present = [entry for entry in entries if entry not in _MISSING]
+    return bool(present) and all(_number(entry) is not None for entry in present)
 
 
 def _number(entry: str) -> int | float | None:

@@ -26,7 +26,7 @@ class FileError(ValueError):
 
 
 def format_of(file: str | os.PathLike[str]) -> str:
-    """The suffix that tells the format: the one before that of a compressed text file, else the last."""
+    """The suffix that decides the format: the one before that of a compressed text file, else the last."""
     *before, last = ["", "", *Path(file).suffixes][-2:]
     inner = before[0].lower() if before else ""
     return inner if last.lower() in COMPRESSED and inner in TEXT else last.lower()

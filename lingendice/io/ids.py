@@ -1,4 +1,4 @@
-"""Ids of states, actions and episodes as integers from 0, and the one rule that tells ids from names.
+"""Ids of states, actions and episodes as integers from 0, and the one rule that distinguishes ids from names.
 
 Integers are ids that count from 0 where the largest is below ``20 * (distinct ones) + 10,000``; sparser ones
 (account numbers, hashes) are names, and only those that occur are numbered. Strings are names always.
@@ -129,7 +129,7 @@ def number_sparse_ids(counted: Accumulator, batch: Batch) -> None:
 
 
 def note_hidden_ids(counted: Accumulator, batch: Batch) -> None:
-    """Keep in mind which integers occur, where no pair will tell of them."""
+    """Remember integers that occur where no pair records them."""
     masks = [flags(batch, "terminal")] if "terminal" in counted.roles else []
     if "weight" in counted.roles:
         masks.append(np.asarray(batch.columns["weight"]) == 0)
@@ -152,7 +152,7 @@ def _may_be_names(counted: Accumulator, what: str) -> bool:
 def _are_ids(counted: Accumulator, what: str, size: int, more: list[Any]) -> bool:
     """Whether the integers counted so far, and some more, are dense enough to be ids.
 
-    Mostly a part of them tells already, and not all of a large table is sorted.
+    A part of them usually decides, so that not all of a large table is sorted.
     """
     if counted.rule.are_ids(what, size - 1, counted.pairs.some_distinct(what, size)):
         return True

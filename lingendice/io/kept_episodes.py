@@ -29,24 +29,24 @@ def count_whole(
 ) -> Counts:
     """Counts with what each episode contributed.
 
-    Where ``keep`` is False and the log tells of no episodes, without it. :class:`TooLong` where there are
+    Where ``keep`` is False and the log has no episodes, without it. :class:`TooLong` where there are
     more rows than ``most``.
     """
     columns, names = _gathered(batches, rule, most)
     n_states = _size(rule, names, "state")
     n_actions = _size(rule, names, "action") if "action" in columns else None
-    told = not columns.keys().isdisjoint(("episode", "terminal", "truncated"))
+    has_episodes = not columns.keys().isdisjoint(("episode", "terminal", "truncated"))
     initial: Array | None = None
     if "next_state" not in columns:
         n_states = n_states or int(columns["state"].max()) + 1
         if "action" in columns and "action" not in names and rule.sizes[1] is None:
             n_actions = int(columns["action"].max()) + 1
-        columns, initial = _derived(columns, told)
+        columns, initial = _derived(columns, has_episodes)
     counts = Counts.from_transitions(
         **columns,
         n_states=n_states,
         n_actions=n_actions,
-        keep_episodes=keep or told,
+        keep_episodes=keep or has_episodes,
         threads=threads,
     )
     if initial is not None:
@@ -112,7 +112,7 @@ def _names_of_sparse(
     return {what: [str(number) for number in occur.tolist()]}
 
 
-def _derived(columns: dict[str, Array], told: bool) -> tuple[dict[str, Array], Array | None]:
+def _derived(columns: dict[str, Array], has_episodes: bool) -> tuple[dict[str, Array], Array | None]:
     """Rows with the state of the next row of their episode; where that is not known the row is left out.
 
     Also how many episodes began in each state, those of a single row included.
@@ -138,7 +138,7 @@ def _derived(columns: dict[str, Array], told: bool) -> tuple[dict[str, Array], A
             initial = initial.astype(np.int64)
     kept = {role: column[keep] for role, column in columns.items() if role != "episode"}
     kept["next_state"] = following[keep]
-    if told:
+    if has_episodes:
         kept["episode"] = episode[keep]
     # Rows that are cut off have no next state; the numbers of episodes know of their ends.
     kept.pop("truncated", None)

@@ -76,7 +76,7 @@ def _keys(batch: Batch, memory: Callable[[int], Array]) -> tuple[Array | None, i
 
 
 def events_of(batch: Batch) -> Array | None:
-    """Rows that may begin or end an episode; None where the log does not tell of episodes."""
+    """Rows that may begin or end an episode; None where the log has no episodes."""
     if not batch.columns.keys() & {"episode", "terminal", "truncated"}:
         return None
     episode = batch.columns.get("episode", NO_INTS)
@@ -91,10 +91,10 @@ def events_of(batch: Batch) -> Array | None:
 def compares_rows(roles: Collection[str]) -> bool:
     """Whether next states can be compared with the states of the rows that follow.
 
-    That is so where the log tells of episodes. A row with a weight may stand for many steps.
+    That is so where the log has episodes. A row with a weight may stand for many steps.
     """
-    told = not {"episode", "terminal", "truncated"}.isdisjoint(roles)
-    return told and "next_state" in roles and "weight" not in roles
+    has_episodes = not {"episode", "terminal", "truncated"}.isdisjoint(roles)
+    return has_episodes and "next_state" in roles and "weight" not in roles
 
 
 def breaks_of(batch: Batch) -> Breaks:
@@ -110,7 +110,7 @@ def breaks_of(batch: Batch) -> Breaks:
         )
         state, following = np.take(here, state.codes), np.take(there, following.codes)
     if isinstance(state, Coded) or isinstance(following, Coded):
-        return NO_BREAKS  # an error, which is told where the rows are counted
+        return NO_BREAKS  # an error, raised where the rows are counted
     episode = batch.columns.get("episode", NO_INTS)
     ids = narrowed({"state": state, "next_state": following})
     n, first = streaming.count_breaks(

@@ -75,7 +75,7 @@ class PairCounter:
         """Whether weights are floats."""
         self.layout = KeyLayout(STATE_BITS, ACTION_BITS if self.has_actions else 0, NEXT_BITS)
         self.n_states = self.n_actions = 0
-        """One more than the largest ids, as :meth:`fit` was told."""
+        """One more than the largest ids, as given to :meth:`fit`."""
         self.hashed = HashedPairs(
             5 if self.has_rewards else 2, executor, 2 if threads >= _THREADS_TO_SPARE else 1
         )
@@ -209,7 +209,7 @@ class HashTable:
 
     width: int
     by_status: bool
-    """Whether word 1 tells empty records (episodes), or a negative key does (pairs)."""
+    """Whether word 1 marks empty records (episodes), or a negative key does (pairs)."""
     words: Array = field(init=False)
     held: Array = field(init=False)
 

@@ -85,7 +85,7 @@ def read_transitions(
     state, action, reward, next_state, episode, terminal, truncated
         Names of columns. A name must be there; None takes the first column with a usual name
         (``lingendice.io.roles.ALIASES``: those of Gymnasium, D4RL, Minari and d3rlpy among them; capitals do
-        not matter) where there is one; False takes none. A column ``done`` tells of ends without their
+        not matter) where there is one; False takes none. A column ``done`` marks ends without their
         reason: it is taken for terminal, beside ``truncated`` for ``done & ~truncated``. For Minari ``state``
         may be a function from the observations of an episode to one id each.
     weight
@@ -111,8 +111,8 @@ def read_transitions(
     checkpoint
         A file that keeps what was counted so far: written every ``checkpoint_every`` seconds and when the
         reading is interrupted, removed at the end. Where it exists already, reading goes on from it. It
-        belongs to one log, told by the files' names, sizes, times, first and last bytes; a stream of batches
-        must begin with the same batches again.
+        belongs to one log, identified by the files' names, sizes, times, first and last bytes; a stream of
+        batches must begin with the same batches again.
     progress
         True shows a line on standard error, unless that is a file or a pipe; or a function that is called
         with the number of rows and the share read so far (None where the end is unknown).
@@ -206,7 +206,7 @@ class ReadOptions:
         return Names(named, self.labels, self.on_command_line)
 
     def rule(self) -> IdRule:
-        """What tells ids from names."""
+        """What distinguishes ids from names."""
         n_states = None if self.n_states is None else require_whole("n_states", self.n_states)
         n_actions = None if self.n_actions is None else require_whole("n_actions", self.n_actions)
         require_room((n_states or 1) * (n_actions or 1))
@@ -410,7 +410,7 @@ class _Meter:
     """Tells how far reading has come: to a function, or as one line that vanishes."""
 
     def __init__(self, progress: Progress) -> None:
-        self.tell = progress if callable(progress) else None
+        self.report = progress if callable(progress) else None
         self.line = progress is True and sys.stderr.isatty()
         self.shown = 0
         self.last = 0.0
@@ -420,8 +420,8 @@ class _Meter:
 
     def show(self, rows: int, fraction: float | None) -> None:
         """Tell the number of rows and the share read."""
-        if self.tell is not None:
-            self.tell(rows, fraction)
+        if self.report is not None:
+            self.report(rows, fraction)
         now = time.monotonic()
         if self.line and now - self.last > 0.1:
             self.last = now

@@ -134,10 +134,12 @@ class Names:
         """One warning for all columns that nothing was read from."""
         if not self.unused:
             return
-        told = [f"{name!r} (name it by {hint})" if hint else repr(name) for name, hint in self.unused.items()]
-        many = len(told) > 1
+        described = [
+            f"{name!r} (name it by {hint})" if hint else repr(name) for name, hint in self.unused.items()
+        ]
+        many = len(described) > 1
         warnings.warn(
-            f"column{'s' * many} {', '.join(told)} {'were' if many else 'was'} present and not used",
+            f"column{'s' * many} {', '.join(described)} {'were' if many else 'was'} present and not used",
             UnusedColumnWarning,
             stacklevel=stacklevel + 1,
         )

@@ -34,7 +34,7 @@ class Source(Protocol):
     """A log that yields batches from a given place on."""
 
     def fingerprint(self) -> list[Any]:
-        """What tells this log from another, as JSON values: a checkpoint belongs to one log."""
+        """What identifies this log, as JSON values: a checkpoint belongs to one log."""
 
     def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
         """Parts that can be read side by side, from part ``start[1]`` of file ``start[0]`` on."""
@@ -70,7 +70,7 @@ class Files:
         for file in files:
             if format_of(file) not in STREAMED:
                 raise FileError(
-                    f"{file}: cannot tell the format by its suffix; use one of {', '.join(STREAMED)} (text "
+                    f"{file}: unknown suffix; use one of {', '.join(STREAMED)} (text "
                     f"also with {', '.join(COMPRESSED)} behind)"
                 )
 
@@ -92,7 +92,7 @@ class Files:
 
 
 def _fingerprint(file: Path) -> list[Any]:
-    """What tells a file from others; another one may come in its place with the same size and time."""
+    """What identifies a file; another with the same size and time may take its place."""
     fact = file.stat()
     digest = hashlib.sha256()
     with file.open("rb") as stream:
@@ -192,7 +192,7 @@ def _group_tables(stored: Any, file: Path, group: int, columns: list[str], at_on
         table = stored.read_row_group(group, **options)
     except (arrow().ArrowException, OSError) as error:
         raise _blame(stored, file, group, columns, error) from None
-    # Labels are looked up once a batch.
+    # Labels are looked up once per batch.
     labeled = any(arrow("types").is_dictionary(kind) for kind in table.schema.types)
     yield from [table] if labeled else table.to_batches(_GROUP_ROWS) or [table]
 
@@ -270,7 +270,7 @@ def read_stream(
 ) -> Iterator[Batch]:
     """Batches of an Arrow stream; parts that were read before are passed over.
 
-    Of a text file the columns are ``found`` already, and ``blame`` tells more of an error than PyArrow does.
+    Of a text file the columns are ``found`` already, and ``blame`` explains an error better than PyArrow.
     """
     pa, is_csv = arrow(), blame is not None
     if found is None:
@@ -360,7 +360,7 @@ class Frame:
         self.frame = frame
 
     def fingerprint(self) -> list[Any]:
-        """Columns and length, where the frame tells."""
+        """Columns and length, where the frame has them."""
         shape = getattr(self.frame, "shape", None)
         return [type(self.frame).__name__, list(shape) if isinstance(shape, tuple) else None]
 

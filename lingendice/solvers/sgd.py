@@ -213,8 +213,7 @@ class _Runner:
 
     def _run_features(self, state: _State, first: int, last: int, terms: Terms, pace: float) -> None:
         from lingendice.kernels.saddle.records import Block, Features
-        from lingendice.kernels.saddle.sgd_dense import sgd_dense
-        from lingendice.kernels.saddle.sgd_sparse import sgd_sparse
+        from lingendice.kernels.saddle.sgd_steps import sgd_dense, sgd_sparse
 
         problem, source, counter = self.problem, self.sampler.source, np.uint64(state.counter)
         features = Features(self.psi, self.phi, problem.flow.mass_weight, self.own)
@@ -233,7 +232,7 @@ class _Runner:
             )  # fmt: skip
 
     def _run_tabular(self, state: _State, first: int, last: int, terms: Terms, pace: float) -> None:
-        from lingendice.kernels.saddle.sgd_tabular import TAU, F, pack, sgd_tabular, sgd_tabular_self
+        from lingendice.kernels.saddle.sgd_steps import TAU, F, pack, sgd_tabular, sgd_tabular_self
 
         problem = self.problem
         if first == 0:
@@ -253,12 +252,12 @@ class _Runner:
     def averages(self, state: _State, n_steps: int) -> tuple[Floats, Floats, float]:
         """The average point of the first ``n_steps`` steps of the epoch."""
         if self.tabular:
-            from lingendice.kernels.saddle.sgd_tabular import F_MOVED, TAU_MOVED
+            from lingendice.kernels.saddle.sgd_steps import F_MOVED, TAU_MOVED
 
             w, v = (self.cells[:, moved] / n_steps for moved in (TAU_MOVED, F_MOVED))
             return state.w - w, state.v - v, state.u_sum / n_steps
         if not self.dense:
-            from lingendice.kernels.saddle.sgd_tabular import finish_averages
+            from lingendice.kernels.saddle.sgd_steps import finish_averages
 
             finish_averages(n_steps, state.w, state.w_sum, state.w_last)
             finish_averages(n_steps, state.v, state.v_sum, state.v_last)

@@ -146,7 +146,7 @@ def plan_runs(begin, size, above, n_parts):  # type: ignore[no-untyped-def]
 def eliminate_fronts(progress, stop, plan, fronts, entries, data, left, factor, room, budget):  # type: ignore[no-untyped-def]
     """Run the schedule from ``progress`` up to place ``stop``, or until ``budget`` operations are spent.
 
-    Returns True when the run has ended; `BROKEN_STEP` then tells whether it broke down.
+    Returns True when the run has ended; `BROKEN_STEP` then says whether it broke down.
     """
     schedule, child, sibling, left_over = plan
     begin, size, border_start, border, block = fronts

@@ -5,7 +5,7 @@ loop over unit weights (``weights`` empty) reads nothing but source numbers and 
 eliminated beforehand: they live in F and g. Symbols: ``g`` inflow from outside (times ``scale``),
 ``f`` the diagonal of F, ``c`` share that each source sends along an edge of weight one.
 
-The inner loops are written out where they are used: a call a row doubles the time of a pass.
+The inner loops are written out where they are used: one call per row doubles the time of a pass.
 
 The kernels on chunks take rows sorted by length, in chunks of equally long rows whose entries are
 interleaved (the first entry of every row of the chunk, then the second, ...). Their inner loop runs along

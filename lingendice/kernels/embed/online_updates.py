@@ -5,7 +5,7 @@ i -> j changes M in two or three entries. With the factor of an older M_0 a step
 
     dy = -(r M_0^-1) / (1 + g) ,   y <- y + dy ,   r = y M  becomes  r g / (1 + g) + dy (M - M_0)
 
-costs one pair of triangular solves a step, and the changes of y, not the residual alone, tell the error. The
+costs one pair of triangular solves per step; the changes of y, not the residual alone, give the error. The
 growth g of the data since the factor was made takes the uniform part out of M - M_0.
 
 The factor is applied in single precision: relative changes of y come from residuals relative to the flows

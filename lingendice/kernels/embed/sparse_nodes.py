@@ -196,7 +196,7 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distributi
         sweep(sources, source, weight, visits, 0, size, True, 1.0)
         change = sweep(sources, source, weight, visits, 0, size, False, 1.0)
         share = change / before
-        # One change alone tells no rate.
+        # One change alone gives no rate.
         known = before < np.inf and share < 1.0
         before = change
         if change == 0.0 or (known and change * share <= tol * (1.0 - share)):

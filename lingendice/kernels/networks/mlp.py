@@ -191,7 +191,7 @@ def _multiply(left, left_at, left_stride, right, right_at, factors, target, targ
 
 @internal
 def _chunk(rows, work):
-    """Rows of even parts, of ``work`` multiplications a row, that BLAS computes where it is called."""
+    """Rows of even parts, of ``work`` multiplications per row, that BLAS computes where it is called."""
     most = max(1, (_SHARED_WORK - 1) // work)
     parts = (rows + most - 1) // most
     return (rows + parts - 1) // parts

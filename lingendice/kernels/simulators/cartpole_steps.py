@@ -1,7 +1,7 @@
 """Cart and pole on raw arrays: one step of the dynamics, and a sampler of endless trajectories.
 
 A state is (x, x', theta, theta'): place and speed of the cart, angle and turning speed of the pole. The
-rules are told in :mod:`lingendice.environments.endless_cartpole`.
+rules are described in :mod:`lingendice.environments.endless_cartpole`.
 """
 
 from __future__ import annotations

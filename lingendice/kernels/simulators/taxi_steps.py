@@ -2,7 +2,7 @@
 
 A state is ``taxi + 5 * (waiting + 16 * (5 * x + y))``: ``taxi`` is the destination corner
 carried or 4 when empty, ``waiting`` the bit mask of corners with a passenger. The rules are
-told in :mod:`lingendice.environments.taxi`.
+described in :mod:`lingendice.environments.taxi`.
 """
 
 from __future__ import annotations
