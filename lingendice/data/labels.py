@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,29 +11,32 @@ from numpy.typing import NDArray
 from lingendice.data.checks import first_bad, is_missing, plain_array
 
 Labels = tuple[Hashable, ...]
+_STEP = 1 << 18  # labels held as Python objects at a time
 
 
 def encode(names: Sequence[str], columns: Sequence[Any]) -> tuple[list[NDArray[Any]], Labels | None]:
-    """Turn columns that share one set of labels into integer ids.
+    """Turn columns that share one set of labels into integer ids; O(N), a dictionary lookup per label.
 
     Integer columns are ids already and come back as int32 or int64 (uint64 where they exceed both), without
     labels: narrower types would wrap where ids are computed with. Strings get ids in sorted order, pandas
     categories in their own order, anything else in order of appearance.
     """
-    categories = [_categories(column) for column in columns]
-    if all(kind is not None for kind in categories):
-        return _from_categories(names, columns, categories)
+    columns = [_listed(column) for column in columns]
+    coded = [_coded(column) for column in columns]
+    if all(codes is not None for codes in coded):
+        return _from_codes(names, [codes for codes in coded if codes is not None])
     arrays = [_one_dimensional(name, column) for name, column in zip(names, columns, strict=True)]
-    kinds = {array.dtype.kind for array in arrays if array.size}
+    kinds = {_kind(column, array) for column, array in zip(columns, arrays, strict=True) if array.size}
     if kinds <= set("iub"):
         return [_wide(array) for array in arrays], None
     if "f" in kinds:
         _refuse_floats(names, arrays)
+    ids, labels = _from_hashables(names, arrays)
     if kinds in ({"U"}, {"S"}):
-        labels, ids = np.unique(np.concatenate(arrays), return_inverse=True)
-        cuts = np.cumsum([array.size for array in arrays])[:-1]
-        return list(np.split(ids, cuts)), tuple(labels.tolist())
-    return _from_hashables(names, arrays)
+        in_order: Labels = tuple(sorted(labels))  # type: ignore[type-var]
+        place = np.array([*map(index_of(in_order).__getitem__, labels)], dtype=np.int64)
+        return [place[column] for column in ids], in_order
+    return ids, labels
 
 
 def index_of(labels: Labels) -> dict[Hashable, int]:
@@ -50,26 +53,66 @@ def union(first: Labels, second: Labels) -> tuple[Labels, NDArray[np.int64]]:
     return tuple(position), moved
 
 
-def _categories(column: Any) -> Any:
-    """The pandas Categorical behind a column, or None; pandas itself is never imported."""
+def _listed(column: Any) -> Any:
+    """A polars Series of strings as a list, which is had sooner than an array of them."""
+    text = type(column).__module__.startswith("polars") and str(column.dtype) in ("String", "Utf8")
+    return column.to_list() if text else column
+
+
+class _Codes(NamedTuple):
+    """A column as places in a list of distinct labels; a negative place is a missing entry."""
+
+    codes: NDArray[Any]
+    labels: Labels
+
+
+def _coded(column: Any) -> _Codes | None:
+    """What pandas or Arrow number by themselves, neither of which is imported; None for anything else."""
     values = getattr(column, "array", column)
     if hasattr(values, "categories") and hasattr(values, "codes"):
-        return values
+        return _Codes(np.asarray(values.codes), tuple(values.categories))
+    if hasattr(column, "dictionary_encode"):
+        return _arrow_codes(column)
+    if hasattr(column, "factorize") and getattr(column.dtype, "kind", "O") == "O":
+        try:
+            codes, labels = column.factorize()
+        except TypeError:  # entries that cannot be labels are named elsewhere
+            return None
+        return _Codes(codes, tuple(labels.tolist()))
     return None
 
 
-def _from_categories(
-    names: Sequence[str], columns: Sequence[Any], categories: Sequence[Any]
-) -> tuple[list[NDArray[Any]], Labels]:
+def _arrow_codes(column: Any) -> _Codes | None:
+    """Of an Arrow column of strings or of a dictionary."""
+    kind = str(column.type)
+    if not kind.startswith(("string", "large_string", "dictionary", "binary", "large_binary")):
+        return None
+    encoded = column if kind.startswith("dictionary") else column.dictionary_encode()
+    if hasattr(encoded, "unify_dictionaries"):  # chunks may have dictionaries of their own
+        encoded = encoded.unify_dictionaries().combine_chunks()
+    if hasattr(encoded, "chunks"):
+        if len(encoded.chunks) != 1:
+            return None
+        encoded = encoded.chunks[0]
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return _Codes(codes, tuple(encoded.dictionary.to_pylist()))
+
+
+def _from_codes(names: Sequence[str], columns: Sequence[_Codes]) -> tuple[list[NDArray[Any]], Labels]:
     ids: list[NDArray[Any]] = []
     labels: Labels = ()
-    for name, values in zip(names, categories, strict=True):
-        codes = np.asarray(values.codes)
+    for name, (codes, own) in zip(names, columns, strict=True):
         if codes.size and codes.min() < 0:
             raise ValueError(f"{name}[{first_bad(codes < 0)[0]}] is missing; drop or fill it first")
-        labels, moved = union(labels, tuple(values.categories))
+        labels, moved = union(labels, own)
         ids.append(moved[codes] if codes.size else codes.astype(np.int64))
     return ids, labels
+
+
+def _kind(column: Any, array: NDArray[Any]) -> str:
+    """The kind of a column's entries; lists of strings are not made an array of them, which takes long."""
+    text = array.dtype.kind == "O" and isinstance(column, (list, tuple)) and type(array[0]) is str
+    return "U" if text and set(map(type, column)) == {str} else array.dtype.kind
 
 
 def _wide(ids: NDArray[Any]) -> NDArray[Any]:
@@ -82,8 +125,8 @@ def _wide(ids: NDArray[Any]) -> NDArray[Any]:
 def _one_dimensional(name: str, column: Any) -> NDArray[Any]:
     if isinstance(column, (list, tuple)):
         kinds = set(map(type, column))
-        # NumPy would make rows of tuples, and one string of 1 and "1".
-        if tuple in kinds or (len(kinds) > 1 and any(issubclass(kind, (str, bytes)) for kind in kinds)):
+        # NumPy would make rows of tuples, one string of 1 and "1", and wide arrays of strings.
+        if tuple in kinds or any(issubclass(kind, (str, bytes)) for kind in kinds):
             array = np.empty(len(column), dtype=object)
             array[:] = column
             return array
@@ -115,14 +158,32 @@ def _from_hashables(
     ids = []
     for name, array in zip(names, arrays, strict=True):
         out = np.empty(array.size, dtype=np.int64)
-        for row, label in enumerate(array.tolist()):
-            if is_missing(label):
-                raise ValueError(f"{name}[{row}] is {label!r}, a missing value; drop or fill it first")
+        for begin in range(0, array.size, _STEP):
+            part = array[begin : begin + _STEP].tolist()
             try:
-                out[row] = position.setdefault(label, len(position))
-            except TypeError:
-                raise ValueError(
-                    f"{name}[{row}] is {label!r}, which cannot be a label; use integers, strings or tuples"
-                ) from None
+                for label in dict.fromkeys(part):
+                    if label not in position:
+                        if is_missing(label):
+                            raise _Missing
+                        position[label] = len(position)
+            except (TypeError, _Missing):
+                raise _unusable_label(name, part, begin) from None
+            out[begin : begin + len(part)] = np.fromiter(map(position.__getitem__, part), np.int64, len(part))
         ids.append(out)
     return ids, tuple(position)
+
+
+class _Missing(Exception):
+    """An entry that is missing was met; which one is found out afterwards."""
+
+
+def _unusable_label(name: str, part: list[Any], begin: int) -> ValueError:
+    """The error of the first entry that is missing or cannot be a label."""
+    for row, label in enumerate(part, start=begin):
+        if is_missing(label):
+            return ValueError(f"{name}[{row}] is {label!r}, a missing value; drop or fill it first")
+        try:
+            hash(label)
+        except TypeError:
+            break
+    return ValueError(f"{name}[{row}] is {label!r}, which cannot be a label; use integers, strings or tuples")

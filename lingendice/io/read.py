@@ -75,7 +75,8 @@ def read_transitions(
           files (text also as ``.gz``, ``.bz2``, ``.zst`` or ``.lz4``), read one after another (a pattern in
           the order of names); episodes may run over file ends;
         - a DuckDB file, with ``table=``;
-        - a pandas, polars or PyArrow table, a DuckDB relation, or any object with ``__arrow_c_stream__``;
+        - a pandas, polars or PyArrow table, a DuckDB relation, or any object with ``__arrow_c_stream__``; of
+          a polars LazyFrame the columns used are collected;
         - an iterable of batches, each a mapping of arrays, a record batch or a frame;
         - a Minari dataset, or ``"minari:ID"`` of a local one;
         - a mapping of arrays of shape (time, environments): a log of a Gymnasium vector environment;

@@ -354,7 +354,7 @@ def _duck_reader(relation: Any) -> Any:
 
 
 class Frame:
-    """A pandas, polars or PyArrow table, a DuckDB relation, or any object with ``__arrow_c_stream__``."""
+    """A pandas, polars or PyArrow table, lazy or not, a DuckDB relation, or any Arrow stream."""
 
     def __init__(self, frame: Any) -> None:
         self.frame = frame
@@ -386,6 +386,9 @@ class Frame:
                 raise FileError(
                     f"the DataFrame: {' '.join(str(error).split())}; give each column one type"
                 ) from None
+        if hasattr(frame, "collect_schema") and hasattr(frame, "collect") and not hasattr(frame, "to_arrow"):
+            found = names.find(frame.collect_schema().names(), "the LazyFrame")
+            frame = frame.select(list(dict.fromkeys(found.values()))).collect()
         if isinstance(frame, pa.Table):
             return frame.to_reader(max_chunksize=_BATCH_ROWS), found
         if hasattr(frame, "read_next_batch"):
@@ -443,6 +446,7 @@ def is_frame(source: Any) -> bool:
     """Whether the object is a table that Arrow can read."""
     return (
         hasattr(source, "__arrow_c_stream__")
+        or hasattr(source, "collect_schema")
         or hasattr(source, "read_next_batch")
         or (hasattr(source, "__arrow_c_array__") or type(source).__module__.startswith("pandas"))
     )
