@@ -13,6 +13,7 @@ from lingendice.data.by_label import holds_several
 from lingendice.data.checks import require_choice
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import check, interruptible, pending, unmask
+from lingendice.data.policies import is_list_of_policies
 from lingendice.data.transitions import Transitions
 from lingendice.gpu.arrays import lies_on_device
 from lingendice.kernels.parallel import run_all
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
     from lingendice.solvers.request import Arguments, ManyPolicies, OnePolicy
 
 CONTINUOUS_METHODS = ("auto", "model", "fqe", "dr", "gendice", "linear")
+
+
+@overload
+def solve(  # type: ignore[overload-overlap]
+    data: Transitions, gamma: float = 1.0, *, policy: Mapping[Any, Any], **arguments: Unpack[Arguments]
+) -> Comparison: ...
 
 
 @overload
@@ -285,21 +292,27 @@ def _solve_resident(backend: CudaBackend, data: Any, request: Request) -> Soluti
     return HostedSolution.of(_solve_with(backend, held, request), counts.device)
 
 
-def _solve_transitions(data: Transitions, request: Request) -> ContinuousSolution:
-    """Networks or linear features over continuous states."""
-    if holds_several(request.problem.policy):
-        raise ValueError(
-            "several policies at once are compared on counts; for Transitions solve for one after another: "
-            "{name: solve(transitions, policy=one) for name, one in policies.items()}"
-        )
+def _solve_transitions(data: Transitions, request: Request) -> ContinuousSolution | Comparison:
+    """A model, FQE, networks or linear features over continuous states, for one policy or several."""
     require_transitions_terms(request)
     require_choice("method", request.method.name, CONTINUOUS_METHODS)
-    from lingendice.continuous.dispatch import solve_continuous
+    from lingendice.continuous.dispatch import compare_continuous, solve_continuous
 
+    policy = request.problem.policy
+    if not (holds_several(policy) or is_list_of_policies(policy)):
+        with interruptible(request.on_interrupt) as work:
+            outcome = solve_continuous(data, request)
+            work.solution = continuous_solution(outcome, request.limits)
+        return work.solution
+    named = policy if isinstance(policy, Mapping) else dict(enumerate(policy))
+    if not named:
+        raise ValueError("there is no policy to solve for: the collection is empty")
+    solved: dict[Any, ContinuousSolution] = {}
     with interruptible(request.on_interrupt) as work:
-        outcome = solve_continuous(data, request)
-        work.solution = solution = continuous_solution(outcome, request.limits)
-    return solution
+        for name, outcome in compare_continuous(data, request, named):
+            solved[name] = continuous_solution(outcome, request.limits)
+            work.solution = Comparison(tuple(solved), tuple(solved.values()), request.method.seed)
+    return work.solution
 
 
 # -- several policies ----------------------------------------------------------------------------------------

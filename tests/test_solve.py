@@ -361,13 +361,6 @@ def test_a_bad_restart_is_refused_where_nothing_leaks(gamma, restart):
             lg.solve([[1, 2], [3, 4]], gamma, restart=restart, **choices)
 
 
-@pytest.mark.parametrize("policies", [{"a": [[0.5, 0.5]], "b": [[1.0, 0.0]]}, [np.ones((1, 2)) / 2] * 2])
-def test_several_policies_over_transitions_are_told_what_to_do(policies):
-    log = lg.Transitions(np.ones((3, 2)), [0, 1, 0], None, np.ones((3, 2)))
-    with pytest.raises(ValueError, match="for Transitions solve for one after another"):
-        lg.solve(log, 0.9, policy=policies)
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

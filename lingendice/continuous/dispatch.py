@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,20 @@ def preparation_of(transitions: Transitions, request: Request) -> Preparation:
     return Preparation(transitions, request.problem.gamma, request.problem.terminal, settings)
 
 
+def compare_continuous(
+    transitions: Transitions, request: Request, policies: Mapping[Any, Any]
+) -> Iterator[tuple[Any, RatioOutcome]]:
+    """One policy after another; the default and its parts share the model and the cloned behavior."""
+    method, reason = choose(transitions, request)
+    shared = preparation_of(transitions, request) if method in ESTIMATES else None
+    for name, policy in policies.items():
+        one = request._replace(problem=request.problem._replace(policy=policy))
+        outcome = (
+            solve_continuous(transitions, one) if shared is None else evaluate(shared, one, method, reason)
+        )
+        yield name, outcome
+
+
 def evaluate(preparation: Preparation, request: Request, method: str, reason: str) -> RatioOutcome:
     """Make the estimates of a method one after another, and choose the one that is the value."""
     evaluation = Evaluation(preparation, request.problem.policy)
@@ -110,6 +125,7 @@ def evaluate(preparation: Preparation, request: Request, method: str, reason: st
         headline,
         ensemble.members,
         evaluation.doubly_robust().scores if "q_of_model" in made else np.empty(0),
+        evaluation.naive().scores,
         evaluation.rollout.clipped if "rollout" in made else 0.0,
         evaluation.model.explained if "model" in made else math.nan,
         _explosion(evaluation) if "q_of_log" in made else 0.0,

@@ -56,6 +56,8 @@ class Evidence:
     """The headline's value by each member of its ensemble."""
     scores: Floats
     """Influence of each episode on the doubly robust value; empty where there is none."""
+    naive_scores: Floats
+    """The same on what the behavior earned."""
     clipped: float = 0.0
     """Share of simulated coordinates that left the range of the log."""
     explained: float = math.nan

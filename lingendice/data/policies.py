@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lingendice.data.adapted_policies import action_rows, adapted, is_policy, mean_action_rows, takes_rng
 from lingendice.data.checks import Floats, first_bad, numeric_array, require_finite, require_nonnegative
 
 
@@ -45,12 +46,19 @@ class ContinuousPolicy(ABC):
 
 @dataclass(frozen=True, eq=False)
 class CallablePolicy(DiscretePolicy):
-    """Probabilities computed by a function of states: ``function(states) -> (n, n_actions)``."""
+    """Probabilities (n, n_actions), or one action per state, computed by a function or a model of states."""
 
-    function: Callable[[NDArray[Any]], ArrayLike]
+    function: Any
+    n_actions: int | None = None
+    """Needed where the function gives actions."""
 
     def probabilities(self, states: NDArray[Any]) -> Floats:
-        return require_action_distributions("policy(states)", self.function(states), len(states))
+        if self.n_actions is not None and takes_rng(self.function):
+            return mean_action_rows(self.function, states, self.n_actions)
+        found = adapted(self.function)(states)
+        if self.n_actions is not None:
+            found = action_rows(found, len(states), self.n_actions)
+        return require_action_distributions("policy(states)", found, len(states))
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,20 +78,19 @@ class TablePolicy(DiscretePolicy):
 
 @dataclass(frozen=True, eq=False)
 class SampledPolicy(ContinuousPolicy):
-    """Actions drawn by a function, ``function(states, rng) -> (n, action dimension)``.
+    """Actions drawn by a function, ``function(states, rng) -> (n, action dimension)``, or by a model.
 
     The function is called with whole batches of states and must draw every action afresh from ``rng`` (a
-    NumPy generator). ``density(states, actions)`` returns log densities with respect to the same measure
-    as the other policy of an importance weight.
+    NumPy generator); one of states alone, or a model's ``predict``, is a policy that acts for sure.
+    ``density(states, actions)`` returns log densities with respect to the same measure as the other policy of
+    an importance weight.
     """
 
-    function: Callable[[Floats, np.random.Generator], ArrayLike]
+    function: Any
     density: Callable[[Floats, Floats], ArrayLike] | None = None
 
     def sample(self, states: Floats, rng: np.random.Generator) -> Floats:
-        actions = numeric_array("policy(states, rng)", self.function(states, rng)).astype(
-            np.float64, copy=False
-        )
+        actions = adapted(self.function)(states, rng).astype(np.float64, copy=False)
         if actions.ndim == 1:
             actions = actions[:, None]
         if actions.ndim != 2 or len(actions) != len(states):
@@ -198,15 +205,21 @@ def require_action_distributions(name: str, values: ArrayLike, n: int) -> Floats
     return table / totals[:, None]
 
 
-def read_policy(policy: Any, *, discrete: bool, n_states: int | None) -> Policy:
-    """A policy object from what a user may give: an object, a table, or a function."""
+def is_list_of_policies(given: Any) -> bool:
+    """Whether a list holds objects that act, and not the probabilities of one."""
+    kinds = (DiscretePolicy, ContinuousPolicy)
+    return isinstance(given, (list, tuple)) and any(isinstance(one, kinds) or is_policy(one) for one in given)
+
+
+def read_policy(policy: Any, *, discrete: bool, n_states: int | None, n_actions: int | None = None) -> Policy:
+    """A policy object from what a user may give: an object, a table, a function, or a trained model."""
     if isinstance(policy, (DiscretePolicy, ContinuousPolicy)):
         if isinstance(policy, DiscretePolicy) != discrete:
             kind = "integers (discrete)" if discrete else "vectors of floats (continuous)"
             raise ValueError(f"{type(policy).__name__} does not fit the logged actions, which are {kind}")
         return policy
-    if callable(policy):
-        return CallablePolicy(policy) if discrete else SampledPolicy(policy)
+    if is_policy(policy):
+        return CallablePolicy(policy, n_actions) if discrete else SampledPolicy(policy)
     if not discrete:
         raise ValueError(
             "policy must be a GaussianPolicy, a SampledPolicy or a function (states, rng) -> actions, since "

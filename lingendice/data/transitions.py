@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lingendice.data import episode_logs
 from lingendice.data.checks import (
     Floats,
     first_bad,
@@ -140,6 +142,27 @@ class Transitions:
         if len(points["next_state"]) != len(first):
             raise ValueError(f"next_state has {len(points['next_state'])} rows but state has {len(first)}")
 
+    @classmethod
+    def from_d4rl(cls, dataset: Mapping[str, ArrayLike]) -> Transitions:
+        """A dictionary of arrays as D4RL has them; see :mod:`lingendice.data.episode_logs`."""
+        return cls(**episode_logs.from_d4rl(dataset))
+
+    @classmethod
+    def from_minari(cls, dataset: Any) -> Transitions:
+        """A dataset of ``minari.load_dataset(...)``, or anything with ``iterate_episodes``."""
+        return cls(**episode_logs.from_minari(dataset))
+
+    @classmethod
+    def from_d3rlpy(cls, dataset: Any) -> Transitions:
+        """An ``MDPDataset`` of d3rlpy, or anything with ``episodes``."""
+        return cls(**episode_logs.from_d3rlpy(dataset))
+
+    @classmethod
+    def from_gymnasium(cls, steps: Iterable[tuple[Any, ...]]) -> Transitions:
+        """Steps (observation, action, reward, next observation, terminated, truncated[, info]) of an
+        environment or of a vector of them, in order."""
+        return cls(**episode_logs.from_gymnasium(steps))
+
     def __len__(self) -> int:
         return len(self.state)
 
@@ -184,7 +207,9 @@ class Transitions:
                 "policy is missing: tell which policy to evaluate, or leave action out of Transitions for "
                 "the distribution of the logged chain itself"
             )
-        return read_policy(policy, discrete=self.n_actions is not None, n_states=self.n_states)
+        return read_policy(
+            policy, discrete=self.n_actions is not None, n_states=self.n_states, n_actions=self.n_actions
+        )
 
 
 def _states(name: str, values: ArrayLike) -> NDArray[Any]:

@@ -29,7 +29,8 @@ class Comparison:
     """Solutions of several policies on one log, in the order given."""
 
     names: tuple[Any, ...]
-    solutions: tuple[Solution, ...]
+    solutions: tuple[Any, ...]
+    """Each a :class:`Solution`, or a :class:`ContinuousSolution` for transitions."""
     seed: int = 0
 
     if not TYPE_CHECKING:  # a type checker would take every name for granted
@@ -40,10 +41,10 @@ class Comparison:
     def __len__(self) -> int:
         return len(self.solutions)
 
-    def __iter__(self) -> Iterator[Solution]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.solutions)
 
-    def __getitem__(self, name: Any) -> Solution:
+    def __getitem__(self, name: Any) -> Any:
         """The solution of a policy, by its name (its number where none was given)."""
         return self.solutions[self._place(name)]
 
@@ -88,7 +89,8 @@ class Comparison:
 
     @cached_property
     def _scores(self) -> tuple[ValueScores, ...]:
-        require_sample_size(self.solutions[0].operator.counts)
+        if isinstance(self.solutions[0], Solution):
+            require_sample_size(self.solutions[0].operator.counts)
         return tuple(solution.value_scores() for solution in self.solutions)
 
     @property

@@ -49,6 +49,16 @@ def continuous_scores(solution: ContinuousSolution) -> ValueScores:
     return ValueScores(rows, n - 1.0, NOTE, float(found.bias_allowance))
 
 
+def behavior_scores(solution: ContinuousSolution) -> ValueScores:
+    """Scores of what the behavior earned, by episode."""
+    evidence = solution.evidence
+    if evidence is None or evidence.naive_scores.size < 2:
+        return ValueScores(None, math.inf, "the behavior's value has no interval here")
+    n = evidence.naive_scores.size
+    rows = (evidence.naive_scores - evidence.naive_scores.mean())[:, None] / math.sqrt(n * (n - 1.0))
+    return ValueScores(rows, n - 1.0, NOTE)
+
+
 def _parts(solution: ContinuousSolution) -> tuple[float, tuple[float, ...]]:
     """The standard error, and what else the value may be off by."""
     evidence = solution.evidence

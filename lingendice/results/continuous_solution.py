@@ -17,7 +17,7 @@ from lingendice.data.markup import duration
 from lingendice.data.rows import read_only
 from lingendice.data.transitions import Transitions
 from lingendice.results.continuous_diagnostics import diagnose_continuous
-from lingendice.results.continuous_interval import continuous_interval, continuous_scores
+from lingendice.results.continuous_interval import behavior_scores, continuous_interval, continuous_scores
 from lingendice.results.diagnostics import Check
 from lingendice.results.result import Result, Row
 from lingendice.results.solution import effective_size
@@ -151,6 +151,23 @@ class ContinuousSolution(Result):
     def value_scores(self) -> ValueScores:
         """What the covariance of several values on one log is made of."""
         return continuous_scores(self)
+
+    @property
+    def behavior_value(self) -> float | None:
+        """What the logged behavior earns, on the scale of the value."""
+        return next((one.value for one in self.estimates if one.name == "naive"), None)
+
+    def behavior_scores(self) -> ValueScores:
+        """The same as ``value_scores``, of what the behavior earns."""
+        return behavior_scores(self)
+
+    @property
+    def leak(self) -> float:
+        """Share of the simulated coordinates that leave the range of the log."""
+        return 0.0 if self.evidence is None else self.evidence.clipped
+
+    state_distribution = None
+    """There are no cells to hold one; see ``tau``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that is known, as strict JSON types: nan and infinity become None."""

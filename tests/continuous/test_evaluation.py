@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import lingendice as lg
+from lingendice.continuous import dynamics
+from lingendice.continuous.dynamics import fit_dynamics
 from lingendice.continuous.options import NeuralOptions
 from lingendice.continuous.outcome import RatioOutcome
 from lingendice.data.policies import GaussianPolicy
@@ -166,3 +168,29 @@ def test_time_limit_keeps_the_model():
     assert found.status is lg.Status.TIME_LIMIT
     assert [one.name for one in found.estimates] == ["model"]
     assert np.isfinite(found.value)
+
+
+def test_several_policies_share_the_model(solution, monkeypatch):
+    fits = []
+    monkeypatch.setattr(dynamics, "fit_dynamics", lambda *given: fits.append(1) or fit_dynamics(*given))
+    policies = {"target": TARGET, "still": GaussianPolicy(lambda states: 0.0 * states, 0.5)}
+    both = lg.solve(pushed(), 1.0, policy=policies, options=QUICK)
+    assert both["target"].value == solution.value
+    assert both.ranking == ("target", "still")
+    assert both["still"].value == pytest.approx(0.0, abs=0.1)
+    assert len(fits) == 1
+    found = both.interval(0.95)
+    assert found.contains(np.array([0.5, 0.0])).all()
+    assert np.all(found.high - found.low >= [np.diff([*one.interval(0.9)])[0] for one in both])
+    gain = both.difference("target", "still")
+    assert gain.low < 0.5 < gain.high
+    over = both.difference("target", "behavior")
+    assert over.estimate == pytest.approx(solution.value - solution.behavior_value)
+    rows = both.table()
+    assert [row["policy"] for row in rows] == ["target", "still"]
+    assert "target" in str(both)
+    with pytest.raises(ValueError, match="empty"):
+        lg.solve(pushed(), 1.0, policy={})
+    listed = lg.solve(pushed(), 1.0, policy=list(policies.values()), method="model", options=QUICK)
+    assert listed.names == (0, 1)
+    np.testing.assert_array_equal(listed.values, [both[name].evidence["model"].value for name in policies])

@@ -1,0 +1,176 @@
+"""Policies as users have them, and logs of other libraries, by stand-ins and by the packages themselves."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import lingendice as lg
+from lingendice.data.policies import read_policy
+
+STATES = np.random.default_rng(0).normal(size=(6, 2))
+
+
+def discrete(given, n_actions=3):
+    return read_policy(given, discrete=True, n_states=None, n_actions=n_actions).probabilities(STATES)
+
+
+def continuous(given):
+    policy = read_policy(given, discrete=False, n_states=None)
+    return policy, policy.sample(STATES, np.random.default_rng(1))
+
+
+def test_discrete_functions_by_what_they_return():
+    rows = np.full((6, 3), 1 / 3)
+    np.testing.assert_allclose(discrete(lambda states: rows), rows)
+    np.testing.assert_array_equal(
+        discrete(lambda states: np.array([0, 1, 2, 0, 1, 2])), np.eye(3)[[0, 1, 2] * 2]
+    )
+    drawn = discrete(lambda states, rng: rng.integers(0, 2, len(states)))
+    assert drawn[:, 2].max() == 0.0
+    np.testing.assert_allclose(drawn[:, 0], 0.5, atol=0.25)
+    with pytest.raises(ValueError, match="sums to"):
+        discrete(lambda states: np.ones((6, 3)))
+    with pytest.raises(ValueError, match=r"action 5, but the log has actions 0\.\.2"):
+        discrete(lambda states: np.full(6, 5))
+
+
+class Greedy:
+    """As Stable-Baselines3: an action space, and (action, hidden state) in single precision."""
+
+    action_space = SimpleNamespace(low=np.array([-0.5]), high=np.array([0.5]))
+    observation_space = SimpleNamespace(dtype=np.float32)
+
+    def predict(self, states, state=None, episode_start=None, deterministic=False):
+        assert states.dtype == np.float32
+        assert deterministic
+        return 10.0 * states[:, :1], None
+
+
+def test_models_that_predict():
+    policy, actions = continuous(Greedy())
+    np.testing.assert_allclose(actions, np.clip(10.0 * STATES[:, :1], -0.5, 0.5), rtol=1e-6)
+    assert not policy.has_density
+    ids = SimpleNamespace(predict=lambda states: np.arange(6) % 3)  # as d3rlpy
+    np.testing.assert_array_equal(discrete(ids), np.eye(3)[np.arange(6) % 3])
+    _, actions = continuous(lambda states: states[:, 0])
+    np.testing.assert_array_equal(actions, STATES[:, :1])
+    _, actions = continuous(lambda states, rng: rng.normal(size=(len(states), 2)))
+    assert actions.shape == (6, 2)
+
+
+def test_torch_modules_are_detached():
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Linear(2, 1)
+    _, actions = continuous(net)
+    by_hand = STATES @ net.weight.detach().numpy().T + net.bias.detach().numpy()
+    np.testing.assert_allclose(actions, by_hand, rtol=1e-5, atol=1e-6)
+    soft = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Softmax(dim=1))
+    assert discrete(soft).shape == (6, 3)
+    tensor = torch.tensor(STATES[:, :1], requires_grad=True)
+    _, actions = continuous(lambda states: tensor)
+    np.testing.assert_array_equal(actions, STATES[:, :1])
+
+
+def test_stable_baselines_models():
+    sb3 = pytest.importorskip("stable_baselines3")
+    model = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, device="cpu")
+    states = np.random.default_rng(2).normal(size=(5, 4))
+    found = read_policy(model, discrete=True, n_states=None, n_actions=2).probabilities(states)
+    wanted, _ = model.predict(states.astype(np.float32), deterministic=True)
+    np.testing.assert_array_equal(found.argmax(axis=1), wanted)
+
+
+def episode(n, seed):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n + 1, 2)), rng.normal(size=(n, 1)), rng.normal(size=n)
+
+
+def test_d4rl_dictionaries():
+    parts = [episode(4, 1), episode(3, 2)]
+    dataset = {
+        "observations": np.concatenate([o[:-1] for o, _, _ in parts]),
+        "actions": np.concatenate([a for _, a, _ in parts]),
+        "rewards": np.concatenate([r for _, _, r in parts]),
+        "terminals": np.array([0, 0, 0, 1, 0, 0, 0]),
+        "timeouts": np.array([0, 0, 0, 0, 0, 0, 1]),
+    }
+    log = lg.Transitions.from_d4rl(dataset)
+    assert (len(log), log.n_episodes) == (6, 2)  # the step that was cut off has no arrival
+    np.testing.assert_array_equal(log.next_state[:3], parts[0][0][1:4])
+    np.testing.assert_array_equal(log.terminal, [0, 0, 0, 1, 0, 0])
+    whole = lg.Transitions.from_d4rl(
+        {**dataset, "next_observations": np.concatenate([o[1:] for o, _, _ in parts])}
+    )
+    assert len(whole) == 7
+    np.testing.assert_array_equal(whole.next_state[3], parts[0][0][4])
+    with pytest.raises(ValueError, match="'rewards'"):
+        lg.Transitions.from_d4rl({"observations": [], "actions": []})
+
+
+def test_episodes_of_minari_and_d3rlpy():
+    (first, a, r), (second, b, q) = episode(4, 3), episode(2, 4)
+    ends = [np.array([False] * 3 + [True]), np.zeros(2, dtype=bool)]
+    dataset = SimpleNamespace(
+        iterate_episodes=lambda: iter(
+            [
+                SimpleNamespace(observations=first, actions=a, rewards=r, terminations=ends[0]),
+                SimpleNamespace(observations=second, actions=b, rewards=q, terminations=ends[1]),
+            ]
+        )
+    )
+    log = lg.Transitions.from_minari(dataset)
+    np.testing.assert_array_equal(log.next_state, np.concatenate([first[1:], second[1:]]))
+    np.testing.assert_array_equal(log.episode, [0] * 4 + [1] * 2)
+    assert log.terminal.tolist() == [False, False, False, True, False, False]
+    kept = SimpleNamespace(
+        episodes=[
+            SimpleNamespace(observations=first[:-1], actions=a, rewards=r[:, None], terminated=True),
+            SimpleNamespace(observations=second[:-1], actions=b, rewards=q[:, None], terminated=False),
+        ]
+    )
+    log = lg.Transitions.from_d3rlpy(kept)
+    assert len(log) == 5
+    np.testing.assert_array_equal(log.next_state[:3], first[1:4])
+    np.testing.assert_array_equal(log.next_state[4], second[1])
+
+
+def test_real_datasets_of_d3rlpy():
+    d3rlpy = pytest.importorskip("d3rlpy")
+    first, a, r = episode(5, 5)
+    dataset = d3rlpy.dataset.MDPDataset(
+        observations=first[:-1].astype(np.float32), actions=a.astype(np.float32),
+        rewards=r.astype(np.float32), terminals=np.array([0, 0, 0, 0, 1.0]),
+    )  # fmt: skip
+    log = lg.Transitions.from_d3rlpy(dataset)
+    np.testing.assert_allclose(log.state, first[:-1], rtol=1e-6)
+    assert log.terminal.tolist() == [False] * 4 + [True]
+
+
+def test_steps_of_gymnasium():
+    gymnasium = pytest.importorskip("gymnasium")
+    mode = gymnasium.vector.AutoresetMode.SAME_STEP
+    envs = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2, autoreset_mode=mode)
+    rng = np.random.default_rng(6)
+    seen, _ = envs.reset(seed=1)
+    steps = []
+    for _ in range(60):
+        action = rng.integers(0, 2, 2)
+        following, reward, ended, cut, info = envs.step(action)
+        steps.append((seen.copy(), action, reward, following.copy(), ended, cut, info))
+        seen = following
+    log = lg.Transitions.from_gymnasium(steps)
+    assert len(log) == 120
+    assert log.terminal.any()
+    # What a terminal step leads to is where the pole fell, not where the next one begins.
+    assert np.all(np.abs(log.next_state[log.terminal]).max(axis=1) > 0.2)
+    inside = ~log.terminal & (np.append(log.episode[1:], -1) == log.episode)
+    np.testing.assert_array_equal(log.next_state[inside], log.state[1:][inside[:-1]])
+    single = lg.Transitions.from_gymnasium(
+        [([0.0, 1.0], 0, 1.0, [1.0, 1.0], False, False), ([1.0, 1.0], 1, 2.0, [2.0, 1.0], True, False)]
+    )
+    assert single.n_episodes == 1
+    with pytest.raises(ValueError, match="no steps"):
+        lg.Transitions.from_gymnasium([])
