@@ -143,8 +143,8 @@ def solve(
         ``"state_action"`` or ``"state"``. Default: ``"state"`` for the default with a policy (see ``ridge``),
         else ``"state_action"``.
     leak
-        What happens past a cell that was reached but never seen leaving: ``"restart"`` from the distribution
-        ``restart``, ``"absorb"`` (gamma < 1; gives ``value_bounds``), or ``"error"``.
+        What happens past a cell that is reached but has no outgoing transitions: ``"restart"`` from the
+        distribution ``restart``, ``"absorb"`` (gamma < 1; gives ``value_bounds``), or ``"error"``.
     restart
         That distribution over states; default ``initial`` (gamma < 1) or the data distribution (gamma = 1).
         PageRank's dangling vector. Where it is given, a large leak brings no :class:`LeakWarning`.
@@ -170,7 +170,7 @@ def solve(
     reward_range
         (lowest, highest) possible reward, for ``value_bounds``; default the range seen.
     features, dual_features
-        Features of tau (nonnegative) and f, one row a cell: an array, a sparse matrix, or what a builder of
+        Features of tau (nonnegative) and f, one row per cell: an array, a sparse matrix, or what a builder of
         :mod:`lingendice.features` returns. ``dual_features`` defaults to ``features``. tau = features @ w,
         w >= 0, then minimizes GenDICE's objective instead of solving the equation exactly.
     divergence, penalty, normalize
@@ -199,7 +199,7 @@ def solve(
         ``{"on_interrupt": "return"}`` returns the best so far on Ctrl-C instead of raising. For
         ``method="sgd"``: ``batch``, ``step_scale``, ``first_epoch``, ``average``. For ``device="cuda"``:
         ``storage`` ("float64" or "float32", for any method there), ``chunk_rows`` (stream the matrix from
-        the host, so many states at a time), ``poll_every`` (cycles between two looks at the device).
+        the host, that many states at a time), ``poll_every`` (cycles between two looks at the device).
 
     Returns
     -------

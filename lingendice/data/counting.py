@@ -315,7 +315,7 @@ def _partition(
 
 
 def _cells(keys: int) -> int:
-    """Size of a table for so many keys: kernels read tables eight cells at a time."""
+    """Size of a table for that many keys: kernels read tables eight cells at a time."""
     return (keys + 7) // 8 * 8
 
 

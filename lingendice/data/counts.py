@@ -24,7 +24,7 @@ from lingendice.data.checks import (
     require_room,
     require_whole,
 )
-from lingendice.data.episodes import Episodes
+from lingendice.data.episodes import Episodes, episode_starts
 from lingendice.data.hints import no_attribute
 from lingendice.data.labels import Labels
 from lingendice.data.log_checks import count_breaks, time_order, warn_breaks
@@ -356,8 +356,10 @@ class Counts:
         rows = [("states", f"{self.n_states:,}")]
         if self.n_actions is not None:
             rows.append(("actions", f"{self.n_actions:,}"))
-        told = f"{self.total:,}" if isinstance(self.total, int) else f"{self.total:,.6g}"
-        rows.append(("transitions", told if self.has_sample_size else "not a sample: edges or probabilities"))
+        shown = f"{self.total:,}" if isinstance(self.total, int) else f"{self.total:,.6g}"
+        rows.append(
+            ("transitions", shown if self.has_sample_size else "not a sample: edges or probabilities")
+        )
         rows.append(("distinct", f"{self.count.size:,}"))
         if self.initial_count is not None:
             rows.append(("episodes", f"{self.initial_count.sum():,}" + (", kept" if self.episodes else "")))
@@ -485,40 +487,6 @@ def _weights(weight: Any, n: int) -> NDArray[Any] | None:
     if total >= 2.0**63 if whole else not np.isfinite(total):
         raise ValueError("weight sums beyond 64 bits; scale the weights down")
     return weights.astype(np.int64 if whole else np.float64)
-
-
-def episode_starts(
-    ids: NDArray[Any] | None, terminal: NDArray[np.bool_] | None, truncated: NDArray[np.bool_] | None, n: int
-) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
-    """Rows at which episodes begin, and the episode number of every row."""
-    if ids is None and terminal is None and truncated is None:
-        return None, None
-    begins = np.zeros(n, dtype=bool)
-    begins[:1] = True
-    for flags in (terminal, truncated):
-        if flags is not None:
-            begins[1:] |= flags[:-1]
-    if ids is None:
-        return np.flatnonzero(begins), np.cumsum(begins) - 1
-    changes = np.ones(n, dtype=bool)
-    np.not_equal(ids[1:], ids[:-1], out=changes[1:])
-    runs = np.flatnonzero(changes)
-    if np.unique(ids[runs]).size == runs.size:
-        begins |= changes
-        return np.flatnonzero(begins), np.cumsum(begins) - 1
-    # Interleaved logs come back to an episode: the row before is the one before in its own episode.
-    order = np.argsort(ids, kind="stable")
-    in_order = ids[order]
-    first = np.ones(n, dtype=bool)
-    np.not_equal(in_order[1:], in_order[:-1], out=first[1:])
-    for flags in (terminal, truncated):
-        if flags is not None:
-            first[1:] |= flags[order][:-1]
-    starts = order[first]
-    rank = np.argsort(np.argsort(starts))
-    number = np.empty(n, dtype=np.int64)
-    number[order] = rank[np.cumsum(first) - 1]
-    return np.sort(starts), number
 
 
 def _size(name: str, given: int | None, labels: Labels | None, columns: tuple[NDArray[Any], ...]) -> int:

@@ -30,6 +30,40 @@ class Episodes(NamedTuple):
     """For every episode, the state it began in."""
 
 
+def episode_starts(
+    ids: NDArray[Any] | None, terminal: NDArray[np.bool_] | None, truncated: NDArray[np.bool_] | None, n: int
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    """Rows at which episodes begin, and the episode number of every row."""
+    if ids is None and terminal is None and truncated is None:
+        return None, None
+    begins = np.zeros(n, dtype=bool)
+    begins[:1] = True
+    for flags in (terminal, truncated):
+        if flags is not None:
+            begins[1:] |= flags[:-1]
+    if ids is None:
+        return np.flatnonzero(begins), np.cumsum(begins) - 1
+    changes = np.ones(n, dtype=bool)
+    np.not_equal(ids[1:], ids[:-1], out=changes[1:])
+    runs = np.flatnonzero(changes)
+    if np.unique(ids[runs]).size == runs.size:
+        begins |= changes
+        return np.flatnonzero(begins), np.cumsum(begins) - 1
+    # Interleaved logs come back to an episode: the row before is the one before in its own episode.
+    order = np.argsort(ids, kind="stable")
+    in_order = ids[order]
+    first = np.ones(n, dtype=bool)
+    np.not_equal(in_order[1:], in_order[:-1], out=first[1:])
+    for flags in (terminal, truncated):
+        if flags is not None:
+            first[1:] |= flags[order][:-1]
+    starts = order[first]
+    rank = np.argsort(np.argsort(starts))
+    number = np.empty(n, dtype=np.int64)
+    number[order] = rank[np.cumsum(first) - 1]
+    return np.sort(starts), number
+
+
 class Sample(NamedTuple):
     """How transitions group into independent pieces."""
 

@@ -96,7 +96,7 @@ class SampledPolicy(ContinuousPolicy):
         if actions.ndim != 2 or len(actions) != len(states):
             raise ValueError(
                 f"policy(states, rng) returned shape {actions.shape} for {len(states)} states; "
-                "return one row of action coordinates a state"
+                "return one row of action coordinates per state"
             )
         require_finite("policy(states, rng)", actions)
         return actions
@@ -192,7 +192,7 @@ Policy = DiscretePolicy | ContinuousPolicy
 
 
 def require_action_distributions(name: str, values: ArrayLike, n: int) -> Floats:
-    """Check one distribution over actions a row."""
+    """Check one distribution over actions per row."""
     table = numeric_array(name, values).astype(np.float64)
     if table.ndim != 2 or len(table) != n:
         raise ValueError(f"{name} must have shape ({n}, n_actions), got {table.shape}")

@@ -27,7 +27,7 @@ from lingendice.gpu.pull import (
     streamed_matrix,
     transposed,
 )  # fmt: skip
-from lingendice.model.compose import Choices
+from lingendice.model.compose import Choices, initial_source
 from lingendice.model.leaks import read_fallbacks
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers.control import Controls, Outcome, combined, run
@@ -318,19 +318,16 @@ def _distribution(device: Device, name: str, value: Any, n: int) -> Any:
 
 
 def _initial(counts: DeviceCounts, choices: Choices, has_ends: bool) -> Any:
-    device, n = counts.device, counts.n_states
-    if choices.initial is not None:
-        return _distribution(device, "initial", choices.initial, n)
-    if counts.initial_count is not None and (choices.gamma < 1.0 or has_ends):
-        return _distribution(device, "initial", counts.initial_count, n)
-    if choices.gamma < 1.0 and counts.n_actions is None:
+    device, n, logged = counts.device, counts.n_states, counts.initial_count
+    is_chain = counts.n_actions is None
+    source = initial_source(
+        choices, has_first_states=logged is not None, has_terminals=has_ends, is_chain=is_chain
+    )
+    if source is None:
+        return None
+    if source == "uniform":
         return device.zeros(n, np.float64) + 1.0 / n
-    if choices.gamma < 1.0 or (has_ends and choices.terminal != "absorb"):
-        raise ValueError(
-            "the distribution of the first state is needed; pass initial=, or first_state= to "
-            "count_transitions"
-        )
-    return None
+    return _distribution(device, "initial", choices.initial if source == "given" else logged, n)
 
 
 def _policy(counts: DeviceCounts, choices: Choices, total: Any) -> Any:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.counts import Counts, episode_starts
+from lingendice.data.counts import Counts
+from lingendice.data.episodes import episode_starts
 from lingendice.data.merging import sort_labels
 from lingendice.io.columns import Batch, Coded
 from lingendice.io.formats import FileError

@@ -119,22 +119,41 @@ def _require_data(counts: Counts, n: Floats, gamma: float) -> None:
         )
 
 
-def _initial_distribution(counts: Counts, choices: Choices) -> Floats | None:
+def initial_source(
+    choices: Choices, *, has_first_states: bool, has_terminals: bool, is_chain: bool
+) -> str | None:
+    """Where the initial distribution comes from: as given, the log's first states, or uniform; None: nowhere.
+
+    At gamma = 1 it is given, or it matters to restarts after a terminal state alone.
+    """
     if choices.initial is not None:
-        return require_distribution("initial", choices.initial, counts.n_states)
-    if counts.initial_count is not None and counts.initial_count.sum() > 0:
-        # At gamma = 1 the first states matter only to restarts after a terminal state.
-        if choices.gamma < 1.0 or counts.has_terminals:
-            return require_distribution("initial", counts.initial_count, counts.n_states)
-        return None
+        return "given"
+    if has_first_states:
+        return "first states" if choices.gamma < 1.0 or has_terminals else None
     if choices.gamma == 1.0:
         return None
-    if counts.n_actions is None:
-        return np.full(counts.n_states, 1.0 / counts.n_states)
+    if is_chain:
+        return "uniform"
     raise ValueError(
         "gamma < 1 needs the distribution of the first state, and the log has no episodes to take it from; "
-        "pass initial=, or episode= to Counts.from_transitions"
+        "pass initial=, episode= to Counts.from_transitions, or first_state= to count_transitions"
     )
+
+
+def _initial_distribution(counts: Counts, choices: Choices) -> Floats | None:
+    logged, n = counts.initial_count, counts.n_states
+    source = initial_source(
+        choices,
+        has_first_states=logged is not None and logged.sum() > 0,
+        has_terminals=counts.has_terminals,
+        is_chain=counts.n_actions is None,
+    )
+    if source is None:
+        return None
+    if source == "uniform":
+        return np.full(n, 1.0 / n)
+    given: Any = choices.initial if source == "given" else logged
+    return require_distribution("initial", given, n)
 
 
 def _fallback_distribution(source: str, counts: Counts, choices: Choices, initial: Floats | None) -> Floats:

@@ -69,7 +69,7 @@ def read_fallbacks(
     if not has_initial:
         raise ValueError(
             "terminal transitions restart from the initial distribution, which is unknown here; pass "
-            "initial=, or episode= to Counts.from_transitions"
+            "initial=, episode= to Counts.from_transitions, or first_state= to count_transitions"
         )
     return Fallbacks(unseen, "initial", False)
 

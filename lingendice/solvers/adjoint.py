@@ -99,7 +99,7 @@ def adjoint_of(
     """A function that solves V = f + gamma P V for every column f over states.
 
     At gamma = 1, V = f - mu f + P V with mu V = 0. Small chains take one dense factorization
-    (2/3 n^3 operations, then 2 n^2 a column); others one iterative or sparse solve a column.
+    (2/3 n^3 operations, then 2 n^2 per column); others one iterative or sparse solve per column.
     """
     if chain.n > SHARED_STATES:
 

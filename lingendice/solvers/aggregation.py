@@ -333,7 +333,7 @@ def plan(
     """Say which method suits an irreducible chain, from the gaps of its weights and some sweeps.
 
     ``O(nnz)``: a few passes over the weights, then at most four dozen sweeps, fewer where they are seen to
-    be slow. The work is not lost: hand the plan to ``solve_stationary``. Raises ``Stopped`` if told to stop.
+    be slow. The work is not lost: hand the plan to ``solve_stationary``. Raises ``Stopped``.
     """
     run = _begin(indptr, indices, data, tol, threads, monitor)
     run.settled = run.sweep_until(4 * PROBE, PATIENCE) and run.verify()
@@ -368,8 +368,8 @@ def solve_stationary(
     threads
         From two on, sweeps over large chains run as two halves side by side.
     monitor
-        Asked between kernel calls, several times a second, and told the error as estimated after every sweep
-        or cycle; when the work must end the best distribution so far is returned.
+        Asked between kernel calls, several times per second; it notes the error as estimated after every
+        sweep or cycle. When the work must end the best distribution so far is returned.
     plan
         Result of ``plan`` for the same chain, to go on from; its ``tol``, ``threads`` and ``monitor`` stand.
 

@@ -24,7 +24,7 @@ from lingendice.kernels.parallel import resolve_threads
 
 
 class Stop(Enum):
-    """Why a solver ended short of its goal: told so by the outer loop, or (the last three) by itself."""
+    """Why a solver ended short of its goal: stopped by the outer loop, or (the last three) by itself."""
 
     ITERATIONS = "iterations"
     TIME = "time"
@@ -36,7 +36,7 @@ class Stop(Enum):
 
 
 class Stopped(InterruptedError):
-    """Raised inside a solver that was told to stop; it never leaves the solvers."""
+    """Raised inside a solver whose work must end; it never leaves the solvers."""
 
 
 class EliminationError(ValueError):
@@ -160,7 +160,7 @@ class Controls:
         )
 
     def begun_now(self, threads: int) -> Controls:
-        """The same limits for a solve that begins now, on so many threads."""
+        """The same limits for a solve that begins now, on ``threads`` threads."""
         return replace(self, threads=threads, started=time.perf_counter())
 
     def elapsed(self) -> float:
@@ -237,7 +237,7 @@ def run(solver: Solver, controls: Controls) -> Outcome:
         except StopIteration as end:
             outcome: Outcome = end.value
         else:
-            raise RuntimeError("a solver went on after it was told to stop")
+            raise RuntimeError("a solver went on after it was stopped")
     if not outcome.converged:
         outcome.stopped = monitor.stopped
     return outcome

@@ -106,7 +106,7 @@ def discounted_distribution(
     max_sweeps
         Most passes over all entries.
     monitor
-        Asked several times a second, and told the error as estimated after every pass over the whole.
+        Asked several times per second; after every pass over the whole it notes the error as estimated.
 
     Notes
     -----
@@ -114,9 +114,9 @@ def discounted_distribution(
     R(mu0) and R(L_k): one solve for each distinct distribution. After every pass the inflow is rescaled so
     that the total balance holds exactly, so that the error falls at the pace of the second eigenvalue
     of the chain rather than of gamma. If that is still slow, the strongly connected components are
-    solved one after another, upstream first. Each pass costs O(entries): 4 bytes an entry are read
-    where rows are uniform, else 12. Memory beside the input: 4 (or 12) bytes an entry and about
-    160 bytes a node (twice that again where convergence is so slow that sweeps are extrapolated).
+    solved one after another, upstream first. Each pass costs O(entries): 4 bytes per entry are read
+    where rows are uniform, else 12. Memory beside the input: 4 (or 12) bytes per entry and about
+    160 bytes per node (twice that again where convergence is so slow that sweeps are extrapolated).
     """
     try:
         solver = _DistributionSolver(
@@ -129,7 +129,7 @@ def discounted_distribution(
 
 
 class _DistributionSolver:
-    """State of one ``discounted_distribution`` call: the system, one solution R(v) a distinct distribution,
+    """State of one ``discounted_distribution`` call: the system, one solution R(v) per distinct distribution,
     and the tally."""
 
     def __init__(

@@ -32,7 +32,7 @@ class Elimination:
     however nearly it falls apart.
 
     Use it as ``Elimination.analyze(...)``, look at `fill` and `flops`, then `factorize`, then `stationary`
-    and `bias`. Cost: `flops` operations and 16 bytes an entry of `fill` (8 without rows), which are modest
+    and `bias`. Cost: `flops` operations and 16 bytes per entry of `fill` (8 without rows), which are modest
     for planar and other locally connected chains and prohibitive for expander-like ones.
 
     Attributes
@@ -131,7 +131,7 @@ class Elimination:
         keep_rows : bool
             Keep what `bias` needs; without it the factor takes half the memory.
         threads : int
-            Independent subtrees are shared among so many threads. The result is the same for any number.
+            Independent subtrees are shared among that many threads. The result is the same for any number.
         monitor : Monitor, optional
             Asked between chunks of at most about 0.1 s; `InterruptedError` when it answers yes.
 

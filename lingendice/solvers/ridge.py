@@ -139,7 +139,7 @@ class RidgeSystem:
         A large ``first_portion`` returns to Python less often, for those who need no history. ``rough``
         ends once the residual is ``tol`` of the first one, whatever that means for the error.
 
-        Conjugate gradients over the entries that are free to move, about 2 nnz operations a step and at
+        Conjugate gradients over the entries that are free to move, about 2 nnz operations per step and at
         most about 1 / sqrt(ridge) steps; entries that would turn negative are held at 0 by block
         exchanges of the active set, which end because a round that does not help exchanges one entry.
         Where |gradient| / ridge, which bounds the error, is above ``tol``, the problem's own amplification

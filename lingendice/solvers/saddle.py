@@ -64,7 +64,8 @@ def read_problem(
         unseen = int((~flow.seen).sum())
         if unseen:
             raise ValueError(
-                f"{unseen} cells were never seen leaving, where a tabular tau is unknown; give features= too"
+                f"{unseen} cells have no outgoing transitions: a tabular tau is unknown there; give features="
+                " too"
             )
     back = None
     bound = None if choices.bound is None else _positive("bound", choices.bound)

@@ -103,7 +103,7 @@ def without_steps(problem: RatioProblem, tol: float, method: str, why: Stop) -> 
 
 
 def run_saddle(solver: SaddleSolver, controls: Controls) -> SaddleOutcome:
-    """Drive a solver of the saddle point; an end without a small gap is told by its reason."""
+    """Drive a solver of the saddle point; an end without a small gap states its reason."""
     # A solver of saddle points returns more than the outer loop knows of.
     outcome: SaddleOutcome = run(solver, controls)  # type: ignore[arg-type, assignment]
     if not outcome.converged:
@@ -129,7 +129,7 @@ def squared(features: FeatureMap) -> Any:
 
 
 def compressed(features: FeatureMap) -> tuple[Any, Any, Any]:
-    """(indptr, indices, data) of the features, row by row; one entry a row for a table."""
+    """(indptr, indices, data) of the features, row by row; one entry per row for a table."""
     from scipy.sparse import csr_array
 
     if isinstance(features, Tabular):

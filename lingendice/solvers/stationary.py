@@ -99,8 +99,8 @@ def _discounted(
     outcome = _solve_class(rates, nodes, chain.n, method, controls, sweeps_failed=sweeps_failed)
     visits = np.zeros(rates.shape[0])
     visits[nodes] = outcome.distribution
-    # Every restart is one visit to the initial distribution: (1 - gamma) visits a step, absorbed mass
-    # included.
+    # Every restart is one visit to the initial distribution: (1 - gamma) visits per step, absorbed
+    # mass included.
     distribution = (1.0 - gamma) * visits[: chain.n] / float(visits @ feeds)
     absorbing = chain.absorbed > 0.0
     if outcome.error is not None and absorbing.any():

@@ -47,7 +47,7 @@ WORN = 8
 FEWEST_PLANNED = 64
 """Nodes from which a sparse elimination is looked into; fewer are eliminated densely in no time."""
 FEW_SUCCESSORS = 8
-"""Successors a node, on average, up to which the same."""
+"""Successors per node, on average, up to which the same holds."""
 WORTH_PLANNING = 0.05
 """Share of the operations of a dense elimination up to which a sparse one is taken instead."""
 
@@ -396,14 +396,8 @@ class OnlineRatio:
         np.fill_diagonal(rates, 0.0)
         arrays = (*flow_factor(front, exit_rate, ratio), ratio.copy())
         rounding = rounding_error(arrays, rates.sum(axis=1))
-        self._factor = _Factor(
-            arrays,
-            members,
-            place,
-            hub=members.size - 1 if not states[-1] else -1,
-            total=float(self._totals.sum()),
-            rounding=float(rounding),
-        )
+        hub = members.size - 1 if not states[-1] else -1
+        self._factor = _Factor(arrays, members, place, hub, float(self._totals.sum()), float(rounding))
         self._n_recent = self._solved = self.n_steps = 0
         if self.n_factorizations == 0:
             self._refreshed(self._factor, ratio.copy())  # compiles it now, not in the midst of a stream
@@ -438,15 +432,8 @@ class OnlineRatio:
         if self._plan is None:
             return False
         plan = self._plan
-        rates = rates_among(
-            self._counts,
-            self._totals,
-            self.gamma,
-            plan.members,
-            self._hub_distribution(),
-            plan.start,
-            plan.target,
-        )
+        nodes = plan.members, self._hub_distribution(), plan.start, plan.target
+        rates = rates_among(self._counts, self._totals, self.gamma, *nodes)
         try:
             ratio = plan.elimination.factorize(rates, keep_rows=False).stationary()
         except EliminationError:
@@ -549,7 +536,7 @@ class OnlineRatio:
     def _frozen(self) -> Counts:
         rows, columns = np.nonzero(self._counts)
         indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=self.n_states))])
-        # The weight that the last transition had.
+        # The weight of the last transition.
         last = self._weight * self.forgetting
         count = self._read_counts(self._counts[rows, columns] / last)
         held: dict[str, Any] = {}
