@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.model.flow import Flow
-from lingendice.model.leaks import mass_per_visit
+from lingendice.model.leaks import absorbs, mass_per_visit
 from lingendice.model.transition_rows import TransitionRows
 
 
@@ -79,8 +79,8 @@ class EmpiricalOperator:
 
     @property
     def absorbs_leaks(self) -> bool:
-        """Whether mass ends in the cells without outgoing transitions."""
-        return bool(self.rows.absorbed[~self.seen].any())
+        """Whether mass that arrives in cells without outgoing transitions stays there."""
+        return absorbs(self.leak_policy)
 
     @cached_property
     def visit_mass(self) -> Floats:
