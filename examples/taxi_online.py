@@ -15,8 +15,8 @@ from numba import njit
 import lingendice as lg
 from lingendice import embed
 from lingendice.environments import taxi
+from lingendice.kernels.random_numbers import next_double
 from lingendice.kernels.simulators.taxi_steps import step
-from lingendice.kernels.xoshiro import next_double
 
 N = taxi.N_STATES
 TABLE = 2**18

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lingendice.data.checks import Floats
 from lingendice.data.policies import DiscretePolicy
 from lingendice.environments.logs import ControlLog, check_sizes
-from lingendice.kernels import xoshiro
+from lingendice.kernels import random_numbers
 from lingendice.kernels.parallel import resolve_threads, run_all
 from lingendice.kernels.simulators import cartpole_steps as kernels
 
@@ -84,7 +84,7 @@ def simulate(
     weights = np.ascontiguousarray(policies[0].weights, dtype=np.float64)
     bias = float(policies[0].bias)
     streams = np.empty((n, 4), dtype=np.uint64)
-    xoshiro.fill_streams(seed, first, streams)
+    random_numbers.fill_streams(seed, first, streams)
     states = np.empty((n, 4))
     for stream, state in zip(streams, states, strict=True):
         kernels.draw_initial(stream, state)

@@ -25,7 +25,7 @@ from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
 from lingendice.data.counts import Counts
-from lingendice.kernels import xoshiro
+from lingendice.kernels import random_numbers
 from lingendice.kernels.parallel import resolve_threads, run_all
 from lingendice.kernels.simulators import taxi_steps as kernels
 
@@ -257,7 +257,7 @@ def _streams(seed: int, count: int) -> NDArray[np.uint64]:
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed must lie between 0 and 2**63 - 1, got {seed!r}")
     streams = np.empty((count, 4), dtype=np.uint64)
-    xoshiro.fill_streams(seed, 0, streams)
+    random_numbers.fill_streams(seed, 0, streams)
     return streams
 
 

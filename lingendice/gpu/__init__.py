@@ -16,7 +16,7 @@ _HOMES = {
     "DeviceCounts": "device_counts",
     "DeviceMemoryError": "device",
     "DeviceUnavailable": "device",
-    "HostCopyWarning": "host_copy",
+    "HostCopyWarning": "backend",
     "bootstrap": "device_bootstrap",
     "count_transitions": "device_counts",
 }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lingendice.data.checks import NotAvailableYet, require_choice
+from lingendice.data.checks import NotAvailableYet, outside_level, require_choice
+from lingendice.data.counts import Counts
 from lingendice.divergences import FDivergence
 from lingendice.gpu.arrays import lies_on_device
 from lingendice.gpu.chain import (
@@ -21,10 +23,8 @@ from lingendice.gpu.chain import (
 )
 from lingendice.gpu.device import Device, current_device, require_bytes
 from lingendice.gpu.device_counts import DeviceCounts, read_matrix
-from lingendice.gpu.device_extragradient import device_extragradient
 from lingendice.gpu.device_ridge import RidgeOnDevice
-from lingendice.gpu.device_saddle import ADVICE, saddle_bytes
-from lingendice.gpu.host_copy import COPY
+from lingendice.gpu.device_saddle import ADVICE, device_extragradient, saddle_bytes
 from lingendice.gpu.stochastic import device_sgd
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers import sgd
@@ -37,11 +37,16 @@ from lingendice.solvers.stationary import Distributions
 if TYPE_CHECKING:
     from lingendice.solvers.request import Request
 
+
 OPTIONS = ("chunk_rows", "storage", "poll_every")
 EXACT_METHODS = ("auto", "power-extrapolated")
 HOST_METHODS = ("convex",)
 DEVICE_BATCH = 1024
 """Samples of one step of SGD on the device unless options['batch'] says otherwise."""
+ARRAYS = ("policy", "behavior", "reward", "initial", "restart")
+FEATURES = ("features", "dual_features")
+COPY = "copy_to_host"
+"""The option that allows the copy beforehand."""
 
 
 class ResidentFit(NamedTuple):
@@ -65,7 +70,7 @@ class CudaBackend:
             )
         if self.resident:
             return
-        for name in ("policy", "behavior", "reward", "initial", "restart"):
+        for name in ARRAYS:
             if lies_on_device(getattr(request.problem, name)):
                 raise ValueError(
                     f"{name} lies on the device and the data on the host; "
@@ -186,3 +191,60 @@ def _saddle_method(request: Request) -> tuple[str, str]:
     if method == "auto":
         return "extragradient", "the method for features, bounds and divergences"
     return method, "chosen by the caller"
+
+
+class HostCopyWarning(UserWarning):
+    """Counts that lie on the device are copied to the host, because what was asked for is chosen there."""
+
+
+def what_needs_the_host(request: Request) -> str | None:
+    """What the exact equation over cells, solved in place, does not give; None where no more is asked."""
+    choices = request.problem
+    asked = {
+        "the saddle point (features, bound, method=)": request.wants_saddle,
+        "the default with a policy (advantages shrunk by the data)": request.is_left_to_us,
+        "a ridge": request.ridge > 0.0,
+        "a cloned behavior": choices.clone not in (None, 0),
+        "a behavior policy": choices.behavior is not None,
+        "smoothing": choices.smoothing not in (None, 0),
+        "unseen=": choices.unseen not in ("auto", "leak"),
+        'ratio="state" with a policy': choices.ratio == "state" and choices.policy is not None,
+    }
+    return next((name for name, needed in asked.items() if needed), None)
+
+
+def copied_to_host(what: str, counts: DeviceCounts, request: Request) -> tuple[Counts, Request]:
+    """Everything that the host needs to compose the problem; a warning says so unless it was allowed."""
+    device = counts.device
+    for name in (*ARRAYS, *FEATURES):
+        value = getattr(request.problem if name in ARRAYS else request.objective, name)
+        if value is not None and not lies_on_device(value):
+            raise ValueError(
+                f"{name} lies on the host and the data on the device; pass it as a device array "
+                f"(cupy.asarray({name})), or move the data to the host first: counts.to_host()"
+            )
+    options = dict(request.method.options)
+    if not options.pop(COPY, False):
+        size = sum(part.nbytes for part in (counts.indptr, counts.indices, counts.count))
+        warnings.warn(
+            f"{what} is chosen on the host: the counts on the device ({size / 1e6:.3g} MB) are copied there, "
+            "steps are made on the device, and the answer is put back. Pass "
+            f"options={{{COPY!r}: True}} if that is meant, or ridge=0, clone=0 for the exact equation, "
+            "which needs no copy",
+            HostCopyWarning,
+            stacklevel=outside_level(),
+        )
+
+    def down(value: Any) -> Any:
+        return None if value is None else device.download(device.adopt(value)).astype(np.float64)
+
+    moved = {name: down(getattr(request.problem, name)) for name in ARRAYS}
+    for name in ("policy", "behavior"):
+        if moved[name] is not None:
+            moved[name] = moved[name].reshape(counts.n_states, -1)
+    features = {name: down(getattr(request.objective, name)) for name in FEATURES}
+    return counts.to_host(), request._replace(
+        problem=request.problem._replace(**moved),
+        objective=request.objective._replace(**features),
+        method=request.method._replace(options=options),
+    )

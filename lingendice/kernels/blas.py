@@ -26,7 +26,7 @@ def _gemm(number):  # type: ignore[no-untyped-def]
 
 
 double_gemm, single_gemm = _gemm(types.float64), _gemm(types.float32)
-DOUBLE, SINGLE, PLAIN = ord("d"), ord("s"), ord("n")
+DOUBLE, SINGLE, PLAIN, TURNED = map(ord, "dsnt")
 
 
 # BLAS shares larger products among threads of its own, which then fight with ours (and with those of other

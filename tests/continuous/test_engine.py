@@ -9,7 +9,7 @@ from scipy import stats
 
 from lingendice.continuous.network import Network
 from lingendice.kernels.jit import kernel
-from lingendice.kernels.networks.noise import fill_normals, stream_key
+from lingendice.kernels.random_numbers import fill_normals, stream_key
 
 CASES = [
     {},

@@ -10,7 +10,7 @@ import lingendice as lg
 from gpu.test_device_saddle import POLICY, small_counts
 from gpu.test_device_solve import random_counts, random_log
 from lingendice.gpu import count_transitions
-from lingendice.gpu import device_extragradient as extragradient
+from lingendice.gpu import device_saddle as extragradient
 from lingendice.gpu.device_bootstrap import bootstrap
 from lingendice.results.status import Status
 

@@ -25,7 +25,7 @@ from lingendice.kernels.embed.nodes import (
     unit_mass,
 )
 from lingendice.kernels.jit import kernel
-from lingendice.kernels.xoshiro import mix
+from lingendice.kernels.random_numbers import mix
 
 # Nodes of a recurrent class up to which it is eliminated densely, whatever its structure.
 DIRECT = 600

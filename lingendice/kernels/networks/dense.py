@@ -11,27 +11,18 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import types
 
+from lingendice.kernels.blas import PLAIN, SINGLE, TURNED, single_gemm
 from lingendice.kernels.jit import fused_kernel, internal
-from lingendice.kernels.networks.noise import row_below, stream_key
 from lingendice.kernels.networks.ratio_step import adam
 from lingendice.kernels.networks.vectors import TANH_CLAMP, TANH_P, TANH_Q
+from lingendice.kernels.random_numbers import row_below, stream_key
 
 HUBER, LOGISTIC, SOFTMAX, GAUSSIAN = 0, 1, 2, 3
 """Losses of :func:`train_steps`."""
 _ROWS, _BRANCH = 0, 1
 """Purposes of random numbers."""
 
-_matrix = types.CPointer(types.float32)
-_gemm = types.ExternalFunction(
-    "numba_xxgemm",
-    types.intc(
-        types.char, types.char, types.char, types.intp, types.intp, types.intp,
-        _matrix, _matrix, types.intp, _matrix, types.intp, _matrix, _matrix, types.intp,
-    ),
-)  # fmt: skip
-_SINGLE, _PLAIN, _TURNED = ord("s"), ord("n"), ord("t")
 # Larger products OpenBLAS would share among threads of its own, which fight with ours and change bits.
 _ALONE = 2**19
 # Factors of a product and of what it is added to: BLAS takes them by address.
@@ -78,8 +69,8 @@ def _forward(parameters, layout, rows, inputs, hidden, slope, out, keep):
         chunk = max(1, _ALONE // (inner * width))
         for first in range(0, rows, chunk):
             n = min(chunk, rows - first)
-            _gemm(
-                _SINGLE, _PLAIN, _PLAIN, width, n, inner, _ADDED_TO.ctypes, parameters[weights_at:].ctypes,
+            single_gemm(
+                SINGLE, PLAIN, PLAIN, width, n, inner, _ADDED_TO.ctypes, parameters[weights_at:].ctypes,
                 width, source[source_at + first * inner :].ctypes, inner, _ADDED_TO[1:].ctypes,
                 target[at + first * width :].ctypes, width,
             )  # fmt: skip
@@ -110,14 +101,14 @@ def _backward(parameters, layout, rows, inputs, hidden, slope, delta, spare, gra
         for first in range(0, rows, chunk):
             n = min(chunk, rows - first)
             factors = _IN_PLACE_OF if first == 0 else _ADDED_TO
-            _gemm(
-                _SINGLE, _PLAIN, _TURNED, width, inner, n, factors.ctypes, delta[first * width :].ctypes,
+            single_gemm(
+                SINGLE, PLAIN, TURNED, width, inner, n, factors.ctypes, delta[first * width :].ctypes,
                 width, source[at + first * inner :].ctypes, inner, factors[1:].ctypes,
                 gradient[weights_at:].ctypes, width,
             )  # fmt: skip
             if layer > 0:
-                _gemm(
-                    _SINGLE, _TURNED, _PLAIN, inner, n, width, _IN_PLACE_OF.ctypes,
+                single_gemm(
+                    SINGLE, TURNED, PLAIN, inner, n, width, _IN_PLACE_OF.ctypes,
                     parameters[weights_at:].ctypes, width, delta[first * width :].ctypes, width,
                     _IN_PLACE_OF[1:].ctypes, spare[first * inner :].ctypes, inner,
                 )  # fmt: skip

@@ -13,9 +13,9 @@ import numpy as np
 
 from lingendice.kernels.jit import fused_kernel, inlined, internal, kernel, shared
 from lingendice.kernels.networks.mlp import backward, forward, transpose_weights
-from lingendice.kernels.networks.noise import fill_normals, row_below, stream_key
 from lingendice.kernels.networks.records import Span, Table
 from lingendice.kernels.networks.vectors import ROWS, copy_row
+from lingendice.kernels.random_numbers import fill_normals, row_below, stream_key
 from lingendice.kernels.saddle.conjugates import excess_and_slope
 
 TILE = 96

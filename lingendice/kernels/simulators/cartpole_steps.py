@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from lingendice.kernels.jit import kernel
-from lingendice.kernels.xoshiro import next_double
+from lingendice.kernels.random_numbers import next_double
 
 GRAVITY = 9.8
 CART_MASS = 1.0

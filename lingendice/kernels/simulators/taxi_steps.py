@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from lingendice.kernels.jit import kernel
-from lingendice.kernels.xoshiro import next_below, next_double
+from lingendice.kernels.random_numbers import next_below, next_double
 
 EMPTY = 4
 
