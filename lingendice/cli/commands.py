@@ -40,6 +40,7 @@ from lingendice.cli.log_options import (
     with_columns,
 )
 from lingendice.data.json_values import strict_json
+from lingendice.data.markup import rounded
 
 if TYPE_CHECKING:
     from lingendice import Comparison, Counts, Solution
@@ -182,7 +183,7 @@ def compare(
         if as_json:
             print_json({**comparison.to_dict(), "level": level, "table": strict_json(rows)})
         else:
-            _print_comparison(rows, level)
+            _print_comparison(comparison, rows, level)
     _exit_without_answer(*comparison)
     _exit_untrusted(strict, *comparison)
 
@@ -300,13 +301,20 @@ def _print_heaviest(solution: Solution, labels: Labels) -> None:
     show_table(table)
 
 
-def _print_comparison(rows: list[dict[str, Any]], level: float) -> None:
-    table = Table("policy", caption="Best first; the intervals are simultaneous.")
-    for heading in ("value", f"{level:.0%} interval", "leak"):
+def _print_comparison(comparison: Comparison, rows: list[dict[str, Any]], level: float) -> None:
+    behavior = comparison.behavior_value
+    beside = "" if behavior is None else f"; the logged behavior's value is {behavior:.4g}"
+    table = Table("policy", caption=f"Best first; the intervals are simultaneous{beside}.")
+    for heading in ("value", f"{level:.0%} interval", "leak", "P(best)"):
         table.add_column(heading, justify="right")
     table.add_column("may be the best")
+    table.add_column("failed checks")
+    errors = dict(zip(comparison.names, comparison.interval(level).standard_error, strict=True))
     for row in rows:
-        limits = f"{row['low']:.5g} .. {row['high']:.5g}"
-        mark = "yes" if row["may_be_best"] else "no"
-        table.add_row(cell(row["policy"]), f"{row['value']:.5g}", limits, f"{row['leak']:.2%}", mark)
+        value, low, high = (rounded(row[name], errors[row["policy"]]) for name in ("value", "low", "high"))
+        table.add_row(
+            cell(row["policy"]), value, f"{low} .. {high}", f"{row['leak']:.2%}",
+            f"{row['probability_best']:.0%}", "yes" if row["may_be_best"] else "no",
+            ", ".join(row["failed_checks"]) or "none",
+        )  # fmt: skip
     show_table(table)

@@ -66,8 +66,13 @@ def table_of_facts(title: str, rows: Iterable[tuple[str, str]]) -> str:
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
     """A table with a heading row; columns after the first hold numbers and are set to the right."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in headings)
+    labels = [escape(name) for name in headings[1:]]
     body = "".join(
-        f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(text)}</td>" for text in rest)}</tr>'
+        f'<tr><th scope="row">{escape(first)}</th>'
+        + "".join(
+            f'<td data-label="{label}">{escape(text)}</td>' for label, text in zip(labels, rest, strict=True)
+        )
+        + "</tr>"
         for first, *rest in rows
     )
     above = f"<caption>{escape(caption)}</caption>" if caption else ""

@@ -15,10 +15,11 @@ import numpy as np
 
 from lingendice.data.atomic import write_text
 from lingendice.data.checks import require_number
-from lingendice.data.markup import amount, table
+from lingendice.data.markup import amount, duration, rounded, table
 from lingendice.model.compose import Choices
 from lingendice.report.continuous import continuous_sections
 from lingendice.report.page import (
+    Page,
     Plot,
     Section,
     fact_list,
@@ -30,6 +31,7 @@ from lingendice.report.page import (
     verdicts,
     whole_page,
 )
+from lingendice.report.verdict import verdict
 from lingendice.results.audit import Audit, audit
 from lingendice.results.comparison import Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
@@ -38,6 +40,7 @@ from lingendice.results.plots import TOP_CELLS, cell_name, contributions
 from lingendice.results.ridge_path import ridge_path
 from lingendice.results.saddle_solution import LinearSolution
 from lingendice.results.solution import Solution
+from lingendice.results.targets import Interval
 
 
 def report(
@@ -49,15 +52,19 @@ def report(
     source: str | None = None,
     level: float = 0.95,
     plots: bool = True,
-) -> str:
+) -> Page | Path:
     """Write a self-contained HTML page about a solution, or about many policies at once.
+
+    It begins with a verdict in one sentence. For the page the interval, the checks, the bounds and gap of the
+    value, the behavior's value, an audit and, with plots of a ridge, its path are computed where they were
+    not; the page says so.
 
     Parameters
     ----------
     result
         What :func:`lingendice.solve` returned.
     path
-        The file to write; None only returns the text.
+        The file to write; without it the page is returned, and a notebook shows it.
     title
         Heading of the page.
     call
@@ -71,8 +78,8 @@ def report(
 
     Returns
     -------
-    str
-        The page.
+    pathlib.Path or Page
+        The path where one was given, else the page: a string with a ``_repr_html_``.
 
     Examples
     --------
@@ -87,66 +94,133 @@ def report(
         )
     if not 0.0 < require_number("level", level) < 1.0:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")
-    if isinstance(result, ContinuousSolution):
-        sections = continuous_sections(result, call, source, plots)
+    best = result[result.ranking[0]] if isinstance(result, Comparison) else result
+    sections = _comparison_sections(result, level) if isinstance(result, Comparison) else []
+    if isinstance(best, ContinuousSolution):
+        sections += continuous_sections(best, call, source, plots)
     else:
-        sections = _sections(result, call, source, level, plots)
-    page = whole_page(title, sections)
-    if path is not None:
-        write_text(path, page)
-    return page
+        sections += _sections(result, best, call, source, level, plots)
+    page = whole_page(title, [("verdict", "Verdict", _verdict(result, level)), *sections])
+    if path is None:
+        return page
+    write_text(path, page)
+    return Path(path)
+
+
+def _verdict(result: Solution | Comparison | ContinuousSolution, level: float) -> str:
+    return f'<p class="says">{escape(verdict(result, level))}</p>'
+
+
+def _comparison_sections(comparison: Comparison, level: float) -> list[Section]:
+    """What several policies have beyond what the best one has."""
+    policies = ("policies", "Policies", _policies(comparison, level))
+    if np.isnan(comparison.values).all():
+        return [policies]
+    return [("differences", "Differences", _differences(comparison, level)), policies]
 
 
 def _sections(
-    result: Solution | Comparison, call: str | None, source: str | None, level: float, plots: bool
+    result: Any, best: Solution, call: str | None, source: str | None, level: float, plots: bool
 ) -> list[Section]:
-    best = result if isinstance(result, Solution) else result[result.ranking[0]]
     examined = audit(best)
-    sections: list[Section] = []
+    heading, warning = "Estimate", ""
     if isinstance(result, Comparison):
-        sections.append(("policies", "Policies", _policies(result, level)))
-        warning = (
-            '<p class="note">The policy was picked for its value, so the interval here, which is for one '
-            "policy named beforehand, flatters it; the table above does not.</p>"
-        )
-        if np.isnan(result.values).all():
-            sections.append(("estimate", f"Policy: {result.ranking[0]}", _estimate(best, level)))
-        else:
-            sections.append(("estimate", f"Best policy: {result.best}", warning + _estimate(best, level)))
-    else:
-        sections.append(("estimate", "Estimate", _estimate(best, level)))
+        heading = f"Policy: {result.ranking[0]}"
+        if not np.isnan(result.values).all():
+            heading = f"Best policy: {result.best}"
+            warning = (
+                '<p class="note">The policy was picked for its value, so the interval here, which is for one '
+                "policy named beforehand, flatters it; the table above does not.</p>"
+            )
+    sections = [("estimate", heading, warning + _estimate(best, level))]
     checks = diagnose(best)
     nothing = "<p>Nothing can be checked: there are several stationary distributions.</p>"
     sections.append(("trust", "Can it be trusted?", verdicts(checks) if checks else nothing))
-    sections.append(("audit", "What the data can tell", _audit(examined)))
+    sections.append(("audit", "What the data identify", _audit(examined)))
     if plots:
         sections.append(("plots", "Plots", inline_plots(_plots(result, best, examined, level))))
     counts = best.operator.counts
     rows = [] if source is None else [("data", source)]
     marks = (counts.indptr, counts.indices, counts.count, counts.reward_mean)
     rows.append(("fingerprint of the counts", fingerprint(marks)))
-    rows.append(("time to solve", f"{best.seconds:.3g} s"))
+    rows.append(("time to solve", duration(best.seconds)))
+    rows.append(("computed for this page", _computed(result, best, plots)))
     again = reproduction(call or describe_call(best), rows)
     sections.append(("again", "How to get this again", again))
     return sections
 
 
+def _computed(result: Solution | Comparison, best: Solution, plots: bool) -> str:
+    """What the page took beyond the solve."""
+    parts = ["intervals in closed form", "all checks", "an audit"]
+    if best.has_target and best.value is not None:
+        parts.insert(1, "the behavior's value")
+    if best.known("value_bounds") is not None:
+        parts.append("bounds on the value (one solve)")
+    if best.known("gap") is not None:
+        parts.append("the primal-dual gap (one adjoint solve)")
+    if plots and _shows_ridge_path(best):
+        parts.append("the ridge path (about 20 solves)")
+    if isinstance(result, Comparison):
+        parts.append(f"checks and scores of {len(result):,} policies")
+    return ", ".join(parts)
+
+
+def _shows_ridge_path(best: Solution) -> bool:
+    return best.ridge > 0.0 and best.value is not None and not isinstance(best, LinearSolution)
+
+
 # -- sections -----------------------------------------------------------------------------------------
 
 
+def _differences(comparison: Comparison, level: float) -> str:
+    """What each policy gains over the behavior, and loses to the best."""
+    rows = []
+    for row in comparison.differences(level):
+        over, to_best = row["over_behavior"], row["to_best"]
+        cells = [_number(over), _ends(over)]
+        cells += ["", ""] if to_best is None else [_number(to_best), _ends(to_best)]
+        rows.append((str(row["policy"]), *cells))
+    said = f"{level:.0%}, simultaneous"
+    headings = ("policy", "over the behavior", said, "to the best", said)
+    caption = "Gain per step over the logged behavior, and distance to the best estimate; paired."
+    return scrolling(table(headings, rows, caption), "Differences")
+
+
+def _number(found: Interval) -> str:
+    return rounded(found.estimate, found.standard_error)
+
+
+def _ends(found: Interval) -> str:
+    return f"{rounded(found.low, found.standard_error)} to {rounded(found.high, found.standard_error)}"
+
+
 def _policies(comparison: Comparison, level: float) -> str:
-    rows = [
-        (
-            str(row["policy"]),
-            f"{row['value']:.5g}",
-            f"{row['low']:.5g} to {row['high']:.5g}",
-            f"{row['leak']:.2%}",
-            "yes" if row["may_be_best"] else "no",
+    found = comparison.interval(level)
+    rows = []
+    for row in comparison.table(level):
+        one = found.entry(comparison.names.index(row["policy"]))
+        likely = "" if np.isnan(row["probability_best"]) else f"{row['probability_best']:.0%}"
+        may_be = "yes" if row["may_be_best"] else "no"
+        failed = ", ".join(row["failed_checks"]) or "none"
+        rows.append(
+            (str(row["policy"]), _number(one), _ends(one), likely, may_be, f"{row['leak']:.2%}", failed)
         )
-        for row in comparison.table(level)
-    ]
-    heading = ("policy", "value per step", f"{level:.0%}, simultaneous", "leak", "may be the best")
-    return scrolling(table(heading, rows, "Best first; the intervals are simultaneous."), "Policies")
+    behavior = comparison.behavior_value
+    if behavior is not None:
+        scores = comparison.solutions[0].behavior_scores().rows
+        error = 0.0 if scores is None else float(np.sqrt((scores**2).sum()))
+        rows.append(("the logged behavior", rounded(behavior, error), "", "", "", "", ""))
+    headings = (
+        "policy",
+        "value per step",
+        f"{level:.0%}, simultaneous",
+        "P(best)",
+        "may be the best",
+        "leak",
+        "failed checks",
+    )
+    return scrolling(table(headings, rows, "Best first; the intervals are simultaneous."), "Policies")
 
 
 def _estimate(solution: Solution, level: float) -> str:
@@ -159,15 +233,17 @@ def _estimate(solution: Solution, level: float) -> str:
         return many + scrolling(table(("distribution", "entries with mass"), sizes), "Distributions")
     parts = []
     if solution.value is not None:
-        said, note = _interval_of_value(solution, level)
-        parts.append(f'<p class="big"><strong>{solution.value:.6g}</strong> per step</p>')
+        shown, said, note = _interval_of_value(solution, level)
+        parts.append(f'<p class="big"><strong>{escape(shown)}</strong> per step</p>')
         parts.append(f"<p>{escape(said)}</p>" + (f'<p class="note">{escape(note)}</p>' if note else ""))
     rows = [("status", f"{solution.status.value}, by {solution.method} ({solution.reason})")]
     if solution.status.advice:
         rows.append(("next step", solution.status.advice))
     rows += [("gamma", f"{solution.gamma:g}"), ("data", repr(solution.operator.counts)[7:-1])]
-    if solution.operator.logged_average is not None:
-        rows.append(("average of the log", f"{solution.operator.logged_average:.6g}"))
+    if solution.has_target and solution.behavior_value is not None:
+        rows.append(("behavior's value per step", f"{solution.behavior_value:.6g}"))
+    if solution.expected_return is not None:
+        rows.append(("return", f"{solution.expected_return:.6g} ({solution.return_note})"))
     if solution.value_bounds is not None:
         low, high = solution.value_bounds
         there = "whatever happens where there is no data"
@@ -183,17 +259,15 @@ def _estimate(solution: Solution, level: float) -> str:
     return "".join(parts) + fact_list(rows) + _heaviest(solution, level)
 
 
-def _interval_of_value(solution: Solution, level: float) -> tuple[str, str]:
+def _interval_of_value(solution: Solution, level: float) -> tuple[str, str, str]:
+    """The value with the digits that its error leaves, its interval, and what that covers."""
     try:
         found = solution.interval(level)
     except ValueError as error:
-        return "No interval can be given.", sentence(str(error))
-    said = f"{level:.0%} interval: {found.low:.6g} to {found.high:.6g}"
-    said += f" (standard error {found.standard_error:.2g})."
-    return (
-        said,
-        f"{sentence(found.note)} It covers the noise of the data, not the bias of what was never logged.",
-    )
+        return f"{solution.value:.6g}", "No interval can be given.", sentence(str(error))
+    said = f"{level:.0%} interval: {_ends(found)} (standard error {found.standard_error:.2g})."
+    covers = " It covers the noise of the data, not the bias of what was never logged."
+    return _number(found), said, sentence(found.note) + ("" if found.bias_allowance > 0.0 else covers)
 
 
 def _heaviest(solution: Solution, level: float) -> str:
@@ -247,13 +321,13 @@ def _plots(result: Solution | Comparison, best: Solution, examined: Audit, level
     if best.state_distribution is None:
         drawn.append(("Size of each stationary distribution.", lambda: best.plot("distributions")))
     else:
+        if best.value is not None:
+            drawn.append(("Value with its interval, beside the behavior's.", lambda: best.plot("value")))
         drawn.append(
             ("Ratio tau against the share p of the data, one point per cell.", lambda: best.plot("ratio"))
         )
         drawn.append(("The cells that contribute most.", lambda: best.plot("cells")))
-    if len(best.history) > 1:
-        drawn.append((f"How {best.method} came to the answer.", lambda: best.plot("history")))
-    if best.ridge > 0.0 and best.value is not None and not isinstance(best, LinearSolution):
+    if _shows_ridge_path(best):
         drawn.append(
             ("Value along the ridge: where it is flat, the ridge matters little.", ridge_path(best).plot)
         )

@@ -8,7 +8,7 @@ from html import escape
 
 import numpy as np
 
-from lingendice.data.markup import table
+from lingendice.data.markup import duration, table
 from lingendice.report.page import (
     Plot,
     Section,
@@ -48,7 +48,7 @@ def continuous_sections(
     log = solution.transitions
     marks = (log.state, log.action, log.reward, log.next_state)
     rows.append(("fingerprint of the transitions", fingerprint(marks)))
-    rows.append(("time to solve", f"{solution.seconds:.3g} s"))
+    rows.append(("time to solve", duration(solution.seconds)))
     known = f"gamma={solution.gamma!r}, policy=..., method={solution.method!r}"
     again = reproduction(call or f"lingendice.solve(transitions, {known})", rows)
     return [*sections, ("again", "How to get this again", again)]

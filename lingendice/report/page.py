@@ -25,16 +25,28 @@ Plot = tuple[str, Callable[[], Any]]
 """A caption, and what draws the figure."""
 
 
-def whole_page(title: str, sections: list[Section]) -> str:
+class Page(str):
+    """The text of a page; a notebook shows it in a frame of its own."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe srcdoc="{escape(self)}" sandbox style="width:100%;height:40em;border:1px solid #888" '
+            'title="lingendice report"></iframe>'
+        )
+
+
+def whole_page(title: str, sections: list[Section]) -> Page:
     """The page, with its table of contents."""
     links = "".join(f'<li><a href="#{key}">{escape(name)}</a></li>' for key, name, _ in sections)
     body = "\n".join(
-        f'<section id="{key}" aria-labeledby="{key}-h">'
+        f'<section id="{key}" aria-labelledby="{key}-h">'
         f'<h2 id="{key}-h">{escape(name)}</h2>\n{content}\n</section>'
         for key, name, content in sections
     )
     when = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    return printable_lines(
+    text = printable_lines(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -46,6 +58,7 @@ def whole_page(title: str, sections: list[Section]) -> str:
         f'<nav aria-label="Sections"><ul>{links}</ul></nav></header>\n'
         f'<main id="content">\n{body}\n</main>\n</body>\n</html>\n'
     )
+    return Page(text)
 
 
 def scrolling(content: str, label: str) -> str:

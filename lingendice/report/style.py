@@ -2,12 +2,12 @@
 
 STYLE = """
 :root {
-  --ink: #24292f; --paper: #ffffff; --card: #f6f8fa; --rule: #d0d7de; --grey: #59636e; --link: #0550ae;
+  --ink: #24292f; --paper: #ffffff; --panel: #f6f8fa; --rule: #d0d7de; --grey: #59636e; --link: #0550ae;
   --blue: #0072b2; --orange: #e69f00; --vermilion: #d55e00; --bad: #a33e00; --good: #0a6640;
 }
 @media (prefers-color-scheme: dark) {
   :root {
-    --ink: #e6edf3; --paper: #0d1117; --card: #161b22; --rule: #3d444d; --grey: #9198a1; --link: #79b8ff;
+    --ink: #e6edf3; --paper: #0d1117; --panel: #161b22; --rule: #3d444d; --grey: #9198a1; --link: #79b8ff;
     --blue: #56b4e9; --orange: #e69f00; --vermilion: #ff8c42; --bad: #ffa270; --good: #5fd3a4;
   }
 }
@@ -30,12 +30,21 @@ a { color: var(--link); }
 .skip:focus { left: 1rem; top: 0.5rem; background: var(--paper); padding: 0.4rem; }
 .when, .note { color: var(--grey); font-size: 0.9rem; }
 nav ul { display: flex; flex-wrap: wrap; gap: 0.2rem 1.2rem; list-style: none; padding: 0; margin: 0.6rem 0; }
+.says { font-size: 1.25rem; line-height: 1.4; border-left: 4px solid var(--blue); padding-left: 0.9rem; }
 .big { font-size: 1.2rem; }
 .big strong { font-size: 2.6rem; line-height: 1.1; font-variant-numeric: tabular-nums; }
 dl { display: grid; grid-template-columns: minmax(8rem, max-content) minmax(0, 1fr); gap: 0.2rem 1.2rem; }
 dt { color: var(--grey); }
 dd { margin: 0; }
-.scroll { overflow-x: auto; margin: 1rem 0; }
+/* A shade at an edge tells that there is more beyond it. */
+.scroll {
+  overflow-x: auto; margin: 1rem 0; background-repeat: no-repeat;
+  background-image: linear-gradient(to right, var(--paper) 40%, transparent),
+    linear-gradient(to left, var(--paper) 40%, transparent),
+    linear-gradient(to right, var(--rule), transparent), linear-gradient(to left, var(--rule), transparent);
+  background-size: 2.5rem 100%, 2.5rem 100%, 1rem 100%, 1rem 100%;
+  background-position: 0 0, 100% 0, 0 0, 100% 0; background-attachment: local, local, scroll, scroll;
+}
 table { border-collapse: collapse; font-size: 0.92rem; font-variant-numeric: tabular-nums; }
 table { overflow-wrap: normal; }
 caption { text-align: left; color: var(--grey); padding-bottom: 0.3rem; }
@@ -48,7 +57,7 @@ thead th { color: var(--grey); font-weight: 400; }
   list-style: none; padding: 0; display: grid; gap: 0.8rem;
   grid-template-columns: repeat(auto-fill, minmax(min(20rem, 100%), 1fr));
 }
-.checks li { background: var(--card); padding: 0.5rem 0.9rem; border-radius: 4px; }
+.checks li { background: var(--panel); padding: 0.5rem 0.9rem; border-radius: 4px; }
 .checks li.good { border-left: 4px solid var(--good); }
 .checks li.bad { border-left: 4px solid var(--bad); }
 .verdict { float: right; font-weight: 600; color: var(--good); }
@@ -58,7 +67,17 @@ thead th { color: var(--grey); font-weight: 400; }
 figure { margin: 0; }
 figure svg { width: 100%; height: auto; max-width: 36rem; }
 figcaption { color: var(--grey); font-size: 0.9rem; }
-pre { background: var(--card); padding: 0.8rem; border-radius: 4px; white-space: pre-wrap; }
+pre { background: var(--panel); padding: 0.8rem; border-radius: 4px; white-space: pre-wrap; }
+/* On a phone every row is a block of its own: nothing has to be scrolled for. */
+@media (max-width: 40rem) {
+  table, caption, tbody, tr, th, td { display: block; }
+  thead { position: absolute; left: -100vw; }
+  tr { padding: 0.4rem 0; }
+  th:first-child { max-width: none; }
+  td { display: flex; justify-content: space-between; gap: 1rem; padding: 0.1rem 0; white-space: normal; }
+  td::before { content: attr(data-label); color: var(--grey); text-align: left; }
+  td:empty { display: none; }
+}
 @media (max-width: 32rem) { dl { grid-template-columns: minmax(0, 1fr); } dd { margin-bottom: 0.4rem; } }
 @media print { nav, .skip { display: none; } }
 """

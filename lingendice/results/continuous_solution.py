@@ -218,7 +218,7 @@ class ContinuousSolution(Result):
         if self.value is not None:
             rows.append(("value per step", self.headline))
             if self.expected_return is not None and self.converged:
-                rows.append(("return", f"{self.expected_return:.6g}  ({self._return_note()})"))
+                rows.append(("return", f"{self.expected_return:.6g}  ({self.return_note})"))
         if self.spread is not None and self.member_values is not None:
             rows.append(("  spread", f"{self.spread:.2g} among {len(self.member_values)} members"))
         for name, value, error, seconds in self.estimates:

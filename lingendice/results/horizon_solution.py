@@ -126,7 +126,9 @@ class HorizonSolution(Solution):
         # How fast the chain forgets does not matter to a few steps.
         return tuple(check for check in super()._checks() if check.name != "mixing")
 
-    def _return_note(self) -> str:
+    @property
+    def return_note(self) -> str:
+        """What ``expected_return`` is, in words."""
         counted = "undiscounted" if self.gamma == 1.0 else "discounted"
         return f"of the first {self.horizon:,} steps, {counted}"
 

@@ -355,11 +355,14 @@ def _intervals(comparison: Comparison, level: float, ax: Any) -> None:
         )  # fmt: skip
     behavior = comparison.behavior_value
     if behavior is not None:
-        ax.axvline(behavior, color=INK, linewidth=0.9, linestyle="--", label="logged behavior")
+        ax.axvline(behavior, color=INK, linewidth=0.9, linestyle="--")
+        ax.annotate(
+            " logged behavior", (behavior, 0.02), xycoords=("data", "axes fraction"), fontsize=8.5, color=INK
+        )
     dress(ax, f"Value of {len(comparison):,} policies", f"reward per step ({level:.0%}, simultaneous)")
     if len(order) <= 60:
         _named(ax, place, [str(comparison.names[k]) for k in order])
-    legend(ax, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, columnspacing=1.0)
+    legend(ax, loc="upper right", bbox_to_anchor=(1.0, -0.24), ncols=2, columnspacing=1.0)
 
 
 def plot_ridge_path(path: RidgePath, ax: Any = None) -> Any:

@@ -85,11 +85,12 @@ class Result(Shown):
             return []
         rows = [("value per step", f"{self.value:.6g}{self._value_note()}")]
         if self.expected_return is not None:
-            rows.append(("return", f"{self.expected_return:.6g}  ({self._return_note()})"))
+            rows.append(("return", f"{self.expected_return:.6g}  ({self.return_note})"))
         return rows
 
-    def _return_note(self) -> str:
-        """What the return is."""
+    @property
+    def return_note(self) -> str:
+        """What ``expected_return`` is, in words."""
         return "an episode's, undiscounted" if self.gamma == 1.0 else "discounted: value / (1 - gamma)"
 
     def _value_note(self) -> str:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import lingendice as lg
 from lingendice.cli import app
+from lingendice.data.markup import rounded
 
 
 class FakeSolution:
@@ -312,7 +313,8 @@ class TestWithTheCore:
         )
         page = out.read_text(encoding="utf-8")
         assert found["report"] == str(out)
-        assert f"{found['value']:.6g}" in page
+        interval = found["interval"]
+        assert rounded(found["value"], interval["standard_error"]) in page
         assert "sha256" in page
         both = run("report", log, "--gamma", "0.9", "--policy", careful, "--policy", bold, "-o", out)
         assert both.exit_code == 0, both.stderr

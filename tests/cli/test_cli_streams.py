@@ -70,8 +70,8 @@ def test_halves_of_surrogates_break_no_report(tmp_path):
 
     counts = lg.Counts.from_transitions(["a\udc80", "b\x1b"], ["b\x1b", "a\udc80"])
     path = tmp_path / "report.html"
-    page = lg.report(lg.solve(counts, gamma=0.9), path, title="of \udcff", source="\ud800")
-    assert path.read_text(encoding="utf-8") == page
+    lg.report(lg.solve(counts, gamma=0.9), path, title="of \udcff", source="\ud800")
+    page = path.read_text(encoding="utf-8")
     assert "a\\udc80" in page
     assert "of \\udcff" in page
     assert "\x1b" not in page

@@ -15,6 +15,7 @@ import pytest
 from logs import logged_mdp
 
 import lingendice as lg
+from lingendice.data.markup import rounded
 
 pytest.importorskip("matplotlib")
 
@@ -65,14 +66,103 @@ class Page(HTMLParser):
 
 def test_it_says_what_the_solution_says(page, solution):
     interval = solution.interval(0.95)
-    for told in (f"{solution.value:.6g}", f"{interval.low:.6g}", f"{interval.high:.6g}"):
-        assert told in page
+    for number in (solution.value, interval.low, interval.high):
+        assert rounded(number, interval.standard_error) in page
     for check in lg.diagnose(solution):
         assert check.name in page
         assert check.remedy.replace("'", "&#x27;")[1:].rstrip(".") in page
     assert "lingendice report log.csv" in page
     for package in ("lingendice", "numpy", "scipy", "numba", "matplotlib"):
         assert f"{package} " in page
+
+
+def test_a_path_is_returned_or_a_page_that_notebooks_show(solution, tmp_path):
+    path = lg.report(solution, str(tmp_path / "page.html"), plots=False)
+    assert path == tmp_path / "page.html"
+    page = lg.report(solution, plots=False)
+    assert isinstance(page, str)
+    shown = page._repr_html_()
+    assert shown.startswith("<iframe")
+    frame = Page(shown)
+    ((tag, given),) = frame.tags
+    assert tag == "iframe"
+    assert given["srcdoc"] == page
+    assert "sandbox" in given  # nothing of it runs
+
+
+def first_words(result, **options):
+    page = lg.report(result, plots=False, **options)
+    assert page.index('id="verdict"') < page.index('id="estimate"')
+    return unescape(re.search(r'<p class="says">(.*?)</p>', page)[1])
+
+
+def test_the_verdict_comes_first(solution):
+    gain = lg.Comparison(("x",), (solution,)).difference("x", "behavior")
+    said = first_words(solution)
+    low, high = (rounded(end, gain.standard_error) for end in gain)
+    if gain.low > 0 or gain.high < 0:
+        more = "more" if gain.low > 0 else "less"
+        assert said.startswith(f"The target earns {more} than the logged behavior by ")
+    else:
+        assert said.startswith("The target is not shown to differ from the logged behavior: ")
+        assert f"[{low}, {high}]" in said
+    failed = [check.name for check in solution.diagnose() if not check.ok]
+    assert said.endswith(f"{', '.join(failed)}." if failed else "all checks pass.")
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_verdict_names_a_gain_and_a_loss(sign):
+    rng = np.random.default_rng(0)
+    walk, action = rng.integers(3, size=3001), rng.integers(2, size=3000)
+    counts = lg.Counts.from_transitions(
+        walk[:-1], walk[1:], action, sign * action + 0.01 * rng.normal(size=3000),
+        np.arange(3000) // 10, keep_episodes=True,
+    )  # fmt: skip
+    better = np.tile([0.0, 1.0], (3, 1))
+    said = first_words(lg.solve(counts, policy=better))
+    assert said.startswith(
+        f"The target earns {'more' if sign > 0 else 'less'} than the logged behavior by 0.5"
+    )
+    many = lg.solve(counts, policy={"policy_4": better, "other": better[:, ::-1]})
+    page = lg.report(many, plots=False)
+    winner = "policy_4" if sign > 0 else "other"
+    assert f"{winner} earns more than the logged behavior by 0." in page
+    order = [page.index(f'id="{name}"') for name in ("verdict", "differences", "policies", "estimate")]
+    assert order == sorted(order)
+    assert "the logged behavior" in page
+    assert "failed checks" in page
+
+
+def test_the_verdict_of_every_other_result():
+    assert "no single answer" in first_words(lg.solve([[1, 0], [0, 1]]))
+    assert first_words(lg.solve([[3, 1], [1, 1]])).startswith("The stationary distribution is known")
+    earned = first_words(lg.solve([[30, 10], [10, 10]], reward=[1.0, 2.0]))
+    assert re.match(r"The logged process earns 1\.\d+ \[1\.\d+, 1\.\d+\] per step; ", earned)
+    chances = first_words(lg.solve([[0.5, 0.5], [0.2, 0.8]], reward=[1.0, 2.0]))
+    assert chances.startswith("The logged process earns 1.71429 per step; ")
+    short = lg.solve(np.random.default_rng(0).random((30, 30)), 0.999, method="gauss-seidel", max_iter=1)
+    assert first_words(short).startswith("There is no answer to rely on: iteration limit")
+
+
+def test_policies_over_continuous_states_have_a_page():
+    rng = np.random.default_rng(0)
+    state = rng.normal(size=(600, 1))
+    action = rng.integers(2, size=600)
+    log = lg.Transitions(
+        state, action, action + 0.1 * state[:, 0], 0.5 * state + 0.1 * rng.normal(size=(600, 1)),
+        episode=np.arange(600) // 10,
+    )  # fmt: skip
+    many = lg.solve(log, 0.5, policy={"one": [0.1, 0.9], "zero": [0.9, 0.1]})
+    page = lg.report(many, plots=False)
+    assert "one earns more than the logged behavior" in page or "one is not shown to differ" in page
+    order = [page.index(f'id="{name}"') for name in ("verdict", "differences", "policies", "estimate")]
+    assert order == sorted(order)
+
+
+def test_a_report_states_what_it_computed(page):
+    assert "computed for this page" in page
+    for part in ("intervals in closed form", "all checks", "an audit", "the behavior&#x27;s value"):
+        assert part in page
 
 
 def test_it_needs_nothing_but_itself(page):
@@ -131,7 +221,9 @@ def test_every_kind_of_result_has_a_page(tmp_path):
     assert "Heaviest cells" in chances
     several = lg.report(lg.solve([[1, 0], [0, 1]]))
     assert "several" in several
-    linear = lg.report(lg.solve(COUNTS, 0.9, policy=MDP["policy"], method="convex"), tmp_path / "linear.html")
+    path = lg.report(lg.solve(COUNTS, 0.9, policy=MDP["policy"], method="convex"), tmp_path / "linear.html")
+    assert path == tmp_path / "linear.html"
+    linear = path.read_text(encoding="utf-8")
     assert "primal-dual gap" in linear
     assert (tmp_path / "linear.html").read_text(encoding="utf-8") == linear
     bare = lg.report(lg.solve([[3, 1], [1, 1]]), plots=False)

@@ -108,8 +108,9 @@ def test_what_cannot_be_drawn_is_named(linear):
 
 
 def test_the_report_says_what_the_solution_says(trained, linear, tmp_path):
-    page = lg.report(trained, tmp_path / "page.html", source="<log>", call="made by hand")
-    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page
+    path = lg.report(trained, tmp_path / "page.html", source="<log>", call="made by hand")
+    assert path == tmp_path / "page.html"
+    page = path.read_text(encoding="utf-8")
     assert f"{trained.value:.6g}" in page
     assert "No interval is given" in page
     assert "&lt;log&gt;" in page
