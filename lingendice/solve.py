@@ -231,6 +231,9 @@ def solve(
             return small_solution(outcome, data, request.problem.gamma, request.limits)
     if isinstance(data, Transitions):
         return _solve_transitions(data, request)
+    if hasattr(data, "solve_request"):
+        solution: Solution = data.solve_request(request)  # rows elsewhere: see lingendice.distributed
+        return solution
     if policy is not None and holds_several(policy, data if isinstance(data, Counts) else None):
         return _compare(data, request)
     return _solve_counts(data, request)

@@ -1,5 +1,7 @@
 """Counting and solving on Dask (``pip install 'lingendice[dask]'``)."""
 
-from lingendice.distributed.rounds import count, solve
+from lingendice.distributed.counting import count
+from lingendice.distributed.counts import DistributedCounts
+from lingendice.distributed.solve import solve
 
-__all__ = ["count", "solve"]
+__all__ = ["DistributedCounts", "count", "solve"]

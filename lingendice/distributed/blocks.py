@@ -1,134 +1,158 @@
-"""Blocks of rows of an equation, each swept by itself: what a worker of a cluster keeps and does."""
+"""Row blocks: the counts of consecutive source states, whole rows, as one worker keeps them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
-from weakref import WeakKeyDictionary
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats
-from lingendice.data.rows import kernel_array
-from lingendice.kernels.chains import sweeps as gauss_seidel
-from lingendice.model.transition_rows import TransitionRows
-from lingendice.solvers.pull_system import PullSystem, row_ranges
+from lingendice.data.counts import Counts
+from lingendice.data.merging import merge_rewards, unite
+from lingendice.data.rows import row_sums
+
+STATISTICS = ("reward_count", "reward_mean", "reward_m2")
+"""Columns beside the count that a log with rewards has."""
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """Consecutive rows of ``x = base + distribution' inflow + A' diag(c) x`` that one worker keeps."""
+class RowBlock:
+    """Counts of the transitions that leave states ``first .. last``; next states are numbered in the whole.
 
-    indptr: Any
-    sources: Any
-    weights: Floats
-    loops: Floats
-    first: int
-    c: Floats
-    """For every state, not those of the block alone."""
-    base: Floats
-    distribution: Floats
-
-    @property
-    def own(self) -> slice:
-        """Its rows."""
-        return slice(self.first, self.first + self.indptr.size - 1)
-
-    def is_inside(self) -> Any:
-        """For every entry, whether its source is one of the block's rows."""
-        return (self.sources >= self.own.start) & (self.sources < self.own.stop)
-
-
-class Bench:
-    """A block where it is swept, with memory that is kept from round to round.
-
-    To touch new memory in every round would take longer than the sweep. Sources are numbered with the block's
-    own rows first, then all others in their order.
+    A next state of ``n_states`` is the terminal one, as in :class:`lingendice.Counts`.
     """
 
-    def __init__(self, block: Block) -> None:
-        # No reference to the block itself, whose end is to be that of its bench.
-        own, size = block.own, block.indptr.size - 1
-        self.own, self.distribution = own, block.distribution
-        others = np.where(block.sources < own.start, block.sources + size, block.sources)
-        renamed = np.where(block.is_inside(), block.sources - own.start, others)
-        self.sources = renamed.astype(block.sources.dtype, copy=False)
-        # What came over the wire may lie anywhere; kernels are compiled for arrays that lie at whole words.
-        self.indptr, self.weights, self.base, self.loops = (
-            kernel_array(array, array.dtype)
-            for array in (block.indptr, block.weights, block.base, block.loops)
-        )
-        self.c = self._own_first(block.c, np.empty(block.c.size))
-        self.ranges = row_ranges(self.indptr, 0, size)
-        self.x, self.y = np.empty(size), np.empty(self.c.size)
-        self.f, self.g, self.outside, self.unused = (np.zeros(size) for _ in range(4))
-        self.active: Any = None
+    n_states: int
+    """Of the whole."""
+    n_actions: int | None
+    first: int
+    last: int
+    indptr: NDArray[np.int64]
+    """By cell: state, then action."""
+    indices: NDArray[Any]
+    count: NDArray[Any]
+    reward_count: NDArray[Any] | None = None
+    reward_mean: NDArray[Any] | None = None
+    reward_m2: NDArray[Any] | None = None
 
-    def _own_first(self, values: Floats, out: Floats) -> Floats:
-        own = self.own
-        return np.concatenate([values[own], values[: own.start], values[own.stop :]], out=out)
+    @property
+    def n_cells(self) -> int:
+        """Number of the block's rows."""
+        return self.indptr.size - 1
 
-    def _take(self, x: Floats, inflow: Floats) -> None:
-        self.x[:] = x[self.own]
-        self._own_first(x, self.y)
-        self.y *= self.c
-        np.matmul(inflow, self.distribution, out=self.outside)
-        self.outside += self.base
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        return sum(value.nbytes for value in self.__dict__.values() if isinstance(value, np.ndarray))
 
-    def sweep(self, x: Floats, inflow: Floats, active: Any, sweeps: int) -> Floats:
-        """The block's rows of x after some sweeps."""
-        self._take(x, inflow)
-        if self.active is not active:
-            stays = self.c[: self.x.size] * self.loops
-            self.f[:] = np.where(active[self.own], 1.0 / np.where(stays < 1.0, 1.0 - stays, 1.0), 0.0)
-            self.active = active
-        np.multiply(self.outside, self.f, out=self.g)
-        entries = gauss_seidel.Rows(self.indptr[:-1], self.indptr[1:], self.sources, self.weights)
-        terms = gauss_seidel.Terms(self.f, self.g, self.c, self.unused)
-        for _ in range(sweeps):
-            for rows in self.ranges:
-                gauss_seidel.sweep(entries, terms, 1.0, self.x, self.y, *rows)
-        return self.x.copy()
-
-    def residual(self, x: Floats, inflow: Floats, active: Any) -> float:
-        """L1 norm of the block's rows of the equation's residual at x."""
-        self._take(x, inflow)
-        each = np.arange(self.x.size + 1)
-        chunks = gauss_seidel.Chunks(self.indptr, each, self.sources, self.weights, 1)
-        return sum(
-            gauss_seidel.residual_chunks(chunks, self.outside, self.loops, self.x, self.y, *rows)
-            for rows in self.ranges
-        )
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes
 
 
-_benches: WeakKeyDictionary[Block, Bench] = WeakKeyDictionary()
+class Margins(NamedTuple):
+    """What the client keeps of a block: sums over its rows."""
+
+    cell_count: NDArray[Any]
+    terminal_count: NDArray[Any] | None
+    reward: NDArray[np.float64] | None
+    n_entries: int
+    nbytes: int
 
 
-def run_on_worker(name: str, block: Block, *rest: Any) -> Any:
-    """Runs on a worker, never twice at a time for a block."""
-    bench = _benches.get(block)
-    if bench is None:
-        bench = _benches[block] = Bench(block)
-    return getattr(bench, name)(*rest)
+def margins_of(block: RowBlock) -> Margins:
+    """Sums over the rows of a block."""
+    terminal = block.indices == block.n_states
+    reward = None
+    if block.reward_count is not None and block.reward_mean is not None:
+        seen = row_sums(block.indptr, block.reward_count).astype(float)
+        total = row_sums(block.indptr, block.reward_count * block.reward_mean)
+        reward = np.divide(total, seen, out=np.full(seen.shape, np.nan), where=seen > 0)
+    return Margins(
+        row_sums(block.indptr, block.count),
+        row_sums(block.indptr, np.where(terminal, block.count, 0)) if terminal.any() else None,
+        reward,
+        block.count.size,
+        block.nbytes,
+    )
 
 
-def cut_rows(whole: PullSystem, chain: TransitionRows, c: Floats, base: Floats, n_blocks: int) -> list[Block]:
-    """The transposed chain cut into blocks of rows of about equal work."""
+def cut_rows(counts: Counts, edges: Sequence[int], n_states: int | None = None) -> list[RowBlock]:
+    """Counts cut between states; ``n_states`` where the whole has more states than these counts."""
+    n_actions = counts.n_actions or 1
+    whole = counts.n_states if n_states is None else n_states
+    column_type = np.int32 if whole + 1 < 2**31 else np.int64
     blocks = []
-    for first, last in pairwise(work_edges(whole.indptr, n_blocks).tolist()):
-        start, stop = int(whole.indptr[first]), int(whole.indptr[last])
-        rows, entries = slice(first, last), slice(start, stop)
-        system = whole.sources[entries], whole.weights[entries], whole.loops[rows]
-        distribution = np.ascontiguousarray(chain.distribution[:, rows])
+    for first, last in itertools.pairwise(edges):
+        known = min(first, counts.n_states), min(last, counts.n_states)
+        begin, end = (int(counts.indptr[state * n_actions]) for state in known)
+        indptr = np.full((last - first) * n_actions + 1, end - begin, np.int64)
+        rows = counts.indptr[known[0] * n_actions : known[1] * n_actions + 1] - begin
+        indptr[: rows.size] = rows
+        entries = slice(begin, end)
+        indices = counts.indices[entries].astype(column_type)
+        indices[indices == counts.n_states] = whole
+        columns = {name: getattr(counts, name) for name in STATISTICS}
+        kept = {name: None if column is None else column[entries].copy() for name, column in columns.items()}
         blocks.append(
-            Block(whole.indptr[first : last + 1] - start, *system, first, c, base[rows], distribution)
+            RowBlock(
+                whole,
+                counts.n_actions,
+                int(first),
+                int(last),
+                indptr,
+                indices,
+                counts.count[entries].copy(),
+                **kept,
+            )
         )
     return blocks
 
 
-def work_edges(indptr: Any, n_parts: int) -> Any:
-    """Rows cut into parts of about equal work: where each begins, and the end."""
-    work = indptr + np.arange(indptr.size)
+def join_blocks(*blocks: RowBlock) -> RowBlock:
+    """The sum of blocks over the same rows, joined in order."""
+    joined = blocks[0]
+    for other in blocks[1:]:
+        has_rewards = joined.reward_mean is not None or other.reward_mean is not None
+        indptr, indices, count, places = unite(joined, other, has_rewards, 1)
+        n, mean, m2 = merge_rewards(count.size, places, joined, other)
+        joined = replace(
+            joined,
+            indptr=indptr,
+            indices=indices,
+            count=count,
+            reward_count=n,
+            reward_mean=mean,
+            reward_m2=m2,
+        )
+    return joined
+
+
+def gather_blocks(blocks: Sequence[RowBlock], **rest: Any) -> Counts:
+    """The counts of all rows; ``rest`` is what the client knows of them."""
+    starts = np.cumsum([0, *(block.count.size for block in blocks)])
+    indptr = [block.indptr[:-1] + start for block, start in zip(blocks, starts, strict=False)]
+
+    def column(name: str) -> Any:
+        parts = [getattr(block, name) for block in blocks]
+        return None if parts[0] is None else np.concatenate(parts)
+
+    return Counts(
+        n_states=blocks[0].n_states,
+        n_actions=blocks[0].n_actions,
+        indptr=np.append(np.concatenate(indptr), starts[-1]),
+        indices=column("indices"),
+        count=column("count"),
+        **{name: column(name) for name in STATISTICS},
+        **rest,
+    )
+
+
+def work_edges(lengths: NDArray[Any], n_parts: int) -> list[int]:
+    """States cut into parts of about equal work, given their entries: where each begins, and the end."""
+    work = np.cumsum(lengths, dtype=np.float64) + np.arange(1, lengths.size + 1)
     cuts = np.searchsorted(work, np.arange(1, n_parts) * work[-1] / n_parts)
-    return np.unique(np.concatenate([[0], cuts, [indptr.size - 1]]))
+    edges: list[int] = np.unique(np.concatenate([[0], cuts, [lengths.size]])).tolist()
+    return edges

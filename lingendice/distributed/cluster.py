@@ -8,15 +8,13 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
-from lingendice.data.interrupts import pending
-from lingendice.io.segments import Piece
-from lingendice.solvers.control import Controls, Stopped
+from lingendice.data.interrupts import check
 
 T = TypeVar("T")
 REPLY = 60.0
 """Seconds that the scheduler may take to answer, and workers for a round, compilation included."""
-SECONDS_PER_BYTE, SECONDS_PER_ENTRY = 1e-6, 1e-6
-"""On top, for what has to travel and what has to be swept: a hundred times the usual."""
+SECONDS_PER_BYTE = 1e-6
+"""On top, for what has to travel: a hundred times the usual."""
 _LOST, _SILENT = (
     20,
     3,
@@ -97,23 +95,21 @@ class Losses:
             ) from error
 
 
-def await_tasks(tasks: list[Any], patience: float, controls: Controls) -> None:
-    """Until all tasks have ended, however; ``Stopped`` at a limit of the solve or a Ctrl-C."""
-    nap, begun = _NAPS[0], time.monotonic()
-    while not all(task.done() for task in tasks):
-        if pending() or controls.out_of_time():
-            raise Stopped
-        if time.monotonic() - begun > patience:
-            raise asyncio.TimeoutError(f"no answer to a round within {patience:.0f} s")
-        time.sleep(nap)
-        nap = min(2.0 * nap, _NAPS[1])
+def ask_everybody(client: Any, function: Callable[..., T], *arguments: Any) -> dict[str, T]:
+    """What a short function returns on every worker, outside of all tasks; nothing of those that are lost."""
+    try:
+        answers: dict[str, T] = within(client, REPLY, client.run, function, *arguments, on_error="ignore")
+    except CancelledError:
+        return {}
+    return answers
 
 
-def await_count(client: Any, piece: Any) -> Piece:
-    """The result of a task, however long it takes; an error once the cluster is idle for a minute."""
+def await_futures(client: Any, futures: list[Any]) -> None:
+    """Until all futures are done, however long it takes; an error once the cluster is idle for a minute."""
     nap, busy = _NAPS[0], time.monotonic()
     looked = busy
-    while not piece.done():
+    while not all(future.done() for future in futures):
+        check()
         time.sleep(nap)
         nap = min(2.0 * nap, _NAPS[1])
         now = time.monotonic()
@@ -127,5 +123,3 @@ def await_count(client: Any, piece: Any) -> Piece:
                 f"the cluster has been idle for {REPLY:.0f} s while counting; see that it has workers "
                 "(client.nthreads()) and what their logs say, then count again"
             )
-    counted: Piece = piece.result(timeout=REPLY)
-    return counted

@@ -70,9 +70,10 @@ def exact_solution(
     distributions: Distributions,
     controls: Controls,
     reward_range: tuple[float, float] | None = None,
+    **where: Any,
 ) -> Solution:
-    """Of stationary distributions; what leaks is told or refused."""
-    return _judged(certified_solution(operator, distributions, controls, reward_range))
+    """Of stationary distributions; what leaks is told or refused. ``where``: see `certified_solution`."""
+    return _judged(certified_solution(operator, distributions, controls, reward_range, **where))
 
 
 def certified_solution(
@@ -80,25 +81,34 @@ def certified_solution(
     distributions: Distributions,
     controls: Controls,
     reward_range: tuple[float, float] | None = None,
+    *,
+    residual: float | None = None,
+    kind: type[Solution] = Solution,
 ) -> Solution:
-    """Of stationary distributions, whoever found them; their residual and error are measured here."""
+    """Of stationary distributions, whoever found them; their residual and error are measured here.
+
+    Where rows lie elsewhere, the ``residual`` was measured there, and the ``kind`` of solution asks there.
+    """
     outcome = distributions.outcome
     _require_finite(outcome, distributions.every)
-    residual = outcome.residual if operator.policy is None and distributions.single is not None else None
+    if residual is None and operator.policy is None and distributions.single is not None:
+        residual = outcome.residual
     if residual is None:
         residual = max(
             float(np.abs(operator.residual(operator.spread(distribution))).sum())
             for distribution in distributions.every
         )
-    error, kind = stated_error(outcome.error, outcome.error_kind, residual, operator.gamma, controls.tol)
-    return Solution(
+    error, error_kind = stated_error(
+        outcome.error, outcome.error_kind, residual, operator.gamma, controls.tol
+    )
+    return kind(
         **_told(outcome, error, controls, distributions.single is None),
         gamma=operator.gamma,
         state_distribution=distributions.single,
         state_distributions=distributions.every,
         residual=residual,
         error=error,
-        error_kind=kind,
+        error_kind=error_kind,
         source=operator,
         reward_range=reward_range,
     )

@@ -256,15 +256,18 @@ class Influence:
         seen = self.n.reshape(n_states, n_actions)
         distribution = self.solution._single()
         shift = np.zeros((n_states, n_actions, values.shape[1]))
-        action = self.cell % n_actions
         for a in range(n_actions):
             sides: list[Any] = []
             for step in (_STEP, -_STEP):
-                moved = replace(self.counts, count=self.counts.count * np.where(action == a, 1.0 + step, 1.0))
-                sides.append(effective_policy(moved, operator.choices)[0])
+                sides.append(effective_policy(self._counts_with(a, step), operator.choices)[0])
             slope = (sides[0] - sides[1]) / (2.0 * _STEP * np.where(seen[:, a] > 0, seen[:, a], 1.0))[:, None]
             shift[:, a] = np.einsum("s,sb,sbk->sk", self.total * distribution, slope, q)
         return np.where(seen[:, :, None] > 0, shift, 0.0).reshape(shape)
+
+    def _counts_with(self, action: int, step: float) -> Counts:
+        """The counts with those of one action raised by a relative step."""
+        taken = self.cell % (self.counts.n_actions or 1) == action
+        return replace(self.counts, count=self.counts.count * np.where(taken, 1.0 + step, 1.0))
 
     def _q(self, function: Floats, values: Floats) -> Floats:
         """Q over states, actions and functionals."""

@@ -45,7 +45,7 @@ def test_page_runs(tmp_path, monkeypatch):
         for number, block in enumerate(blocks):
             exec(compile(block, f"scale.md, block {number}", "exec"), names)
             counts = names["counts"]
-            assert isinstance(counts, lg.Counts)
+            assert isinstance(counts, (lg.Counts, lg.distributed.DistributedCounts))
             assert counts.total == (expected.total if number < 3 else len(usual))
             solution = names["solution"]
             assert isinstance(solution, lg.Solution)

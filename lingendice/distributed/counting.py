@@ -1,0 +1,295 @@
+"""Counting where the data lie: pieces of the log apart, then their rows gathered block by block.
+
+Pieces are counted by tasks. What belongs to the whole (labels, numbers of states, episodes that run from
+piece to piece) is joined in a tree of hollow pieces, without rows. Every piece is then cut into blocks of
+rows, and equal blocks are added up in a tree of their own: rows of one block meet on one worker, those of all
+of them nowhere. A lost worker costs its tasks, which Dask repeats.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from operator import getitem
+from typing import Any
+
+import numpy as np
+
+from lingendice.data.arrow import arrow
+from lingendice.data.counts import Counts
+from lingendice.data.interrupts import interruptible
+from lingendice.data.labels import Labels
+from lingendice.data.merging import labels_to_ids
+from lingendice.distributed.blocks import cut_rows, join_blocks, margins_of, work_edges
+from lingendice.distributed.cluster import (
+    REPLY,
+    Losses,
+    await_futures,
+    client_of,
+    lost_worker,
+    within,
+    workers_of,
+)
+from lingendice.distributed.counts import DistributedCounts
+from lingendice.io.formats import PARQUET, format_of
+from lingendice.io.read import ReadOptions, Span, count_piece
+from lingendice.io.segments import Piece, join
+from lingendice.io.sources import find_files
+
+ROWS_PER_TASK = 20_000_000
+"""Rows that one counting task takes at least, where a file has row groups to choose from."""
+_JOINED_AT_ONCE = 8
+_ALONE = {"checkpoint", "progress", "threads", "checkpoint_every", "keep_episodes", "time"}
+
+
+def count(
+    source: Any, client: Any = None, *, store: str | None = None, blocks: int | None = None, **columns: Any
+) -> DistributedCounts:
+    """Count a log on the workers of a Dask cluster; the counts stay there, in blocks of whole rows.
+
+    Parameters
+    ----------
+    source
+        Paths, folders or patterns as :func:`lingendice.read_transitions` takes them (the workers must see
+        the files), or a Dask dataframe whose partitions are in the order of the log.
+    client
+        A ``dask.distributed.Client``; None takes the current one.
+    store
+        A folder, any path that fsspec knows, where every block is written as a Parquet file; blocks are then
+        read again instead of counted again where a worker is lost, need not stay in memory, and
+        :meth:`DistributedCounts.load` opens them on another cluster.
+    blocks
+        Number of blocks; default one for each thread of the workers.
+    **columns
+        Names of columns and other options of :func:`lingendice.read_transitions`.
+
+    Returns
+    -------
+    DistributedCounts
+        Their :meth:`~DistributedCounts.gather` equals the counts of one machine; means of rewards agree up to
+        rounding.
+
+    Notes
+    -----
+    Every task needs memory for the distinct pairs and the episodes of its piece, about 100 bytes per episode;
+    what travels is counts, never rows of the log.
+
+    Examples
+    --------
+    >>> client = dask.distributed.Client()                                        # doctest: +SKIP
+    >>> lg.distributed.count("s3/log-*.parquet", client, state="s", episode="e")   # doctest: +SKIP
+    """
+    client = client_of(client)
+    unknown = sorted(set(columns) & _ALONE)
+    if unknown:
+        raise ValueError(f"{unknown[0]}= is an option of lg.read_transitions alone; leave it out here")
+    with interruptible():
+        n_blocks = sum(workers_of(client).values()) if blocks is None else blocks
+        losses = Losses()
+        while True:
+            try:
+                counts = _Counting(client, source, columns).run(n_blocks)
+                return counts if store is None else counts.save(store)
+            except lost_worker() as error:
+                losses.count(error)
+
+
+class _Counting:
+    """One attempt; futures of pieces and of what becomes of them."""
+
+    def __init__(self, client: Any, source: Any, columns: dict[str, Any]) -> None:
+        self.client = client
+        self.pieces = [self._submit(_count_part, *part, columns) for part in _parts(source, client)]
+
+    def _submit(self, function: Any, *arguments: Any) -> Any:
+        return self.client.submit(function, *arguments, pure=False)
+
+    def _results(self, futures: list[Any]) -> list[Any]:
+        await_futures(self.client, futures)
+        results: list[Any] = within(self.client, 10 * REPLY, self.client.gather, futures)
+        return results
+
+    def _tree(self, function: Any, futures: list[Any]) -> Any:
+        """Neighbors joined in order, a few at a time."""
+        while len(futures) > 1:
+            groups = [
+                futures[first : first + _JOINED_AT_ONCE] for first in range(0, len(futures), _JOINED_AT_ONCE)
+            ]
+            futures = [self._submit(function, *group) if len(group) > 1 else group[0] for group in groups]
+        return futures[0]
+
+    def run(self, n_blocks: int) -> DistributedCounts:
+        """All stages."""
+        sparse = frozenset().union(*self._results([self._submit(_sparse_ids, each) for each in self.pieces]))
+        if sparse:
+            self.pieces = [self._submit(_numbered, each, sparse) for each in self.pieces]
+        hollow = [self._submit(_without_rows, each) for each in self.pieces]
+        (whole,) = self._results([self._tree(_join_all, hollow)])
+        if whole.counts.n_states == 0:
+            raise ValueError("no transitions: the log has no rows; give at least one")
+        frame = _settled(whole, None)
+        pieces = [
+            self._submit(_aligned, each, _Frame.of(whole, frame)) for each in [*self.pieces, _links_of(whole)]
+        ]
+        (lengths,) = self._results([self._tree(_add_lengths, [self._submit(_lengths, p) for p in pieces])])
+        lengths = np.concatenate([lengths, np.zeros(frame.n_states - lengths.size, lengths.dtype)])
+        edges = work_edges(lengths, min(n_blocks, frame.n_states))
+        cuts = [self._submit(cut_rows, each, edges, frame.n_states) for each in pieces]
+        joined = [
+            self._tree(join_blocks, [self._submit(getitem, each, number) for each in cuts])
+            for number in range(len(edges) - 1)
+        ]
+        margins = self._results([self._submit(margins_of, block) for block in joined])
+        facts = {
+            "n_states": frame.n_states,
+            "n_actions": frame.n_actions,
+            "state_labels": frame.state_labels,
+            "action_labels": frame.action_labels,
+            "initial_count": frame.initial_count,
+        }
+        return DistributedCounts(
+            self.client, [_Held(self.client, block) for block in joined], edges, margins, facts
+        )
+
+
+class _Held:
+    """A block that Dask holds, and makes again where it is lost."""
+
+    def __init__(self, client: Any, block: Any) -> None:
+        self.client, self.block = client, block
+
+    def __call__(self) -> Any:
+        if self.block.status in ("error", "lost", "cancelled"):
+            self.client.retry([self.block])  # blamed for the end of too many workers
+        return self.block
+
+
+# -- pieces of the log ------------------------------------------------------------------------------------
+
+
+def _parts(source: Any, client: Any) -> Iterator[tuple[Any, int, int | None]]:
+    """Pieces of the log in order: (file or partition, first row group, end)."""
+    if hasattr(source, "to_delayed"):
+        yield from ((partition, 0, None) for partition in client.compute(source.to_delayed()))
+        return
+    if not isinstance(source, (str, os.PathLike, list, tuple)):
+        raise ValueError(
+            f"cannot count a {type(source).__name__} on a cluster; give paths or a Dask dataframe, or use "
+            "lg.read_transitions here"
+        )
+    for file in find_files(source):
+        if format_of(file) not in PARQUET:
+            yield str(file), 0, None
+            continue
+        yield from ((str(file), first, stop) for first, stop in _row_groups(str(file)))
+
+
+def _row_groups(file: str) -> list[tuple[int, int]]:
+    """Ranges of row groups with about ``ROWS_PER_TASK`` rows."""
+    with arrow("parquet").ParquetFile(file) as stored:
+        rows = [stored.metadata.row_group(group).num_rows for group in range(stored.num_row_groups)]
+    ranges, first, held = [], 0, 0
+    for group, size in enumerate(rows):
+        held += size
+        if held >= ROWS_PER_TASK or group == len(rows) - 1:
+            ranges.append((first, group + 1))
+            first, held = group + 1, 0
+    return ranges
+
+
+def _count_part(source: Any, first: int, stop: int | None, columns: dict[str, Any]) -> Piece:
+    """Runs on a worker, as all that follows does."""
+    span = Span((0, first), None if stop is None else (0, stop), keep_ends=True)
+    return count_piece(source, ReadOptions.of(threads=1, **columns), span)
+
+
+def _sparse_ids(piece: Piece) -> frozenset[str]:
+    return piece.numbered
+
+
+def _numbered(piece: Piece, sparse: frozenset[str]) -> Piece:
+    """Integers that are too sparse to be ids in one piece are labels in all."""
+    if piece.counts.n_states == 0:
+        return piece
+    for what in sorted(sparse):
+        piece = piece.with_numbers(what)
+    return piece
+
+
+def _without_rows(piece: Piece) -> Piece:
+    """What pieces are joined by: labels, sizes, first states, loose ends of episodes."""
+    counts = piece.counts
+    empty = Counts.empty(counts.n_states, counts.n_actions)
+    return replace(
+        piece,
+        counts=replace(
+            empty,
+            initial_count=counts.initial_count,
+            state_labels=counts.state_labels,
+            action_labels=counts.action_labels,
+            count=empty.count.astype(counts.count.dtype),
+        ),
+    )
+
+
+def _join_all(*pieces: Piece) -> Piece:
+    joined = pieces[0]
+    for other in pieces[1:]:
+        joined = join(joined, other)
+    return joined
+
+
+def _links_of(whole: Piece) -> Piece:
+    """Transitions from the last row of a piece to the first of a later one: rows of no piece."""
+    return Piece(whole.counts, None, whole.numbered, whole.rule)
+
+
+# -- one numbering -----------------------------------------------------------------------------------------
+
+
+class _Frame(tuple[Any, ...]):
+    """Labels, sizes and which integers are ids after all: the numbering of the whole log."""
+
+    @classmethod
+    def of(cls, whole: Piece, frame: Counts) -> _Frame:
+        ids = frozenset(what for what in whole.numbered if getattr(frame, f"{what}_labels") is None)
+        return cls((frame.n_states, frame.n_actions, frame.state_labels, frame.action_labels, ids))
+
+
+def _settled(piece: Piece, ids: frozenset[str] | None) -> Counts:
+    """The counts of a piece with sparse integers as ids or as strings, as the whole log decides."""
+    if ids is None:
+        return piece.result()
+    counts = piece.counts
+    for what in piece.numbered:
+        labels: Labels | None = getattr(counts, f"{what}_labels")
+        if what in ids:
+            counts = labels_to_ids(counts, what)
+        elif labels is not None:
+            counts = replace(counts, **{f"{what}_labels": tuple(map(str, labels))})  # type: ignore[arg-type]
+    return counts
+
+
+def _aligned(piece: Piece, frame: _Frame) -> Counts:
+    """The counts of a piece in the numbering of the whole."""
+    n_states, n_actions, states, actions, ids = frame
+    if piece.counts.n_states == 0:
+        return replace(Counts.empty(0, n_actions), n_actions=n_actions)
+    counts = replace(_settled(piece, ids), initial_count=None)
+    if states is None and actions is None:
+        return counts.with_states(counts.n_states, n_actions)
+    known = replace(Counts.empty(n_states, n_actions), state_labels=states, action_labels=actions)
+    return known.merge(counts)
+
+
+def _lengths(counts: Counts) -> Any:
+    """Entries of each state."""
+    return np.diff(counts.indptr[:: counts.n_actions or 1])
+
+
+def _add_lengths(*lengths: Any) -> Any:
+    total = np.zeros(max(each.size for each in lengths), np.int64)
+    for each in lengths:
+        total[: each.size] += each
+    return total

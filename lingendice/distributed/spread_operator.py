@@ -1,0 +1,304 @@
+"""The operator of counts on a cluster: composed on the client, applied and solved on the workers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import uuid
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lingendice.data.by_label import holds_several
+from lingendice.data.checks import Floats, NotAvailableYet, require_choice
+from lingendice.data.interrupts import interruptible
+from lingendice.distributed.crew import Crew
+from lingendice.distributed.phases import EntrySums
+from lingendice.distributed.rounds import Terms
+from lingendice.model.classes import find_classes
+from lingendice.model.compose import compose
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.model.transition_rows import TransitionRows
+from lingendice.results.build import exact_solution
+from lingendice.results.solution import Solution
+from lingendice.results.spread_solution import SpreadSolution
+from lingendice.solvers.control import Controls, Monitor, Outcome, Stop, Stopped, combined, error_bound, watch
+from lingendice.solvers.stationary import Distributions
+
+if TYPE_CHECKING:
+    from lingendice.distributed.counts import DistributedCounts
+    from lingendice.solvers.request import Request
+
+METHODS = ("auto",)
+
+
+def solve_spread(counts: DistributedCounts, request: Request) -> Solution:
+    """The exact equation for one request."""
+    request = _checked(request)
+    operator = SpreadOperator.of(counts, request.problem)
+    with interruptible(request.on_interrupt) as work:
+        found, residual = operator.stationary(request.limits, request.follows_initial)
+        work.solution = solution = exact_solution(
+            operator, found, request.limits, request.reward_range, residual=residual, kind=SpreadSolution
+        )
+    return solution
+
+
+def _checked(request: Request) -> Request:
+    """Refuse what is for one machine; a policy table that is a Dask array is brought here."""
+    require_choice("method", request.method.name, METHODS)
+    advice = "use counts.gather() and solve on one machine"
+    problem, objective = request.problem, request.objective
+    given = {
+        "a ridge": objective.ridge is not None and objective.ridge != 0,
+        "clone=": problem.clone is not None and problem.clone != 0,
+        "features=": objective.features is not None,
+        "horizon=": problem.horizon is not None,
+        "smoothing='auto'": isinstance(problem.smoothing, str),
+        "device='cuda'": request.method.device != "cpu",
+        "a comparison of policies": holds_several(problem.policy),
+    }
+    for name in (name for name, asked in given.items() if asked):
+        raise NotAvailableYet(f"{name} for counts on a cluster", advice)
+    request.require_exact_terms()
+    for name in sorted(request.method.options):
+        raise ValueError(f"options has no entry {name!r} for this method; known: 'on_interrupt'")
+    policy = request.problem.policy
+    if hasattr(policy, "__dask_graph__"):
+        request = request._replace(problem=request.problem._replace(policy=policy.compute()))
+    return request
+
+
+@dataclass(frozen=True, eq=False)
+class SpreadOperator(EmpiricalOperator):
+    """The operator of counts on a cluster: vectors here, rows there."""
+
+    vectors: Any = None
+    """Its chain without entries."""
+    key: str = ""
+    """Names what was made of it on the workers."""
+
+    @classmethod
+    def of(cls, counts: DistributedCounts, choices: Any) -> SpreadOperator:
+        """Compose from the vectors of the counts."""
+        composed = compose(counts.without_rows(), choices)
+        held = {each.name: getattr(composed, each.name) for each in fields(EmpiricalOperator)}
+        held |= {"counts": counts, "rows": _without_entries(composed.rows)}
+        return cls(**held, vectors=composed.chain, key=uuid.uuid4().hex)
+
+    @property
+    def chain(self) -> Any:  # type: ignore[override]
+        """Not here."""
+        return self.counts.indptr  # says why not
+
+    @property
+    def spread_counts(self) -> DistributedCounts:
+        """The counts, as what they are."""
+        held: Any = self.counts
+        return held  # type: ignore[no-any-return]
+
+    # -- what the parts are told ---------------------------------------------------------------------------
+
+    def _slices(self, values: Any, per_state: int = 1) -> list[Any]:
+        """A vector by part; a part where all entries are the same gets one number."""
+        edges = np.array(self.spread_counts.edges) * per_state
+        return [_short(values[first:last]) for first, last in itertools.pairwise(edges)]
+
+    def terms(self, limits: Controls, start: Floats) -> list[Terms]:
+        """The equation, by part."""
+        chain, gamma, edges = self.vectors, self.gamma, self.spread_counts.edges
+        base = np.zeros(1)
+        if gamma < 1.0 and self.initial is not None:
+            base = (1.0 - gamma) * self.initial
+        bases = self._slices(base) if base.size == self.n_states else [0.0] * (len(edges) - 1)
+        losses = self._slices(chain.restarts(gamma))
+        keeps, starts = self._slices(chain.keep), self._slices(start)
+        return [
+            Terms(
+                gamma, limits.tol, limits.max_iter, keeps[part], bases[part], losses[part],
+                chain.out[first:last], chain.distribution[:, first:last], starts[part],
+            )
+            for part, (first, last) in enumerate(itertools.pairwise(edges))
+        ]  # fmt: skip
+
+    def _prepared(self, crew: Crew, monitor: Monitor) -> None:
+        """The pull form of every part, made anew where the policy or a part is another."""
+        weights: list[Any] = [None] * len(crew.addresses)
+        key: tuple[Any, ...] = (crew.system, "counts")
+        if self.policy is not None:
+            n_actions = self.policy.shape[1]
+            weights = self._slices(self.policy.ravel() * self.rows.keep, n_actions)
+            key = (crew.system, self.key)
+        crew.phase("prepare", [(key, weight) for weight in weights], monitor)
+
+    # -- phases --------------------------------------------------------------------------------------------
+
+    def _phase(self, name: str, arguments: Any, limits: Controls | None = None) -> list[Any]:
+        """One phase by itself, for what a solution computes when asked."""
+        crew = self.spread_counts.crew
+
+        with watch(limits or Controls()) as monitor:
+
+            def steps(crew: Crew) -> list[Any]:
+                self._prepared(crew, monitor)
+                return crew.phase(name, arguments, monitor)
+
+            try:
+                found: list[Any] = crew.run(steps, monitor)
+            except Stopped:
+                raise KeyboardInterrupt from None
+        return found
+
+    def expected_next(self, state_values: Floats) -> Floats:
+        """K applied to values over states."""
+        counted = np.concatenate(
+            self._phase("expected_next", [(part,) for part in self._slices(state_values)])
+        )
+        return self.rows.scale * counted + self.rows.out @ (self.rows.distribution @ state_values)
+
+    def state_values(self, reward: Floats, distribution: Floats, tol: float) -> Floats:
+        """V = r + gamma P V; the bias at gamma = 1."""
+        size = max(float(np.abs(reward).max()), np.finfo(float).tiny)
+        if self.gamma == 1.0:
+            reward = reward - distribution @ reward
+        goal = tol * size
+        terms = self.terms(Controls(tol=tol), np.zeros(self.n_states))
+        arguments = [
+            (term, earned, mu, goal)
+            for term, earned, mu in zip(terms, self._slices(reward), self._slices(distribution), strict=True)
+        ]
+        found = self._phase("state_values", arguments)
+        if not found[0].residual <= 1e3 * goal:
+            raise ValueError(
+                f"the values of states did not settle (residual {found[0].residual:.1e}): the chain is too "
+                "slow for passes over a cluster; solve counts.gather() on one machine"
+            )
+        return np.concatenate([part.values for part in found])
+
+    def entry_sums(
+        self, values: Floats, ending: float, factor: Floats, share: Floats, shift: Floats,
+        reward: Floats | None,
+    ) -> EntrySums:  # fmt: skip
+        """Sums of squared influences over all entries."""
+        per_state = self.n_cells // self.n_states
+        cells = [self._slices(each, per_state) for each in (factor, share, shift)]
+        rewards = [None] * len(cells[0]) if reward is None else self._slices(reward, per_state)
+        arguments = [
+            (part, ending, *rest) for part, *rest in zip(self._slices(values), *cells, rewards, strict=True)
+        ]
+        found = self._phase("influence", arguments)
+        return EntrySums(*(float(sum(column)) for column in zip(*found, strict=True)))
+
+    def absorbing(self, tol: float) -> tuple[SpreadOperator, Distributions]:
+        """The same problem with all mass absorbed that goes where there is no data."""
+        operator = SpreadOperator.of(self.spread_counts, self.choices._replace(leak="absorb", smoothing=None))
+        return operator, operator.stationary(Controls(tol=tol), False)[0]
+
+    # -- stationary distributions --------------------------------------------------------------------------
+
+    def stationary(self, limits: Controls, follow_initial: bool) -> tuple[Distributions, float]:
+        """Every stationary distribution, and the L1 residual of the worst."""
+        crew = self.spread_counts.crew
+        best: dict[str, Any] = {}
+        with watch(limits) as monitor:
+
+            def steps(crew: Crew) -> list[Outcome]:
+                self._prepared(crew, monitor)
+                starts = [self._start()] if self.gamma < 1.0 else self._classes(crew, monitor)
+                best["start"] = starts[0]
+                return [self._solve_from(crew, start, limits, monitor) for start in starts]
+
+            try:
+                outcomes = crew.run(steps, monitor)
+            except Stopped:
+                start = best.get("start", np.full(self.n_states, 1.0 / self.n_states))
+                outcomes = [Outcome(start, "power", "ended early", converged=False, error=math.inf,
+                                    residual=2.0)]  # fmt: skip
+            for outcome in outcomes:
+                if not outcome.converged and outcome.stopped is None:
+                    outcome.stopped = monitor.stopped
+        every = tuple(outcome.distribution for outcome in outcomes)
+        residual = max(float(outcome.residual or 0.0) for outcome in outcomes)
+        if len(every) > 1 and follow_initial:
+            raise ValueError(
+                f"the chain has {len(every)} recurrent classes, and the limit from initial= is not computed "
+                "on a cluster; leave initial= out and read sol.distributions, or solve counts.gather()"
+            )
+        return Distributions(every[0] if len(every) == 1 else None, every, combined(outcomes)), residual
+
+    def _start(self) -> Floats:
+        assert self.initial is not None
+        return self.initial
+
+    def _solve_from(self, crew: Crew, start: Floats, limits: Controls, monitor: Monitor) -> Outcome:
+        found = crew.phase("stationary", [(term,) for term in self.terms(limits, start)], monitor)
+        first = found[0]
+        x = np.concatenate([part.x for part in found])
+        residual = first.residual
+        if self.gamma == 1.0:
+            x /= x.sum()
+        stopped = None
+        if not first.converged and limits.max_iter is not None and first.rounds >= limits.max_iter:
+            stopped = Stop.ITERATIONS
+        sent, workers = sum(part.bytes_sent for part in found), len(set(crew.addresses))
+        lost = f", {crew.n_lost} times begun again" if crew.n_lost else ""
+        return Outcome(
+            x,
+            first.method,
+            f"{len(found)} parts on {workers} workers, {sent / 1e6:,.3g} MB between them{lost}",
+            converged=first.converged,
+            n_iter=first.rounds,
+            error=first.error if self.gamma == 1.0 else error_bound(residual, self.gamma),
+            error_kind="estimate" if self.gamma == 1.0 else "bound",
+            condition=first.condition,
+            residual=residual,
+            stopped=stopped,
+            history=tuple(first.history),
+        )
+
+    def _classes(self, crew: Crew, monitor: Monitor) -> list[Floats]:
+        """For every recurrent class the uniform distribution over its states."""
+        component, classes = self._components(crew, monitor)
+        starts = []
+        for nodes in classes.recurrent:
+            members = np.isin(component, nodes[nodes < component.max() + 1])
+            starts.append(members / members.sum())
+        return starts
+
+    def _components(self, crew: Crew, monitor: Monitor) -> tuple[Any, Any]:
+        """The component of every state within its part, and the classes of the graph between components."""
+        from scipy.sparse import csr_array
+
+        chain, edges = self.vectors, self.spread_counts.edges
+        arguments = [
+            (chain.out[first:last], chain.distribution[:, first:last])
+            for first, last in itertools.pairwise(edges)
+        ]
+        parts = crew.phase("condense", arguments, monitor)
+        n = parts[0].n_all + chain.n_hubs
+        source, target = np.concatenate([part.edges for part in parts], axis=1)
+        graph = csr_array((np.ones(source.size), (source, target)), shape=(n, n))
+        graph.sum_duplicates()
+        return np.concatenate([part.component for part in parts]), find_classes(graph)
+
+
+class _RowsElsewhere(TransitionRows):
+    """Rows of which only the vectors are here."""
+
+    @property
+    def n(self) -> int:
+        return self.total.size
+
+
+def _without_entries(rows: TransitionRows) -> TransitionRows:
+    """The same vectors; whoever reaches for entries gets None, and not an empty matrix."""
+    nothing: Any = None
+    return _RowsElsewhere(nothing, nothing, nothing, rows.total, rows.keep, rows.out, rows.distribution)
+
+
+def _short(values: Any) -> Any:
+    """One number where all are the same."""
+    if values.size and values.ndim == 1 and values[0] == values[-1] and (values == values[0]).all():
+        return float(values[0])
+    return values
