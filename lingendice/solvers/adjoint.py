@@ -11,7 +11,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.model.classes import find_classes, submatrix
 from lingendice.model.transition_rows import TransitionRows
-from lingendice.solvers.choose import MODERATE_FLOPS, csr_arrays
+from lingendice.solvers.stationary import MODERATE_FLOPS, csr_arrays
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -21,8 +21,8 @@ from lingendice.data.interrupts import interruptible, pending
 from lingendice.io.stream_counter import Accumulator
 from lingendice.kernels.embed import online_updates as online_kernels
 from lingendice.results import bootstrap as resampling
-from lingendice.solvers import choose
 from lingendice.solvers import control as iterate
+from lingendice.solvers import stationary as exact
 from lingendice.solvers.control import Controls, Stop
 
 # Random rows: their order is not what is tested here.
@@ -172,7 +172,7 @@ def test_a_mixture_of_classes_with_unknown_shares_is_not_solved(monkeypatch):
     """Two classes and a state that leads to both: where it ends up was not finished."""
     matrix = np.zeros((5, 5), int)
     matrix[:4, :4], matrix[4] = np.kron(np.eye(2, dtype=int), [[1, 3], [2, 1]]), [0, 1, 3, 0, 1]
-    plain, calls = choose.solve_irreducible, []
+    plain, calls = exact.solve_irreducible, []
 
     def ended_early(rates, *rest, **more):
         calls.append(rates.shape[0])
@@ -181,7 +181,7 @@ def test_a_mixture_of_classes_with_unknown_shares_is_not_solved(monkeypatch):
             outcome.distribution, outcome.converged, outcome.stopped = np.ones(calls[-1]), False, Stop.TIME
         return outcome
 
-    monkeypatch.setattr(choose, "solve_irreducible", ended_early)
+    monkeypatch.setattr(exact, "solve_irreducible", ended_early)
     found = lg.solve(lg.Counts.from_matrix(matrix), initial=[0, 0, 0, 0, 1])
     assert len(calls) == 3
     assert found.status is lg.Status.TIME_LIMIT
@@ -194,14 +194,14 @@ def test_a_mixture_of_classes_with_unknown_shares_is_not_solved(monkeypatch):
 @pytest.mark.parametrize("at", [1, 4])
 def test_a_comparison_keeps_the_policies_that_are_finished(monkeypatch, threads, at):
     counts, policies = log(), {name: policy(name) for name in range(12)}
-    plain, begun, number = choose.solve_irreducible, [], itertools.count(1)
+    plain, begun, number = exact.solve_irreducible, [], itertools.count(1)
 
     def counted(rates, *rest, **more):
         begun.append(rates.shape[0])
         ctrl_c_once(next(number), at)
         return plain(rates, *rest, **more)
 
-    monkeypatch.setattr(choose, "solve_irreducible", counted)
+    monkeypatch.setattr(exact, "solve_irreducible", counted)
     arguments = {"policy": policies, "ridge": 0, "threads": threads}
     with pytest.raises(lg.Interrupted) as caught:
         lg.solve(counts, 1.0, **arguments)
@@ -214,7 +214,7 @@ def test_a_comparison_keeps_the_policies_that_are_finished(monkeypatch, threads,
             np.testing.assert_array_equal(solution.stationary, whole[name].stationary)
     begun.clear()
     number = itertools.count(1)
-    monkeypatch.setattr(choose, "solve_irreducible", counted)
+    monkeypatch.setattr(exact, "solve_irreducible", counted)
     returned = lg.solve(counts, 1.0, **arguments, options={"on_interrupt": "return"})
     assert at - 1 <= len(returned) <= at + 2
 
@@ -241,7 +241,7 @@ def test_a_replicate_cut_short_is_never_taken_for_one(monkeypatch):
     """Where sweeps do not settle the exact solver is asked; it used to swallow the signal."""
     monkeypatch.setattr(resampling, "WARM_TOL", -1.0)
     solution = lg.solve(log(), 0.9, policy=policy(), ridge=0)
-    plain, calls = choose.solve_irreducible, []
+    plain, calls = exact.solve_irreducible, []
 
     def counted(rates, *rest, **more):
         calls.append(1)
@@ -249,7 +249,7 @@ def test_a_replicate_cut_short_is_never_taken_for_one(monkeypatch):
             ctrl_c()
         return plain(rates, *rest, **more)
 
-    monkeypatch.setattr(choose, "solve_irreducible", counted)
+    monkeypatch.setattr(exact, "solve_irreducible", counted)
     with pytest.raises(lg.Interrupted):
         solution.interval(method="bootstrap", replicates=100, threads=1)
     assert len(calls) == 3

@@ -14,7 +14,7 @@ from problems import logged_mdp
 import lingendice as lg
 from lingendice.model.compose import Choices, compose
 from lingendice.results.status import settled_status
-from lingendice.solvers import choose
+from lingendice.solvers import stationary as exact
 from lingendice.solvers.control import Controls, Outcome, combined, stated_error
 from lingendice.solvers.ridge import RidgeSystem
 from lingendice.solvers.stationary import stationary_distributions
@@ -172,7 +172,7 @@ def test_the_chances_of_ending_in_each_class_count_too(monkeypatch):
     good = lg.solve(counts, initial=start)
     assert good.status is lg.Status.SOLVED
     assert good.error > lg.solve(counts[1:3, 1:3]).error
-    real = choose.solve_irreducible
+    real = exact.solve_irreducible
 
     def poor(rates, n_hubs, method, controls, **more):
         outcome = real(rates, n_hubs, method, controls, **more)
@@ -180,7 +180,7 @@ def test_the_chances_of_ending_in_each_class_count_too(monkeypatch):
             outcome.error = 1e-3
         return outcome
 
-    monkeypatch.setattr(choose, "solve_irreducible", poor)
+    monkeypatch.setattr(exact, "solve_irreducible", poor)
     assert lg.solve(counts, initial=start).status is lg.Status.ERROR_ABOVE_TOL
 
 

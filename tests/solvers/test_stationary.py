@@ -14,7 +14,7 @@ from problems import long_double_distribution
 from scipy import sparse
 
 import lingendice as lg
-from lingendice.solvers import choose
+from lingendice.solvers import stationary as exact
 
 
 def random_walk(n, pairs, weights):
@@ -199,6 +199,6 @@ def test_ctrl_c_is_heard_and_loses_nothing(options, word):
 
 
 def test_dense_limit_is_where_the_methods_meet():
-    n = choose.DENSE_NODES
+    n = exact.DENSE_NODES
     assert lg.solve(digraph(n - 1, 3)).method == "gth"
     assert lg.solve(digraph(n + 50, 3)).method != "gth"
