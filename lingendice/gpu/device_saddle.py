@@ -15,10 +15,10 @@ from lingendice.gpu.equation import SCRATCH, Equation
 from lingendice.gpu.pull import PullMatrix, resident_matrix
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.solvers.control import Controls, Step
-from lingendice.solvers.extragradient import FIRST_CHECK, SAFETY, WORTH_RESTARTING, Geometry, gap_order
+from lingendice.solvers.extragradient import SAFETY, Geometry, Schedule
 from lingendice.solvers.problem import RatioProblem
 from lingendice.solvers.saddle import n_entries as stored_entries
-from lingendice.solvers.saddle_outcome import Checkpoints, SaddleSolver, certified
+from lingendice.solvers.saddle_outcome import Checkpoints, SaddleSolver, certified, gap_order
 
 ADVICE = '; options={"storage": "float32"} halves vectors and matrices; or use device="cpu"'
 STEPS_AT_ONCE = 32
@@ -248,16 +248,16 @@ def device_extragradient(
     made = 1  # recording makes an attempt
     n_w = iteration.n_w
     checkpoints = Checkpoints()
-    n_iter, since, check, restart_gap = 0, 0, FIRST_CHECK, math.inf
+    n_iter, schedule = 0, Schedule()
     while True:
+        steps = schedule.check - schedule.since
         if max_iter is not None:
-            check = min(check, since + max(1, max_iter - n_iter))
-        for _ in range(check - since - made):
+            steps = min(steps, max(1, max_iter - n_iter))
+        for _ in range(steps - made):
             repeat()
         made = 0
         pace = device.download(iteration.pace)
-        n_iter += check - since
-        since = check
+        n_iter, schedule.since = n_iter + steps, schedule.since + steps
         broken = pace[BROKEN] > MOST_BROKEN or not math.isfinite(pace[LENGTH])
         averaged = iteration.total / max(float(pace[TOTAL_LENGTH]), 1e-300)
         points = [device.download(point) for point in (iteration.at, averaged)]
@@ -270,12 +270,8 @@ def device_extragradient(
         checkpoints.note(found)
         if checkpoints.gap <= tol or broken or (storage == np.float32 and idle >= IDLE_CHECKS):
             break
-        if found.gap.value <= WORTH_RESTARTING * restart_gap or since >= 64 * FIRST_CHECK:
-            restart_gap = found.gap.value
+        if schedule.restarts(found.gap.value):
             iteration.restart(averaged if found is not candidates[0] else None)
-            since, check = 0, FIRST_CHECK
-        else:
-            check = since + max(FIRST_CHECK, since // 2)
         if (yield Step(n_iter, checkpoints.gap)) is not None:
             break
     return checkpoints.finish(n_iter)

@@ -8,6 +8,7 @@ G. M. Korpelevich (1976). The extragradient method for finding saddle points and
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from lingendice.data.checks import Floats
 from lingendice.divergences import PolyhedralMetric, Wasserstein
 from lingendice.solvers.control import Step
 from lingendice.solvers.problem import RatioProblem
-from lingendice.solvers.saddle_outcome import SaddleOutcome, SaddleSolver, certified, diagonal_metric
+from lingendice.solvers.saddle_outcome import Checkpoints, SaddleSolver, certified, diagonal_metric, gap_order
 
 SAFETY = 0.9
 """Share of the longest step that the local Lipschitz constant allows."""
@@ -103,6 +104,25 @@ def _coupling_square(problem: RatioProblem, on_w: Floats, on_v: Floats) -> float
     return max(square, 1e-300)
 
 
+@dataclass
+class Schedule:
+    """When the gap is certified next, and whether what was found is worth a restart."""
+
+    since: int = 0
+    """Steps since the last restart."""
+    check: int = FIRST_CHECK
+    gap: float = math.inf
+    """The gap at the last restart."""
+
+    def restarts(self, gap: float) -> bool:
+        """Whether to begin anew from a point with this gap; sets the next check."""
+        if gap <= WORTH_RESTARTING * self.gap or self.since >= 64 * FIRST_CHECK:
+            self.gap, self.since, self.check = gap, 0, FIRST_CHECK
+            return True
+        self.check = self.since + max(FIRST_CHECK, self.since // 2)
+        return False
+
+
 def solve_extragradient(
     problem: RatioProblem, tol: float, start: tuple[Floats, Floats, float] | None = None
 ) -> SaddleSolver:
@@ -126,46 +146,31 @@ def solve_extragradient(
         start = (problem.start(), np.zeros(problem.dual_features.n_features), 0.0)
     at = began = SaddlePoint(*start)
     length = 1.0
-    best: SaddleOutcome | None = None
-    trace: list[tuple[int, float]] = []
-    n_iter, since, check = 0, 0, FIRST_CHECK
-    restart_gap = math.inf
+    n_iter, schedule, checkpoints = 0, Schedule(), Checkpoints()
     total, weight = SaddlePoint(np.zeros_like(at.w), np.zeros_like(at.v), 0.0), 0.0
     field = geometry.field(at)
     while True:
         at, field, middle, length, used = _extragradient_step(geometry, at, field, length)
         total, weight = total.plus(used, middle), weight + used
-        n_iter, since = n_iter + 1, since + 1
-        if since >= check or not math.isfinite(length):
+        n_iter, schedule.since = n_iter + 1, schedule.since + 1
+        if schedule.since >= schedule.check or not math.isfinite(length):
             average = SaddlePoint(total.w / weight, total.v / weight, total.u / weight)
             candidates = [certified(problem, *point, tol, "extragradient", n_iter) for point in (at, average)]
             found = min(candidates, key=lambda outcome: gap_order(outcome.gap.value))
-            trace.append((n_iter, found.gap.value))
-            if best is None or gap_order(found.gap.value) < gap_order(best.gap.value):
-                best = found
-            if best.gap.value <= tol or not math.isfinite(length):
+            checkpoints.note(found)
+            if checkpoints.gap <= tol or not math.isfinite(length):
                 break
-            if found.gap.value <= WORTH_RESTARTING * restart_gap or since >= 64 * FIRST_CHECK:
-                restart_gap = found.gap.value
+            if schedule.restarts(found.gap.value):
                 at = average if found is candidates[1] else at
                 geometry.rebalance(at.plus(-1.0, began))
                 began = at
                 field = geometry.field(at)
                 total, weight = SaddlePoint(np.zeros_like(at.w), np.zeros_like(at.v), 0.0), 0.0
-                since, check = 0, FIRST_CHECK
-            else:
-                check = since + max(FIRST_CHECK, since // 2)
-        if (yield Step(n_iter, math.inf if best is None else best.gap.value)) is not None:
+        if (yield Step(n_iter, checkpoints.gap)) is not None:
             break
-    if best is None:
-        best = certified(problem, *at, tol, "extragradient", n_iter)
-    best.n_iter, best.trace = n_iter, tuple(trace)
-    best.history = tuple(gap for _, gap in trace)
-    return best
-
-
-def gap_order(gap: float) -> float:
-    return gap if math.isfinite(gap) else math.inf
+    if checkpoints.best is None:
+        checkpoints.best = certified(problem, *at, tol, "extragradient", n_iter)
+    return checkpoints.finish(n_iter)
 
 
 def _extragradient_step(

@@ -37,6 +37,11 @@ class SaddleFit(NamedTuple):
     """The matrix that takes dual coefficients back to the user's features; None where they are the same."""
 
 
+def gap_order(gap: float) -> float:
+    """The gap for comparisons: what is not finite comes last."""
+    return gap if math.isfinite(gap) else math.inf
+
+
 class Checkpoints:
     """The best point so far, and the gap at every checkpoint."""
 
@@ -52,7 +57,7 @@ class Checkpoints:
     def note(self, found: SaddleOutcome) -> None:
         """Take in a certified point; one that is not finite never replaces another."""
         self.trace.append((found.n_iter, found.gap.value))
-        if self.best is None or found.gap.value < self.gap:
+        if self.best is None or gap_order(found.gap.value) < gap_order(self.gap):
             self.best = found
 
     def finish(self, n_iter: int) -> SaddleOutcome:
