@@ -182,7 +182,7 @@ class ClusterRounds:
         from scipy import sparse
 
         from lingendice.model.classes import find_classes, submatrix
-        from lingendice.solvers.choose import solve_irreducible
+        from lingendice.solvers.stationary import solve_irreducible
 
         size, entering = self.part.size, float(inflow.sum())
         controls = Controls(tol=max(1e-13, 0.1 * _REST * self.rounds.terms.tol), threads=1)
