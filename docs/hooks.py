@@ -72,7 +72,9 @@ def accuracy() -> str:
                 f"{setting['asked']:g}" + ("" if setting["met"] else " (**missed**)"),
             ]
         )
-    headings = ["behavior", "log", "gamma", "first version", "plain average", "plug-in", "behavior known"]
+    # The plug-in of these rows is that of state ratios, restricted to logged actions; IPS elsewhere.
+    headings = ["behavior", "log", "gamma", "first version", "plain average", "IPS (state ratios)"]
+    headings.append("behavior known")
     return _table([*headings, "efficiency bound", "asked"], rows)
 
 
