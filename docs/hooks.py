@@ -1,7 +1,7 @@
-"""What mkdocs cannot do by itself: tables made from measured results.
+"""What mkdocs cannot do by itself: tables made from measured results, and pages made from notebooks.
 
 ``<!-- table:NAME -->`` in a page becomes a table made from the committed results.
-``python docs/hooks.py`` writes the same tables into README.md.
+``python docs/hooks.py`` writes the same tables into README.md. Every notebook becomes a page.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def readme_speed() -> str:
         peer = row["goal"].removeprefix(">= ").partition(" x ")[2] if row["goal"].startswith(">= ") else ""
         told = f"{row['measured'].removesuffix(' x')} x the speed of {peer}" if peer else row["note"]
         rows.append([label, mine, told + ("" if row["met"] else f" (goal {row['goal'].split(' x ')[0]} x)")])
-    return _table(["on two cores", "time", "beside the fastest peer that is right"], rows)
+    return _table(["on two cores", "time", "relative to the fastest correct peer"], rows)
 
 
 TABLES = {
@@ -113,8 +113,39 @@ TABLES = {
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Fill in the tables."""
+    """Fill in the tables, and lead links to notebooks to the pages made from them."""
+    markdown = re.sub(r"\((notebooks/\w+)\.ipynb\)", r"(\1.md)", markdown)
     return re.sub(r"<!-- table:(\S+) -->", lambda found: TABLES[found[1]](), markdown)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add a page for every notebook."""
+    from mkdocs.structure.files import File
+
+    for path in sorted((DOCS / "notebooks").glob("*.ipynb")):
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook_page(path)))
+    return files
+
+
+def notebook_page(path: Path) -> str:
+    """Cells and outputs of a notebook as Markdown; plots are kept inside of the page."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        parts += [_shown(output) for output in cell.get("outputs", ())]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _shown(output: dict[str, Any]) -> str:
+    held = output.get("data", {})
+    if "image/png" in held:
+        picture = "".join(held["image/png"]).replace("\n", "")
+        return f'<img alt="plot" src="data:image/png;base64,{picture}">'
+    if "text/html" in held:
+        return f"<div>{''.join(held['text/html'])}</div>"
+    text = "".join(held.get("text/plain", output.get("text", "")))
+    return f"```text\n{text.rstrip()}\n```" if text.strip() else ""
 
 
 def refreshed(text: str) -> str:
