@@ -223,7 +223,7 @@ class Counts:
 
     @cached_property
     def cell_count(self) -> NDArray[Any]:
-        """n(x): how often each cell was seen leaving."""
+        """n(x): outgoing transitions of each cell."""
         return read_only(row_sums(self.indptr, self.count))
 
     @cached_property

@@ -120,7 +120,7 @@ def to_csr(keys: Any, counts: Any, n_states: Any, indptr: Any, indices: Any, dat
 
 @kernel
 def visits(counts: Any, out: Any) -> Any:
-    """n(x): how often each state was seen leaving, from dense counts. Returns a status."""
+    """n(x): outgoing transitions of each state, from dense counts. Returns a status."""
     return dense_totals(counts, out)
 
 

@@ -25,7 +25,7 @@ CHOICES = {
 
 
 def short_log(seed):
-    """So short that some cells were never seen leaving."""
+    """So short that some cells have no outgoing transitions."""
     return logged_mdp(seed, n_episodes=3, length=6)
 
 

@@ -78,7 +78,7 @@ def test_follows_a_distribution_with_rare_states():
 
 @pytest.mark.parametrize("options", [{}, {"gamma": 0.95}, {"forgetting": 0.9999}, {"restart": "given"}])
 def test_a_local_chain_is_eliminated_afresh_by_a_plan_that_is_kept(options, monkeypatch):
-    """States are met one after another, two never seen leaving at first; later a short cut opens."""
+    """States are met one after another, two without transitions out at first; later a short cut opens."""
     n, planned = 200, []
     distributions = {"restart": np.random.default_rng(1).random(n)} if "restart" in options else {}
     gamma = options.get("gamma", 1.0)
@@ -120,7 +120,7 @@ def test_leaks_restart_as_in_solve(gamma, given_distributions):
     if given_distributions and gamma < 1.0:
         distributions["initial"] = rng.random(n)
     online = lg.OnlineRatio(n, gamma, **distributions)
-    # Two states are entered but never seen leaving.
+    # Two states are entered but have no outgoing transitions.
     keep = ~np.isin(states[:-1], [4, 17])
     source, target = states[:-1][keep], states[1:][keep]
     for start in range(0, source.size, 200):
