@@ -1,14 +1,11 @@
 """Other methods as peers of ``solve``: one function each, on the same counts, with the same answer."""
 
 from lingendice.baselines.behavior_cloning import clone_behavior
-from lingendice.baselines.best_dice import best_dice
+from lingendice.baselines.dice import best_dice, dual_dice, gradient_dice
 from lingendice.baselines.doubly_robust import doubly_robust
-from lingendice.baselines.dual_dice import dual_dice
 from lingendice.baselines.fitted_q import fitted_q
-from lingendice.baselines.gradient_dice import gradient_dice
 from lingendice.baselines.importance_sampling import per_decision, step_wise, trajectory_wise
-from lingendice.baselines.ips import ips
-from lingendice.baselines.model_based import model_based
+from lingendice.baselines.model_based import ips, model_based
 from lingendice.baselines.naive import naive_average
 from lingendice.baselines.neural_dual_dice import neural_dual_dice
 from lingendice.baselines.neural_importance_sampling import neural_importance_sampling

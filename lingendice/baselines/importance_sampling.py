@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.baselines.dice import target_operator
 from lingendice.baselines.paths import (
     Paths,
     effective_size,
@@ -16,7 +17,6 @@ from lingendice.baselines.paths import (
     standard_error,
     step_ratios,
 )
-from lingendice.baselines.stationarity import target_operator
 from lingendice.data.checks import Floats, require_gamma, require_whole
 from lingendice.data.counts import Counts
 from lingendice.results.baseline_solution import BaselineSolution, Weighing

@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
+from lingendice.baselines.dice import target_operator
 from lingendice.baselines.paths import effective_size, read_paths, standard_error
-from lingendice.baselines.stationarity import target_operator
 from lingendice.data.checks import require_gamma
 from lingendice.data.counts import Counts
 from lingendice.model.operator import average_reward

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from lingendice.data.markup import printable_lines
-from lingendice.report.style import STYLE
 from lingendice.results.diagnostics import Check
 from lingendice.results.plots import COLORS, svg
 
@@ -136,3 +135,88 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+# -- the style sheet: one column on a phone, light or dark as the reader has it -----------------------------
+
+STYLE = """
+:root {
+  --ink: #24292f; --paper: #ffffff; --panel: #f6f8fa; --rule: #d0d7de; --grey: #59636e; --link: #0550ae;
+  --blue: #0072b2; --orange: #e69f00; --vermilion: #d55e00; --bad: #a33e00; --good: #0a6640;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --ink: #e6edf3; --paper: #0d1117; --panel: #161b22; --rule: #3d444d; --grey: #9198a1; --link: #79b8ff;
+    --blue: #56b4e9; --orange: #e69f00; --vermilion: #ff8c42; --bad: #ffa270; --good: #5fd3a4;
+  }
+}
+/* Points drawn as pixels cannot change color; they can shine. */
+@media (prefers-color-scheme: dark) { figure image { filter: brightness(2); } }
+* { box-sizing: border-box; }
+html { scroll-behavior: smooth; -webkit-text-size-adjust: 100%; }
+@media (prefers-reduced-motion: reduce) { html { scroll-behavior: auto; } }
+body {
+  margin: 0 auto; padding: 1rem; max-width: 72rem; background: var(--paper); color: var(--ink);
+  font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif;
+  overflow-wrap: anywhere;
+}
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 0.5rem 0 0; }
+h2 { font-size: 1.25rem; margin: 2.2rem 0 0.6rem; padding-top: 0.6rem; border-top: 1px solid var(--rule); }
+p { margin: 0.4rem 0; }
+a { color: var(--link); }
+:focus-visible { outline: 3px solid var(--orange); outline-offset: 2px; }
+.skip { position: absolute; left: -100vw; }
+.skip:focus { left: 1rem; top: 0.5rem; background: var(--paper); padding: 0.4rem; }
+.when, .note { color: var(--grey); font-size: 0.9rem; }
+nav ul { display: flex; flex-wrap: wrap; gap: 0.2rem 1.2rem; list-style: none; padding: 0; margin: 0.6rem 0; }
+.says { font-size: 1.25rem; line-height: 1.4; border-left: 4px solid var(--blue); padding-left: 0.9rem; }
+.big { font-size: 1.2rem; }
+.big strong { font-size: 2.6rem; line-height: 1.1; font-variant-numeric: tabular-nums; }
+dl { display: grid; grid-template-columns: minmax(8rem, max-content) minmax(0, 1fr); gap: 0.2rem 1.2rem; }
+dt { color: var(--grey); }
+dd { margin: 0; }
+/* A shade at an edge tells that there is more beyond it. */
+.scroll {
+  overflow-x: auto; margin: 1rem 0; background-repeat: no-repeat;
+  background-image: linear-gradient(to right, var(--paper) 40%, transparent),
+    linear-gradient(to left, var(--paper) 40%, transparent),
+    linear-gradient(to right, var(--rule), transparent), linear-gradient(to left, var(--rule), transparent);
+  background-size: 2.5rem 100%, 2.5rem 100%, 1rem 100%, 1rem 100%;
+  background-position: 0 0, 100% 0, 0 0, 100% 0; background-attachment: local, local, scroll, scroll;
+}
+table { border-collapse: collapse; font-size: 0.92rem; font-variant-numeric: tabular-nums; }
+table { overflow-wrap: normal; }
+caption { text-align: left; color: var(--grey); padding-bottom: 0.3rem; }
+th, td { padding: 0.25rem 1rem 0.25rem 0; text-align: right; white-space: nowrap; }
+tr { border-bottom: 1px solid var(--rule); }
+th:first-child { text-align: left; font-weight: 600; max-width: 18rem; }
+th:first-child { overflow: hidden; text-overflow: ellipsis; }
+thead th { color: var(--grey); font-weight: 400; }
+.checks {
+  list-style: none; padding: 0; display: grid; gap: 0.8rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(20rem, 100%), 1fr));
+}
+.checks li { background: var(--panel); padding: 0.5rem 0.9rem; border-radius: 4px; }
+.checks li.good { border-left: 4px solid var(--good); }
+.checks li.bad { border-left: 4px solid var(--bad); }
+.verdict { float: right; font-weight: 600; color: var(--good); }
+.bad .verdict { color: var(--bad); }
+.figures { display: grid; gap: 1.5rem; }
+.figures { grid-template-columns: repeat(auto-fill, minmax(min(24rem, 100%), 1fr)); }
+figure { margin: 0; }
+figure svg { width: 100%; height: auto; max-width: 36rem; }
+figcaption { color: var(--grey); font-size: 0.9rem; }
+pre { background: var(--panel); padding: 0.8rem; border-radius: 4px; white-space: pre-wrap; }
+/* On a phone every row is a block of its own: nothing has to be scrolled for. */
+@media (max-width: 40rem) {
+  table, caption, tbody, tr, th, td { display: block; }
+  thead { position: absolute; left: -100vw; }
+  tr { padding: 0.4rem 0; }
+  th:first-child { max-width: none; }
+  td { display: flex; justify-content: space-between; gap: 1rem; padding: 0.1rem 0; white-space: normal; }
+  td::before { content: attr(data-label); color: var(--grey); text-align: left; }
+  td:empty { display: none; }
+}
+@media (max-width: 32rem) { dl { grid-template-columns: minmax(0, 1fr); } dd { margin-bottom: 0.4rem; } }
+@media print { nav, .skip { display: none; } }
+"""

@@ -10,7 +10,7 @@ from toy_text import corridor
 
 import lingendice as lg
 from lingendice import baselines
-from lingendice.baselines.stationarity import stationarity
+from lingendice.baselines.dice import stationarity
 
 PLUG_IN = {"ratio": "state_action", "ridge": 0.0}
 pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")

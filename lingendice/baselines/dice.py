@@ -1,0 +1,236 @@
+"""DualDICE, GradientDICE and BestDICE with a table for every function: saddle points over cells with data.
+
+The test function f of a cell without data has no counter-term in any of these saddle points; it is held
+at zero, which is what absorbing the mass that goes there amounts to.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import Floats, require_gamma, require_number
+from lingendice.data.counts import Counts
+from lingendice.model.compose import Choices, compose
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.baseline_solution import BaselineSolution, Weighing
+from lingendice.results.build import baseline_solution
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
+
+
+class Stationarity(NamedTuple):
+    """M tau = b over seen cells: M = diag(p) - gamma T' diag(p), b = (1 - gamma) mu0."""
+
+    seen: NDArray[np.int64]
+    p: Floats
+    matrix: csc_array
+    right: Floats
+    reward: Floats
+    operator: EmpiricalOperator
+
+    def answer(
+        self, method: str, tau: Floats, note: str, started: float, settled: bool = True
+    ) -> BaselineSolution:
+        """The solution that a ratio over the seen cells amounts to; the value E_p[tau r] is not rescaled."""
+        distribution = np.zeros(self.operator.n_cells)
+        distribution[self.seen] = self.p * tau
+        size = float(self.operator.counts.total) * float(self.p @ tau) ** 2 / float(self.p @ tau**2)
+        value = float(self.p @ (tau * self.reward))
+        return baseline_solution(
+            method,
+            self.operator,
+            distribution,
+            Weighing(value, note, effective_size=size, settled=settled),
+            started,
+        )
+
+
+def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Stationarity:
+    """Build the equation; nnz(counts) times the number of actions entries."""
+    from scipy import sparse
+
+    gamma = require_gamma(gamma)
+    operator = target_operator(counts, gamma, policy, initial)
+    if operator.reward is None:
+        raise ValueError("the data hold no rewards; pass reward= to Counts.from_transitions")
+    seen = np.flatnonzero(operator.seen)
+    n_states, n_actions = operator.n_states, operator.n_cells // operator.n_states
+    policy_table = np.ones((n_states, 1)) if operator.policy is None else operator.policy
+    rows = np.repeat(np.arange(n_states), n_actions)
+    choose = sparse.csr_array(
+        (policy_table.ravel(), (rows, np.arange(operator.n_cells))), shape=(n_states, operator.n_cells)
+    )
+    step = operator.rows.kernel()[seen]
+    # Of the distributions that rows fall back to, only restarts after terminal states concern cells with
+    # data.
+    back = operator.rows.out[seen]
+    used = np.flatnonzero(back.any(axis=0))
+    if used.size:
+        step = step + sparse.csr_array(back[:, used]) @ sparse.csr_array(operator.rows.distribution[used])
+    moves = (step @ choose)[:, seen]
+    p = counts.data_distribution[seen]
+    matrix = sparse.diags_array(p) - gamma * (moves.T @ sparse.diags_array(p))
+    right = np.zeros(seen.size)
+    if gamma < 1.0 and operator.cell_initial is not None:
+        right = (1.0 - gamma) * operator.cell_initial[seen]
+    return Stationarity(seen, p, matrix.tocsc(), right, operator.reward[seen], operator)
+
+
+def target_operator(
+    counts: Counts, gamma: float, policy: Any = None, initial: Any = None
+) -> EmpiricalOperator:
+    """The operator over cells that a baseline is measured against; by default the logged chain."""
+    ratio = "auto" if counts.n_actions is None else "state_action"
+    return compose(counts, Choices(gamma=gamma, policy=policy, initial=initial, ratio=ratio))
+
+
+def dual_dice(counts: Counts, gamma: float, *, policy: Any, initial: Any = None) -> BaselineSolution:
+    """min over nu of E_p[(nu - gamma T nu)^2] / 2 - (1 - gamma) E_mu0[nu]; tau = nu - gamma T nu.
+
+    The optimum satisfies M tau = (1 - gamma) mu0 over the cells with data, solved here by one sparse
+    factorization: with a table and nu held at 0 where there is no data, the mass that leaves the data is
+    absorbed, E_p tau = 1 - leak, and the value E_p[tau r] is not rescaled, as in the original.
+
+    gamma = 1 is not supported: the objective loses its linear term and tau = 0 is optimal.
+
+    References
+    ----------
+    O. Nachum, Y. Chow, B. Dai, L. Li (2019). DualDICE: Behavior-agnostic estimation of discounted
+        stationary distribution corrections. NeurIPS.
+    """
+    from scipy.sparse.linalg import spsolve
+
+    started = time.perf_counter()
+    if require_gamma(gamma) == 1.0:
+        raise ValueError("dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)")
+    system = stationarity(counts, policy, gamma, initial)
+    tau = spsolve(system.matrix, system.right)
+    return system.answer("DualDICE", tau, f"E_p tau = {float(system.p @ tau):.4f}, not rescaled", started)
+
+
+def gradient_dice(
+    counts: Counts, gamma: float = 1.0, *, policy: Any, initial: Any = None, penalty: float = 1.0
+) -> BaselineSolution:
+    """min over tau of |M tau - b|^2 / (2 p) + penalty (E_p tau - 1)^2 / 2, tau of either sign.
+
+    The saddle point's linear system in (f, tau, u), 2 n + 1 unknowns for n cells with data, is factorized
+    once; normal equations would square its condition. The expectation in the penalty is that of the data,
+    E_p. The value is E_p[tau r], not rescaled.
+
+    gamma = 1 is supported (``penalty`` > 0 and one recurrent class).
+
+    References
+    ----------
+    S. Zhang, B. Liu, S. Whiteson (2020). GradientDICE: Rethinking generalized offline estimation of
+        stationary values. ICML.
+    """
+    from scipy import sparse
+    from scipy.sparse.linalg import spsolve
+
+    started = time.perf_counter()
+    gamma = require_gamma(gamma)
+    if require_number("penalty", penalty) == 0.0 and gamma == 1.0:
+        raise ValueError("gradient_dice at gamma=1 needs penalty > 0: without it tau = 0 is optimal")
+    system = stationarity(counts, policy, gamma, initial)
+    n = system.seen.size
+    p = sparse.csc_array(system.p[:, None])
+    saddle = sparse.block_array(
+        [
+            [sparse.diags_array(system.p), system.matrix, None],
+            [system.matrix.T, None, -penalty * p],
+            [None, p.T, sparse.csc_array([[-1.0]])],
+        ],
+        format="csc",
+    )
+    solved = spsolve(saddle, np.concatenate([system.right, np.zeros(n), [1.0]]))
+    tau = solved[n : 2 * n]
+    note = f"E_p tau = {float(system.p @ tau):.4f}, least tau {tau.min():.3g}"
+    return system.answer("GradientDICE", tau, note, started)
+
+
+MOST_EXCHANGES = 100
+"""Rounds in which cells enter or leave the set held at zero."""
+
+
+def best_dice(
+    counts: Counts,
+    gamma: float = 1.0,
+    *,
+    policy: Any,
+    initial: Any = None,
+    alpha_zeta: float = 1.0,
+    alpha_nu: float = 1e-6,
+    alpha_reward: float = 1.0,
+    nonnegative: bool = True,
+) -> BaselineSolution:
+    """Saddle point of the regularized Lagrangian with normalization and positivity.
+
+        max over zeta >= 0, min over nu, lam of  (1 - gamma) E_mu0[nu] + lam
+            + E_p[zeta (alpha_reward r + gamma nu(x') - nu(x) - lam)] + alpha_nu E_p[nu^2] / 2
+            - alpha_zeta E_p[zeta^2] / 2
+
+    so that E_p zeta = 1 holds exactly and stationarity up to ``alpha_nu``, which must be positive: where data
+    leak the two constraints contradict each other. The value is E_p[zeta r]. Each round of the
+    active-set method factorizes one sparse system of 2 n + 1 unknowns for n cells with data.
+
+    gamma = 1 is supported.
+
+    References
+    ----------
+    M. Yang, O. Nachum, B. Dai, L. Li, D. Schuurmans (2020). Off-policy evaluation via the regularized
+        Lagrangian. NeurIPS.
+    """
+    started = time.perf_counter()
+    gamma = require_gamma(gamma)
+    for name, number in (("alpha_zeta", alpha_zeta), ("alpha_nu", alpha_nu)):
+        if require_number(name, number) == 0.0:
+            raise ValueError(f"{name} must be positive: without it the tabular saddle point need not exist")
+    system = stationarity(counts, policy, gamma, initial)
+    free = np.ones(system.seen.size, dtype=bool)
+    settled = False
+    for _ in range(MOST_EXCHANGES):
+        zeta, slope = _solve_free(system, free, alpha_zeta, alpha_nu, alpha_reward)
+        size = 1e-12 * max(1.0, float(np.abs(zeta).max()))
+        leave = free & (zeta < -size)
+        enter = ~free & (slope > size)
+        if not nonnegative or not (leave.any() or enter.any()):
+            settled = True
+            break
+        free = (free & ~leave) | enter
+    zeta = np.maximum(zeta, 0.0) if nonnegative else zeta
+    note = f"{int((~free).sum()):,} cells held at zero"
+    if not settled:
+        note += "; the active set did not settle: raise alpha_zeta, or pass nonnegative=False"
+    return system.answer("BestDICE", zeta, note, started, settled)
+
+
+def _solve_free(
+    system: Stationarity, free: NDArray[np.bool_], alpha_zeta: float, alpha_nu: float, alpha_reward: float
+) -> tuple[Floats, Floats]:
+    """zeta with the cells outside ``free`` held at 0, and the slope of the objective (per p) everywhere."""
+    from scipy import sparse
+    from scipy.sparse.linalg import spsolve
+
+    n, m = system.seen.size, int(free.sum())
+    inside = system.matrix[:, np.flatnonzero(free)]
+    p = sparse.csc_array(system.p[free][:, None])
+    saddle = sparse.block_array(
+        [
+            [alpha_nu * sparse.diags_array(system.p), -inside, None],
+            [-inside.T, -alpha_zeta * sparse.diags_array(system.p[free]), -p],
+            [None, -p.T, None],
+        ],
+        format="csc",
+    )
+    earned = alpha_reward * system.p * system.reward
+    solved = spsolve(saddle, np.concatenate([-system.right, -earned[free], [-1.0]]))
+    nu, multiplier = solved[:n], solved[n + m]
+    zeta = np.zeros(n)
+    zeta[free] = solved[n : n + m]
+    slope = alpha_reward * system.reward - multiplier - (system.matrix.T @ nu) / system.p
+    return zeta, np.where(free, 0.0, slope)
