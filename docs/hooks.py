@@ -118,6 +118,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     return re.sub(r"<!-- table:(\S+) -->", lambda found: TABLES[found[1]](), markdown)
 
 
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Docstrings name what they refer to by roles, of which only the names are shown."""
+    return re.sub(r":(?:class|func|meth|mod|data|attr):(?=<code>)", "", html)
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add a page for every notebook."""
     from mkdocs.structure.files import File

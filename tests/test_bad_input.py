@@ -50,7 +50,7 @@ def test_bad_entries_are_named(form, value, kind):
         (np.array([[1, 2j], [3, 4]]), "dtype"),
         ([[0, 2**70], [1, 0]], "64 bits"),
         (np.full((2, 2), 1e308), "overflow"),
-        ("nonsense", "dtype|square"),
+        ("nonsense", "not a matrix of counts"),
         (None, "object|number|square"),
     ],
 )

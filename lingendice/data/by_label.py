@@ -192,6 +192,36 @@ def _weights_by_label(name: str, given: Any, states: _Names) -> Iterable[tuple[A
     return None
 
 
+def read_rewards(name: str, given: Any, space: Space) -> Any:
+    """Rewards by state, or by state and action, as an array; what is not a mapping is returned as it is."""
+    if not isinstance(given, Mapping):
+        return given
+    states, actions = _states(space), _actions(space)
+    count = np.asarray(space.cell_count).reshape(space.n_states, -1)
+    rewards, told = np.zeros(count.shape), count == 0
+    for label, entry in given.items():
+        row = states.require(label, name)
+        earned = (
+            entry
+            if isinstance(entry, Mapping)
+            else dict.fromkeys(map(actions.name, range(actions.size)), entry)
+        )
+        if not isinstance(entry, Mapping) and not actions.size:
+            rewards[row], told[row] = require_number(f"{name}[{label!r}]", entry, at_least=-np.inf), True
+            continue
+        for action, number in earned.items():
+            place = actions.require(action, f"{name}[{label!r}]")
+            rewards[row, place] = require_number(f"{name}[{label!r}][{action!r}]", number, at_least=-np.inf)
+            told[row, place] = True
+    if not told.all():
+        row, place = (int(k) for k in np.argwhere(~told)[0])
+        what = f" for the action {actions.name(place)!r}" if actions.size else ""
+        raise ValueError(
+            f"{name} says nothing about the state {states.name(row)!r}{what}; give every logged one"
+        )
+    return rewards.ravel()
+
+
 # -- policies --------------------------------------------------------------------------------------------
 
 
@@ -200,6 +230,11 @@ def read_policy_table(name: str, given: Any, space: Space) -> Any:
 
     States in which the log takes no action at all may be left out: what is done there makes no difference.
     """
+    if isinstance(given, (str, bytes, int, float, np.number)):
+        raise ValueError(
+            f"{name} is {given!r}; give a table (n_states, n_actions), one action per state, a mapping from "
+            "states to actions, or a function of a state"
+        )
     if not _by_label(given) or space.n_actions is None:
         return given
     states, actions = _states(space), _actions(space)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.data.by_label import is_table, table_columns
 from lingendice.data.checks import (
     LARGEST_EXACT_COUNT,
     compressed_rows,
@@ -36,6 +38,7 @@ def read_matrix(matrix: Any, *, weight: str | None = "weight", copy: bool = True
     """Check a matrix or graph and bring it into compressed rows."""
     from scipy import sparse
 
+    _refuse_logs(matrix)
     labels, tolerance = None, 0.0
     if library_of(matrix) is not None:
         matrix, labels = read_graph(matrix, weight)
@@ -116,6 +119,27 @@ def _finish(compressed: Any, labels: Labels | None, copy: bool, tolerance: float
     # Edges are what a graph is, not a sample of it: no node lacks data, and nothing is noisy.
     sampled = tolerance > 0.0 and not _are_probabilities(data, totals, tolerance)
     return ReadMatrix(indptr, indices, data, labels, totals, sampled)
+
+
+def _refuse_logs(data: Any) -> None:
+    """Say how a log is read to whom gives one where a matrix of counts is meant."""
+    log = isinstance(data, (str, os.PathLike)) or type(data) is dict
+    if is_table(data):
+        log = "state" in {str(name).casefold() for name in table_columns(data)}
+    if log:
+        raise ValueError(
+            f"a {type(data).__name__} is not a matrix of counts; if it holds a log of transitions, count it "
+            "first: lingendice.read_transitions(...)"
+        )
+    if (
+        isinstance(data, (list, tuple))
+        and data
+        and all(isinstance(row, tuple) and isinstance(row[0], str) for row in data)
+    ):
+        raise ValueError(
+            "pairs of names are not a matrix of counts; count them by Counts.from_transitions(state, "
+            "next_state), or rank the nodes of a graph by pagerank(edges)"
+        )
 
 
 def _require_square(shape: tuple[int, ...]) -> None:

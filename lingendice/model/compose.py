@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.by_label import read_distribution, read_policy_table
+from lingendice.data.by_label import read_distribution, read_policy_table, read_rewards
 from lingendice.data.checks import (
     Floats,
     first_bad,
@@ -45,10 +45,10 @@ class Choices(NamedTuple):
     """Steps that count; None for all."""
 
     def as_arrays(self, counts: Counts) -> Choices:
-        """Policies and distributions that were given by label, as arrays over the states of the counts."""
-        given = {name: getattr(self, name) for name in (*_POLICIES, *_DISTRIBUTIONS)}
+        """Policies, distributions and rewards that were given by label, as arrays over the counts' states."""
+        given = {name: getattr(self, name) for name in _BY_LABEL}
         arrays = {
-            name: (read_policy_table if name in _POLICIES else read_distribution)(name, values, counts)
+            name: _BY_LABEL[name](name, values, counts)
             for name, values in given.items()
             if values is not None and type(values) is not np.ndarray
         }
@@ -56,8 +56,13 @@ class Choices(NamedTuple):
         return self._replace(**changed) if changed else self
 
 
-_POLICIES = ("policy", "behavior")
-_DISTRIBUTIONS = ("initial", "restart")
+_BY_LABEL = {
+    "policy": read_policy_table,
+    "behavior": read_policy_table,
+    "initial": read_distribution,
+    "restart": read_distribution,
+    "reward": read_rewards,
+}
 
 
 def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:

@@ -42,7 +42,7 @@ class Arguments(TypedDict, total=False):
     """The keyword arguments of :func:`lingendice.solve` but for the policy, for its overloads."""
 
     behavior: Any
-    reward: ArrayLike | None
+    reward: Any
     initial: Distribution
     horizon: int | None
     ratio: str

@@ -229,3 +229,37 @@ def test_errors_of_tables_and_distributions(counts):
         lg.solve(counts, 0.9, policy=NAMED, initial={"new": "often"})
     with pytest.raises(ValueError, match="sums to 0"):
         lg.solve(counts, 0.9, policy=NAMED, initial={"new": 0.0})
+
+
+# -- rewards, and what is no policy or matrix ---------------------------------------------------------------
+
+
+def test_rewards_by_label(counts):
+    by_state = lg.solve(counts, 0.9, policy=NAMED, reward={"broken": -1.0, "new": 2.0, "worn": 1})
+    assert by_state.value == lg.solve(counts, 0.9, policy=NAMED, reward=[-1.0, 2.0, 1.0]).value
+    table = {"broken": dict.fromkeys(ACTIONS, 0.0), "new": 1.0, "worn": {"repair": 1, "run": 2, "wait": 3}}
+    by_action = lg.solve(counts, 0.9, policy=NAMED, reward=table)
+    array = [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 2.0, 3.0]]
+    assert by_action.value == lg.solve(counts, 0.9, policy=NAMED, reward=array).value
+    chain = lg.Counts.from_transitions(["a", "b", "a"], ["b", "a", "b"])
+    assert lg.solve(chain, reward={"a": 1.0, "b": 3.0}).value == pytest.approx(2.0)
+    with pytest.raises(ValueError, match="reward says nothing about the state 'new' for the action 'repair'"):
+        lg.solve(counts, 0.9, policy=NAMED, reward={"broken": 1.0, "worn": 1.0})
+
+
+@pytest.mark.parametrize("policy", ["greedy", 0, 0.5])
+def test_what_is_no_policy(counts, policy):
+    with pytest.raises(ValueError, match=r"give a table .* a mapping from states to actions"):
+        lg.solve(counts, policy=policy)
+
+
+def test_logs_are_no_matrices(tmp_path):
+    pd = pytest.importorskip("pandas")
+    log = {"state": ["a", "b"], "next_state": ["b", "a"]}
+    for given in ("log.csv", tmp_path / "log.csv", log, pd.DataFrame(log)):
+        with pytest.raises(ValueError, match=r"is not a matrix of counts.*lingendice.read_transitions"):
+            lg.solve(given)
+    with pytest.raises(ValueError, match=r"pairs of names.*pagerank\(edges\)"):
+        lg.solve([("a", "b"), ("b", "a")])
+    frame = pd.DataFrame([[90, 10], [30, 70]], index=["a", "b"], columns=["a", "b"])
+    np.testing.assert_allclose(lg.solve(frame).stationary, [0.75, 0.25])
