@@ -4,7 +4,7 @@ python benchmarks/dask_scaling.py solve [states degree]    seconds of interleave
 python benchmarks/dask_scaling.py slow                     slow chains against lg.solve, entry by entry
 python benchmarks/dask_scaling.py count                    seconds to count 16M rows
 python benchmarks/dask_scaling.py memory [gigabytes]       a client of 1 GB solves counts that it cannot hold
-python benchmarks/dask_scaling.py model                    1e9 states, 1e11 transitions, from measured rates
+python benchmarks/dask_scaling.py model FILE               1e9 states, 1e11 entries, from lines of solve
 """
 
 from __future__ import annotations
@@ -212,8 +212,36 @@ def small_client(address, n_states, degree):
         )  # fmt: skip
 
 
+def model(file, workers=100, states=10**9, entries=10**11, gigabits=10):
+    """What a solve would take on a cluster, from the slowest measured line; nothing of this size was run."""
+    lines = [json.loads(line) for line in Path(file).read_text().splitlines() if '"solve"' in line]
+    slowest = max(lines, key=lambda line: line["one"] / line["entries"] / line["rounds"][0])
+    per_entry = slowest["one"] / slowest["entries"] / slowest["rounds"][0]
+    sent = float(slowest["between"].split(" MB")[0].split()[-1].replace(",", "")) * 1e6
+    # Two parts, each of which sends a number for every state of the other.
+    per_state = sent / slowest["rounds"][1] / slowest["states"]
+    share = (workers - 1) / workers
+    say(
+        what="model", workers=workers, states=states, entries=entries, ns_per_entry=1e9 * per_entry,
+        bytes_per_state_and_round=per_state, rounds=slowest["rounds"][1],
+        compute_seconds_per_round=per_entry * entries / workers,
+        gigabytes_sent_per_worker_and_round=per_state * states * share / 1e9,
+        message_seconds_per_round=per_state * states * share * 8 / (gigabits * 1e9),
+        messages_per_worker_and_round=(workers - 1) * max(1, states // workers // 500_000),
+        rows_gigabytes_per_worker=(12 * entries + 8 * states) / workers / 1e9,
+        pull_gigabytes_per_worker=8 * entries / workers / 1e9,
+        preparing_gigabytes_per_worker=5 * states / 1e9,
+        client_gigabytes_per_vector=8 * states / 1e9,
+    )  # fmt: skip
+
+
 if __name__ == "__main__":
     what, *rest = sys.argv[1:]
-    {"solve": solve, "slow": slow, "count": count, "memory": memory, "small_client": small_client}[what](
-        *(int(word) if word.isdigit() else word for word in rest)
-    )
+    {
+        "solve": solve,
+        "slow": slow,
+        "count": count,
+        "memory": memory,
+        "small_client": small_client,
+        "model": model,
+    }[what](*(int(word) if word.isdigit() else word for word in rest))

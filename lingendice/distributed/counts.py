@@ -208,6 +208,12 @@ class DistributedCounts:
         self.crew.release_abandoned()
         self._sources = []
 
+    def operator_of(self, choices: Any) -> Any:
+        """Called by :func:`lingendice.audit`: the operator of a policy and other choices."""
+        from lingendice.distributed.spread_operator import SpreadOperator
+
+        return SpreadOperator.of(self, choices)
+
     def solve_request(self, request: Request) -> Solution:
         """Called by :func:`lingendice.solve`, which has read and checked the arguments."""
         from lingendice.distributed.spread_operator import solve_spread

@@ -259,12 +259,33 @@ class SpreadOperator(EmpiricalOperator):
 
     def _classes(self, crew: Crew, monitor: Monitor) -> list[Floats]:
         """For every recurrent class the uniform distribution over its states."""
-        component, classes = self._components(crew, monitor)
         starts = []
-        for nodes in classes.recurrent:
-            members = np.isin(component, nodes[nodes < component.max() + 1])
-            starts.append(members / members.sum())
+        for states in self._recurrent(crew, monitor):
+            start = np.zeros(self.n_states)
+            start[states] = 1.0 / states.size
+            starts.append(start)
         return starts
+
+    def _recurrent(self, crew: Crew, monitor: Monitor) -> list[Any]:
+        """The states of every recurrent class, in the order of their first states."""
+        component, classes = self._components(crew, monitor)
+        found = [np.flatnonzero(np.isin(component, nodes)) for nodes in classes.recurrent]
+        return sorted((states for states in found if states.size), key=lambda states: int(states[0]))
+
+    def recurrent_classes(self) -> tuple[tuple[Any, ...], Any]:
+        """The states of every recurrent class, and all others: for the audit."""
+        crew = self.spread_counts.crew
+        with watch(Controls()) as monitor:
+
+            def steps(crew: Crew) -> list[Any]:
+                self._prepared(crew, monitor)
+                return self._recurrent(crew, monitor)
+
+            found = crew.run(steps, monitor)
+        transient = np.ones(self.n_states, bool)
+        for states in found:
+            transient[states] = False
+        return tuple(found), np.flatnonzero(transient)
 
     def _components(self, crew: Crew, monitor: Monitor) -> tuple[Any, Any]:
         """The component of every state within its part, and the classes of the graph between components."""

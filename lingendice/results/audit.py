@@ -32,7 +32,7 @@ class Audit(Shown):
     """States of each closed communicating class of the chain at gamma = 1."""
     transient_states: NDArray[np.int64]
     periods: tuple[int, ...]
-    """Period of each recurrent class."""
+    """Period of each recurrent class; none where rows lie on a cluster, which does not look for them."""
     dangling: NDArray[np.int64]
     """States without outgoing transitions."""
     leak: Floats
@@ -99,7 +99,7 @@ class Audit(Shown):
             ("data", f"{size}, {seen}"),
             ("recurrent classes", f"{classes:,}, the largest of {largest:,} states"),
             ("transient states", f"{self.transient_states.size:,}"),
-            ("period", _period_text(self.periods)),
+            ("period", _period_text(self.periods) if self.periods or not classes else "not looked for"),
             ("dangling states", f"{self.dangling.size:,} without outgoing transitions"),
             ("leak", f"{self.total_leak:.2%} of next steps land where there is no data"),
         ]
@@ -155,7 +155,6 @@ def audit(
     if isinstance(data, Solution):
         size = None if data.state_distribution is None else data.effective_sample_size
         return audit_operator(data.operator, size)
-    counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
     choices = Choices(
         gamma=require_gamma(gamma),
         policy=policy,
@@ -164,30 +163,31 @@ def audit(
         restart=restart,
         terminal=terminal,
     )
+    if hasattr(data, "operator_of"):  # rows elsewhere: see lingendice.distributed
+        return audit_operator(data.operator_of(choices))
+    counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
     return audit_operator(compose(counts, choices))
 
 
 def audit_operator(operator: EmpiricalOperator, effective_sample_size: float | None = None) -> Audit:
     """Audit a composed operator."""
-    counts, chain = operator.counts, operator.chain
-    rates, _ = chain.extended()
-    classes = find_classes(rates)
-    closed = [nodes for nodes in classes.recurrent if nodes[0] < chain.n]
+    counts = operator.counts
+    recurrent, transient, periods = _classes(operator)
     unseen = ~operator.seen
     leak = operator.expected_next(operator.gather(unseen.astype(float)))
     state_distribution = counts.data_distribution.reshape(counts.n_states, -1).sum(axis=1)
     covered = operator.gather(operator.seen.astype(float))
     visited = np.flatnonzero(state_distribution > 0)
     least = int(visited[np.argmin(covered[visited])]) if visited.size else 0
-    leaving = chain.keep > 0
+    leaving = operator.gather(operator.rows.keep) > 0
     return Audit(
         n_states=counts.n_states,
         n_actions=counts.n_actions,
         transitions=float(counts.total) if counts.has_sample_size else None,
         gamma=operator.gamma,
-        recurrent_classes=tuple(nodes[nodes < chain.n] for nodes in closed),
-        transient_states=classes.transient[classes.transient < chain.n],
-        periods=tuple(period(submatrix(rates, nodes)) if nodes.size > 1 else 1 for nodes in closed),
+        recurrent_classes=recurrent,
+        transient_states=transient,
+        periods=periods,
         dangling=np.flatnonzero(~leaving & (state_distribution == 0)),
         leak=leak,
         total_leak=float(counts.data_distribution @ leak),
@@ -197,6 +197,20 @@ def audit_operator(operator: EmpiricalOperator, effective_sample_size: float | N
         state_labels=counts.state_labels,
         action_labels=counts.action_labels,
     )
+
+
+def _classes(operator: EmpiricalOperator) -> tuple[Any, Any, tuple[int, ...]]:
+    """States of each recurrent class, transient states, and periods."""
+    if hasattr(operator, "recurrent_classes"):
+        recurrent, transient = operator.recurrent_classes()
+        return recurrent, transient, ()
+    chain = operator.chain
+    rates, _ = chain.extended()
+    classes = find_classes(rates)
+    closed = [nodes for nodes in classes.recurrent if nodes[0] < chain.n]
+    periods = tuple(period(submatrix(rates, nodes)) if nodes.size > 1 else 1 for nodes in closed)
+    states = tuple(nodes[nodes < chain.n] for nodes in closed)
+    return states, classes.transient[classes.transient < chain.n], periods
 
 
 def _period_text(periods: tuple[int, ...]) -> str:

@@ -192,6 +192,28 @@ def test_transient_states_and_a_class_that_spans_parts(client):
     assert (found.stationary > 0).sum() == inside.size
 
 
+def test_the_audit_finds_classes_and_leaks_where_rows_lie(client):
+    rng = np.random.default_rng(8)
+    state = rng.integers(0, 60, 500)
+    # Two classes that nothing leaves, states that lead to either, and one that is never left.
+    following = np.where(state < 20, rng.integers(0, 20, 500), rng.integers(0, 60, 500))
+    following = np.where((state >= 20) & (state < 40), rng.integers(20, 40, 500), following)
+    chain = lg.Counts.from_transitions(np.append(state, 45), np.append(following, 60))
+    pairs = lg.Counts.from_transitions(**make_log())
+    policy = np.random.default_rng(0).dirichlet(np.ones(3), 9)
+    for counts, terms in ((chain, {}), (pairs, {"policy": policy, "gamma": 0.9})):
+        found = lg.audit(DistributedCounts.from_counts(counts, client), **terms)
+        expected = lg.audit(counts, **terms)
+        for ours, theirs in zip(found.recurrent_classes, expected.recurrent_classes, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        for name in ("transient_states", "dangling"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+        np.testing.assert_allclose(found.leak, expected.leak, atol=1e-14)
+        assert found.total_leak == pytest.approx(expected.total_leak)
+        assert found.coverage == pytest.approx(expected.coverage)
+        assert "not looked for" in str(found)
+
+
 def test_limits_are_told(client):
     counts = lg.Counts.from_matrix(random_chain(100, 3, seed=2))
     found = lg.distributed.solve(counts, 0.99, client=client, max_iter=4)
