@@ -31,7 +31,7 @@ def neural_dual_dice(
     """min over nu, max over zeta of E zeta (nu - gamma nu') - E zeta^2 / 2 - (1 - gamma) E nu(x0).
 
     tau = zeta, which may be negative. The same networks, batches, optimizer and ``options`` as
-    ``solve(..., method="gendice")``, at the same cost a step.
+    ``solve(..., method="gendice")``, at the same cost per step.
 
     gamma = 1 is not supported: the objective loses its linear term and tau = 0 is optimal.
     """

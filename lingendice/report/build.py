@@ -53,7 +53,7 @@ def report(
     level: float = 0.95,
     plots: bool = True,
 ) -> Page | Path:
-    """Write a self-contained HTML page about a solution, or about many policies at once.
+    """Write a self-contained HTML page about a solution, or about several policies.
 
     It begins with a verdict in one sentence. For the page the interval, the checks, the bounds and gap of the
     value, the behavior's value, an audit and, with plots of a ridge, its path are computed where they were

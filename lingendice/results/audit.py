@@ -70,7 +70,7 @@ class Audit(Shown):
     def plot(self, kind: str | None = None, *, ax: Any = None) -> Any:
         """Draw where the states belong (``"states"``) and where data end (``"leak"``); None: both.
 
-        ``ax`` is the axes to draw on, one a panel; by default those of a new figure, which is returned.
+        ``ax`` is the axes to draw on, one per panel; by default those of a new figure, which is returned.
         Needs matplotlib (``pip install 'lingendice[plots]'``).
         """
         from lingendice.results.plots import plot_audit

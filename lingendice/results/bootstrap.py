@@ -34,15 +34,15 @@ from lingendice.results.targets import Interval, Target
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
 
-REPLICATES_A_TASK = 8
+REPLICATES_PER_TASK = 8
 """Fixed, whatever the number of threads."""
 MOST_SWEEPS = 4000
-ENTRIES_A_CALL = 20_000_000
+ENTRIES_PER_CALL = 20_000_000
 """Entries that one call of the sweeps passes over, about 0.1 s: Ctrl-C is heard in between."""
 WARM_TOL = 1e-7
 RIDGE_TOL = 1e-5
 """Moved the ends of an interval by less than 1e-4 of its width; drawing other replicates does by 5 %."""
-STEPS_A_CALL = 200
+STEPS_PER_CALL = 200
 """Of conjugate gradients: threads that came back to Python more often would wait for each other there."""
 
 
@@ -88,7 +88,7 @@ def bootstrap(
     seed: int = 0,
     threads: int | None = None,
 ) -> Floats:
-    """``statistic`` of the solution of each replicate, one row a replicate.
+    """``statistic`` of the solution of each replicate, one row per replicate.
 
     Every replicate composes the operator from the reweighted counts and solves it again, by sweeps that
     start from the distribution of the data; where these do not settle, by the exact solver. The rows depend
@@ -96,7 +96,7 @@ def bootstrap(
     """
     draws = _Draws(solution.operator.counts, whole=solution.ridge > 0.0)
     again = _Again(solution)
-    seeds = np.random.SeedSequence(seed).spawn(-(-replicates // REPLICATES_A_TASK))
+    seeds = np.random.SeedSequence(seed).spawn(-(-replicates // REPLICATES_PER_TASK))
 
     def replicate(rng: np.random.Generator) -> Floats:
         solved = again.solve(draws.counts(rng))
@@ -105,7 +105,7 @@ def bootstrap(
 
     def task(number: int) -> list[Floats]:
         rng = np.random.Generator(np.random.SFC64(seeds[number]))
-        some = min(REPLICATES_A_TASK, replicates - number * REPLICATES_A_TASK)
+        some = min(REPLICATES_PER_TASK, replicates - number * REPLICATES_PER_TASK)
         return [replicate(rng) for _ in range(some)]
 
     tasks = [partial(task, number) for number in range(len(seeds))]
@@ -226,7 +226,9 @@ class _Again:
 
         system = RidgeSystem(operator, self.first.ridge)
         start = system.q * self.ratio[system.seen]
-        distribution = system.solve(Controls(tol=RIDGE_TOL), start, STEPS_A_CALL, rough=True).row_distribution
+        distribution = system.solve(
+            Controls(tol=RIDGE_TOL), start, STEPS_PER_CALL, rough=True
+        ).row_distribution
         cell_distribution = distribution if system.over_cells else operator.spread(distribution)
         state_distribution = distribution.reshape(operator.n_states, -1).sum(axis=1)
         return replace(
@@ -266,7 +268,7 @@ class _Again:
         stay = begin_warm(distribution, mass, chain)
         past = np.empty((DEPTH + 1, distribution.size))
         error, slowest, done, left = np.inf, 0.5, False, -(-MOST_SWEEPS // (DEPTH + 1))
-        portion = max(1, ENTRIES_A_CALL // ((DEPTH + 1) * (source.size + distribution.size)))
+        portion = max(1, ENTRIES_PER_CALL // ((DEPTH + 1) * (source.size + distribution.size)))
         while left > 0 and not done and not pending():
             error, slowest, done = warm_rounds(
                 distribution, mass, stay, past, chain, WARM_TOL, slowest, min(left, portion)

@@ -119,7 +119,7 @@ def _moved(solution: ContinuousSolution) -> Check:
         "the estimate is the log's own average: right if the target acts as the log did; "
         "else train longer (max_iter=) or with a larger learning rate"
     )
-    return make_check("from the behavior", number, LEAST_MOVED, True, sentence, remedy)
+    return make_check("shift from behavior", number, LEAST_MOVED, True, sentence, remedy)
 
 
 def _concentration(solution: ContinuousSolution) -> Check:

@@ -101,7 +101,7 @@ class DeviceSolution(Solution):
 
     @cached_property
     def data_distribution(self) -> Any:
-        """p: how often each entry was seen leaving, on the device."""
+        """p: share of the logged transitions that start in each entry, on the device."""
         p = self._parts.p
         return p if self._over_cells else p.reshape((self._parts.counts.n_states, -1)).sum(axis=1)
 

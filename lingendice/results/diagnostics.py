@@ -110,7 +110,7 @@ def _coverage(solution: Solution) -> Check:
         number = float(
             solution.cell_distribution[operator.seen].sum() / max(solution.cell_distribution.sum(), 1e-300)
         )
-        sentence = f"{number:.2%} of the distribution lies in states that were seen leaving"
+        sentence = f"{number:.2%} of the distribution lies in states with outgoing transitions"
     else:
         seen = operator.seen.reshape(wanted.shape)
         visited = (
@@ -150,11 +150,11 @@ def _way(solution: Solution) -> Check:
     whole = float(visits @ np.abs(wanted - clone).sum(axis=1))
     gone = float(visits @ np.abs(operator.policy - clone).sum(axis=1))
     number = gone / whole if whole > 0 else 1.0
-    sentence = f"the estimate goes {number:.0%} of the way from the behavior's policy to the target"
+    sentence = f"the estimate makes {number:.0%} of the shift from the behavior policy to the target"
     if solution.value is not None and solution.behavior_value is not None:
         sentence += f" (value {solution.value:.4g}, behavior's {solution.behavior_value:.4g})"
     remedy = "the estimate is stuck near the behavior: lower clone= or ridge=, or collect more data"
-    return make_check("from the behavior", number, LEAST_WAY, True, sentence, remedy)
+    return make_check("shift from behavior", number, LEAST_WAY, True, sentence, remedy)
 
 
 def _concentration(solution: Solution) -> Check:

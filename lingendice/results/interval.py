@@ -116,7 +116,7 @@ def refuse_smoothing(solution: Solution) -> None:
 class Influence:
     """Influence of every logged transition and first state on functionals of one solution.
 
-    Holds what does not depend on the functional. Cost: one adjoint solve a functional, O(nnz + N) a
+    Holds what does not depend on the functional. Cost: one adjoint solve per functional, O(nnz + N) per
     functional beyond that, and as many evaluations of the effective policy as there are actions where
     that policy is estimated.
     """
@@ -184,7 +184,7 @@ class Influence:
         )
 
     def _piece(self, function: Floats, values: Floats, reward: Floats | None) -> Piece:
-        """``function`` over cells and ``values`` over states, one column a functional."""
+        """``function`` over cells and ``values`` over states, one column per functional."""
         counts, gamma = self.counts, self.solution.gamma
         after = np.vstack([values, self._value_of_ending(values)[None, :]])[counts.indices]
         mean = _row_means(counts.indptr, counts.count, after, self.n)
@@ -243,7 +243,7 @@ class Influence:
         """N d(s) sum_a dW(a|s)/dn(x) Q(s, a), by central differences of the effective policy.
 
         The effective policy of a state depends on that state's action counts alone, so that all
-        states are differenced at once: two evaluations an action.
+        states are differenced at once: two evaluations per action.
         """
         operator = self.operator
         shape = (operator.n_cells, values.shape[1])
@@ -286,7 +286,7 @@ class Piece(NamedTuple):
 
     parent: Influence
     noise: Floats
-    """gamma (V(s') - K V(x)) of every (cell, next state), one column a functional."""
+    """gamma (V(s') - K V(x)) of every (cell, next state), one column per functional."""
     shift: Floats
     """What does not average out within a cell, of every (cell, next state)."""
     first: Floats | None
@@ -300,7 +300,7 @@ class Piece(NamedTuple):
         return self._replace(scale=self.scale * factor)
 
     def scores(self) -> Floats:
-        """Rows whose products add up to the covariance of the functionals, one column a functional."""
+        """Rows whose products add up to the covariance of the functionals, one column per functional."""
         rows = self._rows_of_counts() if self.parent.sample.cluster is None else self._rows_of_clusters()
         variance, owed = (rows**2).sum(axis=0), self._once_seen()
         # What is owed for cells seen once is taken to be correlated as the rest is.
@@ -368,7 +368,7 @@ def standard_errors(solution: Solution, wanted: Target) -> tuple[Floats, Floats,
     """Estimates and standard errors of the functionals, and what they rest on.
 
     The distribution's entries take one adjoint solve each; up to 2,000 states they share one dense
-    factorization, 2/3 n^3 operations and n^2 more an entry.
+    factorization, 2/3 n^3 operations and n^2 more per entry.
     """
     influence = solution.influence()
     estimate = wanted.read(solution)

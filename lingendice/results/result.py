@@ -127,7 +127,7 @@ class Result(Shown):
             ``expected_length``); ``"stationary"``, entry by entry (``entries=`` picks some of them); or
             numbers on cells or states, whose mean under the distribution is meant.
         method
-            ``"influence"``: closed form, one adjoint solve (for the distribution one an entry, up to 2,000
+            ``"influence"``: closed form, one adjoint solve (for the distribution one per entry, up to 2,000
             states all from one dense factorization). ``"bootstrap"``: resample episodes and solve again.
         **options
             ``entries``; for the bootstrap ``replicates`` (1000), ``kind`` ("t", "percentile" or "basic"),

@@ -108,7 +108,7 @@ class Solution(Result):
 
     @cached_property
     def data_distribution(self) -> Floats:
-        """p: how often each entry was seen leaving."""
+        """p: share of the logged transitions that start in each entry."""
         distribution = self.operator.counts.data_distribution
         return (
             distribution

@@ -41,7 +41,7 @@ _ADVICE = {
     Status.TRAINED: "",
     Status.SEVERAL_DISTRIBUTIONS: (
         "gamma=1 and the chain has more than one recurrent class: read sol.distributions (one "
-        "distribution a class), "
+        "distribution per class), "
         "pass initial= for the limit distribution from there, or take gamma < 1"
     ),
     Status.ITERATION_LIMIT: "max_iter was reached before tol; raise max_iter or tol",

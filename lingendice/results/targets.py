@@ -166,7 +166,7 @@ def read_target(solution: Solution, of: Any, entries: Any) -> Target:
     if function.shape == (operator.n_states,):
         return Target("function", None, np.repeat(function, operator.n_cells // operator.n_states))
     raise ValueError(
-        f"of has shape {function.shape}; give one number a state ({operator.n_states},) or one a cell "
+        f"of has shape {function.shape}; give one number per state ({operator.n_states},) or one per cell "
         f"({operator.n_cells},), or the word 'value' or 'stationary'"
     )
 

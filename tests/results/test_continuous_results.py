@@ -58,8 +58,8 @@ def test_every_check_can_fail_and_names_its_remedy(linear, trained):
     assert alone["effective sample size"].number == pytest.approx(1 / 400)
     assert not alone["effective sample size"].ok
     assert not alone["concentration"].ok
-    assert alone["from the behavior"].number == pytest.approx(399 / 400)
-    stuck = verdicts(with_ratio(linear, np.ones(400)))["from the behavior"]
+    assert alone["shift from behavior"].number == pytest.approx(399 / 400)
+    stuck = verdicts(with_ratio(linear, np.ones(400)))["shift from behavior"]
     assert not stuck.ok
     assert f"{linear.transitions.reward.mean():.4g}" in stuck.sentence
     torn = verdicts(trained)["agreement"]

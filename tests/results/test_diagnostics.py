@@ -31,7 +31,7 @@ def by_name(solution):
 def test_a_good_log_passes_every_check():
     checks = by_name(lg.solve(log(), policy=np.full((5, 2), 0.5), ratio="state", clone=0))
     assert set(checks) == {
-        "leak", "coverage", "effective sample size", "from the behavior", "concentration", "mixing"
+        "leak", "coverage", "effective sample size", "shift from behavior", "concentration", "mixing"
     }  # fmt: skip
     assert all(check.ok for check in checks.values())
     assert not any(check.remedy for check in checks.values())
@@ -51,14 +51,14 @@ def test_leak_and_coverage_name_unseen_actions():
 def test_an_estimate_stuck_at_the_behavior_is_found():
     counts = log(400)
     policy = np.tile([1.0, 0.0], (5, 1))
-    free = by_name(lg.solve(counts, policy=policy, ratio="state", clone=0))["from the behavior"]
-    held = by_name(lg.solve(counts, policy=policy, ratio="state", clone=0.5))["from the behavior"]
+    free = by_name(lg.solve(counts, policy=policy, ratio="state", clone=0))["shift from behavior"]
+    held = by_name(lg.solve(counts, policy=policy, ratio="state", clone=0.5))["shift from behavior"]
     assert free.number == pytest.approx(1.0)
     assert free.ok
     # Shrinking toward a target that excludes an action cannot bring that action back: still all the way.
     assert held.number == pytest.approx(1.0)
     policy = np.tile([0.9, 0.1], (5, 1))
-    held = by_name(lg.solve(counts, policy=policy, ratio="state", clone=1e5))["from the behavior"]
+    held = by_name(lg.solve(counts, policy=policy, ratio="state", clone=1e5))["shift from behavior"]
     assert held.number < 0.1
     assert not held.ok
     assert "stuck" in held.remedy
