@@ -57,7 +57,7 @@ $(OLDEST_VENV)/.made: pyproject.toml tests/project/lowest_versions.py
 	$(OLDEST_PYTHON) -m venv $(OLDEST_VENV)
 	$(OLDEST_VENV)/bin/python tests/project/lowest_versions.py cli plots graphs io dask > $(OLDEST_VENV)/lowest.txt
 	$(OLDEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(OLDEST_VENV)/lowest.txt \
-	    --editable ".[cli,plots,graphs,io,dask]" pytest pytest-benchmark pytest-xdist hypothesis mpmath
+	    --editable ".[cli,plots,graphs,io,dask]" pytest pytest-benchmark pytest-xdist hypothesis mpmath polars
 	@touch $@
 
 .PHONY: oldest-python

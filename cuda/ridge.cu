@@ -3,7 +3,7 @@
 //     H y = right,  H = M'M + penalty q q' + ridge,  M = I - spread gamma (K + hubs)'
 //
 // Both products with the counted matrix are passes of the operator; what lies between them and all scalars of
-// the method are here, so that a step needs no word with the host. Cells of one state are neighbors: those of
+// the method are here, so that a step does not involve the host. Cells of one state are neighbors: those of
 // state s are group_first[s] : group_first[s + 1].
 //
 // Vectors are stored as T (float or double), sums and scalars are double. In float the host refines: it measures

@@ -5,7 +5,7 @@ coordinate). A step then computes the gradient of every sample at the old point,
 coordinate it met adds up that coordinate's share in order and moves it: no atomics, the same bits every time.
 
 Step counter, step lengths and the counter of the random numbers lie on the device: STEPS_AT_ONCE steps are
-one sequence of launches that never changes, recorded once and repeated without a word with the host.
+one sequence of launches that never changes, recorded once and repeated without involving the host.
 """
 
 from __future__ import annotations
