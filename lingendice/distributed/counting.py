@@ -20,6 +20,7 @@ from lingendice.data.arrow import arrow
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import interruptible
 from lingendice.data.labels import Labels
+from lingendice.data.log_checks import warn_breaks
 from lingendice.data.merging import labels_to_ids
 from lingendice.distributed.blocks import cut_rows, join_blocks, margins_of, work_edges
 from lingendice.distributed.cluster import (
@@ -128,6 +129,9 @@ class _Counting:
         (whole,) = self._results([self._tree(_join_all, hollow)])
         if whole.counts.n_states == 0:
             raise ValueError("no transitions: the log has no rows; give at least one")
+        n_breaks, first_break = whole.breaks
+        if n_breaks:
+            warn_breaks(n_breaks, first_break, stacklevel=4)
         frame = _settled(whole, None)
         pieces = [
             self._submit(_aligned, each, _Frame.of(whole, frame)) for each in [*self.pieces, _links_of(whole)]

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -399,9 +399,10 @@ class _Run:
             if self.span.keep_ends:
                 return Piece(Counts.empty())
             raise FileError("no transitions: the log has no rows; give at least one")
-        if self.counted.n_breaks:
-            warn_breaks(self.counted.n_breaks, self.counted.first_break, stacklevel=4)
-        piece = self.counted.finish()
+        breaks = self.counted.n_breaks, self.counted.first_break
+        if breaks[0] and not self.span.keep_ends:
+            warn_breaks(*breaks, stacklevel=4)
+        piece = replace(self.counted.finish(), breaks=breaks)
         if self.checkpoint is not None:
             self.checkpoint.path.unlink(missing_ok=True)
         return piece

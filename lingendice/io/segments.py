@@ -30,6 +30,8 @@ class EpisodeRecords:
     last_action: Array | None
     last_reward: Array | None
     last_weight: Array | None
+    last_next: Array | None
+    """Next state of the last row, with which the next piece's first row is compared; None where it is not."""
     marks_starts: bool
 
     def move_states(self, move: Array | None, actions: Array | None) -> EpisodeRecords:
@@ -37,7 +39,8 @@ class EpisodeRecords:
         moved = self
         if move is not None:
             last = None if self.last_state is None else move[self.last_state]
-            moved = replace(moved, first_state=move[self.first_state], last_state=last)
+            following = None if self.last_next is None else move[self.last_next]
+            moved = replace(moved, first_state=move[self.first_state], last_state=last, last_next=following)
         if actions is not None and self.last_action is not None:
             moved = replace(moved, last_action=actions[self.last_action])
         return moved
@@ -57,6 +60,8 @@ class Piece:
     numbered: frozenset[str] = frozenset()
     """Whether labels of states, or of actions, are integers that are too sparse here to be ids."""
     rule: IdRule = field(default_factory=IdRule)
+    breaks: tuple[int, str] = (0, "")
+    """Rows that do not begin in the next state of the row before in their episode, and the first of them."""
 
     def result(self) -> Counts:
         """The counts, labels in sorted order as in :meth:`Counts.from_transitions`."""
@@ -117,12 +122,16 @@ def join(left: Piece, right: Piece) -> Piece:
 
 def _joined_pieces(left: Piece, right: Piece) -> Piece:
     counts = left.counts.merge(right.counts)
+    breaks = left.breaks[0] + right.breaks[0], left.breaks[1] or right.breaks[1]
     if left.episodes is None or right.episodes is None:
-        return replace(left, counts=counts, episodes=None)
+        return replace(left, counts=counts, episodes=None, breaks=breaks)
     first, second = left.episodes, _renumbered(left.counts, right.counts, right.episodes)
     _, here, there = np.intersect1d(first.ids, second.ids, assume_unique=True, return_indices=True)
     goes_on = first.is_open[here]
     here, there = here[goes_on], there[goes_on]
+    if first.last_next is not None:
+        apart = int((first.last_next[here] != second.first_state[there]).sum())
+        breaks = breaks[0] + apart, breaks[1] or "the border of two pieces of the log" * (apart > 0)
     if here.size and first.last_state is not None:
         counts = counts.merge(_links(counts, first, second, here, there))
     if here.size and first.marks_starts and counts.initial_count is not None:
@@ -130,7 +139,7 @@ def _joined_pieces(left: Piece, right: Piece) -> Piece:
         initial = counts.initial_count.copy()
         np.subtract.at(initial, second.first_state[there], second.first_weight[there])
         counts = replace(counts, initial_count=initial)
-    return replace(left, counts=counts, episodes=_joined(first, second))
+    return replace(left, counts=counts, episodes=_joined(first, second), breaks=breaks)
 
 
 def _renumbered(left: Counts, right: Counts, episodes: EpisodeRecords) -> EpisodeRecords:

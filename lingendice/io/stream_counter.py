@@ -318,16 +318,17 @@ class Accumulator:
         def weights(at: int) -> Array:
             return (reals if self.fractional else records)[:, at].copy()
 
-        last = self.last_at
+        last, is_open = self.last_at, records[:, 1] == streaming.OPEN
         return EpisodeRecords(
             ids=ids[order],
-            is_open=records[:, 1] == streaming.OPEN,
+            is_open=is_open,
             first_state=records[:, self.first_at].copy(),
             first_weight=weights(self.first_at + 1),
             last_state=records[:, last].copy() if self.derive else None,
             last_action=records[:, last + 1].copy() if self.derive and "action" in self.roles else None,
             last_reward=reals[:, last + 2].copy() if self.derive and "reward" in self.roles else None,
             last_weight=weights(last + 3) if self.derive else None,
+            last_next=np.where(is_open, records[:, self.next_at], 0) if self.next_at >= 0 else None,
             marks_starts=self.knows_starts,
         )
 

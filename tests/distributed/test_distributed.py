@@ -90,6 +90,15 @@ def test_counts_of_a_dask_dataframe(client):
     assert_same(lg.distributed.count(frame, client).gather(), lg.Counts.from_transitions(**log))
 
 
+def test_rows_out_of_order_are_told_across_files_too(client, tmp_path):
+    log = {"state": np.arange(60) % 7, "next_state": (np.arange(60) + 1) % 7, "episode": np.zeros(60, int)}
+    log["next_state"][19] = log["next_state"][40] = 99  # the last row of a file, and one in the midst of one
+    write_parts(tmp_path, log, [20])
+    for read in (lg.read_transitions, lambda path: lg.distributed.count(path, client)):
+        with pytest.warns(lg.RowOrderWarning, match="2 rows do not begin"):
+            read(str(tmp_path))
+
+
 def test_blocks_in_files_are_opened_by_another_cluster(client, tmp_path):
     log = make_log(labeled=True)
     write_parts(tmp_path, log, [300])
