@@ -151,8 +151,9 @@ def test_real_datasets_of_d3rlpy():
 
 def test_steps_of_gymnasium():
     gymnasium = pytest.importorskip("gymnasium")
-    mode = gymnasium.vector.AutoresetMode.SAME_STEP
-    envs = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2, autoreset_mode=mode)
+    modes = getattr(gymnasium.vector, "AutoresetMode", None)  # before 1.1 there was this one alone
+    chosen = {} if modes is None else {"autoreset_mode": modes.SAME_STEP}
+    envs = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2, **chosen)
     rng = np.random.default_rng(6)
     seen, _ = envs.reset(seed=1)
     steps = []
