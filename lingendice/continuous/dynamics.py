@@ -331,7 +331,7 @@ def _follow(model: Dynamics, gamma: float, member: int, n: int, visits: float, s
     share = (steps >= horizon // 4).astype(np.float64) if gamma == 1.0 else gamma**steps
     share /= share.sum()
     states, alive, earned = model.fresh(n, rng), np.ones(n), np.zeros(n)
-    clipped, visited = 0.0, []
+    clipped, lived, visited = 0.0, 0.0, []
     for step in range(horizon):
         if step % 20 == 0:
             check()
@@ -342,7 +342,9 @@ def _follow(model: Dynamics, gamma: float, member: int, n: int, visits: float, s
         visited.append(inputs[kept])
         states = model.shake(moved.states, rng)
         inside = np.clip(states, model.low, model.high)
-        clipped += float(share[step] * np.mean(inside != states))
+        # What has ended is simulated on, at no weight: where it goes does not count.
+        clipped += float(share[step] * (alive @ np.mean(inside != states, axis=1)))
+        lived += float(share[step] * alive.sum())
         states = inside
         if model.absorbing:
             alive = alive * (1.0 - moved.ends)
@@ -350,4 +352,4 @@ def _follow(model: Dynamics, gamma: float, member: int, n: int, visits: float, s
             again = rng.random(n) < moved.ends
             if again.any():
                 states[again] = model.fresh(int(again.sum()), rng)
-    return _Block(earned, clipped, np.concatenate(visited))
+    return _Block(earned, clipped / lived, np.concatenate(visited))

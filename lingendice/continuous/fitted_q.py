@@ -27,6 +27,8 @@ DRAWS = 6
 """Next actions that are drawn for each row where no exact expectation is possible."""
 MOST_NUMBERS = 50_000_000
 """Of inputs at arrivals held in memory: beyond it fewer draws are taken."""
+MOST_MODEL_ROWS = 50_000
+"""Logged rows, in equal strides, at which a model's steps are drawn."""
 _FOLLOW, _RHO = 0.15, 0.02
 _LONGEST = 100.0
 """Steps over which a difference of rewards may last, at gamma = 1."""
@@ -145,7 +147,8 @@ def fit_to_model(
     Row i of the log gets the Q of the member whose training left out its episode.
     """
     samples = model.samples
-    inputs = np.concatenate([samples.logged, visited])
+    stride = -(-len(samples.logged) // MOST_MODEL_ROWS)
+    inputs = np.concatenate([samples.logged[::stride], visited])
     fold = folds(samples, len(model.members), seed)
 
     def learner(member: int) -> Learner:

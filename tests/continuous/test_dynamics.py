@@ -97,6 +97,18 @@ def test_ignoring_restarts_is_worse():
     assert abs(known - exact) < 0.5 * abs(ignored - exact)
 
 
+def test_what_has_ended_does_not_count_as_outside_the_log():
+    # s grows by 1 a step and ends at 5; simulated on, it would soon leave the range of the log.
+    rng = np.random.default_rng(9)
+    state = np.tile(np.arange(5.0), 60)[:, None] + 0.01 * rng.normal(size=(300, 1))
+    ends = np.tile(np.arange(5) == 4, 60)
+    log = lg.Transitions(state, None, np.ones(300), state + 1.0, terminal=ends)
+    found = lg.solve(log, 0.95, method="model", options={"effort": "quick"})
+    assert found.value == pytest.approx(1.0 - 0.95**5, abs=0.01)
+    assert found.evidence.clipped < 0.2
+    assert model_based(log, 0.95, effort="quick").value == found.value
+
+
 def test_absorbed_at_gamma_below_1():
     log, again = steered(4, 0.05, flags=True)
     gamma, stays = 0.9, 1.0 - float(again.mean())
@@ -180,3 +192,15 @@ def test_end_probability_at_a_bound():
     constant = fit_end_probability(states, np.full(4000, 0.1), rng.integers(0, 3, 4000))
     np.testing.assert_allclose(constant(states), 0.1, atol=0.01)
     assert fit_end_probability(states, np.zeros(4000), rng.integers(0, 3, 4000)) is None
+
+
+def test_long_logs_are_read_in_strides(monkeypatch):
+    rng = np.random.default_rng(10)
+    states = rng.normal(size=(4000, 2))
+    ended = (states[:, 0] > 1.0).astype(float)
+    fold = rng.integers(0, 3, 4000)
+    whole = fit_end_probability(states, ended, fold)(states)
+    monkeypatch.setattr("lingendice.continuous.end_probability.MOST_ROWS", 1500)
+    part = fit_end_probability(states, ended, fold)(states)
+    assert not np.array_equal(whole, part)
+    assert np.mean(np.abs(whole - part)) < 0.01
