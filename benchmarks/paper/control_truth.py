@@ -16,11 +16,12 @@ import math
 import time
 from collections.abc import Iterable
 
-from control_plan import ABLATION_GAMMAS, ENVIRONMENTS, GAMMAS
 from reporting import RESULTS
 
 from lingendice.environments import control
 
+ENVIRONMENTS = ("cartpole", "reacher", "halfcheetah")
+GAMMAS = (0.99, 1.0)
 FILE = RESULTS / "control_truth.json"
 SEED = 1_000_003
 AVERAGE_STEPS, AVERAGE_WARM_UP = 10_000, 1_000
@@ -54,8 +55,7 @@ def compute(environment: str, gamma: float, total_steps: int) -> dict[str, float
 def complete(environments: Iterable[str], gammas: Iterable[float], total_steps: int | None = None) -> None:
     """Compute what is not in the file."""
     environments = tuple(environments)
-    # Those of the headline panels first.
-    for gamma in sorted(gammas, key=lambda one: one not in GAMMAS):
+    for gamma in gammas:
         for environment in environments:
             if f"{gamma:g}" in read().get(environment, {}):
                 continue
@@ -74,9 +74,7 @@ def main() -> None:
     parser.add_argument("--environment", choices=ENVIRONMENTS)
     parser.add_argument("--steps", type=int)
     given = parser.parse_args()
-    complete(
-        ENVIRONMENTS if given.environment is None else (given.environment,), ABLATION_GAMMAS, given.steps
-    )
+    complete(ENVIRONMENTS if given.environment is None else (given.environment,), GAMMAS, given.steps)
 
 
 if __name__ == "__main__":
