@@ -66,8 +66,23 @@ class DistributedCounts:
         rewards = [held.reward for held in margins if held.reward is not None]
         self.reward = read_only(np.concatenate(rewards)) if len(rewards) == len(margins) else None
         self._sources = list(sources)
-        self.crew = Crew(client, sources, self.edges)
-        self._release = weakref.finalize(self, abandon, self.crew.name)
+        self._crew: Crew | None = Crew(client, sources, self.edges)
+        self._release = weakref.finalize(self, abandon, self._crew.name)
+
+    @property
+    def crew(self) -> Crew:
+        """Who holds the rows."""
+        if self._crew is None:
+            raise ValueError(
+                "these counts were pickled, and with them went the vectors alone; keep their rows by "
+                "counts.save(folder) and open them by DistributedCounts.load(folder)"
+            )
+        return self._crew
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The vectors: neither a cluster nor what lies on it can be pickled."""
+        left_out: dict[str, Any] = {"client": None, "_crew": None, "_sources": [], "_release": None}
+        return {**self.__dict__, **left_out}
 
     # -- what Counts has, too ------------------------------------------------------------------------------
 

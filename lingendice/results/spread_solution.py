@@ -15,6 +15,7 @@ from lingendice.data.episodes import group_sample
 from lingendice.data.rows import read_only
 from lingendice.results.interval import Influence
 from lingendice.results.solution import SeveralDistributions, Solution
+from lingendice.results.targets import Interval
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,6 +57,17 @@ class SpreadSolution(Solution):
         return replace(
             self, state_distribution=found.single, state_distributions=found.every, source=absorbing
         )
+
+    def interval(
+        self, level: float = 0.95, of: Any = "value", method: str = "influence", **options: Any
+    ) -> Interval:
+        """As :meth:`lingendice.Solution.interval`, by the influence function alone."""
+        if method == "bootstrap":
+            raise ValueError(
+                "the bootstrap resamples rows, which lie on the workers of a cluster; leave method= out, or "
+                "solve counts.gather()"
+            )
+        return super().interval(level, of, method, **options)
 
     def influence(self) -> Influence:
         """Of every logged transition and first state, as sums over the blocks of rows."""

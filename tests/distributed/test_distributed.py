@@ -4,6 +4,7 @@ agree with lg.solve, and workers that are killed change nothing."""
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import signal
 import threading
@@ -155,6 +156,18 @@ def test_a_policy_with_leaks_and_terminals(client, gamma, terminal):
         assert ours.standard_error == pytest.approx(theirs.standard_error, rel=1e-6)
         assert tuple(ours) == pytest.approx(tuple(theirs), rel=1e-6)
     assert found.value_bounds == pytest.approx(expected.value_bounds, abs=1e-8)
+
+
+def test_a_solution_is_pickled_with_its_vectors(client):
+    counts = lg.Counts.from_transitions(**make_log())
+    found = lg.solve(DistributedCounts.from_counts(counts, client), 0.9)
+    kept = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(kept.tau, found.tau)
+    assert kept.value == found.value
+    with pytest.raises(ValueError, match=r"pickled.*DistributedCounts\.load"):
+        kept.interval()
+    with pytest.raises(ValueError, match=r"bootstrap resamples rows.*counts\.gather"):
+        found.interval(method="bootstrap")
 
 
 def test_the_logged_chain_and_its_interval(client):
