@@ -109,12 +109,8 @@ class Solution(Result):
     @cached_property
     def data_distribution(self) -> Floats:
         """p: share of the logged transitions that start in each entry."""
-        distribution = self.operator.counts.data_distribution
-        return (
-            distribution
-            if self._over_cells
-            else read_only(distribution.reshape(self.operator.n_states, -1).sum(axis=1))
-        )
+        p = self.operator.counts.data_distribution
+        return p if self._over_cells else read_only(p.reshape(self.operator.n_states, -1).sum(axis=1))
 
     @property
     def supported(self) -> NDArray[np.bool_]:
@@ -151,9 +147,8 @@ class Solution(Result):
     def _single(self) -> Floats:
         if self.state_distribution is None:
             raise SeveralDistributions(
-                f"there are {len(self.state_distributions)} stationary distributions, one for each "
-                f"recurrent class; "
-                "read sol.distributions, or pass initial= to solve for the limit distribution from a "
+                f"there are {len(self.state_distributions)} stationary distributions, one for each recurrent "
+                "class; read sol.distributions, or pass initial= to solve for the limit distribution from a "
                 "given start"
             )
         return self.state_distribution
@@ -539,9 +534,7 @@ class Solution(Result):
             "stationary": strict_json(self.stationary) if single else None,
             "tau": strict_json(self.tau) if single else None,
             "distributions": strict_json(self.distributions),
-            "state_labels": None
-            if counts.state_labels is None
-            else [str(name) for name in counts.state_labels],
+            "state_labels": counts.state_labels and [str(name) for name in counts.state_labels],
         }
 
     def to_frame(self, library: str | None = None) -> Any:
