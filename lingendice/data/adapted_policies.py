@@ -27,13 +27,13 @@ def is_policy(given: Any) -> bool:
     return callable(given) or callable(getattr(given, "predict", None))
 
 
-def plain_output(found: Any) -> NDArray[Any]:
-    """An array from what a policy returned."""
+def plain_output(found: Any, call: str) -> NDArray[Any]:
+    """An array from what ``call`` returned."""
     if isinstance(found, tuple):
         found = found[0]
     if hasattr(found, "detach"):
         found = found.detach().cpu().numpy()
-    return numeric_array("policy(states)", found)
+    return numeric_array(call, found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,8 @@ class Adapted:
 
     def __call__(self, states: Floats, rng: np.random.Generator | None = None) -> NDArray[Any]:
         """One action per state, or one row of probabilities."""
-        found = plain_output(self._call(states, rng))
+        call = "policy(states, rng)" if takes_rng(self.given) else "policy(states)"
+        found = plain_output(self._call(states, rng), call)
         if self.bounds is not None and found.dtype.kind == "f":
             found = np.clip(found, *self.bounds)
         return found

@@ -79,8 +79,8 @@ class EmpiricalOperator:
 
     @property
     def absorbs_leaks(self) -> bool:
-        """Whether mass that arrives in cells without outgoing transitions stays there."""
-        return absorbs(self.leak_policy)
+        """Whether mass that arrives in cells without outgoing transitions stays there; a prior leads on."""
+        return absorbs(self.leak_policy) and bool(self.rows.absorbed[~self.seen].all())
 
     @cached_property
     def visit_mass(self) -> Floats:

@@ -99,6 +99,7 @@ def bootstrap(
     seeds = np.random.SeedSequence(seed).spawn(-(-replicates // REPLICATES_PER_TASK))
 
     def replicate(rng: np.random.Generator) -> Floats:
+        check()  # tasks in the queue end at once, too
         solved = again.solve(draws.counts(rng))
         check()  # what was cut short is no replicate
         return statistic(solved)

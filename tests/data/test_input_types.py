@@ -294,7 +294,7 @@ def test_masked_values_of_streams_and_policies_are_refused():
     with pytest.raises(ValueError, match=r"policy\(states\)\[0, 1\] is missing"):
         CallablePolicy(lambda _: hidden).probabilities(states)
     with pytest.raises(ValueError, match=r"policy\(states, rng\)\[0, 1\] is missing"):
-        SampledPolicy(lambda *_: hidden).sample(states, rng)
+        SampledPolicy(lambda states, rng: hidden).sample(states, rng)
     with pytest.raises(ValueError, match=r"mean\(states\)\[0, 1\] is missing"):
         GaussianPolicy(lambda _: hidden, 0.1).sample(states, rng)
     with pytest.raises(ValueError, match=r"std\[1\] is missing"):
