@@ -23,7 +23,6 @@ from lingendice.data.merging import merge
 from lingendice.data.rows import row_of_entry
 from lingendice.io.keys import ACTION_BITS, NEXT_BITS, STATE_BITS
 from lingendice.kernels.counting import stream_tables as streaming
-from lingendice.kernels.counting.stream_tables import PairRows
 from lingendice.kernels.parallel import run_all
 
 Array = NDArray[Any]
@@ -122,17 +121,17 @@ class PairCounter:
             # In short steps until it is known how they are counted best.
             step = _BLOCK if self.may_sort and self.sorted is None else _MOST_KEYS
             rows = slice(start, start + step)
-            self._add(PairRows(keys[rows], weight[rows], reward[rows], reward_m2[rows]))
+            self._add(keys[rows], weight[rows], reward[rows], reward_m2[rows])
             start += step
 
-    def _add(self, rows: PairRows) -> None:
+    def _add(self, keys: Array, weight: Array, reward: Array, reward_m2: Array) -> None:
         if self.may_sort and self.sorted is None and are_many(self.hashed.size, self.n_rows):
             self._begin_sorting()
-        self.n_rows += rows.keys.size
+        self.n_rows += keys.size
         if self.sorted is None:
-            self.hashed.add(rows, self.fractional)
+            self.hashed.add(keys, weight, reward, reward_m2, self.fractional)
         else:
-            self._gather(rows.keys)
+            self._gather(keys)
 
     def _begin_sorting(self) -> None:
         """From now on gather keys; those of the first few rows too, so that nothing is merged later."""
@@ -286,9 +285,9 @@ class HashedPairs:
         """Forget all records."""
         self.load(np.empty((0, self.tables[0].width), np.int64))
 
-    def add(self, rows: streaming.PairRows, fractional: bool) -> None:
+    def add(self, keys: Array, weight: Array, reward: Array, reward_m2: Array, fractional: bool) -> None:
         """Add rows to the records of their pairs."""
-        n_rows = rows.keys.size
+        n_rows = keys.size
         if self.executor is not None and len(self.tables) == 1 and self.size > _IN_CACHE:
             self._divide()
 
@@ -296,7 +295,9 @@ class HashedPairs:
             table, done = self.tables[side], 0
             while done < n_rows:
                 mask = len(self.tables) - 1
-                done = streaming.add_pairs(rows, done, n_rows, side, mask, fractional, table.arrays)
+                done = streaming.add_pairs(
+                    keys, weight, reward, reward_m2, done, n_rows, side, mask, fractional, table.arrays
+                )
                 if done < n_rows:
                     table.grow()
 

@@ -238,14 +238,18 @@ class Accumulator:
         n, table = block["state"].size, self.episodes
         begins = np.empty(n, bool)
         room = 2 * n if self.derive else 0
-        types = (np.int64, np.int64, np.int64, np.float64, block["weight"].dtype, bool)
+        types = (np.int64, np.int64, np.int64, np.float64, bool)
         out = streaming.Completed(*(np.empty(room, kind) for kind in types))
+        weight = block["weight"]
+        out_weight = np.empty(room, weight.dtype)
         rows = streaming.EpisodeRows(*(block.get(role, NO_INTS) for role in streaming.EpisodeRows._fields))
         layout = streaming.EpisodeLayout(self.first_at, self.last_at, self.next_at, bool(self.fractional))
         table.held[1] = 0
         done = 0
         while done < n:
-            done = streaming.follow_episodes(rows, done, n, layout, table.arrays, breaks, begins, out)
+            done = streaming.follow_episodes(
+                rows, weight, done, n, layout, table.arrays, breaks, begins, out, out_weight
+            )
             if done < n:
                 table.grow()
         if self.knows_starts:
@@ -254,6 +258,7 @@ class Accumulator:
             return block
         written = int(table.held[1])
         completed = {role: column[:written] for role, column in out._asdict().items()}
+        completed["weight"] = out_weight[:written]
         for role in ("action", "reward", "weight"):
             if role not in self.roles:
                 completed[role] = completed[role][:0]

@@ -38,23 +38,17 @@ class Table(NamedTuple):
     room: Any
 
 
-class PairRows(NamedTuple):
-    """Rows of a log by the keys of their pairs."""
-
-    keys: Any
-    weight: Any
-    reward: Any
-    reward_m2: Any
-
-
 class EpisodeRows(NamedTuple):
-    """Rows of a log with the ids of their episodes."""
+    """Rows of a log with the ids of their episodes.
+
+    Weights, integers or floats, are no part of it: with numba 0.59 kernels were called for the wrong one of
+    two types that differ inside of a tuple.
+    """
 
     episode: Any
     state: Any
     action: Any
     reward: Any
-    weight: Any
     terminal: Any
     truncated: Any
     following: Any
@@ -67,7 +61,6 @@ class Completed(NamedTuple):
     action: Any
     next_state: Any
     reward: Any
-    weight: Any
     terminal: Any
 
 
@@ -289,9 +282,8 @@ def _add_rewards(reward, rows, slots, n, table, reals):
 
 
 @kernel
-def _add_weighted(pairs, rows, slots, n, fractional, table, reals):
+def _add_weighted(weight, reward, extra_m2, rows, slots, n, fractional, table, reals):
     """Add rows that stand for several steps each."""
-    _, weight, reward, extra_m2 = pairs
     for i in range(n):
         row, slot = rows[i], slots[i]
         w = weight[row] if weight.size != 0 else weight.dtype.type(1)
@@ -333,9 +325,8 @@ def _choose(keys, weight, first, last, side, mask, rows, chosen):
 
 
 @kernel
-def add_pairs(pairs, start, stop, side, mask, fractional, table):
+def add_pairs(keys, weight, reward, reward_m2, start, stop, side, mask, fractional, table):
     """Add rows of one side (see `sides`) to the records of their pairs; weight zero is no transition."""
-    keys, weight, reward, reward_m2 = pairs
     words, reals = table.words, table.reals
     slots = np.empty(_KEYS, np.uint64)
     chosen = np.empty(_KEYS, np.int64)
@@ -344,7 +335,7 @@ def add_pairs(pairs, start, stop, side, mask, fractional, table):
         found = _choose(keys, weight, first, min(first + _KEYS, stop), side, mask, rows, chosen)
         placed = _place(chosen, found, table, slots)
         if weight.size != 0 or reward_m2.size != 0:
-            _add_weighted(pairs, rows, slots, placed, fractional, words, reals)
+            _add_weighted(weight, reward, reward_m2, rows, slots, placed, fractional, words, reals)
         elif reward.size != 0:
             _add_rewards(reward, rows, slots, placed, words, reals)
         else:
@@ -378,21 +369,21 @@ def _episode_slot(episode, shift, table, mask):
 
 
 @kernel
-def follow_episodes(rows, start, stop, layout, episodes, breaks, begins, completed):
+def follow_episodes(rows, weight, start, stop, layout, episodes, breaks, begins, completed, out_weight):
     """Mark rows that begin an episode, and complete transitions by the row that follows in the episode.
 
     ``begins[i]`` becomes True for the first row of an id and for the row of that id after a terminal or
     truncated one; rows that `find_events` passes over would change nothing and need not be given. With
-    ``last_at >= 0`` the completed transitions are written to ``completed``, their number to
-    ``held[1]``; a row gives at most two: the one it completes and, if terminal, its own.
+    ``last_at >= 0`` the completed transitions are written to ``completed`` and ``out_weight``, their number
+    to ``held[1]``; a row gives at most two: the one it completes and, if terminal, its own.
 
     With ``next_at >= 0``, ``following[i]`` is the next state of the last row before the next one given, and
     a row that goes on with an episode elsewhere adds to ``breaks[0]``; ``breaks[1]`` is the first.
     """
-    episode, state, action, reward, weight, terminal, truncated, following = rows
+    episode, state, action, reward, terminal, truncated, following = rows
     first_at, last_at, next_at, fractional = layout
     table, reals, held, shift, room = episodes
-    out_state, out_action, out_next, out_reward, out_weight, out_terminal = completed
+    out_state, out_action, out_next, out_reward, out_terminal = completed
     mask = table.shape[0] - 1
     slot = np.int64(-1)
     written = held[1]
