@@ -16,13 +16,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 pytest.importorskip("gymnasium")
 
 from trust import (
+    blind,
     careless,
+    derived,
     families,
     garnets,
     grids,
     methods,
     operations,
+    partial,
     people,
+    services,
     stress,
     suite,
     summary,
@@ -44,6 +48,13 @@ EXAMPLES: dict[str, Callable[[], Problem]] = {
     "cycle": lambda: stress.cycles()[1],
     "recommender": lambda: people.recommender()[0],
     "tiger": careless.tiger,
+    "two lines": lambda: services.networks()[0],
+    "prices": lambda: services.catalogs()[0],
+    "claims": lambda: services.ruin()[0],
+    "aliased maze": partial.aliased_maze,
+    "delayed drug": partial.delayed_drug,
+    "lazy": lambda: derived.slow()[0],
+    "rare loss": lambda: derived.disasters()[3],
 }
 
 
@@ -80,7 +91,7 @@ def test_truths_are_those_of_a_step_by_step_recursion(name: str) -> None:
         assert by_recursion(problem, gamma) == pytest.approx(problem.truth(gamma), **close)
 
 
-@pytest.mark.parametrize("name", ["random, episodic", "FrozenLake", "tiger"])
+@pytest.mark.parametrize("name", ["random, episodic", "FrozenLake", "tiger", "prices", "aliased maze"])
 def test_truths_are_what_the_simulator_earns(name: str) -> None:
     """Logs of the target itself: simulator and truth share only the table of outcomes."""
     problem = EXAMPLES[name]()
@@ -136,6 +147,18 @@ def test_the_split_is_wide_enough_and_shares_nothing() -> None:
         counted += len(problems)
         assert all(len(problem.sizes) >= 2 and problem.gammas == (0.9, 0.99, 1.0) for problem in problems)
     assert counted >= 60
+
+
+def test_what_is_hidden_biases_a_markov_model() -> None:
+    """With endless data: the chain over observations, weighed as the behavior visits what they hide."""
+    for problem in (*partial.problems(), *blind.problems()):
+        model, observe = problem.model, problem.observe
+        assert observe is not None
+        own = replace(problem, sizes=((3000, 100), (1, 1)), behaviors=problem.behaviors)
+        case = methods.read(own, own.log(0, 0), 0.9)
+        plug_in = methods.METHODS["plug-in"](case).value
+        assert abs(plug_in / problem.truth(0.9) - 1.0) > 0.002, problem.name
+        assert model.n_states > problem.n_logged
 
 
 def test_a_log_is_a_path_of_the_model_and_depends_on_its_number_alone() -> None:

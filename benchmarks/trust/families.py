@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from trust import (
+    blind,
     careless,
     derived,
     garnets,
@@ -43,6 +44,7 @@ DEVELOPMENT = {
     "one paying cell": Family(derived.lone_reward),
     "actions left out": Family(derived.never_taken, fits=False),
     "hidden or merged states": Family(derived.hidden, fits=False),
+    "partial observation": Family(partial.problems, fits=False),
     "careless": Family(derived.careless_logs, fits=False),
 }
 REPORT = {
@@ -61,7 +63,7 @@ REPORT = {
     "numbers of episodes": Family(services.episode_counts),
     "on-policy": Family(stress.on_policy),
     "actions never taken": Family(stress.unidentified, fits=False),
-    "partial observation": Family(partial.problems, fits=False),
+    "blind spots": Family(blind.problems, fits=False),
     "careless logs": Family(careless.corrupted, fits=False),
 }
 SPLITS = {"development": DEVELOPMENT, "report": REPORT}

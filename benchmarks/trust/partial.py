@@ -1,4 +1,4 @@
-"""Partial observation (report): queues, mazes, seasons, memories and faults of which a part is not shown."""
+"""Partial observation (development): queues, mazes, seasons and the like, shown in part."""
 
 from __future__ import annotations
 

@@ -21,11 +21,13 @@ QUICK_LOGS = 5
 RESULTS = work.HERE / "results"
 
 
-def tasks(split: str, logs: int, seed: int, only: list[str] | None) -> list[work.Task]:
+def tasks(
+    split: str, logs: int, seed: int, only: list[str] | None, default_only: bool = False
+) -> list[work.Task]:
     """Blocks of logs of every problem and size, in the order in which they are to be done."""
     chosen = [family for family in families.SPLITS[split] if only is None or family in only]
     return [
-        work.Task(split, family, problem.name, size, first, min(first + BLOCK, logs), seed)
+        work.Task(split, family, problem.name, size, first, min(first + BLOCK, logs), seed, default_only)
         for first in range(0, logs, BLOCK)
         for family in chosen
         for problem in families.problems(split, family)
@@ -89,6 +91,7 @@ def read_arguments(given: list[str] | None) -> argparse.Namespace:
         "--budget", type=float, default=30.0, help="minutes after which no task is begun (30)"
     )
     parser.add_argument("--families", nargs="+", help="only these")
+    parser.add_argument("--default-only", action="store_true", help="without baselines: checks, intervals")
     parser.add_argument("--seed", type=int, default=0, help="fresh logs of the same problems (0)")
     parser.add_argument("--list", action="store_true", help="list the problems and end")
     parser.set_defaults(split="report")
@@ -108,8 +111,9 @@ def main(given: list[str] | None = None) -> None:
         return
     folder = work.RUNS / f"{read.split}-{work.fingerprint()}-{read.seed}"
     left = perform_all(
-        tasks(read.split, read.logs, read.seed, read.families), folder, read.workers, read.budget
-    )
+        tasks(read.split, read.logs, read.seed, read.families, read.default_only),
+        folder, read.workers, read.budget,
+    )  # fmt: skip
     rows = [
         row
         for row in work.load(folder)
@@ -126,5 +130,5 @@ def main(given: list[str] | None = None) -> None:
         print(
             f"{left} tasks were left undone after {read.budget:g} minutes; the same command goes on with them"
         )
-    if read.families is None:
+    if read.families is None and not read.default_only:
         write(read.split + "_quick" * read.quick, found, text)

@@ -274,7 +274,7 @@ def summarize(rows: Iterable[dict[str, Any]], fits: dict[str, bool]) -> dict[str
             "logs": _range([methods[DEFAULT].logs for methods in chosen if DEFAULT in methods]),
             "ln_mse": {method: mean_ln_mse(runs, chosen, method) for method in METHODS},
             "regret": {method: regret(runs, chosen, method) for method in METHODS},
-            "excess": {method: excess(runs, chosen, method) for method in BASELINES},
+            "excess": {method: excess(runs, chosen, method) for method in (*BASELINES, KNOWN)},
             "bias": _bias(chosen),
             **judge_default(runs, mine),
             "coverage_of": {

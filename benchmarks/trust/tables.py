@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from trust.methods import BASELINES, DEFAULT, METHODS, SLOW_CELLS, SLOW_LOGS
+from trust.methods import BASELINES, DEFAULT, KNOWN, METHODS, SLOW_CELLS, SLOW_LOGS
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -59,9 +59,10 @@ def _accuracy(groups: dict[str, Any]) -> str:
 
 def _excess(groups: dict[str, Any]) -> str:
     rows = [
-        [name, *(group["excess"][method].text() for method in BASELINES)] for name, group in groups.items()
+        [name, *(group["excess"][method].text() for method in (*BASELINES, KNOWN))]
+        for name, group in groups.items()
     ]
-    return table(["family", *BASELINES], rows)
+    return table(["family", *BASELINES, KNOWN], rows)
 
 
 def _intervals(groups: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from trust.problem import Problem
 
 HERE = Path(__file__).resolve().parent
 RUNS = HERE / "runs"
-NOT_JUDGED = {"run.py", "suite.py", "summary.py", "tables.py"}
+NOT_JUDGED = {"run.py", "suite.py", "summary.py", "tables.py", "many.py", "stationary.py"}
 """Files that do not change the rows."""
 
 
@@ -33,11 +33,13 @@ class Task(NamedTuple):
     first: int
     last: int
     seed: int
+    default_only: bool = False
 
     @property
     def file_name(self) -> str:
         plain = re.sub(r"[^a-z0-9]+", "-", f"{self.family} {self.problem}".lower()).strip("-")
-        return f"{plain}.{self.size}.{self.first}-{self.last}.json.gz"
+        only = ".default" * self.default_only
+        return f"{plain}.{self.size}.{self.first}-{self.last}{only}.json.gz"
 
 
 def fingerprint() -> str:
@@ -77,6 +79,8 @@ def rows_of(task: Task) -> list[dict[str, Any]]:
             case = methods.read(problem, log, gamma, counts)
             counts = case.counts
             for method in methods.METHODS:
+                if task.default_only and method != methods.DEFAULT:
+                    continue
                 if not methods.applies(method, case, number):
                     continue
                 found = methods.judge(method, case)

@@ -4,7 +4,8 @@ Where states are complete, the outcomes y = r + gamma V(s') of a cell do not dep
 reached. Statistics that are then standard normal look at different memories:
 
 Groups. Within every cell, y (centered and scaled) is grouped by the previous cell, by the cell before
-that, by how long the state has lasted, and by the step of the episode. The sum of squares between groups
+that, by how long the state has lasted, by the step of the episode, and by the episode's last outcome of the
+same cell (above or below the mean, or none). The sum of squares between groups
 
     T = sum_cells sum_groups (sum_group y)^2 / size
 
@@ -116,19 +117,22 @@ def markov_statistics(
     n_actions = counts.n_actions or 1
     moved = begins | (order.previous // n_actions != cell // n_actions)
     entered = np.maximum.accumulate(np.where(moved, row, 0))
+    seen = _Outcomes.of(worth, cell)
+    visits = seen.visits_in_episode(episode)
     found = {
-        "the previous cell": group_z(worth, cell, order.previous),
-        "the cell before that": group_z(worth, cell, before),
-        "how long the state has lasted": group_z(worth, cell, np.minimum(row - entered, LONGEST_STAY)),
-        "the step of the episode": group_z(worth, cell, np.minimum(row - first, LATEST_STEP)),
-        "earlier visits to the cell": persistence_z(worth, cell, episode),
+        "the previous cell": seen.group_z(order.previous),
+        "the cell before that": seen.group_z(before),
+        "how long the state has lasted": seen.group_z(np.minimum(row - entered, LONGEST_STAY)),
+        "the step of the episode": seen.group_z(np.minimum(row - first, LATEST_STEP)),
+        "the last outcome of the cell": seen.group_z(seen.last_here(visits)),
+        # Centering within cells draws this below 0: negative values say nothing.
+        "earlier visits to the cell": seen.persistence_z(visits),
     }
-    y = _standardized(worth, cell)[0]
-    total = np.append(0.0, np.cumsum(y))
+    total = np.append(0.0, np.cumsum(seen.y))
     for steps in WINDOWS:
-        sums = total[row] - total[np.maximum(first, row - steps)]
-        name = f"the outcomes of the last {steps} steps" if steps < row.size else "all earlier outcomes"
-        found[name] = abs(_martingale_z(y * sums))
+        sums = total[:-1] - total[np.maximum(first, row - steps)]
+        name = f"the outcomes of the last {steps} steps" if steps < WINDOWS[-1] else "all earlier outcomes"
+        found[name] = abs(_martingale_z(seen.y * sums))
     return found
 
 
@@ -138,27 +142,99 @@ def markov_z(counts: Counts, values: Floats, gamma: float, ending: float = 0.0) 
     return None if found is None else max(found.values())
 
 
+class _Outcomes(NamedTuple):
+    """Outcomes centered and scaled within cells; 0 where their cell has too few, or they do not vary."""
+
+    y: Floats
+    cell: NDArray[np.int64]
+    """Of the outcomes that are used."""
+    use: NDArray[np.int64]
+    """Places of these."""
+    visits: Floats
+    second: Floats
+    """Sum of y^2 by cell."""
+    fourth: Floats
+
+    @classmethod
+    def of(cls, worth: Floats, cell: NDArray[np.int64]) -> _Outcomes:
+        visits = np.bincount(cell).astype(float)
+        centered = worth - (np.bincount(cell, weights=worth) / np.maximum(visits, 1.0))[cell]
+        scale = np.sqrt(np.bincount(cell, weights=centered**2) / np.maximum(visits - 1.0, 1.0))
+        floor = 1e-9 * max(1.0, float(np.abs(worth).max(initial=0.0)))
+        able = (visits >= LEAST_VISITS) & (scale > floor)
+        y = centered * np.divide(1.0, scale, out=np.zeros_like(scale), where=able)[cell]
+        squares = y**2
+        return cls(
+            y,
+            cell[able[cell]],
+            np.flatnonzero(able[cell]),
+            visits,
+            np.bincount(cell, weights=squares).astype(float),
+            np.bincount(cell, weights=squares**2).astype(float),
+        )
+
+    def group_z(self, group: NDArray[np.int64]) -> float:
+        """Whether groups (whole numbers from -1) differ within cells, as a normal deviate."""
+        if self.use.size < LEAST_TRANSITIONS:
+            return 0.0
+        width, size = int(group.max()) + 2, self.visits.size
+        key = self.cell * width + group[self.use] + 1
+        key, members, sums = _group_sums(key, self.y[self.use], size * width)
+        found = float((sums**2 / members).sum())
+        expected, variance = _permutation_moments(
+            self.visits,
+            np.bincount(key // width, minlength=size).astype(float),
+            np.bincount(key // width, weights=1.0 / members, minlength=size).astype(float),
+            self.second,
+            self.fourth,
+        )
+        if not (expected > 0.0 and variance > 0.0):
+            return 0.0
+        degrees = 2.0 * expected**2 / variance
+        curve = 2.0 / (9.0 * degrees)
+        return float(((found / expected) ** (1.0 / 3.0) - 1.0 + curve) / np.sqrt(curve))
+
+    def visits_in_episode(self, episode: NDArray[np.int64]) -> _Visits:
+        """The outcomes that are used, sorted by episode and cell, in the order of time within both."""
+        key = episode[self.use].astype(np.int64) * self.visits.size + self.cell
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        begins = np.ones(key.size, dtype=bool)
+        np.not_equal(key[1:], key[:-1], out=begins[1:])
+        return _Visits(order, np.maximum.accumulate(np.where(begins, np.arange(key.size), 0)))
+
+    def persistence_z(self, visits: _Visits) -> float:
+        """The sum over earlier visits to the same cell in the same episode."""
+        if self.use.size < LEAST_TRANSITIONS:
+            return 0.0
+        y = self.y[self.use][visits.order]
+        before = np.cumsum(y) - y
+        return _martingale_z(y * (before - before[visits.first]))
+
+    def last_here(self, visits: _Visits) -> NDArray[np.int64]:
+        """Groups: whether the episode's last outcome of the cell was above its mean; -1 on a first visit."""
+        y = self.y[self.use][visits.order]
+        last = np.append(0.0, y[:-1]) > 0.0
+        group = np.full(self.y.size, -1, dtype=np.int64)
+        group[self.use[visits.order]] = np.where(visits.first == np.arange(y.size), -1, last)
+        return group
+
+
+class _Visits(NamedTuple):
+    order: NDArray[np.int64]
+    first: NDArray[np.int64]
+    """Place of the first visit of the same episode to the same cell."""
+
+
 def group_z(worth: Floats, cell: NDArray[np.int64], group: NDArray[np.int64]) -> float:
-    """Whether groups (whole numbers from -1) differ within cells, as a normal deviate."""
-    centered, use, visits = _standardized(worth, cell)
-    if int(use.sum()) < LEAST_TRANSITIONS:
-        return 0.0
-    width = int(group.max()) + 2
-    size = visits.size
-    key, members, sums = _group_sums(cell[use] * width + group[use] + 1, centered[use], size * width)
-    found = float((sums**2 / members).sum())
-    expected, variance = _permutation_moments(
-        visits,
-        np.bincount(key // width, minlength=size).astype(float),
-        np.bincount(key // width, weights=1.0 / members, minlength=size).astype(float),
-        np.bincount(cell, weights=centered**2, minlength=size).astype(float),
-        np.bincount(cell, weights=centered**4, minlength=size).astype(float),
-    )
-    if not (expected > 0.0 and variance > 0.0):
-        return 0.0
-    degrees = 2.0 * expected**2 / variance
-    curve = 2.0 / (9.0 * degrees)
-    return float(((found / expected) ** (1.0 / 3.0) - 1.0 + curve) / np.sqrt(curve))
+    """Whether outcomes differ between groups (whole numbers from -1) of the same cell."""
+    return _Outcomes.of(worth, cell).group_z(group)
+
+
+def persistence_z(worth: Floats, cell: NDArray[np.int64], episode: NDArray[np.int64]) -> float:
+    """Whether outcomes of a cell agree within episodes; rows are in the order of time."""
+    seen = _Outcomes.of(worth, cell)
+    return seen.persistence_z(seen.visits_in_episode(episode))
 
 
 def _group_sums(
@@ -174,34 +250,9 @@ def _group_sums(
     return held, members[held].astype(float), sums[held].astype(float)
 
 
-def persistence_z(worth: Floats, cell: NDArray[np.int64], episode: NDArray[np.int64]) -> float:
-    """The sum over earlier visits to the same cell, for outcomes in the order of time."""
-    centered, use, visits = _standardized(worth, cell)
-    if int(use.sum()) < LEAST_TRANSITIONS:
-        return 0.0
-    key = episode[use].astype(np.int64) * visits.size + cell[use]
-    order = np.argsort(key, kind="stable")
-    key, y = key[order], centered[use][order]
-    begins = np.ones(key.size, dtype=bool)
-    np.not_equal(key[1:], key[:-1], out=begins[1:])
-    before = np.cumsum(y) - y
-    earlier = before - before[np.maximum.accumulate(np.where(begins, np.arange(key.size), 0))]
-    return _martingale_z(y * np.where(begins, 0.0, earlier))
-
-
 def _martingale_z(terms: Floats) -> float:
     size = float(np.sqrt((terms**2).sum()))
     return float(terms.sum()) / size if size > 0.0 else 0.0
-
-
-def _standardized(worth: Floats, cell: NDArray[np.int64]) -> tuple[Floats, NDArray[np.bool_], Floats]:
-    """Outcomes centered and scaled within cells, whether their cell has enough, and visits of each cell."""
-    visits = np.bincount(cell).astype(float)
-    centered = worth - (np.bincount(cell, weights=worth) / np.maximum(visits, 1.0))[cell]
-    scale = np.sqrt(np.bincount(cell, weights=centered**2) / np.maximum(visits - 1.0, 1.0))[cell]
-    floor = 1e-9 * max(1.0, float(np.abs(worth).max(initial=0.0)))
-    use = (visits[cell] >= LEAST_VISITS) & (scale > floor)
-    return np.divide(centered, scale, out=np.zeros_like(centered), where=use), use, visits
 
 
 def _permutation_moments(

@@ -28,7 +28,7 @@ LARGEST_GAP = 0.05
 LARGEST_RIDGE = 0.05
 """Share of the half-width that the ridge may make up."""
 LARGEST_Z = 3.5
-"""Of nine statistics that are standard normal for a Markov chain."""
+"""Of ten statistics that are standard normal for a Markov chain."""
 LARGEST_ENDS = 0.2
 SAME_END = 3
 """Visits to a transition, every one of them the last of its episode, that tell of a forgotten flag."""
@@ -158,7 +158,10 @@ def _order_checks(found: Shrinkage) -> list[Check]:
     memories = markov_statistics(found.counts, found.values, found.gamma, found.outcome.ending)
     if memories is not None:
         memory, z = max(memories.items(), key=lambda item: item[1])
-        sentence = f"{memory} explains what a transition is worth, {z:.1f} standard deviations beyond chance"
+        sentence = (
+            f"the memory that tells most about what a transition is worth is {memory}: {z:.1f} standard "
+            "deviations beyond chance"
+        )
         remedy = (
             "states seem to lack memory: add the previous state or action, or what is hidden, to the state"
         )

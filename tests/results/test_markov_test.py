@@ -10,7 +10,14 @@ from logs import A, S, count, random_mdp, walk
 
 import lingendice as lg
 from lingendice.model.compose import Choices
-from lingendice.results.markov_test import _permutation_moments, group_z, markov_z, persistence_z, row_order
+from lingendice.results.markov_test import (
+    _permutation_moments,
+    group_z,
+    markov_statistics,
+    markov_z,
+    persistence_z,
+    row_order,
+)
 from lingendice.solvers.shrinkage import shrink
 
 # Rows out of order are among what is tested.
@@ -127,3 +134,19 @@ def test_too_little_to_compare_says_nothing():
     )  # fmt: skip
     assert markov_z(counts, np.zeros(2), 0.9) == 0.0
     assert group_z(np.ones(100), np.zeros(100, int), np.arange(100) % 3) == 0.0
+
+
+def test_what_the_cell_gave_last_time_is_a_memory():
+    """One state whose rewards alternate within an episode, beside one that is visited far more often."""
+    rng = np.random.default_rng(0)
+    state = np.tile([0, 1, 1, 1, 1, 1], 300)
+    reward = rng.normal(size=state.size)
+    turn = np.tile([1.0, -1.0, 1.0], 100)
+    reward[state == 0] += turn
+    counts = lg.Counts.from_transitions(
+        state, np.roll(state, -1), action=np.zeros_like(state), reward=reward,
+        episode=np.arange(state.size) // 18, keep_episodes=True,
+    )  # fmt: skip
+    found = markov_statistics(counts, np.zeros(2), 0.9)
+    assert found["the last outcome of the cell"] > 5.0
+    assert found["earlier visits to the cell"] < 3.5
