@@ -1,11 +1,13 @@
 """What mkdocs cannot do by itself: tables made from measured results, and pages made from notebooks.
 
-``<!-- table:NAME -->`` in a page becomes a table made from the committed results.
-``python docs/hooks.py`` writes the same tables into README.md. Every notebook becomes a page.
+``<!-- table:NAME -->`` in a page becomes a table made from the committed results. ``python docs/hooks.py``
+writes tables into the pages of ``FILLED``, between that line and ``<!-- /table -->``. Every notebook
+becomes a page.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
+FILLED = (ROOT / "README.md", DOCS / "trust.md", DOCS / "diagnostics.md")
 README_ROWS = {
     "PageRank 0.85, 1,000,000 nodes, 9,404,008 edges, 2 threads": "PageRank, 1M nodes, 9.4M edges",
     "stationary distribution, grid 40k": "slow-mixing grid, 40,000 states",
@@ -73,7 +76,7 @@ def accuracy() -> str:
             ]
         )
     # The plug-in of these rows is that of state ratios, restricted to logged actions; IPS elsewhere.
-    headings = ["behavior", "log", "gamma", "first version", "plain average", "IPS (state ratios)"]
+    headings = ["behavior", "log", "gamma", "default", "plain average", "IPS (state ratios)"]
     headings.append("behavior known")
     return _table([*headings, "efficiency bound", "asked"], rows)
 
@@ -104,7 +107,104 @@ def readme_speed() -> str:
     return _table(["on two cores", "time", "relative to the fastest correct peer"], rows)
 
 
+def _trust() -> dict[str, Any]:
+    """The summary of the report families of benchmarks/trust."""
+    packed = (ROOT / "benchmarks" / "trust" / "results" / "report.json.gz").read_bytes()
+    groups: dict[str, Any] = json.loads(gzip.decompress(packed))["groups"]
+    return groups
+
+
+MARKOV = "all that a Markov model fits"
+
+
+def _number(pair: list[float | None], factor: float = 1.0, digits: int = 1) -> str:
+    value, error = pair
+    return "-" if value is None else f"{factor * value:.{digits}f} ± {factor * (error or 0.0):.{digits}f}"
+
+
+def _percents(found: dict[str, Any], names: tuple[str, ...]) -> list[str]:
+    return [_number(found[name], 100.0) for name in names]
+
+
+def trust_families() -> str:
+    """Intervals and checks of the default on every report family."""
+    names = ("coverage", "coverage_unflagged", "failures", "failures_flagged", "good_alarmed",
+             "silent_failures", "markov_alarms", "flagged")  # fmt: skip
+    rows = [
+        [
+            name,
+            f"{group['problems']}",
+            _number(group["regret"]["default"], digits=2),
+            *_percents(group, names),
+        ]
+        for name, group in _trust().items()
+    ]
+    headings = ["family", "problems", "regret in ln MSE", "coverage", "coverage, unflagged", "failures",
+                "failures flagged", "good runs alarmed", "silent", "Markov alarms", "flagged"]  # fmt: skip
+    return _table(headings, rows)
+
+
+def trust_told() -> str:
+    """The default where it is told the range of rewards, or the behavior."""
+    names = ("coverage", "coverage_unflagged", "failures", "silent_failures", "good_alarmed")
+    rows = []
+    for name, group in _trust().items():
+        if name not in ("ruin", "Taxi", MARKOV):
+            continue
+        told = {"nothing": group} | {what.split(", ")[1]: one for what, one in group["variants"].items()}
+        for what, found in told.items():
+            if found["runs"]:
+                width = f"{100 * found['median_width']:.0f}"
+                rows.append([name, what, *_percents(found, names), width])
+    headings = ["family", "told", "coverage", "coverage, unflagged", "failures", "silent",
+                "good runs alarmed", "median width, % of the truth"]  # fmt: skip
+    return _table(headings, rows)
+
+
+def trust_checks() -> str:
+    """How often each check fires among failures and among good runs."""
+    groups = _trust()
+    rows = [
+        [name, _number(rate["failures"], 100.0), _number(rate["good"], 100.0)]
+        for name, rate in groups[MARKOV]["checks"].items()
+    ]
+    for family, check in (
+        ("partial observation", "Markov property"), ("actions never taken", "never logged"),
+        ("careless logs", "order of rows"), ("careless logs", "forgotten ends"),
+    ):  # fmt: skip
+        rate = groups[family]["checks"].get(check)
+        if rate is not None:
+            fires = [_number(rate[kind], 100.0) for kind in ("failures", "good")]
+            rows.append([f"{check}, in {family}", *fires])
+    return _table(["check", "fires, % of failures", "fires, % of good runs"], rows)
+
+
+def readme_accuracy() -> str:
+    """ln MSE of the default and of baselines, and coverage, by family."""
+    methods = ("default", "plug-in", "IPS", "average")
+    rows = [
+        [
+            f"{name} ({group['problems']} problems)",
+            *(f"{group['ln_mse'][method][0]:.2f}" for method in methods),
+            f"{_number(group['coverage'], 100.0)} %",
+        ]
+        for name, group in _trust().items()
+        if name in README_FAMILIES
+    ]
+    headings = ["off-policy evaluation, behavior unknown", "ln MSE: default", "plug-in", "IPS"]
+    return _table([*headings, "plain average", "95 % intervals cover"], rows)
+
+
+README_FAMILIES = (
+    "Taxi", "Gymnasium toy text", "networks of queues", "inventory", "clinical", "catalogs", "ruin", MARKOV,
+)  # fmt: skip
+
+
 TABLES = {
+    "trust-families": trust_families,
+    "trust-told": trust_told,
+    "trust-checks": trust_checks,
+    "readme-accuracy": readme_accuracy,
     "speed": speed,
     "accuracy": accuracy,
     "coverage": coverage,
@@ -113,8 +213,8 @@ TABLES = {
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Fill in the tables, and lead links to notebooks to the pages made from them."""
-    markdown = re.sub(r"\((notebooks/\w+)\.ipynb\)", r"(\1.md)", markdown)
+    """Fill in the tables."""
+    markdown = re.sub(r"(<!-- table:\S+ -->)\n.*?<!-- /table -->", r"\1", markdown, flags=re.DOTALL)
     return re.sub(r"<!-- table:(\S+) -->", lambda found: TABLES[found[1]](), markdown)
 
 
@@ -154,7 +254,7 @@ def _shown(output: dict[str, Any]) -> str:
 
 
 def refreshed(text: str) -> str:
-    """The README with its tables made anew."""
+    """A page with its tables made anew."""
 
     def filled(found: re.Match[str]) -> str:
         return f"<!-- table:{found[1]} -->\n{TABLES[found[1]]()}\n<!-- /table -->"
@@ -163,5 +263,5 @@ def refreshed(text: str) -> str:
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(refreshed(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    for filled_page in FILLED:
+        filled_page.write_text(refreshed(filled_page.read_text(encoding="utf-8")), encoding="utf-8")
