@@ -37,6 +37,9 @@ _LEAST_SPREAD = 1e-3
 """Of a coordinate's noise, in standard deviations of the coordinate."""
 _RATES = (1e-4, 0.5)
 """Between which the share of restarts is kept while they are inferred."""
+_LONGEST_PATH = 2000
+_FORGOTTEN = 0.0025
+"""Weight of a step, relative to the first, below which a path ends."""
 _SURE = 0.9
 """Posterior probability from which a row counts as a restart whose next state is a fresh start."""
 
@@ -283,9 +286,21 @@ class Rollout:
     """Inputs (state, action) drawn from the simulated distribution."""
 
 
-def horizon_of(gamma: float, most: int = 2000) -> int:
-    """Steps of a path: until gamma^t is 0.0025; at gamma = 1 the first quarter of 1,000 is left out."""
-    return 1000 if gamma == 1.0 else min(most, max(10, math.ceil(math.log(0.0025) / math.log(gamma))))
+def step_weights(gamma: float) -> Floats:
+    """Weights of the steps of a path, which sum to 1: gamma^t until it is 0.0025, for 2,000 steps at most.
+
+    Where gamma^t is larger by then, the time that is left is spent as in the last quarter. At gamma = 1 a
+    path has 1,000 steps, of which the first quarter is left out.
+    """
+    if gamma == 1.0:
+        weight = (np.arange(1000) >= 250).astype(np.float64)
+    else:
+        horizon = min(_LONGEST_PATH, max(10, math.ceil(math.log(_FORGOTTEN) / math.log(gamma))))
+        weight = np.power(gamma, np.arange(horizon, dtype=np.float64))
+        left = gamma**horizon
+        if left > _FORGOTTEN:
+            weight[-(horizon // 4) :] += left / (1.0 - gamma) / (horizon // 4)
+    return weight / weight.sum()
 
 
 def roll_out(
@@ -326,13 +341,10 @@ class _Block(NamedTuple):
 
 def _follow(model: Dynamics, gamma: float, member: int, n: int, visits: float, seed: list[int]) -> _Block:
     rng = np.random.default_rng(seed)
-    horizon = horizon_of(gamma)
-    steps = np.arange(horizon)
-    share = (steps >= horizon // 4).astype(np.float64) if gamma == 1.0 else gamma**steps
-    share /= share.sum()
+    share = step_weights(gamma)
     states, alive, earned = model.fresh(n, rng), np.ones(n), np.zeros(n)
     clipped, lived, visited = 0.0, 0.0, []
-    for step in range(horizon):
+    for step in range(share.size):
         if step % 20 == 0:
             check()
         inputs = model.act(states, rng)

@@ -7,7 +7,7 @@ import pytest
 
 import lingendice as lg
 from lingendice.baselines import doubly_robust, fitted_q, model_based
-from lingendice.continuous.dynamics import fit_dynamics, roll_out
+from lingendice.continuous.dynamics import fit_dynamics, roll_out, step_weights
 from lingendice.continuous.end_probability import fit_end_probability
 from lingendice.continuous.evaluation import EFFORTS, Evaluation, Preparation, Settings
 from lingendice.continuous.samples import prepare
@@ -204,3 +204,13 @@ def test_long_logs_are_read_in_strides(monkeypatch):
     part = fit_end_probability(states, ended, fold)(states)
     assert not np.array_equal(whole, part)
     assert np.mean(np.abs(whole - part)) < 0.01
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.9, 0.99, 0.999, 0.9999, 0.999999, 1.0])
+def test_steps_weigh_as_discounted_time_does(gamma):
+    """Against the discounted mean of a reward that decays to a constant, 1 + 2 exp(-t / 20)."""
+    weight = step_weights(gamma)
+    found = weight @ (1.0 + 2.0 * np.exp(-np.arange(weight.size) / 20.0))
+    truth = 1.0 + 2.0 * (1.0 - gamma) / (1.0 - gamma * np.exp(-1.0 / 20.0))
+    assert weight.sum() == pytest.approx(1.0, rel=1e-12)
+    assert found == pytest.approx(truth, rel=0.005)
