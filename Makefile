@@ -15,7 +15,7 @@ help:
 	@echo "make test-cupy   let CuPy's own compiler read the CUDA kernels; needs no GPU, takes 600 MB"
 	@echo "make bench   run the benchmarks"
 	@echo "make paper   run the paper's tabular experiments in full; make paper-quick: a part, in minutes"
-	@echo "make paper-control   run its control experiments (two hours); make paper-control-quick: one log per setting"
+	@echo "make paper-control   run its control experiments (hours); make paper-control-quick: one log per setting"
 	@echo "make lint    check style, types and the direction of imports"
 	@echo "make docs    build the documentation into site/"
 	@echo "make clean   remove the virtual environment and everything built"
