@@ -55,7 +55,6 @@ def _checked(request: Request) -> Request:
         "clone=": problem.clone is not None and problem.clone != 0,
         "features=": objective.features is not None,
         "horizon=": problem.horizon is not None,
-        "smoothing='auto'": isinstance(problem.smoothing, str),
         "device='cuda'": request.method.device != "cpu",
         "a comparison of policies": holds_several(problem.policy),
     }
