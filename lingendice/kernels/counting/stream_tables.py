@@ -39,11 +39,7 @@ class Table(NamedTuple):
 
 
 class EpisodeRows(NamedTuple):
-    """Rows of a log with the ids of their episodes.
-
-    Weights, integers or floats, are no part of it: with numba 0.59 kernels were called for the wrong one of
-    two types that differ inside of a tuple.
-    """
+    """Rows of a log with the ids of their episodes."""
 
     episode: Any
     state: Any
