@@ -164,6 +164,32 @@ def test_a_known_behavior_is_used():
     )
 
 
+def test_a_known_behavior_goes_through_the_default():
+    mdp = few_actions(random_mdp())
+    counts = count(walk(mdp, 30, 20, seed=1))
+    given = {"policy": mdp["policy"], "behavior": mdp["behavior"]}
+    solution = lg.solve(counts, 0.9, **given)
+    assert solution.method == "shrinkage"
+    assert solution.value == pytest.approx(shrink(counts, Choices(gamma=0.9, **given)).value)
+    taken = np.flatnonzero(counts.cell_count)[0]
+    impossible = mdp["behavior"].copy()
+    impossible[taken // A] = np.where(np.arange(A) == taken % A, 0.0, 1.0 / (A - 1))
+    with pytest.raises(ValueError, match="is 0 but that action was logged"):
+        lg.solve(counts, 0.9, policy=mdp["policy"], behavior=impossible)
+
+
+def test_an_action_rarer_than_any_logged_is_not_extrapolated_to():
+    mdp = few_actions(random_mdp())
+    counts = count(walk(mdp, 30, 20, seed=1))
+    never = counts.cell_count.reshape(S, A) == 0
+    behavior = np.where(never, 1e-9, mdp["behavior"])
+    behavior /= behavior.sum(axis=1, keepdims=True)
+    found = shrink(counts, Choices(gamma=0.9, policy=mdp["policy"], behavior=behavior))
+    least = np.log(behavior[~never].min()) + 1.5
+    assert never.any()
+    np.testing.assert_allclose(found.regression.fill_features[never.ravel(), 1], least)
+
+
 def test_a_given_reward_takes_the_place_of_the_logs():
     mdp = random_mdp()
     counts = count(walk(mdp, 10, 20, seed=1))
