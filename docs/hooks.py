@@ -213,7 +213,8 @@ TABLES = {
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Fill in the tables."""
+    """Fill in the tables, and lead links to notebooks to the pages made from them."""
+    markdown = re.sub(r"\((notebooks/\w+)\.ipynb\)", r"(\1.md)", markdown)
     markdown = re.sub(r"(<!-- table:\S+ -->)\n.*?<!-- /table -->", r"\1", markdown, flags=re.DOTALL)
     return re.sub(r"<!-- table:(\S+) -->", lambda found: TABLES[found[1]](), markdown)
 
