@@ -458,20 +458,24 @@ def test_kills_at_random_moments_over_count_and_solve(tmp_path, monkeypatch, kil
         cluster.workers()
         work()  # compiles
         _, whole = work()
-        for _ in range(kills):
-            killer = killing(rng.uniform(0.0, whole), rng.choice(cluster.workers()))
+        struck = 0
+        for number in range(kills):
+            # The first comes while the work surely runs, however slow the run without a kill was.
+            moment = rng.uniform(0.0, whole) if number else 0.05
+            killer = killing(moment, rng.choice(cluster.workers()))
             began = time.perf_counter()
             try:
                 work()
             except RuntimeError as error:
                 errors.append(str(error))
             spent.append(time.perf_counter() - began)
+            struck += not killer.is_alive()
             killer.join()
     print(f"{kills} kills: {max(spent):.1f} s at most, {whole:.1f} s without; errors: {errors}")
     assert all("the cluster" in text for text in errors)
     assert len(errors) <= kills // 5
     assert max(spent) < 90.0
-    assert sum(seconds > 1.2 * whole for seconds in spent) > 0  # some work was lost and repeated
+    assert struck > 0  # a worker died before the work was done
 
 
 def test_a_cluster_without_workers_is_an_error(monkeypatch):
