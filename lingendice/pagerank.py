@@ -15,9 +15,6 @@ from lingendice.data.by_label import is_table, read_distribution
 from lingendice.data.checks import Floats, outside_level, require_distribution, require_number
 from lingendice.data.counts import Counts
 from lingendice.data.graphs import library_of
-from lingendice.io.array_files import read_matrix_file
-from lingendice.io.edge_lists import edge_counts, read_edge_file
-from lingendice.io.formats import MATRICES, format_of
 from lingendice.results.status import Status
 
 
@@ -144,6 +141,11 @@ def _node_weights(name: str, given: Any, counts: Counts) -> Floats | None:
 
 def _read(graph: Any, weight: str | None) -> tuple[Counts, Any]:
     """Edges as counts, and the same in the form that ``solve`` is to be given."""
+    # Readers load when they are needed: the import of the package waits for them otherwise.
+    from lingendice.io.array_files import read_matrix_file
+    from lingendice.io.edge_lists import edge_counts, read_edge_file
+    from lingendice.io.formats import MATRICES, format_of
+
     if isinstance(graph, (str, os.PathLike)):
         path = Path(graph)
         if format_of(path) not in MATRICES:

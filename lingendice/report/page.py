@@ -7,7 +7,6 @@ import platform
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from html import escape
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -131,6 +130,8 @@ def fingerprint(arrays: Iterable[Any]) -> str:
 
 
 def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(name)
     except PackageNotFoundError:
