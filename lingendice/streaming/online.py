@@ -6,6 +6,7 @@ import copy
 import os
 import threading
 import time
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
@@ -143,6 +144,7 @@ class OnlineRatio:
         self._initial = None if initial is None else require_distribution("initial", initial, self.n_states)
         self._restart = None if restart is None else require_distribution("restart", restart, self.n_states)
         self._lock = threading.RLock()
+        _heed_forks()
         _streams.add(self)
         self._pending: list[tuple[int, int, float | None]] = []
         self._counts = np.zeros((self.n_states, self.n_states))
@@ -596,5 +598,13 @@ def _go_on() -> None:
         _at_rest.pop()._lock.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_bring_to_rest, after_in_parent=_go_on, after_in_child=_go_on)
+@cache
+def _heed_forks() -> None:
+    """Handlers registered last run first: streams rest before the compiler's lock is taken.
+
+    The other way round a stream that has to compile would wait for that lock, and the fork for the stream.
+    """
+    import lingendice.kernels.jit  # noqa: F401
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_bring_to_rest, after_in_parent=_go_on, after_in_child=_go_on)

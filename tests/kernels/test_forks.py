@@ -242,7 +242,7 @@ class TestForks:
 
     @SLOW
     def test_the_emulator(self, tmp_path):
-        run(tmp_path, BY_THE_EMULATOR, "fork", Path(__file__).parent, tmp_path)
+        run(tmp_path, BY_THE_EMULATOR, "fork", Path(__file__).parents[1], tmp_path)
 
 
 @SLOW
@@ -260,4 +260,4 @@ class TestNewInterpreters:
         run(tmp_path, BY_A_CLUSTER, method)
 
     def test_the_emulator(self, tmp_path, method):
-        run(tmp_path, BY_THE_EMULATOR, method, Path(__file__).parent, tmp_path)
+        run(tmp_path, BY_THE_EMULATOR, method, Path(__file__).parents[1], tmp_path)
