@@ -17,10 +17,8 @@ from conftest import alternate
 from neural_peers import GAMMA, PENALTY, RATE, JaxTrainer, Problem, TorchTrainer, flops, problem
 
 import lingendice as lg
-from lingendice.continuous.learner import Batches, Learner
-from lingendice.continuous.network import Network
-from lingendice.continuous.objective import gendice
-from lingendice.continuous.options import NeuralOptions
+from lingendice.continuous.learner import Batches, Learner, Network
+from lingendice.continuous.objective import NeuralOptions, gendice
 from lingendice.continuous.samples import prepare
 from lingendice.data.policies import GaussianPolicy
 

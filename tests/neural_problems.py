@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import lingendice as lg
-from lingendice.continuous.holdout import expected_inputs
-from lingendice.continuous.learner import Batches, Learner
-from lingendice.continuous.network import Network
-from lingendice.continuous.objective import Objective, gendice
-from lingendice.continuous.options import NeuralOptions
-from lingendice.continuous.samples import Samples, prepare
+from lingendice.continuous.learner import Batches, Learner, Network
+from lingendice.continuous.objective import NeuralOptions, Objective, gendice
+from lingendice.continuous.samples import Samples, expected_inputs, prepare
 from lingendice.data.policies import GaussianPolicy
 from lingendice.divergences import DIVERGENCES
 from lingendice.kernels.networks import ratio_step

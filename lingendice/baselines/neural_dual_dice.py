@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lingendice.continuous.objective import dual_dice
-from lingendice.continuous.options import read_neural_options
+from lingendice.continuous.objective import dual_dice, read_neural_options
 from lingendice.continuous.samples import prepare
 from lingendice.continuous.train import train
 from lingendice.data.checks import require_gamma

@@ -15,8 +15,8 @@ import numpy as np
 
 from lingendice.continuous.dynamics import Dynamics, folds
 from lingendice.continuous.fitted_q import FittedQ
-from lingendice.continuous.regression import Fitting, Perceptron, Regression, Singles, run_steps
-from lingendice.continuous.samples import Samples
+from lingendice.continuous.regression import Fitting, Perceptron, Regression, run_steps
+from lingendice.continuous.samples import Samples, Singles
 from lingendice.data.checks import Floats
 
 ODDS = Fitting(steps=600, batch=1024, rate=2e-3, weight_decay=1e-4, hidden=(64, 64))

@@ -21,8 +21,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.continuous.end_probability import EndProbability, fit_end_probability
-from lingendice.continuous.regression import Fitting, Perceptron, Regression, run_steps, squared
+from lingendice.continuous.regression import (
+    EndProbability,
+    Fitting,
+    Perceptron,
+    Regression,
+    fit_end_probability,
+    run_steps,
+    squared,
+)
 from lingendice.continuous.samples import Samples
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import check

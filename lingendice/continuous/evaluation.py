@@ -15,11 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from lingendice.continuous import doubly_robust, dynamics, fitted_q
-from lingendice.continuous.clone import clone_log_density, target_log_density
+from lingendice.continuous.clone import base_of, clone_log_density, target_log_density
 from lingendice.continuous.doubly_robust import Weighted
 from lingendice.continuous.dynamics import Dynamics, Rollout
 from lingendice.continuous.fitted_q import FittedQ
-from lingendice.continuous.importance_base import base_of
 from lingendice.continuous.outcome import Estimate
 from lingendice.continuous.regression import Fitting
 from lingendice.continuous.samples import Samples, prepare

@@ -14,14 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.continuous.dynamics import Dynamics, folds
-from lingendice.continuous.holdout import expected_inputs
 from lingendice.continuous.regression import Fitting, Perceptron, run_steps
-from lingendice.continuous.samples import Arrivals, Samples
+from lingendice.continuous.samples import Arrivals, Samples, Singles, expected_inputs
 from lingendice.data.checks import Floats
 from lingendice.kernels.networks import dense
 from lingendice.kernels.parallel import run_all
 
-Singles = NDArray[np.float32]
 FITTING = Fitting(steps=2000, batch=256, rate=1e-3, weight_decay=0.0, hidden=(64, 64))
 DRAWS = 6
 """Next actions that are drawn for each row where no exact expectation is possible."""

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.continuous.holdout import expected_inputs, sampled_inputs
 from lingendice.continuous.outcome import RatioOutcome
-from lingendice.continuous.samples import Arrivals, Samples
+from lingendice.continuous.samples import Arrivals, Samples, expected_inputs, sampled_inputs
 from lingendice.data.checks import Floats, require_choice, require_number
 from lingendice.model.features import (
     MatrixFeatures,

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from lingendice.data.checks import Floats
 from lingendice.data.transitions import Transitions
 from lingendice.solvers.control import Stop
@@ -81,46 +79,40 @@ class Evidence:
         return self[self.headline].value
 
 
-@dataclass(frozen=True)
-class RatioOutcome:
-    """The fields that a :class:`lingendice.ContinuousSolution` takes over, and how the work ended."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Ratio:
+    """A ratio at every transition, and what the value rests on: what outcomes and solutions share."""
 
     gamma: float
     method: str
     reason: str
+    """Why this method was chosen."""
     tau: Floats
+    """Ratio at each transition: the mean over the members of an ensemble."""
     members: Floats
+    """(members, N): the ratio of each member."""
     mass_weight: Floats
+    """nu at each transition."""
     residual: float
+    """Stationarity left, as the root of a chi-square distance: on held-out rows for networks, in sample for
+    linear features; a diagnostic."""
     n_iter: int
     transitions: Transitions
-    divergence: str
+    divergence: str = "chi2"
+    history: tuple[tuple[Progress, ...], ...] = ()
+    """Progress of each member."""
+    evaluate: Callable[[Any, Any], Floats] | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+    """What the method adds: options, coefficients, certificates."""
+    evidence: Evidence | None = None
+    """What the value rests on, where it is not the ratio's."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RatioOutcome(Ratio):
+    """A ratio, and how the work ended."""
+
     converged: bool
     stopped: Stop | None
     certified: bool = False
     """Whether a gap below ``tol`` was proven; networks are trained to plan, which proves nothing."""
-    history: tuple[tuple[Progress, ...], ...] = ()
-    evaluate: Callable[[Any, Any], Floats] | None = None
-    details: dict[str, Any] = field(default_factory=dict)
-    evidence: Evidence | None = None
-    """Where the value is not the ratio's."""
-
-    @property
-    def mean_ratio(self) -> float:
-        """E_p[nu tau]: how well the ratio is normalized."""
-        return float(np.mean(self.mass_weight * self.tau))
-
-    @property
-    def value(self) -> float | None:
-        """Per-step value; None without rewards."""
-        if self.evidence is not None:
-            return self.evidence.value
-        return self_normalized(self.tau, self.mass_weight, self.transitions.reward)
-
-
-def self_normalized(tau: Floats, mass_weight: Floats, reward: Floats | None) -> float | None:
-    """E_p[tau r] / E_p[nu tau]; None without rewards, nan at tau = 0."""
-    if reward is None:
-        return None
-    mass = float(np.mean(mass_weight * tau))
-    return float(np.mean(tau * reward)) / mass if mass != 0.0 else math.nan

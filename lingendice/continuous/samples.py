@@ -186,6 +186,40 @@ def prepare(
     )
 
 
+def expected_inputs(
+    samples: Samples, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[Singles, Singles]:
+    """(rows, branches, d) inputs at arrivals and (rows, branches) weights: all actions, or one sample."""
+    states = arrivals.states[rows]
+    if samples.kind == "discrete":
+        a = samples.n_actions_in
+        actions = np.broadcast_to(np.eye(a, dtype=np.float32), (len(rows), a, a))
+        weights = arrivals.action[rows].copy()
+    elif samples.kind == "none":
+        actions = np.empty((len(rows), 1, 0), dtype=np.float32)
+        weights = np.ones((len(rows), 1), dtype=np.float32)
+    else:
+        if samples.kind == "gaussian":
+            std, low, high = samples.noise
+            means = arrivals.action[rows]
+            noise = rng.standard_normal(means.shape, dtype=np.float32)
+            drawn = np.clip(means + std * noise, low, high)
+        else:
+            drawn = samples.draw(arrivals, rows, rng)
+        actions, weights = drawn[:, None, :], np.ones((len(rows), 1), dtype=np.float32)
+    repeated = np.repeat(states[:, None, :], actions.shape[1], axis=1)
+    return np.concatenate([repeated, actions], axis=2), weights
+
+
+def sampled_inputs(
+    samples: Samples, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator
+) -> Floats:
+    """Inputs at some arrivals with one action of the policy each."""
+    inputs, weights = expected_inputs(samples, arrivals, rows, rng)
+    taken = (rng.random((len(rows), 1)) > np.cumsum(weights, axis=1)[:, :-1]).sum(axis=1)
+    return inputs[np.arange(len(rows)), taken].astype(np.float64)
+
+
 def _kind(policy: Policy | None) -> str:
     if policy is None:
         return "none"

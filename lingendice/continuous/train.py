@@ -1,4 +1,7 @@
-"""``solve(..., method="gendice")``: train an ensemble, watch it, and put the answer together."""
+"""``solve(..., method="gendice")``: train an ensemble, watch it on held-out rows, and return its ratio.
+
+Checkpoints are npz files without pickles, replaced in one move.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,134 @@ import os
 import time
 from dataclasses import asdict, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lingendice.continuous.checkpoint import read_checkpoint, write_checkpoint
-from lingendice.continuous.holdout import HeldOut, split_rows
-from lingendice.continuous.importance_base import resampled
-from lingendice.continuous.learner import Batches, Learner, ratio_of
-from lingendice.continuous.network import Network, Singles, engine_code
-from lingendice.continuous.objective import Objective
-from lingendice.continuous.options import DEFAULT_STEPS, NeuralOptions
+from lingendice.continuous.clone import resampled
+from lingendice.continuous.learner import Batches, Learner, Network, engine_code, ratio_of
+from lingendice.continuous.objective import DEFAULT_STEPS, NeuralOptions, Objective
 from lingendice.continuous.outcome import Progress, RatioOutcome
-from lingendice.continuous.samples import Samples
+from lingendice.continuous.samples import Samples, Singles, expected_inputs
+from lingendice.data.atomic import replacing
 from lingendice.data.checks import Floats
 from lingendice.kernels.networks.mlp import VECTOR
 from lingendice.kernels.parallel import run_all
 from lingendice.solvers.control import Controls, Monitor, Stop, watch
+
+HELD_ROWS = 4096
+"""Most rows that the residual is measured on."""
+
+
+def split_rows(samples: Samples, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(training rows, held-out rows): whole episodes where there are at least ten, else single rows."""
+    n = len(samples.logged)
+    if share == 0.0:
+        return np.arange(n), np.arange(n)
+    rng = np.random.default_rng([seed, 3])
+    episode = samples.transitions.episode
+    if episode is not None and int(episode.max()) >= 9:
+        names = np.unique(episode)
+        chosen = rng.permutation(names)[: max(1, round(share * names.size))]
+        held = np.isin(episode, chosen)
+    else:
+        held = np.zeros(n, dtype=bool)
+        held[rng.permutation(n)[: max(1, round(share * n))]] = True
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+class HeldOut:
+    """Inputs at held-out transitions, with actions drawn once."""
+
+    def __init__(
+        self, samples: Samples, rows: NDArray[np.int64], seed: int, most_rows: int = HELD_ROWS
+    ) -> None:
+        rng = np.random.default_rng([seed, 4])
+        if rows.size > most_rows:
+            rows = rng.permutation(rows)[:most_rows]
+        self.gamma = samples.gamma
+        self.logged, self.base = samples.logged[rows], samples.base[rows]
+        inputs, weights = expected_inputs(samples, samples.following, rows, rng)
+        restarted = np.flatnonzero(samples.restarted[rows])
+        self.starting: tuple[Singles, Singles] | None = None
+        if samples.starting is not None:
+            firsts = rng.integers(0, len(samples.starting.states), max(1, rows.size))
+            self.starting = expected_inputs(samples, samples.starting, firsts, rng)
+            again = firsts[restarted]
+            fresh, fresh_weights = expected_inputs(samples, samples.starting, again, rng)
+            inputs[restarted], weights[restarted] = fresh, fresh_weights
+        weights[samples.absorbed[rows]] = 0.0
+        self.following = inputs, weights
+
+    def residual(self, learner: Learner) -> float:
+        """sqrt(max over v of J) for f = v' phi, phi the last hidden layer of f and a constant: g' H^-1 g.
+
+        With g = (1 - gamma) E phi(x0) + gamma E tau phi(x') - E tau phi(x) and H = E tau phi phi'. Noise of
+        n held-out rows alone makes it about sqrt(dim phi / n).
+        """
+        tau = self.base * np.maximum(learner.tau(self.logged), 0.0)
+        phi = self._features(learner, self.logged)
+        arrived = mean_features(lambda x: self._features(learner, x), *self.following)
+        g = (tau[:, None] * (self.gamma * arrived - phi)).mean(axis=0)
+        if self.gamma < 1.0 and self.starting is not None:
+            first = mean_features(lambda x: self._features(learner, x), *self.starting)
+            g += (1.0 - self.gamma) * first.mean(axis=0)
+        gram = (phi * tau[:, None]).T @ phi / len(phi)
+        scale = float(np.trace(gram)) / len(gram)
+        if not (math.isfinite(scale) and np.isfinite(g).all()):
+            return math.nan
+        gram += 1e-4 * max(scale, 1e-12) * np.eye(len(gram))
+        return math.sqrt(max(0.0, float(g @ np.linalg.solve(gram, g))))
+
+    def _features(self, learner: Learner, inputs: Singles) -> Floats:
+        layers = learner.network.layers(learner.f_parameters)
+        values = inputs.astype(np.float64)
+        for weights, biases in layers[:-1]:
+            values = values @ weights + biases
+            values = np.tanh(values) if learner.network.activation == "tanh" else np.maximum(values, 0.0)
+        return np.hstack([values, np.ones((len(values), 1))])
+
+
+def mean_features(features, inputs: Singles, weights: Singles) -> Floats:  # type: ignore[no-untyped-def]
+    n, branches, d = inputs.shape
+    values = features(inputs.reshape(n * branches, d)).reshape(n, branches, -1)
+    return (values * weights[:, :, None]).sum(axis=1)
+
+
+def write_checkpoint(
+    path: str | Path, learners: list[Learner], histories: list[list[Progress]], identity: dict[str, Any]
+) -> None:
+    """Write all members; a reader sees the old file or the new one, never a part."""
+    arrays: dict[str, NDArray[Any]] = {"identity": np.array(json.dumps(identity, sort_keys=True))}
+    for k, (learner, history) in enumerate(zip(learners, histories, strict=True)):
+        for name, values in learner.snapshot().items():
+            arrays[f"{name}_{k}"] = values
+        arrays[f"history_{k}"] = np.array(history, dtype=np.float64).reshape(len(history), 4)
+    with replacing(path) as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
+
+
+def read_checkpoint(
+    path: str | Path, learners: list[Learner], identity: dict[str, Any]
+) -> list[list[Progress]]:
+    """Restore all members and return their histories; refuses a file of another problem."""
+    with np.load(path, allow_pickle=False) as held:
+        written = json.loads(str(held["identity"]))
+        for name, value in identity.items():
+            if written.get(name) != value:
+                raise ValueError(
+                    f"{path} was written with {name} = {written.get(name)!r}, this call has {value!r}; "
+                    "give the same data and options, or another checkpoint file"
+                )
+        histories = []
+        for k, learner in enumerate(learners):
+            learner.restore({name: held[f"{name}_{k}"] for name in learner.snapshot()})
+            rows = held[f"history_{k}"]
+            histories.append([Progress(int(row[0]), *(float(entry) for entry in row[1:])) for row in rows])
+    return histories
+
 
 KERNEL_SECONDS = 0.1
 """How long a call into compiled code lasts, so that Ctrl-C and limits are heeded."""

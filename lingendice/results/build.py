@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.continuous.outcome import Ratio
 from lingendice.data.checks import Floats, outside_level
 from lingendice.data.counts import Counts
 from lingendice.model import leaks
@@ -251,22 +252,9 @@ def continuous_solution(outcome: RatioOutcome, controls: Controls) -> Continuous
         status = Status.TRAINED
     solution = ContinuousSolution(
         status=status,
-        gamma=outcome.gamma,
-        method=outcome.method,
-        reason=outcome.reason,
-        tau=outcome.tau,
-        members=outcome.members,
-        mass_weight=outcome.mass_weight,
-        residual=outcome.residual,
-        n_iter=outcome.n_iter,
         seconds=controls.elapsed(),
-        transitions=outcome.transitions,
-        divergence=outcome.divergence,
         threads=controls.threads,
-        history=outcome.history,
-        evaluate=outcome.evaluate,
-        details=outcome.details,
-        evidence=outcome.evidence,
+        **{part.name: getattr(outcome, part.name) for part in fields(Ratio)},
     )
     solution = with_identified_status(solution)
     if solution.status is Status.TRAINED and not all(check.ok for check in decisive_checks(solution)):

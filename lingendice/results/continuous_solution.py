@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from lingendice.continuous.outcome import Estimate, Evidence, Progress, self_normalized
+from lingendice.continuous.outcome import Estimate, Ratio
 from lingendice.data.checks import Floats
 from lingendice.data.json_values import strict_json
 from lingendice.data.markup import duration
 from lingendice.data.rows import read_only
-from lingendice.data.transitions import Transitions
 from lingendice.results.continuous_diagnostics import diagnose_continuous
 from lingendice.results.continuous_interval import behavior_scores, continuous_interval, continuous_scores
 from lingendice.results.diagnostics import Check
@@ -25,8 +23,8 @@ from lingendice.results.status import Status
 from lingendice.results.targets import Interval, ValueScores
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ContinuousSolution(Result):
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ContinuousSolution(Result, Ratio):
     """tau(s, a) = mu(s, a) / p(s, a) at every logged transition, and the value that follows from it.
 
     ``estimates`` holds every estimate of the value that was made; ``value`` is one of them: the model's by
@@ -36,31 +34,8 @@ class ContinuousSolution(Result):
     """
 
     status: Status
-    gamma: float
-    method: str
-    reason: str
-    """Why this method was chosen."""
-    tau: Floats
-    """Ratio at each transition: the mean over the members of an ensemble."""
-    members: Floats
-    """(members, N): the ratio of each member."""
-    mass_weight: Floats
-    """nu at each transition."""
-    residual: float
-    """Stationarity left, as the root of a chi-square distance: on held-out rows for networks, in sample for
-    linear features; a diagnostic."""
-    n_iter: int
     seconds: float
-    transitions: Transitions
-    divergence: str = "chi2"
     threads: int = 1
-    history: tuple[tuple[Progress, ...], ...] = ()
-    """Progress of each member."""
-    evaluate: Callable[[Any, Any], Floats] | None = field(default=None)
-    details: dict[str, Any] = field(default_factory=dict)
-    """What the method adds: options, coefficients, certificates."""
-    evidence: Evidence | None = None
-    """What the value rests on, where it is not the ratio's."""
 
     def __post_init__(self) -> None:
         for name in ("tau", "members", "mass_weight"):
@@ -85,7 +60,9 @@ class ContinuousSolution(Result):
         """Per-step value: the headline of ``estimates``; None without rewards, nan at tau = 0."""
         if self.evidence is not None:
             return self.evidence.value
-        return self_normalized(self.tau, self.mass_weight, self.transitions.reward)
+        if self.value_plain is None:
+            return None
+        return self.value_plain / self.mean_ratio if self.mean_ratio != 0.0 else math.nan
 
     @cached_property
     def value_plain(self) -> float | None:

@@ -8,8 +8,8 @@ import pytest
 import lingendice as lg
 from lingendice.baselines import doubly_robust, fitted_q, model_based
 from lingendice.continuous.dynamics import fit_dynamics, roll_out, step_weights
-from lingendice.continuous.end_probability import fit_end_probability
 from lingendice.continuous.evaluation import EFFORTS, Evaluation, Preparation, Settings
+from lingendice.continuous.regression import fit_end_probability
 from lingendice.continuous.samples import prepare
 from lingendice.data.policies import GaussianPolicy, SampledPolicy
 
@@ -200,7 +200,7 @@ def test_long_logs_are_read_in_strides(monkeypatch):
     ended = (states[:, 0] > 1.0).astype(float)
     fold = rng.integers(0, 3, 4000)
     whole = fit_end_probability(states, ended, fold)(states)
-    monkeypatch.setattr("lingendice.continuous.end_probability.MOST_ROWS", 1500)
+    monkeypatch.setattr("lingendice.continuous.regression.MOST_ROWS", 1500)
     part = fit_end_probability(states, ended, fold)(states)
     assert not np.array_equal(whole, part)
     assert np.mean(np.abs(whole - part)) < 0.01

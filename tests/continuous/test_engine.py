@@ -7,7 +7,7 @@ import pytest
 from neural_problems import batch_objective, drawn, gradients, make_learner, net, ratio
 from scipy import stats
 
-from lingendice.continuous.network import Network
+from lingendice.continuous.learner import Network
 from lingendice.kernels.jit import kernel
 from lingendice.kernels.random_numbers import fill_normals, stream_key
 

@@ -8,12 +8,10 @@ from neural_problems import net, policy_of, ratio
 from scipy.optimize import minimize
 
 import lingendice as lg
-from lingendice.continuous.holdout import HeldOut
-from lingendice.continuous.learner import Batches, Learner
-from lingendice.continuous.network import Network
-from lingendice.continuous.objective import gendice
-from lingendice.continuous.options import NeuralOptions
+from lingendice.continuous.learner import Batches, Learner, Network
+from lingendice.continuous.objective import NeuralOptions, gendice
 from lingendice.continuous.samples import prepare
+from lingendice.continuous.train import HeldOut
 
 RIDGE = 1e-4
 """On v, as a share of the mean square of a feature."""

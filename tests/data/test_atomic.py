@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lingendice as lg
-from lingendice.continuous.checkpoint import write_checkpoint
+from lingendice.continuous.train import write_checkpoint
 from lingendice.data import atomic
 from lingendice.io.array_files import write_result
 

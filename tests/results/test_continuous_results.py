@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lingendice as lg
-from lingendice.results.continuous_solution import Progress
+from lingendice.continuous.outcome import Progress
 
 pytest.importorskip("matplotlib")
 

@@ -7,7 +7,7 @@ import pytest
 from neural_problems import SMALL, small_mdp
 
 import lingendice as lg
-from lingendice.continuous.importance_base import DEFENSIVE, LEAST_EFFECTIVE, base_of, resampled
+from lingendice.continuous.clone import DEFENSIVE, LEAST_EFFECTIVE, base_of, resampled
 from lingendice.continuous.samples import prepare
 
 
