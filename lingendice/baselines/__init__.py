@@ -1,14 +1,16 @@
 """Other methods as peers of ``solve``: one function each, on the same counts, with the same answer."""
 
-from lingendice.baselines.behavior_cloning import clone_behavior
-from lingendice.baselines.dice import best_dice, dual_dice, gradient_dice
+from lingendice.baselines.dice import best_dice, dual_dice, gradient_dice, neural_dual_dice
+from lingendice.baselines.direct import fitted_q, ips, model_based
 from lingendice.baselines.doubly_robust import doubly_robust
-from lingendice.baselines.fitted_q import fitted_q
-from lingendice.baselines.importance_sampling import per_decision, step_wise, trajectory_wise
-from lingendice.baselines.model_based import ips, model_based
-from lingendice.baselines.naive import naive_average
-from lingendice.baselines.neural_dual_dice import neural_dual_dice
-from lingendice.baselines.neural_importance_sampling import neural_importance_sampling
+from lingendice.baselines.importance_sampling import (
+    naive_average,
+    neural_importance_sampling,
+    per_decision,
+    step_wise,
+    trajectory_wise,
+)
+from lingendice.baselines.paths import clone_behavior
 from lingendice.continuous.clone import clone_log_density
 from lingendice.results.baseline_solution import BaselineSolution, Estimate
 

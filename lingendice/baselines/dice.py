@@ -1,6 +1,6 @@
-"""DualDICE, GradientDICE and BestDICE with a table for every function: saddle points over cells with data.
+"""DualDICE, GradientDICE and BestDICE with a table for every function, and DualDICE with networks.
 
-The test function f of a cell without data has no counter-term in any of these saddle points; it is held
+The test function f of a cell without data has no counter-term in any of the tabular saddle points; it is held
 at zero, which is what absorbing the mass that goes there amounts to.
 """
 
@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.continuous import objective
+from lingendice.continuous.samples import prepare
+from lingendice.continuous.train import train
 from lingendice.data.checks import Floats, require_gamma, require_number
 from lingendice.data.counts import Counts
+from lingendice.data.interrupts import interruptible, read_on_interrupt
+from lingendice.data.transitions import Transitions
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.baseline_solution import BaselineSolution, Weighing
-from lingendice.results.build import baseline_solution
+from lingendice.results.build import baseline_solution, continuous_solution
+from lingendice.results.continuous_solution import ContinuousSolution
+from lingendice.solvers.control import Controls
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -41,13 +48,8 @@ class Stationarity(NamedTuple):
         distribution[self.seen] = self.p * tau
         size = float(self.operator.counts.total) * float(self.p @ tau) ** 2 / float(self.p @ tau**2)
         value = float(self.p @ (tau * self.reward))
-        return baseline_solution(
-            method,
-            self.operator,
-            distribution,
-            Weighing(value, note, effective_size=size, settled=settled),
-            started,
-        )
+        found = Weighing(value, note, effective_size=size, settled=settled)
+        return baseline_solution(method, self.operator, distribution, found, started)
 
 
 def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Stationarity:
@@ -73,12 +75,10 @@ def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Sta
     if used.size:
         step = step + sparse.csr_array(back[:, used]) @ sparse.csr_array(operator.rows.distribution[used])
     moves = (step @ choose)[:, seen]
-    p = counts.data_distribution[seen]
+    flow = operator.flow(closed=False)
+    p = flow.p[seen]
     matrix = sparse.diags_array(p) - gamma * (moves.T @ sparse.diags_array(p))
-    right = np.zeros(seen.size)
-    if gamma < 1.0 and operator.cell_initial is not None:
-        right = (1.0 - gamma) * operator.cell_initial[seen]
-    return Stationarity(seen, p, matrix.tocsc(), right, operator.reward[seen], operator)
+    return Stationarity(seen, p, matrix.tocsc(), flow.start[seen], operator.reward[seen], operator)
 
 
 def target_operator(
@@ -234,3 +234,35 @@ def _solve_free(
     zeta[free] = solved[n : n + m]
     slope = alpha_reward * system.reward - multiplier - (system.matrix.T @ nu) / system.p
     return zeta, np.where(free, 0.0, slope)
+
+
+def neural_dual_dice(
+    transitions: Transitions,
+    gamma: float,
+    *,
+    policy: Any,
+    terminal: str = "auto",
+    max_iter: int | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    progress: bool = False,
+    options: dict[str, Any] | None = None,
+) -> ContinuousSolution:
+    """min over nu, max over zeta of E zeta (nu - gamma nu') - E zeta^2 / 2 - (1 - gamma) E nu(x0).
+
+    tau = zeta, which may be negative. The same networks, batches, optimizer and ``options`` as
+    ``solve(..., method="gendice")``, at the same cost per step.
+
+    gamma = 1 is not supported: the objective loses its linear term and tau = 0 is optimal.
+    """
+    if require_gamma(gamma) == 1.0:
+        raise ValueError(
+            "neural_dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)"
+        )
+    chosen = objective.read_neural_options({**(options or {}), "output": "identity"})
+    samples = prepare(transitions, policy, gamma, terminal, chosen.standardize)
+    controls = Controls.read(1e-10, max_iter, threads=threads, progress=progress)
+    with interruptible(read_on_interrupt(options)) as work:
+        outcome = train(samples, objective.dual_dice(gamma), chosen, controls, seed, method="neural DualDICE")
+        work.solution = solution = continuous_solution(outcome, controls)
+    return solution

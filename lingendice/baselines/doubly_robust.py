@@ -7,9 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.baselines.continuous_estimate import continuous_estimate
-from lingendice.baselines.model_based import model_based
-from lingendice.baselines.paths import Paths, effective_size, read_paths, running_products, step_ratios
+from lingendice.baselines.direct import continuous_estimate, model_based
+from lingendice.baselines.paths import (
+    Paths,
+    effective_size,
+    read_paths,
+    running_products,
+    standard_error,
+    step_ratios,
+)
 from lingendice.continuous.evaluation import Evaluation
 from lingendice.continuous.outcome import Estimate as Found
 from lingendice.data.checks import numeric_array, require_gamma, require_length
@@ -85,21 +91,11 @@ def doubly_robust(
         terms = np.where(inside, first + gamma**paths.step * weight * surprise, 0.0)
         earned += np.bincount(paths.episode, weights=terms, minlength=n)
     scores = (1.0 - gamma) * earned
-    last = np.append(np.flatnonzero(paths.step == 0)[1:], paths.step.size) - 1
-    return baseline_solution(
-        f"{'weighted ' * weighted}doubly robust",
-        model.operator,
-        model.cell_distribution,
-        Weighing(
-            float(scores.mean()),
-            f"behavior {'cloned from the log' if behavior is None else 'as given'}, {folds} fold(s)",
-            float(scores.std(ddof=1) / np.sqrt(n)) if n > 1 else None,
-            n - 1,
-            effective_size(weight[last]),
-            "episodes",
-        ),
-        started,
-    )
+    note = f"behavior {'cloned from the log' if behavior is None else 'as given'}, {folds} fold(s)"
+    error = standard_error((scores - scores.mean()) / n)
+    found = Weighing(float(scores.mean()), note, error, n - 1, effective_size(weight[paths.last]), "episodes")
+    name = f"{'weighted ' * weighted}doubly robust"
+    return baseline_solution(name, model.operator, model.cell_distribution, found, started)
 
 
 def _of_transitions(

@@ -1,4 +1,4 @@
-"""Importance sampling over whole episodes and over their prefixes."""
+"""What episodes earned: on average, and weighed by importance over whole episodes or over their prefixes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,54 @@ from lingendice.baselines.paths import (
     standard_error,
     step_ratios,
 )
-from lingendice.data.checks import Floats, require_gamma, require_whole
+from lingendice.continuous.clone import clone_log_ratio, target_log_density
+from lingendice.data.checks import (
+    Floats,
+    numeric_array,
+    require_choice,
+    require_gamma,
+    require_length,
+    require_whole,
+)
 from lingendice.data.counts import Counts
-from lingendice.results.baseline_solution import BaselineSolution, Weighing
+from lingendice.data.transitions import Transitions
+from lingendice.model.operator import average_reward
+from lingendice.results.baseline_solution import BaselineSolution, Estimate, Weighing
 from lingendice.results.build import baseline_solution
 from lingendice.solvers.recursion import total_weight
+
+
+def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
+    """Average reward of the log, the target ignored: the behavior's value, not the target's.
+
+    gamma = 1: mean reward, from counts alone. gamma < 1: sum gamma^t r / sum gamma^t over kept
+    episodes (an episode that ended in a terminal state earns 0 for ever after). O(N).
+    """
+    started = time.perf_counter()
+    gamma = require_gamma(gamma)
+    note = "the behavior's own reward; the target plays no part"
+    if gamma == 1.0:
+        if counts.reward is None:
+            raise ValueError("naive_average needs logged rewards; pass reward= to Counts.from_transitions")
+        distribution = counts.data_distribution
+        average = average_reward(distribution, counts.reward)
+        value = np.nan if average is None else average
+        # Where first states are unknown, ended episodes restart as the log's steps do.
+        starts = counts.initial_count is not None and counts.initial_count.any()
+        initial = None if starts else distribution.reshape(counts.n_states, -1).sum(axis=1)
+        operator = target_operator(counts, gamma, initial=initial)
+        found = Weighing(value, note, effective_size=counts.total)
+        return baseline_solution("naive average", operator, distribution, found, started)
+    paths = read_paths(counts, "naive_average at gamma < 1")
+    n = paths.n_episodes
+    earned = np.bincount(paths.episode, weights=gamma**paths.step * paths.reward, minlength=n)
+    span = _spans(paths, gamma, None)
+    value = float(earned.sum() / span.sum())
+    weight = gamma**paths.step / span.sum()
+    error = standard_error((earned - value * span) / span.sum())
+    found = Weighing(value, note, error, n - 1, effective_size(weight))
+    distribution = paths.distribution(weight, counts)
+    return baseline_solution("naive average", target_operator(counts, gamma), distribution, found, started)
 
 
 def trajectory_wise(
@@ -47,8 +90,7 @@ def trajectory_wise(
     gamma, paths = _read(counts, gamma, "trajectory_wise", horizon)
     ratio = step_ratios(counts, paths, policy, behavior)
     n = paths.n_episodes
-    last = np.append(np.flatnonzero(paths.step == 0)[1:], paths.step.size) - 1
-    weight = running_products(paths, ratio)[last]
+    weight = running_products(paths, ratio)[paths.last]
     earned = weight * np.bincount(paths.episode, weights=gamma**paths.step * paths.reward, minlength=n)
     span = _spans(paths, gamma, horizon)
     if weighted:
@@ -57,17 +99,11 @@ def trajectory_wise(
     # Products over long episodes may be tiny: they are divided by their sum before anything is squared.
     value = float(earned.sum()) / whole if whole > 0 else float("nan")
     influence = earned / whole - value * (span / whole) if whole > 0 else np.full(n, np.nan)
-    spread = float((influence**2).sum()) * n / max(n - 1, 1)
     share = gamma**paths.step * (weight / whole if whole > 0 else np.full(n, np.nan))[paths.episode]
+    found = _weighing(value, influence, weight, behavior, counted_steps(gamma, horizon))
     return baseline_solution(
         f"trajectory-wise {'weighted ' * weighted}importance sampling",
-        target_operator(counts, gamma, policy),
-        paths.distribution(share, counts),
-        Weighing(
-            value, _note(behavior), standard_error(spread, n), n - 1, effective_size(weight), "episodes",
-            steps=counted_steps(gamma, horizon),
-        ),
-        started,
+        target_operator(counts, gamma, policy), paths.distribution(share, counts), found, started,
     )  # fmt: skip
 
 
@@ -122,23 +158,12 @@ def step_wise(
         at_end = ends | (paths.step == logged - 1)
         moved = counted[at_end] * (ends[at_end] - ended_share) / left
         influence -= value * beyond / whole * _sums(paths.episode[at_end], moved, n)
-    spread = float((influence**2).sum()) * n / max(n - 1, 1)
-    last = np.append(np.flatnonzero(paths.step == 0)[1:], paths.step.size) - 1
+    found = _weighing(value, influence, weight[paths.last], behavior, counted_steps(gamma, horizon))
     return baseline_solution(
         f"step-wise {'weighted ' * weighted}importance sampling",
-        target_operator(counts, gamma, policy),
-        paths.distribution(scale[paths.step] * weight, counts),
-        Weighing(
-            value,
-            _note(behavior),
-            standard_error(spread, n),
-            n - 1,
-            effective_size(weight[last]),
-            "episodes",
-            steps=counted_steps(gamma, horizon),
-        ),
-        started,
-    )
+        target_operator(counts, gamma, policy), paths.distribution(scale[paths.step] * weight, counts),
+        found, started,
+    )  # fmt: skip
 
 
 def per_decision(
@@ -220,5 +245,101 @@ def _ended_influence(paths: Paths, counted: Floats, scaled_mean: Floats) -> Floa
     return _sums(paths.episode[ends], -later[paths.step[ends]] * counted[ends], paths.n_episodes)
 
 
-def _note(behavior: Any) -> str:
-    return "behavior cloned from the log" if behavior is None else "behavior as given"
+def _weighing(
+    value: float, influence: Floats, weight: Floats, behavior: Any, steps: float | None
+) -> Weighing:
+    """A value with the noise and the effective number of its episodes."""
+    note = "behavior cloned from the log" if behavior is None else "behavior as given"
+    error, size = standard_error(influence), effective_size(weight)
+    return Weighing(value, note, error, influence.size - 1, size, "episodes", steps=steps)
+
+
+def neural_importance_sampling(
+    transitions: Transitions,
+    gamma: float = 1.0,
+    *,
+    policy: Any,
+    weighting: str = "step",
+    behavior_log_density: Any = None,
+    clone_options: dict[str, Any] | None = None,
+    horizon: int | None = None,
+    seed: int = 0,
+) -> Estimate:
+    """Weigh rewards by target / behavior along each episode, the behavior cloned where it is not given.
+
+    ``weighting="step"``: each reward by the product of ratios up to its step, normalized over the episodes
+    that reach the step; ``"trajectory"``: each whole episode by the product over all its steps. An episode
+    that ended goes on with its last weight and reward 0. The value is sum gamma^t mean_t / sum gamma^t over
+    the logged steps, and beyond them for what has ended by then: see :func:`step_wise`. ``horizon`` counts
+    the first H steps only; without it gamma = 1 is refused where episodes end in terminal states. Takes
+    O(episodes x longest episode) memory; products are kept as logarithms. The standard error treats episodes
+    as independent and the weights as known: it is short where few episodes carry most of the weight.
+    """
+    gamma = require_gamma(gamma)
+    require_horizon(horizon)
+    require_choice("weighting", weighting, ("step", "trajectory"))
+    if transitions.episode is None or transitions.reward is None:
+        raise ValueError("importance sampling needs whole episodes and rewards; pass episode= and reward=")
+    if behavior_log_density is None:
+        note = "behavior cloned by a network"
+        log_ratio = clone_log_ratio(transitions, policy, **{"seed": seed, **(clone_options or {})})
+    else:
+        note = "behavior as given"
+        given = numeric_array("behavior_log_density", behavior_log_density).astype(np.float64)
+        require_length("behavior_log_density", given, len(transitions))
+        log_ratio = target_log_density(transitions, policy) - given
+    log_weight, reward, ended = _by_step(transitions, log_ratio, gamma, horizon)
+    beyond = tail_weight(gamma, reward.shape[1], horizon)
+    share = gamma ** np.arange(reward.shape[1])
+    reached = np.isfinite(log_weight)
+    last = log_weight[np.arange(len(reached)), reached.shape[1] - 1 - np.argmax(reached[:, ::-1], axis=1)]
+    final = np.exp(last - last.max())
+    if weighting == "trajectory":
+        weight = np.where(reached, final[:, None], 0.0)
+        later = beyond * ended * final
+        whole = float(weight.sum(axis=0) @ share + later.sum())
+        value = float((weight * reward).sum(axis=0) @ share / whole)
+        influence = ((weight * (reward - value)) @ share - value * later) / whole
+    else:
+        weight = np.exp(log_weight - log_weight.max(axis=0))
+        weight /= weight.sum(axis=0)
+        mean = (weight * reward).sum(axis=0)
+        at_end = float(weight[:, -1] @ ended)
+        whole = float(share.sum()) + beyond * at_end
+        value = float(share @ mean) / whole
+        moved = value * beyond * weight[:, -1] * (ended - at_end)
+        influence = ((weight * (reward - mean)) @ share - moved) / whole
+    name = f"{weighting}-wise weighted importance sampling"
+    error, size = standard_error(influence), effective_size(final)
+    return Estimate(value, gamma, name, note, error, influence.size - 1, size)
+
+
+def _by_step(
+    transitions: Transitions, log_ratio: Floats, gamma: float, horizon: int | None
+) -> tuple[Floats, Floats, Floats]:
+    """Logs of the running products and rewards, episodes by steps, and which episodes have ended.
+
+    -inf and 0 where an episode was cut off.
+    """
+    assert transitions.episode is not None
+    assert transitions.reward is not None
+    order = np.argsort(transitions.episode, kind="stable")
+    episode = transitions.episode[order]
+    n = int(episode.max()) + 1
+    step = np.arange(episode.size) - np.searchsorted(episode, np.arange(n))[episode]
+    counts = step < (step.size if horizon is None else horizon)
+    order, episode, step = order[counts], episode[counts], step[counts]
+    shape = (n, int(step.max()) + 1)
+    ratios, reward, known = np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=bool)
+    ratios[episode, step], reward[episode, step] = log_ratio[order], transitions.reward[order]
+    known[episode, step] = True
+    ended = np.zeros(n)
+    if transitions.terminal is not None and transitions.terminal.any():
+        if gamma == 1.0 and horizon is None:
+            raise ValueError(
+                "importance sampling at gamma=1 averages over the logged steps, and here episodes end in "
+                "terminal states; pass horizon=, take gamma < 1, or solve(...), which restarts them"
+            )
+        ended[episode[transitions.terminal[order]]] = 1.0
+        known[ended > 0] = True
+    return np.where(known, np.cumsum(ratios, axis=1), -np.inf), reward, ended

@@ -1,4 +1,4 @@
-"""Episodes in time order, for the estimators that need whole trajectories."""
+"""Episodes in time order and the logged policy, for the estimators that weigh whole trajectories."""
 
 from __future__ import annotations
 
@@ -7,11 +7,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.baselines.behavior_cloning import clone_behavior
 from lingendice.data.by_label import read_policy_table
-from lingendice.data.checks import Floats, require_policy
+from lingendice.data.checks import Floats, require_number, require_policy
 from lingendice.data.counts import Counts
 from lingendice.data.rows import row_of_entry
+
+
+def clone_behavior(counts: Counts, strength: float = 0.0, prior: Any = None) -> Floats:
+    """Maximum-likelihood policy n(s, a) / n(s), or its mean under a Dirichlet prior.
+
+    With ``strength`` c > 0, (n(s, a) + c prior(a|s)) / (n(s) + c). States never left take the prior
+    (uniform by default). O(n_cells). Does not depend on gamma.
+    """
+    if counts.n_actions is None:
+        raise ValueError("a behavior is a distribution over actions; pass action= to Counts.from_transitions")
+    shape = (counts.n_states, counts.n_actions)
+    believed = np.full(shape, 1.0 / shape[1]) if prior is None else require_policy("prior", prior, *shape)
+    seen = counts.cell_count.reshape(shape).astype(float) + require_number("strength", strength) * believed
+    visits = seen.sum(axis=1, keepdims=True)
+    return np.where(visits > 0, seen / np.where(visits > 0, visits, 1.0), believed)
 
 
 class Paths(NamedTuple):
@@ -31,6 +45,11 @@ class Paths(NamedTuple):
     def cell(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Index into tables of states by actions."""
         return self.state, self.action
+
+    @property
+    def last(self) -> NDArray[np.int64]:
+        """The row of every episode's last step."""
+        return np.append(np.flatnonzero(self.step == 0)[1:], self.step.size) - 1
 
     def first_steps(self, horizon: int) -> Paths:
         """The first steps of every episode; what comes after them does not count."""
@@ -103,9 +122,10 @@ def running_products(paths: Paths, ratio: Floats) -> Floats:
     return products
 
 
-def standard_error(spread: float, n_episodes: int) -> float | None:
-    """Root of the squared influences; a single episode shows no spread, so there is none to give."""
-    return float(np.sqrt(spread)) if n_episodes > 1 else None
+def standard_error(influence: Floats) -> float | None:
+    """Root of the squared influences of episodes; a single one shows no spread, so there is none to give."""
+    n = influence.size
+    return float(np.sqrt((influence**2).sum() * n / (n - 1))) if n > 1 else None
 
 
 def effective_size(weights: Floats) -> float:

@@ -8,8 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from lingendice.data.checks import Floats
-from lingendice.divergences.geometry import differences
-from lingendice.divergences.polyhedral import DualSet
+from lingendice.divergences.polyhedral import DualSet, differences
 from lingendice.divergences.wasserstein import Wasserstein
 
 if TYPE_CHECKING:

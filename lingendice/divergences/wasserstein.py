@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lingendice.data.checks import Floats, require_number
-from lingendice.divergences.geometry import differences, edges_of
-from lingendice.divergences.polyhedral import DualSet, PolyhedralMetric
+from lingendice.divergences.polyhedral import DualSet, PolyhedralMetric, differences, edges_of
 
 if TYPE_CHECKING:
     from lingendice.model.flow import Flow

@@ -173,7 +173,7 @@ def _steepness(problem: RatioProblem, f: Floats) -> tuple[Floats, Any]:
     """Gradient and curvature of the gradient penalty."""
     from scipy.sparse import diags_array
 
-    from lingendice.divergences.geometry import differences
+    from lingendice.divergences.polyhedral import differences
 
     metric = problem.divergence
     assert isinstance(metric, Wasserstein)

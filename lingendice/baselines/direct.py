@@ -1,18 +1,52 @@
-"""The model-based baseline: the plug-in chain of counts, or networks rolled out for continuous states."""
+"""Values of a fitted model or Q: the plug-in chain of counts, and networks for continuous states.
+
+The state ratio of Liu et al. is here as another exact solve of the counts.
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, overload
 
 import lingendice as lg
-from lingendice.baselines.continuous_estimate import continuous_estimate
-from lingendice.data.checks import require_number
+from lingendice.continuous.evaluation import Evaluation, Preparation, Settings
+from lingendice.continuous.outcome import Estimate as Found
+from lingendice.data.checks import require_gamma, require_number
 from lingendice.data.counts import Counts
+from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.data.transitions import Transitions
+from lingendice.kernels.parallel import resolve_threads
 from lingendice.results.baseline_solution import Estimate
 from lingendice.results.build import LeakWarning
 from lingendice.results.solution import Solution
+
+_NOTES = {
+    "model": "the standard error is the spread of the members, each without a third of the episodes",
+    "FQE": "the standard error is the spread of the members, each without a third of the episodes",
+    "DR": "clustered by episode; Q and the ratio are taken as known",
+}
+
+
+@heeds_ctrl_c
+def continuous_estimate(
+    transitions: Transitions,
+    gamma: float,
+    policy: Any,
+    make: Callable[[Evaluation], Found],
+    *,
+    terminal: str = "auto",
+    effort: str = "default",
+    restarts: str = "auto",
+    seed: int = 0,
+    threads: int | None = None,
+) -> Estimate:
+    """What ``make`` finds of one policy on one log."""
+    if transitions.reward is None:
+        raise ValueError("a value needs rewards; pass reward= to Transitions")
+    settings = Settings.read({"effort": effort, "restarts": restarts}, seed, resolve_threads(threads))
+    found = make(Evaluation(Preparation(transitions, require_gamma(gamma), terminal, settings), policy))
+    return Estimate(found.value, gamma, found.name, _NOTES[found.name], found.standard_error)
 
 
 @overload
@@ -52,16 +86,14 @@ def model_based(
         smoothing = float(counts.n_states)
     if policy is not None:
         arguments.setdefault("ratio", "state_action")
+    return _exact(counts, gamma, policy=policy, smoothing=require_number("smoothing", smoothing), **arguments)
+
+
+def _exact(counts: Counts, gamma: float, **arguments: Any) -> Solution:
+    """What ``solve`` finds without a ridge; a leak is part of what these methods are."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakWarning)
-        return lg.solve(
-            counts,
-            gamma,
-            policy=policy,
-            smoothing=require_number("smoothing", smoothing),
-            ridge=0.0,
-            **arguments,
-        )
+        return lg.solve(counts, gamma, ridge=0.0, **arguments)
 
 
 def ips(
@@ -83,16 +115,22 @@ def ips(
     Q. Liu, L. Li, Z. Tang, D. Zhou (2018). Breaking the curse of horizon: Infinite-horizon off-policy
         estimation. NeurIPS.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LeakWarning)
-        return lg.solve(
-            counts,
-            gamma,
-            policy=policy,
-            behavior=behavior,
-            ratio="state",
-            clone=0.0,
-            ridge=0.0,
-            smoothing=0.0,
-            **arguments,
-        )
+    state_ratio = {"ratio": "state", "clone": 0.0, "smoothing": 0.0}
+    return _exact(counts, gamma, policy=policy, behavior=behavior, **state_ratio, **arguments)
+
+
+def fitted_q(
+    transitions: Transitions, gamma: float = 1.0, *, policy: Any = None, **arguments: Any
+) -> Estimate:
+    """Q(s, a) = r + gamma E_pi Q(s', a') by temporal differences, with a slow copy of Q on the right.
+
+    Three networks, each without a third of the episodes; expectations over discrete actions are exact, others
+    use six actions drawn for each row. Terminal rows bootstrap to zero at gamma < 1 and from the initial
+    distribution at gamma = 1, where Q is differential (r - value + Q(s', a')). The value is mean Q at the
+    initial states. ``terminal``, ``effort`` ("default", "quick"), ``seed`` and ``threads`` as for ``solve``.
+
+    References
+    ----------
+    H. Le, C. Voloshin, Y. Yue (2019). Batch policy learning under constraints. ICML.
+    """
+    return continuous_estimate(transitions, gamma, policy, lambda found: found.estimate("FQE"), **arguments)
