@@ -25,7 +25,7 @@ COSTLY = [
         ),
     )
 ]  # fmt: skip
-FREE = {"self_normalized", "total_weight"}
+FREE = {"total_weight"}
 """Sums over what is held already, and formulas."""
 
 
