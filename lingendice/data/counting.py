@@ -31,6 +31,7 @@ _GROUPS_A_WAVE = 4  # groups for each thread between two joins
 _GROUP_ROWS = 1 << 23
 _LARGE = 1 << 21  # transitions of one bucket beyond which it is split again; must exceed _BUCKET
 _STRETCH = 1 << 23  # transitions one kernel call may walk: a few hundredths of a second
+_FEW = 1 << 17  # transitions that NumPy counts in milliseconds, before the kernels would even be loaded
 
 
 class PairCounts(NamedTuple):
@@ -138,8 +139,8 @@ def count_pairs(
     n_rows * n_columns: beyond inputs and result 4 bytes per transition (8 where a bucket's share of a pair
     needs more than 32 bits), 8 more with ``weight``, ``value`` or ``want_entry``, and 8 more for each of
     weight and value. Where most of the data falls into one bucket, that bucket is split again, which
-    costs the same once more. Use it for any number of transitions; below some hundred thousand of them
-    one thread does all the work.
+    costs the same once more. Use it for any number of transitions; up to a hundred thousand of them NumPy
+    sorts on one thread, to the same bits, and no kernel is compiled.
 
     Parameters
     ----------
@@ -178,6 +179,8 @@ def count_pairs(
     row_bits, column_bits = max(n_rows - 1, 0).bit_length(), max(n_columns - 1, 0).bit_length()
     if row_bits + column_bits > 63:
         return _count_renamed(row, column, n_rows, n_columns, weight, value, want_entry, threads)
+    if row.size <= _FEW:
+        return _count_few(row, column, n_rows, n_columns, weight, value, want_entry)
     plan = _make_plan(row.size, n_rows, n_columns, row_bits, column_bits)
     want_slots = want_entry or weight is not None or value is not None
     if plan.dense and row_bits + column_bits <= _TABLE_BITS and not want_slots:
@@ -231,15 +234,71 @@ def _count_renamed(
     want_entry: bool, threads: int,
 ) -> PairCounts:  # fmt: skip
     """Count where no 63-bit key holds a pair: columns are numbered by rank first (a sort of N columns)."""
-    outside = (row < 0) | (row >= n_rows) | (column < 0) | (column >= n_columns)
-    if outside.any():
-        position = int(outside.argmax())
-        raise PairRangeError(position, int(row[position]), int(column[position]), n_rows, n_columns)
+    _check_range(row, column, n_rows, n_columns)
     names, rank = np.unique(column, return_inverse=True)
     counts = count_pairs(
         row, rank, n_rows, names.size, weight=weight, value=value, want_entry=want_entry, threads=threads
     )
     return counts._replace(indices=names[counts.indices].astype(_index_type(n_columns)))
+
+
+def _count_few(
+    row: Array, column: Array, n_rows: int, n_columns: int, weight: Array | None, value: Array | None,
+    want_entry: bool,
+) -> PairCounts:  # fmt: skip
+    """Count by a sort of all keys; sums run over transitions in the order given, as those of the kernels."""
+    _check_range(row, column, n_rows, n_columns)
+    column_bits = max(n_columns - 1, 0).bit_length()
+    key = (row.astype(np.int64) << column_bits) | column.astype(np.int64)
+    bits = max((n_rows << column_bits) - 1, 1).bit_length()
+    # NumPy sorts digits of 16 bits by radix: linear time, and stable.
+    order = np.lexsort([(key >> low).astype(np.uint16) for low in range(0, bits, 16)])
+    key = key[order]
+    begins = np.append(True, key[1:] != key[:-1])
+    starts = np.flatnonzero(begins)
+    key = key[starts]
+    indptr = np.zeros(n_rows + 1, np.int64)
+    np.cumsum(np.bincount(key >> column_bits, minlength=n_rows), out=indptr[1:])
+    slot = np.empty(order.size, np.int64)
+    slot[order] = np.cumsum(begins) - 1
+    total, factor = np.diff(starts, append=order.size), np.ones(1)
+    if weight is not None:
+        factor = weight.astype(_total_type(weight))
+        exact = factor.dtype == _INT64
+        total = np.add.reduceat(factor[order], starts) if exact else np.bincount(slot, factor, starts.size)
+    mean, m2 = None, None
+    if value is not None:
+        value = value.astype(np.float64)
+        mean = value[order[starts]]
+        mean = _shifted_means(total, np.bincount(slot, factor * (value - mean[slot]), starts.size), mean)
+        deviation = value - mean[slot]
+        drift = np.bincount(slot, factor * deviation, starts.size)
+        m2 = np.bincount(slot, factor * deviation * deviation, starts.size)
+        mean, m2 = _corrected_moments(total, drift, mean, m2)
+    entry = slot.astype(_index_type(starts.size)) if want_entry else None
+    indices = (key & ((1 << column_bits) - 1)).astype(_index_type(n_columns))
+    return PairCounts(indptr, indices, total, mean, m2, entry)
+
+
+def _shifted_means(total: Array, excess: Array, origin: Array) -> Array:
+    """Means of values measured from an origin; a pair of total weight zero has mean zero."""
+    weighted = total != 0
+    shift = np.divide(excess, total, out=np.zeros_like(origin), where=weighted)
+    return np.where(weighted, origin + shift, 0.0)
+
+
+def _corrected_moments(total: Array, drift: Array, mean: Array, m2: Array) -> tuple[Array, Array]:
+    """Mean and squares without what rounding of the first mean left in them."""
+    weighted = total != 0
+    correction = np.divide(drift, total, out=np.zeros_like(mean), where=weighted)
+    return mean + correction, np.where(weighted, np.maximum(m2 - correction * drift, 0.0), 0.0)
+
+
+def _check_range(row: Array, column: Array, n_rows: int, n_columns: int) -> None:
+    outside = (row < 0) | (row >= n_rows) | (column < 0) | (column >= n_columns)
+    if outside.any():
+        position = int(outside.argmax())
+        raise PairRangeError(position, int(row[position]), int(column[position]), n_rows, n_columns)
 
 
 def _make_plan(n: int, n_rows: int, n_columns: int, row_bits: int, column_bits: int) -> _Plan:
@@ -478,10 +537,10 @@ def _add_payloads(group: _Group, parts: _Partition, size: int, sums: _Sums) -> _
         mean[:], m2[:], rest[:] = np.nan, 0, 0
         for stretch in stretches:
             counting.add_values(*inputs, *stretch, mean, rest)
-        counting.shift_means(group.total, rest, mean)
+        mean[:], rest[:] = _shifted_means(group.total, rest, mean), 0
         for stretch in stretches:
             counting.add_deviations(*inputs, *stretch, mean, rest, m2)
-        counting.correct_moments(group.total, rest, mean, m2)
+        mean, m2 = _corrected_moments(group.total, rest, mean, m2)
         group = group._replace(mean=mean, m2=m2)
     return group
 

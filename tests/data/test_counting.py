@@ -24,6 +24,7 @@ def tiny_sizes():
     sizes = {
         "_CHUNK": 32, "_CHUNKS_A_TASK": 2, "_MAX_BUCKET_BITS": 3, "_DENSE_BITS": 3, "_TABLE_BITS": 3,
         "_SMALL_TABLE": 8, "_BUCKET": 16, "_GROUP": 24, "_GROUP_ROWS": 4, "_LARGE": 40, "_STRETCH": 64,
+        "_FEW": 0,
     }  # fmt: skip
     with mock.patch.multiple(tally, **sizes):
         yield
@@ -205,32 +206,37 @@ def test_pairs_that_no_64_bit_key_holds():
     assert caught.value.position == 0
 
 
-def test_values_keep_their_digits_under_a_large_offset():
+@pytest.mark.parametrize("sizes", [nullcontext, tiny_sizes])
+def test_values_keep_their_digits_under_a_large_offset(sizes):
     rng = np.random.default_rng(3)
     n = 5000
     row, column = rng.integers(0, 3, n), rng.integers(0, 4, n)
     value = 1e9 + rng.normal(size=n)
     value[:30] = -1e12  # a first value far from the rest must do no harm either
     weight = rng.random(n)
-    counts = count_pairs(row, column, 3, 4, value=value, weight=weight)
+    with sizes():
+        counts = count_pairs(row, column, 3, 4, value=value, weight=weight)
     _, _, means, squares, _ = brute_force(row, column, weight, value)
     np.testing.assert_allclose(counts.mean, np.array(means, float), rtol=1e-14)
     np.testing.assert_allclose(counts.m2, np.array(squares, float), rtol=1e-12)
 
 
-def test_equal_values_have_exactly_their_mean_and_no_spread():
+@pytest.mark.parametrize("sizes", [nullcontext, tiny_sizes])
+def test_equal_values_have_exactly_their_mean_and_no_spread(sizes):
     rng = np.random.default_rng(4)
     row, column = rng.integers(0, 5, 10_000), rng.integers(0, 6, 10_000)
     reward = rng.normal(size=(5, 6)) * 0.1
-    counts = count_pairs(row, column, 5, 6, value=reward[row, column], weight=rng.random(10_000))
+    with sizes():
+        counts = count_pairs(row, column, 5, 6, value=reward[row, column], weight=rng.random(10_000))
     assert np.array_equal(counts.mean, reward.ravel())
     assert not counts.m2.any()
 
 
-def test_a_pair_without_weight_is_kept():
-    counts = count_pairs(
-        np.array([0, 1]), np.array([1, 1]), 2, 2, weight=np.array([0, 3]), value=np.array([5.0, 7.0])
-    )
+@pytest.mark.parametrize("sizes", [nullcontext, tiny_sizes])
+def test_a_pair_without_weight_is_kept(sizes):
+    row, weight, value = np.array([0, 1]), np.array([0, 3]), np.array([5.0, 7.0])
+    with sizes():
+        counts = count_pairs(row, np.array([1, 1]), 2, 2, weight=weight, value=value)
     assert counts.count.tolist() == [0, 3]
     assert counts.mean.tolist() == [0, 7]
     assert counts.m2.tolist() == [0, 0]

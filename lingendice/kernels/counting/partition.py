@@ -411,29 +411,6 @@ def add_deviations(
 
 
 @kernel
-def shift_means(total, excess, mean):
-    """Turn origins into means; a pair of total weight zero has mean zero."""
-    for pair in range(total.size):
-        if total[pair] != 0:
-            mean[pair] += excess[pair] / total[pair]
-        else:
-            mean[pair] = 0.0
-        excess[pair] = 0.0
-
-
-@kernel
-def correct_moments(total, drift, mean, m2):
-    """Remove from mean and squares what rounding of the first mean left in them."""
-    for pair in range(total.size):
-        if total[pair] != 0:
-            correction = drift[pair] / total[pair]
-            mean[pair] += correction
-            m2[pair] = max(m2[pair] - correction * drift[pair], 0.0)
-        else:
-            m2[pair] = 0.0
-
-
-@kernel
 def emit_pairs(pair_key, pair_start, first_bucket, shift, column_bits, n_rows, offset, indices, indptr):
     """Write the columns of consecutive buckets and the starts of all rows that begin in them."""
     column_mask = (np.int64(1) << column_bits) - 1
