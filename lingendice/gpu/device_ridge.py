@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from lingendice.data.checks import Floats
 from lingendice.gpu.chain import require_sizes
@@ -70,14 +69,13 @@ class _Parts(NamedTuple):
 
     @classmethod
     def of(cls, device: Device, system: RidgeSystem, storage: np.dtype[Any]) -> _Parts:
-        indptr, indices, data, group, spread, hub_out, _, gamma, _ = system._arrays
+        by_cell, group, gamma = system.rows, system.group, system.gamma
         n_seen, n_states = system.q.size, system.operator.n_states
         distribution = system.flow.rows.distribution
         require_sizes(n_states, distribution.shape[0])
         require_bytes(
-            device, ridge_bytes(n_states, n_seen, data.size, distribution.shape[0], storage.name), ADVICE
+            device, ridge_bytes(n_states, n_seen, by_cell.nnz, distribution.shape[0], storage.name), ADVICE
         )
-        by_cell = csr_array((data, indices, indptr), shape=(n_seen, n_states))
         done = device.zeros(1, np.int32)
 
         def up(array: NDArray[Any]) -> Any:
@@ -103,9 +101,9 @@ class _Parts(NamedTuple):
 
         group_first = np.searchsorted(group, np.arange(n_states + 1)).astype(np.int32)
         return cls(
-            equation(by_cell.T.tocsr(), hub_out, distribution),
-            equation(by_cell, distribution, hub_out),
-            up(group_first), up(spread), up(system.q), done,
+            equation(by_cell.T.tocsr(), system.hub_out.T, distribution),
+            equation(by_cell, distribution, system.hub_out.T),
+            up(group_first), up(system.spread), up(system.q), done,
         )  # fmt: skip
 
 
@@ -136,7 +134,7 @@ class _Step:
         self.y, self.residual, self.direction, self.image, self.misfit, self.pulled = (
             device.empty(n, self.storage) for _ in range(6)
         )
-        self.diagonal = self.up(system._diagonal)
+        self.diagonal = self.up(system.diagonal)
         self.free = device.empty(n, np.uint8)
         n_states = system.operator.n_states
         self.pushed, self.gathered = (device.empty(n_states, self.storage) for _ in range(2))
@@ -152,7 +150,7 @@ class _Step:
     def begin(self, free: NDArray[np.bool_], residual: Floats) -> float:
         """Set out from 0, toward what takes the residual away; returns its square."""
         up, system = self.up, self.system
-        direction = np.where(free, residual / system._diagonal, 0.0)
+        direction = np.where(free, residual / system.diagonal, 0.0)
         squared = float(direction @ residual)
         self.y[:], self.residual[:], self.direction[:] = 0.0, up(residual), up(direction)
         self.free[:] = self.device.upload(free.astype(np.uint8))

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import pending
+from lingendice.data.rows import row_sums
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers.control import Controls, Outcome, Solver, Step, run
 
@@ -53,36 +54,51 @@ class RidgeSystem:
         self.flow = flow = operator.flow(closed=True)
         self.over_cells = flow.policy is not None
         self.seen = np.flatnonzero(flow.seen)
-        kept = flow.rows.kernel()[self.seen]
         self.q = np.sqrt(flow.p[self.seen])
-        spread = np.ones(flow.n_cells) if flow.policy is None else flow.policy.ravel()
-        group = (np.arange(flow.n_cells) // (flow.n_cells // flow.n_states))[self.seen]
-        by_cell = spread[self.seen] / self.q
-        from lingendice.kernels.chains.ridge_gradients import Factor
-
-        wide = np.int32 if operator.n_states < 2**31 - 1 else np.int64
-        kept.data = kept.data * np.repeat(self.q, np.diff(kept.indptr))
-        self._arrays = Factor(
-            kept.indptr.astype(np.int64),
-            kept.indices.astype(wide),
-            kept.data,
-            group.astype(wide),
-            by_cell,
-            np.ascontiguousarray((flow.out[self.seen] * self.q[:, None]).T),
-            np.ascontiguousarray(flow.rows.distribution[:, group] * by_cell),
-            self.gamma,
-            np.empty(operator.n_states),
-        )
+        policy = np.ones(flow.n_cells) if flow.policy is None else flow.policy.ravel()
+        self.group = (np.arange(flow.n_cells) // (flow.n_cells // flow.n_states))[self.seen]
+        self.spread = policy[self.seen] / self.q
+        self.hub_out = flow.out[self.seen] * self.q[:, None]
+        self.from_hubs = flow.rows.distribution[:, self.group] * self.spread
+        self.rows = flow.rows.kernel()[self.seen]
+        self.rows.data = self.rows.data * np.repeat(self.q, np.diff(self.rows.indptr))
         self.loses_mass = flow.loses_mass
         # Where mass is absorbed the total is not 1, and gamma < 1 pins the distribution without it.
         self.penalty = 0.0 if self.loses_mass else float(penalty)
         self._target = flow.start[self.seen] / self.q
 
     @cached_property
-    def _diagonal(self) -> Floats:
-        from lingendice.kernels.chains.ridge_gradients import normal_diagonal
+    def factor(self) -> Any:
+        """M for the kernel."""
+        from scipy.sparse import csr_array, hstack
 
-        return normal_diagonal(self._arrays, self.q, self.penalty, self.ridge)  # type: ignore[no-any-return]
+        from lingendice.kernels.chains.ridge_gradients import Factor
+
+        used = self.hub_out.any(axis=0)
+        rows = self.rows
+        if used.any():
+            rows = csr_array(hstack([rows, csr_array(self.hub_out[:, used])]))
+        wide = np.uint32 if rows.shape[1] < 2**32 else np.uint64
+        return Factor(
+            rows.indptr.astype(np.uint64),
+            rows.indices.astype(wide),
+            rows.data,
+            self.group.astype(wide),
+            self.spread,
+            self.from_hubs[used],
+            self.gamma,
+            *(np.empty(size) for size in (rows.shape[1], self.q.size, self.q.size)),
+        )
+
+    @cached_property
+    def diagonal(self) -> Floats:
+        """Diagonal of H, the preconditioner, up to the products of counted and low-rank part."""
+        squares = np.bincount(self.group, self.spread**2, minlength=self.operator.n_states)
+        own = self.rows.indices == np.repeat(self.group, np.diff(self.rows.indptr))
+        loops = row_sums(self.rows.indptr, np.where(own, self.rows.data, 0.0))
+        hubs = self.hub_out**2 @ (self.from_hubs**2).sum(axis=1)
+        moved = self.gamma**2 * (self.rows.power(2) @ squares + hubs) - 2.0 * self.gamma * loops * self.spread
+        return np.maximum(1.0 + moved, 0.0) + self.penalty * self.q**2 + self.ridge  # type: ignore[no-any-return]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -91,27 +107,17 @@ class RidgeSystem:
 
     def scaled(self, y: Floats) -> Floats:
         """M y."""
-        from lingendice.kernels.chains.ridge_gradients import apply_scaled
-
-        z = np.empty_like(y)
-        apply_scaled(self._arrays, y, z)
-        return z
+        counted = self.spread * (self.rows.T @ y)[self.group]
+        return y - self.gamma * (counted + (y @ self.hub_out) @ self.from_hubs)  # type: ignore[no-any-return]
 
     def scaled_transpose(self, z: Floats) -> Floats:
         """M' z."""
-        from lingendice.kernels.chains.ridge_gradients import apply_scaled_transpose
-
-        y = np.empty_like(z)
-        apply_scaled_transpose(self._arrays, z, y)
-        return y
+        arriving = np.bincount(self.group, self.spread * z, minlength=self.operator.n_states)
+        return z - self.gamma * (self.rows @ arriving + self.hub_out @ (self.from_hubs @ z))  # type: ignore[no-any-return]
 
     def normal(self, y: Floats) -> Floats:
         """H y = (M'M + penalty q q' + ridge) y, the Hessian of the problem."""
-        from lingendice.kernels.chains.ridge_gradients import apply_normal
-
-        work, image = np.empty_like(y), np.empty_like(y)
-        apply_normal(self._arrays, self.q, self.penalty, self.ridge, y, work, image)
-        return image
+        return self.scaled_transpose(self.scaled(y)) + (self.penalty * (self.q @ y)) * self.q + self.ridge * y
 
     def objective(self, y: Floats) -> float:
         """The ridge problem's objective at y = sqrt(p) tau."""
@@ -157,7 +163,7 @@ class RidgeSystem:
         y = self.q.copy() if start is None else np.maximum(start, 0.0)
         free = np.ones(y.size, dtype=bool)
         right = self._right_side
-        goal = (max(controls.tol, 1e-13) ** 2) * float(right @ (right / self._diagonal))
+        goal = (max(controls.tol, 1e-13) ** 2) * float(right @ (right / self.diagonal))
         fewest, patience, steps = y.size + 1, PATIENCE, 0
         squared, stop = -1.0, None
         history: list[float] = []
@@ -178,7 +184,7 @@ class RidgeSystem:
                 if done == 0:
                     break
             y, residual = descent.point()
-            wrong = np.where(free, y < -1e-14, residual > np.sqrt(goal * self._diagonal) + 1e-14)
+            wrong = np.where(free, y < -1e-14, residual > np.sqrt(goal * self.diagonal) + 1e-14)
             count = int(wrong.sum())
             if stop is not None:
                 break
@@ -240,7 +246,7 @@ class RidgeSystem:
         """
         right = np.where(free, self.q * sensitivity[self.seen], 0.0)
         u = np.zeros_like(self.q)
-        goal = (max(tol, 1e-13) ** 2) * float(right @ (right / self._diagonal))
+        goal = (max(tol, 1e-13) ** 2) * float(right @ (right / self.diagonal))
         descent, squared = self.descent(free, u, right), -1.0
         while squared < 0.0 or squared > goal:
             squared, done = descent.advance(goal)
@@ -292,7 +298,7 @@ class _Ending:
         distribution = np.maximum(y, 0.0)
         if self.rough or not met or not np.isfinite(distribution).all():
             return 0.0
-        self._undone = math.sqrt(max(squared, 0.0) * float(self.system._diagonal.max()))
+        self._undone = math.sqrt(max(squared, 0.0) * float(self.system.diagonal.max()))
         error, _ = self.error(distribution)
         if error > self.tol and self.amplification is None:
             self.amplification = yield from self._amplify(free, steps)
@@ -307,7 +313,7 @@ class _Ending:
         """|H^-1 g| / |g| of a random g, which has its share of every mode."""
         system = self.system
         drawn = np.where(free, np.random.default_rng(0).standard_normal(free.size), 0.0)
-        goal = min(1e-2, 0.1 / self._modes) ** 2 * float(drawn @ (drawn / system._diagonal))
+        goal = min(1e-2, 0.1 / self._modes) ** 2 * float(drawn @ (drawn / system.diagonal))
         descent, squared = system.descent(free, np.zeros(free.size), drawn), -1.0
         while squared < 0.0 or squared > goal:
             squared, done = descent.advance(goal)
@@ -340,12 +346,12 @@ class _HostDescent:
         from lingendice.kernels.chains.ridge_gradients import descend
 
         system = self.system
-        budget = max(1, ENTRIES_A_CALL // (2 * (system._arrays.indices.size + self.y.size)))
+        budget = max(1, ENTRIES_A_CALL // (2 * (system.rows.nnz + self.y.size)))
         if at_most is not None:
             budget = min(budget, at_most)
         self.squared, done = descend(
-            system._arrays, system.q, system.penalty, system.ridge,
-            system._diagonal, self.free, self.y, self.residual, self.direction, self.squared, goal, budget,
+            system.factor, system.q, system.penalty, system.ridge,
+            system.diagonal, self.free, self.y, self.residual, self.direction, self.squared, goal, budget,
         )  # fmt: skip
         return self.squared, done
 

@@ -94,7 +94,7 @@ def test_steps_are_graphs_and_scalars_all_that_comes_down(emulator):
     assert emulator.downloaded - down == 8 * ridge.DESCENT
     y, residual = descent.point()
     np.testing.assert_allclose(residual, system._right_side - system.normal(y), atol=1e-12)
-    assert squared == pytest.approx(residual @ (residual / system._diagonal), rel=1e-9)
+    assert squared == pytest.approx(residual @ (residual / system.diagonal), rel=1e-9)
 
 
 def test_a_descent_that_has_arrived_stays(emulator):
@@ -126,7 +126,7 @@ def test_memory_of_the_ridge(emulator, storage):
     system = RidgeOnDevice(emulator, storage)(operator, 1e-3, 1.0)
     assert system.solve(Controls(tol=1e-4)).outcome.converged
     taken = emulated.MEMORY.peak - before
-    sizes = (1500, system.q.size, system._arrays[2].size, operator.rows.distribution.shape[0])
+    sizes = (1500, system.q.size, system.rows.nnz, operator.rows.distribution.shape[0])
     assert taken <= ridge_bytes(*sizes, storage) <= 2 * taken
     emulator.free = 10_000
     with pytest.raises(DeviceMemoryError, match="GB of device memory"):
