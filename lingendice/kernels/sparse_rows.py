@@ -145,34 +145,6 @@ def scatter_transpose(indptr, indices, data, label, first, last, slot, sources, 
 
 
 @kernel
-def count_rows(indptr, indices, data, first, last, counts, loops):
-    """Count the entries of each row of a range; self-loops go to ``loops`` instead."""
-    weighted = data.size > 0
-    for row in range(first, last):
-        count = indptr[row + 1] - indptr[row]
-        for entry in range(indptr[row], indptr[row + 1]):
-            if indices[entry] == row:
-                loops[row] += data[entry] if weighted else 1.0
-                count -= 1
-        counts[row] = count
-
-
-@kernel
-def scatter_rows(indptr, indices, data, label, first, last, out_indptr, sources, weights):
-    """Write a range of rows to their new places under new column numbers, leaving out self-loops."""
-    weighted = data.size > 0
-    for row in range(first, last):
-        place = out_indptr[label[row]]
-        for entry in range(indptr[row], indptr[row + 1]):
-            column = indices[entry]
-            if column != row:
-                sources[place] = label[column]
-                if weighted:
-                    weights[place] = data[entry]
-                place += 1
-
-
-@kernel
 def split_blocks(indptr, sources, weights, block_of, first, last, split, outside):
     """Put the entries that come from the row's own block last, and weigh the others.
 

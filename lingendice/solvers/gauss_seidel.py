@@ -55,6 +55,7 @@ class Relaxation:
 
     def __post_init__(self) -> None:
         system = self.system
+        self.rows = system.kernel_rows(self.row_begin, self.row_end)
         if system.chunks is None:
             self.ranges = row_ranges(system.indptr, self.first, self.last)
         else:
@@ -65,8 +66,7 @@ class Relaxation:
         """One pass; sets ``estimate``, ``mass`` and ``scale``."""
         system = self.system
         terms = gauss_seidel.Terms(self.f, self.inflow, self.c, self.loss)
-        rows = gauss_seidel.Rows(self.row_begin, self.row_end, system.sources, system.weights)
-        chunks = system.kernel_chunks()
+        rows, chunks = self.rows, system.kernel_chunks()
 
         def task(first: int, last: int) -> tuple[float, float, float, float]:
             if chunks is None:
@@ -181,10 +181,8 @@ class Blocks:
     def _entries(self) -> tuple[gauss_seidel.Rows, gauss_seidel.Rows]:
         """The entries of each row from other components, and from its own."""
         system = self.system
-        entries = system.sources, system.weights
-        return (
-            gauss_seidel.Rows(system.indptr, self.split, *entries),
-            gauss_seidel.Rows(self.split, system.indptr[1:], *entries),
+        return system.kernel_rows(system.indptr, self.split), system.kernel_rows(
+            self.split, system.indptr[1:]
         )
 
     def _solve_big(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.data.rows import index_array, read_only, row_of_entry
 from lingendice.kernels import sparse_rows as sparse
 from lingendice.kernels.chains import sweeps as gauss_seidel
 from lingendice.kernels.parallel import run_all
@@ -109,7 +110,22 @@ class PullSystem:
         """The chunks as the kernels take them; None where rows are not interleaved."""
         if self.chunks is None:
             return None
-        return gauss_seidel.Chunks(self.indptr, self.chunks, self.sources, self.weights, CHUNK_ROWS)
+        indptr, chunks, sources = (index_array(array) for array in (self.indptr, self.chunks, self.sources))
+        return gauss_seidel.Chunks(indptr, chunks, sources, read_only(self.weights), CHUNK_ROWS)
+
+    def kernel_rows(self, begin: IntArray, end: IntArray) -> gauss_seidel.Rows:
+        """The entries ``begin[i]:end[i]`` of each row i as the kernels take them."""
+        return gauss_seidel.Rows(
+            index_array(begin), index_array(end), index_array(self.sources), read_only(self.weights)
+        )
+
+    @cached_property
+    def _rows(self) -> gauss_seidel.Rows:
+        return self.kernel_rows(self.indptr[:-1], self.indptr[1:])
+
+    @cached_property
+    def _ranges(self) -> list[tuple[int, int]]:
+        return row_ranges(self.indptr, 0, self.size)
 
     def chunk_ranges(self) -> list[tuple[int, int]]:
         """Consecutive ranges of chunks of about equal work."""
@@ -130,21 +146,9 @@ class PullSystem:
         """L1 norm, smallest and largest entry of ``image - x``, image = base + row_factor (A + loops) y."""
 
         def task(first: int, last: int) -> tuple[float, float, float]:
-            return gauss_seidel.residual(
-                self.indptr,
-                self.sources,
-                self.weights,
-                row_factor,
-                base,
-                self.loops,
-                x,
-                y,
-                first,
-                last,
-                image,
-            )
+            return gauss_seidel.residual(self._rows, row_factor, base, self.loops, x, y, first, last, image)
 
-        size, low, high = zip(*self.run(row_ranges(self.indptr, 0, self.size), task), strict=True)
+        size, low, high = zip(*self.run(self._ranges, task), strict=True)
         return float(sum(size)), min(low), max(high)
 
     def imbalance(self, x: FloatArray, y: FloatArray, base: FloatArray) -> float:
@@ -232,34 +236,18 @@ def row_system(
     indices: NDArray[np.signedinteger],
     data: FloatArray,
     *,
-    order: IntArray | None = None,
     threads: int = 1,
     monitor: Monitor | None = None,
 ) -> PullSystem:
-    """The matrix itself for pulling, self-loops taken out, rows in the given order; O(entries)."""
-    size, monitor = indptr.size - 1, monitor or Monitor()
-    lanes = _lanes(indptr, threads if indices.size > THREAD_WORK else 1)
-    loops = np.zeros(size)
-    degree = np.zeros(size, np.int64)
-
-    def count(lane: int, first: int, last: int) -> None:
-        sparse.count_rows(indptr, indices, data, first, last, degree, loops)
-
-    _run_lanes(lanes, count, monitor)
-    out_indptr = np.zeros(size + 1, np.int64)
-    np.cumsum(degree if order is None else degree[order], out=out_indptr[1:])
-    if order is None and out_indptr[-1] == indices.size:
-        return PullSystem(indptr, indices, data, loops, order, threads, monitor)
-    label, _ = _labels(order, out_indptr, indices.dtype)
-    sources = np.empty(int(out_indptr[-1]), indices.dtype)
-    weights = np.empty(sources.size) if data.size else _NO_WEIGHTS
-
-    def scatter(lane: int, first: int, last: int) -> None:
-        sparse.scatter_rows(indptr, indices, data, label, first, last, out_indptr, sources, weights)
-
-    _run_lanes(lanes, scatter, monitor)
-    loops = loops if order is None else loops[order]
-    return PullSystem(out_indptr, sources, weights, loops, order, threads, monitor)
+    """The matrix itself for pulling, self-loops taken out; O(entries)."""
+    size, row = indptr.size - 1, row_of_entry(indptr)
+    loop = indices == row
+    weights = data if data.size else np.ones(indices.size)
+    loops = np.bincount(row[loop], weights[loop], size)
+    if loop.any():
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(row[~loop], minlength=size))])
+        indices, data = indices[~loop], data[~loop] if data.size else data
+    return PullSystem(indptr, indices, data, loops, None, threads, monitor or Monitor())
 
 
 def _labels(order: IntArray | None, out_indptr: IntArray, index_type: np.dtype) -> tuple[NDArray, NDArray]:

@@ -50,10 +50,10 @@ def test_transpose_and_rows_match_scipy(weighted, threads, order, size):
     np.testing.assert_array_equal(rebuilt(system), dense.T[np.ix_(sorting, sorting)])
     if order == "degree":
         assert (np.diff(np.diff(system.indptr)) <= 0).all()
-        return
-    rows = row_system(*parts(matrix, weighted), order=given, threads=threads)
-    np.testing.assert_array_equal(rebuilt(rows), dense[np.ix_(sorting, sorting)])
-    np.testing.assert_array_equal(rows.loops, system.loops)
+    if order == "natural":
+        rows = row_system(*parts(matrix, weighted), threads=threads)
+        np.testing.assert_array_equal(rebuilt(rows), dense)
+        np.testing.assert_array_equal(rows.loops, system.loops)
 
 
 def test_transpose_is_the_same_for_any_number_of_threads():

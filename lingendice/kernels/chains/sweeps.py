@@ -22,7 +22,7 @@ from lingendice.kernels.jit import fused_kernel
 
 
 class Rows(NamedTuple):
-    """Entries ``begin[i]:end[i]`` of each row i of A."""
+    """Entries ``begin[i]:end[i]`` of each row i of A. Integers are unsigned, here and in chunks."""
 
     begin: Any
     end: Any
@@ -62,7 +62,7 @@ def sweep(rows, terms, scale, x, y, first, last):
     lost = 0.0
     mass = 0.0
     weighted = weights.size > 0
-    for row in range(first, last):
+    for row in range(np.uint64(first), np.uint64(last)):
         drawn = 0.0
         if weighted:
             for entry in range(row_begin[row], row_end[row]):
@@ -158,7 +158,7 @@ def gather_inflow(rows, f, g, y, first, last, inflow):
     row_begin, row_end, sources, weights = rows
     supply = 0.0
     weighted = weights.size > 0
-    for row in range(first, last):
+    for row in range(np.uint64(first), np.uint64(last)):
         drawn = 0.0
         if weighted:
             for entry in range(row_begin[row], row_end[row]):
@@ -172,11 +172,13 @@ def gather_inflow(rows, f, g, y, first, last, inflow):
 
 
 @fused_kernel
-def residual(indptr, sources, weights, row_factor, base, loops, x, y, first, last, image):
+def residual(rows, row_factor, base, loops, x, y, first, last, image):
     """Write ``image = base + row_factor (A y + loops y)`` on a range.
 
     Returns the L1 norm, the smallest and the largest entry of ``image - x``.
     """
+    row_begin, row_end, sources, weights = rows
+    first, last = np.uint64(first), np.uint64(last)
     size = 0.0
     low = 0.0
     high = 0.0
@@ -184,10 +186,10 @@ def residual(indptr, sources, weights, row_factor, base, loops, x, y, first, las
     for row in range(first, last):
         drawn = loops[row] * y[row]
         if weighted:
-            for entry in range(indptr[row], indptr[row + 1]):
+            for entry in range(row_begin[row], row_end[row]):
                 drawn += weights[entry] * y[sources[entry]]
         else:
-            for entry in range(indptr[row], indptr[row + 1]):
+            for entry in range(row_begin[row], row_end[row]):
                 drawn += y[sources[entry]]
         image[row] = base[row] + row_factor[row] * drawn
         rest = image[row] - x[row]
@@ -224,7 +226,7 @@ def solve_blocks(upstream, own, terms, inflow, x, y, block_start, block, last_bl
         first = block_start[block]
         last = block_start[block + 1]
         supply = gather_inflow(upstream, terms.f, terms.g, y, first, last, inflow)
-        passing = indptr[last] - indptr[first] + last - first
+        passing = np.int64(indptr[last] - indptr[first]) + last - first
         done += passing
         if last - first == 1:
             x[first] = inflow[first]
