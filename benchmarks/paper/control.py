@@ -66,38 +66,45 @@ def make_log(case: Case) -> lg.Transitions:
     return lg.Transitions(**log._asdict())
 
 
-def run_fast(case: Case, log: lg.Transitions) -> dict[str, Any]:
+def run_fast(case: Case, log: lg.Transitions, threads: int | None) -> dict[str, Any]:
     """The default with all its estimates, and importance sampling with a cloned behavior."""
     target = control.policy(case.environment)
-    solution = lg.solve(log, case.gamma, policy=target, seed=case.seed % 1000)
+    solution = lg.solve(log, case.gamma, policy=target, seed=case.seed % 1000, threads=threads)
     low, high = solution.interval(0.95)
     values = {one.name: one.value for one in solution.estimates}
     values["default"] = solution.value
     seconds = {one.name: round(one.seconds, 2) for one in solution.estimates}
     seconds["default"] = round(solution.seconds, 2)
     values["cloned IS"] = baselines.neural_importance_sampling(log, case.gamma, policy=target).value
+    evidence = solution.evidence
     return {
         "case": case.key, "values": values, "seconds": seconds, "interval": [low, high],
-        "headline": solution.evidence.headline, "status": solution.status.value,
+        "errors": {one.name: one.standard_error for one in solution.estimates},
+        "members": evidence.members.tolist(), "clusters": int(evidence.scores.size),
+        "headline": evidence.headline, "status": solution.status.value,
         "failed": [check.name for check in solution.diagnose() if not check.ok],
     }  # fmt: skip
 
 
-def run_slow(case: Case, log: lg.Transitions) -> dict[str, Any]:
+def run_slow(case: Case, log: lg.Transitions, threads: int | None) -> dict[str, Any]:
     """The ratio networks at their defaults, 10,000 steps."""
     target = control.policy(case.environment)
     found = {"case": case.key, "slow": {}}
-    sol = lg.solve(log, case.gamma, policy=target, method="gendice", seed=case.seed % 1000)
+    sol = lg.solve(log, case.gamma, policy=target, method="gendice", seed=case.seed % 1000, threads=threads)
     found["slow"]["GenDICE"] = [sol.value, sol.status.value, round(sol.seconds, 1)]
     if case.gamma < 1.0:
-        sol = baselines.neural_dual_dice(log, case.gamma, policy=target, seed=case.seed % 1000)
+        sol = baselines.neural_dual_dice(
+            log, case.gamma, policy=target, seed=case.seed % 1000, threads=threads
+        )
         found["slow"]["DualDICE"] = [sol.value, sol.status.value, round(sol.seconds, 1)]
     return found
 
 
-def run(logs: int, slow: int, deadline: float) -> None:
+def run(logs: int, slow: int, deadline: float, part: str) -> None:
     """What is not there yet, log by log, so that every setting has some early."""
-    done = read()
+    done, count = read(), 0
+    mine, parts = (int(number) for number in part.split("/"))
+    threads = 1 if parts > 1 else None
     for number in range(max(logs, slow)):
         for environment in ENVIRONMENTS:
             for alpha in ALPHAS:
@@ -105,12 +112,15 @@ def run(logs: int, slow: int, deadline: float) -> None:
                     case = Case(environment, gamma, alpha, FIRST_SEED + number)
                     known = done.get(case.key, {})
                     wanted = [(run_fast, "values", logs), (run_slow, "slow", slow)]
-                    for work, part, count in wanted:
-                        if number >= count or part in known:
+                    for work, part, most in wanted:
+                        if number >= most or part in known:
+                            continue
+                        count += 1
+                        if count % parts != mine % parts:
                             continue
                         if time.time() > deadline:
                             return
-                        entry = work(case, make_log(case))
+                        entry = work(case, make_log(case), threads)
                         with FILE.open("a", encoding="utf-8") as stream:
                             stream.write(json.dumps(entry) + "\n")
                         print(case.key, entry.get("values") or entry.get("slow"), flush=True)
@@ -212,12 +222,13 @@ def main() -> None:
     )
     parser.add_argument("--logs", type=int, default=20)
     parser.add_argument("--slow", type=int, default=0)
+    parser.add_argument("--part", default="1/1", help="k/n: every n-th of what is missing, on one core each")
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--report", action="store_true")
     given = parser.parse_args()
     if not given.report:
         control_truth.complete(ENVIRONMENTS, GAMMAS)
-        run(given.logs, given.slow, time.time() + 60 * given.minutes)
+        run(given.logs, given.slow, time.time() + 60 * given.minutes, given.part)
     report()
 
 

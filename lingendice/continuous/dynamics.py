@@ -107,9 +107,11 @@ class Dynamics:
                 action = samples.action_scaling(policy.sample(self.raw(states), rng)).astype(np.float32)
         return np.hstack([states.astype(np.float32), action])
 
-    def predict(self, member: int, inputs: NDArray[np.float32]) -> Prediction:
-        """What one member expects of a step."""
-        out = self.members[member](inputs).astype(np.float64)
+    def predict(self, member: int | None, inputs: NDArray[np.float32]) -> Prediction:
+        """What one member expects of a step; None: each member of its own share of the rows, in order."""
+        nets = self.members if member is None else (self.members[member],)
+        parts = np.split(inputs, len(nets))
+        out = np.concatenate([net(part) for net, part in zip(nets, parts, strict=True)], dtype=np.float64)
         states = inputs[:, : self.low.size] + out[:, :-1] * self.change_scale
         ends = np.zeros(len(inputs)) if self.ends is None else self.ends(states)
         reward = self.reward_center + self.reward_scale * out[:, -1] + ends * self.ending_reward
@@ -117,7 +119,8 @@ class Dynamics:
 
     def shake(self, states: Floats, rng: np.random.Generator) -> Floats:
         """Predicted states with the noise of a step."""
-        return states + self.noise * self.change_scale * rng.standard_normal(states.shape)
+        noise = rng.standard_normal(states.shape, dtype=np.float32)
+        return states + (self.noise * self.change_scale) * noise
 
     def fresh(self, n: int, rng: np.random.Generator) -> Floats:
         """Standardized draws of the initial distribution."""
@@ -313,28 +316,23 @@ def step_weights(gamma: float) -> Floats:
 def roll_out(
     model: Dynamics, gamma: float, paths: int, seed: int, threads: int, visits: int = 10_000
 ) -> Rollout:
-    """Follow the policy along ``paths`` paths for each member, in two blocks each.
+    """Follow the policy along ``paths`` paths for each member, in two blocks that hold all members.
 
     Each block has a random stream of its own: bits do not depend on the number of threads. Restarts are
     drawn, absorption is followed as a weight.
     """
-    blocks = [(member, half) for half in range(2) for member in range(len(model.members))]
-    sizes = [paths // 2 + (paths % 2) * half for _, half in blocks]
-    found = run_all(
-        [
-            partial(_follow, model, gamma, member, n, visits / len(blocks), [seed, 5, k])
-            for k, ((member, _), n) in enumerate(zip(blocks, sizes, strict=True))
-        ],
-        threads,
-    )  # fmt: skip
     n = len(model.members)
-    members = [
-        float(np.concatenate([found[member].earned, found[member + n].earned]).mean()) for member in range(n)
-    ]
+    sizes = (paths // 2, paths - paths // 2)
+    found = run_all(
+        [partial(_follow, model, gamma, n * size, visits / 2, [seed, 5, k]) for k, size in enumerate(sizes)],
+        threads,
+    )
+    earned = np.concatenate([one.earned.reshape(n, -1) for one in found], axis=1)
+    members = earned.mean(axis=1)
     return Rollout(
-        float(np.mean(members)),
-        np.array(members),
-        np.concatenate([one.earned for one in found]),
+        float(members.mean()),
+        members,
+        earned.ravel(),
         float(np.mean([one.clipped for one in found])),
         np.concatenate([one.visited for one in found]),
     )
@@ -346,7 +344,8 @@ class _Block(NamedTuple):
     visited: NDArray[np.float32]
 
 
-def _follow(model: Dynamics, gamma: float, member: int, n: int, visits: float, seed: list[int]) -> _Block:
+def _follow(model: Dynamics, gamma: float, n: int, visits: float, seed: list[int]) -> _Block:
+    """``n`` paths, in equal shares by each member."""
     rng = np.random.default_rng(seed)
     share = step_weights(gamma)
     states, alive, earned = model.fresh(n, rng), np.ones(n), np.zeros(n)
@@ -355,20 +354,20 @@ def _follow(model: Dynamics, gamma: float, member: int, n: int, visits: float, s
         if step % 20 == 0:
             check()
         inputs = model.act(states, rng)
-        moved = model.predict(member, inputs)
-        earned += share[step] * alive * moved.reward
-        kept = rng.random(n) < visits / n * share[step] * alive
-        visited.append(inputs[kept])
+        moved = model.predict(None, inputs)
+        weight = share[step] * alive
+        earned += weight * moved.reward
+        visited.append(inputs[rng.random(n) < visits / n * weight])
         states = model.shake(moved.states, rng)
-        inside = np.clip(states, model.low, model.high)
+        inside = np.minimum(np.maximum(states, model.low), model.high)
         # What has ended is simulated on, at no weight: where it goes does not count.
-        clipped += float(share[step] * (alive @ np.mean(inside != states, axis=1)))
-        lived += float(share[step] * alive.sum())
+        clipped += float(weight @ (inside != states).sum(axis=1))
+        lived += float(weight.sum()) * model.low.size
         states = inside
         if model.absorbing:
             alive = alive * (1.0 - moved.ends)
         elif model.ends is not None:
-            again = rng.random(n) < moved.ends
-            if again.any():
-                states[again] = model.fresh(int(again.sum()), rng)
+            again = np.flatnonzero(rng.random(n) < moved.ends)
+            if again.size:
+                states[again] = model.fresh(again.size, rng)
     return _Block(earned, clipped / lived, np.concatenate(visited))

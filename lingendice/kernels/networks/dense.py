@@ -23,8 +23,9 @@ HUBER, LOGISTIC, SOFTMAX, GAUSSIAN = 0, 1, 2, 3
 _ROWS, _BRANCH = 0, 1
 """Purposes of random numbers."""
 
-# Larger products OpenBLAS would share among threads of its own, which fight with ours and change bits.
-_ALONE = 2**19
+# Products of 2^19 multiplications OpenBLAS shares among threads of its own, which fight with ours: a fit took
+# seven times as many CPU seconds.
+_ALONE = 2**19 - 1
 # Factors of a product and of what it is added to: BLAS takes them by address.
 _IN_PLACE_OF, _ADDED_TO = np.array([1.0, 0.0], np.float32), np.array([1.0, 1.0], np.float32)
 
