@@ -14,18 +14,15 @@ from lingendice.data.matrices import RowSumWarning
 from lingendice.data.transitions import Transitions
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.pagerank import pagerank
-from lingendice.report.build import report
-from lingendice.results.audit import Audit, audit
+from lingendice.report import report
 from lingendice.results.build import LeakWarning
 from lingendice.results.comparison import Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import Check, diagnose
-from lingendice.results.ridge_path import RidgePath, ridge_path
 from lingendice.results.solution import SeveralDistributions, Solution
 from lingendice.results.status import Status
 from lingendice.results.targets import Interval
 from lingendice.solve import solve
-from lingendice.streaming.online import OnlineRatio
 
 if TYPE_CHECKING:
     from lingendice import baselines as baselines
@@ -37,7 +34,12 @@ if TYPE_CHECKING:
     from lingendice.data import policies as policies
     from lingendice.io.read import read_transitions as read_transitions
     from lingendice.model import features as features
+    from lingendice.results.audit import Audit as Audit
+    from lingendice.results.audit import audit as audit
+    from lingendice.results.ridge_path import RidgePath as RidgePath
+    from lingendice.results.ridge_path import ridge_path as ridge_path
     from lingendice.streaming import embed as embed
+    from lingendice.streaming.online import OnlineRatio as OnlineRatio
 
 __version__ = "0.1.0.dev0"
 
@@ -86,14 +88,24 @@ _MODULES = {
     "features": "model.features",
     "policies": "data.policies",
 }
+_HOMES = {
+    "Audit": "results.audit",
+    "OnlineRatio": "streaming.online",
+    "RidgePath": "results.ridge_path",
+    "audit": "results.audit",
+    "read_transitions": "io.read",
+    "ridge_path": "results.ridge_path",
+}
+"""Modules of public names that load when first asked for."""
 
 
 def __getattr__(name: str) -> Any:
-    """Load public modules, and readers, when first asked for."""
+    """Load public modules, and what few programs need, when first asked for."""
     from importlib import import_module
 
-    if name == "read_transitions":
-        return import_module("lingendice.io.read").read_transitions
+    if name in _HOMES:
+        globals()[name] = found = getattr(import_module(f"lingendice.{_HOMES[name]}"), name)
+        return found
     if name in _MODULES:
         return import_module(f"lingendice.{_MODULES[name]}")
     from lingendice.data.hints import no_attribute

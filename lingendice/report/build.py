@@ -8,12 +8,10 @@ and everything that a plot shows stands in a table too.
 from __future__ import annotations
 
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lingendice.data.atomic import write_text
 from lingendice.data.checks import require_number
 from lingendice.data.markup import amount, duration, rounded, table
 from lingendice.model.compose import Choices
@@ -43,51 +41,15 @@ from lingendice.results.solution import Solution
 from lingendice.results.targets import Interval
 
 
-def report(
+def page_of(
     result: Solution | Comparison | ContinuousSolution,
-    path: str | Path | None = None,
-    *,
-    title: str = "lingendice report",
-    call: str | None = None,
-    source: str | None = None,
-    level: float = 0.95,
-    plots: bool = True,
-) -> Page | Path:
-    """Write a self-contained HTML page about a solution, or about several policies.
-
-    It begins with a verdict in one sentence. For the page the interval, the checks, the bounds and gap of the
-    value, the behavior's value, an audit and, with plots of a ridge, its path are computed where they were
-    not; the page says so.
-
-    Parameters
-    ----------
-    result
-        What :func:`lingendice.solve` returned.
-    path
-        The file to write; without it the page is returned, and a notebook shows it.
-    title
-        Heading of the page.
-    call
-        The exact call or command that made the result; by default it is put together from the result.
-    source
-        Where the data come from, in words.
-    level
-        Confidence level of the intervals.
-    plots
-        False leaves the plots out, and matplotlib is not needed then.
-
-    Returns
-    -------
-    pathlib.Path or Page
-        The path where one was given, else the page: a string with a ``_repr_html_``.
-
-    Examples
-    --------
-    >>> import lingendice as lg
-    >>> page = lg.report(lg.solve([[90, 10], [30, 70]]), plots=False)
-    >>> page.startswith("<!doctype html>")
-    True
-    """
+    title: str,
+    call: str | None,
+    source: str | None,
+    level: float,
+    plots: bool,
+) -> Page:
+    """The whole page; see :func:`lingendice.report`."""
     if not isinstance(result, (Solution, Comparison, ContinuousSolution)):
         raise ValueError(
             f"a report is about a result, not about a {type(result).__name__}; pass what solve returned"
@@ -100,11 +62,7 @@ def report(
         sections += continuous_sections(best, call, source, plots)
     else:
         sections += _sections(result, best, call, source, level, plots)
-    page = whole_page(title, [("verdict", "Verdict", _verdict(result, level)), *sections])
-    if path is None:
-        return page
-    write_text(path, page)
-    return Path(path)
+    return whole_page(title, [("verdict", "Verdict", _verdict(result, level)), *sections])
 
 
 def _verdict(result: Solution | Comparison | ContinuousSolution, level: float) -> str:
