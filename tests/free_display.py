@@ -19,7 +19,7 @@ COSTLY = [
         *(
             f"results/{name}.py"
             for name in (
-                "allowance", "bootstrap", "continuous_diagnostics", "diagnostics", "interval", "markov_test",
+                "allowance", "bootstrap", "diagnostics", "interval", "markov_test",
                 "ridge_path", "trust_checks",
             )
         ),

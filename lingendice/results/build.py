@@ -19,8 +19,8 @@ from lingendice.model import leaks
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.baseline_solution import BaselineSolution, Weighing
-from lingendice.results.continuous_diagnostics import decisive_checks
 from lingendice.results.continuous_solution import ContinuousSolution
+from lingendice.results.diagnostics import decisive_checks
 from lingendice.results.saddle_solution import LinearSolution
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status, settled_status, status_of, with_identified_status

@@ -14,9 +14,8 @@ from lingendice.data.checks import Floats
 from lingendice.data.json_values import strict_json
 from lingendice.data.markup import duration
 from lingendice.data.rows import read_only
-from lingendice.results.continuous_diagnostics import diagnose_continuous
 from lingendice.results.continuous_interval import behavior_scores, continuous_interval, continuous_scores
-from lingendice.results.diagnostics import Check
+from lingendice.results.diagnostics import Check, diagnose_continuous
 from lingendice.results.result import Result, Row
 from lingendice.results.solution import effective_size
 from lingendice.results.status import Status
@@ -177,7 +176,7 @@ class ContinuousSolution(Result, Ratio):
         }
 
     def _drawn(self, kind: str | None, ax: Any) -> Any:
-        from lingendice.results.continuous_plots import plot_continuous
+        from lingendice.results.plots import plot_continuous
 
         return plot_continuous(self, kind, ax)
 

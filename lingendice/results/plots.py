@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lingendice.data.counts import Counts
     from lingendice.results.audit import Audit
     from lingendice.results.comparison import Comparison
+    from lingendice.results.continuous_solution import ContinuousSolution
     from lingendice.results.ridge_path import RidgePath
     from lingendice.results.solution import Solution
 
@@ -34,6 +35,7 @@ COLORS = {"ink": INK, "rule": RULE, "grey": GREY, "blue": BLUE, "orange": ORANGE
 
 PANEL = (4.6, 3.3)
 """Inches of one panel."""
+RATIO_TITLE = "Ratio: above 1, visited more than logged"
 TOP_CELLS = 10
 LABEL_LENGTH = 22
 MANY_POINTS = 1500
@@ -197,8 +199,11 @@ def _ratio(solution: Solution, ax: Any) -> None:
     )  # fmt: skip
     ax.axhline(1.0, color=INK, linewidth=0.8, linestyle="--")
     _at_least_a_decade(ax, p[shown], tau[shown])
-    beside = f" ({hidden:,} with tau = 0 left out)" if hidden else ""
-    dress(ax, "Ratio: above 1, visited more than logged", f"p: share of the data{beside}", "tau = mu / p")
+    dress(ax, RATIO_TITLE, f"p: share of the data{_left_out(hidden)}", "tau = mu / p")
+
+
+def _left_out(hidden: int) -> str:
+    return f" ({hidden:,} with tau = 0 left out)" if hidden else ""
 
 
 def _at_least_a_decade(ax: Any, x: Floats, y: Floats) -> None:
@@ -279,6 +284,73 @@ def _distributions(solution: Solution, ax: Any) -> None:
     ax.barh(place, sizes[top], color=BLUE)
     dress(ax, f"{sizes.size:,} stationary distributions, one per class", "entries with mass")
     _named(ax, place, [f"distribution {k}" for k in top])
+
+
+# -- a ratio over continuous states -------------------------------------------------------------------
+
+BINS = 60
+CURVE_POINTS = 400
+
+
+def plot_continuous(solution: ContinuousSolution, kind: str | None = None, ax: Any = None) -> Any:
+    """Draw what a solution says; see :meth:`lingendice.ContinuousSolution.plot`."""
+    drawers: dict[str, Callable[[Any], None]] = {
+        "ratio": partial(_row_ratios, solution),
+        "weight": partial(_weight, solution),
+    }
+    history: dict[str, Callable[[Any], None]] = {}
+    if any(len(member) > 1 for member in solution.history):
+        if solution.value is not None:
+            history["value"] = partial(_training_value, solution)
+        history["residual"] = partial(_training_residual, solution)
+    why = f"method {solution.method!r} kept no history, or the data have no rewards"
+    return draw_kind(drawers, history, kind, ("ratio", "weight", "value", "residual"), why, ax)
+
+
+def _row_ratios(solution: ContinuousSolution, ax: Any) -> None:
+    positive = solution.tau[solution.tau > 0]
+    low, high = float(positive.min()), float(positive.max())
+    # Ratios that differ by rounding alone should look equal.
+    widen = max(10.0 / (high / low), 1.0) ** 0.5
+    ax.hist(positive, bins=np.geomspace(low / widen, high * widen, BINS), color=BLUE)
+    ax.set_xscale("log")
+    readable_log_ticks(ax.xaxis, high / low * widen**2)
+    ax.axvline(1.0, color=INK, linewidth=0.8, linestyle="--")
+    dress(ax, RATIO_TITLE, f"tau = mu / p{_left_out(solution.tau.size - positive.size)}", "transitions")
+
+
+def _weight(solution: ContinuousSolution, ax: Any) -> None:
+    """How few transitions carry how much of the distribution."""
+    share = np.cumsum(np.sort(solution.tau)[::-1]) / solution.tau.sum()
+    rows = np.arange(1, share.size + 1) / share.size
+    shown = np.unique(np.linspace(0, share.size - 1, CURVE_POINTS).astype(np.int64))
+    ax.plot(rows[shown], share[shown], color=BLUE, linewidth=1.4, label="this ratio")
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--", label="all alike")
+    size, total = solution.effective_sample_size, solution.tau.size
+    dress(
+        ax, f"Effective sample: {size:,.0f} of {total:,}", "share of the transitions, heaviest first",
+        "share of the distribution",
+    )  # fmt: skip
+    legend(ax, loc="lower right")
+
+
+def _training_value(solution: ContinuousSolution, ax: Any) -> None:
+    for number, member in enumerate(solution.history):
+        steps, values = np.array([(point.step, point.value) for point in member]).T
+        ax.plot(steps, values, color=BLUE, linewidth=1.0, alpha=0.6, label="members" if number == 0 else None)
+    assert solution.value is not None
+    ax.axhline(solution.value, color=VERMILION, linewidth=1.0, linestyle="--", label="value")
+    dress(ax, "Value while training", "steps", "value per step")
+    legend(ax)
+
+
+def _training_residual(solution: ContinuousSolution, ax: Any) -> None:
+    for member in solution.history:
+        points = [(point.step, point.residual) for point in member if point.residual > 0]
+        if points:
+            steps, residuals = np.array(points).T
+            ax.semilogy(steps, residuals, color=BLUE, linewidth=1.0, alpha=0.6)
+    dress(ax, "Stationarity left, on held-out rows", "steps", "residual")
 
 
 # -- an audit -----------------------------------------------------------------------------------------
