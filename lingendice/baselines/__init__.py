@@ -12,7 +12,7 @@ from lingendice.baselines.importance_sampling import (
 )
 from lingendice.baselines.paths import clone_behavior
 from lingendice.continuous.clone import clone_log_density
-from lingendice.results.baseline_solution import BaselineSolution, Estimate
+from lingendice.results.variants import BaselineSolution, Estimate
 
 __all__ = [
     "BaselineSolution",

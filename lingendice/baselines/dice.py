@@ -21,9 +21,9 @@ from lingendice.data.interrupts import interruptible, read_on_interrupt
 from lingendice.data.transitions import Transitions
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.baseline_solution import BaselineSolution, Weighing
 from lingendice.results.build import baseline_solution, continuous_solution
 from lingendice.results.continuous_solution import ContinuousSolution
+from lingendice.results.variants import BaselineSolution, Weighing
 from lingendice.solvers.control import Controls
 
 if TYPE_CHECKING:

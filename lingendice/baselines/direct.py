@@ -17,9 +17,9 @@ from lingendice.data.counts import Counts
 from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.data.transitions import Transitions
 from lingendice.kernels.parallel import resolve_threads
-from lingendice.results.baseline_solution import Estimate
 from lingendice.results.build import LeakWarning
 from lingendice.results.solution import Solution
+from lingendice.results.variants import Estimate
 
 _NOTES = {
     "model": "the standard error is the spread of the members, each without a third of the episodes",

@@ -21,8 +21,8 @@ from lingendice.continuous.outcome import Estimate as Found
 from lingendice.data.checks import numeric_array, require_gamma, require_length
 from lingendice.data.counts import Counts
 from lingendice.data.transitions import Transitions
-from lingendice.results.baseline_solution import Estimate, Weighing
 from lingendice.results.build import baseline_solution
+from lingendice.results.variants import Estimate, Weighing
 
 
 def doubly_robust(

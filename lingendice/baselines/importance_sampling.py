@@ -29,8 +29,8 @@ from lingendice.data.checks import (
 from lingendice.data.counts import Counts
 from lingendice.data.transitions import Transitions
 from lingendice.model.operator import average_reward
-from lingendice.results.baseline_solution import BaselineSolution, Estimate, Weighing
 from lingendice.results.build import baseline_solution
+from lingendice.results.variants import BaselineSolution, Estimate, Weighing
 from lingendice.solvers.recursion import total_weight
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lingendice.continuous.clone import base_of, clone_log_ratio
-from lingendice.continuous.doubly_robust import normalized
-from lingendice.continuous.evaluation import Evaluation, Preparation, Settings
+from lingendice.continuous.evaluation import Evaluation, Preparation, Settings, normalized
 from lingendice.continuous.linear_ratio import read_linear_options, solve_features
 from lingendice.continuous.objective import NeuralOptions, gendice, read_neural_options
 from lingendice.continuous.outcome import (

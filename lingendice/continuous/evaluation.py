@@ -1,6 +1,10 @@
 """Every estimate of a policy's value from one log: model, FQE, ratio, doubly robust, naive.
 
 The model is fitted once for all policies; what rests on it (rollouts, Q, ratio) is made when it is asked for.
+With tau normalized to E_p[nu tau] = 1 (nu counts what terminal states hold) and Q, V per step, doubly robust:
+
+    value = mean V(s0) + E_p[tau (r + gamma V(s') - Q)]   for gamma < 1,
+    value = E_p[tau (r + V(s') - Q)]                       for gamma = 1.
 """
 
 from __future__ import annotations
@@ -14,19 +18,21 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from lingendice.continuous import doubly_robust, dynamics, fitted_q
+from lingendice.continuous import dynamics, fitted_q
 from lingendice.continuous.clone import base_of, clone_log_density, target_log_density
-from lingendice.continuous.doubly_robust import Weighted
-from lingendice.continuous.dynamics import Dynamics, Rollout
+from lingendice.continuous.dynamics import Dynamics, Rollout, folds
 from lingendice.continuous.fitted_q import FittedQ
 from lingendice.continuous.outcome import Estimate
-from lingendice.continuous.regression import Fitting
-from lingendice.continuous.samples import Samples, prepare
+from lingendice.continuous.regression import Fitting, Perceptron, Regression, run_steps
+from lingendice.continuous.samples import Samples, Singles, prepare
 from lingendice.data.checks import Floats, require_choice
 from lingendice.data.policies import GaussianPolicy
 from lingendice.data.transitions import Transitions
 
 T = TypeVar("T")
+ODDS = Fitting(steps=600, batch=1024, rate=2e-3, weight_decay=1e-4, hidden=(64, 64))
+_LOG_ODDS = (-10.0, 6.0)
+_FOLDS = 3
 RESTARTS = ("auto", "none")
 
 
@@ -36,7 +42,7 @@ class Effort(NamedTuple):
     model: Fitting = dynamics.FITTING
     paths: int = 300
     q: Fitting = fitted_q.FITTING
-    odds: Fitting = doubly_robust.ODDS
+    odds: Fitting = ODDS
     clone_steps: int = 1000
 
 
@@ -44,7 +50,7 @@ EFFORTS = {
     "default": Effort(),
     "quick": Effort(
         replace(dynamics.FITTING, steps=300, hidden=(64, 64)), 60, replace(fitted_q.FITTING, steps=500),
-        replace(doubly_robust.ODDS, steps=150), 600,
+        replace(ODDS, steps=150), 600,
     ),
 }  # fmt: skip
 
@@ -175,7 +181,7 @@ class Evaluation:
         visited, log_ratio, settings = self.rollout.visited, self.log_ratio, self.settings
         return self._timed(
             "ratio",
-            lambda: doubly_robust.ratio_of_model(
+            lambda: ratio_of_model(
                 self.samples, visited, log_ratio, settings.seed, settings.threads, settings.effort.odds
             ),
         )
@@ -189,7 +195,7 @@ class Evaluation:
                 'SampledPolicy(sample, density=...) or a GaussianPolicy, or take tau="model"'
             )
         weights = base_of(self._log.transitions, self.log_ratio, self.samples.gamma).weight
-        return doubly_robust.normalized(self.samples, weights)
+        return normalized(self.samples, weights)
 
     def doubly_robust(self, q: str = "model", tau: Any = "auto") -> Weighted:
         """The doubly robust value with a Q and a ratio of choice.
@@ -203,8 +209,8 @@ class Evaluation:
             cloned = tau == "cloned" or (tau == "auto" and self.log_ratio is not None)
             tau = self.tau_cloned if cloned else self.tau_of_model
         if q == "fqe":
-            return doubly_robust.doubly_robust(self.samples, tau, self.q_of_log)
-        return doubly_robust.doubly_robust(self.samples, tau, self.q_of_model, self.model)
+            return robust_value(self.samples, tau, self.q_of_log)
+        return robust_value(self.samples, tau, self.q_of_model, self.model)
 
     def naive(self) -> Weighted:
         """What the behavior earned per step, discounted along episodes at gamma < 1."""
@@ -214,7 +220,7 @@ class Evaluation:
             order = np.argsort(episode, kind="stable")
             starts = np.searchsorted(episode[order], np.arange(int(episode.max()) + 1))
             weight[order] = samples.gamma ** (np.arange(len(order)) - starts[episode[order]])
-        return doubly_robust.weighted_value(samples, weight)
+        return weighted_value(samples, weight)
 
     def estimate(self, name: str) -> Estimate:
         """One line of the table."""
@@ -225,7 +231,7 @@ class Evaluation:
         if name == "naive":
             weighted = self.naive()
         elif name == "ratio":
-            weighted = doubly_robust.weighted_value(self.samples, self.tau_of_model)
+            weighted = weighted_value(self.samples, self.tau_of_model)
         else:
             weighted = self.doubly_robust()
         error = None if math.isnan(weighted.standard_error) else weighted.standard_error
@@ -234,3 +240,126 @@ class Evaluation:
     def _cost(self, name: str) -> float:
         parts = {"model": ("fit", "model"), "ratio": ("clone", "ratio")}.get(name, (name,))
         return sum(self.seconds.get(part, 0.0) for part in parts)
+
+
+# -- weighted values ------------------------------------------------------------------------------------
+
+
+def ratio_of_model(
+    samples: Samples, visited: Singles, log_ratio: Floats | None, seed: int, threads: int,
+    fitting: Fitting = ODDS,
+) -> Floats:  # fmt: skip
+    """tau = (target / cloned behavior) x odds of a simulated state against a logged one.
+
+    The odds are those of a logistic network, each row by one that its episode did not train. Without
+    densities of the policies (``log_ratio`` None) the network sees states and actions together.
+    """
+    d = samples.n_inputs if log_ratio is None else samples.n_states_in
+    n, m = len(samples.logged), len(visited)
+    inputs = np.ascontiguousarray(np.concatenate([samples.logged[:, :d], visited[:, :d]]))
+    simulated = np.concatenate([np.zeros(n), np.ones(m)]).astype(np.float32)
+    weight = np.where(simulated > 0, (n + m) / (2.0 * m), (n + m) / (2.0 * n)).astype(np.float32)
+    fold = np.concatenate(
+        [folds(samples, _FOLDS, seed), np.random.default_rng([seed, 50]).integers(0, _FOLDS, m)]
+    )
+    learners = [
+        Regression(
+            Perceptron(d, 1, fitting, seed * _FOLDS + k), inputs, simulated[:, None], weight, "logistic",
+            rows=np.flatnonzero(fold != k),
+        )
+        for k in range(_FOLDS)
+    ]  # fmt: skip
+    run_steps(learners, fitting.steps, threads)
+    logit = np.empty(n + m)
+    for k, learner in enumerate(learners):
+        logit[fold == k] = learner.net(inputs[fold == k])[:, 0]
+    odds = np.exp(np.clip(_calibration(logit, simulated, weight) * logit[:n], *_LOG_ODDS))
+    return odds if log_ratio is None else odds * np.exp(np.clip(log_ratio, -30.0, 30.0))
+
+
+def _calibration(logit: Floats, label: Singles, weight: Singles) -> float:
+    """The factor of the logits, at most 1, that rows left out are likeliest under: networks are too sure."""
+    factors = np.linspace(0.0, 1.0, 21)
+    losses = [weight @ (np.logaddexp(0.0, c * logit) - label * c * logit) for c in factors]
+    return float(factors[int(np.argmin(losses))])
+
+
+def normalized(samples: Samples, tau: Floats) -> Floats:
+    """tau with E_p[nu tau] = 1."""
+    mass = float(np.mean(samples.mass_weight * tau))
+    return tau / mass if mass > 0.0 else tau
+
+
+class Weighted(NamedTuple):
+    """A value with its standard error, clustered by episode."""
+
+    value: float
+    standard_error: float
+    scores: Floats
+    """Influence of each cluster: their squares, over n (n - 1), add up to the squared error."""
+
+
+def weighted_value(samples: Samples, tau: Floats) -> Weighted:
+    """E_p[tau r], self-normalized."""
+    reward = samples.transitions.reward
+    assert reward is not None
+    tau = normalized(samples, tau)
+    value = float(np.mean(tau * reward))
+    return _clustered(samples, value, tau * (reward - value * samples.mass_weight), None)
+
+
+def robust_value(samples: Samples, tau: Floats, q: FittedQ, model: Dynamics | None = None) -> Weighted:
+    """The doubly robust value; where restarts were inferred each is replaced by its probability."""
+    gamma, reward = samples.gamma, samples.transitions.reward
+    assert reward is not None
+    tau = normalized(samples, tau)
+    scale = 1.0 - gamma if gamma < 1.0 else 1.0
+    again = float(q.first.mean()) if q.first.size else 0.0
+    following = np.where(samples.absorbed, 0.0, q.following)
+    following = np.where(samples.restarted, again, following)
+    if model is not None and model.inferred and model.ends is not None:
+        ends = np.empty(len(reward))
+        fold = folds(samples, len(model.members), model.seed)
+        for k in range(len(model.members)):
+            rows = np.flatnonzero(fold == k)
+            ends[rows] = model.predict(k, samples.logged[rows]).ends
+        stays = np.where(model.ended < 0.5, following, q.stays)
+        following = (1.0 - ends) * stays + ends * again
+    surprise = (scale * reward + gamma * following - q.q) / scale
+    if gamma < 1.0:
+        correction = float(np.mean(tau * surprise))
+        value = again + correction
+        return _clustered(samples, value, tau * (surprise - correction * samples.mass_weight), q.first)
+    value = float(np.mean(tau * surprise))
+    return _clustered(samples, value, tau * (surprise - value * samples.mass_weight), None)
+
+
+def _clustered(samples: Samples, value: float, influence: Floats, first: Floats | None) -> Weighted:
+    """Errors over episodes, or over runs of rows where there are none; ``first`` adds the initial states."""
+    n = len(influence)
+    episode = samples.transitions.episode
+    if episode is None:
+        episode = np.arange(n) * min(n, 50) // n
+    clusters = int(episode.max()) + 1
+    scores = np.bincount(episode, influence, clusters) * clusters / n
+    extra = 0.0
+    if first is not None and first.size > 1:
+        if _first_by_episode(samples, clusters):
+            scores = scores + first - first.mean()
+        else:
+            extra = float(first.var(ddof=1)) / first.size
+    if clusters < 2:
+        return Weighted(value, math.nan, scores)
+    error = math.sqrt(float(scores.var(ddof=1)) / clusters + extra)
+    return Weighted(value, error, scores)
+
+
+def _first_by_episode(samples: Samples, clusters: int) -> bool:
+    """Whether the initial states are the first ones of the episodes, in order."""
+    given, episode = samples.transitions.initial_state, samples.transitions.episode
+    if episode is None:
+        return False
+    if given is None:
+        return True
+    own = samples.transitions.state[np.unique(episode, return_index=True)[1]]
+    return len(given) == clusters and np.array_equal(given, own)

@@ -7,6 +7,8 @@ and everything that a plot shows stands in a table too.
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -15,7 +17,6 @@ import numpy as np
 from lingendice.data.checks import require_number
 from lingendice.data.markup import amount, duration, rounded, table
 from lingendice.model.compose import Choices
-from lingendice.report.continuous import continuous_sections
 from lingendice.report.page import (
     Page,
     Plot,
@@ -36,9 +37,9 @@ from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import diagnose
 from lingendice.results.plots import TOP_CELLS, cell_name, contributions
 from lingendice.results.ridge_path import ridge_path
-from lingendice.results.saddle_solution import LinearSolution
 from lingendice.results.solution import Solution
 from lingendice.results.targets import Interval
+from lingendice.results.variants import LinearSolution
 
 
 def page_of(
@@ -59,7 +60,7 @@ def page_of(
     best = result[result.ranking[0]] if isinstance(result, Comparison) else result
     sections = _comparison_sections(result, level) if isinstance(result, Comparison) else []
     if isinstance(best, ContinuousSolution):
-        sections += continuous_sections(best, call, source, plots)
+        sections += _continuous_sections(best, call, source, plots)
     else:
         sections += _sections(result, best, call, source, level, plots)
     return whole_page(title, [("verdict", "Verdict", _verdict(result, level)), *sections])
@@ -98,14 +99,15 @@ def _sections(
     if plots:
         sections.append(("plots", "Plots", inline_plots(_plots(result, best, examined, level))))
     counts = best.operator.counts
-    rows = [] if source is None else [("data", source)]
     marks = (counts.indptr, counts.indices, counts.count, counts.reward_mean)
-    rows.append(("fingerprint of the counts", fingerprint(marks)))
-    rows.append(("time to solve", duration(best.seconds)))
+    rows = [("fingerprint of the counts", fingerprint(marks)), ("time to solve", duration(best.seconds))]
     rows.append(("computed for this page", _computed(result, best, plots)))
-    again = reproduction(call or describe_call(best), rows)
-    sections.append(("again", "How to get this again", again))
-    return sections
+    return [*sections, _again(call or describe_call(best), source, rows)]
+
+
+def _again(call: str, source: str | None, rows: list[tuple[str, str]]) -> Section:
+    held = rows if source is None else [("data", source), *rows]
+    return "again", "How to get this again", reproduction(call, held)
 
 
 def _computed(result: Solution | Comparison, best: Solution, plots: bool) -> str:
@@ -169,15 +171,10 @@ def _policies(comparison: Comparison, level: float) -> str:
         scores = comparison.solutions[0].behavior_scores().rows
         error = 0.0 if scores is None else float(np.sqrt((scores**2).sum()))
         rows.append(("the logged behavior", rounded(behavior, error), "", "", "", "", ""))
+    simultaneous = f"{level:.0%}, simultaneous"
     headings = (
-        "policy",
-        "value per step",
-        f"{level:.0%}, simultaneous",
-        "P(best)",
-        "may be the best",
-        "leak",
-        "failed checks",
-    )
+        "policy", "value per step", simultaneous, "P(best)", "may be the best", "leak", "failed checks"
+    )  # fmt: skip
     return scrolling(table(headings, rows, "Best first; the intervals are simultaneous."), "Policies")
 
 
@@ -194,10 +191,7 @@ def _estimate(solution: Solution, level: float) -> str:
         shown, said, note = _interval_of_value(solution, level)
         parts.append(f'<p class="big"><strong>{escape(shown)}</strong> per step</p>')
         parts.append(f"<p>{escape(said)}</p>" + (f'<p class="note">{escape(note)}</p>' if note else ""))
-    rows = [("status", f"{solution.status.value}, by {solution.method} ({solution.reason})")]
-    if solution.status.advice:
-        rows.append(("next step", solution.status.advice))
-    rows += [("gamma", f"{solution.gamma:g}"), ("data", repr(solution.operator.counts)[7:-1])]
+    rows = _status_rows(solution, repr(solution.operator.counts)[7:-1])
     if solution.has_target and solution.behavior_value is not None:
         rows.append(("behavior's value per step", f"{solution.behavior_value:.6g}"))
     if solution.expected_return is not None:
@@ -217,6 +211,13 @@ def _estimate(solution: Solution, level: float) -> str:
     return "".join(parts) + fact_list(rows) + _heaviest(solution, level)
 
 
+def _status_rows(solution: Solution | ContinuousSolution, data: str) -> list[tuple[str, str]]:
+    rows = [("status", f"{solution.status.value}, by {solution.method} ({solution.reason})")]
+    if solution.status.advice:
+        rows.append(("next step", solution.status.advice))
+    return [*rows, ("gamma", f"{solution.gamma:g}"), ("data", data)]
+
+
 def _interval_of_value(solution: Solution, level: float) -> tuple[str, str, str]:
     """The value with the digits that its error leaves, its interval, and what that covers."""
     try:
@@ -230,11 +231,8 @@ def _interval_of_value(solution: Solution, level: float) -> tuple[str, str, str]
 
 def _heaviest(solution: Solution, level: float) -> str:
     """The cells that matter most, as a table: what the plots show, for those who cannot see them."""
-    counts, distribution, reward = (
-        solution.operator.counts,
-        solution.cell_distribution,
-        solution.operator.reward,
-    )
+    counts, reward = solution.operator.counts, solution.operator.reward
+    distribution = solution.cell_distribution
     with_value = solution.value is not None
     contribution, top = contributions(solution)
     headings = ["cell", "mu", "p", "tau = mu / p", "seen"] + (
@@ -319,3 +317,59 @@ def _shown(value: Any) -> str:
         return repr(value)
     shape = np.shape(value)
     return f"<array {' x '.join(map(str, shape))}>" if shape else repr(value)
+
+
+# -- continuous states ---------------------------------------------------------------------------------
+
+_CAPTIONS = {
+    "ratio": "How the ratio tau is spread over the transitions.",
+    "weight": "Share of the distribution that the heaviest transitions carry.",
+    "value": "The value while training, one line per member.",
+    "residual": "Stationarity left on held-out rows while training, one line per member.",
+}
+
+
+def _continuous_sections(
+    solution: ContinuousSolution, call: str | None, source: str | None, plots: bool
+) -> list[Section]:
+    """Estimate, checks, plots, and how to get the result again."""
+    sections = [
+        ("estimate", "Estimate", _continuous_estimate(solution)),
+        ("trust", "Can it be trusted?", verdicts(diagnose(solution))),
+    ]
+    if plots:
+        kinds = ["ratio", "weight"]
+        if any(len(member) > 1 for member in solution.history):
+            kinds += ["residual"] if solution.value is None else ["value", "residual"]
+        drawn: list[Plot] = [(_CAPTIONS[kind], partial(solution.plot, kind)) for kind in kinds]
+        sections.append(("plots", "Plots", inline_plots(drawn)))
+    log = solution.transitions
+    mark = fingerprint((log.state, log.action, log.reward, log.next_state))
+    rows = [("fingerprint of the transitions", mark), ("time to solve", duration(solution.seconds))]
+    known = f"gamma={solution.gamma!r}, policy=..., method={solution.method!r}"
+    return [*sections, _again(call or f"lingendice.solve(transitions, {known})", source, rows)]
+
+
+def _continuous_estimate(solution: ContinuousSolution) -> str:
+    parts = []
+    if solution.value is not None:
+        unit = " per step" if solution.headline[0] in "-0123456789" else ""
+        parts.append(f'<p class="big"><strong>{escape(solution.headline)}</strong>{unit}</p>')
+        if solution.evidence is not None and solution.evidence.scores.size > 1 and unit:
+            parts.append(f'<p class="note">{escape(str(solution.interval()))}</p>')
+        else:
+            noise = "No interval is given: the noise of the data is not measured for this method."
+            parts.append(f'<p class="note">{escape(noise)}</p>')
+    rows = _status_rows(solution, repr(solution.transitions)[12:-1])
+    if solution.value is not None and solution.transitions.reward is not None:
+        rows.append(("average of the log", f"{float(np.mean(solution.transitions.reward)):.6g}"))
+    if not math.isnan(solution.residual):
+        rows.append(("residual", f"{solution.residual:.2e}"))
+    rows.append(("steps", f"{solution.n_iter:,}"))
+    estimates = [
+        (one.name, f"{one.value:.6g}", "" if one.standard_error is None else f"{one.standard_error:.2g}",
+         f"{one.seconds:.1f} s")
+        for one in solution.estimates
+    ]  # fmt: skip
+    found = table(("method", "value per step", "standard error", "time"), estimates, "Every estimate made")
+    return "".join(parts) + fact_list(rows) + (scrolling(found, "Estimates") if estimates else "")

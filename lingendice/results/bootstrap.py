@@ -216,9 +216,7 @@ class _Again:
         distribution, error = self._warm(operator)
         if not error <= WARM_TOL and not pending():
             distribution = self._exact(operator)
-        return replace(
-            self.first, state_distribution=distribution, state_distributions=(distribution,), source=operator
-        )
+        return self.first.moved_to(distribution, source=operator)
 
     def _ridge(self, operator: EmpiricalOperator) -> Solution:
         """The ridge and the fitted behavior stay those of the data; the ratio is solved for again."""
@@ -232,12 +230,8 @@ class _Again:
         ).row_distribution
         cell_distribution = distribution if system.over_cells else operator.spread(distribution)
         state_distribution = distribution.reshape(operator.n_states, -1).sum(axis=1)
-        return replace(
-            self.first,
-            state_distribution=state_distribution,
-            state_distributions=(state_distribution,),
-            source=operator,
-            cell_ridge_distribution=cell_distribution,
+        return self.first.moved_to(
+            state_distribution, source=operator, cell_ridge_distribution=cell_distribution
         )
 
     def _warm(self, operator: EmpiricalOperator) -> tuple[Floats, float]:

@@ -18,12 +18,11 @@ from lingendice.data.counts import Counts
 from lingendice.model import leaks
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.baseline_solution import BaselineSolution, Weighing
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import decisive_checks
-from lingendice.results.saddle_solution import LinearSolution
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status, settled_status, status_of, with_identified_status
+from lingendice.results.variants import BaselineSolution, LinearSolution, Weighing
 from lingendice.solvers.control import Controls, Outcome, Stop, stated_error
 
 if TYPE_CHECKING:
@@ -99,17 +98,11 @@ def certified_solution(
             float(np.abs(operator.residual(operator.spread(distribution))).sum())
             for distribution in distributions.every
         )
-    error, error_kind = stated_error(
-        outcome.error, outcome.error_kind, residual, operator.gamma, controls.tol
-    )
+    stated = stated_error(outcome.error, outcome.error_kind, residual, operator.gamma, controls.tol)
     return kind(
-        **_told(outcome, error, controls, distributions.single is None),
+        **_told(outcome, controls, distributions.single, distributions.every, stated),
         gamma=operator.gamma,
-        state_distribution=distributions.single,
-        state_distributions=distributions.every,
         residual=residual,
-        error=error,
-        error_kind=error_kind,
         source=operator,
         reward_range=reward_range,
     )
@@ -122,13 +115,9 @@ def ridge_solution(operator: EmpiricalOperator, fit: RidgeFit, request: Request)
     cell_distribution = distribution if fit.system.over_cells else operator.spread(distribution)
     state_distribution = distribution.reshape(operator.n_states, -1).sum(axis=1)
     solution = Solution(
-        **_told(outcome, outcome.error, request.limits),
+        **_told(outcome, request.limits, state_distribution),
         gamma=operator.gamma,
-        state_distribution=state_distribution,
-        state_distributions=(state_distribution,),
         residual=float(np.abs(operator.residual(cell_distribution)).sum()),
-        error=outcome.error,
-        error_kind=outcome.error_kind,
         source=operator,
         reward_range=request.reward_range,
         ridge=fit.system.ridge,
@@ -144,16 +133,13 @@ def policy_solution(fit: Shrinkage, request: Request) -> Solution:
     operator, distribution, outcome = fit.operator, fit.state_distribution, fit.solved
     _require_finite(outcome, (distribution,))
     residual = float(np.abs(operator.residual(operator.spread(distribution))).sum())
-    error, kind = outcome.error, outcome.error_kind
+    stated = outcome.error, outcome.error_kind
     if fit.ridge == 0.0:
-        error, kind = stated_error(error, kind, residual, operator.gamma, request.limits.tol)
+        stated = stated_error(*stated, residual, operator.gamma, request.limits.tol)
     solution = PolicySolution(
-        **_told(outcome, error, request.limits),
-        **fitted_fields(fit),
+        **_told(outcome, request.limits, distribution, stated=stated) | fitted_fields(fit),
         gamma=operator.gamma,
         residual=residual,
-        error=error,
-        error_kind=kind,
         reward_range=request.reward_range,
         asked=request.problem,
     )
@@ -162,7 +148,7 @@ def policy_solution(fit: Shrinkage, request: Request) -> Solution:
 
 def horizon_solution(operator: EmpiricalOperator, request: Request) -> Solution:
     """Of the first steps from the initial distribution."""
-    from lingendice.results.horizon_solution import HorizonSolution
+    from lingendice.results.variants import HorizonSolution
     from lingendice.solvers.recursion import visits
 
     horizon = request.problem.horizon
@@ -197,13 +183,10 @@ def saddle_solution(operator: EmpiricalOperator, fit: SaddleFit, request: Reques
     over_states = problem.flow.policy is None
     state_distribution = mass if over_states else mass.reshape(operator.n_states, -1).sum(axis=1)
     solution = LinearSolution(
-        **_told(outcome, None, request.limits),
+        **_told(outcome, request.limits, state_distribution, stated=(None, "gap"))
+        | {"error": outcome.gap.value},
         gamma=operator.gamma,
-        state_distribution=state_distribution,
-        state_distributions=(state_distribution,),
         residual=outcome.residual if outcome.residual is not None else math.nan,
-        error=outcome.gap.value,
-        error_kind="gap",
         source=operator,
         reward_range=request.reward_range,
         mass=mass,
@@ -224,18 +207,14 @@ def device_solution(fit: ResidentFit, request: Request) -> DeviceSolution:
     from lingendice.results.device_solution import DeviceSolution
 
     outcome, gamma, controls = fit.found.outcome, request.problem.gamma, request.limits
-    error, kind = outcome.error, outcome.error_kind
+    stated = outcome.error, outcome.error_kind
     residual = outcome.residual if outcome.residual is not None else math.nan
     if fit.storage == "float64":
-        error, kind = stated_error(error, kind, residual, gamma, controls.tol)
+        stated = stated_error(*stated, residual, gamma, controls.tol)
     solution = DeviceSolution(
-        **_told(outcome, error, controls, fit.found.single is None),
+        **_told(outcome, controls, fit.found.single, fit.found.every, stated),
         gamma=gamma,
-        state_distribution=fit.found.single,
-        state_distributions=fit.found.every,
         residual=residual,
-        error=error,
-        error_kind=kind,
         source=_no_operator,
         reward_range=request.reward_range,
         problem=fit.problem,
@@ -283,13 +262,7 @@ def baseline_solution(
         tol=math.nan,
         source=operator,
         cell_ridge_distribution=cell_distribution,
-        estimate=found.value,
-        standard_error=found.standard_error,
-        degrees=found.degrees,
-        note=found.note,
-        weighed_size=found.effective_size,
-        weighed=found.weighed,
-        steps=found.steps,
+        found=found,
     )
     return with_identified_status(solution)
 
@@ -298,10 +271,18 @@ def _no_operator() -> Any:
     raise ValueError("the operator lies on the device; call sol.to_host()")
 
 
-def _told(outcome: Outcome, error: float | None, controls: Controls, several: bool = False) -> dict[str, Any]:
-    """What a solution says of how it was found, given the error that it states."""
+def _told(
+    outcome: Outcome, controls: Controls, single: Any, every: tuple[Any, ...] | None = None,
+    stated: tuple[float | None, str] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """What was found over states and how, with the error that is ``stated``: by default the outcome's own."""
+    error, error_kind = (outcome.error, outcome.error_kind) if stated is None else stated
     return {
-        "status": status_of(outcome, error, controls.tol, several),
+        "status": status_of(outcome, error, controls.tol, single is None),
+        "state_distribution": single,
+        "state_distributions": (single,) if every is None else every,
+        "error": error,
+        "error_kind": error_kind,
         "method": outcome.method,
         "reason": outcome.reason,
         "condition": outcome.condition,

@@ -263,7 +263,7 @@ class Comparison:
 
     def to_frame(self, library: str | None = None, *, level: float = 0.95) -> Any:
         """The rows of :meth:`table` as a frame of ``"pandas"`` or ``"polars"``; default: the one in use."""
-        from lingendice.results.frames import comparison_frame
+        from lingendice.results.tables import comparison_frame
 
         return comparison_frame(self, level, library)
 

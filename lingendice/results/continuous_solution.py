@@ -11,8 +11,6 @@ import numpy as np
 
 from lingendice.continuous.outcome import Estimate, Ratio
 from lingendice.data.checks import Floats
-from lingendice.data.json_values import strict_json
-from lingendice.data.markup import duration
 from lingendice.data.rows import read_only
 from lingendice.results.continuous_interval import behavior_scores, continuous_interval, continuous_scores
 from lingendice.results.diagnostics import Check, diagnose_continuous
@@ -117,7 +115,7 @@ class ContinuousSolution(Result, Ratio):
 
     def to_frame(self, library: str | None = None) -> Any:
         """A frame of ``"pandas"`` or ``"polars"`` (default: the one in use) with one row per transition."""
-        from lingendice.results.frames import continuous_frame
+        from lingendice.results.tables import continuous_frame
 
         return continuous_frame(self, library)
 
@@ -147,33 +145,9 @@ class ContinuousSolution(Result, Ratio):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that is known, as strict JSON types: nan and infinity become None."""
-        numbers = {
-            "value": self.value,
-            "value_plain": self.value_plain,
-            "mean_ratio": self.mean_ratio,
-            "spread": self.spread,
-            "residual": self.residual,
-            "effective_sample_size": self.effective_sample_size,
-            "seconds": self.seconds,
-        }
-        return {
-            "status": self.status.name.lower(),
-            "converged": self.converged,
-            "advice": self.status.advice,
-            "gamma": self.gamma,
-            "method": self.method,
-            "reason": self.reason,
-            "divergence": self.divergence,
-            "transitions": len(self.transitions),
-            "n_iter": self.n_iter,
-            "threads": self.threads,
-            **strict_json(numbers),
-            **self._asked_json(),
-            "member_values": strict_json(self.member_values),
-            "estimates": [strict_json(one._asdict()) for one in self.estimates],
-            "tau": strict_json(self.tau),
-            "history": [strict_json([point._asdict() for point in member]) for member in self.history],
-        }
+        from lingendice.results.tables import continuous_dict
+
+        return continuous_dict(self)
 
     def _drawn(self, kind: str | None, ax: Any) -> Any:
         from lingendice.results.plots import plot_continuous
@@ -190,19 +164,6 @@ class ContinuousSolution(Result, Ratio):
         return f"{self.value:.6g}"
 
     def _facts(self) -> list[Row]:
-        rows = [("data", repr(self.transitions)), ("gamma", f"{self.gamma:g}")]
-        if self.value is not None:
-            rows.append(("value per step", self.headline))
-            if self.expected_return is not None and self.converged:
-                rows.append(("return", f"{self.expected_return:.6g}  ({self.return_note})"))
-        if self.spread is not None and self.member_values is not None:
-            rows.append(("  spread", f"{self.spread:.2g} among {len(self.member_values)} members"))
-        for name, value, error, seconds in self.estimates:
-            noise = "" if error is None else f" +- {error:.2g}"
-            rows.append((f"  by {name}", f"{value:.6g}{noise}  ({seconds:.1f} s)"))
-        rows += self._asked()
-        if not math.isnan(self.residual):
-            where = "in sample" if self.method == "linear" else "held out"
-            rows.append((f"residual ({where})", f"{self.residual:.2e}"))
-        rows.append(("steps", f"{self.n_iter:,}"))
-        return [*rows, ("time", duration(self.seconds))]
+        from lingendice.results.tables import continuous_facts
+
+        return continuous_facts(self)

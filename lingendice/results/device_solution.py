@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from lingendice.data.markup import duration
 from lingendice.gpu.chain import COVERED, EARNED, ENDED, KNOWN, LEAKED, SQUARED, DeviceProblem, report
 from lingendice.gpu.device import Device
 from lingendice.gpu.pull import row_totals
@@ -17,7 +16,8 @@ from lingendice.model.compose import Choices, compose
 from lingendice.model.leaks import absorbs, mass_per_visit
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.result import Row
-from lingendice.results.solution import ONE_PER_CLASS, SeveralDistributions, Solution, effective_size
+from lingendice.results.solution import Solution, effective_size
+from lingendice.results.tables import accuracy_rows, several_row
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,6 +31,7 @@ class DeviceSolution(Solution):
 
     problem: DeviceProblem | None = None
     choices: Choices | None = None
+    certified: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Arrays on the device have no flag that would keep them from being written to."""
@@ -54,15 +55,11 @@ class DeviceSolution(Solution):
         if "policy" in moved:
             moved["policy"] = moved["policy"].reshape(counts.n_states, -1)
         operator = compose(counts, choices._replace(**moved))
-        distributions = tuple(
-            device.download(distribution).astype(np.float64) for distribution in self.state_distributions
-        )
-        single = (
-            None
-            if self.state_distribution is None
-            else device.download(self.state_distribution).astype(np.float64)
-        )
-        return self.as_plain(state_distribution=single, state_distributions=distributions, source=operator)
+        every = tuple(device.download(one).astype(np.float64) for one in self.state_distributions)
+        single = self.state_distribution
+        if single is not None:
+            single = device.download(single).astype(np.float64)
+        return self.as_plain(state_distribution=single, state_distributions=every, source=operator)
 
     @property
     def operator(self) -> EmpiricalOperator:  # type: ignore[override]
@@ -72,15 +69,7 @@ class DeviceSolution(Solution):
     @cached_property
     def _report(self) -> tuple[Any, Any, Any]:
         """mu and tau over cells, and the sums that all numbers are made of: one pass, one small download."""
-        if self.state_distribution is None:
-            raise SeveralDistributions(
-                f"there are {len(self.state_distributions)} stationary distributions, one for each "
-                f"recurrent class; "
-                "read sol.distributions, or pass initial= to solve for the limit distribution from a "
-                "given start"
-            )
-        parts = self._parts
-        return report(parts, self.state_distribution)
+        return report(self._parts, self._single())
 
     @property
     def _over_cells(self) -> bool:
@@ -176,16 +165,6 @@ class DeviceSolution(Solution):
         """Not made on the device: see ``to_host()``."""
         return None
 
-    @property
-    def value_bounds(self) -> None:  # type: ignore[override]
-        """Not made on the device: see ``to_host()``."""
-        return None
-
-    @property
-    def gap(self) -> None:  # type: ignore[override]
-        """Not made on the device: see ``to_host()``."""
-        return None
-
     def _interval(self, level: float, of: Any, method: str, **options: Any) -> Any:
         raise ValueError(
             "intervals need the data on the host: sol.to_host().interval(...); lingendice.gpu.bootstrap "
@@ -199,15 +178,12 @@ class DeviceSolution(Solution):
     def _facts(self) -> list[Row]:
         rows = [("data", repr(self._parts.counts)), ("gamma", f"{self.gamma:g}")]
         if self.state_distribution is None:
-            rows.append(("distributions", f"{len(self.state_distributions)}, {ONE_PER_CLASS}"))
+            rows.append(several_row(self))
         else:
             rows += self._value_rows()
             rows.append(("leak", f"{self.leak:.2%} of the stationary mass lies where there is no data"))
             rows.append(("interval, checks", "not computed: sol.to_host()"))
-        rows.append(("residual", f"{self.residual:.1e}"))
-        if self.error is not None:
-            rows.append((f"error ({self.error_kind})", f"{self.error:.1e}"))
-        return [*rows, ("iterations", f"{self.n_iter:,}"), ("time", duration(self.seconds))]
+        return [*rows, *accuracy_rows(self)]
 
     def __getstate__(self) -> dict[str, Any]:
         raise ValueError("a solution on the device does not pickle; pickle sol.to_host()")

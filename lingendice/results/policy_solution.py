@@ -9,16 +9,15 @@ allowance for bias to the noise (:mod:`lingendice.results.allowance`), and the c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.data.json_values import strict_json
-from lingendice.data.rows import read_only
 from lingendice.model.compose import Choices
 from lingendice.model.leaks import LEAK_WORTH_BOUNDS
 from lingendice.results.diagnostics import Check
@@ -42,26 +41,22 @@ def fitted_fields(fit: Shrinkage) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PolicySolution(Solution):
     """What ``solve`` returns for a policy where ridge, clone and the like are left to the library.
 
     ``value = (sum mu r + sum_s mu(s) extra_reward(s)) / (1 - leak) + correction``.
     """
 
-    fit: Shrinkage | None = None
+    fit: Shrinkage
     """The estimate with everything that its interval and its checks need."""
-    asked: Choices | None = None
+    asked: Choices
     """What was asked for; ``operator`` follows the effective policy."""
-    extra_reward: Floats = field(default_factory=lambda: np.empty(0))
+    extra_reward: Floats
     """What actions of the target beyond the logged ones add to the reward of each state."""
     correction: float = 0.0
     """Change of the value by extrapolating the ridge to 0 (gamma = 1)."""
-
-    @property
-    def _fitted(self) -> Shrinkage:
-        assert self.fit is not None
-        return self.fit
+    certified: ClassVar[bool] = False
 
     def _value(self) -> float | None:
         earned = super()._value()
@@ -72,7 +67,6 @@ class PolicySolution(Solution):
 
     def with_counts(self, counts: Counts, reward_range: tuple[float, float] | None) -> PolicySolution:
         """The estimate fitted anew to the same transitions with the rewards of ``counts``."""
-        assert self.asked is not None
         controls = Controls(tol=self.tol, threads=self.threads)
         fit = shrink(counts, self.asked._replace(reward=None), controls)
         return replace(self, **fitted_fields(fit), reward_range=reward_range).corrected()
@@ -82,37 +76,27 @@ class PolicySolution(Solution):
         plain = replace(self, correction=0.0)
         if plain.value is None or math.isnan(plain.value):
             return plain
-        return replace(plain, correction=self._fitted.value - plain.value)
+        return replace(plain, correction=self.fit.value - plain.value)
 
-    @cached_property
-    def state_values(self) -> Floats:
-        """V over states: discounted values (1 / (1 - gamma) scale), or the bias function at gamma = 1."""
-        if self.value is not None and math.isnan(self.value):
-            return read_only(np.full(self.operator.n_states, math.nan))
-        return read_only(self._fitted.values)
+    def _adjoint_values(self) -> Floats:
+        return self.fit.values
 
     @property
     def asked_choices(self) -> Choices | None:
         """What was asked for; ``operator`` follows the effective policy."""
         return self.asked
 
-    @property
-    def gap(self) -> None:  # type: ignore[override]
-        """None: shrinkage is no optimum of a linear program."""
-        return
-
     @cached_property
     def value_bounds(self) -> tuple[float, float] | None:
         """Hard bounds for gamma < 1: all mass is absorbed that the target takes to what was never logged."""
         if self.value is None or self.gamma == 1.0:
             return None
-        never = self._fitted.cell_count == 0
-        unlogged = self.leak + float(self._fitted.filled_mass[never].sum())
+        never = self.fit.cell_count == 0
+        unlogged = self.leak + float(self.fit.filled_mass[never].sum())
         return self._absorbed.value_bounds if unlogged > LEAK_WORTH_BOUNDS else None
 
     @cached_property
     def _absorbed(self) -> Solution:
-        assert self.asked is not None
         choices = self.asked._replace(ratio="state_action", unseen="leak", behavior=None)
         target = replace(self.operator, choices=choices)
         return self.as_plain(source=target, cell_ridge_distribution=None)._absorbed
@@ -132,7 +116,7 @@ class PolicySolution(Solution):
             drawn = super()._interval(level, of, method, **options)
             if method == "bootstrap":
                 error, note = drawn.standard_error, f"{drawn.note}, the effective policy kept"
-        found = allowed_interval(self._fitted, level, self.reward_range, error)
+        found = allowed_interval(self.fit, level, self.reward_range, error)
         allowed = f"allows {found.bias_allowance:.3g} for bias"
         return Interval(
             found.low, found.high, found.estimate, found.standard_error, found.level, method,
@@ -145,7 +129,7 @@ class PolicySolution(Solution):
 
         if self.value is None or math.isnan(self.value):
             return super()._checks()
-        return trust_checks(self._fitted, self.reward_range)
+        return trust_checks(self.fit, self.reward_range)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -154,7 +138,7 @@ class PolicySolution(Solution):
 
         if self.value is None or math.isnan(self.value):
             return ()
-        return trust_notes(self._fitted, self.reward_range)
+        return trust_notes(self.fit, self.reward_range)
 
     def value_scores(self) -> ValueScores:
         """Rows whose products add up to the variance of the value, and the allowance for bias."""
@@ -162,9 +146,9 @@ class PolicySolution(Solution):
 
         if self.value is None or math.isnan(self.value):
             return super().value_scores()
-        return value_scores(self._fitted, self.reward_range)
+        return value_scores(self.fit, self.reward_range)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types."""
-        held = {"correction": self.correction, "shrinkage": self._fitted.kappa, "gate": self._fitted.gate}
+        held = {"correction": self.correction, "shrinkage": self.fit.kappa, "gate": self.fit.gate}
         return {**super().to_dict(), **strict_json(held)}

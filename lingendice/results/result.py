@@ -223,7 +223,7 @@ class Result(Shown):
         rows += [(check.name, f"{'ok' if check.ok else '!!'}  {check.sentence}") for check in checks]
         return rows + [(f"  {check.name}", check.remedy) for check in checks if not check.ok]
 
-    def _asked_json(self) -> dict[str, Any]:
+    def asked_json(self) -> dict[str, Any]:
         """The same as strict JSON types; None stands for what was not asked for."""
         interval, checks = self.known(_VALUE_INTERVAL), self.known(_CHECKS)
         return {

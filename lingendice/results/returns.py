@@ -21,8 +21,9 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
+from lingendice.data.episodes import group_sample
 from lingendice.data.rows import row_of_entry
-from lingendice.results.targets import Interval
+from lingendice.results.targets import Interval, ValueScores
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
@@ -109,3 +110,30 @@ def _why_none(solution: Solution, of: str) -> str:
     if solution.is_ratio and solution.operator.choices is not None and solution.operator.choices.smoothing:
         return "with smoothing= no rate of ends is known at gamma=1; leave it out, or take gamma < 1"
     return NO_EPISODES if solution.is_ratio else f"{solution.method} gives no {of}; see solve(...)"
+
+
+def average_scores(solution: Solution, average: float) -> ValueScores:
+    """Rows whose products add up to the variance of the mean reward, in the order of other values' rows."""
+    operator, counts = solution.operator, solution.operator.counts
+    sample = group_sample(counts)
+    assert operator.reward is not None
+    logged = operator.choices is None or operator.choices.reward is None
+    cell = row_of_entry(counts.indptr)
+    mean: Floats = operator.reward[cell]
+    m2 = np.zeros(counts.count.size)
+    if logged and counts.reward_mean is not None and counts.reward_m2 is not None:
+        mean, m2 = counts.reward_mean, counts.reward_m2
+    off = np.where(np.isfinite(mean), mean - average, 0.0)
+    total = float(counts.count[np.isfinite(mean)].sum())
+    episodes = counts.episodes
+    if sample.cluster is None or episodes is None:
+        rows = np.concatenate([off * np.sqrt(counts.count), np.sqrt(m2)]) / total
+        return ValueScores(rows[:, None], sample.degrees, sample.note)
+    moved = off[episodes.entry]
+    if logged and episodes.reward is not None:
+        moved = np.where(np.isfinite(episodes.reward), episodes.reward - average, 0.0)
+    if episodes.weight is not None:
+        moved = moved * episodes.weight
+    n = sample.n_clusters
+    rows = np.bincount(sample.cluster, weights=moved, minlength=n) / total
+    return ValueScores((rows * math.sqrt(n / max(n - 1, 1)))[:, None], sample.degrees, sample.note)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +16,8 @@ from lingendice.data.json_values import strict_json
 from lingendice.data.rows import row_sums
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.interval import UNIDENTIFIED
-from lingendice.results.saddle_solution import LinearSolution
 from lingendice.results.solution import Solution
+from lingendice.results.variants import LinearSolution
 from lingendice.solvers.control import Controls
 from lingendice.solvers.ridge import RidgeFit, RidgeSystem
 
@@ -103,12 +103,8 @@ def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath
             check()
             start = judged.fit.y
             distribution = judged.fit.row_distribution.reshape(operator.n_states, -1).sum(axis=1)
-            fitted = replace(
-                solution,
-                ridge=float(level),
-                state_distribution=distribution,
-                state_distributions=(distribution,),
-                cell_ridge_distribution=judged.cell_distribution,
+            fitted = solution.moved_to(
+                distribution, ridge=float(level), cell_ridge_distribution=judged.cell_distribution
             )
             found.append((float(np.asarray(fitted.value)), judged.standard_error, judged.bias))
     values, errors, biases = np.array(found[::-1]).T
@@ -128,9 +124,6 @@ class _Judged(NamedTuple):
 
     fit: RidgeFit
     cell_distribution: Floats
-    values: Floats
-    advantage: Floats
-    """r - value + gamma E V(s') over cells, 0 where no reward is known."""
     bias: float
     standard_error: float
 
@@ -150,14 +143,8 @@ def _judge(
     surplus, mass = _value_sensitivity(operator, cell_distribution, known)
     sensitivity = surplus if system.over_cells else operator.gather(surplus)
     adjoint = system.adjoint(sensitivity, fit.free, controls.tol)
-    return _Judged(
-        fit=fit,
-        cell_distribution=cell_distribution,
-        values=adjoint.values,
-        advantage=np.where(known, surplus + operator.gamma * operator.expected_next(adjoint.values), 0.0),
-        bias=float(fit.misfit @ adjoint.scaled),
-        standard_error=_standard_error(operator, cell_distribution, adjoint.values, known, mass),
-    )
+    error = _standard_error(operator, cell_distribution, adjoint.values, known, mass)
+    return _Judged(fit, cell_distribution, float(fit.misfit @ adjoint.scaled), error)
 
 
 def _value_sensitivity(

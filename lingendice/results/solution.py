@@ -6,15 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
-from lingendice.data.json_values import strict_json
-from lingendice.data.markup import duration
 from lingendice.data.rows import read_only
 from lingendice.model.leaks import LEAK_WORTH_BOUNDS
 from lingendice.model.operator import EmpiricalOperator
@@ -22,14 +20,12 @@ from lingendice.results.result import Result, Row
 from lingendice.results.status import Status
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from lingendice.model.compose import Choices
     from lingendice.results.diagnostics import Check
     from lingendice.results.interval import Influence
     from lingendice.results.targets import Interval, ValueScores
-
-
-"""Leak above which bounds on the value are given."""
-ONE_PER_CLASS = "one for each recurrent class (sol.distributions)"
 
 
 class SeveralDistributions(ValueError):
@@ -76,6 +72,9 @@ class Solution(Result):
     """Weight of the ridge; 0 for the exact equation."""
     cell_ridge_distribution: Floats | None = None
     """mu over cells where a ridge was used: it need not split over actions as the policy does."""
+
+    certified: ClassVar[bool] = True
+    """Whether the value is the stationary equation's, to which hard bounds and a primal-dual gap belong."""
 
     def __post_init__(self) -> None:
         # What is shown is what everything else is computed from: nobody may write to it.
@@ -295,12 +294,12 @@ class Solution(Result):
         Under ``leak="restart"`` they come from one more solve with the leaks absorbed, made when first
         read, where the leak exceeds 1e-3.
         """
-        if self.operator.reward is None or self.gamma == 1.0 or self.state_distribution is None:
+        if not self.certified or self.gamma == 1.0 or self.value is None:
             return None
         if not self.operator.absorbs_leaks:
             return self._absorbed.value_bounds if self.leak > LEAK_WORTH_BOUNDS else None
         known = self._known_reward
-        reward = self.operator.reward[known]
+        reward = np.asarray(self.operator.reward)[known]
         if not reward.size and self.reward_range is None:
             return None
         low, high = self.reward_range or (float(reward.min()), float(reward.max()))
@@ -358,7 +357,7 @@ class Solution(Result):
 
     def behavior_scores(self) -> ValueScores:
         """Rows whose products add up to the variance of ``behavior_value``, as ``value_scores`` has them."""
-        from lingendice.results.behavior import average_scores
+        from lingendice.results.returns import average_scores
 
         if self._behavior_is_average:
             return average_scores(self, float(self.behavior_value or 0.0))
@@ -381,28 +380,28 @@ class Solution(Result):
         )
 
     @property
-    def _known_behavior_value(self) -> float | None:
+    def known_behavior_value(self) -> float | None:
         """The behavior's value where it needs no solve or was asked for."""
         return self.behavior_value if self._behavior_is_average else self.known("behavior_value")
 
     @cached_property
     def state_values(self) -> Floats:
         """V over states: discounted values (1 / (1 - gamma) scale), or the bias function at gamma = 1."""
-        from lingendice.solvers.adjoint import solve_adjoint
-
         if self.value is not None and math.isnan(self.value):
             return read_only(np.full(self.operator.n_states, math.nan))
-        if self.ridge > 0.0:
-            return read_only(self._ridge_values())
         if len(self.state_distributions) > 1:
             raise SeveralDistributions(
                 "the bias function is not unique: the chain has several recurrent classes"
             )
-        return read_only(
-            solve_adjoint(
-                self.operator.chain, self.gamma, self._mean_reward, self._single(), self.tol, self.threads
-            )
-        )
+        return read_only(self._adjoint_values())
+
+    def _adjoint_values(self) -> Floats:
+        from lingendice.solvers.adjoint import solve_adjoint
+
+        if self.ridge > 0.0:
+            return self._ridge_values()
+        chain, reward = self.operator.chain, self._mean_reward
+        return solve_adjoint(chain, self.gamma, reward, self._single(), self.tol, self.threads)
 
     def _ridge_values(self) -> Floats:
         """The adjoint of the regularized system, on the scale of the exact one."""
@@ -433,22 +432,21 @@ class Solution(Result):
         The value is the optimum of a linear program over distributions; V, raised until it is feasible,
         bounds it from above: gap = (1 - gamma) mu0 V + max(r + gamma P V - V) - value.
         """
-        if (
-            self.value is None
-            or self.state_distribution is None
-            or len(self.state_distributions) > 1
-            or self.ridge > 0.0
-        ):
+        if not self.certified or self.value is None or math.isnan(self.value):
             return None
-        if math.isnan(self.value):
+        if len(self.state_distributions) > 1 or self.ridge > 0.0:
             return None
         v = self.state_values
-        excess = self._mean_reward + self.gamma * self.operator.chain.apply(v) - v
-        visited = self.state_distribution > 0
+        excess = self._mean_reward + self.gamma * self._next_values(v) - v
+        visited = self._single() > 0
         bound = float(excess[visited].max())
         if self.gamma < 1.0 and self.operator.initial is not None:
             bound = max(bound, 0.0) + (1.0 - self.gamma) * float(self.operator.initial @ v)
         return bound - self.value
+
+    def _next_values(self, state_values: Floats) -> Floats:
+        """P V over states."""
+        return self.operator.chain.apply(state_values)
 
     @cached_property
     def _filled_reward(self) -> Floats:
@@ -501,41 +499,9 @@ class Solution(Result):
         Nothing is computed for it: ``value_bounds``, ``gap``, ``interval`` and ``checks`` are None until they
         were asked for.
         """
-        single = self.state_distribution is not None
-        counts = self.operator.counts
-        return {
-            "status": self.status.name.lower(),
-            "converged": self.converged,
-            "advice": self.status.advice,
-            "gamma": self.gamma,
-            "method": self.method,
-            "reason": self.reason,
-            "ridge": self.ridge,
-            "ratio": self.operator.ratio,
-            "n_states": counts.n_states,
-            "n_actions": counts.n_actions,
-            "transitions": counts.total if counts.has_sample_size else None,
-            "value": strict_json(self.value if single else None),
-            "expected_return": strict_json(self.expected_return if single else None),
-            "expected_length": strict_json(self.expected_length if single else None),
-            "value_bounds": strict_json(self.known("value_bounds")),
-            "gap": strict_json(self.known("gap")),
-            "behavior_value": strict_json(self._known_behavior_value),
-            **self._asked_json(),
-            "residual": strict_json(self.residual),
-            "error": strict_json(self.error),
-            "error_kind": self.error_kind,
-            "condition": strict_json(self.condition),
-            "n_iter": self.n_iter,
-            "seconds": strict_json(self.seconds),
-            "leak": strict_json(self.leak if single else None),
-            "terminal_mass": strict_json(self.terminal_mass if single else None),
-            "effective_sample_size": strict_json(self.effective_sample_size if single else None),
-            "stationary": strict_json(self.stationary) if single else None,
-            "tau": strict_json(self.tau) if single else None,
-            "distributions": strict_json(self.distributions),
-            "state_labels": counts.state_labels and [str(name) for name in counts.state_labels],
-        }
+        from lingendice.results.tables import solution_dict
+
+        return solution_dict(self)
 
     def to_frame(self, library: str | None = None) -> Any:
         """A frame with one row per entry of ``stationary``.
@@ -548,7 +514,7 @@ class Solution(Result):
         library
             ``"pandas"`` or ``"polars"``; default the one in use, else the one installed.
         """
-        from lingendice.results.frames import solution_frame
+        from lingendice.results.tables import solution_frame
 
         return solution_frame(self, library)
 
@@ -558,28 +524,13 @@ class Solution(Result):
         return plot_solution(self, kind, ax)
 
     def _facts(self) -> list[Row]:
-        rows = [("data", repr(self.operator.counts)), ("gamma", f"{self.gamma:g}")]
-        if self.ridge > 0.0:
-            rows.append(("ridge", f"{self.ridge:.1e}"))
-        if self.state_distribution is None:
-            rows.append(("distributions", f"{len(self.state_distributions)}, {ONE_PER_CLASS}"))
-        else:
-            rows += self._value_rows()
-            if self.value is not None and self.has_target:
-                found = self._known_behavior_value
-                asked = "not computed: sol.behavior_value" if found is None else f"{found:.6g}"
-                rows.append(("behavior's value", asked))
-            if not self.is_checked:
-                sampled = self.operator.counts.has_sample_size
-                where = "where there is no data" if sampled else "in states without outgoing transitions"
-                rows.append(("leak", f"{self.leak:.2%} of the stationary mass lies {where}"))
-            rows += self._asked()
-        rows.append(("residual", f"{self.residual:.1e}"))
-        if self.error is not None:
-            rows.append((f"error ({self.error_kind})", f"{self.error:.1e}"))
-        if self.n_iter:
-            rows.append(("iterations", f"{self.n_iter:,}"))
-        return [*rows, ("time", duration(self.seconds))]
+        from lingendice.results.tables import solution_facts
+
+        return solution_facts(self)
+
+    def moved_to(self, distribution: Floats, **changes: Any) -> Self:
+        """The same with another distribution over states, and other changes."""
+        return replace(self, state_distribution=distribution, state_distributions=(distribution,), **changes)
 
     def as_plain(self, **changes: Any) -> Solution:
         """The same record without what a subclass adds, with changes."""

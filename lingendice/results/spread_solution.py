@@ -12,9 +12,8 @@ import numpy as np
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import group_sample
-from lingendice.data.rows import read_only
 from lingendice.results.interval import Influence
-from lingendice.results.solution import SeveralDistributions, Solution
+from lingendice.results.solution import Solution
 from lingendice.results.targets import Interval
 
 
@@ -26,29 +25,13 @@ class SpreadSolution(Solution):
     needs the rows (bootstrap, diagnostics, audit) says so, and works after ``counts.gather()``.
     """
 
-    @cached_property
-    def state_values(self) -> Floats:
-        """V over states: discounted values, or the bias function at gamma = 1."""
-        if self.value is not None and math.isnan(self.value):
-            return read_only(np.full(self.operator.n_states, math.nan))
-        if len(self.state_distributions) > 1:
-            raise SeveralDistributions(
-                "the bias function is not unique: the chain has several recurrent classes"
-            )
+    def _adjoint_values(self) -> Floats:
         operator: Any = self.operator
-        return read_only(operator.state_values(self._mean_reward, self._single(), self.tol))
+        values: Floats = operator.state_values(self._mean_reward, self._single(), self.tol)
+        return values
 
-    @cached_property
-    def gap(self) -> float | None:
-        """Primal-dual gap of the value; None without a value."""
-        if self.value is None or len(self.state_distributions) > 1 or math.isnan(self.value):
-            return None
-        operator, v = self.operator, self.state_values
-        excess = self._mean_reward + self.gamma * operator.gather(operator.expected_next(v)) - v
-        bound = float(excess[self._single() > 0].max())
-        if self.gamma < 1.0 and operator.initial is not None:
-            bound = max(bound, 0.0) + (1.0 - self.gamma) * float(operator.initial @ v)
-        return bound - self.value
+    def _next_values(self, state_values: Floats) -> Floats:
+        return self.operator.gather(self.operator.expected_next(state_values))
 
     @cached_property
     def _absorbed(self) -> Solution:
@@ -58,16 +41,13 @@ class SpreadSolution(Solution):
             self, state_distribution=found.single, state_distributions=found.every, source=absorbing
         )
 
-    def interval(
-        self, level: float = 0.95, of: Any = "value", method: str = "influence", **options: Any
-    ) -> Interval:
-        """As :meth:`lingendice.Solution.interval`, by the influence function alone."""
+    def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
         if method == "bootstrap":
             raise ValueError(
                 "the bootstrap resamples rows, which lie on the workers of a cluster; leave method= out, or "
                 "solve counts.gather()"
             )
-        return super().interval(level, of, method, **options)
+        return super()._interval(level, of, method, **options)
 
     def influence(self) -> Influence:
         """Of every logged transition and first state, as sums over the blocks of rows."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingendice.data.json_values import strict_json
-from lingendice.results.baseline_solution import Estimate
+from lingendice.results.variants import Estimate
 
 SCALARS = (
     st.floats()

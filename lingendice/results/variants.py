@@ -1,0 +1,424 @@
+"""Solutions of other problems than the exact equation: a saddle point, other methods, the first H steps.
+
+One logged transition x -> s' moves the return of H steps by
+
+    sum_t gamma^t m_t(x) / p(x) (r + gamma V_{t+1}(s') - Q_t(x)) / N ,     m_t = d_t W
+
+with V and Q of :mod:`lingendice.solvers.recursion`: the influence function of the recursion. First states,
+and weights of actions that stand in for those never logged, move it as the stationary value is moved.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lingendice.data.checks import Floats, require_policy
+from lingendice.data.json_values import strict_json
+from lingendice.data.rows import read_only, row_sums
+from lingendice.results.diagnostics import Check
+from lingendice.results.interval import Influence, Piece, _same_distribution
+from lingendice.results.result import Row, Shown
+from lingendice.results.solution import Solution
+from lingendice.results.targets import Interval, student
+from lingendice.solvers.recursion import backward, compose_episodes, forward, total_weight, visits
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LinearSolution(Solution):
+    """tau = features @ w_tau and f = dual_features @ w_f, with the primal-dual gap that certifies them."""
+
+    mass: Floats
+    """p tau over cells (states, for a state ratio), with the mass that visits unseen cells."""
+    w_tau: Floats
+    w_f: Floats
+    u: float
+    """Multiplier of the normalization."""
+    objective: float
+    """max over (f, u) of J at w_tau: divergence plus penalty plus ridge."""
+    lower_bound: float
+    """No w does better than this."""
+    gap_kind: str
+    """"exact", or "bound" where the inner maximum is itself bounded."""
+    gap_trace: tuple[tuple[int, float], ...] = ()
+    """(steps, gap) at the checkpoints."""
+    divergence: str
+
+    @property
+    def gap(self) -> float:  # type: ignore[override]
+        """objective - lower_bound: an upper bound on how much any other w could improve the objective."""
+        return self.objective - self.lower_bound
+
+    @property
+    def _identified(self) -> float:
+        """Share of the mass whose rewards are known; the mass itself, 1 at the optimum, is not divided by."""
+        total = self._known_mass + float(np.einsum("x,x->", self.cell_distribution, self._unknown_weight))
+        return self._known_mass / total if total > 0.0 else 0.0
+
+    @property
+    def stationary(self) -> Floats:
+        """mu = p tau."""
+        return self.mass
+
+    @property
+    def distributions(self) -> tuple[Floats, ...]:
+        """The one distribution that was fitted."""
+        return (self.mass,)
+
+    @property
+    def cell_distribution(self) -> Floats:  # type: ignore[override]
+        """mu over cells, whatever ``ratio`` is shown."""
+        return self.mass if self._over_cells else self.operator.spread(self.mass)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types."""
+        return {
+            **super().to_dict(),
+            "gap": strict_json(self.gap),
+            "divergence": self.divergence,
+            "objective": strict_json(self.objective),
+            "lower_bound": strict_json(self.lower_bound),
+            "gap_kind": self.gap_kind,
+            "w_tau": strict_json(self.w_tau),
+            "w_f": strict_json(self.w_f),
+            "u": strict_json(self.u),
+        }
+
+    def _facts(self) -> list[Row]:
+        rows = super()._facts()
+        place = next(k for k, (name, _) in enumerate(rows) if name == "residual")
+        mine = [
+            ("divergence", f"{self.divergence}, objective {self.objective:.3e}"),
+            (f"gap ({self.gap_kind})", f"{self.gap:.1e}"),
+            ("coefficients", f"{self.w_tau.size:,} of tau, {self.w_f.size:,} of f"),
+        ]
+        return [row for row in (*rows[:place], *mine, *rows[place:]) if not row[0].startswith("error")]
+
+
+class Uncertified(Solution):
+    """A value that is neither the stationary equation's nor a ratio of rates."""
+
+    certified = False
+    is_ratio = False
+
+
+class Weighing(NamedTuple):
+    """What a method found: its value, its noise, and the size of its weights."""
+
+    value: float
+    note: str
+    standard_error: float | None = None
+    degrees: float = math.inf
+    """Degrees of freedom of the standard error."""
+    effective_size: float | None = None
+    weighed: str = "transitions"
+    """What the method gives weights to: "transitions" or "episodes"."""
+    settled: bool = True
+    steps: float | None = None
+    """How many steps' value a return is, where that is not 1 / (1 - gamma)."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class BaselineSolution(Uncertified):
+    """Another method's value, with the distribution over cells that its weights amount to.
+
+    Weights of logged rewards, added up by cell, are the distribution; ``tau`` is that over p, and
+    ``residual`` says how far it is from stationary. The value is the method's own:
+    weights that differ between visits of one cell make it differ from the distribution's mean of the cells'
+    average rewards.
+    """
+
+    found: Weighing
+
+    @property
+    def value(self) -> float:  # type: ignore[override]
+        """The method's value per step; nan where no weight is positive."""
+        return self.found.value
+
+    @property
+    def standard_error(self) -> float | None:
+        """Of the value, clustered by episode; None where the method gives none."""
+        return self.found.standard_error
+
+    @property
+    def note(self) -> str:
+        """What the value rests on."""
+        return self.found.note
+
+    @property
+    def effective_sample_size(self) -> float | None:  # type: ignore[override]
+        """Of the weights: episodes or transitions, as the method weighs."""
+        return self.found.effective_size
+
+    @property
+    def sample(self) -> tuple[float, str]:
+        """How many the method weighs, and of what."""
+        if self.found.weighed == "transitions":
+            return super().sample
+        episodes = self.operator.counts.episodes
+        assert episodes is not None
+        return float(episodes.first_state.size), self.found.weighed
+
+    @property
+    def episode_steps(self) -> float | None:  # type: ignore[override]
+        """Steps of the horizon, else 1 / (1 - gamma); None at gamma = 1, where no rate of ends is known."""
+        if self.found.steps is not None:
+            return self.found.steps
+        return None if self.gamma == 1.0 else 1.0 / (1.0 - self.gamma)
+
+    @property
+    def expected_length(self) -> None:  # type: ignore[override]
+        """None: see ``solve``."""
+        return
+
+    @property
+    def state_values(self) -> Floats:  # type: ignore[override]
+        """Not estimated by these methods."""
+        raise ValueError(f"{self.method} estimates no value function; model_based(...) and solve(...) do")
+
+    q_values = state_values  # type: ignore[assignment]
+
+    def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
+        """Student interval of the value, clustered by episode; other functions have none here."""
+        if not isinstance(of, str) or of != "value" or method != "influence" or options:
+            raise ValueError(f"{self.method} has an interval of its value only; see solve(...).interval")
+        return student_interval(self.found, self.method, level)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types."""
+        return {**super().to_dict(), "standard_error": strict_json(self.standard_error), "note": self.note}
+
+    def _facts(self) -> list[Row]:
+        rows = super()._facts()
+        if self.standard_error is None:
+            return rows
+        place = next(k for k, (name, _) in enumerate(rows) if name == "value per step") + 1
+        return [*rows[:place], ("standard error", f"{self.standard_error:.2g}"), *rows[place:]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate(Shown):
+    """A value per step without a ratio or a distribution, with what the method knows of its noise."""
+
+    value: float
+    gamma: float
+    method: str
+    note: str
+    standard_error: float | None = None
+    degrees: float = math.inf
+    """Degrees of freedom of the standard error."""
+    effective_sample_size: float | None = None
+    """Of the weights: episodes or transitions, as the method weighs."""
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Student interval of the value, clustered by episode."""
+        found = Weighing(self.value, self.note, self.standard_error, self.degrees)
+        return student_interval(found, self.method, level)
+
+    def __repr__(self) -> str:
+        return f"Estimate({self.value:.6g} by {self.method}, gamma={self.gamma:g})"
+
+    def _table(self) -> list[Row]:
+        rows = [
+            ("method", self.method),
+            ("gamma", f"{self.gamma:g}"),
+            ("value per step", f"{self.value:.6g}"),
+        ]
+        if self.standard_error is not None:
+            rows.append(("standard error", f"{self.standard_error:.2g}"))
+        if self.effective_sample_size is not None:
+            rows.append(("effective sample size", f"{self.effective_sample_size:,.1f}"))
+        return [*rows, ("note", self.note)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types."""
+        names = ("value", "gamma", "method", "note", "standard_error", "effective_sample_size")
+        return {name: strict_json(getattr(self, name)) for name in names}
+
+
+def student_interval(found: Weighing, method: str, level: float) -> Interval:
+    """The interval of a value whose standard error is known."""
+    error = found.standard_error
+    if error is None:
+        raise ValueError(f"{method} gives no standard error; use solve(...).interval instead")
+    low, high = student(np.array([found.value]), np.array([error]), level, found.degrees)
+    return Interval(float(low[0]), float(high[0]), found.value, error, level, method, found.note)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class HorizonSolution(Uncertified):
+    """What ``solve(..., horizon=H)`` returns: the first H steps from the initial distribution.
+
+    ``stationary`` is the distribution of these steps, step t weighted by gamma^t; with ``terminal_mass``, the
+    steps after the end of an episode, it sums to 1. ``value`` is the mean reward of a step so weighted, and
+    ``expected_return`` the sum, ``value`` times sum gamma^t.
+    """
+
+    horizon: int
+    ended_mass: float
+
+    @property
+    def terminal_mass(self) -> float:  # type: ignore[override]
+        """Share of the first H steps after the end of an episode, at zero reward."""
+        return self.ended_mass
+
+    @property
+    def episode_steps(self) -> float:  # type: ignore[override]
+        """sum_{t<H} gamma^t: what the value per step is multiplied by."""
+        return total_weight(self.gamma, self.horizon)
+
+    @cached_property
+    def values_by_step(self) -> Floats:
+        """V_0, ..., V_H as rows: what is still to come in each state with H, ..., 0 steps to go."""
+        return read_only(backward(self.operator, self.horizon, self._filled_reward))
+
+    @property
+    def state_values(self) -> Floats:  # type: ignore[override]
+        """V_0 over states: the return of H steps from there."""
+        return self.values_by_step[0]
+
+    @cached_property
+    def q_values(self) -> Floats:
+        """Q_0 over cells: the return of H steps that begin there."""
+        expected = self.gamma * self.operator.expected_next(self.values_by_step[1])
+        return read_only(self._filled_reward + expected)
+
+    @property
+    def _behavior_is_average(self) -> bool:
+        return False
+
+    @cached_property
+    def _behavior(self) -> HorizonSolution:
+        operator = compose_episodes(self.operator.counts, self._behavior_choices())
+        found = visits(operator, self.horizon)
+        return self.moved_to(found.state_distribution, source=operator, ended_mass=found.terminal_mass)
+
+    def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
+        if not isinstance(of, str) or of == "stationary" or method != "influence" or options:
+            raise ValueError(
+                "with horizon= there are intervals of the value, the return and the length, by "
+                'method="influence"; leave the other options out'
+            )
+        found = super()._interval(level, of, method)
+        filled = self._filled_mass
+        if filled == 0.0:
+            return found
+        left_out = f"{filled:.1%} of the target's actions were never logged: not allowed for"
+        return replace(found, note=f"{found.note}; {left_out}")
+
+    @property
+    def _filled_mass(self) -> float:
+        """Share of the target's actions, where it goes, that others stand in for."""
+        operator, asked = self.operator, self.operator.choices.policy
+        if operator.policy is None or asked is None or operator.choices.unseen != "mean":
+            return 0.0
+        target = require_policy("policy", asked, *operator.policy.shape)
+        seen = operator.seen.reshape(target.shape)
+        visits = self._single() * seen.any(axis=1)
+        return float(visits @ np.where(seen, 0.0, target).sum(axis=1)) / max(float(visits.sum()), 1e-300)
+
+    def influence(self) -> Influence:
+        """Of every logged transition on the value."""
+        return HorizonInfluence(self)
+
+    def _checks(self) -> tuple[Check, ...]:
+        # How fast the chain forgets does not matter to a few steps.
+        return tuple(check for check in super()._checks() if check.name != "mixing")
+
+    @property
+    def return_note(self) -> str:
+        """What ``expected_return`` is, in words."""
+        counted = "undiscounted" if self.gamma == 1.0 else "discounted"
+        return f"of the first {self.horizon:,} steps, {counted}"
+
+    def _value_note(self) -> str:
+        return f"  (mean over the first {self.horizon:,} steps)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that is known, as strict JSON types."""
+        return {**super().to_dict(), "horizon": self.horizon}
+
+
+class HorizonInfluence(Influence):
+    """Influence on the value of the first H steps, in O(H nnz)."""
+
+    solution: HorizonSolution
+
+    def value(self) -> Piece:
+        """Influence on the value: that of every step, added up over time."""
+        solution, operator = self.solution, self.operator
+        values, reward = solution.values_by_step, solution._filled_reward
+        ended = np.append(np.zeros(operator.n_states), 0.0)
+        entry = np.zeros(self.counts.count.size)
+        hubs = np.zeros((operator.n_states, operator.rows.n_hubs))
+        action_values = np.zeros(operator.n_cells)
+        for step, (weight, state) in enumerate(forward(operator, solution.horizon)):
+            cells = weight * operator.spread(state)
+            ended[:-1] = values[step + 1]
+            after = ended[self.counts.indices]
+            sums = row_sums(self.counts.indptr, self.counts.count * after)
+            mean = np.divide(sums, self.n, out=np.zeros_like(sums), where=self.n > 0)
+            entry += operator.gamma * cells[self.cell] * (after - mean[self.cell])
+            hubs += operator.gamma * np.outer(values[step + 1], cells @ operator.rows.out)
+            if operator.policy is not None:
+                q = reward + operator.gamma * operator.expected_next(values[step + 1])
+                action_values += weight * np.repeat(state, operator.policy.shape[1]) * q
+        whole = solution.episode_steps
+        held = whole * solution.cell_distribution[self.cell]
+        noise = np.divide(entry, held, out=np.zeros_like(entry), where=held > 0)
+        noise *= self._observed_share()[self.cell]
+        shift = self._filled_in(action_values / whole) + self._restarted(hubs / whole)
+        first = self._first(values[0] / whole, hubs / whole)
+        logged = operator.choices is None or operator.choices.reward is None
+        return Piece(
+            self, noise[:, None], shift[self.cell][:, None], first,
+            operator.reward if logged else None, 1.0 / solution._identified,
+        )  # fmt: skip
+
+    def _filled_in(self, action_values: Floats) -> Floats:
+        """Target actions never logged take the mean of a state's logged ones, which moves with the counts.
+
+        Without a target all actions do.
+        """
+        operator, choices = self.operator, self.operator.choices
+        if operator.policy is None or (choices.policy is not None and choices.unseen != "mean"):
+            return np.zeros(operator.n_cells)
+        seen = self.n.reshape(operator.policy.shape)
+        visits = np.maximum(seen.sum(axis=1, keepdims=True), 1.0)
+        missing = np.ones_like(visits)
+        if choices.policy is not None:
+            target = require_policy("policy", choices.policy, *operator.policy.shape)
+            missing = np.where(seen > 0, 0.0, target).sum(axis=1, keepdims=True)
+        q = action_values.reshape(seen.shape)
+        mean = (seen * q).sum(axis=1, keepdims=True) / visits
+        return np.where(seen > 0, self.total * missing / visits * (q - mean), 0.0).ravel()
+
+    def _restarted(self, hubs: Floats) -> Floats:
+        """Rows that restart from the data distribution move with it."""
+        operator = self.operator
+        shift = np.zeros(operator.n_cells)
+        data = self.counts.data_distribution.reshape(operator.n_states, -1).sum(axis=1)
+        for hub in range(hubs.shape[1]):
+            if np.array_equal(operator.rows.distribution[hub], data):
+                moved = hubs[:, hub] - data @ hubs[:, hub]
+                shift += np.repeat(moved, operator.n_cells // operator.n_states)
+        return shift
+
+    def _first(self, values: Floats, hubs: Floats) -> Floats | None:
+        """Influence of a first state, where the initial distribution is estimated."""
+        logged = self.counts.initial_count
+        if logged is None or not logged.sum() > 0:
+            return None
+        operator = self.operator
+        distribution = np.asarray(logged, dtype=float) / float(logged.sum())
+        worth = np.zeros(operator.n_states)
+        if operator.initial is not None and _same_distribution(operator.initial, distribution):
+            worth += values
+        for hub in range(hubs.shape[1]):
+            if _same_distribution(operator.rows.distribution[hub], distribution):
+                worth += hubs[:, hub]
+        return (worth - distribution @ worth)[:, None]
