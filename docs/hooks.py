@@ -61,10 +61,9 @@ def speed() -> str:
 
 def accuracy() -> str:
     """The default of ``solve`` on Taxi beside other estimators."""
-    rows = []
+    rows, shown = [], ("default", "plain average", "IPS (state ratios)", "behavior known")
     for setting in _read("paper/results/taxi_default.json")["settings"]:
         methods = setting["methods"]
-        shown = ("default", "plain average", "plug-in", "behavior known")
         rows.append(
             [
                 setting["behavior"],
@@ -75,10 +74,7 @@ def accuracy() -> str:
                 f"{setting['asked']:g}" + ("" if setting["met"] else " (**missed**)"),
             ]
         )
-    # The plug-in of these rows is that of state ratios, restricted to logged actions; IPS elsewhere.
-    headings = ["behavior", "log", "gamma", "default", "plain average", "IPS (state ratios)"]
-    headings.append("behavior known")
-    return _table([*headings, "efficiency bound", "asked"], rows)
+    return _table(["behavior", "log", "gamma", *shown, "efficiency bound", "asked"], rows)
 
 
 def coverage() -> str:

@@ -233,8 +233,8 @@ def report(name: str, mark: dict[str, Any], done: list[dict[str, Any]], planned:
         "log of one seed's squared error. DualDICE exists for gamma < 1 only; GradientDICE is run on "
         f"logs of up to {GRADIENT_DICE_STEPS:,} steps (its factorization grows too fast). The last "
         "column is ln of the least asymptotic variance of any regular estimator.\n\n"
-        "Where every cell reached was also seen leaving, plug-in, DualDICE and GradientDICE have one common "
-        "optimum: their columns differ only by what each does with mass that leaves the data.\n\n"
+        "Where every cell reached also has outgoing transitions, plug-in, DualDICE and GradientDICE have one "
+        "common optimum: their columns differ only by what each does with mass that leaves the data.\n\n"
     )
     result = {"mode": mode, **mark, "settings_done": len(done), "settings_of_mode": planned, "settings": done}
     write(name, result, text + table(["log", "gamma", "alpha", *METHODS, "bound"], rows))

@@ -32,7 +32,7 @@ SETTINGS = [
 METHODS = {
     "default": {},
     "clone=10, ridge=1e-5": {"ratio": "state", "clone": 10.0, "ridge": 1e-5},
-    "plug-in": {"ratio": "state", "clone": 0.0, "ridge": 0.0},
+    "IPS (state ratios)": {"ratio": "state", "clone": 0.0, "ridge": 0.0},
     "behavior known": {},
 }
 
@@ -71,7 +71,11 @@ def estimates(
     for name, options in METHODS.items():
         known = {"behavior": behavior} if name == "behavior known" else {}
         # Small samples may have several recurrent classes: the exact equation then needs a start.
-        start = {"initial": counts.initial_count / counts.initial_count.sum()} if name == "plug-in" else {}
+        start = (
+            {"initial": counts.initial_count / counts.initial_count.sum()}
+            if name == "IPS (state ratios)"
+            else {}
+        )
         solution = lg.solve(counts, gamma, policy=target, threads=1, **options, **known, **start)
         found[name] = float(solution.value)
     return found

@@ -35,6 +35,8 @@ def told(result: Result) -> dict[str, Any]:
         "gamma": result.gamma,
         "method": result.method,
         "reason": result.reason,
+        "n_iter": result.n_iter,
+        "seconds": strict_json(result.seconds),
     }
 
 
@@ -48,7 +50,7 @@ def solution_dict(solution: Solution) -> dict[str, Any]:
             "value", "expected_return", "expected_length", "leak", "terminal_mass", "effective_sample_size",
         )
     }  # fmt: skip
-    found = ("residual", "error", "error_kind", "condition", "n_iter", "seconds")
+    found = ("residual", "error", "error_kind", "condition")
     return {
         **told(solution),
         "ridge": solution.ridge,
@@ -109,8 +111,8 @@ def accuracy_rows(solution: Solution) -> list[Row]:
 def continuous_dict(solution: ContinuousSolution) -> dict[str, Any]:
     """What :meth:`lingendice.ContinuousSolution.to_dict` returns."""
     found = (
-        "divergence", "n_iter", "threads", "value", "value_plain", "mean_ratio", "spread", "residual",
-        "effective_sample_size", "seconds", "member_values",
+        "divergence", "threads", "value", "value_plain", "mean_ratio", "spread", "residual",
+        "effective_sample_size", "member_values",
     )  # fmt: skip
     return {
         **told(solution),

@@ -54,7 +54,9 @@ def test_rows_of_state_ratios_are_not_called_plug_in():
         node.value for node in source.body
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "METHODS"
     ]  # fmt: skip
-    assert ast.literal_eval(held)["plug-in"] == {"ratio": "state", "clone": 0.0, "ridge": 0.0}
+    methods = ast.literal_eval(held)
+    assert methods["IPS (state ratios)"] == {"ratio": "state", "clone": 0.0, "ridge": 0.0}
+    assert "plug-in" not in methods
     sys.path.insert(0, str(ROOT / "docs"))
     import hooks
 
