@@ -124,7 +124,6 @@ def evaluate(preparation: Preparation, request: Request, method: str, reason: st
         evaluation.doubly_robust().scores if "q_of_model" in made else np.empty(0),
         evaluation.naive().scores,
         evaluation.rollout.clipped if "rollout" in made else 0.0,
-        evaluation.model.explained if "model" in made else math.nan,
         _explosion(evaluation) if "q_of_log" in made else 0.0,
         mass,
         float(evaluation.model.ended.sum()) if "model" in made and evaluation.model.inferred else 0.0,

@@ -45,6 +45,8 @@ _LEAST_SPREAD = 1e-3
 _RATES = (1e-4, 0.5)
 """Between which the share of restarts is kept while they are inferred."""
 _LONGEST_PATH = 2000
+_VISITS = 10_000
+"""Draws of the simulated distribution, about."""
 _FORGOTTEN = 0.0025
 """Weight of a step, relative to the first, below which a path ends."""
 _SURE = 0.9
@@ -76,8 +78,6 @@ class Dynamics:
     """Raw states to start from."""
     low: Floats
     high: Floats
-    explained: float
-    """Share of the variance of the changes that is explained on rows left out."""
     seed: int
     _policy_lock: Any = field(default_factory=threading.Lock, repr=False)
 
@@ -204,13 +204,8 @@ def fit_dynamics(
         starts=starts,
         low=next_states.min(axis=0),
         high=next_states.max(axis=0),
-        explained=_explained(unseen[stays, :-1], targets[stays, :-1]),
         seed=seed,
     )  # fmt: skip
-
-
-def _explained(error: NDArray[Any], wanted: NDArray[Any]) -> float:
-    return float(1.0 - np.mean(error**2) / max(np.mean(wanted**2), 1e-12))
 
 
 def folds(samples: Samples, n: int, seed: int) -> NDArray[np.int64]:
@@ -313,9 +308,7 @@ def step_weights(gamma: float) -> Floats:
     return weight / weight.sum()
 
 
-def roll_out(
-    model: Dynamics, gamma: float, paths: int, seed: int, threads: int, visits: int = 10_000
-) -> Rollout:
+def roll_out(model: Dynamics, gamma: float, paths: int, seed: int, threads: int) -> Rollout:
     """Follow the policy along ``paths`` paths for each member, in two blocks that hold all members.
 
     Each block has a random stream of its own: bits do not depend on the number of threads. Restarts are
@@ -324,7 +317,7 @@ def roll_out(
     n = len(model.members)
     sizes = (paths // 2, paths - paths // 2)
     found = run_all(
-        [partial(_follow, model, gamma, n * size, visits / 2, [seed, 5, k]) for k, size in enumerate(sizes)],
+        [partial(_follow, model, gamma, n * size, _VISITS / 2, [seed, 5, k]) for k, size in enumerate(sizes)],
         threads,
     )
     earned = np.concatenate([one.earned.reshape(n, -1) for one in found], axis=1)

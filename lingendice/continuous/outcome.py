@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -58,8 +57,6 @@ class Evidence:
     """The same on what the behavior earned."""
     clipped: float = 0.0
     """Share of simulated coordinates that left the range of the log."""
-    explained: float = math.nan
-    """Share of the variance of steps that the model explains on episodes left out."""
     largest_q: float = 0.0
     """Largest |Q| of FQE in units of what rewards allow; above 1 it explodes."""
     ratio_mass: float = 1.0

@@ -170,18 +170,12 @@ def run_steps(learners: Sequence[Any], steps: int, threads: int) -> None:
 
 
 def fit(
-    inputs: NDArray[Any], targets: NDArray[Any], fitting: Fitting, seed: int, loss: str, n_outputs: int,
-    weights: Floats | None = None, threads: int = 1,
-) -> Perceptron:  # fmt: skip
+    inputs: NDArray[Any], targets: NDArray[Any], fitting: Fitting, seed: int, loss: str, n_outputs: int
+) -> Perceptron:
     """One network fitted to all rows."""
     net = Perceptron(inputs.shape[1], n_outputs, fitting, seed)
-    single = np.float32
-    weights = np.ones(len(inputs)) if weights is None else weights
-    learner = Regression(
-        net, np.ascontiguousarray(inputs, single), np.ascontiguousarray(targets, single),
-        weights.astype(single), loss,
-    )  # fmt: skip
-    run_steps([learner], fitting.steps, threads)
+    x, y = (np.ascontiguousarray(part, np.float32) for part in (inputs, targets))
+    run_steps([Regression(net, x, y, np.ones(len(x), np.float32), loss)], fitting.steps, 1)
     return net
 
 

@@ -53,12 +53,10 @@ def split_rows(samples: Samples, share: float, seed: int) -> tuple[NDArray[np.in
 class HeldOut:
     """Inputs at held-out transitions, with actions drawn once."""
 
-    def __init__(
-        self, samples: Samples, rows: NDArray[np.int64], seed: int, most_rows: int = HELD_ROWS
-    ) -> None:
+    def __init__(self, samples: Samples, rows: NDArray[np.int64], seed: int) -> None:
         rng = np.random.default_rng([seed, 4])
-        if rows.size > most_rows:
-            rows = rng.permutation(rows)[:most_rows]
+        if rows.size > HELD_ROWS:
+            rows = rng.permutation(rows)[:HELD_ROWS]
         self.gamma = samples.gamma
         self.logged, self.base = samples.logged[rows], samples.base[rows]
         inputs, weights = expected_inputs(samples, samples.following, rows, rng)
