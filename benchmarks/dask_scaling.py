@@ -156,8 +156,8 @@ def made_block(n_states, first, last, degree):
     )
     size = n * degree
     return RowBlock(
-        n_states, None, first, last, np.arange(0, size + 1, degree), indices.ravel(),
-        np.ones(size, np.int64), np.ones(size, np.int64), rng.random(size), np.zeros(size),
+        n_states, None, np.arange(0, size + 1, degree), indices.ravel(), np.ones(size, np.int64),
+        np.ones(size, np.int64), rng.random(size), np.zeros(size), first=first, last=last,
     )  # fmt: skip
 
 
@@ -199,8 +199,8 @@ def small_client(address, n_states, degree):
         ]
         margins = client.gather([client.submit(margins_of, block) for block in blocks])
         sources = [lambda block=block: block for block in blocks]
-        facts = {"n_states": n_states, "n_actions": None}
-        counts = lg.distributed.DistributedCounts(client, sources, edges, margins, facts)
+        frame = lg.Counts.empty(n_states)
+        counts = lg.distributed.DistributedCounts(client, sources, edges, margins, frame)
         first, _ = timed(lambda: lg.solve(counts, 0.99))
         spent, found = timed(lambda: lg.solve(counts, 0.99))
         held = client.run(worker_memory)

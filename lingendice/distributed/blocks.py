@@ -1,42 +1,42 @@
-"""Row blocks: the counts of consecutive source states, whole rows, as one worker keeps them."""
+"""Row blocks: the counts of consecutive source states, whole rows, as one worker keeps and stores them."""
 
 from __future__ import annotations
 
+import io
 import itertools
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.data.arrow import arrow
+from lingendice.data.atomic import StoredFileError
 from lingendice.data.counts import Counts
-from lingendice.data.merging import merge_rewards, unite
-from lingendice.data.rows import row_sums
+from lingendice.data.merging import merge
+from lingendice.data.rows import read_only, row_of_entry
 
 STATISTICS = ("reward_count", "reward_mean", "reward_m2")
 """Columns beside the count that a log with rewards has."""
+_KEY = b"lingendice"
+_VECTORS = "vectors.npz"
 
 
-@dataclass(frozen=True, eq=False)
-class RowBlock:
+@dataclass(frozen=True, eq=False, repr=False)
+class RowBlock(Counts):
     """Counts of the transitions that leave states ``first .. last``; next states are numbered in the whole.
 
-    A next state of ``n_states`` is the terminal one, as in :class:`lingendice.Counts`.
+    ``n_states`` is that of the whole, and as a next state the terminal one.
     """
 
-    n_states: int
-    """Of the whole."""
-    n_actions: int | None
-    first: int
-    last: int
-    indptr: NDArray[np.int64]
-    """By cell: state, then action."""
-    indices: NDArray[Any]
-    count: NDArray[Any]
-    reward_count: NDArray[Any] | None = None
-    reward_mean: NDArray[Any] | None = None
-    reward_m2: NDArray[Any] | None = None
+    first: int = 0
+    last: int = 0
+
+    def _require_rows(self) -> None:
+        """Rows of counts that were checked."""
 
     @property
     def n_cells(self) -> int:
@@ -45,8 +45,8 @@ class RowBlock:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays."""
-        return sum(value.nbytes for value in self.__dict__.values() if isinstance(value, np.ndarray))
+        """Bytes of its entries."""
+        return sum(array.nbytes for array in self.__getstate__().values() if isinstance(array, np.ndarray))
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + self.nbytes
@@ -64,19 +64,40 @@ class Margins(NamedTuple):
 
 def margins_of(block: RowBlock) -> Margins:
     """Sums over the rows of a block."""
-    terminal = block.indices == block.n_states
-    reward = None
-    if block.reward_count is not None and block.reward_mean is not None:
-        seen = row_sums(block.indptr, block.reward_count).astype(float)
-        total = row_sums(block.indptr, block.reward_count * block.reward_mean)
-        reward = np.divide(total, seen, out=np.full(seen.shape, np.nan), where=seen > 0)
-    return Margins(
-        row_sums(block.indptr, block.count),
-        row_sums(block.indptr, np.where(terminal, block.count, 0)) if terminal.any() else None,
-        reward,
-        block.count.size,
-        block.nbytes,
-    )
+    ended = block.terminal_count if block.has_terminals else None
+    return Margins(block.cell_count, ended, block.reward, block.count.size, block.nbytes)
+
+
+class CellSums(Counts):
+    """The vectors of counts, without their rows: what an operator is composed from."""
+
+    has_terminals: bool = False  # type: ignore[assignment]
+
+    @classmethod
+    def of(cls, frame: Counts, margins: Sequence[Margins]) -> CellSums:
+        """Sizes, labels and first states of ``frame``, sums of all blocks."""
+        kept = ("initial_count", "state_labels", "action_labels", "has_sample_size")
+        own = cls.empty(frame.n_states, frame.n_actions)
+        assert isinstance(own, CellSums)
+        for name in kept:
+            object.__setattr__(own, name, getattr(frame, name))
+        ends = [
+            np.zeros_like(m.cell_count) if m.terminal_count is None else m.terminal_count for m in margins
+        ]
+        rewards = [held.reward for held in margins if held.reward is not None]
+        own.__dict__.update(
+            cell_count=read_only(np.concatenate([held.cell_count for held in margins])),
+            has_terminals=any(held.terminal_count is not None for held in margins),
+            terminal_count=read_only(np.concatenate(ends)),
+            reward=read_only(np.concatenate(rewards)) if len(rewards) == len(margins) else None,
+        )
+        return own
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__.copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
 
 
 def cut_rows(counts: Counts, edges: Sequence[int], n_states: int | None = None) -> list[RowBlock]:
@@ -84,6 +105,7 @@ def cut_rows(counts: Counts, edges: Sequence[int], n_states: int | None = None) 
     n_actions = counts.n_actions or 1
     whole = counts.n_states if n_states is None else n_states
     column_type = np.int32 if whole + 1 < 2**31 else np.int64
+    columns = {name: getattr(counts, name) for name in ("count", *STATISTICS)}
     blocks = []
     for first, last in itertools.pairwise(edges):
         known = min(first, counts.n_states), min(last, counts.n_states)
@@ -91,63 +113,36 @@ def cut_rows(counts: Counts, edges: Sequence[int], n_states: int | None = None) 
         indptr = np.full((last - first) * n_actions + 1, end - begin, np.int64)
         rows = counts.indptr[known[0] * n_actions : known[1] * n_actions + 1] - begin
         indptr[: rows.size] = rows
-        entries = slice(begin, end)
-        indices = counts.indices[entries].astype(column_type)
+        indices = counts.indices[begin:end].astype(column_type)
         indices[indices == counts.n_states] = whole
-        columns = {name: getattr(counts, name) for name in STATISTICS}
-        kept = {name: None if column is None else column[entries].copy() for name, column in columns.items()}
-        blocks.append(
-            RowBlock(
-                whole,
-                counts.n_actions,
-                int(first),
-                int(last),
-                indptr,
-                indices,
-                counts.count[entries].copy(),
-                **kept,
-            )
-        )
+        kept = {name: None if held is None else held[begin:end].copy() for name, held in columns.items()}
+        made: dict[str, Any] = {
+            "n_states": whole,
+            "n_actions": counts.n_actions,
+            "first": int(first),
+            "last": int(last),
+            **kept,
+        }
+        blocks.append(RowBlock(**made, indptr=indptr, indices=indices))
     return blocks
 
 
 def join_blocks(*blocks: RowBlock) -> RowBlock:
     """The sum of blocks over the same rows, joined in order."""
-    joined = blocks[0]
-    for other in blocks[1:]:
-        has_rewards = joined.reward_mean is not None or other.reward_mean is not None
-        indptr, indices, count, places = unite(joined, other, has_rewards, 1)
-        n, mean, m2 = merge_rewards(count.size, places, joined, other)
-        joined = replace(
-            joined,
-            indptr=indptr,
-            indices=indices,
-            count=count,
-            reward_count=n,
-            reward_mean=mean,
-            reward_m2=m2,
-        )
-    return joined
+    return reduce(partial(merge, threads=1), blocks)  # type: ignore[arg-type]
 
 
-def gather_blocks(blocks: Sequence[RowBlock], **rest: Any) -> Counts:
-    """The counts of all rows; ``rest`` is what the client knows of them."""
+def gather_blocks(blocks: Sequence[RowBlock], frame: Counts) -> Counts:
+    """The counts of all rows; ``frame`` has their labels and first states."""
     starts = np.cumsum([0, *(block.count.size for block in blocks)])
     indptr = [block.indptr[:-1] + start for block, start in zip(blocks, starts, strict=False)]
-
-    def column(name: str) -> Any:
-        parts = [getattr(block, name) for block in blocks]
-        return None if parts[0] is None else np.concatenate(parts)
-
-    return Counts(
-        n_states=blocks[0].n_states,
-        n_actions=blocks[0].n_actions,
-        indptr=np.append(np.concatenate(indptr), starts[-1]),
-        indices=column("indices"),
-        count=column("count"),
-        **{name: column(name) for name in STATISTICS},
-        **rest,
-    )
+    columns = {name: [getattr(block, name) for block in blocks] for name in ("indices", "count", *STATISTICS)}
+    joined: dict[str, Any] = {
+        name: None if held[0] is None else np.concatenate(held) for name, held in columns.items()
+    }
+    kept = ("n_states", "n_actions", "state_labels", "action_labels", "has_sample_size", "initial_count")
+    facts = {name: getattr(frame, name) for name in kept}
+    return Counts(**facts, indptr=np.append(np.concatenate(indptr), starts[-1]), **joined)
 
 
 def work_edges(lengths: NDArray[Any], n_parts: int) -> list[int]:
@@ -156,3 +151,69 @@ def work_edges(lengths: NDArray[Any], n_parts: int) -> list[int]:
     cuts = np.searchsorted(work, np.arange(1, n_parts) * work[-1] / n_parts)
     edges: list[int] = np.unique(np.concatenate([[0], cuts, [lengths.size]])).tolist()
     return edges
+
+
+# -- files: one Parquet file for each block, under any path that fsspec knows ------------------------------
+
+
+def _opened(folder: str, name: str, mode: str) -> Any:
+    import fsspec  # type: ignore[import-untyped]
+
+    system, path = fsspec.core.url_to_fs(folder)
+    if "w" in mode:
+        system.makedirs(path, exist_ok=True)
+    try:
+        return system.open(f"{path.rstrip('/')}/{name}", mode)
+    except FileNotFoundError:
+        raise StoredFileError(f"{folder}: no counts saved there ({name} is missing)") from None
+
+
+def _file_name(number: int) -> str:
+    return f"block-{number:05d}.parquet"
+
+
+def write_block(folder: str, number: int, block: RowBlock) -> int:
+    """Write one block; runs on the worker that has it."""
+    columns = {
+        "row": row_of_entry(block.indptr),
+        "next_state": block.indices,
+        "count": block.count,
+    }
+    columns |= {name: getattr(block, name) for name in STATISTICS if getattr(block, name) is not None}
+    record = {name: getattr(block, name) for name in ("n_states", "n_actions", "first", "last")}
+    table = arrow().table(columns).replace_schema_metadata({_KEY: json.dumps(record)})
+    with _opened(folder, _file_name(number), "wb") as stream:
+        arrow("parquet").write_table(table, stream)
+    return number
+
+
+def read_block(folder: str, number: int) -> RowBlock:
+    """Read one block; runs on the worker that needs it."""
+    with _opened(folder, _file_name(number), "rb") as stream:
+        table = arrow("parquet").read_table(stream)
+    record = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
+    if "first" not in record:
+        raise StoredFileError(f"{folder}/{_file_name(number)}: not a block of counts; save them again")
+    n_cells = (record["last"] - record["first"]) * (record["n_actions"] or 1)
+    held = {name: table.column(name).to_numpy() for name in table.column_names}
+    lengths = np.bincount(held.pop("row"), minlength=n_cells)
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    return RowBlock(**record, indptr=indptr, indices=held.pop("next_state"), **held)
+
+
+def write_vectors(folder: str, vectors: dict[str, Any], record: str) -> None:
+    """Write what the client keeps; comes last, so that a folder without it was not finished."""
+    held = {name: array for name, array in vectors.items() if array is not None}
+    stream = io.BytesIO()
+    np.savez(stream, record=np.frombuffer(record.encode(), np.uint8), **held)
+    with _opened(folder, _VECTORS, "wb") as file:
+        file.write(stream.getbuffer())
+
+
+def read_vectors(folder: str) -> tuple[dict[str, Any], str]:
+    """What the client keeps, and the record beside it."""
+    with _opened(folder, _VECTORS, "rb") as stream:
+        held = dict(np.load(io.BytesIO(stream.read()), allow_pickle=False))
+    record = held.pop("record").tobytes().decode()
+    wanted = ("cell_count", "terminal_count", "reward", "initial_count")
+    return {name: held.get(name) for name in wanted}, record

@@ -1,26 +1,35 @@
-"""Questions to a Dask cluster that may lose its workers: each has a deadline, and an error that says more."""
+"""The client's side of a cluster that may lose its workers: deadlines, and who holds which part."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 from lingendice.data.interrupts import check
+from lingendice.distributed import mesh
+from lingendice.distributed.mesh import PartLost
+from lingendice.distributed.part import Part
+from lingendice.solvers.control import Monitor, Stopped
 
 T = TypeVar("T")
 REPLY = 60.0
 """Seconds that the scheduler may take to answer, and workers for a round, compilation included."""
 SECONDS_PER_BYTE = 1e-6
 """On top, for what has to travel: a hundred times the usual."""
+PATIENCE = 60.0
+"""Seconds that a part waits for another, compilation included, and the client for a sign of progress."""
 _LOST, _SILENT = (
     20,
     3,
-)  # attempts in a row that lose a worker, or get no answer, before the cluster is given up
-_NAPS = 0.001, 0.05  # seconds between two looks at the tasks, at first and at most
-_LOOKS = 5.0  # seconds between two looks at what the workers do
+)  # attempts in a row that lose a worker, or get no answer, until the cluster is given up
+_NAPS = 0.001, 0.02  # seconds between two looks at the tasks, at first and at most
+_LOOKS = 5.0  # seconds between two looks at what the workers do while they count
+_PHASE_LOOKS = 0.3  # seconds between two looks at who is still there, and how far a phase has come
+_GRACE = 15.0  # seconds that parts have to end with the best they have
 _SILENCE = (TimeoutError, asyncio.TimeoutError)  # two classes up to Python 3.10
 
 
@@ -123,3 +132,164 @@ def await_futures(client: Any, futures: list[Any]) -> None:
                 f"the cluster has been idle for {REPLY:.0f} s while counting; see that it has workers "
                 "(client.nthreads()) and what their logs say, then count again"
             )
+
+
+def scattered(client: Any, value: Any, **where: Any) -> Any:
+    """A future of a value that is sent to a worker, with a deadline by its size."""
+    seconds = REPLY + SECONDS_PER_BYTE * _size(value)
+    (sent,) = within(client, seconds, client.scatter, [value], hash=False, **where)
+    return sent
+
+
+def _size(value: Any) -> int:
+    """About how many bytes a value takes."""
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()))
+    return sum(map(_size, value)) if isinstance(value, (tuple, list)) else 8
+
+
+# -- the parts of one problem ------------------------------------------------------------------------------
+
+
+_abandoned: set[str] = set()
+"""Problems that nobody refers to any more; garbage collection is no time to ask a cluster for anything."""
+
+
+def abandon(name: str) -> None:
+    """Let the workers forget a problem, when they are next asked for one."""
+    _abandoned.add(name)
+
+
+class Crew:
+    """The parts of one problem on the workers of a cluster."""
+
+    def __init__(self, client: Any, sources: Sequence[Callable[[], Any]], edges: list[int]) -> None:
+        self.client, self.sources, self.edges = client, list(sources), edges
+        self.name = uuid.uuid4().hex
+        self.addresses: list[str] = []
+        self.system = 0
+        """Grows whenever a part has to be made anew: what parts know of each other is then out of date."""
+        self.n_lost = 0
+
+    def release_abandoned(self) -> None:
+        """Let the workers forget the parts of problems that are gone."""
+        if _abandoned:
+            names = sorted(_abandoned)
+            _abandoned.difference_update(names)
+            ask_everybody(self.client, mesh.forget, names)
+
+    # -- phases --------------------------------------------------------------------------------------------
+
+    def run(self, steps: Callable[[Crew], Any], monitor: Monitor) -> Any:
+        """What ``steps`` returns, which asks for phases; from its beginning again where a worker is lost."""
+        losses = Losses()
+        lost: tuple[type[BaseException], ...] = (PartLost, *lost_worker())
+        while True:
+            try:
+                self._place(monitor)
+                return steps(self)
+            except lost as error:
+                self.n_lost += 1
+                losses.count(error)
+
+    def phase(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], monitor: Monitor
+    ) -> list[Any]:
+        """Run ``function(part, mesh, *arguments)`` on all parts at once; all but ``function`` is by part."""
+        client, run = self.client, uuid.uuid4().hex
+        by_worker: dict[str, dict[int, Any]] = {}
+        for index, address in enumerate(self.addresses):
+            by_worker.setdefault(address, {})[index] = arguments[index]
+        try:
+            tasks = []
+            for address, given in by_worker.items():
+                sent = scattered(client, given, workers=[address])
+                where = (self.name, self.addresses, PATIENCE)
+                tasks.append(self._submit(address, mesh.run_phase, run, function, *where, sent))
+            self._await(tasks, monitor, run)
+            found: dict[int, Any] = {}
+            for answer in within(client, 10 * REPLY, client.gather, tasks):
+                found.update(answer)
+        finally:
+            ask_everybody(client, mesh.end_run, run, "the phase has ended")
+        return [found[index] for index in range(len(self.addresses))]
+
+    def _submit(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """A task for one worker and no other."""
+        there = {"workers": [address], "allow_other_workers": False, "pure": False}
+        return self.client.submit(function, *arguments, **there)
+
+    def _await(self, tasks: list[Any], monitor: Monitor, run: str | None = None) -> None:
+        """Until all tasks have ended, or one cannot end any more, or nothing moves for a minute."""
+        nap, looked = _NAPS[0], time.monotonic()
+        moved, told = looked, None
+        step: tuple[int, float] | None = None
+        while not all(task.done() for task in tasks):
+            if any(task.status in ("error", "lost", "cancelled") for task in tasks):
+                return
+            now = time.monotonic()
+            if monitor():
+                if run is None or (told is not None and now - told > _GRACE):
+                    raise Stopped
+                if told is None:
+                    told = now
+                    ask_everybody(self.client, mesh.stop_run, run)
+            time.sleep(nap)
+            nap = min(1.5 * nap, _NAPS[1])
+            if now - looked < _PHASE_LOOKS:
+                continue
+            looked = now
+            there = within(self.client, REPLY, self.client.nthreads)
+            gone = [address for address in self.addresses if address not in there]
+            if gone and run is not None:
+                raise CancelledError(f"worker {gone[0]} has left")
+            if run is not None:
+                steps = ask_everybody(self.client, mesh.step_of_run, run)
+                furthest = max((held for held in steps.values() if held), default=None)
+                if furthest is not None and furthest != step:
+                    moved, step = now, furthest
+                    monitor.note(*furthest)
+            elif any(within(self.client, REPLY, self.client.processing).values()):
+                moved = now
+            if now - moved > 2 * PATIENCE:
+                raise asyncio.TimeoutError(f"nothing moved for {2 * PATIENCE:.0f} s")
+
+    # -- placing -------------------------------------------------------------------------------------------
+
+    def _place(self, monitor: Monitor) -> None:
+        """See that every part lies on a worker that is there; what was lost is made again from its source."""
+        client = self.client
+        self.release_abandoned()
+        threads = workers_of(client)
+        held = {
+            address: parts
+            for address, parts in ask_everybody(client, mesh.held_parts, self.name).items()
+            if address in threads and parts is not None
+        }
+        if not held:
+            raise CancelledError("no worker answers")
+        addresses: list[str | None] = [None] * len(self.sources)
+        for address, parts in held.items():
+            for part in parts:
+                addresses[part] = addresses[part] or address
+        missing = [part for part, address in enumerate(addresses) if address is None]
+        if not missing:
+            self.addresses = [str(address) for address in addresses]
+            return
+        self.system += 1
+        blocks = {part: self.sources[part]() for part in missing}
+        where = within(client, REPLY, client.who_has, list(blocks.values()))
+        tasks = []
+        for part in missing:
+            load = {address: addresses.count(address) / threads[address] for address in held}
+            near = [address for address in where.get(blocks[part].key, ()) if address in load]
+            free = [address for address in near if addresses.count(address) < threads[address]]
+            chosen = free[0] if free else min(load, key=lambda address: load[address])
+            addresses[part] = chosen
+            made = (Part, blocks[part], part, self.edges)
+            tasks.append(self._submit(chosen, mesh.install, self.name, part, *made))
+        self.addresses = [str(address) for address in addresses]
+        self._await(tasks, monitor)
+        within(client, 10 * REPLY, client.gather, tasks)

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lingendice.data.checks import Floats
-from lingendice.distributed.mesh import Mesh
 from lingendice.kernels.chains import aggregation_steps, power_rounds
 from lingendice.kernels.chains.gth_dense import gth_dense
-from lingendice.solvers.control import Controls
+from lingendice.solvers.control import Controls, error_bound
+from lingendice.solvers.extrapolation import Extrapolation
 from lingendice.solvers.pull_system import row_ranges
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
     from lingendice.distributed.rounds import Rounds
 
 CLUSTERS = 400
@@ -26,42 +24,11 @@ _MOST = 300  # rounds at most
 _SETTLED = 0.1  # share of the tolerance below which a change is worth a verdict
 _CAUTION = 4.0
 _ROUNDING = 4e-14
-_DEPTH = 10
+DEPTH = 10
+"""Rounds that an extrapolation combines."""
 _LOOKED = 3  # rounds without extrapolation that show the rate
 _REST = 0.02  # share of the tolerance below which changes are those of inexact solves within parts
 _STALLED = 40  # rounds without a new least change
-
-
-class Mixer:
-    """Anderson extrapolation over parts: the combination of the last images whose steps cancel best.
-
-    With ``relative`` steps count relative to the entries, which stay positive.
-    """
-
-    def __init__(self, mesh: Mesh, relative: bool, depth: int = _DEPTH) -> None:
-        self.mesh, self.relative, self.depth = mesh, relative, depth
-        self.images: list[Floats] = []
-        self.steps: list[Floats] = []
-
-    def mix(self, old: Floats, image: Floats) -> Floats:
-        """The next iterate, given the last one and its image under the map."""
-        scale = np.where(image > 0.0, image, 1.0) if self.relative else 1.0
-        self.images = [*self.images[-self.depth :], image.copy()]
-        self.steps = [*self.steps[-self.depth :], (image - old) / scale]
-        k = len(self.images) - 1
-        if k == 0:
-            return image
-        apart = np.stack([self.steps[-1] - step for step in self.steps[:-1]])
-        products = np.concatenate([(apart @ apart.T).ravel(), apart @ self.steps[-1]])
-        summed = self.mesh.total(products)
-        shares = np.linalg.lstsq(summed[: k * k].reshape(k, k), summed[k * k :], rcond=1e-13)[0]
-        mixed: Floats = image.copy()
-        for share, other in zip(shares, self.images[:-1], strict=True):
-            mixed -= share * (image - other)
-        if self.relative and self.mesh.total(np.array([float((mixed < 0.1 * image).any())]))[0] > 0.0:
-            self.images, self.steps = [], []
-            return image
-        return mixed
 
 
 class ClusterRounds:
@@ -71,29 +38,14 @@ class ClusterRounds:
         self.rounds, self.part, self.mesh = rounds, rounds.part, rounds.mesh
         self.seen_rate = 0.5
         rounds.in_single, rounds.step = False, 1.0
-        self.probability = self._own_matrix()
+        self.probability = self.part.own_matrix(np.broadcast_to(rounds.c, (self.part.size,)))
         self.target_label, self.n_clusters = self._clusters()
-        own = slice(*self.part.pull.cuts[self.part.index : self.part.index + 2])  # type: ignore[union-attr]
+        own = slice(*self.part.pull.cuts[self.part.index : self.part.index + 2])
         self.label = self.target_label[own]
         base = np.broadcast_to(rounds.base, self.label.shape)
         known = np.stack([base, *rounds.terms.distribution])
         sums: Floats = np.stack([np.bincount(self.label, row, self.n_clusters) for row in known])  # type: ignore[assignment]
         self.base, *self.distribution = self.mesh.total(sums)
-
-    def _own_matrix(self) -> csr_array:
-        """Probabilities from the part's own states to its own states, by target."""
-        from scipy.sparse import csr_array
-
-        pull, size, index = self.part.pull, self.part.size, self.part.index
-        assert pull is not None
-        first, last = pull.cuts[index], pull.cuts[index + 1]
-        entries = slice(int(pull.indptr[first]), int(pull.indptr[last]))
-        sources = pull.sources[entries]
-        c = np.broadcast_to(self.rounds.c, (size,))[sources]
-        weights = c * pull.weights[entries] if pull.weights.size else c.copy()
-        return csr_array(
-            (weights, sources, pull.indptr[first : last + 1] - entries.start), shape=(size, size)
-        )
 
     def _clusters(self) -> tuple[Any, int]:
         """States joined along their strongest inflows, across parts; the cluster of every target.
@@ -101,7 +53,6 @@ class ClusterRounds:
         Takes 12 bytes a state of the whole on every part, for its first pass.
         """
         pull, mesh, index = self.part.pull, self.mesh, self.part.index
-        assert pull is not None
         first, last = pull.cuts[index], pull.cuts[index + 1]
         label = pull.targets.astype(np.uint32)
         mass = np.zeros(label.size)
@@ -132,7 +83,6 @@ class ClusterRounds:
     def balance(self) -> float:
         """Rescale x cluster by cluster as the chain between clusters has it; returns the largest change."""
         rounds, pull, n = self.rounds, self.part.pull, self.n_clusters
-        assert pull is not None
         y = rounds.c * rounds.x
         flow: Any = np.zeros(n * n)
         for first, last in row_ranges(pull.indptr, 0, pull.cuts[-1]):
@@ -166,7 +116,6 @@ class ClusterRounds:
     def exits(self) -> Floats:
         """What leaves the part from each of its states: to other parts, to distributions, for good."""
         pull, rounds, index = self.part.pull, self.rounds, self.part.index
-        assert pull is not None
         away = np.zeros(self.part.size)
         ones = np.ones(pull.cuts[-1])
         for first, last in ((0, pull.cuts[index]), (pull.cuts[index + 1], pull.cuts[-1])):
@@ -214,7 +163,7 @@ class ClusterRounds:
         rounds, found, mesh = self.rounds, self.rounds.found, self.mesh
         found.method = "aggregation"
         leaving, tol = self.exits(), rounds.terms.tol
-        mixer: Mixer | None = None
+        mixer: Extrapolation | None = None
         plain: list[float] = []
         least, since = math.inf, 0
         for _ in range(_MOST):
@@ -240,9 +189,9 @@ class ClusterRounds:
             if len(plain) == _LOOKED and mixer is None and change > _SETTLED * tol:
                 # Extrapolation hides the rate that the verdict needs: it is looked at before.
                 self.seen_rate = min(max(self.seen_rate, _slowest(plain)), 0.98)
-                mixer = Mixer(mesh, relative=True)
+                mixer = Extrapolation(before, DEPTH, period=1, power=1.0, total=mesh.total)
             if mixer is not None and change > _SETTLED * tol:
-                rounds.x[:] = mixer.mix(before, rounds.x)
+                mixer.observe(rounds.x)
             elif mixer is not None:
                 mixer, plain = None, []
             elif len(plain) >= _LOOKED and self._verdict(plain):
@@ -280,15 +229,10 @@ class ClusterRounds:
         facts = rounds.round()
         change = float(facts[0])
         found.residual = change
-        found.error = error_bound_of(change, float(facts[1]), rounds.gamma)
+        # Proven at gamma < 1; at gamma = 1 the last change says little of the error.
+        unknown = math.inf if facts[1] > 0.0 else 0.0
+        found.error = error_bound(change, rounds.gamma) if rounds.gamma < 1.0 else unknown
         found.history.append(found.error)
-
-
-def error_bound_of(change: float, largest: float, gamma: float) -> float:
-    """Proven at gamma < 1; at gamma = 1 the last change says little of the error."""
-    from lingendice.solvers.control import error_bound
-
-    return error_bound(change, gamma) if gamma < 1.0 else math.inf if largest > 0.0 else 0.0
 
 
 def _slowest(changes: list[float]) -> float:

@@ -145,16 +145,8 @@ class _Counting:
             for number in range(len(edges) - 1)
         ]
         margins = self._results([self._submit(margins_of, block) for block in joined])
-        facts = {
-            "n_states": frame.n_states,
-            "n_actions": frame.n_actions,
-            "state_labels": frame.state_labels,
-            "action_labels": frame.action_labels,
-            "initial_count": frame.initial_count,
-        }
-        return DistributedCounts(
-            self.client, [_Held(self.client, block) for block in joined], edges, margins, facts
-        )
+        sources = [_Held(self.client, block) for block in joined]
+        return DistributedCounts(self.client, sources, edges, margins, frame)
 
 
 class _Held:

@@ -1,33 +1,38 @@
-"""Counts whose rows lie on the workers of a cluster: the client keeps sizes, labels and vectors."""
+"""Counts whose rows lie on the workers of a cluster, and the door to solving them there.
+
+The client keeps sizes, labels and vectors.
+"""
 
 from __future__ import annotations
 
+import copy
 import json
 import weakref
-from collections.abc import Callable, Hashable, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
-from lingendice.data.rows import read_only
 from lingendice.data.saving import plain_labels, read_labels
-from lingendice.distributed import store
-from lingendice.distributed.blocks import Margins, cut_rows, gather_blocks, margins_of, work_edges
-from lingendice.distributed.cluster import REPLY, await_futures, client_of, within, workers_of
-from lingendice.distributed.crew import Crew, abandon
+from lingendice.distributed import blocks as row_blocks
+from lingendice.distributed import cluster
+from lingendice.distributed.blocks import CellSums, Margins
+from lingendice.distributed.cluster import REPLY, Crew, await_futures, client_of, within
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
     from lingendice.solvers.request import Request
 
-_ELSEWHERE = (
-    "the rows of these counts lie on the workers of a cluster; counts.gather() brings them here, where they "
-    "fit"
-)
+_HERE = {
+    "n_states", "n_actions", "n_cells", "cell_count", "terminal_count", "has_terminals", "reward", "total",
+    "data_distribution", "initial_count", "state_labels", "action_labels", "has_sample_size", "episodes",
+    "label_of", "label_of_action",
+}  # fmt: skip
+"""What Counts has and the client keeps."""
+_ELSEWHERE = {"indptr", "indices", "count", "reward_count", "reward_mean", "reward_m2", "matrix"}
 
 
 class DistributedCounts:
@@ -37,37 +42,29 @@ class DistributedCounts:
     or cells is here: ``cell_count``, ``reward``, ``initial_count``, labels; what runs over entries is not.
     """
 
-    episodes = None
-
     def __init__(
         self, client: Any, sources: Sequence[Callable[[], Any]], edges: list[int], margins: Sequence[Margins],
-        facts: dict[str, Any],
+        frame: Counts,
     ) -> None:  # fmt: skip
-        self.client, self.edges, self.facts = client, list(edges), facts
-        self.n_states: int = facts["n_states"]
-        self.n_actions: int | None = facts["n_actions"]
-        self.state_labels = facts.get("state_labels")
-        self.action_labels = facts.get("action_labels")
-        self.has_sample_size: bool = facts.get("has_sample_size", True)
-        self.initial_count: NDArray[Any] | None = facts.get("initial_count")
+        self.client, self.edges = client, list(edges)
+        self.vectors = CellSums.of(frame, margins)
         self.n_entries = sum(held.n_entries for held in margins)
         self.nbytes = sum(held.nbytes for held in margins)
         """Bytes of the rows, over all blocks."""
-        self.cell_count = read_only(np.concatenate([held.cell_count for held in margins]))
-        self.has_terminals = any(held.terminal_count is not None for held in margins)
-        self.terminal_count = read_only(
-            np.concatenate(
-                [
-                    np.zeros_like(held.cell_count) if held.terminal_count is None else held.terminal_count
-                    for held in margins
-                ]
-            )
-        )
-        rewards = [held.reward for held in margins if held.reward is not None]
-        self.reward = read_only(np.concatenate(rewards)) if len(rewards) == len(margins) else None
         self._sources = list(sources)
         self._crew: Crew | None = Crew(client, sources, self.edges)
-        self._release = weakref.finalize(self, abandon, self._crew.name)
+        self._release = weakref.finalize(self, cluster.abandon, self._crew.name)
+
+    def __getattr__(self, name: str) -> Any:
+        """What runs over states or cells, as :class:`lingendice.Counts` has it."""
+        if name in _HERE:
+            return getattr(self.vectors, name)
+        if name in _ELSEWHERE:
+            raise ValueError(
+                "the rows of these counts lie on the workers of a cluster; counts.gather() brings them here, "
+                "where they fit"
+            )
+        raise AttributeError(f"'DistributedCounts' object has no attribute {name!r}", name=name, obj=self)
 
     @property
     def crew(self) -> Crew:
@@ -84,42 +81,10 @@ class DistributedCounts:
         left_out: dict[str, Any] = {"client": None, "_crew": None, "_sources": [], "_release": None}
         return {**self.__dict__, **left_out}
 
-    # -- what Counts has, too ------------------------------------------------------------------------------
-
-    @property
-    def n_cells(self) -> int:
-        """Number of states, or of state-action pairs."""
-        return self.n_states * (1 if self.n_actions is None else self.n_actions)
-
-    @cached_property
-    def total(self) -> int | float:
-        """N: the number (or total weight) of transitions."""
-        return self.cell_count.sum().item()  # type: ignore[no-any-return]
-
-    @cached_property
-    def data_distribution(self) -> Floats:
-        """p = n / N over cells."""
-        return read_only(self.cell_count / (self.total or 1.0))
-
     @property
     def n_blocks(self) -> int:
         """Number of row blocks."""
         return len(self._sources)
-
-    @property
-    def indptr(self) -> Any:
-        """Not here."""
-        raise ValueError(_ELSEWHERE)
-
-    indices = count = reward_count = reward_mean = reward_m2 = matrix = indptr
-
-    def label_of(self, state: int) -> Hashable:
-        """The label of a state, or its number where states have no labels."""
-        return state if self.state_labels is None else self.state_labels[state]
-
-    def label_of_action(self, action: int) -> Hashable:
-        """The label of an action, or its number where actions have no labels."""
-        return action if self.action_labels is None else self.action_labels[action]
 
     def __repr__(self) -> str:
         size = f"{self.n_states:,} states" + (f" x {self.n_actions:,} actions" if self.n_actions else "")
@@ -130,7 +95,7 @@ class DistributedCounts:
 
     def without_rows(self) -> Counts:
         """The vectors alone, as counts without entries: what an operator is composed from."""
-        return _WithoutRows.of(self)
+        return copy.copy(self.vectors)
 
     # -- making --------------------------------------------------------------------------------------------
 
@@ -140,27 +105,19 @@ class DistributedCounts:
         client = client_of(client)
         counts = counts if isinstance(counts, Counts) else Counts.from_matrix(counts, copy=False)
         n_actions = counts.n_actions or 1
-        n_blocks = sum(workers_of(client).values()) if blocks is None else blocks
-        edges = work_edges(np.diff(counts.indptr[::n_actions]), min(n_blocks, max(counts.n_states, 1)))
-        made = cut_rows(counts, edges)
-        facts = {
-            "n_states": counts.n_states,
-            "n_actions": counts.n_actions,
-            "state_labels": counts.state_labels,
-            "action_labels": counts.action_labels,
-            "has_sample_size": counts.has_sample_size,
-            "initial_count": counts.initial_count,
-        }
-        sources = [partial(_scatter, client, block) for block in made]
-        return cls(client, sources, edges, [margins_of(block) for block in made], facts)
+        n_blocks = sum(cluster.workers_of(client).values()) if blocks is None else blocks
+        lengths = np.diff(counts.indptr[::n_actions])
+        edges = row_blocks.work_edges(lengths, min(n_blocks, max(counts.n_states, 1)))
+        made = row_blocks.cut_rows(counts, edges)
+        sources = [partial(cluster.scattered, client, block) for block in made]
+        return cls(client, sources, edges, [row_blocks.margins_of(block) for block in made], counts)
 
     def gather(self) -> Counts:
         """All rows, brought to the client."""
         futures = [source() for source in self._sources]
         await_futures(self.client, futures)
         blocks = within(self.client, 100 * REPLY, self.client.gather, futures)
-        kept = ("state_labels", "action_labels", "has_sample_size", "initial_count")
-        return gather_blocks(blocks, **{name: getattr(self, name) for name in kept})
+        return row_blocks.gather_blocks(blocks, self.vectors)
 
     def save(self, folder: str) -> DistributedCounts:
         """Write every block to a Parquet file of its own, from the worker that has it.
@@ -170,7 +127,7 @@ class DistributedCounts:
         """
         futures = [source() for source in self._sources]
         written = [
-            self.client.submit(store.write_block, folder, number, block, pure=False)
+            self.client.submit(row_blocks.write_block, folder, number, block, pure=False)
             for number, block in enumerate(futures)
         ]
         await_futures(self.client, written)
@@ -191,31 +148,28 @@ class DistributedCounts:
             "n_entries": self.n_entries,
             "nbytes": self.nbytes,
         }
-        store.write_vectors(folder, vectors, json.dumps(record))
+        row_blocks.write_vectors(folder, vectors, json.dumps(record))
         return DistributedCounts.load(folder, self.client)
 
     @classmethod
     def load(cls, folder: str, client: Any = None) -> DistributedCounts:
         """Counts that :meth:`save` wrote, on this cluster or another."""
         client = client_of(client)
-        vectors, record = store.read_vectors(folder)
-        facts = json.loads(record)
-        for name in ("state_labels", "action_labels"):
-            facts[name] = read_labels(facts[name])
-        facts["initial_count"] = vectors["initial_count"]
-        edges = facts["edges"]
-        sources = [
-            partial(client.submit, store.read_block, folder, number, pure=False)
-            for number in range(len(edges) - 1)
-        ]
-        whole = Margins(
-            vectors["cell_count"],
-            vectors["terminal_count"],
-            vectors["reward"],
-            facts["n_entries"],
-            facts["nbytes"],
+        vectors, stored = row_blocks.read_vectors(folder)
+        record = json.loads(stored)
+        frame = replace(
+            Counts.empty(record["n_states"], record["n_actions"]),
+            state_labels=read_labels(record["state_labels"]),
+            action_labels=read_labels(record["action_labels"]),
+            has_sample_size=record["has_sample_size"],
+            initial_count=vectors.pop("initial_count"),
         )
-        return cls(client, sources, edges, [whole], facts)
+        sources = [
+            partial(client.submit, row_blocks.read_block, folder, number, pure=False)
+            for number in range(len(record["edges"]) - 1)
+        ]
+        whole = Margins(**vectors, n_entries=record["n_entries"], nbytes=record["nbytes"])
+        return cls(client, sources, record["edges"], [whole], frame)
 
     def close(self) -> None:
         """Let the workers forget these counts now; otherwise that waits until they are next asked."""
@@ -236,34 +190,39 @@ class DistributedCounts:
         return solve_spread(self, request)
 
 
-class _WithoutRows(Counts):
-    """Sums over rows, without the rows."""
+def solve(data: Any, gamma: float = 1.0, *, client: Any = None, **arguments: Any) -> Any:
+    """Solve ``mu = (1 - gamma) mu0 + gamma T' mu`` with the rows of T on the workers of a Dask cluster.
 
-    ends: bool = False
+    Parameters
+    ----------
+    data
+        What :func:`lingendice.distributed.count` returns; or :class:`Counts`, a matrix or a graph, which is
+        spread first.
+    client
+        A ``dask.distributed.Client``; None takes the current one. For data to be spread alone.
+    gamma, **arguments
+        Those of :func:`lingendice.solve`, with the same checks. The exact equation is solved: a policy is
+        followed as it is (``ridge=0``); features, ridges and divergences are for one machine.
 
-    @classmethod
-    def of(cls, held: DistributedCounts) -> _WithoutRows:
-        empty = Counts.empty(held.n_states, held.n_actions)
-        own = cls(
-            n_states=held.n_states,
-            n_actions=held.n_actions,
-            indptr=empty.indptr,
-            indices=empty.indices,
-            count=empty.count,
-            initial_count=held.initial_count,
-            state_labels=held.state_labels,
-            action_labels=held.action_labels,
-            has_sample_size=held.has_sample_size,
-        )
-        known = ("cell_count", "total", "data_distribution", "reward", "terminal_count")
-        own.__dict__.update({name: getattr(held, name) for name in known}, ends=held.has_terminals)
-        return own
+    Returns
+    -------
+    Solution
+        The ordinary one. At gamma < 1 its error is a proven bound of the L1 error; at gamma = 1 an estimate
+        of the largest relative error of an entry, confirmed by the chain between clusters of states.
 
-    @property
-    def has_terminals(self) -> bool:
-        return self.ends
+    Notes
+    -----
+    One round takes one pass over the entries, side by side, and one message from every part to every other: a
+    number for each state that it leads to. Memory of the client: vectors over states and cells. Where a
+    worker is lost, its blocks are counted or read again and the rounds are repeated.
 
+    Examples
+    --------
+    >>> counts = lg.distributed.count("log/*.parquet", client)          # doctest: +SKIP
+    >>> sol = lg.distributed.solve(counts, gamma=0.99, policy=pi)        # doctest: +SKIP
+    """
+    import lingendice
 
-def _scatter(client: Any, block: Any) -> Any:
-    (sent,) = within(client, REPLY + 1e-6 * block.nbytes, client.scatter, [block], hash=False)
-    return sent
+    if not isinstance(data, DistributedCounts):
+        data = DistributedCounts.from_counts(data, client)
+    return lingendice.solve(data, gamma, **arguments)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from lingendice.distributed.blocks import RowBlock
 from lingendice.distributed.mesh import PIECE, Array, Mesh
 from lingendice.kernels.chains import power_rounds
 from lingendice.solvers.pull_system import row_ranges
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 NO_WEIGHTS, EVERYWHERE = np.empty(0), np.empty(0, np.int32)
 
@@ -38,30 +41,59 @@ class PullForm:
     """For every other part, where the sums that it sends go; empty for all states in order."""
     sizes: list[int]
     """How many sums every other part sends."""
-    row_weight: Any
-    """What it was made for: the weights of cells, or None for plain counts."""
+    weighted: bool
+    """Whether weights are probabilities under a policy, not plain counts."""
+
+
+class Condensed(NamedTuple):
+    """A part's strongly connected components, and which of them lead to which of any part."""
+
+    component: Array
+    """Of every state of the part, numbered over all parts."""
+    n_all: int
+    edges: Array
+    """Pairs of components, once each; distributions that rows fall back to are numbered after all of them."""
+
+
+class EntrySums(NamedTuple):
+    """Sums over a part's entries that a standard error is made of."""
+
+    level: float
+    """count (factor (noise + reward noise) + shift)^2"""
+    reward: float
+    """factor^2 m2"""
+    pooled: float
+    """count (noise + reward noise)^2, and m2"""
 
 
 class Part:
-    """A row block where it is worked on, with what was made of it."""
+    """A row block where it is worked on, with what was made of it.
+
+    Phases are called on all parts at once, :meth:`prepare` before any other.
+    """
+
+    pull: PullForm
 
     def __init__(self, block: RowBlock, index: int, edges: list[int]) -> None:
         self.block, self.index, self.edges = block, index, edges
         self.size = block.last - block.first
-        self.pull: PullForm | None = None
         self.system: Any = None
-        """Key of the system that ``pull`` belongs to."""
+        """Key of the system that ``pull`` belongs to; None before :meth:`prepare`."""
 
     # -- building ------------------------------------------------------------------------------------------
 
     def prepare(self, mesh: Mesh, system: Any, row_weight: Any) -> int:
-        """Make the pull form and exchange which targets are reached; nothing to do for the same system."""
+        """Make the pull form and exchange which targets are reached; nothing to do for the same system.
+
+        ``row_weight`` is by cell, or None for plain counts. Returns the number of entries.
+        """
         if self.system != system:
-            self.pull = None
-            self.pull = self._pull_form(row_weight)
+            self.__dict__.pop("pull", None)  # gone before the next is made
+            self.pull = self._pull_form(
+                None if row_weight is None else vector(row_weight, self.block.n_cells)
+            )
             self.system = system
             self._exchange_targets(mesh)
-        assert self.pull is not None
         return int(self.pull.sources.size)
 
     def _pull_form(self, row_weight: Any) -> PullForm:
@@ -72,7 +104,7 @@ class Part:
         if row_weight is None:
             data: Any = block.count
         else:
-            total = row_sums(block.indptr, np.where(goes_on, block.count, 0)).astype(float)
+            total = self._counted()
             scale = np.divide(row_weight, total, out=np.zeros(block.n_cells), where=total > 0)
             data = block.count * np.repeat(scale, np.diff(block.indptr))
             goes_on &= data > 0.0
@@ -102,12 +134,33 @@ class Part:
             targets,
             [EVERYWHERE] * (len(self.edges) - 1),
             [0] * (len(self.edges) - 1),
-            row_weight,
+            row_weight is not None,
         )
+
+    def totals(self) -> Floats | None:
+        """What turns weights into probabilities: sums of counts; None where weights are probabilities."""
+        return None if self.pull.weighted else self._counted()
+
+    def _counted(self) -> Floats:
+        """Transitions of each cell that go on."""
+        block = self.block
+        return row_sums(block.indptr, np.where(block.indices != block.n_states, block.count, 0)).astype(float)
+
+    def own_matrix(self, c: Floats | None = None) -> csr_array:
+        """Entries from the part's own states to its own states, by target: ones, or ``c`` times weights."""
+        from scipy.sparse import csr_array
+
+        pull, index = self.pull, self.index
+        first, last = pull.cuts[index], pull.cuts[index + 1]
+        begin, end = int(pull.indptr[first]), int(pull.indptr[last])
+        sources = pull.sources[begin:end]
+        data: Any = np.ones(sources.size, np.int8)
+        if c is not None:
+            data = c[sources] * (pull.weights[begin:end] if pull.weights.size else 1.0)
+        return csr_array((data, sources, pull.indptr[first : last + 1] - begin), shape=(self.size, self.size))
 
     def _exchange_targets(self, mesh: Mesh) -> None:
         pull = self.pull
-        assert pull is not None
         mesh.begin()
         for dest in mesh.others:
             reached = pull.targets[pull.cuts[dest] : pull.cuts[dest + 1]] - self.edges[dest]
@@ -129,7 +182,6 @@ class Part:
         Sums for others are sent piece by piece before the part's own are made, so that they travel meanwhile.
         """
         pull = self.pull
-        assert pull is not None
         buffer = buffers[mesh.begin()]
         for dest in mesh.others:
             first, last = pull.cuts[dest], pull.cuts[dest + 1]
@@ -158,12 +210,10 @@ class Part:
     def buffers(self) -> list[list[Floats]]:
         """Room for the sums of two rounds, so that one can be written while the other still travels."""
         pull = self.pull
-        assert pull is not None
         return [[np.empty(last - first) for first, last in pairwise(pull.cuts)] for _ in range(2)]
 
     def _pull(self, y: Array, first: int, last: int, drawn: Array) -> None:
         pull = self.pull
-        assert pull is not None
         for begin, end in row_ranges(pull.indptr, first, last) if last > first else ():
             power_rounds.pull_rows(
                 pull.indptr, pull.sources, pull.weights, y, begin, end, drawn[begin - first : end - first]
@@ -172,7 +222,6 @@ class Part:
     def fetched(self, mesh: Mesh, values: Array) -> Array:
         """Values of all targets, given those of the part's own states."""
         pull = self.pull
-        assert pull is not None
         mesh.begin()
         for dest in mesh.others:
             places = pull.places[dest]
@@ -191,7 +240,6 @@ class Part:
     def pulled_back(self, values: Floats) -> Floats:
         """For every own state, the sum of ``w values`` over its targets; ``values`` of all targets."""
         pull = self.pull
-        assert pull is not None
         gathered = np.zeros(self.size)
         for begin, end in row_ranges(pull.indptr, 0, pull.cuts[-1]):
             power_rounds.push_rows(
@@ -199,10 +247,81 @@ class Part:
             )
         return gathered
 
+    # -- phases over entries -------------------------------------------------------------------------------
+
+    def condense(self, mesh: Mesh, out: Floats, distribution: Floats) -> Condensed:
+        """Components of the part's own graph: all that the whole graph's components are made of.
+
+        What is left to look at is edges between components, on the client: few where a part holds most of
+        what its states lead to.
+        """
+        from lingendice.model.classes import find_classes
+
+        pull = self.pull
+        # Components are the same with all edges turned round.
+        local = find_classes(self.own_matrix()).component.astype(np.int64)
+        counts = [int(held[0][0]) for held in mesh.gather(np.array([int(local.max(initial=-1)) + 1]))]
+        n_all = sum(counts)
+        n_nodes = n_all + len(distribution)
+        component = local + sum(counts[: self.index])
+        to = np.repeat(self.fetched(mesh, component), np.diff(pull.indptr))
+        came = component[pull.sources]
+        apart = to != came
+        pairs = [np.unique(came[apart] * n_nodes + to[apart])]
+        for hub, (leaving, entering) in enumerate(zip(out.T, distribution, strict=True)):
+            pairs.append(np.unique(component[leaving > 0.0]) * n_nodes + n_all + hub)
+            pairs.append((n_all + hub) * n_nodes + np.unique(component[entering > 0.0]))
+        keys = np.concatenate(pairs)
+        return Condensed(component, n_all, np.stack(np.divmod(keys, n_nodes)))
+
+    def expected_next(self, mesh: Mesh, values: Floats) -> Floats:
+        """For every cell, the sum of ``values`` over its counted next states, terminal ones aside."""
+        block = self.block
+        fetched = self.fetched(mesh, vector(values, self.size))
+        place = np.searchsorted(self.pull.targets, block.indices)
+        goes_on = block.indices != block.n_states
+        after = np.where(goes_on, fetched[np.minimum(place, fetched.size - 1)], 0.0)
+        return row_sums(block.indptr, block.count * after)
+
+    def influence(
+        self, mesh: Mesh, values: Floats, ending: float, factor: Any, share: Any, shift: Any, reward: Any
+    ) -> EntrySums:
+        """Sums of squares of the influence of every entry; all but ``values`` is by cell."""
+        block = self.block
+        fetched = np.append(self.fetched(mesh, vector(values, self.size)), ending)
+        place = np.searchsorted(self.pull.targets, block.indices)
+        after = fetched[np.where(block.indices == block.n_states, fetched.size - 1, place)]
+        n = row_sums(block.indptr, block.count).astype(float)
+        mean = np.divide(row_sums(block.indptr, block.count * after), n, out=np.zeros(n.size), where=n > 0)
+        lengths = np.diff(block.indptr)
+
+        def by_entry(cells: Any) -> Floats:
+            return np.repeat(vector(cells, block.n_cells), lengths)
+
+        noise = by_entry(share) * (after - np.repeat(mean, lengths))
+        if reward is not None and block.reward_mean is not None:
+            centered = block.reward_mean - by_entry(reward)
+            noise += np.where(np.isfinite(centered), centered, 0.0)
+        weight = by_entry(factor)
+        count = block.count.astype(float)
+        level = float(np.sum(count * (weight * noise + by_entry(shift)) ** 2))
+        pooled = float(np.sum(count * noise**2))
+        if reward is None or block.reward_m2 is None:
+            return EntrySums(level, 0.0, pooled)
+        return EntrySums(
+            level, float(np.sum(weight**2 * block.reward_m2)), pooled + float(block.reward_m2.sum())
+        )
+
 
 def pieces_of(size: int) -> list[tuple[int, int]]:
     """Ranges that a message of so many numbers is cut into; one, maybe empty, at least."""
     return [(begin, min(begin + PIECE, size)) for begin in range(0, max(size, 1), PIECE)]
+
+
+def vector(value: Any, size: int) -> Floats:
+    """One number for all entries, or one for each, as an array."""
+    array = np.atleast_1d(np.asarray(value, dtype=np.float64))
+    return np.full(size, array[0]) if array.size == 1 and size != 1 else np.ascontiguousarray(array)
 
 
 def _compact(weights: Array) -> Array:

@@ -25,10 +25,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.data.checks import Floats
+from lingendice.distributed.cluster_rounds import DEPTH, ClusterRounds
 from lingendice.distributed.mesh import Mesh, sum_parts
-from lingendice.distributed.part import Part
+from lingendice.distributed.part import Part, vector
 from lingendice.kernels.chains import power_rounds
 from lingendice.solvers.control import error_bound
+from lingendice.solvers.extrapolation import Extrapolation
 
 MOST_ROUNDS = 20_000
 _SINGLE = 1e-5  # change above which rounds are made, and their sums sent, in single precision
@@ -37,6 +39,7 @@ _PATIENCE = 300  # plain rounds worth making before clusters are tried
 _LAGS = (2, 4, 6)  # rounds over which the rate is looked at; the slowest counts
 _DAMPING = 0.7  # share of a step taken at gamma = 1 where plain steps go round in circles
 _ROUNDING = 4e-14  # relative changes below this are rounding
+_MOST_PASSES, _STALLED = 5_000, 200  # for values: passes at most, and without a new least step
 
 
 class Terms(NamedTuple):
@@ -73,14 +76,8 @@ class Found:
     bytes_sent: int = 0
 
 
-def vector(value: Any, size: int) -> Floats:
-    """One number for all states, or one for each, as an array."""
-    array = np.atleast_1d(np.asarray(value, dtype=np.float64))
-    return np.full(size, array[0]) if array.size == 1 and size != 1 else np.ascontiguousarray(array)
-
-
 def short_vector(value: Any) -> Floats:
-    """The same, where one number stays one number."""
+    """One number for all states, or one for each, as an array of one or of all."""
     return np.atleast_1d(np.ascontiguousarray(value, dtype=np.float64))
 
 
@@ -219,8 +216,6 @@ class Rounds:
         found = self.found
         ended = self.plain_rounds()
         if ended != "stopped":
-            from lingendice.distributed.cluster_rounds import ClusterRounds
-
             if ended == "settled" and self.gamma == 1.0 and not ClusterRounds(self).confirms():
                 ended = "slow"
             if ended == "slow":
@@ -231,3 +226,46 @@ class Rounds:
         found.x = self.x
         found.bytes_sent = self.mesh.bytes_sent
         return found
+
+
+# -- phases ------------------------------------------------------------------------------------------------
+
+
+def stationary(part: Part, mesh: Mesh, terms: Terms) -> Found:
+    """The stationary distribution over the part's states."""
+    return Rounds(part, mesh, terms, part.totals()).run()
+
+
+class Values(NamedTuple):
+    """Values of a part's states, and how far the equation is from being met."""
+
+    values: Floats
+    residual: float
+
+
+def state_values(part: Part, mesh: Mesh, terms: Terms, reward: Any, distribution: Any, goal: float) -> Values:
+    """V = r + gamma P V, or at gamma = 1 the bias with mu V = 0, by passes that are extrapolated."""
+    rounds = Rounds(part, mesh, terms, part.totals())
+    gamma, r, mu = terms.gamma, vector(reward, part.size), vector(distribution, part.size)
+    c = np.broadcast_to(rounds.c, (part.size,))
+    v = np.zeros(part.size)
+    mixer = Extrapolation(v, DEPTH, period=1, power=0.0, total=mesh.total)
+    least, since, best = math.inf, 0, v
+    for number in range(_MOST_PASSES):
+        image = r + c * part.pulled_back(part.fetched(mesh, v.copy()))
+        if terms.out.shape[1]:
+            image += rounds.out @ mesh.total(terms.distribution @ v)
+        if gamma == 1.0:
+            image -= mesh.total(np.array([mu @ image]))[0]
+        own = float(np.abs(image - v).max(initial=0.0)), float(mesh.told_to_stop)
+        held = [numbers[0] for numbers in mesh.gather(np.array(own))]
+        residual = max(float(numbers[0]) for numbers in held)
+        mesh.tell(number, residual)
+        since = 0 if residual < least else since + 1
+        if residual < least:
+            least, best = residual, image.copy()
+        if residual <= goal or since > _STALLED or any(numbers[1] for numbers in held):
+            break
+        mixer.observe(image)
+        v = image
+    return Values(best, least)

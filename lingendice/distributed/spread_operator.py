@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,9 @@ import numpy as np
 from lingendice.data.by_label import holds_several
 from lingendice.data.checks import Floats, NotAvailableYet, require_choice
 from lingendice.data.interrupts import interruptible
-from lingendice.distributed.crew import Crew
-from lingendice.distributed.phases import EntrySums
-from lingendice.distributed.rounds import Terms
+from lingendice.distributed.cluster import Crew
+from lingendice.distributed.part import EntrySums, Part
+from lingendice.distributed.rounds import Terms, state_values, stationary
 from lingendice.model.classes import find_classes
 from lingendice.model.compose import compose
 from lingendice.model.operator import EmpiricalOperator
@@ -129,11 +130,13 @@ class SpreadOperator(EmpiricalOperator):
             n_actions = self.policy.shape[1]
             weights = self._slices(self.policy.ravel() * self.rows.keep, n_actions)
             key = (crew.system, self.key)
-        crew.phase("prepare", [(key, weight) for weight in weights], monitor)
+        crew.phase(Part.prepare, [(key, weight) for weight in weights], monitor)
 
     # -- phases --------------------------------------------------------------------------------------------
 
-    def _phase(self, name: str, arguments: Any, limits: Controls | None = None) -> list[Any]:
+    def _phase(
+        self, function: Callable[..., Any], arguments: Any, limits: Controls | None = None
+    ) -> list[Any]:
         """One phase by itself, for what a solution computes when asked."""
         crew = self.spread_counts.crew
 
@@ -141,7 +144,7 @@ class SpreadOperator(EmpiricalOperator):
 
             def steps(crew: Crew) -> list[Any]:
                 self._prepared(crew, monitor)
-                return crew.phase(name, arguments, monitor)
+                return crew.phase(function, arguments, monitor)
 
             try:
                 found: list[Any] = crew.run(steps, monitor)
@@ -152,7 +155,7 @@ class SpreadOperator(EmpiricalOperator):
     def expected_next(self, state_values: Floats) -> Floats:
         """K applied to values over states."""
         counted = np.concatenate(
-            self._phase("expected_next", [(part,) for part in self._slices(state_values)])
+            self._phase(Part.expected_next, [(part,) for part in self._slices(state_values)])
         )
         return self.rows.scale * counted + self.rows.out @ (self.rows.distribution @ state_values)
 
@@ -167,7 +170,7 @@ class SpreadOperator(EmpiricalOperator):
             (term, earned, mu, goal)
             for term, earned, mu in zip(terms, self._slices(reward), self._slices(distribution), strict=True)
         ]
-        found = self._phase("state_values", arguments)
+        found = self._phase(state_values, arguments)
         if not found[0].residual <= 1e3 * goal:
             raise ValueError(
                 f"the values of states did not settle (residual {found[0].residual:.1e}): the chain is too "
@@ -186,7 +189,7 @@ class SpreadOperator(EmpiricalOperator):
         arguments = [
             (part, ending, *rest) for part, *rest in zip(self._slices(values), *cells, rewards, strict=True)
         ]
-        found = self._phase("influence", arguments)
+        found = self._phase(Part.influence, arguments)
         return EntrySums(*(float(sum(column)) for column in zip(*found, strict=True)))
 
     def absorbing(self, tol: float) -> tuple[SpreadOperator, Distributions]:
@@ -231,7 +234,7 @@ class SpreadOperator(EmpiricalOperator):
         return self.initial
 
     def _solve_from(self, crew: Crew, start: Floats, limits: Controls, monitor: Monitor) -> Outcome:
-        found = crew.phase("stationary", [(term,) for term in self.terms(limits, start)], monitor)
+        found = crew.phase(stationary, [(term,) for term in self.terms(limits, start)], monitor)
         first = found[0]
         x = np.concatenate([part.x for part in found])
         residual = first.residual
@@ -295,7 +298,7 @@ class SpreadOperator(EmpiricalOperator):
             (chain.out[first:last], chain.distribution[:, first:last])
             for first, last in itertools.pairwise(edges)
         ]
-        parts = crew.phase("condense", arguments, monitor)
+        parts = crew.phase(Part.condense, arguments, monitor)
         n = parts[0].n_all + chain.n_hubs
         source, target = np.concatenate([part.edges for part in parts], axis=1)
         graph = csr_array((np.ones(source.size), (source, target)), shape=(n, n))

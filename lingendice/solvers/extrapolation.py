@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from lingendice.data.checks import Floats
@@ -26,14 +28,20 @@ class Extrapolation:
     power
         Steps count by ``step / x**power``: 0.5 weighs an entry by its relative error and its mass, 1 by its
         relative error alone, 0 by its error. With 0 entries may have any sign.
+    total
+        Adds inner products up where x is a part of a vector whose other parts lie elsewhere: all parts make
+        the same calls, and get the same combination.
 
     References
     ----------
     D. G. Anderson (1965). Iterative procedures for nonlinear integral equations. Journal of the ACM 12.
     """
 
-    def __init__(self, x: Floats, depth: int = 12, period: int = 4, power: float = 0.5) -> None:
-        self.depth, self.period, self.power = depth, period, power
+    def __init__(
+        self, x: Floats, depth: int = 12, period: int = 4, power: float = 0.5,
+        total: Callable[[Floats], Floats] | None = None,
+    ) -> None:  # fmt: skip
+        self.depth, self.period, self.power, self.total = depth, period, power, total
         self.before = x.copy()
         self.last_step = np.zeros_like(x)
         self.last_x = np.zeros_like(x)
@@ -50,7 +58,7 @@ class Extrapolation:
         past = anderson.Past(self.before, self.last_step, self.last_x, self.steps, self.moves)
         anderson.record(x, past, self.power, slot, used, products)
         if self.passes > 0:
-            self.gram[slot] = self.gram[:, slot] = products
+            self.gram[slot] = self.gram[:, slot] = self._over_parts(products)
         self.passes += 1
         replaced = False
         if self.passes > 1 and self.passes % self.period == 0:
@@ -58,8 +66,13 @@ class Extrapolation:
             if size.min() > 0.0:
                 anderson.project(x, past, self.power, used, products)
                 scaled = self.gram[:used, :used] / size / size[:, None]
+                products = self._over_parts(products)
                 solution = np.linalg.lstsq(scaled, products[:used] / size, rcond=1e-13)[0] / size
                 anderson.combine(x, self.moves, used, solution, LEAST if self.power > 0.0 else 0.0)
                 replaced = True
         self.before[:] = x
         return replaced
+
+    def _over_parts(self, products: Floats) -> Floats:
+        # A copy: what is sent to other parts must stay as it is until it has arrived.
+        return products if self.total is None else self.total(products.copy())

@@ -25,7 +25,6 @@ from written_logs import assert_same, cut, make_log
 import lingendice as lg
 from lingendice.distributed import DistributedCounts, counting
 from lingendice.distributed import cluster as cluster_module
-from lingendice.distributed import crew as crew_module
 
 
 def random_chain(n, degree, seed):
@@ -316,12 +315,12 @@ def test_a_time_limit_and_ctrl_c_end_the_rounds(client, monkeypatch):
 
 
 def test_parts_that_never_answer_are_given_up(client, monkeypatch):
-    monkeypatch.setattr(crew_module, "PATIENCE", 0.2)
+    monkeypatch.setattr(cluster_module, "PATIENCE", 0.2)
     spread = DistributedCounts.from_counts(np.ones((4, 4)), client)
     lg.solve(spread, 0.9)
 
     def deaf(dask_worker=None):
-        from lingendice.distributed.site import site_of
+        from lingendice.distributed.mesh import site_of
 
         site = site_of(dask_worker)
         dask_worker.handlers["lingendice_message"] = lambda **_: "lost"
@@ -336,7 +335,7 @@ def test_parts_that_never_answer_are_given_up(client, monkeypatch):
 
 
 def _hear_again(dask_worker=None):
-    from lingendice.distributed.site import site_of
+    from lingendice.distributed.mesh import site_of
 
     dask_worker.handlers["lingendice_message"] = site_of(dask_worker).receive
 
@@ -481,7 +480,6 @@ def test_kills_at_random_moments_over_count_and_solve(tmp_path, monkeypatch, kil
 def test_a_cluster_without_workers_is_an_error(monkeypatch):
     """All workers leave for good: a deadline, and what to do."""
     monkeypatch.setattr(cluster_module, "REPLY", 2.0)
-    monkeypatch.setattr(crew_module, "REPLY", 2.0)
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster,
         Client(cluster) as client,

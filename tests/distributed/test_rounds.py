@@ -11,7 +11,6 @@ import lingendice as lg
 from lingendice.distributed.blocks import cut_rows, margins_of, work_edges
 from lingendice.distributed.mesh import Mailbox, Mesh, PartLost
 from lingendice.distributed.part import Part
-from lingendice.distributed.phases import expected_next, prepare
 from lingendice.distributed.rounds import Rounds, Terms
 
 
@@ -54,7 +53,7 @@ def solved(counts, gamma, n_parts, max_rounds=None):
 
     def program(index, mesh):
         part = parts[index]
-        prepare(part, mesh, 0, None)
+        part.prepare(mesh, 0, None)
         terms = Terms(
             gamma, 1e-10, max_rounds, 1.0, (1.0 - gamma) / counts.n_states, 1.0 - gamma,
             np.zeros((part.size, 0)), np.zeros((0, part.size)), start[edges[index] : edges[index + 1]],
@@ -153,13 +152,13 @@ def test_sums_over_rows_meet_sums_over_targets():
 
     def program(index, mesh):
         part, own = parts[index], slice(edges[index], edges[index + 1])
-        prepare(part, mesh, 0, None)
+        part.prepare(mesh, 0, None)
         drawn, everybody = part.pushed(mesh, y[own].copy(), np.array([1.0]), part.buffers())
         assert sum(float(numbers[0]) for numbers in everybody) == 4.0
         return (
             drawn.copy(),
             part.pulled_back(part.fetched(mesh, v[own].copy())),
-            expected_next(part, mesh, v[own].copy()),
+            part.expected_next(mesh, v[own].copy()),
         )
 
     pushed, pulled, by_cell = map(np.concatenate, zip(*together(4, program), strict=True))
