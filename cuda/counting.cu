@@ -55,15 +55,6 @@ __global__ void count_in_global(long long n, const K *__restrict__ keys, long lo
             atomicAdd(&bins[keys[i]], 1ull);
 }
 
-// 1 where a bin holds anything: its running total numbers the entries.
-__global__ void mark_filled(long long n_bins, const unsigned long long *__restrict__ bins,
-                            long long *__restrict__ filled)
-{
-    for (long long b = (long long)blockIdx.x * blockDim.x + threadIdx.x; b < n_bins;
-         b += (long long)gridDim.x * blockDim.x)
-        filled[b] = bins[b] ? 1 : 0;
-}
-
 template <typename K>
 __global__ void compress_bins(long long n_bins, const unsigned long long *__restrict__ bins,
                               const long long *__restrict__ number, K *__restrict__ distinct,
@@ -143,16 +134,6 @@ run_moments(long long n_runs, const long long *__restrict__ run_first, const lon
             }
         }
     }
-}
-
-// Compressed rows of distinct keys in rising order.
-template <typename K>
-__global__ void split_keys(long long n_distinct, const K *__restrict__ distinct, long long n_columns,
-                           int *__restrict__ columns)
-{
-    for (long long k = (long long)blockIdx.x * blockDim.x + threadIdx.x; k < n_distinct;
-         k += (long long)gridDim.x * blockDim.x)
-        columns[k] = int(distinct[k] % n_columns);
 }
 
 template <typename K, typename I>

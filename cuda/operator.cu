@@ -348,18 +348,6 @@ __global__ void mark_reached(int n, const T *__restrict__ arrived, T *__restrict
         }
 }
 
-// Rows by degree: 0, 1, 2 for those of 1, 8 and 32 lanes, 3 for those to be cut into segments.
-template <typename I>
-__global__ void classify_rows(int n_rows, const I *__restrict__ indptr, int few, int some, int many,
-                              int *__restrict__ kind)
-{
-    for (long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x; row < n_rows;
-         row += (long long)gridDim.x * blockDim.x) {
-        const I degree = indptr[row + 1] - indptr[row];
-        kind[row] = degree <= few ? 0 : degree <= some ? 1 : degree <= many ? 2 : 3;
-    }
-}
-
 // -- building the pull form ---------------------------------------------------------------------------
 
 // Totals of compressed rows, and the place of the first entry that is negative or not finite.
@@ -404,19 +392,6 @@ compose_rates(int n_cells, int n_actions, const I *__restrict__ indptr, const W 
             sources[k] = int(cell / n_actions);
             rates[k] = T(rate * double(weight[k]));
         }
-    }
-}
-
-// Bring entries into the order of their columns.
-template <typename T>
-__global__ void permute_entries(long long n, const long long *__restrict__ order,
-                                const int *__restrict__ sources, const T *__restrict__ rates,
-                                int *__restrict__ sorted_sources, T *__restrict__ sorted_rates)
-{
-    for (long long k = (long long)blockIdx.x * blockDim.x + threadIdx.x; k < n;
-         k += (long long)gridDim.x * blockDim.x) {
-        sorted_sources[k] = sources[order[k]];
-        sorted_rates[k] = rates[order[k]];
     }
 }
 

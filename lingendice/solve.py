@@ -15,7 +15,7 @@ from lingendice.data.counts import Counts
 from lingendice.data.interrupts import check, interruptible, pending, unmask
 from lingendice.data.policies import is_list_of_policies
 from lingendice.data.transitions import Transitions
-from lingendice.gpu.arrays import lies_on_device
+from lingendice.gpu.device import lies_on_device
 from lingendice.kernels.parallel import run_all
 from lingendice.model.compose import compose
 from lingendice.results.build import (

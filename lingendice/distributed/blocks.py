@@ -6,7 +6,7 @@ import io
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -68,6 +68,13 @@ def margins_of(block: RowBlock) -> Margins:
     return Margins(block.cell_count, ended, block.reward, block.count.size, block.nbytes)
 
 
+def hollow(counts: Counts) -> Counts:
+    """The same states, labels and first states, without rows."""
+    empty = Counts.empty(counts.n_states, counts.n_actions)
+    absent: dict[str, Any] = dict.fromkeys((*STATISTICS, "episodes"))
+    return replace(counts, indptr=empty.indptr, indices=empty.indices, count=counts.count[:0], **absent)
+
+
 class CellSums(Counts):
     """The vectors of counts, without their rows: what an operator is composed from."""
 
@@ -76,11 +83,7 @@ class CellSums(Counts):
     @classmethod
     def of(cls, frame: Counts, margins: Sequence[Margins]) -> CellSums:
         """Sizes, labels and first states of ``frame``, sums of all blocks."""
-        kept = ("initial_count", "state_labels", "action_labels", "has_sample_size")
-        own = cls.empty(frame.n_states, frame.n_actions)
-        assert isinstance(own, CellSums)
-        for name in kept:
-            object.__setattr__(own, name, getattr(frame, name))
+        own = cls(**hollow(frame).__getstate__())
         ends = [
             np.zeros_like(m.cell_count) if m.terminal_count is None else m.terminal_count for m in margins
         ]

@@ -104,13 +104,12 @@ class Losses:
             ) from error
 
 
-def ask_everybody(client: Any, function: Callable[..., T], *arguments: Any) -> dict[str, T]:
-    """What a short function returns on every worker, outside of all tasks; nothing of those that are lost."""
+def ask_everybody(client: Any, method: str, *arguments: Any) -> dict[str, Any]:
+    """What a method of every worker's site returns, outside of all tasks; nothing of those that are lost."""
     try:
-        answers: dict[str, T] = within(client, REPLY, client.run, function, *arguments, on_error="ignore")
+        return within(client, REPLY, client.run, mesh.ask, method, *arguments, on_error="ignore")
     except CancelledError:
         return {}
-    return answers
 
 
 def await_futures(client: Any, futures: list[Any]) -> None:
@@ -178,7 +177,7 @@ class Crew:
         if _abandoned:
             names = sorted(_abandoned)
             _abandoned.difference_update(names)
-            ask_everybody(self.client, mesh.forget, names)
+            ask_everybody(self.client, "forget", names)
 
     # -- phases --------------------------------------------------------------------------------------------
 
@@ -213,7 +212,7 @@ class Crew:
             for answer in within(client, 10 * REPLY, client.gather, tasks):
                 found.update(answer)
         finally:
-            ask_everybody(client, mesh.end_run, run, "the phase has ended")
+            ask_everybody(client, "end", run, "the phase has ended")
         return [found[index] for index in range(len(self.addresses))]
 
     def _submit(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -235,7 +234,7 @@ class Crew:
                     raise Stopped
                 if told is None:
                     told = now
-                    ask_everybody(self.client, mesh.stop_run, run)
+                    ask_everybody(self.client, "stop", run)
             time.sleep(nap)
             nap = min(1.5 * nap, _NAPS[1])
             if now - looked < _PHASE_LOOKS:
@@ -246,7 +245,7 @@ class Crew:
             if gone and run is not None:
                 raise CancelledError(f"worker {gone[0]} has left")
             if run is not None:
-                steps = ask_everybody(self.client, mesh.step_of_run, run)
+                steps = ask_everybody(self.client, "step", run)
                 furthest = max((held for held in steps.values() if held), default=None)
                 if furthest is not None and furthest != step:
                     moved, step = now, furthest
@@ -265,7 +264,7 @@ class Crew:
         threads = workers_of(client)
         held = {
             address: parts
-            for address, parts in ask_everybody(client, mesh.held_parts, self.name).items()
+            for address, parts in ask_everybody(client, "held", self.name).items()
             if address in threads and parts is not None
         }
         if not held:

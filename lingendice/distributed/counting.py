@@ -22,7 +22,7 @@ from lingendice.data.interrupts import interruptible
 from lingendice.data.labels import Labels
 from lingendice.data.log_checks import warn_breaks
 from lingendice.data.merging import labels_to_ids
-from lingendice.distributed.blocks import cut_rows, join_blocks, margins_of, work_edges
+from lingendice.distributed.blocks import cut_rows, hollow, join_blocks, margins_of, work_edges
 from lingendice.distributed.cluster import (
     REPLY,
     Losses,
@@ -125,17 +125,18 @@ class _Counting:
         sparse = frozenset().union(*self._results([self._submit(_sparse_ids, each) for each in self.pieces]))
         if sparse:
             self.pieces = [self._submit(_numbered, each, sparse) for each in self.pieces]
-        hollow = [self._submit(_without_rows, each) for each in self.pieces]
-        (whole,) = self._results([self._tree(_join_all, hollow)])
+        without_rows = [self._submit(_without_rows, each) for each in self.pieces]
+        (whole,) = self._results([self._tree(_join_all, without_rows)])
         if whole.counts.n_states == 0:
             raise ValueError("no transitions: the log has no rows; give at least one")
         n_breaks, first_break = whole.breaks
         if n_breaks:
             warn_breaks(n_breaks, first_break, stacklevel=4)
-        frame = _settled(whole, None)
-        pieces = [
-            self._submit(_aligned, each, _Frame.of(whole, frame)) for each in [*self.pieces, _links_of(whole)]
-        ]
+        frame = whole.result()
+        ids = frozenset(what for what in whole.numbered if getattr(frame, f"{what}_labels") is None)
+        numbering = replace(hollow(frame), initial_count=None)
+        links = Piece(whole.counts, None, whole.numbered, whole.rule)  # between rows of different pieces
+        pieces = [self._submit(_aligned, each, numbering, ids) for each in [*self.pieces, links]]
         (lengths,) = self._results([self._tree(_add_lengths, [self._submit(_lengths, p) for p in pieces])])
         lengths = np.concatenate([lengths, np.zeros(frame.n_states - lengths.size, lengths.dtype)])
         edges = work_edges(lengths, min(n_blocks, frame.n_states))
@@ -215,18 +216,7 @@ def _numbered(piece: Piece, sparse: frozenset[str]) -> Piece:
 
 def _without_rows(piece: Piece) -> Piece:
     """What pieces are joined by: labels, sizes, first states, loose ends of episodes."""
-    counts = piece.counts
-    empty = Counts.empty(counts.n_states, counts.n_actions)
-    return replace(
-        piece,
-        counts=replace(
-            empty,
-            initial_count=counts.initial_count,
-            state_labels=counts.state_labels,
-            action_labels=counts.action_labels,
-            count=empty.count.astype(counts.count.dtype),
-        ),
-    )
+    return replace(piece, counts=hollow(piece.counts))
 
 
 def _join_all(*pieces: Piece) -> Piece:
@@ -236,47 +226,24 @@ def _join_all(*pieces: Piece) -> Piece:
     return joined
 
 
-def _links_of(whole: Piece) -> Piece:
-    """Transitions from the last row of a piece to the first of a later one: rows of no piece."""
-    return Piece(whole.counts, None, whole.numbered, whole.rule)
-
-
 # -- one numbering -----------------------------------------------------------------------------------------
 
 
-class _Frame(tuple[Any, ...]):
-    """Labels, sizes and which integers are ids after all: the numbering of the whole log."""
-
-    @classmethod
-    def of(cls, whole: Piece, frame: Counts) -> _Frame:
-        ids = frozenset(what for what in whole.numbered if getattr(frame, f"{what}_labels") is None)
-        return cls((frame.n_states, frame.n_actions, frame.state_labels, frame.action_labels, ids))
-
-
-def _settled(piece: Piece, ids: frozenset[str] | None) -> Counts:
-    """The counts of a piece with sparse integers as ids or as strings, as the whole log decides."""
-    if ids is None:
-        return piece.result()
+def _aligned(piece: Piece, frame: Counts, ids: frozenset[str]) -> Counts:
+    """The counts of a piece in the numbering of the whole, where ``ids`` says which integers are ids."""
     counts = piece.counts
+    if counts.n_states == 0:
+        return Counts.empty(0, frame.n_actions)
     for what in piece.numbered:
         labels: Labels | None = getattr(counts, f"{what}_labels")
         if what in ids:
             counts = labels_to_ids(counts, what)
         elif labels is not None:
             counts = replace(counts, **{f"{what}_labels": tuple(map(str, labels))})  # type: ignore[arg-type]
-    return counts
-
-
-def _aligned(piece: Piece, frame: _Frame) -> Counts:
-    """The counts of a piece in the numbering of the whole."""
-    n_states, n_actions, states, actions, ids = frame
-    if piece.counts.n_states == 0:
-        return replace(Counts.empty(0, n_actions), n_actions=n_actions)
-    counts = replace(_settled(piece, ids), initial_count=None)
-    if states is None and actions is None:
-        return counts.with_states(counts.n_states, n_actions)
-    known = replace(Counts.empty(n_states, n_actions), state_labels=states, action_labels=actions)
-    return known.merge(counts)
+    counts = replace(counts, initial_count=None)
+    if frame.state_labels is None and frame.action_labels is None:
+        return counts.with_states(counts.n_states, frame.n_actions)
+    return frame.merge(counts)
 
 
 def _lengths(counts: Counts) -> Any:

@@ -178,6 +178,26 @@ class Site:
                 self._boxes.pop(key).close(why)
             self.flags.pop(run, None)
 
+    # The client calls these on every worker at once, by :func:`ask`.
+
+    def held(self, name: str) -> list[int]:
+        """Which parts of a problem the worker holds."""
+        return [index for problem, index in self.parts if problem == name]
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Let go of the parts of problems."""
+        for key in [key for key in self.parts if key[0] in names]:
+            del self.parts[key]
+
+    def stop(self, run: str) -> None:
+        """Ask the parts to end with the best they have."""
+        self.flags.setdefault(run, {})["stop"] = True
+
+    def step(self, run: str) -> tuple[int, float] | None:
+        """How far a run has come."""
+        step: tuple[int, float] | None = self.flags.get(run, {}).get("step")
+        return step
+
     def send(
         self, run: str, addresses: Sequence[str], dest: int, key: tuple[int, ...], arrays: tuple[Array, ...]
     ) -> Any:
@@ -209,41 +229,15 @@ def site_of(worker: Any) -> Site:
     return site
 
 
+def ask(method: str, *arguments: Any, dask_worker: Any = None) -> Any:
+    """What a method of the worker's site returns."""
+    return getattr(site_of(dask_worker), method)(*arguments)
+
+
 def _site_here() -> Site:
     from distributed import get_worker
 
     return site_of(get_worker())
-
-
-# -- called by the client on every worker, at once --------------------------------------------------------
-
-
-def held_parts(name: str, dask_worker: Any = None) -> list[int]:
-    """Which parts of a problem the worker holds."""
-    return [index for held, index in site_of(dask_worker).parts if held == name]
-
-
-def end_run(run: str, why: str, dask_worker: Any = None) -> None:
-    """Forget a run."""
-    site_of(dask_worker).end(run, why)
-
-
-def stop_run(run: str, dask_worker: Any = None) -> None:
-    """Ask the parts to end with the best they have."""
-    site_of(dask_worker).flags.setdefault(run, {})["stop"] = True
-
-
-def step_of_run(run: str, dask_worker: Any = None) -> tuple[int, float] | None:
-    """How far a run has come."""
-    step: tuple[int, float] | None = site_of(dask_worker).flags.get(run, {}).get("step")
-    return step
-
-
-def forget(names: Sequence[str], dask_worker: Any = None) -> None:
-    """Let go of the parts of problems."""
-    parts = site_of(dask_worker).parts
-    for key in [key for key in parts if key[0] in names]:
-        del parts[key]
 
 
 # -- tasks -------------------------------------------------------------------------------------------------
@@ -283,6 +277,5 @@ def run_phase(
     for thread in threads:
         thread.join()
     if errors:
-        lost = [error for error in errors if isinstance(error, PartLost)]
-        raise (errors if len(lost) == len(errors) else [e for e in errors if e not in lost])[0]
+        raise ([error for error in errors if not isinstance(error, PartLost)] or errors)[0]
     return found

@@ -122,32 +122,28 @@ class SpreadOperator(EmpiricalOperator):
             for part, (first, last) in enumerate(itertools.pairwise(edges))
         ]  # fmt: skip
 
-    def _prepared(self, crew: Crew, monitor: Monitor) -> None:
-        """The pull form of every part, made anew where the policy or a part is another."""
-        weights: list[Any] = [None] * len(crew.addresses)
-        key: tuple[Any, ...] = (crew.system, "counts")
-        if self.policy is not None:
-            n_actions = self.policy.shape[1]
-            weights = self._slices(self.policy.ravel() * self.rows.keep, n_actions)
-            key = (crew.system, self.key)
-        crew.phase(Part.prepare, [(key, weight) for weight in weights], monitor)
+    def _run(self, steps: Callable[[Crew], Any], monitor: Monitor) -> Any:
+        """Steps over the prepared parts, begun anew where a worker is lost."""
+
+        def on_prepared(crew: Crew) -> Any:
+            weights: list[Any] = [None] * len(crew.addresses)
+            key: tuple[Any, ...] = (crew.system, "counts")
+            if self.policy is not None:
+                weights = self._slices(self.policy.ravel() * self.rows.keep, self.policy.shape[1])
+                key = (crew.system, self.key)
+            # Nothing is made anew but where the policy or a part is another.
+            crew.phase(Part.prepare, [(key, weight) for weight in weights], monitor)
+            return steps(crew)
+
+        return self.spread_counts.crew.run(on_prepared, monitor)
 
     # -- phases --------------------------------------------------------------------------------------------
 
-    def _phase(
-        self, function: Callable[..., Any], arguments: Any, limits: Controls | None = None
-    ) -> list[Any]:
+    def _phase(self, function: Callable[..., Any], arguments: Any) -> list[Any]:
         """One phase by itself, for what a solution computes when asked."""
-        crew = self.spread_counts.crew
-
-        with watch(limits or Controls()) as monitor:
-
-            def steps(crew: Crew) -> list[Any]:
-                self._prepared(crew, monitor)
-                return crew.phase(function, arguments, monitor)
-
+        with watch(Controls()) as monitor:
             try:
-                found: list[Any] = crew.run(steps, monitor)
+                found: list[Any] = self._run(lambda crew: crew.phase(function, arguments, monitor), monitor)
             except Stopped:
                 raise KeyboardInterrupt from None
         return found
@@ -201,20 +197,18 @@ class SpreadOperator(EmpiricalOperator):
 
     def stationary(self, limits: Controls, follow_initial: bool) -> tuple[Distributions, float]:
         """Every stationary distribution, and the L1 residual of the worst."""
-        crew = self.spread_counts.crew
-        best: dict[str, Any] = {}
+        begun: list[Floats] = []
         with watch(limits) as monitor:
 
             def steps(crew: Crew) -> list[Outcome]:
-                self._prepared(crew, monitor)
-                starts = [self._start()] if self.gamma < 1.0 else self._classes(crew, monitor)
-                best["start"] = starts[0]
-                return [self._solve_from(crew, start, limits, monitor) for start in starts]
+                starts = [self.initial] if self.gamma < 1.0 else self._starts(crew, monitor)
+                begun[:] = starts  # type: ignore[assignment]
+                return [self._solve_from(crew, start, limits, monitor) for start in begun]
 
             try:
-                outcomes = crew.run(steps, monitor)
+                outcomes = self._run(steps, monitor)
             except Stopped:
-                start = best.get("start", np.full(self.n_states, 1.0 / self.n_states))
+                start = begun[0] if begun else np.full(self.n_states, 1.0 / self.n_states)
                 outcomes = [Outcome(start, "power", "ended early", converged=False, error=math.inf,
                                     residual=2.0)]  # fmt: skip
             for outcome in outcomes:
@@ -228,10 +222,6 @@ class SpreadOperator(EmpiricalOperator):
                 "on a cluster; leave initial= out and read sol.distributions, or solve counts.gather()"
             )
         return Distributions(every[0] if len(every) == 1 else None, every, combined(outcomes)), residual
-
-    def _start(self) -> Floats:
-        assert self.initial is not None
-        return self.initial
 
     def _solve_from(self, crew: Crew, start: Floats, limits: Controls, monitor: Monitor) -> Outcome:
         found = crew.phase(stationary, [(term,) for term in self.terms(limits, start)], monitor)
@@ -259,35 +249,25 @@ class SpreadOperator(EmpiricalOperator):
             history=tuple(first.history),
         )
 
-    def _classes(self, crew: Crew, monitor: Monitor) -> list[Floats]:
+    def _starts(self, crew: Crew, monitor: Monitor) -> list[Floats]:
         """For every recurrent class the uniform distribution over its states."""
-        starts = []
-        for states in self._recurrent(crew, monitor):
-            start = np.zeros(self.n_states)
-            start[states] = 1.0 / states.size
-            starts.append(start)
-        return starts
+        marks = [np.bincount(states, minlength=self.n_states) for states in self._recurrent(crew, monitor)]
+        return [mark / mark.sum() for mark in marks]
+
+    def recurrent_classes(self) -> tuple[tuple[Any, ...], Any]:
+        """The states of every recurrent class, and all others: for the audit."""
+        with watch(Controls()) as monitor:
+            found = self._run(lambda crew: self._recurrent(crew, monitor), monitor)
+        transient = np.ones(self.n_states, bool)
+        for states in found:
+            transient[states] = False
+        return tuple(found), np.flatnonzero(transient)
 
     def _recurrent(self, crew: Crew, monitor: Monitor) -> list[Any]:
         """The states of every recurrent class, in the order of their first states."""
         component, classes = self._components(crew, monitor)
         found = [np.flatnonzero(np.isin(component, nodes)) for nodes in classes.recurrent]
         return sorted((states for states in found if states.size), key=lambda states: int(states[0]))
-
-    def recurrent_classes(self) -> tuple[tuple[Any, ...], Any]:
-        """The states of every recurrent class, and all others: for the audit."""
-        crew = self.spread_counts.crew
-        with watch(Controls()) as monitor:
-
-            def steps(crew: Crew) -> list[Any]:
-                self._prepared(crew, monitor)
-                return self._recurrent(crew, monitor)
-
-            found = crew.run(steps, monitor)
-        transient = np.ones(self.n_states, bool)
-        for states in found:
-            transient[states] = False
-        return tuple(found), np.flatnonzero(transient)
 
     def _components(self, crew: Crew, monitor: Monitor) -> tuple[Any, Any]:
         """The component of every state within its part, and the classes of the graph between components."""

@@ -12,20 +12,17 @@ import numpy as np
 from lingendice.data.checks import NotAvailableYet, outside_level, require_choice
 from lingendice.data.counts import Counts
 from lingendice.divergences import FDivergence
-from lingendice.gpu.arrays import lies_on_device
 from lingendice.gpu.chain import (
-    DeviceDistributions,
     DeviceProblem,
     Settings,
     compose_on_device,
     device_distributions,
     solve_chain,
 )
-from lingendice.gpu.device import Device, current_device, require_bytes
+from lingendice.gpu.device import Device, current_device, lies_on_device, require_bytes
 from lingendice.gpu.device_counts import DeviceCounts, read_matrix
-from lingendice.gpu.device_ridge import RidgeOnDevice
-from lingendice.gpu.device_saddle import ADVICE, device_extragradient, saddle_bytes
-from lingendice.gpu.stochastic import device_sgd
+from lingendice.gpu.device_ridge import DeviceRidge
+from lingendice.gpu.device_saddle import ADVICE, device_extragradient, device_sgd, saddle_bytes
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers import sgd
 from lingendice.solvers.control import Stop
@@ -53,12 +50,12 @@ class ResidentFit(NamedTuple):
     """Distributions of counts on the device, and the problem they belong to."""
 
     problem: DeviceProblem
-    found: DeviceDistributions
+    found: Distributions
     storage: str
 
 
 class CudaBackend:
-    """The verbs on one device, for one request: what lies there is shared between its solves."""
+    """The verbs on one device, for one request."""
 
     def __init__(self, data: Any, request: Request) -> None:
         """Refuse to mix host and device, and to work on the host with data that lie on the device."""
@@ -106,7 +103,7 @@ class CudaBackend:
         """Conjugate gradients on the device, everything else by the host's own system."""
         _refuse_with_ridge(request)
         storage = Settings.read(request.method.options).storage
-        return RidgeOnDevice(self.device, storage)(operator, request.ridge, 1.0)
+        return DeviceRidge(self.device, operator, request.ridge, storage)
 
     def saddle(self, operator: EmpiricalOperator, request: Request) -> SaddleFit:
         """Extragradient or minibatch SGD on the device; gaps are certified on the host."""

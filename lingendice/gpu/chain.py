@@ -5,28 +5,18 @@ The host's operator is uploaded, or counts that lie on the device are composed i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from lingendice.gpu.arrays import device_vector
+from lingendice.gpu import equation
 from lingendice.gpu.catalog import VALUES, c_type
-from lingendice.gpu.device import Device, launch, n_blocks, require_bytes
+from lingendice.gpu.device import Device, device_vector, launch, n_blocks, require_bytes
 from lingendice.gpu.device_counts import DeviceCounts
 from lingendice.gpu.equation import MOST_HUBS, SCRATCH, Equation
 from lingendice.gpu.power_steps import DEPTH, Reach, iterate_distribution
-from lingendice.gpu.pull import (
-    Feed,
-    PullMatrix,
-    composed_rates,
-    most_entries,
-    resident_matrix,
-    row_totals,
-    streamed_matrix,
-    transposed,
-)  # fmt: skip
 from lingendice.model.compose import Choices, initial_source
 from lingendice.model.leaks import read_fallbacks
 from lingendice.model.operator import EmpiricalOperator
@@ -76,25 +66,13 @@ class DeviceChain:
     """What :meth:`backward` is built from: (indptr, indices, rates) by source state."""
 
     def backward(self) -> Equation:
-        """The transpose without start, to ask who reaches whom; the roles of shares and distributions
-        change."""
-        matrix = (
-            self.columns
-            if isinstance(self.columns, PullMatrix)
-            else resident_matrix(self.device, *self.columns)
-        )
-        zero = self.device.zeros(self.n_states, self.push.value_type)
-        forward = self.push
-        return Equation(
-            self.device,
-            matrix,
-            forward.distributions,
-            forward.shares,
-            forward.n_hubs,
-            zero,
-            1.0,
-            self.n_states,
-        )
+        """The transpose without start, to ask who reaches whom: shares and distributions change roles."""
+        held, forward = self.columns, self.push
+        if not isinstance(held, equation.PullMatrix):
+            held = equation.resident_matrix(self.device, *held)
+        hubs = (forward.distributions, forward.shares, forward.n_hubs)
+        zero = self.device.zeros(self.n_states, forward.value_type)
+        return Equation(self.device, held, *hubs, zero, 1.0, self.n_states)
 
 
 def required_bytes(
@@ -102,7 +80,7 @@ def required_bytes(
 ) -> int:
     """Device memory of a solve at its peak, which is the sorting of the entries by column."""
     value = np.dtype(storage).itemsize
-    offset = _offset_size(n_entries)
+    offset = equation.index_type(n_entries).itemsize
     rows = n_entries * (4 + 8 + value + 4) + offset * n_cells  # as counted, and composed
     by_column = n_entries * (value + 4)
     sorting = 2 * 8 * n_entries + 4 * n_entries
@@ -115,7 +93,7 @@ def streamed_bytes(
 ) -> int:
     """Device memory of a solve whose matrix stays on the host: vectors, and two buffers for chunks."""
     value = np.dtype(storage).itemsize
-    vectors = _vector_bytes(n_states, n_cells, n_hubs, gamma, value, _offset_size(n_entries))
+    vectors = _vector_bytes(n_states, n_cells, n_hubs, gamma, value, equation.index_type(n_entries).itemsize)
     return vectors + 2 * most_entries * (value + 4)
 
 
@@ -123,10 +101,6 @@ def _vector_bytes(n_states: int, n_cells: int, n_hubs: int, gamma: float, value:
     # At gamma = 1 another start is stepped beside the distribution: two vectors, and two in passing.
     trial = 8 + 3 * value if gamma == 1.0 else 0
     return ((DEPTH + 4 + 2 * n_hubs) * value + offset + 12 + trial) * n_states + 24 * n_cells
-
-
-def _offset_size(n_entries: int) -> int:
-    return 8 if n_entries >= 2**31 else 4
 
 
 def require_memory(
@@ -152,22 +126,31 @@ def chain_of_operator(
     device: Device, operator: EmpiricalOperator, settings: Settings, tol: float
 ) -> DeviceChain:
     """Upload a composed operator; its policy is mixed in on the device, its matrix transposed there."""
-    n_states, n_hubs = operator.n_states, operator.rows.n_hubs
-    require_sizes(n_states, n_hubs)
-    dtype = np.dtype(settings.storage)
-    shares = list(operator.gather(operator.rows.out).T) or [np.zeros(1)]
-    distributions = operator.rows.distribution if n_hubs else np.zeros((1, 1))
-    initial = np.zeros(n_states) if operator.initial is None else operator.initial
-    start = (1.0 - operator.gamma) * initial
+    rows, gamma = operator.rows, operator.gamma
+    require_sizes(operator.n_states, rows.n_hubs)
     build = _streamed_parts if settings.chunk_rows is not None else _resident_parts
     matrix, columns = build(device, operator, settings)
-    push = Equation(
-        device, matrix, device.upload(np.concatenate(shares).astype(dtype)),
-        device.upload(np.ascontiguousarray(distributions.ravel(), dtype)), n_hubs,
-        device.upload(start.astype(dtype)), operator.gamma, n_states, tol,
-    )  # fmt: skip
-    on_device = None if operator.initial is None else device.upload(initial.astype(dtype))
-    return DeviceChain(device, n_states, operator.gamma, push, on_device, columns)
+    hubs = [
+        device.upload(part.ravel() if part.size else np.zeros(1), settings.storage)
+        for part in (operator.gather(rows.out).T, rows.distribution)
+    ]
+    initial = None if operator.initial is None else device.upload(operator.initial)
+    return _assembled(device, matrix, columns, hubs, rows.n_hubs, initial, gamma, tol)
+
+
+def _assembled(
+    device: Device, matrix: equation.PullMatrix, columns: Any, hubs: Sequence[Any], n_hubs: int, initial: Any,
+    gamma: float, tol: float,
+) -> DeviceChain:  # fmt: skip
+    """The chain of a matrix by column and by row, shares and distributions, and mu0 in double precision."""
+    n_states, kind = matrix.n_rows, matrix.value_type
+    start = device.zeros(n_states, kind)
+    if gamma < 1.0:
+        start = ((1.0 - gamma) * initial).astype(kind)
+    first = None if initial is None else initial.astype(kind)
+    shares, distributions = (part.astype(kind, copy=False) for part in hubs)
+    push = Equation(device, matrix, shares, distributions, n_hubs, start, gamma, n_states, tol)
+    return DeviceChain(device, n_states, gamma, push, first, columns)
 
 
 def require_sizes(n_states: int, n_hubs: int) -> None:
@@ -179,28 +162,32 @@ def require_sizes(n_states: int, n_hubs: int) -> None:
 
 
 def _resident_parts(device: Device, operator: EmpiricalOperator, settings: Settings) -> tuple[Any, Any]:
-    sizes = (
-        operator.n_states,
-        operator.n_cells,
-        operator.rows.indices.size,
-        operator.rows.n_hubs,
+    rows, n_states = operator.rows, operator.n_states
+    n_entries = rows.indices.size
+    needed = required_bytes(
+        n_states, operator.n_cells, n_entries, rows.n_hubs, operator.gamma, settings.storage
     )
-    needed = required_bytes(*sizes, operator.gamma, settings.storage)
-    require_memory(device, needed, operator.n_states, operator.rows.indices.size, operator.gamma, settings)
-    offset = np.int64 if operator.rows.indices.size >= 2**31 else np.int32
-    weight = operator.rows.weight
-    if weight.dtype != np.int64:
-        weight = weight.astype(np.float64, copy=False)
+    require_memory(device, needed, n_states, n_entries, operator.gamma, settings)
+    weight = rows.weight if rows.weight.dtype == np.int64 else rows.weight.astype(np.float64, copy=False)
     policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
-    indptr = device.upload(operator.rows.indptr.astype(offset))
-    columns = device.upload(operator.rows.indices.astype(np.int32))
-    n_actions = operator.n_cells // operator.n_states
-    sources, rates = composed_rates(
-        device, indptr, device.upload(weight), device.upload(operator.rows.scale), device.upload(policy),
-        n_actions, settings.storage,
-    )  # fmt: skip
-    matrix = resident_matrix(device, *transposed(device, columns, operator.n_states, sources, rates, offset))
-    return matrix, (indptr[::n_actions].copy(), columns, rates)
+    up = device.upload
+    indptr, columns = up(rows.indptr, equation.index_type(n_entries)), up(rows.indices, np.int32)
+    return _composed(
+        device, n_states, indptr, columns, (up(weight), up(rows.scale), up(policy)), settings.storage
+    )
+
+
+def _composed(
+    device: Device, n_states: int, indptr: Any, columns: Any, factors: tuple[Any, Any, Any], storage: Any
+) -> tuple[equation.PullMatrix, tuple[Any, Any, Any]]:
+    """The matrix by column, and (indptr, columns, rates) by row, from rows over cells that lie on the device.
+
+    ``factors`` are the weights of entries, the scale of cells and the policy.
+    """
+    n_actions = (indptr.size - 1) // n_states
+    sources, rates = equation.composed_rates(device, indptr, *factors, n_actions, storage)
+    by_column = equation.transposed(device, columns, n_states, sources, rates, np.dtype(indptr.dtype))
+    return equation.resident_matrix(device, *by_column), (indptr[::n_actions].copy(), columns, rates)
 
 
 def _streamed_parts(device: Device, operator: EmpiricalOperator, settings: Settings) -> tuple[Any, Any]:
@@ -208,15 +195,12 @@ def _streamed_parts(device: Device, operator: EmpiricalOperator, settings: Setti
     assert settings.chunk_rows is not None
     by_row = operator.chain.kernel()
     both = (by_row.T.tocsr(), by_row)
-    most = max(most_entries(held.indptr, settings.chunk_rows) for held in both)
+    most = max(equation.most_entries(held.indptr, settings.chunk_rows) for held in both)
     sizes = (operator.n_states, operator.n_cells, by_row.nnz, most, operator.rows.n_hubs)
     needed = streamed_bytes(*sizes, operator.gamma, settings.storage)
     require_memory(device, needed, operator.n_states, by_row.nnz, operator.gamma, settings)
-    feed = Feed(device, most, settings.storage)
-    by_column, backward = (
-        streamed_matrix(device, held.indptr, held.indices, held.data, settings.chunk_rows, feed)
-        for held in both
-    )
+    feed = equation.Feed(device, most, settings.storage)
+    by_column, backward = (equation.streamed_matrix(device, held, settings.chunk_rows, feed) for held in both)
     return by_column, backward
 
 
@@ -236,6 +220,12 @@ class DeviceProblem:
     leak_policy: str
     ratio: str
 
+    def report(self, distribution: Any) -> Any:
+        """Mass and ratio over cells on the device, and the sums of a report on the host."""
+        device = self.counts.device
+        reward = device.zeros(self.counts.n_cells, np.float64) if self.reward is None else self.reward
+        return report(device, distribution, self.policy, self.p, reward, self.ended)
+
 
 def compose_on_device(
     counts: DeviceCounts, choices: Choices, settings: Settings, tol: float
@@ -244,11 +234,14 @@ def compose_on_device(
     device = counts.device
     if settings.chunk_rows is not None:
         raise ValueError("chunk_rows streams counts that lie on the host; these already lie on the device")
-    _refuse(choices, counts)
+    if choices.policy is not None and counts.n_actions is None:
+        raise ValueError(
+            "a policy is given but the counts have no actions; pass action= to count_transitions"
+        )
     sizes = (counts.n_states, counts.n_cells, counts.count.size, 2)
     needed = required_bytes(*sizes, choices.gamma, settings.storage)
     require_memory(device, needed, counts.n_states, counts.count.size, choices.gamma, settings)
-    total, bad = row_totals(device, counts.indptr, counts.count)
+    total, bad = equation.row_totals(device, counts.indptr, counts.count)
     if bad is not None:
         value = device.download(counts.count[bad])
         raise ValueError(f"entry {bad} of the counts is {value}, negative or not finite; fix it")
@@ -266,31 +259,22 @@ def compose_on_device(
     hubs = _hubs(counts, choices, p, initial, (unseen, fallbacks.unseen), (ended, fallbacks.ended))
     # Ends are counted in the total and have no column: what goes on keeps its share of all transitions.
     scale = device.where(seen, 1.0 / device.where(seen, total, 1.0), 0.0)
-    dtype, n_actions = np.dtype(settings.storage), counts.n_actions or 1
-    offset = np.dtype(counts.indptr.dtype)
-    sources, rates = composed_rates(device, counts.indptr, counts.count, scale, policy, n_actions, dtype)
-    by_column = transposed(device, counts.indices, counts.n_states, sources, rates, offset)
-    matrix = resident_matrix(device, *by_column)
-    shares, distributions = _stack(device, hubs, counts, policy, dtype)
-    gamma = choices.gamma
-    start = device.zeros(counts.n_states, dtype)
-    if gamma < 1.0:
-        start = ((1.0 - gamma) * initial).astype(dtype)
+    factors = (counts.count, scale, policy)
+    matrix, (indptr, columns, rates) = _composed(
+        device, counts.n_states, counts.indptr, counts.indices, factors, settings.storage
+    )
+    if has_ends:  # by row an end is sent to state 0 at no rate
+        ends = counts.indices == counts.n_states
+        columns = device.where(ends, 0, columns).astype(np.int32)
+        rates = device.where(ends, 0.0, rates).astype(rates.dtype)
     require_sizes(counts.n_states, len(hubs))
-    push = Equation(device, matrix, shares, distributions, len(hubs), start, gamma, counts.n_states, tol)
-    first = None if initial is None else initial.astype(dtype)
-    columns = _rows_without_ends(device, counts, rates)
-    chain = DeviceChain(device, counts.n_states, gamma, push, first, columns)
+    stacked = _stack(device, hubs, counts, policy, matrix.value_type)
+    chain = _assembled(
+        device, matrix, (indptr, columns, rates), stacked, len(hubs), initial, choices.gamma, tol
+    )
     absorbed = ended if fallbacks.ends_absorb else device.zeros(counts.n_cells, np.float64)
     ratio = "state" if choices.policy is None or choices.ratio == "state" else "state_action"
     return DeviceProblem(chain, counts, policy, p, _reward(counts, choices), absorbed, choices.leak, ratio)
-
-
-def _refuse(choices: Choices, counts: DeviceCounts) -> None:
-    if choices.policy is not None and counts.n_actions is None:
-        raise ValueError(
-            "a policy is given but the counts have no actions; pass action= to count_transitions"
-        )
 
 
 def _ended_share(counts: DeviceCounts, total: Any, seen: Any) -> Any:
@@ -299,14 +283,6 @@ def _ended_share(counts: DeviceCounts, total: Any, seen: Any) -> Any:
     place = counts.device.where(seen, last, 0)
     ends = seen & (counts.indices[place] == counts.n_states)
     return counts.device.where(ends, counts.count[place] / counts.device.where(seen, total, 1.0), 0.0)
-
-
-def _rows_without_ends(device: Device, counts: DeviceCounts, rates: Any) -> tuple[Any, Any, Any]:
-    """By row, for reachability: an end is sent to state 0 at no rate."""
-    ends = counts.indices == counts.n_states
-    columns = device.where(ends, 0, counts.indices).astype(np.int32)
-    kept = device.where(ends, 0.0, rates).astype(rates.dtype)
-    return counts.indptr[:: counts.n_actions or 1].copy(), columns, kept
 
 
 def _distribution(device: Device, name: str, value: Any, n: int) -> Any:
@@ -392,44 +368,34 @@ def _reward(counts: DeviceCounts, choices: Choices) -> Any:
         return device_vector(device, "reward", choices.reward, counts.n_cells)
     if counts.reward_mean is None:
         return None
-    earned, _ = row_totals(device, counts.indptr, counts.count * counts.reward_mean)
-    total, _ = row_totals(device, counts.indptr, counts.count)
+    earned, _ = equation.row_totals(device, counts.indptr, counts.count * counts.reward_mean)
+    total, _ = equation.row_totals(device, counts.indptr, counts.count)
     return device.where(total > 0.0, earned / device.where(total > 0.0, total, 1.0), np.nan)
 
 
-def report(parts: DeviceProblem, distribution: Any) -> tuple[Any, Any, Any]:
+def report(device: Device, distribution: Any, policy: Any, p: Any, reward: Any, ended: Any) -> Any:
     """Mass and ratio over cells on the device, and the sums of a report on the host."""
-    counts, device = parts.counts, parts.counts.device
-    n_cells = counts.n_cells
+    n_cells, n_actions = policy.size, policy.size // distribution.size
     mass, ratio = device.empty(n_cells, np.float64), device.empty(n_cells, np.float64)
-    reward = parts.reward if parts.reward is not None else device.zeros(n_cells, np.float64)
     n_parts = n_blocks(device, n_cells, device.block)
     partials = device.empty(REPORTED * n_parts, np.float64)
     launch(
         device, "report_cells", (c_type(distribution.dtype),), n_parts,
-        (np.int32(n_cells), np.int32(counts.n_actions or 1), distribution, parts.policy, parts.p, reward,
-        parts.ended,
-         mass, ratio, partials, np.int32(n_parts)),
+        (np.int32(n_cells), np.int32(n_actions), distribution, policy, p, reward, ended, mass, ratio,
+         partials, np.int32(n_parts)),
         shared_bytes=REPORTED * SCRATCH,
     )  # fmt: skip
     return mass, ratio, device.download(partials).reshape(REPORTED, n_parts).sum(axis=1)
 
 
-class DeviceDistributions(NamedTuple):
-    """Distributions over states as device arrays, and how the hardest was found."""
-
-    single: Any
-    every: tuple[Any, ...]
-    outcome: Outcome
-
-
 def solve_chain(
     chain: DeviceChain, follow_initial: bool, controls: Controls, poll_every: int | None
-) -> DeviceDistributions:
+) -> Distributions:
     """Solve ``mu = (1 - gamma) mu0 + gamma P' mu``; at gamma = 1 one distribution for each recurrent class.
 
-    With several classes and ``follow_initial`` the chain is followed from the initial distribution: its steps
-    keep the probability of ending in each class, and so does their extrapolation.
+    Distributions are device arrays. With several classes and ``follow_initial`` the chain is followed from
+    the initial distribution: its steps keep the probability of ending in each class, and so does their
+    extrapolation.
     """
     device = chain.device
     dtype = chain.push.value_type
@@ -439,32 +405,27 @@ def solve_chain(
 
     if chain.gamma < 1.0:
         outcome = distribution_from(chain.initial)
-        return DeviceDistributions(outcome.distribution, (outcome.distribution,), outcome)
+        return Distributions(outcome.distribution, (outcome.distribution,), outcome)
     classes = Reach(chain.push, chain.backward()).recurrent_classes()
     outcomes = [
         distribution_from((mark / float(device.download(mark.sum()))).astype(dtype)) for mark in classes
     ]
     distributions = tuple(outcome.distribution for outcome in outcomes)
     if len(distributions) == 1:
-        return DeviceDistributions(distributions[0], distributions, outcomes[0])
+        return Distributions(distributions[0], distributions, outcomes[0])
     if not follow_initial or chain.initial is None:
-        return DeviceDistributions(None, distributions, combined(outcomes))
+        return Distributions(None, distributions, combined(outcomes))
     mixture = distribution_from(chain.initial, unique=False)
     # Mass that has not left the transient states yet belongs to no distribution.
     outside = float(device.download((mixture.distribution * (1 - sum(classes))).sum()))
     mixture.converged = mixture.converged and outside <= chain.push.tol
-    return DeviceDistributions(mixture.distribution, distributions, combined([*outcomes, mixture]))
+    return Distributions(mixture.distribution, distributions, combined([*outcomes, mixture]))
 
 
 def device_distributions(
-    device: Device,
-    operator: EmpiricalOperator,
-    follow_initial: bool,
-    controls: Controls,
-    settings: Settings,
+    device: Device, operator: EmpiricalOperator, follow_initial: bool, controls: Controls, settings: Settings
 ) -> Distributions:
-    """Distributions of an operator whose counts lie on the host: up, solved, and the distributions down
-    again."""
+    """Those of an operator whose counts lie on the host: up, solved, and down again."""
     # A little stricter than asked where the residual is measured again on the host, which rounds otherwise.
     tol = 0.9 * controls.tol if operator.gamma < 1.0 else controls.tol
     chain = chain_of_operator(device, operator, settings, tol)
@@ -474,8 +435,7 @@ def device_distributions(
         host = device.download(distribution).astype(np.float64)
         return host / host.sum() if operator.gamma == 1.0 else host
 
-    every = tuple(down(distribution) for distribution in found.every)
+    every = tuple(map(down, found.every))
     found.outcome.residual = None
-    if found.single is None:
-        return Distributions(None, every, found.outcome)
-    return Distributions(every[0] if len(every) == 1 else down(found.single), every, found.outcome)
+    single = every[0] if len(every) == 1 else None if found.single is None else down(found.single)
+    return Distributions(single, every, found.outcome)

@@ -1,6 +1,6 @@
-"""What the host code asks of a device, and the real one: CuPy on the current CUDA device and stream.
+"""What the host code asks of a device: CuPy on the current CUDA device and stream.
 
-The same host code runs on anything that keeps this protocol; the tests run it on an emulator.
+The same host code runs on anything with the methods of :class:`Device`; the tests run it on an emulator.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.gpu.catalog import KERNELS, MODULES, expression, expressions, module_source
+from lingendice.gpu.catalog import KERNELS, expression, expressions, module_source
 
 COMPILER_OPTIONS = ("-std=c++17",)
+_CUDA_IN_DLPACK = (2, 13)  # device memory, managed memory
 
 
 class DeviceUnavailable(ImportError):
@@ -28,125 +29,51 @@ class DeviceMemoryError(MemoryError):
     """The problem does not fit into the memory of the device."""
 
 
-class SideStream(Protocol):
-    """Copies that run beside the kernels of the current stream."""
+class Device:
+    """CuPy on the current device: arrays that live there, kernels that run there, explicit ways in and out.
 
-    def copy(self, into: Any, array: NDArray[Any]) -> None:
-        """Fill a device array from page-locked memory of the host."""
-
-    def mark(self) -> Any:
-        """An event on this stream."""
-
-    def after(self, event: Any) -> None:
-        """Let later copies wait for an event."""
-
-
-class Device(Protocol):
-    """Arrays that live on the device, kernels that run there, and explicit ways in and out."""
-
-    name: str
-    block: int
-    """Threads of an ordinary block."""
-    most_blocks: int
-    """Blocks that keep the device busy: kernels take the rest in strides."""
-
-    def empty(self, shape: Any, dtype: Any) -> Any:
-        """An array with anything in it."""
-
-    def zeros(self, shape: Any, dtype: Any) -> Any:
-        """An array of zeros."""
-
-    def upload(self, array: NDArray[Any]) -> Any:
-        """A copy of a host array on the device."""
-
-    def download(self, array: Any) -> NDArray[Any]:
-        """A copy of a device array on the host."""
-
-    def adopt(self, array: Any) -> Any:
-        """A device array of another library, by DLPack or ``__cuda_array_interface__``, without a copy."""
-
-    def where(self, condition: Any, first: Any, second: Any) -> Any:
-        """Entries of ``first`` where the condition holds, else of ``second``."""
-
-    def sort_order(self, keys: Any) -> Any:
-        """Places of the keys in rising order, equal keys in their own order, as int64."""
-
-    def running_total(self, values: Any) -> Any:
-        """Inclusive running total."""
-
-    def free_bytes(self) -> int:
-        """Memory that may still be taken."""
-
-    def pinned(self, array: NDArray[Any], dtype: Any) -> NDArray[Any]:
-        """A copy in page-locked host memory, from which the device copies beside its kernels."""
-
-    def side_stream(self) -> SideStream:
-        """A stream beside the current one."""
-
-    def mark(self) -> Any:
-        """An event on the current stream: it is over when all that was asked of the stream before is."""
-
-    def after(self, event: Any) -> None:
-        """Let what is asked of the current stream from now on wait for an event; the host does not wait."""
-
-    def load(self, kernel: str, arguments: tuple[str, ...]) -> Callable[..., None]:
-        """A compiled kernel, called as ``kernel(grid, block, arguments, shared_mem=bytes)``."""
-
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Do the work once, and return what repeats its launches: as one graph, where the device can.
-
-        The work must be launches alone, over arrays that stay where they are.
-        """
-
-
-class CupyDevice:
-    """CuPy on the current device. All work goes to the current stream, or is ordered with it by events;
-    nothing waits but downloads.
+    All work goes to the current stream, or is ordered with it by events; nothing waits but downloads. There
+    are also ``empty`` and ``zeros`` of a shape and type, ``where``, ``running_total`` (inclusive)
+    and ``download``, the one way to the host.
     """
 
     block = 256
+    """Threads of an ordinary block."""
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
+        self.empty, self.zeros, self.where = cupy.empty, cupy.zeros, cupy.where
+        self.running_total, self.download = cupy.cumsum, cupy.asnumpy
         self._number = cupy.cuda.Device().id
         properties = cupy.cuda.runtime.getDeviceProperties(self._number)
-        self.name = properties["name"].decode()
+        self.name: str = properties["name"].decode()
         self.most_blocks = 16 * int(properties["multiProcessorCount"])
+        """Blocks that keep the device busy: kernels take the rest in strides."""
 
-    def empty(self, shape: Any, dtype: Any) -> Any:
-        return self._cupy.empty(shape, dtype)
-
-    def zeros(self, shape: Any, dtype: Any) -> Any:
-        return self._cupy.zeros(shape, dtype)
-
-    def upload(self, array: NDArray[Any]) -> Any:
-        return self._cupy.asarray(np.ascontiguousarray(array))
-
-    def download(self, array: Any) -> NDArray[Any]:
-        return self._cupy.asnumpy(array)
+    def upload(self, array: Any, dtype: Any = None) -> Any:
+        """A copy of a host array on the device."""
+        return self._cupy.asarray(np.ascontiguousarray(array, dtype))
 
     def adopt(self, array: Any) -> Any:
+        """A device array of another library, by DLPack or ``__cuda_array_interface__``, without a copy."""
         if isinstance(array, self._cupy.ndarray):
             return array
         if hasattr(array, "__cuda_array_interface__"):
             return self._cupy.asarray(array)
         return self._cupy.from_dlpack(array)
 
-    def where(self, condition: Any, first: Any, second: Any) -> Any:
-        return self._cupy.where(condition, first, second)
-
     def sort_order(self, keys: Any) -> Any:
+        """Places of the keys in rising order, equal keys in their own order, as int64."""
         # CuPy's argsort is a radix sort for integers: stable.
         return self._cupy.argsort(keys, kind="stable").astype(np.int64, copy=False)
 
-    def running_total(self, values: Any) -> Any:
-        return self._cupy.cumsum(values)
-
     def free_bytes(self) -> int:
+        """Memory that may still be taken."""
         free, _ = self._cupy.cuda.runtime.memGetInfo()
         return int(free) + int(self._cupy.get_default_memory_pool().free_bytes())
 
     def pinned(self, array: NDArray[Any], dtype: Any) -> NDArray[Any]:
+        """A copy in page-locked host memory, from which the device copies beside its kernels."""
         cuda, dtype = self._cupy.cuda, np.dtype(dtype)
         try:
             memory = cuda.alloc_pinned_memory(max(array.size, 1) * dtype.itemsize)
@@ -158,19 +85,28 @@ class CupyDevice:
         return held
 
     def side_stream(self) -> SideStream:
-        return _CupySideStream(self._cupy.cuda)
+        """A stream beside the current one."""
+        return SideStream(self._cupy.cuda)
 
     def mark(self) -> Any:
+        """An event on the current stream: it is over when all that was asked of the stream before is."""
         return self._cupy.cuda.get_current_stream().record(_event(self._cupy.cuda))
 
     def after(self, event: Any) -> None:
+        """Let what is asked of the current stream from now on wait for an event; the host does not wait."""
         self._cupy.cuda.get_current_stream().wait_event(event)
 
     def load(self, kernel: str, arguments: tuple[str, ...]) -> Callable[..., None]:
-        return _function(self._cupy, self._number, kernel, arguments)
+        """A compiled kernel, called as ``kernel(grid, block, arguments, shared_mem=bytes)``."""
+        function: Callable[..., None] = _function(self._cupy, self._number, kernel, arguments)
+        return function
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Capture a CUDA graph on a stream of its own; each repetition goes to the current stream."""
+        """Do the work once, and return what repeats its launches: as one CUDA graph, on the current stream.
+
+        The work must be launches alone, over arrays that stay where they are. It is captured on a stream of
+        its own.
+        """
         cuda = self._cupy.cuda
         work()  # which also compiles the kernels: that cannot be captured
         if not hasattr(cuda, "graph") and not hasattr(cuda.Stream, "begin_capture"):
@@ -181,26 +117,30 @@ class CupyDevice:
             stream.begin_capture()
             work()
             graph = stream.end_capture()
-        return graph.launch
+        again: Callable[[], None] = graph.launch
+        return again
 
 
 def _event(cuda: Any) -> Any:
     return cuda.Event(disable_timing=True)
 
 
-class _CupySideStream:
-    """A stream that does not wait for the default one, as events say all that there is to wait for."""
+class SideStream:
+    """Copies beside the kernels of the current stream; events say all that there is to wait for."""
 
     def __init__(self, cuda: Any) -> None:
         self._cuda, self._stream = cuda, cuda.Stream(non_blocking=True)
 
     def copy(self, into: Any, array: NDArray[Any]) -> None:
+        """Fill a device array from page-locked memory of the host."""
         into.set(array, stream=self._stream)
 
     def mark(self) -> Any:
+        """An event on this stream."""
         return self._stream.record(_event(self._cuda))
 
     def after(self, event: Any) -> None:
+        """Let later copies wait for an event."""
         self._stream.wait_event(event)
 
 
@@ -269,7 +209,7 @@ def current_device() -> Device:
     if not count:
         raise DeviceUnavailable('device="cuda" needs an NVIDIA GPU, and CUDA sees none; use device="cpu"')
     _users.add(os.getpid())
-    return CupyDevice(cupy)
+    return Device(cupy)
 
 
 # -- launching -----------------------------------------------------------------------------------------
@@ -281,15 +221,9 @@ def n_blocks(device: Device, size: int, a_block: int) -> int:
 
 
 def launch(
-    device: Device,
-    kernel: str,
-    templates: tuple[str, ...],
-    grid: int,
-    arguments: tuple[Any, ...],
-    *,
-    block: int | None = None,
-    shared_bytes: int = 0,
-) -> None:
+    device: Device, kernel: str, templates: tuple[str, ...], grid: int, arguments: tuple[Any, ...], *,
+    block: int | None = None, shared_bytes: int = 0,
+) -> None:  # fmt: skip
     """Launch a kernel. Numbers must be NumPy scalars: CuPy would guess the width of others."""
     for place, argument in enumerate(arguments):
         if isinstance(argument, (bool, int, float, np.ndarray)) and not isinstance(argument, np.generic):
@@ -299,28 +233,31 @@ def launch(
 
 
 def for_each(
-    device: Device,
-    kernel: str,
-    templates: tuple[str, ...],
-    size: int,
-    arguments: tuple[Any, ...],
-    *,
+    device: Device, kernel: str, templates: tuple[str, ...], size: int, arguments: tuple[Any, ...], *,
     a_thread: int = 1,
-) -> None:
+) -> None:  # fmt: skip
     """Launch a kernel over ``size`` pieces, ``a_thread`` threads working on each."""
     launch(device, kernel, templates, n_blocks(device, size, device.block // a_thread), arguments)
 
 
+def repeat(
+    device: Device, work: Callable[[], None], recorded: Callable[[], None] | None, times: int
+) -> Callable[[], None] | None:
+    """Do the work ``times`` times; returns what repeats it, recorded when it is first done."""
+    for _ in range(times):
+        if recorded is None:
+            recorded = device.record(work)  # which does it once
+        else:
+            recorded()
+    return recorded
+
+
 def load_everything(device: Device) -> int:
     """Compile every kernel; returns how many there are. For the self-test."""
-    total = 0
-    for module in MODULES:
-        for name, kernel in KERNELS.items():
-            if kernel.module == module:
-                for arguments in kernel.variants:
-                    device.load(name, arguments)
-                    total += 1
-    return total
+    every = [(name, arguments) for name, kernel in KERNELS.items() for arguments in kernel.variants]
+    for name, arguments in every:
+        device.load(name, arguments)
+    return len(every)
 
 
 def require_bytes(device: Device, needed: int, advice: str = '; use device="cpu"') -> None:
@@ -329,3 +266,32 @@ def require_bytes(device: Device, needed: int, advice: str = '; use device="cpu"
     if needed > free:
         text = f"about {needed / 1e9:.3g} GB of device memory are needed and {free / 1e9:.3g} GB are free"
         raise DeviceMemoryError(text + advice)
+
+
+# -- arrays that come from elsewhere -----------------------------------------------------------------------
+
+
+def lies_on_device(value: Any) -> bool:
+    """Whether a value is an array, a sparse matrix or counts in the memory of a CUDA device."""
+    if value is None or isinstance(value, (str, int, float, list, tuple, dict)):
+        return False
+    if hasattr(value, "__cuda_array_interface__") or getattr(value, "on_device", False) is True:
+        return True
+    if type(value).__module__.partition(".")[0] in ("cupy", "cupyx"):
+        return True
+    if hasattr(value, "__dlpack_device__"):
+        return int(value.__dlpack_device__()[0]) in _CUDA_IN_DLPACK
+    return False
+
+
+def device_vector(device: Device, name: str, value: Any, size: int) -> Any:
+    """One number per entry, as float64 on the device; host arrays are refused: nothing moves in silence."""
+    if not lies_on_device(value):
+        raise ValueError(
+            f"{name} lies on the host and the data on the device; pass it as a device array "
+            f"(cupy.asarray({name})), or move the data to the host first"
+        )
+    array = device.adopt(value)
+    if array.size != size:
+        raise ValueError(f"{name} must have {size} entries, got shape {tuple(array.shape)}")
+    return array.reshape(size).astype(np.float64, copy=False)

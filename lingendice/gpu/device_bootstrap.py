@@ -1,8 +1,8 @@
-"""The Bayesian bootstrap on the device: weights, counts, rates and distribution of every replicate stay
-there."""
+"""The Bayesian bootstrap on the device: all of a replicate but its value stays there."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,16 +15,14 @@ from lingendice.gpu.catalog import c_type
 from lingendice.gpu.chain import (
     EARNED,
     KNOWN,
-    DeviceProblem,
     Settings,
     chain_of_operator,
     report,
     required_bytes,
 )
 from lingendice.gpu.device import current_device, for_each, require_bytes
-from lingendice.gpu.device_counts import DeviceCounts, key_type
+from lingendice.gpu.equation import composed_rates, index_type, row_totals
 from lingendice.gpu.power_steps import iterate_distribution
-from lingendice.gpu.pull import composed_rates, row_totals
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers.control import Controls, run
 
@@ -53,9 +51,8 @@ def bootstrap(
     -----
     Every episode (block, or entry of the counts) gets a random weight of mean one; a replicate costs one pass
     over the log and a solve that starts from the distribution of the data, to an error of 1e-7 (1e-4 in
-    float32; where
-    that is out of reach, an error says so). What the host's bootstrap redraws besides (the initial
-    distribution, cloned policies, priors, ends) is refused here by name.
+    float32; where that is out of reach, an error says so). What the host's bootstrap redraws besides (the
+    initial distribution, cloned policies, priors, ends) is refused here by name.
 
     Examples
     --------
@@ -97,41 +94,32 @@ def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
 
 def bootstrap_bytes(n_entries: int, n_cells: int, n_log: int, storage: str = "float64") -> int:
     """Device memory of replicates beside that of a solve."""
-    value, place = np.dtype(storage).itemsize, key_type(n_log).itemsize
+    value, place = np.dtype(storage).itemsize, index_type(n_log).itemsize
     a_transition = max(4 * 8 + place, 2 * value + 2 * place)  # the sort of the log, or its columns
     return (36 + 8 * value) * n_entries + 120 * n_cells + a_transition * n_log
 
 
-PLAIN = Settings()
-
-
 class _Replicator:
-    """Draws counts on the device and solves for their distribution; the pattern of the matrix is built
-    once."""
+    """Draws counts on the device and solves for their distribution; the matrix is built once."""
 
-    def __init__(self, solution: Solution, operator: EmpiricalOperator, settings: Settings = PLAIN) -> None:
+    def __init__(self, solution: Solution, operator: EmpiricalOperator, settings: Settings) -> None:
         self.device = device = current_device()
         self.operator, self.tol = operator, REPLICATE_TOL[settings.storage]
         self.storage = np.dtype(settings.storage)
+        self.up = partial(device.upload, dtype=self.storage)
         self.value_type = (c_type(self.storage),)
         counts = operator.counts
         self.sample = group_sample(counts)
         n_log = 0 if counts.episodes is None else counts.episodes.entry.size
-        require_bytes(
-            device,
-            bootstrap_bytes(counts.count.size, counts.n_cells, n_log, settings.storage)
-            + required_bytes(
-                counts.n_states, counts.n_cells, counts.count.size, operator.rows.n_hubs,
-                operator.gamma,
-                settings.storage,
-            ),
-            '; use sol.interval(method="bootstrap")',
-        )  # fmt: skip
+        sizes = (counts.n_states, counts.n_cells, counts.count.size, operator.rows.n_hubs)
+        needed = required_bytes(*sizes, operator.gamma, settings.storage)
+        needed += bootstrap_bytes(counts.count.size, counts.n_cells, n_log, settings.storage)
+        require_bytes(device, needed, '; use sol.interval(method="bootstrap")')
         chain = chain_of_operator(device, operator, settings, self.tol)
         self.equation = chain.push
         up = device.upload
         self.indptr = up(operator.rows.indptr)
-        self.columns = up(operator.rows.indices.astype(np.int32))
+        self.columns = up(operator.rows.indices, np.int32)
         self.order = device.sort_order(self.columns)
         self.n_actions = operator.n_cells // operator.n_states
         policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
@@ -139,17 +127,13 @@ class _Replicator:
         self.start = self.up(solution._single())
         self.count = self.up(counts.count)
         self.fixed_reward = operator.choices.reward is not None
-        self.reward = up(np.asarray(operator.reward, float))
+        self.reward = up(operator.reward, float)
         if not self.fixed_reward:
             self.mean, self.m2 = (
                 self.up(np.zeros(counts.count.size) if part is None else part)
                 for part in (counts.reward_mean, counts.reward_m2)
             )
         self._by_entry()
-
-    def up(self, array: Any) -> Any:
-        """A column on the device, as they are stored there."""
-        return self.device.upload(np.ascontiguousarray(array, self.storage))
 
     def _by_entry(self) -> None:
         """The log in the order of the entries it was counted into, where it was kept."""
@@ -159,11 +143,11 @@ class _Replicator:
         episodes = counts.episodes
         size = episodes.entry.size
         entry: NDArray[np.int64] = episodes.entry.astype(np.int64)
-        up, place = device.upload, key_type(size + 1)
+        up, place = device.upload, index_type(size + 1)
         self.log_order = device.sort_order(up(entry)).astype(place)
         bounds = np.concatenate([[0], np.cumsum(np.bincount(entry, minlength=counts.count.size))])
-        self.entry_first = up(bounds.astype(place))
-        self.cluster = up(self.sample.cluster.astype(place))
+        self.entry_first = up(bounds, place)
+        self.cluster = up(self.sample.cluster, place)
         self.weight = self.up(np.ones(size) if episodes.weight is None else episodes.weight)
         self.log_reward = self.up(np.zeros(size) if episodes.reward is None else episodes.reward)
 
@@ -211,18 +195,14 @@ class _Replicator:
 
     def value(self, seed: np.uint64) -> float:
         """Value of one replicate."""
-        device, counts = self.device, self.operator.counts
+        device = self.device
         drawn, earned = self.draw(seed)
         distribution, total = self.distribution(drawn)
         reward = self.reward
         if not self.fixed_reward:
             by_cell, _ = row_totals(device, self.indptr, earned)
             reward = device.where(total > 0.0, by_cell / device.where(total > 0.0, total, 1.0), np.nan)
-        held = DeviceCounts(
-            device, counts.n_states, counts.n_actions, self.indptr, self.columns, drawn, has_sample_size=True
-        )
-        none = device.zeros(counts.n_cells, np.float64)
-        parts = DeviceProblem(None, held, self.policy, total, reward, none, "restart", "state")  # type: ignore[arg-type]
-        sums = report(parts, distribution)[2]
+        no_ends = device.zeros(total.size, np.float64)
+        sums = report(device, distribution, self.policy, total, reward, no_ends)[2]
         known = float(sums[KNOWN])
         return float(sums[EARNED]) / known if known > 0.0 else np.nan

@@ -8,10 +8,17 @@ from typing import Any
 import numpy as np
 
 from lingendice.data.counts import Counts
-from lingendice.gpu.arrays import lies_on_device
 from lingendice.gpu.catalog import OFFSETS, WEIGHTS, c_type
-from lingendice.gpu.device import Device, current_device, for_each, launch, n_blocks, require_bytes
-from lingendice.gpu.pull import row_totals
+from lingendice.gpu.device import (
+    Device,
+    current_device,
+    for_each,
+    launch,
+    lies_on_device,
+    n_blocks,
+    require_bytes,
+)
+from lingendice.gpu.equation import index_type, row_totals
 
 SHARED_BINS = 12_000
 """Bins that fit into the shared memory of a block, 4 bytes each."""
@@ -144,21 +151,12 @@ def count_transitions(
 
 def counting_bytes(n: int, n_cells: int, n_pairs: int, densely: bool, value_bytes: int) -> int:
     """Device memory of counting n transitions, each with values of this many bytes, at its peak."""
-    key, offset = key_type(n_pairs).itemsize, _offset_type(n).itemsize
+    key, offset = index_type(n_pairs).itemsize, index_type(n + 1).itemsize
     listed = offset * (n_cells + 1) + (key + 12) * min(n, n_pairs)
     if densely:
         return (key + 1) * n + 24 * n_pairs + listed
     sorting = 2 * (key + 8) * n  # keys, order, and what the sort itself takes
     return n + sorting + 3 * 8 * n + value_bytes * n + (24 * n if value_bytes else 0) + listed
-
-
-def key_type(n_pairs: int) -> np.dtype[Any]:
-    """The type that numbers this many pairs."""
-    return np.dtype(np.int32 if n_pairs < 2**31 else np.int64)
-
-
-def _offset_type(n_entries: int) -> np.dtype[Any]:
-    return key_type(n_entries + 1)
 
 
 def _value_columns(device: Device, n: int, weight: Any, reward: Any) -> dict[str, Any]:
@@ -181,12 +179,10 @@ def _value_columns(device: Device, n: int, weight: Any, reward: Any) -> dict[str
 def _compressed_keys(device: Device, distinct: Any, n_columns: int, n_cells: int) -> tuple[Any, Any]:
     """(indptr, indices) of distinct keys in rising order."""
     size, key, width = np.int64(distinct.size), c_type(distinct.dtype), np.int64(n_columns)
-    indices = device.empty(distinct.size, np.int32)
-    for_each(device, "split_keys", (key,), distinct.size, (size, distinct, width, indices))
-    indptr = device.empty(n_cells + 1, _offset_type(distinct.size))
+    indptr = device.empty(n_cells + 1, index_type(distinct.size + 1))
     rows = (size, distinct, width, np.int64(n_cells), indptr)
     for_each(device, "key_rows", (key, c_type(indptr.dtype)), n_cells + 1, rows)
-    return indptr, indices
+    return indptr, (distinct % distinct.dtype.type(n_columns)).astype(np.int32)
 
 
 def _column(device: Device, name: str, value: Any, n: int | None) -> Any:
@@ -201,14 +197,9 @@ def _column(device: Device, name: str, value: Any, n: int | None) -> Any:
 
 
 def _keys(
-    device: Device,
-    state: Any,
-    action: Any,
-    next_state: Any,
-    terminal: Any,
-    n_states: int,
+    device: Device, state: Any, action: Any, next_state: Any, terminal: Any, n_states: int,
     n_actions: int | None,
-) -> Any:
+) -> Any:  # fmt: skip
     n = int(state.size)
     ended = device.zeros(1, np.uint8)
     if terminal is not None:
@@ -216,7 +207,7 @@ def _keys(
         if ended.size != n:
             raise ValueError(f"terminal has {ended.size} entries but state has {n}; give one a transition")
     n_pairs = n_states * (n_actions or 1) * (n_states + 1)
-    keys = device.empty(n, key_type(n_pairs))
+    keys = device.empty(n, index_type(n_pairs))
     nowhere = np.iinfo(np.uint64).max
     first_bad = device.upload(np.array([nowhere], np.uint64))
     for_each(
@@ -243,9 +234,7 @@ def _count_densely(device: Device, keys: Any, n_bins: int) -> tuple[Any, Any]:
         launch(device, "count_in_shared", key, grid, arguments, shared_bytes=4 * n_bins)
     else:
         for_each(device, "count_in_global", key, n, (np.int64(n), keys, np.int64(n_bins), bins))
-    filled = device.empty(n_bins, np.int64)
-    for_each(device, "mark_filled", (), n_bins, (np.int64(n_bins), bins, filled))
-    number = device.running_total(filled)
+    number = device.running_total((bins != 0).astype(np.int64))
     n_distinct = int(device.download(number[n_bins - 1]))
     distinct, count = device.empty(n_distinct, keys.dtype), device.empty(n_distinct, np.int64)
     for_each(device, "compress_bins", key, n_bins, (np.int64(n_bins), bins, number, distinct, count))

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import math
 import time
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
 from lingendice.gpu.chain import require_sizes
-from lingendice.gpu.device import Device, for_each, launch, n_blocks, require_bytes
-from lingendice.gpu.equation import SCRATCH, Equation
+from lingendice.gpu.device import Device, for_each, launch, n_blocks, repeat, require_bytes
+from lingendice.gpu.equation import SCRATCH, Equation, index_type
 from lingendice.gpu.power_steps import POLL_SECONDS
-from lingendice.gpu.pull import resident_matrix
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers.ridge import RidgeSystem
 
@@ -31,129 +29,65 @@ REFINED = 1e-3
 ADVICE = '; options={"storage": "float32"} halves vectors and matrix; or use device="cpu"'
 
 
-class RidgeOnDevice:
-    """Builds the systems of one call of ``solve``; those of one operator share what lies on the device."""
-
-    def __init__(self, device: Device, storage: str = "float64") -> None:
-        self.device, self.storage = device, np.dtype(storage)
-        self._of: EmpiricalOperator | None = None
-        self._parts: _Parts | None = None
-
-    def __call__(self, operator: EmpiricalOperator, ridge: float, penalty: float) -> RidgeSystem:
-        """The ridge problem of an operator, its descents made on the device."""
-        system = _DeviceSystem(operator, ridge, penalty)
-        if self._parts is None or self._of is not operator:
-            self._parts = None  # gone before the next is made
-            self._of, self._parts = operator, _Parts.of(self.device, system, self.storage)
-        system.device, system.parts = self.device, self._parts
-        return system
-
-
 def ridge_bytes(n_states: int, n_seen: int, n_entries: int, n_hubs: int, storage: str = "float64") -> int:
     """Device memory of a descent: the matrix both ways, hubs, and vectors over seen cells and states."""
-    offset, value = 8 if n_entries >= 2**31 else 4, np.dtype(storage).itemsize
+    offset, value = index_type(n_entries).itemsize, np.dtype(storage).itemsize
     matrix = 2 * (4 + value) * n_entries + (offset + 12) * (n_states + n_seen)
     return matrix + 2 * value * n_hubs * (n_states + n_seen) + value * 11 * n_seen + value * 8 * n_states
 
 
-class _Parts(NamedTuple):
-    """What all descents over one operator share, on the device."""
+class DeviceRidge(RidgeSystem):
+    """The ridge problem of an operator, its descents made on the device."""
 
-    push: Equation
-    pull: Equation
-    group_first: Any
-    spread: Any
-    q: Any
-    done: Any
-    """Raised once a descent is over: passes over the matrix are then nothing, too."""
-
-    @classmethod
-    def of(cls, device: Device, system: RidgeSystem, storage: np.dtype[Any]) -> _Parts:
-        by_cell, group, gamma = system.rows, system.group, system.gamma
-        n_seen, n_states = system.q.size, system.operator.n_states
-        distribution = system.flow.rows.distribution
-        require_sizes(n_states, distribution.shape[0])
-        require_bytes(
-            device, ridge_bytes(n_states, n_seen, by_cell.nnz, distribution.shape[0], storage.name), ADVICE
-        )
-        done = device.zeros(1, np.int32)
-
-        def up(array: NDArray[Any]) -> Any:
-            return device.upload(
-                array.astype(storage if array.dtype.kind == "f" else array.dtype, copy=False)
-            )
-
-        def equation(matrix: Any, shares: Floats, distributions: Floats) -> Equation:
-            offset = np.int64 if matrix.nnz >= 2**31 else np.int32
-            held = resident_matrix(
-                device, up(matrix.indptr.astype(offset)), up(matrix.indices.astype(np.int32)), up(matrix.data)
-            )
-            flat = [
-                up(np.ascontiguousarray(part).ravel() if distribution.size else np.zeros(1))
-                for part in (shares, distributions)
-            ]
-            zero = device.zeros(matrix.shape[0], storage)
-            made = Equation(
-                device, held, flat[0], flat[1], distribution.shape[0], zero, gamma, matrix.shape[1]
-            )
-            made.done = done
-            return made
-
-        group_first = np.searchsorted(group, np.arange(n_states + 1)).astype(np.int32)
-        return cls(
-            equation(by_cell.T.tocsr(), system.hub_out.T, distribution),
-            equation(by_cell, distribution, system.hub_out.T),
-            up(group_first), up(system.spread), up(system.q), done,
-        )  # fmt: skip
-
-
-class _DeviceSystem(RidgeSystem):
-    device: Device
-    parts: _Parts
-
-    @property
-    def where(self) -> str:  # type: ignore[override]
-        single = self.parts.push.value_type == np.float32
-        return f", on {self.device.name}" + (" in float32, refined in float64" if single else "")
-
-    @cached_property
-    def _step(self) -> _Step:
-        return _Step(self)
+    def __init__(
+        self, device: Device, operator: EmpiricalOperator, ridge: float, storage: str = "float64"
+    ) -> None:
+        super().__init__(operator, ridge)
+        self._step = _Step(device, self, np.dtype(storage))
+        single = " in float32, refined in float64" if storage == "float32" else ""
+        self.where = f", on {device.name}{single}"
 
     def descent(self, free: NDArray[np.bool_], y: Floats, residual: Floats) -> _DeviceDescent:
         return _DeviceDescent(self._step, free, y, residual)
 
 
 class _Step:
-    """The vectors of a descent and the launches of one step; they stay where they are, to be recorded."""
+    """The matrix and vectors of a descent and the launches of one step, over memory that stays where it is.
 
-    def __init__(self, system: _DeviceSystem) -> None:
-        self.device, self.parts, self.system = system.device, system.parts, system
-        device, n = self.device, system.q.size
-        self.value, self.storage = self.parts.push.value, self.parts.push.value_type
-        self.y, self.residual, self.direction, self.image, self.misfit, self.pulled = (
-            device.empty(n, self.storage) for _ in range(6)
+    ``done`` is raised once a descent is over: passes over the matrix are then nothing, too.
+    """
+
+    def __init__(self, device: Device, system: RidgeSystem, storage: np.dtype[Any]) -> None:
+        self.device, self.system, self.storage = device, system, storage
+        n, n_states, distribution = system.q.size, system.operator.n_states, system.flow.rows.distribution
+        require_sizes(n_states, len(distribution))
+        needed = ridge_bytes(n_states, n, system.rows.nnz, len(distribution), storage.name)
+        require_bytes(device, needed, ADVICE)
+        around = (device, system.rows, system.gamma, storage, distribution, system.hub_out.T)
+        across = (device, system.rows.T.tocsr(), system.gamma, storage, system.hub_out.T, distribution)
+        self.push, self.pull = Equation.of(*across), Equation.of(*around)
+        self.done = self.push.done = self.pull.done
+        self.value = self.push.value
+        self.group_first = device.upload(np.searchsorted(system.group, np.arange(n_states + 1)), np.int32)
+        self.spread, self.q, self.diagonal = (
+            device.upload(part, storage) for part in (system.spread, system.q, system.diagonal)
         )
-        self.diagonal = self.up(system.diagonal)
-        self.free = device.empty(n, np.uint8)
-        n_states = system.operator.n_states
-        self.pushed, self.gathered = (device.empty(n_states, self.storage) for _ in range(2))
-        self.scalars, self.done = device.zeros(DESCENT, np.float64), self.parts.done
+        self.y, self.residual, self.direction, self.image, self.misfit, self.pulled = (
+            device.empty(n, storage) for _ in range(6)
+        )
+        self.pushed, self.gathered = (device.empty(n_states, storage) for _ in range(2))
+        self.free, self.scalars = device.empty(n, np.uint8), device.zeros(DESCENT, np.float64)
         self.n_parts = n_blocks(device, n, device.block)
         self.partials = device.empty(self.n_parts, np.float64)
         self._repeat: Any = None
 
-    def up(self, array: Floats) -> Any:
-        """A vector on the device, as vectors are stored there."""
-        return self.device.upload(array.astype(self.storage, copy=False))
-
     def begin(self, free: NDArray[np.bool_], residual: Floats) -> float:
         """Set out from 0, toward what takes the residual away; returns its square."""
-        up, system = self.up, self.system
+        system, up = self.system, self.device.upload
         direction = np.where(free, residual / system.diagonal, 0.0)
         squared = float(direction @ residual)
-        self.y[:], self.residual[:], self.direction[:] = 0.0, up(residual), up(direction)
-        self.free[:] = self.device.upload(free.astype(np.uint8))
+        self.y[:], self.free[:] = 0.0, up(free, np.uint8)
+        self.residual[:], self.direction[:] = up(residual, self.storage), up(direction, self.storage)
         scalars = np.zeros(DESCENT)
         scalars[REMAINING], scalars[ALONG] = squared, float(system.q @ direction)
         self.scalars[:] = self.device.upload(scalars)
@@ -163,25 +97,21 @@ class _Step:
         """At most this many steps; returns the scalars."""
         self.scalars[GOAL : GOAL + 1] = goal
         self.done[:] = 0
-        for _ in range(n_steps):
-            if self._repeat is None:
-                self._repeat = self.device.record(self)  # which makes a step
-            else:
-                self._repeat()
+        self._repeat = repeat(self.device, self, self._repeat, n_steps)
         return self.device.download(self.scalars)
 
     def __call__(self) -> None:
-        device, parts, system = self.device, self.parts, self.system
+        device, system = self.device, self.system
         n, scalars = system.q.size, (self.scalars, self.done)
-        parts.push.product(self.direction, self.pushed)
+        self.push.product(self.direction, self.pushed)
         n_states = system.operator.n_states
-        around = (parts.group_first, parts.spread, self.pushed, self.direction, self.done)
+        around = (self.group_first, self.spread, self.pushed, self.direction, self.done)
         arguments = (np.int32(n_states), *around, self.misfit, self.gathered)
         for_each(device, "turn_around", (self.value,), n_states, arguments)
-        parts.pull.product(self.gathered, self.pulled)
+        self.pull.product(self.gathered, self.pulled)
         self._sum(
             "normal_image", CURVATURE,
-            (np.int32(n), self.direction, self.misfit, self.pulled, parts.q, np.float64(system.penalty),
+            (np.int32(n), self.direction, self.misfit, self.pulled, self.q, np.float64(system.penalty),
              np.float64(system.ridge), *scalars, self.image),
         )  # fmt: skip
         self._sum(
@@ -191,7 +121,7 @@ class _Step:
         )  # fmt: skip
         self._sum(
             "turn_direction", ALONG_DIRECTION,
-            (np.int32(n), self.residual, self.diagonal, self.free, parts.q, *scalars, self.direction),
+            (np.int32(n), self.residual, self.diagonal, self.free, self.q, *scalars, self.direction),
         )  # fmt: skip
 
     def _sum(self, kernel: str, role: Any, arguments: tuple[Any, ...]) -> None:

@@ -1,30 +1,49 @@
-"""GenDICE's saddle point on the device, over tables or features; gaps are certified on the host."""
+"""GenDICE's saddle point on the device: extragradient over tables or features, and minibatch SGD over tables.
+
+Gaps are certified on the host, by the loops that drive the host's own steps.
+
+Samples of SGD do not depend on the iterates, so those of many steps are drawn at once and sorted by (step,
+coordinate). A step then computes the gradient of every sample at the old point, and one thread for each
+coordinate it met adds up that coordinate's share in order and moves it: no atomics, the same bits every time.
+Step counter, step lengths and the counter of the random numbers lie on the device: STEPS_AT_ONCE steps are
+one sequence of launches that never changes, recorded once and repeated without involving the host.
+"""
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from lingendice.data.checks import Floats
 from lingendice.divergences import FDivergence
 from lingendice.gpu.catalog import c_type
-from lingendice.gpu.device import Device, for_each, launch, n_blocks
+from lingendice.gpu.device import Device, for_each, launch, n_blocks, repeat
 from lingendice.gpu.equation import SCRATCH, Equation
-from lingendice.gpu.pull import PullMatrix, resident_matrix
+from lingendice.gpu.power_steps import POLL_SECONDS
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
-from lingendice.solvers.control import Controls, Step
-from lingendice.solvers.extragradient import SAFETY, Geometry, Schedule
+from lingendice.model.sampler import alias_table, build_sampler
+from lingendice.solvers.control import Controls
+from lingendice.solvers.extragradient import SAFETY, Geometry, SaddlePoint, approach
 from lingendice.solvers.problem import RatioProblem
 from lingendice.solvers.saddle import n_entries as stored_entries
-from lingendice.solvers.saddle_outcome import Checkpoints, SaddleSolver, certified, gap_order
+from lingendice.solvers.saddle_outcome import SaddleSolver
+from lingendice.solvers.sgd import in_epochs, step_sizes
 
 ADVICE = '; options={"storage": "float32"} halves vectors and matrices; or use device="cpu"'
 STEPS_AT_ONCE = 32
 """Steps of SGD that are drawn, sorted and recorded together."""
 # Places in the array of the pace: see cuda/saddle.cu.
 LENGTH, ACCEPTED, USED, TOTAL_LENGTH, ATTEMPTS, TAKEN, BROKEN, PACE = range(8)
+# Places in the array of the clock.
+STEP, EPOCH, MULTIPLIER_LENGTH, CLOCK = range(4)
+SHARED_WIDTH = 4096
+"""Entries of a segment that are sorted in shared memory."""
 MOST_BROKEN = 60
 IDLE_CHECKS = 20
 
@@ -76,9 +95,9 @@ class DeviceFlow:
         shares, distributions = list(flow.out.T), list(rows.distribution)
         counted = rows.kernel()
         by_state, by_cell = counted.T.tocsr(), counted
-        self.push = self._equation(by_state, shares, distributions, gamma, self.n_cells)
-        self.pull = self._equation(by_cell, distributions, shares, gamma, self.n_states)
-        up = self.up
+        self.push = Equation.of(device, by_state, gamma, self.storage, shares, distributions)
+        self.pull = Equation.of(device, by_cell, gamma, self.storage, distributions, shares)
+        up = partial(device.upload, dtype=self.storage)
         self.policy, self.p = up(policy), up(flow.p)
         self.start, self.weight = up(flow.start), up(flow.mass_weight)
         self.only_seen = np.int32(flow.closure is not None)
@@ -95,32 +114,6 @@ class DeviceFlow:
         own = problem.self_normalized
         self.price = np.float64(1.0 if own else problem.penalty)
         self.keep = np.float64(0.0 if own else 1.0)
-
-    def _equation(self, matrix: Any, shares: Any, distributions: Any, gamma: float, n_in: int) -> Equation:
-        device, n_hubs = self.device, len(distributions)
-        on_device = self.matrix(matrix)
-        flat = [self.up(np.concatenate(part) if n_hubs else np.zeros(1)) for part in (shares, distributions)]
-        zero = device.zeros(matrix.shape[0], self.storage)
-        return Equation(device, on_device, flat[0], flat[1], n_hubs, zero, gamma, n_in)
-
-    def up(self, array: Any) -> Any:
-        """A vector on the device, as vectors are stored there."""
-        return self.device.upload(np.asarray(array).astype(self.storage, copy=False))
-
-    def matrix(self, matrix: Any) -> PullMatrix:
-        """A matrix of the host on the device."""
-        offset = np.int32 if matrix.nnz < 2**31 else np.int64
-        up = self.device.upload
-        return resident_matrix(
-            self.device,
-            up(matrix.indptr.astype(offset)),
-            up(matrix.indices.astype(np.int32)),
-            self.up(matrix.data),
-        )
-
-    def product(self, matrix: Any) -> Equation:
-        """x -> matrix x."""
-        return self._equation(matrix, (), (), 1.0, matrix.shape[1])
 
     def field(self, point: Any, field: Any) -> None:
         """field = (dJ/dw, -dJ/dv, -dJ/du) at the point; nothing comes to the host."""
@@ -161,7 +154,9 @@ class _FeatureMap:
             return
         assert isinstance(features, MatrixFeatures)
         matrix = csr_array(features.matrix)
-        self.matrix, self.transposed = (flow.product(part) for part in (matrix, matrix.T.tocsr()))
+        self.matrix, self.transposed = (
+            Equation.of(flow.device, part, 1.0, flow.storage) for part in (matrix, matrix.T.tocsr())
+        )
         self._values, self._gradient = (flow.device.empty(features.n_cells, flow.storage) for _ in range(2))
 
     def values(self, coefficients: Any) -> Any:
@@ -189,7 +184,7 @@ class _Iteration:
         self.n_w, self.n_v = problem.features.n_features, problem.dual_features.n_features
         self.device, self.size = device, self.n_w + self.n_v + 1
         self.flow = DeviceFlow(device, problem, storage)
-        up, self.value = self.flow.up, self.flow.value
+        up, self.value = partial(device.upload, dtype=storage), self.flow.value
         top = np.broadcast_to(geometry.top, self.n_w)
         self.metric = up(np.concatenate([geometry.on_w, geometry.on_v, [geometry.on_u]]))
         self.low = up(np.concatenate([np.zeros(self.n_w), geometry.low, [-math.inf]]))
@@ -203,6 +198,8 @@ class _Iteration:
         self.n_parts = n_blocks(device, self.size, device.block)
         self.partials = device.empty(2 * self.n_parts, np.float64)
         self.flow.field(self.at, self.here)
+        self.broken, self.weight = False, 0.0
+        self._repeat: Callable[[], None] | None = None
 
     def __call__(self) -> None:
         """One attempt; a step too long leaves the point where it is and shortens the next."""
@@ -224,13 +221,30 @@ class _Iteration:
         for_each(device, "take_step", self.value, self.size, step)
         self.flow.field(self.at, self.here)
 
-    def restart(self, point: Any) -> None:
-        """Begin a new average, from the given point where there is one."""
+    def advance(self, most: int) -> int:
+        """All of them, and a look at how they went."""
+        self._repeat = repeat(self.device, self, self._repeat, most)
+        pace = self.device.download(self.pace)
+        self.broken = bool(pace[BROKEN] > MOST_BROKEN or not math.isfinite(pace[LENGTH]))
+        self.weight = float(pace[TOTAL_LENGTH])
+        return most
+
+    def points(self) -> list[SaddlePoint]:
+        """The last point and the average, on the host."""
+        held = [self.at, self._average()] if self.weight > 0.0 else [self.at]
+        down = [self.device.download(point) for point in held]
+        return [SaddlePoint(at[: self.n_w], at[self.n_w : -1], float(at[-1])) for at in down]
+
+    def restart(self, from_average: bool) -> None:
+        """Begin a new average."""
+        if from_average:
+            self.at[:] = self._average().astype(self.at.dtype, copy=False)
+            self.flow.field(self.at, self.here)
         self.total[:] = 0.0
         self.pace[TOTAL_LENGTH : TAKEN + 1] = 0.0
-        if point is not None:
-            self.at[:] = point.astype(self.at.dtype, copy=False)
-            self.flow.field(self.at, self.here)
+
+    def _average(self) -> Any:
+        return self.total / max(self.weight, 1e-300)
 
 
 def device_extragradient(
@@ -242,36 +256,189 @@ def device_extragradient(
     where the gap is certified and a restart decided. In float32 gaps fall until they meet its rounding: after
     IDLE_CHECKS without a better one that is the end, with whatever gap was certified.
     """
-    tol, max_iter, idle = controls.tol, controls.max_iter, 0
-    iteration = _Iteration(device, problem, storage)
-    repeat = device.record(iteration)
-    made = 1  # recording makes an attempt
-    n_w = iteration.n_w
-    checkpoints = Checkpoints()
-    n_iter, schedule = 0, Schedule()
-    while True:
-        steps = schedule.check - schedule.since
-        if max_iter is not None:
-            steps = min(steps, max(1, max_iter - n_iter))
-        for _ in range(steps - made):
-            repeat()
-        made = 0
-        pace = device.download(iteration.pace)
-        n_iter, schedule.since = n_iter + steps, schedule.since + steps
-        broken = pace[BROKEN] > MOST_BROKEN or not math.isfinite(pace[LENGTH])
-        averaged = iteration.total / max(float(pace[TOTAL_LENGTH]), 1e-300)
-        points = [device.download(point) for point in (iteration.at, averaged)]
-        candidates = [
-            certified(problem, point[:n_w], point[n_w:-1], float(point[-1]), tol, "extragradient", n_iter)
-            for point in (points if pace[TOTAL_LENGTH] > 0 else points[:1])
-        ]
-        found = min(candidates, key=lambda outcome: gap_order(outcome.gap.value))
-        idle = 0 if gap_order(found.gap.value) < 0.99 * checkpoints.gap else idle + 1
-        checkpoints.note(found)
-        if checkpoints.gap <= tol or broken or (storage == np.float32 and idle >= IDLE_CHECKS):
-            break
-        if schedule.restarts(found.gap.value):
-            iteration.restart(averaged if found is not candidates[0] else None)
-        if (yield Step(n_iter, checkpoints.gap)) is not None:
-            break
-    return checkpoints.finish(n_iter)
+    most_idle = IDLE_CHECKS if storage == np.float32 else None
+    steps = _Iteration(device, problem, storage)
+    return approach(problem, steps, controls.tol, controls.max_iter, most_idle)
+
+
+# -- stochastic gradients ----------------------------------------------------------------------------------
+
+
+class _Block:
+    """One block of variables on the device: values, lazy sums, step lengths and box."""
+
+    def __init__(self, up: Callable[[Any], Any], device: Device, value: Any, low: Any, high: Any) -> None:
+        self.device = device
+        n = value.size
+        self.value, self.length = up(value), up(np.zeros(n))
+        self.low, self.high = (up(np.broadcast_to(part, n)) for part in (low, high))
+        self.sum, self.last = (device.zeros(n, np.float64) for _ in range(2))
+
+    def reset(self) -> None:
+        self.sum[:] = 0.0
+        self.last[:] = 0.0
+
+    def average(self, n_steps: int) -> Any:
+        """Mean over the steps so far, on the host."""
+        return self.device.download((self.sum + self.value * (n_steps - self.last)) / n_steps)
+
+
+class _Samples:
+    """Samples of STEPS_AT_ONCE steps, and which coordinates each step moves."""
+
+    def __init__(self, device: Device, problem: RatioProblem, batch: int, seed: int) -> None:
+        flow = problem.flow
+        sampler = build_sampler(flow)
+        self.device, self.batch, self.n_cells = device, batch, flow.n_cells
+        event_t, event_a = alias_table(sampler.probability)
+        distribution_t, distribution_a, policy_t, policy_a, restart_t, restart_a = sampler.tables
+        start_t, start_a, self.start_mass = sampler.starts
+        seen, factor = sampler.redirects
+        redirects = seen.size > 0
+        if redirects and restart_t.size != flow.n_cells:
+            factor = 0.0
+        up = device.upload
+        self.n_samples = STEPS_AT_ONCE * batch
+        self.before = (
+            np.int64(event_t.size), up(event_t), up(event_a), up(sampler.cell), up(sampler.following),
+            np.int64(distribution_t.shape[1]), up(distribution_t.ravel()), up(distribution_a.ravel()),
+            np.int32(sampler.actions),
+            up(policy_t), up(policy_a), np.int32(redirects), np.float64(factor), up(flow.p),
+            np.int64(flow.n_cells), up(restart_t), up(restart_a), np.float64(self.start_mass), up(start_t),
+            up(start_a), np.float64(flow.gamma),
+        )  # fmt: skip
+        size = self.n_samples
+        self.from_, self.to, self.started = (device.empty(size, np.int32) for _ in range(3))
+        self.discount = device.empty(size, np.float64)
+        self.counter = up(np.random.SeedSequence(seed).generate_state(1, np.uint64))
+        self.width = {each: 1 << (each * batch - 1).bit_length() for each in (1, 3)}
+        self.entries = {
+            each: device.empty(STEPS_AT_ONCE * width, np.uint64) for each, width in self.width.items()
+        }
+
+    def draw(self) -> None:
+        """Launches that draw the samples and sort what they move; a sample moves 1 tau and 3 f."""
+        device, steps = self.device, STEPS_AT_ONCE
+        drawn = (self.from_, self.to, self.started)
+        arguments = (np.int64(self.n_samples), self.counter, *self.before, *drawn, self.discount)
+        for_each(device, "draw_samples", (), self.n_samples, arguments)
+        for each, entries in self.entries.items():
+            width = self.width[each]
+            sizes = (np.int64(steps), np.int32(self.batch), np.int32(each), np.int32(width))
+            places = (*sizes, np.int64(self.n_cells), *drawn, entries)
+            for_each(device, "list_entries", (), steps * width, places)
+            near = width <= SHARED_WIDTH
+            launch(
+                device, "sort_segments", (), steps,
+                (np.int32(steps), np.int32(width), np.int32(near), entries),
+                shared_bytes=8 * width if near else 0,
+            )  # fmt: skip
+
+
+class _Run:
+    """Everything on the device, and the launches of STEPS_AT_ONCE steps."""
+
+    def __init__(
+        self, device: Device, problem: RatioProblem, storage: np.dtype[Any], batch: int, scale: float,
+        seed: int,
+    ) -> None:  # fmt: skip
+        self.device, self.problem, self.batch, self.scale = device, problem, batch, scale
+        self.storage, self.type = storage, (c_type(storage),)
+        divergence = problem.divergence
+        assert isinstance(divergence, FDivergence)
+        self.lengths = step_sizes(problem)
+        zero = np.zeros(problem.flow.n_cells)
+        start = np.clip(problem.start(), 0.0, problem.upper)
+        self.up = partial(device.upload, dtype=storage)
+        self.tau = _Block(self.up, device, start, 0.0, problem.upper)
+        self.f = _Block(self.up, device, zero, -problem.dual_box, problem.dual_top)
+        self.u, self.clock = device.zeros(2, np.float64), device.zeros(CLOCK, np.float64)
+        self.samples = _Samples(device, problem, batch, seed)
+        self.weight = self.up(problem.flow.mass_weight)
+        self.kind = (np.int32(divergence.code), np.int32(divergence.weighs_by_ratio))
+        self.on_tau, self.on_f = device.empty(batch, storage), device.empty(3 * batch, storage)
+        self.n_parts = n_blocks(device, batch, device.block)
+        self.u_parts = device.empty(self.n_parts, np.float64)
+        self._rounds, self._finite = 1, True
+        self._repeat: Callable[[], None] | None = None
+
+    def begin_epoch(self, n_steps: int) -> None:
+        pace = self.scale / math.sqrt(n_steps)
+        self.tau.length[:] = self.up(self.lengths.w * pace)
+        self.f.length[:] = self.up(self.lengths.v * pace)
+        self.clock[:] = self.device.upload(np.array([0.0, n_steps, self.lengths.u * pace]))
+        self.tau.reset()
+        self.f.reset()
+        self.u[1:] = 0.0
+
+    def __call__(self) -> None:
+        """The next STEPS_AT_ONCE steps of the epoch, or as many as it still has."""
+        self.samples.draw()
+        for step in range(STEPS_AT_ONCE):
+            self._step(step)
+        launch(
+            self.device, "advance_clock", (), 1,
+            (np.int32(STEPS_AT_ONCE), np.int32(self.batch), self.clock, self.samples.counter), block=1,
+        )  # fmt: skip
+
+    def _step(self, step: int) -> None:
+        device, samples, problem, batch = self.device, self.samples, self.problem, self.batch
+        flow, number = problem.flow, np.int32(step)
+        launch(
+            device, "sample_gradients", self.type, self.n_parts,
+            (number, np.int32(batch), self.clock, samples.from_, samples.to, samples.discount,
+             np.float64(samples.start_mass), self.tau.value, self.f.value, self.u, self.weight, *self.kind,
+             np.float64(problem.penalty), np.float64(flow.mass_offset), np.float64(problem.ridge),
+             np.float64(problem.ridge_center), self.on_tau, self.on_f, self.u_parts),
+            shared_bytes=SCRATCH,
+        )  # fmt: skip
+        for block, each, gradient, sign in ((self.tau, 1, self.on_tau, -1.0), (self.f, 3, self.on_f, 1.0)):
+            for_each(
+                device, "update_coordinates", self.type, each * batch,
+                (number, np.int32(each * batch), np.int32(samples.width[each]), np.int64(flow.n_cells),
+                 samples.entries[each], gradient, np.float64(sign / batch), block.length, block.low,
+                 block.high, self.clock, block.value, block.sum, block.last),
+            )  # fmt: skip
+        launch(
+            device, "update_multiplier", (), 1,
+            (number, np.int32(self.n_parts), self.u_parts, np.float64(1.0 / batch),
+             np.float64(self.lengths.u_top), self.clock, self.u),
+            block=1,
+        )  # fmt: skip
+
+    def advance(self, done: int, n_steps: int) -> int:
+        """Rounds of STEPS_AT_ONCE steps that take about POLL_SECONDS, and a look whether all is finite."""
+        began, left = time.perf_counter(), -(-(n_steps - done) // STEPS_AT_ONCE)
+        rounds = min(self._rounds, left)
+        self._repeat = repeat(self.device, self, self._repeat, rounds)
+        # Two numbers from the device, whose sum shows any value that is not finite.
+        shown = sum(float(self.device.download(block.value.sum())) for block in (self.tau, self.f))
+        self._finite = math.isfinite(shown)
+        spent = time.perf_counter() - began
+        self._rounds = max(1, min(2 * rounds, int(rounds * POLL_SECONDS / max(spent, 1e-6))))
+        return min(n_steps - done, rounds * STEPS_AT_ONCE)
+
+    def is_finite(self) -> bool:
+        return self._finite
+
+    def point(self, done: int, average: bool) -> tuple[Floats, Floats, float]:
+        """The average of the epoch, or the last point, on the host."""
+        u, blocks = self.device.download(self.u), (self.tau, self.f)
+        if average:
+            w, v = (block.average(done) for block in blocks)
+            return w, v, float(u[1]) / done
+        w, v = (self.device.download(block.value).astype(float) for block in blocks)
+        return w, v, float(u[0])
+
+
+def device_sgd(
+    device: Device, problem: RatioProblem, storage: np.dtype[Any], controls: Controls, seed: int,
+    options: dict[str, Any],
+) -> SaddleSolver:  # fmt: skip
+    """Epochs of doubling length, as on the host, each step the mean gradient of ``batch`` samples.
+
+    The constants of :func:`lingendice.solvers.sgd.step_sizes` hold for any batch; a larger one lowers the
+    noise below what they allow for.
+    """
+    run = _Run(device, problem, storage, int(options["batch"]), float(options["step_scale"]), seed)
+    return in_epochs(problem, run, controls.tol, options, controls.max_iter)

@@ -15,23 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from lingendice.gpu import equation as eq
 from lingendice.gpu.catalog import DEPTHS
 from lingendice.gpu.device import Device, for_each, launch, n_blocks
-from lingendice.gpu.equation import (
-    CHECKED,
-    CHECKS,
-    ERROR,
-    LARGEST,
-    RESCALED,
-    RESIDUAL,
-    SCRATCH,
-    SLOTS,
-    SLOWEST,
-    STEPPED,
-    STEPS,
-    WEIGHED,
-    Equation,
-)  # fmt: skip
+from lingendice.gpu.equation import SCRATCH, SLOTS, Equation
 from lingendice.solvers.control import Outcome, Step, Stop
 
 DEPTH = DEPTHS[0]
@@ -55,12 +42,9 @@ LAZY = 0.5
 
 
 def iterate_distribution(
-    equation: Equation,
-    first: Any,
-    poll_every: int | None = None,
-    max_iter: int | None = None,
+    equation: Equation, first: Any, poll_every: int | None = None, max_iter: int | None = None,
     unique: bool = True,
-) -> Generator[Step, Stop | None, Outcome]:
+) -> Generator[Step, Stop | None, Outcome]:  # fmt: skip
     """Solve ``x = start + gamma T' x`` from ``first``; at gamma = 1 with total mass one.
 
     Parameters
@@ -128,7 +112,7 @@ def iterate_distribution(
             cycles = max(1, min(2 * cycles, int(cycles * POLL_SECONDS / max(spent, 1e-6))))
     if not watch.done:
         # The last mix has not been checked yet.
-        equation.step(rows[0], rows[1], cycle.damping, CHECKED)
+        equation.step(rows[0], rows[1], cycle.damping, eq.CHECKED)
     return _outcome(equation, rows[0].copy(), watch)
 
 
@@ -148,9 +132,9 @@ class _Watch:
         equation = self.equation
         device = equation.device
         scalars, self.done = device.download(equation.scalars), bool(device.download(equation.done)[0])
-        self.steps, self.error = int(scalars[STEPS]), float(scalars[ERROR])
-        self._checks, self._residual = int(scalars[CHECKS]), float(scalars[RESIDUAL])
-        self._largest = float(scalars[LARGEST])
+        self.steps, self.error = int(scalars[eq.STEPS]), float(scalars[eq.ERROR])
+        self._checks, self._residual = int(scalars[eq.CHECKS]), float(scalars[eq.RESIDUAL])
+        self._largest = float(scalars[eq.LARGEST])
 
     def _stated(self, condition: float) -> float:
         return condition * (self._largest + ROUNDED * self.equation.rounding)
@@ -189,7 +173,7 @@ class _Watch:
         # Mixing few iterates stagnates where mass has far to travel: let it travel further between mixes.
         self.smoothing, self._since, self._best = 4 * self.smoothing or 2, 0, math.inf
         if self.condition is None:
-            self._set(SLOWEST, 0.0)
+            self._set(eq.SLOWEST, 0.0)
         return False
 
     def try_condition(self, distribution: Any) -> Generator[Step, Stop | None, Stop | None]:
@@ -203,7 +187,7 @@ class _Watch:
         here = Step(self.steps, self.error)
         self.condition, stopped = yield from condition_of(self.equation, distribution, most_steps, here)
         self.tried = stopped is None
-        self._set(SLOWEST, 1.0 - max(1.0 / self.condition, self.equation.rounding))
+        self._set(eq.SLOWEST, 1.0 - max(1.0 / self.condition, self.equation.rounding))
         self.equation.weigh(distribution)
         return stopped
 
@@ -214,19 +198,15 @@ class _Watch:
 def condition_of(
     equation: Equation, distribution: Any, most_steps: int, progress: Step
 ) -> Generator[Step, Stop | None, tuple[float, Stop | None]]:
-    """How much larger than a lazy step the way that is left may be, entry by entry relative to the
-    distribution.
+    """How much larger than a lazy step the way left may be, entry by entry relative to the distribution.
 
     Small steps of the iteration do not show nearly separate parts of a chain: mass that leaks between them at
     a rate of 1e-12 moves less than rounding. A distribution that differs from this one by a random share in
-    every
-    entry does. With d_k its largest relative distance after k steps, which no step can raise, all steps from
-    the k-th on move it by at most sum_{j >= k} d_j. The largest of these sums over its d_k is what is
+    every entry does. With d_k its largest relative distance after k steps, which no step can raise, all steps
+    from the k-th on move it by at most sum_{j >= k} d_j. The largest of these sums over its d_k is what is
     returned, with a factor of SAFETY: not the first alone, because what the iteration has left is the slowest
     part, and a random distribution holds but little of that until the rest has gone. The sum beyond the last
-    step is
-    that of a geometric series. ``progress`` is yielded after every two steps, for limits and Ctrl-C to be
-    heeded.
+    step is that of a geometric series. ``progress`` is yielded after every two steps, for limits and Ctrl-C.
     """
     device, n = equation.device, equation.n_in
     equation.done[:] = 0
@@ -283,25 +263,25 @@ def _away_from(equation: Equation, distribution: Any) -> Any:
 def _outcome(equation: Equation, distribution: Any, watch: _Watch) -> Outcome:
     device, gamma = equation.device, equation.gamma
     scalars = device.download(equation.scalars)
-    checks = int(scalars[CHECKS])
+    checks = int(scalars[eq.CHECKS])
     kept = device.download(equation.history)
     size = kept.size
     history = kept[:checks] if checks <= size else np.roll(kept, -(checks % size))
-    error = float(scalars[ERROR])
+    error = float(scalars[eq.ERROR])
     condition = watch.condition
     if gamma == 1.0:
-        condition = 1.0 / (1.0 - float(scalars[SLOWEST])) if condition is None else condition
-        error = condition * (float(scalars[LARGEST]) + ROUNDED * equation.rounding)
+        condition = 1.0 / (1.0 - float(scalars[eq.SLOWEST])) if condition is None else condition
+        error = condition * (float(scalars[eq.LARGEST]) + ROUNDED * equation.rounding)
     return Outcome(
         distribution=distribution,
         method="power-extrapolated",
         reason=f"on {device.name}",
         converged=error <= equation.tol and watch.tried,
-        n_iter=int(scalars[STEPS]),
+        n_iter=int(scalars[eq.STEPS]),
         error=error,
         error_kind="bound" if gamma < 1.0 else "estimate",
         condition=condition,
-        residual=float(scalars[RESIDUAL]),
+        residual=float(scalars[eq.RESIDUAL]),
         history=tuple(history.tolist()),
     )
 
@@ -320,13 +300,13 @@ class _Cycle:
     def smooth(self) -> None:
         """As many steps as a cycle makes, without a mix."""
         for _ in range(DEPTH // 2):
-            self.equation.step(self.rows[0], self.rows[1], self.damping, STEPPED)
-            self.equation.step(self.rows[1], self.rows[0], self.damping, STEPPED)
+            self.equation.step(self.rows[0], self.rows[1], self.damping, eq.STEPPED)
+            self.equation.step(self.rows[1], self.rows[0], self.damping, eq.STEPPED)
 
     def __call__(self) -> None:
         equation, device = self.equation, self.equation.device
         for k in range(DEPTH):
-            equation.step(self.rows[k], self.rows[k + 1], self.damping, STEPPED if k else CHECKED)
+            equation.step(self.rows[k], self.rows[k + 1], self.damping, eq.STEPPED if k else eq.CHECKED)
         n, parts, depth = np.int32(equation.n_in), np.int32(self.n_parts), str(DEPTH)
         pairs = DEPTH * (DEPTH + 1) // 2
         launch(
@@ -344,15 +324,14 @@ class _Cycle:
             shared_bytes=SLOTS * SCRATCH,
         )  # fmt: skip
         if equation.gamma < 1.0:
-            equation.finish(self.n_parts, WEIGHED)
+            equation.finish(self.n_parts, eq.WEIGHED)
             return
-        equation.finish(self.n_parts, RESCALED)
+        equation.finish(self.n_parts, eq.RESCALED)
         for_each(device, "scale_distribution", (equation.value,), equation.n_in,
                  (n, equation.scalars, equation.done, self.rows[0]))  # fmt: skip
 
 
-# -- which states reach which: one distribution or several
-# ------------------------------------------------------------
+# -- which states reach which: one distribution or several -------------------------------------------------
 
 
 class Reach:

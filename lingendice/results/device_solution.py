@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lingendice.gpu.chain import COVERED, EARNED, ENDED, KNOWN, LEAKED, SQUARED, DeviceProblem, report
+from lingendice.gpu.chain import COVERED, EARNED, ENDED, KNOWN, LEAKED, SQUARED, DeviceProblem
 from lingendice.gpu.device import Device
-from lingendice.gpu.pull import row_totals
+from lingendice.gpu.equation import row_totals
 from lingendice.model.compose import Choices, compose
 from lingendice.model.leaks import absorbs, mass_per_visit
 from lingendice.model.operator import EmpiricalOperator
@@ -69,7 +69,7 @@ class DeviceSolution(Solution):
     @cached_property
     def _report(self) -> tuple[Any, Any, Any]:
         """mu and tau over cells, and the sums that all numbers are made of: one pass, one small download."""
-        return report(self._parts, self._single())
+        return self._parts.report(self._single())
 
     @property
     def _over_cells(self) -> bool:
@@ -86,7 +86,7 @@ class DeviceSolution(Solution):
         """Every stationary distribution over states, or over cells for state-action ratios, on the device."""
         if not self._over_cells:
             return self.state_distributions
-        return tuple(report(self._parts, distribution)[0] for distribution in self.state_distributions)
+        return tuple(self._parts.report(distribution)[0] for distribution in self.state_distributions)
 
     @cached_property
     def data_distribution(self) -> Any:
@@ -122,7 +122,7 @@ class DeviceSolution(Solution):
         """The leak of the one distribution, or of each where there are several."""
         if self.state_distribution is not None:
             return (self.leak,)
-        return tuple(self._leak_of(report(self._parts, one)[2]) for one in self.state_distributions)
+        return tuple(self._leak_of(self._parts.report(one)[2]) for one in self.state_distributions)
 
     def _leak_of(self, sums: Any) -> float:
         absorbed = float(absorbs(self._parts.leak_policy))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -141,36 +141,86 @@ def solve_extragradient(
             f'{divergence.name} has a constrained dual: use method="convex"'
             ", or Wasserstein(gradient_penalty=...) for the smooth stand-in"
         )
-    geometry = Geometry(problem)
-    if start is None:
-        start = (problem.start(), np.zeros(problem.dual_features.n_features), 0.0)
-    at = began = SaddlePoint(*start)
-    length = 1.0
-    n_iter, schedule, checkpoints = 0, Schedule(), Checkpoints()
-    total, weight = SaddlePoint(np.zeros_like(at.w), np.zeros_like(at.v), 0.0), 0.0
-    field = geometry.field(at)
+    return approach(problem, _HostSteps(problem, start), tol)
+
+
+class Steps(Protocol):
+    """Steps of the method, wherever they are made."""
+
+    broken: bool
+    """Whether no step length would do any more."""
+
+    def advance(self, most: int) -> int:
+        """Make up to this many steps; returns how many."""
+
+    def points(self) -> list[SaddlePoint]:
+        """The last point and, where any step was made since the last restart, the average."""
+
+    def restart(self, from_average: bool) -> None:
+        """Begin a new average, from the present one or from the last point."""
+
+
+def approach(
+    problem: RatioProblem, steps: Steps, tol: float, max_iter: int | None = None, most_idle: int | None = None
+) -> SaddleSolver:
+    """Steps, certificates and restarts until the gap is small, or ``most_idle`` checks in a row are idle."""
+    n_iter, idle, schedule, checkpoints = 0, 0, Schedule(), Checkpoints()
     while True:
-        at, field, middle, length, used = _extragradient_step(geometry, at, field, length)
-        total, weight = total.plus(used, middle), weight + used
-        n_iter, schedule.since = n_iter + 1, schedule.since + 1
-        if schedule.since >= schedule.check or not math.isfinite(length):
-            average = SaddlePoint(total.w / weight, total.v / weight, total.u / weight)
-            candidates = [certified(problem, *point, tol, "extragradient", n_iter) for point in (at, average)]
+        due = schedule.check - schedule.since
+        made = steps.advance(due if max_iter is None else min(due, max(1, max_iter - n_iter)))
+        n_iter, schedule.since = n_iter + made, schedule.since + made
+        last = max_iter is not None and n_iter >= max_iter
+        if schedule.since >= schedule.check or steps.broken or last:
+            candidates = [
+                certified(problem, *point, tol, "extragradient", n_iter) for point in steps.points()
+            ]
             found = min(candidates, key=lambda outcome: gap_order(outcome.gap.value))
+            idle = 0 if gap_order(found.gap.value) < 0.99 * checkpoints.gap else idle + 1
             checkpoints.note(found)
-            if checkpoints.gap <= tol or not math.isfinite(length):
+            if checkpoints.gap <= tol or steps.broken or (most_idle is not None and idle >= most_idle):
                 break
             if schedule.restarts(found.gap.value):
-                at = average if found is candidates[1] else at
-                geometry.rebalance(at.plus(-1.0, began))
-                began = at
-                field = geometry.field(at)
-                total, weight = SaddlePoint(np.zeros_like(at.w), np.zeros_like(at.v), 0.0), 0.0
+                steps.restart(from_average=found is not candidates[0])
         if (yield Step(n_iter, checkpoints.gap)) is not None:
             break
     if checkpoints.best is None:
-        checkpoints.best = certified(problem, *at, tol, "extragradient", n_iter)
+        checkpoints.best = certified(problem, *steps.points()[0], tol, "extragradient", n_iter)
     return checkpoints.finish(n_iter)
+
+
+class _HostSteps:
+    """One step at a time; a restart weighs w and v against each other anew."""
+
+    broken = False
+
+    def __init__(self, problem: RatioProblem, start: tuple[Floats, Floats, float] | None) -> None:
+        zero = np.zeros(problem.dual_features.n_features)
+        self.geometry, self.length = Geometry(problem), 1.0
+        self.at = SaddlePoint(*(start or (problem.start(), zero, 0.0)))
+        self._begin()
+
+    def _begin(self) -> None:
+        self.began, self.field = self.at, self.geometry.field(self.at)
+        self.total = SaddlePoint(np.zeros_like(self.at.w), np.zeros_like(self.at.v), 0.0)
+        self.weight = 0.0
+
+    def advance(self, most: int) -> int:
+        self.at, self.field, middle, self.length, used = _extragradient_step(
+            self.geometry, self.at, self.field, self.length
+        )
+        self.total, self.weight = self.total.plus(used, middle), self.weight + used
+        self.broken = not math.isfinite(self.length)
+        return 1
+
+    def points(self) -> list[SaddlePoint]:
+        if not self.weight:
+            return [self.at]
+        return [self.at, SaddlePoint(*(part / self.weight for part in self.total))]
+
+    def restart(self, from_average: bool) -> None:
+        self.at = self.points()[1] if from_average else self.at
+        self.geometry.rebalance(self.at.plus(-1.0, self.began))
+        self._begin()
 
 
 def _extragradient_step(

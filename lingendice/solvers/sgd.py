@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -293,34 +293,45 @@ def solve_sgd(
     A tabular step costs O(1), some tens of ns; E gap falls as 1 / sqrt(steps). Use it for streams and for
     problems that nothing else can hold; where a few thousand features fit, ``convex`` is far more exact.
     """
-    steps = step_sizes(problem)
-    runner = _Runner(problem, steps, int(options["batch"]), float(options["step_scale"]))
-    state = _State(problem, seed, start)
-    if problem.self_normalized:
-        state.w = problem.rescaled(state.w)
-        runner.mass = float(problem.mass_row @ state.w)
+    runner = _Runner(problem, step_sizes(problem), int(options["batch"]), float(options["step_scale"]))
+    return in_epochs(problem, _HostRun(problem, runner, seed, start), tol, options, max_iter)
+
+
+class Run(Protocol):
+    """Steps of SGD, wherever they are made."""
+
+    def begin_epoch(self, n_steps: int) -> None:
+        """Begin the averages of an epoch of this many steps."""
+
+    def advance(self, done: int, n_steps: int) -> int:
+        """Make some of the epoch's steps, of which ``done`` were made; returns how many."""
+
+    def is_finite(self) -> bool:
+        """Whether all iterates are."""
+
+    def point(self, done: int, average: bool) -> tuple[Floats, Floats, float]:
+        """The average of the epoch's steps, or the last point."""
+
+
+def in_epochs(
+    problem: RatioProblem, run: Run, tol: float, options: dict[str, Any], max_iter: int | None
+) -> SaddleSolver:
+    """Epochs of doubling length, each certified at its end."""
     checkpoints = Checkpoints()
-    n_iter, n_steps, chunk = 0, int(options["first_epoch"]), 1000
-    stopped = False
+    n_iter, n_steps, stopped = 0, int(options["first_epoch"]), False
     while not stopped:
         if max_iter is not None and max_iter - n_iter < 3 * n_steps:
             # The last epoch takes all that is left, so that a given max_iter always ends at the same point.
             n_steps = max(1, max_iter - n_iter)
-        state.reset()
+        run.begin_epoch(n_steps)
         done = 0
-        while done < n_steps:
-            size = min(chunk, n_steps - done)
-            began = time.perf_counter()
-            runner.run(state, done, done + size, n_steps)
-            spent = time.perf_counter() - began
-            chunk = max(1000, min(int(size * CHUNK_SECONDS / max(spent, 1e-6)), 20 * size))
-            done += size
-            n_iter += size
-            if (yield Step(n_iter, _watched(state, checkpoints))) is not None:
-                stopped = True
-                break
-        point = runner.averages(state, done) if options["average"] else (state.w, state.v, state.u)
+        while done < n_steps and not stopped:
+            size = run.advance(done, n_steps)
+            done, n_iter = done + size, n_iter + size
+            error = checkpoints.gap if run.is_finite() else math.nan
+            stopped = (yield Step(n_iter, error)) is not None
         # A stopped epoch is used only if it got somewhere.
+        point = run.point(done, bool(options["average"]))
         checkpoints.note(certified(problem, *point, tol, "sgd", n_iter))
         if checkpoints.gap <= tol:
             break
@@ -328,8 +339,28 @@ def solve_sgd(
     return checkpoints.finish(n_iter)
 
 
-def _watched(state: _State, checkpoints: Checkpoints) -> float:
-    """The error shown to the outer loop: NaN where an iterate is not finite."""
-    if not math.isfinite(float(state.w.sum()) + float(state.v.sum()) + state.u):
-        return math.nan
-    return checkpoints.gap
+class _HostRun:
+    """Chunks of steps that take about CHUNK_SECONDS."""
+
+    def __init__(self, problem: RatioProblem, runner: _Runner, seed: int, start: Any) -> None:
+        self.runner, self.state, self.chunk = runner, _State(problem, seed, start), 1000
+        if problem.self_normalized:
+            self.state.w = problem.rescaled(self.state.w)
+            runner.mass = float(problem.mass_row @ self.state.w)
+
+    def begin_epoch(self, n_steps: int) -> None:
+        self.state.reset()
+
+    def advance(self, done: int, n_steps: int) -> int:
+        size, began = min(self.chunk, n_steps - done), time.perf_counter()
+        self.runner.run(self.state, done, done + size, n_steps)
+        spent = time.perf_counter() - began
+        self.chunk = max(1000, min(int(size * CHUNK_SECONDS / max(spent, 1e-6)), 20 * size))
+        return size
+
+    def is_finite(self) -> bool:
+        return math.isfinite(float(self.state.w.sum()) + float(self.state.v.sum()) + self.state.u)
+
+    def point(self, done: int, average: bool) -> tuple[Floats, Floats, float]:
+        state = self.state
+        return self.runner.averages(state, done) if average else (state.w, state.v, state.u)

@@ -154,10 +154,11 @@ class EmulatedDevice:
     def zeros(self, shape, dtype):
         return EmulatedArray(np.zeros(shape, dtype))
 
-    def upload(self, array):
+    def upload(self, array, dtype=None):
         assert isinstance(array, np.ndarray)
-        self.uploaded += array.nbytes
-        return EmulatedArray(np.array(array, order="C", copy=True))
+        copied = np.array(array, dtype, order="C", copy=True)
+        self.uploaded += copied.nbytes
+        return EmulatedArray(copied)
 
     def download(self, array):
         assert isinstance(array, EmulatedArray)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from emulator.device import EmulatedDevice, EmulatorError
-from lingendice.gpu import pull
+from lingendice.gpu import equation as pull
 from lingendice.gpu.catalog import DEPTHS, c_type
 from lingendice.gpu.device import for_each, launch
 from lingendice.gpu.equation import CHECKED, HUBS, SCRATCH, SLOTS, STEPPED, Equation
@@ -232,9 +232,6 @@ def counting(device, types):
         arguments = (*rows, np.int64(n_states * n_actions), indptr)
         for_each(device, "key_rows", (*K, c_type(offset)), indptr.size, arguments)
         assert (device.download(indptr) == starts).all()
-    columns = device.empty(distinct.size, np.int32)
-    for_each(device, "split_keys", K, distinct.size, (*rows, columns))
-    assert (device.download(columns) == distinct % (n_states + 1)).all()
     ids[0][7] = n_states
     with pytest.raises(ValueError, match="transition 7"):
         _keys(device, *map(up, ids), None, n_states, n_actions)

@@ -14,12 +14,12 @@ from emulator.fake_cupy import FakeCupy
 import lingendice as lg
 from gpu.test_device_solve import counted_log, random_counts
 from lingendice.gpu import device
-from lingendice.gpu.arrays import lies_on_device
 from lingendice.gpu.catalog import MODULES, expressions, module_source
 from lingendice.gpu.device import (
     COMPILER_OPTIONS,
-    CupyDevice,
+    Device,
     DeviceUnavailable,
+    lies_on_device,
     load_everything,
     names_of,
     using,
@@ -33,10 +33,10 @@ POLICY = np.random.default_rng(3).dirichlet(np.ones(3), size=12)
 
 @pytest.fixture
 def stand_in(libraries):
-    """CupyDevice over the emulator, with the emulator."""
+    """Device over the emulator, with the emulator."""
     emulator = EmulatedDevice(libraries(), block=256)
     cupy = FakeCupy(emulator)
-    with using(CupyDevice(cupy)):
+    with using(Device(cupy)):
         yield emulator, cupy
 
 
@@ -94,14 +94,14 @@ def test_memory_that_cannot_be_locked_is_copied_all_the_same(stand_in, monkeypat
         raise cupy.cuda.runtime.CUDARuntimeError("out of memory")
 
     monkeypatch.setattr(cupy.cuda, "alloc_pinned_memory", refuse)
-    held = CupyDevice(cupy).pinned(np.arange(5), np.float32)
+    held = Device(cupy).pinned(np.arange(5), np.float32)
     assert held.dtype == np.float32
     assert held.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_every_kernel_is_compiled_once(stand_in):
     _, cupy = stand_in
-    device = CupyDevice(cupy)
+    device = Device(cupy)
     assert load_everything(device) == load_everything(device)
     compiled = [name for names in cupy.modules for name in names]
     assert sorted(compiled) == sorted(name for module in MODULES for name in expressions(module))

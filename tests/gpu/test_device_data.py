@@ -11,7 +11,7 @@ from free_display import looked_at, nothing_is_computed
 import lingendice as lg
 from gpu.test_device_solve import random_counts, random_log
 from lingendice.gpu import DeviceCounts, count_transitions
-from lingendice.gpu.arrays import lies_on_device
+from lingendice.gpu.device import lies_on_device
 from lingendice.results.device_solution import DeviceSolution
 from lingendice.results.status import Status
 

@@ -10,7 +10,7 @@ import lingendice as lg
 from gpu.test_device_solve import random_counts, random_log
 from lingendice.gpu import device_ridge as ridge
 from lingendice.gpu.device import DeviceMemoryError
-from lingendice.gpu.device_ridge import RidgeOnDevice, ridge_bytes
+from lingendice.gpu.device_ridge import DeviceRidge, ridge_bytes
 from lingendice.model.compose import Choices, compose
 from lingendice.results.status import Status
 from lingendice.solvers.control import Controls
@@ -44,7 +44,7 @@ def dense_minimizer(system):
 def test_descents_reach_the_minimizer(device, gamma, ratio, strength):
     choices = Choices(gamma, policy=POLICY, ratio=ratio, clone=2.0 if ratio == "state" else None)
     operator = compose(logged(200), choices)
-    fit = RidgeOnDevice(device)(operator, strength, 1.0).solve(Controls(tol=1e-12))
+    fit = DeviceRidge(device, operator, strength).solve(Controls(tol=1e-12))
     assert fit.outcome.converged
     assert device.name in fit.outcome.reason
     np.testing.assert_allclose(fit.y, dense_minimizer(RidgeSystem(operator, strength)), atol=1e-9)
@@ -85,7 +85,7 @@ def test_a_chain_with_a_ridge(device):
 
 def test_steps_are_graphs_and_scalars_all_that_comes_down(emulator):
     operator = compose(logged(), Choices(1.0, policy=POLICY, ratio="state_action"))
-    system = RidgeOnDevice(emulator)(operator, 1e-4, 1.0)
+    system = DeviceRidge(emulator, operator, 1e-4)
     system.solve(Controls(tol=1e-10))  # records the step
     graphs, down = emulator.graph_launches, emulator.downloaded
     descent = system.descent(np.ones(36, bool), np.zeros(36), system._right_side)
@@ -99,7 +99,7 @@ def test_steps_are_graphs_and_scalars_all_that_comes_down(emulator):
 
 def test_a_descent_that_has_arrived_stays(emulator):
     operator = compose(logged(), Choices(0.9, policy=POLICY, ratio="state_action"))
-    system = RidgeOnDevice(emulator)(operator, 1e-2, 1.0)
+    system = DeviceRidge(emulator, operator, 1e-2)
     fit = system.solve(Controls(tol=1e-10))
     descent = system.descent(fit.y > 0, fit.y, system._right_side - system.normal(fit.y))
     assert descent.advance(1.0, 5)[1] == 0
@@ -123,7 +123,7 @@ def test_memory_of_the_ridge(emulator, storage):
     operator = compose(counts, Choices(0.9, policy=policy, ratio="state_action"))
     emulator.block = 256
     before = emulated.MEMORY.watch()
-    system = RidgeOnDevice(emulator, storage)(operator, 1e-3, 1.0)
+    system = DeviceRidge(emulator, operator, 1e-3, storage)
     assert system.solve(Controls(tol=1e-4)).outcome.converged
     taken = emulated.MEMORY.peak - before
     sizes = (1500, system.q.size, system.rows.nnz, operator.rows.distribution.shape[0])

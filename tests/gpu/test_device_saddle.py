@@ -10,6 +10,7 @@ from scipy import sparse
 
 import lingendice as lg
 from gpu.test_device_solve import counted_log, random_log
+from lingendice.gpu.chain import Settings
 from lingendice.gpu.device import launch
 from lingendice.gpu.device_bootstrap import _Replicator, bootstrap
 from lingendice.gpu.device_saddle import DeviceFlow
@@ -121,7 +122,7 @@ def test_sgd_repeats_bit_for_bit_and_comes_nearer(device):
 
 def test_sgd_does_not_talk_to_the_host_in_between(emulator, monkeypatch):
     """Steps are repeated as graphs; between two looks nothing comes down, and nothing goes up in an epoch."""
-    from lingendice.gpu import stochastic
+    from lingendice.gpu import device_saddle as stochastic
 
     monkeypatch.setattr(stochastic, "POLL_SECONDS", 1e9)
     counts = small_counts()
@@ -139,7 +140,7 @@ def test_sgd_does_not_talk_to_the_host_in_between(emulator, monkeypatch):
 @pytest.mark.parametrize("batch", [3, 256])
 def test_sgd_is_what_a_plain_loop_makes_of_the_same_samples(device, batch, monkeypatch):
     """Every step against NumPy, from the samples that the device drew; the last chunk is cut short."""
-    from lingendice.gpu import stochastic
+    from lingendice.gpu import device_saddle as stochastic
 
     runs = []
     plain = stochastic._Run.begin_epoch
@@ -224,7 +225,7 @@ def test_a_replicate_is_the_solution_of_its_counts(device, kept):
 
     counts = small_counts(keep_episodes=kept)
     solution = lg.solve(counts, policy=POLICY, ridge=0, clone=0, device="cuda")
-    replicator = _Replicator(solution, solution.operator)
+    replicator = _Replicator(solution, solution.operator, Settings())
     drawn, earned = map(device.download, replicator.draw(np.uint64(11)))
     mean = earned / np.where(drawn > 0, drawn, 1.0)
     redrawn = replace(

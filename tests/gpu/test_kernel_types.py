@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from lingendice.gpu import pull
+from lingendice.gpu import equation as pull
 from lingendice.gpu.device import for_each, launch
 from lingendice.gpu.equation import CHECKED, Equation
 
