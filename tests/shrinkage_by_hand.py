@@ -44,12 +44,13 @@ class ByHand:
 
     def stationary(self, P, eps):
         """Of the exact equation, or of the ridge problem by nonnegative least squares."""
-        if self.gamma < 1:
+        if eps == 0:
             return np.linalg.solve((np.eye(self.S) - self.gamma * P).T, (1 - self.gamma) * self.mu0), None
         q = np.sqrt(self.n / self.N)
-        M = (np.diag(q**2) - (q[:, None] ** 2 * P).T) / np.outer(q, q)
+        M = (np.diag(q**2) - self.gamma * (q[:, None] ** 2 * P).T) / np.outer(q, q)
         stacked = np.vstack([M, q, math.sqrt(eps) * np.eye(self.S)])
-        y = nnls(stacked, np.r_[np.zeros(self.S), 1.0, math.sqrt(eps) * q], maxiter=10_000)[0]
+        right = np.r_[(1 - self.gamma) * self.mu0 / q, 1.0, math.sqrt(eps) * q]
+        y = nnls(stacked, right, maxiter=10_000)[0]
         free = y > 0
 
         def adjoint(f):
@@ -71,7 +72,9 @@ class ByHand:
         rows = range(self.N)
         X = np.array([self.features(s[i], a[i], k[s[i], a[i]] - 1, n[s[i]] - 1) for i in rows])
         Xc = np.array([self.features(x, b, k[x, b], n[x]) for x in range(self.S) for b in range(self.A)])
-        eps, kappa, delta = 1 / self.N, 1.0, np.zeros(pi.shape)
+        absorbed = gamma < 1 and self.end.any()
+        eps = 0.0 if absorbed else max(0.0, 1 / self.N - 10 * (1 - gamma) ** 2)
+        kappa, delta = 1.0, np.zeros(pi.shape)
         kx, nx = k[s, a], n[s]
         for turn in range(2):
             give = np.where(k == 0, 1.0, kappa / np.where(k > 0, k + kappa, 1))
@@ -80,7 +83,11 @@ class ByHand:
             distribution, adjoint = self.stationary(P, eps)
             earned = r + (pi * give * delta).sum(axis=1)
             center = distribution @ earned if gamma == 1 else 0.0
-            V = np.linalg.solve(np.eye(self.S) - gamma * P, earned) if gamma < 1 else adjoint(earned - center)
+            if eps == 0:
+                V = np.linalg.solve(np.eye(self.S) - gamma * P, earned)
+            else:
+                mean = distribution @ earned
+                V = adjoint(earned - mean) + (mean / (1 - gamma) if gamma < 1 else 0.0)
             after = np.where(self.end, self.mu0 @ V if gamma == 1 else 0.0, V[self.s2])
             y = self.r - center + gamma * after
             Vb = np.array([y[s == x].mean() for x in range(self.S)])
@@ -112,7 +119,7 @@ class ByHand:
         )
         rho = (pi * give * delta).sum(axis=1)
         self.ridge_error, value = 0.0, distribution @ (r + rho)
-        if gamma == 1:
+        if eps > 0:
             d = np.diff([value, *(self.stationary(P, eps / f)[0] @ (r + rho) for f in (10, 100))])
             growing = abs(d[1]) >= abs(d[0])
             value += d[0] * 10 / 9 if growing else d[0] + d[1] * 10 / 9

@@ -12,7 +12,7 @@ The allowance B is a sum of three parts:
     fill        spread (UNSEEN M + EXCESS max(M - M_b, 0)): M is the target's mass on actions never logged
                 where it goes, M_b what the behavior is expected to leave unlogged (Good and Turing), spread
                 the root mean square of logged advantages
-    ridge       how far the extrapolation of the ridge to 0 may be off (gamma = 1)
+    ridge       how far the extrapolation of the ridge to 0 may be off (gamma = 1 or nearly)
     outcomes    3 / (effective sample) times the span of outcomes: the rule of three for what was never seen
 
 The interval is value +- t/z se cv(B / se), with cv the quantile of |N(B / se, 1)|: it covers whatever the

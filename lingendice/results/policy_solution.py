@@ -55,7 +55,7 @@ class PolicySolution(Solution):
     extra_reward: Floats
     """What actions of the target beyond the logged ones add to the reward of each state."""
     correction: float = 0.0
-    """Change of the value by extrapolating the ridge to 0 (gamma = 1)."""
+    """Change of the value by extrapolating the ridge to 0 (gamma = 1 or nearly)."""
     certified: ClassVar[bool] = False
 
     def _value(self) -> float | None:

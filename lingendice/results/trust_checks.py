@@ -143,7 +143,7 @@ def _ridge(found: Shrinkage, interval: AllowedInterval) -> Check:
     sentence = (
         f"extrapolating the ridge to 0 may be off by {found.ridge_error:.3g}, {share:.0%} of the half-width"
     )
-    remedy = "the log is short for so slow a chain: collect more data, or take gamma < 1"
+    remedy = "the log is short for so slow a chain: collect more data, or take a smaller gamma"
     return make_check("ridge", share, LARGEST_RIDGE, False, sentence, remedy)
 
 

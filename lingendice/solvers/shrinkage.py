@@ -18,9 +18,11 @@ for cells never seen (Good and Turing). It is multiplied by how far it predicts 
 fitted to. kappa is the ratio of the noise within cells to the differences between them, at most 1; without
 noise it is 0 and only cells never seen are filled in.
 
-For gamma < 1 the equation is solved exactly. At gamma = 1 small samples have spurious traps, which a ridge of
-1 / N removes. Its bias is extrapolated away (Richardson) over 1 / N, 1 / (10 N) and 1 / (100 N); where the
-last step changes more than the one before, a trap has opened, and the first two are used.
+For gamma < 1 the equation is solved exactly. At gamma = 1 small samples have spurious traps, which a ridge
+e = 1 / N removes. Its bias is extrapolated away (Richardson) over e, e / 10 and e / 100; where the last step
+changes more than the one before, a trap has opened, and the first two are used. Very close to 1 the discount
+is no help against traps: there e = 1 / N - 10 (1 - gamma)^2 where that is positive and no terminal absorbs
+mass, so that the estimate goes over into that of gamma = 1.
 
 All sums over transitions are sums over the entries of the counts: y is affine in the reward and in
 V(s'), and the leave-one-out terms are affine in y within a cell. Two rounds of one solve, one adjoint solve
@@ -60,7 +62,9 @@ RARE = 0.02
 OWN_COUNT = 0.8
 """Of its own count, what is taken from a cell's when its transitions are weighted."""
 STEP = 10.0
-"""The two ridges at gamma = 1 differ by this factor."""
+"""Each ridge of the extrapolation is smaller than the one before by this factor."""
+ALONE = 10.0
+"""No ridge where ALONE (1 - gamma)^2 is above 1 / N; at gamma = 0.99 from 1,000 transitions on."""
 NO_NOISE = 1e-9
 ROUGH = 1e-8
 """Accuracy of solves that only serve the regression and the extrapolation."""
@@ -89,7 +93,7 @@ class Shrinkage:
     """How much of the regression was kept, 0 to 1."""
     ridge: float
     ridge_correction: float
-    """Change of the value by the extrapolation of the ridge to 0; 0 for gamma < 1."""
+    """Change of the value by the extrapolation of the ridge to 0; 0 without a ridge."""
     ridge_error: float
     """How far that extrapolation may be off."""
     outcome: Outcome
@@ -248,14 +252,15 @@ class _Estimate:
             self.behavior = checked_behavior(self.target, self.k.reshape(self.target.shape), choices)
         self.n = self.k.reshape(self.target.shape).sum(axis=1)
         self.cell_of_entry = row_of_entry(counts.indptr)
-        by_cell = compose(counts, self.choices).reward
+        composed = compose(counts, self.choices)
+        by_cell = composed.reward
         if by_cell is None:
             raise ValueError("the data hold no rewards, so there is no value; pass reward=")
         self.reward, self.reward_squares = _rewards_of_entries(
             counts, choices.reward is not None, by_cell, self.cell_of_entry
         )
         self.cell_reward = _mean_by_row(counts, self.reward)
-        self.ridge = 0.0 if choices.gamma < 1.0 else 1.0 / max(float(counts.total), 1.0)
+        self.ridge = 0.0 if composed.ended.any() else _ridge(choices.gamma, float(counts.total))
         self.start: Floats | None = None
         self.outcomes: list[control.Outcome] = []
         self._prepare_features()
@@ -301,7 +306,10 @@ class _Estimate:
         distribution = fit.row_distribution
         value = _ratio(distribution, reward, self.n > 0)
         surplus = np.where(self.n > 0, reward - value, 0.0)
-        return distribution, system.adjoint(surplus, fit.free, self.rough.tol).values, value
+        values = system.adjoint(surplus, fit.free, self.rough.tol).values
+        if operator.gamma < 1.0:
+            return distribution, values + value / (1.0 - operator.gamma), 0.0
+        return distribution, values, value
 
     def _outcomes(self, operator: EmpiricalOperator, values: Floats, value: float) -> Outcome:
         counts = self.counts
@@ -489,6 +497,15 @@ class _Estimate:
             return first * STEP / (STEP - 1.0), abs(first)
         tail = abs(second) / (1.0 - abs(second / first))
         return first + second * STEP / (STEP - 1.0), min(abs(first), tail)
+
+
+def _ridge(gamma: float, total: float) -> float:
+    """The ridge that keeps mass out of spurious traps: 1 / N at gamma = 1, 0 where the discount does so.
+
+    A state logged once whose only exit is itself holds mass m at a residual of N (1 - gamma)^2 m^2, against
+    N ridge m^2.
+    """
+    return max(0.0, 1.0 / max(total, 1.0) - ALONE * (1.0 - gamma) ** 2)
 
 
 def _ratio(distribution: Floats, reward: Floats, visited: NDArray[np.bool_]) -> float:

@@ -21,7 +21,7 @@ from lingendice.solvers.shrinkage import shrink
 pytestmark = pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
 
 
-@pytest.mark.parametrize("gamma", [0.5, 0.9, 0.99, 1.0])
+@pytest.mark.parametrize("gamma", [0.5, 0.9, 0.99, 0.999, 1.0])
 @pytest.mark.parametrize("ending", [0.0, 0.15])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_it_is_what_loops_over_transitions_give(gamma, ending, seed):
@@ -56,7 +56,7 @@ def test_the_order_of_rows_does_not_matter_to_the_value(gamma):
     assert values[0] == pytest.approx(values[1], rel=1e-7)
 
 
-@given(st.integers(0, 10_000), st.sampled_from([0.3, 0.9, 0.99]), st.sampled_from([0.0, 0.1, 0.5]))
+@given(st.integers(0, 10_000), st.sampled_from([0.3, 0.9, 0.99, 0.9999]), st.sampled_from([0.0, 0.1, 0.5]))
 @settings(max_examples=30, deadline=None)
 def test_stationary_and_terminal_mass_are_1(seed, gamma, ending):
     mdp = few_actions(random_mdp())
@@ -135,6 +135,22 @@ def test_unlogged_states_leak_and_the_rest_answers(gamma):
     assert 0.0 < found.leak < 0.6
     assert found.identified == pytest.approx(1.0 - found.leak)
     assert found.operator.reward[:6].min() <= found.value <= np.nanmax(found.operator.reward)
+
+
+def test_near_1_it_goes_over_into_that_of_gamma_1():
+    log = walk(few_actions(random_mdp()), **FEW, seed=4)
+    # State 0 loses its exits but the last, which now leads back to it: at gamma = 1 that is a trap.
+    keep = log["state"] != 0
+    keep[np.flatnonzero(~keep)[-1]] = True
+    log = {name: column[keep] for name, column in log.items()}
+    log["next_state"] = np.where(log["state"] == 0, 0, log["next_state"])
+    counts, policy = count(log), random_mdp()["policy"]
+    nearly, one = (shrink(counts, Choices(gamma=gamma, policy=policy)) for gamma in (1 - 1e-6, 1.0))
+    assert nearly.value == pytest.approx(one.value, rel=1e-3)
+    np.testing.assert_allclose(nearly.state_distribution, one.state_distribution, rtol=1e-3)
+    assert nearly.state_distribution[0] < 0.5
+    trapped = lg.solve(counts, 1 - 1e-6, policy=policy, ratio="state", ridge=0.0, clone=0.0)
+    assert trapped.stationary[0] > 0.9
 
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
