@@ -10,6 +10,7 @@ from trust import (
     blind,
     careless,
     derived,
+    faint,
     garnets,
     grids,
     operations,
@@ -19,6 +20,7 @@ from trust import (
     stress,
     taxi_pairs,
     toy_text,
+    veiled,
 )
 from trust.problem import Problem
 
@@ -45,6 +47,7 @@ DEVELOPMENT = {
     "actions left out": Family(derived.never_taken, fits=False),
     "hidden or merged states": Family(derived.hidden, fits=False),
     "partial observation": Family(partial.problems, fits=False),
+    "faint memories": Family(faint.problems, fits=False),
     "careless": Family(derived.careless_logs, fits=False),
 }
 REPORT = {
@@ -64,6 +67,7 @@ REPORT = {
     "on-policy": Family(stress.on_policy),
     "actions never taken": Family(stress.unidentified, fits=False),
     "blind spots": Family(blind.problems, fits=False),
+    "veiled states": Family(veiled.problems, fits=False),
     "careless logs": Family(careless.corrupted, fits=False),
 }
 SPLITS = {"development": DEVELOPMENT, "report": REPORT}

@@ -75,6 +75,7 @@ def rows_of(task: Task) -> list[dict[str, Any]]:
     for number in range(task.first, task.last):
         log = problem.log(task.size, number, task.seed)
         counts = None
+        worst = bool(log.reward.min() <= problem.model.reward.min() + 1e-9 * problem.model.reward_span)
         for gamma in problem.gammas:
             case = methods.read(problem, log, gamma, counts)
             counts = case.counts
@@ -86,7 +87,8 @@ def rows_of(task: Task) -> list[dict[str, Any]]:
                 found = methods.judge(method, case)
                 rows.append({
                     "family": task.family, "problem": task.problem, "size": task.size,
-                    "steps": int(log.state.size), "gamma": gamma, "log": number, "method": method,
+                    "steps": int(log.state.size), "worst_shown": worst, "gamma": gamma, "log": number,
+                    "method": method,
                     "truth": truth[gamma], "span": problem.model.reward_span, "value": _json(found.value),
                     "low": _json(found.low), "high": _json(found.high), "failed": list(found.failed),
                     "seconds": round(found.seconds, 5),
