@@ -1,11 +1,13 @@
-"""Is the log Markov? Whether what came before explains what a transition is worth, beyond its own cell.
+"""Is the log Markov? Whether what came before explains how a transition turns out, beyond its own cell.
 
-Where states are complete, the outcomes y = r + gamma V(s') of a cell do not depend on how the cell was
-reached. Statistics that are then standard normal look at different memories:
+Where states are complete, the outcomes of a cell do not depend on how the cell was reached. Two outcomes are
+looked at: the reward, and what the transition is worth, r + gamma V(s'). Both are replaced by their ranks
+within the cell, so that rare large rewards do not hide the common ones; a cell is used where at least four
+outcomes make up its variance. Statistics that are then standard normal look at different memories:
 
-Groups. Within every cell, y (centered and scaled) is grouped by the previous cell, by the cell before
-that, by how long the state has lasted, by the step of the episode, and by the episode's last outcome of the
-same cell (above or below the mean, or none). The sum of squares between groups
+Groups. Within every cell, outcomes y (centered and scaled) are grouped by the previous cell, by the cell
+before that, by how long the state has lasted, by the step of the episode, and by the episode's last outcome
+of the same cell (above or below the mean, or none). The sum of squares between groups
 
     T = sum_cells sum_groups (sum_group y)^2 / size
 
@@ -13,9 +15,12 @@ is compared with its mean and variance under permutations of y within cells. Bot
 that nothing is drawn at random: O(N log N) for the grouping. T is a sum of many nearly chi-squared terms; it
 is matched to a chi-squared distribution of the same mean and variance and returned as a normal deviate.
 
-Sums. With y as above and m a sum of earlier y of the episode (those of the last 1, 4, 16 or all steps, or of
-earlier visits to the same cell), the terms y m of a Markov chain are martingale differences, and
-sum y m / sqrt(sum (y m)^2) is compared with 0: it finds what lasts, such as users of different kinds.
+Scores. Let m be a vector of what the episode has shown: how often each action was taken in the last 4 steps,
+or the sums of y after each action in the last 4, 16 or 64 steps. The terms y (m - mean of m in the cell) are
+martingale differences but for the estimated mean. With u their sum and C the sum of their outer products over
+the rows of one action, u' C^-1 u is a score test of a slope that the cells of this action share; it is nearly
+chi-squared, and so is its sum over actions. It finds what lasts: users of different kinds, fatigue, seasons.
+Sums of earlier y of the same cell are one m more, with one slope for all cells.
 (Grouping by whole episodes would not do: how often an episode visits a cell depends on the outcomes there.)
 
 References
@@ -26,6 +31,7 @@ Wilson and Hilferty (1931), The distribution of chi-square. PNAS 17, 684-688.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -35,15 +41,22 @@ from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.data.rows import row_of_entry
 
+MOST_ROWS = 300_000
+"""Rows that are looked at, the first of the log: what more of them would find is too faint to matter."""
 LEAST_VISITS = 4
 """Permutation variances need fourth moments: four transitions per cell."""
 LEAST_TRANSITIONS = 20
 """Fewer usable transitions say nothing."""
 LONGEST_STAY, LATEST_STEP = 15, 63
 """Groups by time: longer stays and later steps are put together."""
-WINDOWS = (1, 4, 16, 2**62)
-"""Steps whose outcomes are summed."""
+RECENT, WINDOWS = 4, (4, 16, 64)
+"""Steps whose actions are counted, and whose outcomes are summed."""
+MOST_ACTIONS = 6
+"""Actions that are looked at one by one, the most common first; the others are put together."""
+LEAST_SCORES = 50
+"""Fewer rows of an action estimate no matrix."""
 SMALL_TABLE = 1_000_000
+ROUNDING = 1e-9
 UNBROKEN = 0.99
 """Share of rows that must begin where the row before ended, for their order to be the order of time."""
 
@@ -58,6 +71,10 @@ class RowOrder(NamedTuple):
     """Position of each row in the log."""
     unbroken: float
     """Share of rows that begin in the state where the row before ended; 1 without such rows."""
+
+    def head(self, rows: int) -> RowOrder:
+        """The first rows."""
+        return RowOrder(self.cell[:rows], self.previous[:rows], self.place[:rows], self.unbroken)
 
 
 def row_order(counts: Counts) -> RowOrder | None:
@@ -100,50 +117,100 @@ def markov_statistics(
     Returns
     -------
     dict or None
-        None where the order of rows is unknown or is not that of time; zeros where too few can be compared.
+        None where the order of rows is unknown or is not that of time; empty where too few can be compared.
     """
     order = row_order(counts)
     episodes = counts.episodes
     if order is None or episodes is None or order.unbroken < UNBROKEN:
         return None
-    worth = gamma * np.append(values, ending)[counts.indices[episodes.entry]]
-    if episodes.reward is not None:
-        worth = worth + episodes.reward
-    worth, episode, cell = worth[order.place], episodes.episode[order.place], order.cell
-    row = np.arange(cell.size)
-    begins = order.previous < 0
-    first = np.maximum.accumulate(np.where(begins, row, 0))
-    before = np.where(row - first >= 2, np.roll(cell, 2), -1)
-    n_actions = counts.n_actions or 1
-    moved = begins | (order.previous // n_actions != cell // n_actions)
-    entered = np.maximum.accumulate(np.where(moved, row, 0))
-    seen = _Outcomes.of(worth, cell)
-    visits = seen.visits_in_episode(episode)
-    found = {
-        "the previous cell": seen.group_z(order.previous),
-        "the cell before that": seen.group_z(before),
-        "how long the state has lasted": seen.group_z(np.minimum(row - entered, LONGEST_STAY)),
-        "the step of the episode": seen.group_z(np.minimum(row - first, LATEST_STEP)),
-        "the last outcome of the cell": seen.group_z(seen.last_here(visits)),
-        # Centering within cells draws this below 0: negative values say nothing.
-        "earlier visits to the cell": seen.persistence_z(visits),
-    }
-    total = np.append(0.0, np.cumsum(seen.y))
-    for steps in WINDOWS:
-        sums = total[:-1] - total[np.maximum(first, row - steps)]
-        name = f"the outcomes of the last {steps} steps" if steps < WINDOWS[-1] else "all earlier outcomes"
-        found[name] = abs(_martingale_z(seen.y * sums))
+    order = order.head(MOST_ROWS)
+    after = gamma * np.append(values, ending)[counts.indices[episodes.entry[order.place]]]
+    rewards = np.zeros(after.size) if episodes.reward is None else episodes.reward[order.place]
+    history = _History.of(order, episodes.episode[order.place], counts.n_actions or 1)
+    found: dict[str, float] = {}
+    for outcome in (rewards, rewards + after):
+        seen = _Outcomes.of(ranks_within(outcome, order.cell), order.cell)
+        for name, z in _memories(seen, history):
+            found[name] = max(z, found.get(name, 0.0))
     return found
 
 
 def markov_z(counts: Counts, values: Floats, gamma: float, ending: float = 0.0) -> float | None:
     """The largest of :func:`markov_statistics`."""
     found = markov_statistics(counts, values, gamma, ending)
-    return None if found is None else max(found.values())
+    return None if found is None else max(found.values(), default=0.0)
+
+
+class _History(NamedTuple):
+    """What precedes each row in its episode."""
+
+    cell: NDArray[np.int64]
+    previous: NDArray[np.int64]
+    before: NDArray[np.int64]
+    """Cell two rows before, -1 where there is none."""
+    first: NDArray[np.int64]
+    """Row in which the episode begins."""
+    entered: NDArray[np.int64]
+    """Row in which the present stay in the state began."""
+    episode: NDArray[np.int64]
+    action: NDArray[np.int64]
+    """Whole numbers from 0: the most common actions, and all others."""
+
+    @classmethod
+    def of(cls, order: RowOrder, episode: NDArray[np.int64], n_actions: int) -> _History:
+        cell, row = order.cell, np.arange(order.cell.size)
+        begins = order.previous < 0
+        first = np.maximum.accumulate(np.where(begins, row, 0))
+        moved = begins | (order.previous // n_actions != cell // n_actions)
+        taken = np.bincount(cell % n_actions, minlength=n_actions)
+        label = np.minimum(np.argsort(np.argsort(-taken, kind="stable")), MOST_ACTIONS)
+        return cls(
+            cell=cell,
+            previous=order.previous,
+            before=np.where(row - first >= 2, np.roll(cell, 2), -1),
+            first=first,
+            entered=np.maximum.accumulate(np.where(moved, row, 0)),
+            episode=episode,
+            action=label[cell % n_actions],
+        )
+
+
+def _memories(seen: _Outcomes, history: _History) -> Iterator[tuple[str, float]]:
+    """Every memory by its name, with the deviate of what it explains."""
+    if seen.use.size < LEAST_TRANSITIONS:
+        return
+    row = np.arange(history.cell.size)
+    visits = seen.visits_in_episode(history.episode)
+    yield "the previous cell", seen.group_z(history.previous)
+    yield "the cell before that", seen.group_z(history.before)
+    yield "how long the state has lasted", seen.group_z(np.minimum(row - history.entered, LONGEST_STAY))
+    yield "the step of the episode", seen.group_z(np.minimum(row - history.first, LATEST_STEP))
+    yield "the last outcome of the cell", seen.group_z(seen.last_here(visits))
+    # Centering within cells draws this below 0: negative values say nothing.
+    yield "earlier visits to the cell", seen.slope_z(seen.earlier_here(visits))
+    yield f"the actions of the last {RECENT} steps", seen.score_z(history, np.ones(row.size), RECENT)
+    for steps in WINDOWS:
+        yield f"the outcomes of the last {steps} steps", seen.score_z(history, seen.y, steps)
+
+
+def ranks_within(values: Floats, cell: NDArray[np.int64]) -> Floats:
+    """Ranks of the values among those of the same cell, from 0; ties, up to rounding, share their mean."""
+    order = np.lexsort((values, cell))
+    sorted_cell, sorted_values = cell[order], values[order]
+    begins = np.ones(order.size, dtype=bool)
+    np.not_equal(sorted_cell[1:], sorted_cell[:-1], out=begins[1:])
+    place = np.arange(order.size)
+    rank = place - np.maximum.accumulate(np.where(begins, place, 0))
+    differs = begins.copy()
+    differs[1:] |= np.diff(sorted_values) > ROUNDING * np.maximum(1.0, np.abs(sorted_values[1:]))
+    tie = np.cumsum(differs) - 1
+    found = np.empty(order.size)
+    found[order] = (np.bincount(tie, weights=rank) / np.bincount(tie))[tie]
+    return found
 
 
 class _Outcomes(NamedTuple):
-    """Outcomes centered and scaled within cells; 0 where their cell has too few, or they do not vary."""
+    """Outcomes centered and scaled within cells; 0 where their cell has too few, or they hardly vary."""
 
     y: Floats
     cell: NDArray[np.int64]
@@ -160,17 +227,21 @@ class _Outcomes(NamedTuple):
         visits = np.bincount(cell).astype(float)
         centered = worth - (np.bincount(cell, weights=worth) / np.maximum(visits, 1.0))[cell]
         scale = np.sqrt(np.bincount(cell, weights=centered**2) / np.maximum(visits - 1.0, 1.0))
-        floor = 1e-9 * max(1.0, float(np.abs(worth).max(initial=0.0)))
+        floor = ROUNDING * max(1.0, float(np.abs(worth).max(initial=0.0)))
         able = (visits >= LEAST_VISITS) & (scale > floor)
         y = centered * np.divide(1.0, scale, out=np.zeros_like(scale), where=able)[cell]
-        squares = y**2
+        second = np.bincount(cell, weights=y**2).astype(float)
+        fourth = np.bincount(cell, weights=y**4).astype(float)
+        # Of j ones among many zeros this is nearly j: a few outcomes alone are not normal in sum.
+        able &= second**2 >= LEAST_VISITS * fourth
+        use = np.flatnonzero(able[cell])
         return cls(
-            y,
-            cell[able[cell]],
-            np.flatnonzero(able[cell]),
+            np.where(able[cell], y, 0.0),
+            cell[use],
+            use,
             visits,
-            np.bincount(cell, weights=squares).astype(float),
-            np.bincount(cell, weights=squares**2).astype(float),
+            np.where(able, second, 0.0),
+            np.where(able, fourth, 0.0),
         )
 
     def group_z(self, group: NDArray[np.int64]) -> float:
@@ -190,9 +261,7 @@ class _Outcomes(NamedTuple):
         )
         if not (expected > 0.0 and variance > 0.0):
             return 0.0
-        degrees = 2.0 * expected**2 / variance
-        curve = 2.0 / (9.0 * degrees)
-        return float(((found / expected) ** (1.0 / 3.0) - 1.0 + curve) / np.sqrt(curve))
+        return _normal_deviate(found / expected, 2.0 * expected**2 / variance)
 
     def visits_in_episode(self, episode: NDArray[np.int64]) -> _Visits:
         """The outcomes that are used, sorted by episode and cell, in the order of time within both."""
@@ -203,13 +272,39 @@ class _Outcomes(NamedTuple):
         np.not_equal(key[1:], key[:-1], out=begins[1:])
         return _Visits(order, np.maximum.accumulate(np.where(begins, np.arange(key.size), 0)))
 
-    def persistence_z(self, visits: _Visits) -> float:
-        """The sum over earlier visits to the same cell in the same episode."""
-        if self.use.size < LEAST_TRANSITIONS:
-            return 0.0
+    def earlier_here(self, visits: _Visits) -> Floats:
+        """Sums of earlier outcomes of the same cell in the same episode."""
         y = self.y[self.use][visits.order]
         before = np.cumsum(y) - y
-        return _martingale_z(y * (before - before[visits.first]))
+        sums = np.zeros(self.y.size)
+        sums[self.use[visits.order]] = before - before[visits.first]
+        return sums
+
+    def slope_z(self, memory: Floats) -> float:
+        """Whether outcomes rise with a memory, with one slope for all cells."""
+        memory, size = memory[self.use], np.maximum(np.bincount(self.cell), 1)
+        usual = (np.bincount(self.cell, weights=memory) / size)[self.cell]
+        terms = self.y[self.use] * (memory - usual)
+        scale = float(np.sqrt((terms**2).sum()))
+        return float(terms.sum()) / scale if scale > 0.0 else 0.0
+
+    def score_z(self, history: _History, shown: Floats, steps: int) -> float:
+        """Whether outcomes depend on the sums of ``shown`` after each action in the last ``steps`` steps."""
+        from lingendice.kernels.episode_scores import recent_scores
+
+        able, n_actions = self.second > 0.0, int(history.action.max()) + 1
+        found = recent_scores(
+            history.cell, history.action, history.first, self.y, able, shown, steps, n_actions
+        )
+        score, degrees = 0.0, 0
+        for sums, products, rows in zip(*found, strict=True):
+            if rows < LEAST_SCORES:
+                continue
+            size, axes = np.linalg.eigh(products)
+            some = size > ROUNDING * max(float(size[-1]), 1.0)
+            score += float((((axes.T @ sums) ** 2)[some] / size[some]).sum())
+            degrees += int(some.sum())
+        return _normal_deviate(score / degrees, degrees) if degrees else 0.0
 
     def last_here(self, visits: _Visits) -> NDArray[np.int64]:
         """Groups: whether the episode's last outcome of the cell was above its mean; -1 on a first visit."""
@@ -234,7 +329,13 @@ def group_z(worth: Floats, cell: NDArray[np.int64], group: NDArray[np.int64]) ->
 def persistence_z(worth: Floats, cell: NDArray[np.int64], episode: NDArray[np.int64]) -> float:
     """Whether outcomes of a cell agree within episodes; rows are in the order of time."""
     seen = _Outcomes.of(worth, cell)
-    return seen.persistence_z(seen.visits_in_episode(episode))
+    return seen.slope_z(seen.earlier_here(seen.visits_in_episode(episode)))
+
+
+def _normal_deviate(ratio: float, degrees: float) -> float:
+    """A chi-squared variable over its degrees of freedom, as a normal deviate (Wilson and Hilferty)."""
+    curve = 2.0 / (9.0 * degrees)
+    return float((ratio ** (1.0 / 3.0) - 1.0 + curve) / np.sqrt(curve))
 
 
 def _group_sums(
@@ -248,11 +349,6 @@ def _group_sums(
     held = np.flatnonzero(members)
     sums = np.bincount(key, weights=values, minlength=n_keys)
     return held, members[held].astype(float), sums[held].astype(float)
-
-
-def _martingale_z(terms: Floats) -> float:
-    size = float(np.sqrt((terms**2).sum()))
-    return float(terms.sum()) / size if size > 0.0 else 0.0
 
 
 def _permutation_moments(

@@ -27,8 +27,8 @@ OFTEN = 20.0
 LARGEST_GAP = 0.05
 LARGEST_RIDGE = 0.05
 """Share of the half-width that the ridge may make up."""
-LARGEST_Z = 3.5
-"""Of ten statistics that are standard normal for a Markov chain."""
+LARGEST_Z = 3.7
+"""Of ten memories of two outcomes each, all standard normal for a Markov chain."""
 LARGEST_ENDS = 0.2
 SAME_END = 3
 """Visits to a transition, every one of them the last of its episode, that tell of a forgotten flag."""
@@ -157,9 +157,9 @@ def _order_checks(found: Shrinkage) -> list[Check]:
     checks = [make_check("order of rows", order.unbroken, UNBROKEN, True, sentence, remedy)]
     memories = markov_statistics(found.counts, found.values, found.gamma, found.outcome.ending)
     if memories is not None:
-        memory, z = max(memories.items(), key=lambda item: item[1])
+        memory, z = max(memories.items(), key=lambda item: item[1], default=("none", 0.0))
         sentence = (
-            f"the memory that tells most about what a transition is worth is {memory}: {z:.1f} standard "
+            f"the memory that tells most about how a transition turns out is {memory}: {z:.1f} standard "
             "deviations beyond chance"
         )
         remedy = (

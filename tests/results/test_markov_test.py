@@ -11,11 +11,15 @@ from logs import A, S, count, random_mdp, walk
 import lingendice as lg
 from lingendice.model.compose import Choices
 from lingendice.results.markov_test import (
+    RowOrder,
+    _History,
+    _Outcomes,
     _permutation_moments,
     group_z,
     markov_statistics,
     markov_z,
     persistence_z,
+    ranks_within,
     row_order,
 )
 from lingendice.solvers.shrinkage import shrink
@@ -94,13 +98,15 @@ def test_what_lasts_through_an_episode_is_found_and_chance_is_not():
     assert np.std(by_chance) == pytest.approx(1.0, abs=0.12)
     kind = rng.choice([-0.6, 0.6], (40, 5))[episode, cell]
     assert persistence_z(rng.normal(size=1000) + kind, cell, episode) > 5
-    by_hand, before = [], {}
+    earlier, before = [], {}
     worth = rng.normal(size=1000)
     mean = np.array([worth[cell == x].mean() for x in range(5)])
     scale = np.array([worth[cell == x].std(ddof=1) for x in range(5)])
     for e, x, y in zip(episode, cell, (worth - mean[cell]) / scale[cell], strict=True):
-        by_hand.append(y * before.get((e, x), 0.0))
+        earlier.append(before.get((e, x), 0.0))
         before[e, x] = before.get((e, x), 0.0) + y
+    usual = np.array([np.array(earlier)[cell == x].mean() for x in range(5)])
+    by_hand = (worth - mean[cell]) / scale[cell] * (np.array(earlier) - usual[cell])
     expected = np.sum(by_hand) / np.sqrt(np.sum(np.square(by_hand)))
     assert persistence_z(worth, cell, episode) == pytest.approx(expected)
 
@@ -150,3 +156,64 @@ def test_what_the_cell_gave_last_time_is_a_memory():
     found = markov_statistics(counts, np.zeros(2), 0.9)
     assert found["the last outcome of the cell"] > 5.0
     assert found["earlier visits to the cell"] < 3.5
+
+
+def test_ranks_are_those_of_scipy_within_each_cell():
+    from scipy.stats import rankdata
+
+    rng = np.random.default_rng(3)
+    cell, values = rng.integers(0, 7, 400), np.round(rng.normal(size=400), 1)
+    found = ranks_within(values, cell)
+    for x in range(7):
+        np.testing.assert_array_equal(found[cell == x], rankdata(values[cell == x]) - 1.0)
+
+
+def test_scores_by_action_are_chi_squared_by_chance_and_as_by_hand():
+    rng = np.random.default_rng(4)
+    n, steps = 1200, 5
+    cell, episode = rng.integers(0, 12, n), np.repeat(np.arange(20), 60)
+    order = RowOrder(cell, np.where(np.arange(n) % 60, np.roll(cell, 1), -1), np.arange(n), 1.0)
+    history = _History.of(order, episode, 3)
+    by_chance = []
+    for _ in range(400):
+        seen = _Outcomes.of(rng.exponential(size=n), cell)
+        by_chance.append(seen.score_z(history, seen.y, steps))
+    assert np.mean(by_chance) == pytest.approx(0.0, abs=0.2)
+    assert np.std(by_chance) == pytest.approx(1.0, abs=0.12)
+    memory = np.zeros((n, 3))
+    for row in range(n):
+        for earlier in range(max(row - row % 60, row - steps), row):
+            memory[row, history.action[earlier]] += seen.y[earlier]
+    score = 0.0
+    for a in range(3):
+        rows = np.flatnonzero(history.action == a)
+        terms = np.array([seen.y[i] * (memory[i] - memory[cell == cell[i]].mean(axis=0)) for i in rows])
+        score += terms.sum(axis=0) @ np.linalg.solve(terms.T @ terms, terms.sum(axis=0))
+    curve = 2 / (9 * 9)
+    assert by_chance[-1] == pytest.approx(((score / 9) ** (1 / 3) - 1 + curve) / curve**0.5)
+
+
+def test_a_cell_of_which_three_outcomes_differ_is_left_out():
+    rng = np.random.default_rng(5)
+    cell, worth = np.repeat([0, 1], 500), np.zeros(1000)
+    worth[rng.choice(500, 3, replace=False)] = -100.0
+    worth[500 + rng.choice(500, 8, replace=False)] = -100.0
+    assert set(_Outcomes.of(worth, cell).cell) == {1}
+
+
+def test_fatigue_behind_rare_large_losses_is_found():
+    """Work tires, rest restores; a tired step costs a little more. One step in fifty costs 20."""
+    rng = np.random.default_rng(6)
+    work = rng.integers(0, 2, (50, 60))
+    tired = np.zeros((50, 60))
+    for t in range(1, 60):
+        tired[:, t] = np.clip(tired[:, t - 1] + 2 * work[:, t - 1] - 1, 0, 5)
+    reward = work - 0.05 * tired - 20.0 * (rng.random((50, 60)) < 0.02)
+    zero = np.zeros(3000, dtype=int)
+    counts = lg.Counts.from_transitions(
+        zero, zero, action=work.ravel(), reward=reward.ravel(), episode=np.repeat(np.arange(50), 60),
+        keep_episodes=True,
+    )  # fmt: skip
+    found = markov_statistics(counts, np.zeros(1), 0.9)
+    assert found["the actions of the last 4 steps"] > 10.0
+    assert found["the outcomes of the last 4 steps"] > 10.0
