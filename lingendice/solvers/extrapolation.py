@@ -10,7 +10,8 @@ from lingendice.data.checks import Floats
 from lingendice.kernels.chains import anderson
 
 LEAST = 0.1
-"""An extrapolation may shrink an entry of a nonnegative vector to this share of itself, never below."""
+"""An extrapolation that would shrink an entry of a nonnegative vector below this share of itself is refused,
+and the passes that led to it are forgotten: they were too far from the solution to point to it."""
 
 
 class Extrapolation:
@@ -68,8 +69,12 @@ class Extrapolation:
                 scaled = self.gram[:used, :used] / size / size[:, None]
                 products = self._over_parts(products)
                 solution = np.linalg.lstsq(scaled, products[:used] / size, rcond=1e-13)[0] / size
-                anderson.combine(x, self.moves, used, solution, LEAST if self.power > 0.0 else 0.0)
-                replaced = True
+                combined = x - solution @ self.moves[:used]
+                replaced = self.power == 0.0 or bool((combined >= LEAST * x).all())
+                if replaced:
+                    x[:] = combined
+                else:
+                    self.passes = 0
         self.before[:] = x
         return replaced
 

@@ -45,3 +45,20 @@ def test_a_linear_map_of_few_modes_is_solved_in_few_passes(power):
         x = inflow + push @ x
         memory.observe(x)
     assert np.abs(x - limit).max() < 1e-10
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0])
+def test_a_combination_below_a_tenth_of_an_entry_is_refused_and_forgotten(power):
+    """Steps of -0.1 and -0.099 point to 0.801 - 99 * 0.099, far below zero."""
+    memory = Extrapolation(np.array([1.0, 1.0]), depth=4, period=1, power=power)
+    assert not memory.observe(np.array([0.9, 1.0]))
+    x = np.array([0.801, 1.0])
+    assert memory.observe(x) == (power == 0.0)
+    assert x[0] == pytest.approx(-9.0 if power == 0.0 else 0.801)
+    # What comes after is a beginning: two more passes make the first combination.
+    x = np.array([0.7, 1.0])
+    assert memory.observe(x) == (power == 0.0)
+    x = np.array([0.66, 1.0])
+    assert memory.observe(x)
+    if power:
+        assert x[0] == pytest.approx(0.66 - 0.04 * 0.04 / (0.101 - 0.04))

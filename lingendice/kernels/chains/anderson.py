@@ -60,13 +60,3 @@ def project(x, past, power, used, products):
         for row in range(x.size):
             total += past.steps[k, row] * past.last_step[row] * weight_of(x[row], power)
         products[k] = total
-
-
-@fused_kernel
-def combine(x, moves, used, coefficients, least):
-    """``x - sum_k coefficients[k] moves[k]``; with ``least`` no entry falls below that share of itself."""
-    for row in range(x.size):
-        new = x[row]
-        for k in range(used):
-            new -= coefficients[k] * moves[k, row]
-        x[row] = max(new, least * x[row]) if least > 0.0 else new
