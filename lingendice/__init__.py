@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lingendice.data.checks import NotAvailableYet
 from lingendice.data.counts import Counts
+from lingendice.data.episodes import RowOrderWarning, UnusedColumnWarning
 from lingendice.data.interrupts import Interrupted
-from lingendice.data.log_checks import RowOrderWarning, UnusedColumnWarning
 from lingendice.data.matrices import RowSumWarning
 from lingendice.data.transitions import Transitions
 from lingendice.model.operator import EmpiricalOperator

@@ -84,12 +84,17 @@ def require_whole(name: str, value: Any, *, at_least: int = 0, at_most: int | No
 
 def require_room(n_cells: int) -> None:
     """Refuse more cells than the machine can hold: ids that are hashes or timestamps, not numbers from 0."""
-    if 16 * n_cells > _memory_bytes():
+    if not has_room(n_cells):
         raise ValueError(
             f"{n_cells:,} cells (the largest id plus one, times the actions) would need "
             f"{16e-9 * n_cells:,.0f} GB; ids count from 0: pass them as labels (strings), or number them "
             "with numpy.unique(ids, return_inverse=True)"
         )
+
+
+def has_room(n_cells: int) -> bool:
+    """Whether the machine can hold that many cells."""
+    return 16 * n_cells <= _memory_bytes()
 
 
 @cache

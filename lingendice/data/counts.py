@@ -6,28 +6,21 @@ from collections.abc import Hashable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lingendice.data import labels as label_maps
 from lingendice.data.checks import (
     Floats,
-    first_bad,
-    numeric_array,
     require_compressed,
-    require_flags,
-    require_length,
     require_nonnegative,
-    require_reward,
     require_room,
     require_whole,
 )
-from lingendice.data.episodes import Episodes, episode_starts
+from lingendice.data.episodes import Episodes, count_breaks, warn_breaks
 from lingendice.data.hints import no_attribute
 from lingendice.data.labels import Labels
-from lingendice.data.log_checks import count_breaks, time_order, warn_breaks
 from lingendice.data.rows import read_only, row_sums, unsorted_row
 from lingendice.kernels.parallel import resolve_threads
 
@@ -169,19 +162,24 @@ class Counts:
         >>> lg.Counts.from_transitions([0, 1, 0], [1, 0, 1])
         Counts(2 states, 3 transitions, 2 distinct)
         """
-        log = _Log.read(state, next_state, action, reward, episode, weight, terminal, truncated, time)
-        if log.episode is not None and log.weight is None:
-            breaks = count_breaks(log.state, log.next_state, log.episode)
+        from lingendice.data.logs import count_log, read_log, require_size
+
+        log, order, state_labels, action_labels = read_log(
+            state, next_state, action, reward, episode, weight, terminal, truncated, time
+        )
+        if log.runs is not None and log.weight is None:
+            breaks = count_breaks(log.state, log.next_state, log.runs)
             if breaks.n:
-                row = breaks.first if log.order is None else int(log.order[breaks.first])
+                row = breaks.first if order is None else int(order[breaks.first])
                 warn_breaks(breaks.n, f"row {row}", stacklevel=2)
-        n_states = _size("n_states", n_states, log.state_labels, (log.state, log.next_state))
+        n_states = require_size("n_states", n_states, state_labels, (log.state, log.next_state))
         if log.action is not None:
-            n_actions = _size("n_actions", n_actions, log.action_labels, (log.action,))
+            n_actions = require_size("n_actions", n_actions, action_labels, (log.action,))
         elif n_actions is not None:
             raise ValueError("n_actions is given but action is not; pass action=, one entry per transition")
         require_room(n_states * (1 if n_actions is None else n_actions))
-        return _count_log(cls, log, n_states, n_actions, keep_episodes, resolve_threads(threads))
+        counted = count_log(log, n_states, n_actions, keep_episodes, resolve_threads(threads))
+        return cls(**counted, state_labels=state_labels, action_labels=action_labels)
 
     @classmethod
     def from_matrix(cls, matrix: Any, *, weight: str | None = "weight", copy: bool = True) -> Counts:
@@ -383,183 +381,6 @@ class Counts:
     def label_of_action(self, action: int) -> Hashable:
         """The label of an action, or its number where actions have no labels."""
         return action if self.action_labels is None else self.action_labels[action]
-
-
-class _Log(NamedTuple):
-    """Checked columns of a log; states and actions are ids."""
-
-    state: NDArray[Any]
-    next_state: NDArray[Any]
-    action: NDArray[Any] | None
-    reward: Floats | None
-    weight: NDArray[Any] | None
-    terminal: NDArray[np.bool_] | None
-    start: NDArray[np.int64] | None
-    """Rows at which an episode begins; None where nothing tells."""
-    episode: NDArray[np.int64] | None
-    state_labels: Labels | None
-    action_labels: Labels | None
-    order: NDArray[Any] | None
-    """The rows in the order of time, where times were given."""
-
-    @classmethod
-    def read(
-        cls,
-        state: Any,
-        next_state: Any,
-        action: Any,
-        reward: Any,
-        episode: Any,
-        weight: Any,
-        terminal: Any,
-        truncated: Any,
-        time: Any,
-    ) -> _Log:
-        (state, next_state), state_labels = label_maps.encode(("state", "next_state"), (state, next_state))
-        n = state.size
-        require_length("next_state", next_state, n)
-        action_labels = None
-        if action is not None:
-            (action,), action_labels = label_maps.encode(("action",), (action,))
-            require_length("action", action, n)
-        if reward is not None:
-            reward = numeric_array("reward", reward).astype(np.float64)
-            require_length("reward", reward, n)
-            require_reward("reward", reward)
-        terminal = require_flags("terminal", terminal, n)
-        truncated = require_flags("truncated", truncated, n)
-        weight = _weights(weight, n)
-        if episode is not None:
-            (episode,), _ = label_maps.encode(("episode",), (episode,))
-            require_length("episode", episode, n)
-        order = None if time is None else time_order(time, episode, n)
-        if order is not None:
-            columns = (state, next_state, action, reward, weight, terminal, truncated, episode)
-            state, next_state, action, reward, weight, terminal, truncated, episode = (
-                None if column is None else column[order] for column in columns
-            )
-        start, number = episode_starts(episode, terminal, truncated, n)
-        return cls(
-            state,
-            next_state,
-            action,
-            reward,
-            weight,
-            terminal,
-            start,
-            number,
-            state_labels,
-            action_labels,
-            order,
-        )
-
-    def without_zero_weights(self) -> _Log:
-        """Leave out rows that were observed zero times: they are no transitions."""
-        if self.weight is None or not self.weight.size or self.weight.min() > 0:
-            return self
-        rows = self.weight > 0
-        columns = ("state", "next_state", "action", "reward", "weight", "terminal", "episode")
-        held = {name: getattr(self, name) for name in columns}
-        return self._replace(**{name: column[rows] for name, column in held.items() if column is not None})
-
-
-def _first_states(log: _Log, n_states: int) -> tuple[NDArray[Any] | None, NDArray[np.int64] | None]:
-    """How many episodes began in each state, and where each of them did."""
-    if log.start is None:
-        return None, None
-    first_state = log.state[log.start].astype(np.int64)
-    if log.weight is None:
-        return np.bincount(first_state, minlength=n_states), first_state
-    initial = np.zeros(n_states, log.weight.dtype)
-    np.add.at(initial, first_state, log.weight[log.start])
-    return initial, first_state
-
-
-def _weights(weight: Any, n: int) -> NDArray[Any] | None:
-    if weight is None:
-        return None
-    weights = numeric_array("weight", weight)
-    require_length("weight", weights, n)
-    require_nonnegative("weight", weights, "a frequency weight is at least 0")
-    whole = weights.dtype.kind in "biu"
-    with np.errstate(over="ignore"):
-        total = float(weights.sum(dtype=np.float64))
-    if total >= 2.0**63 if whole else not np.isfinite(total):
-        raise ValueError("weight sums beyond 64 bits; scale the weights down")
-    return weights.astype(np.int64 if whole else np.float64)
-
-
-def _size(name: str, given: int | None, labels: Labels | None, columns: tuple[NDArray[Any], ...]) -> int:
-    """The number of states or actions, checked against the ids."""
-    given = None if given is None else require_whole(name, given)
-    if labels is not None:
-        if given is not None and given < len(labels):
-            raise ValueError(
-                f"{name}={given} but the log holds {len(labels)} distinct labels; leave {name} out"
-            )
-        return len(labels) if given is None else given
-    needed = 0
-    what = name.removeprefix("n_").removesuffix("s")
-    for column in columns:
-        if not column.size:
-            continue
-        if column.min() < 0:
-            (row,) = first_bad(column < 0)
-            raise ValueError(f"{what} id {column[row]} in row {row} is negative; ids run from 0")
-        largest = int(column.max())
-        if given is not None and largest >= given:
-            (row,) = first_bad(column >= given)
-            raise ValueError(
-                f"{what} id {column[row]} in row {row} is outside 0..{given - 1}; raise {name} or fix the id"
-            )
-        needed = max(needed, largest + 1)
-    return needed if given is None else given
-
-
-def _count_log(
-    cls: type[Counts], log: _Log, n_states: int, n_actions: int | None, keep_episodes: bool, threads: int
-) -> Counts:
-    from lingendice.data.counting import count_pairs
-
-    if keep_episodes and log.episode is None:
-        raise ValueError("keep_episodes needs episode= (or terminal/truncated flags that end episodes)")
-    initial, first_state = _first_states(log, n_states)
-    log = log.without_zero_weights()
-    cell = log.state
-    if log.action is not None and n_actions is not None:
-        cell = log.state.astype(np.int64) * n_actions + log.action
-    column = log.next_state
-    if log.terminal is not None and log.terminal.any():
-        # Widened where the column is too narrow for the number that stands for the end.
-        fits = column.dtype == np.int32 and n_states <= np.iinfo(np.int32).max
-        column = np.where(log.terminal, (np.int32 if fits else np.int64)(n_states), column)
-    tallied = count_pairs(
-        cell,
-        column,
-        n_states * (1 if n_actions is None else n_actions),
-        n_states + 1,
-        weight=log.weight,
-        value=log.reward,
-        want_entry=keep_episodes,
-        threads=threads,
-    )
-    episodes = None
-    if first_state is not None and log.episode is not None and tallied.entry is not None:
-        episodes = Episodes(tallied.entry, log.episode, log.reward, log.weight, first_state)
-    return cls(
-        n_states=n_states,
-        n_actions=n_actions,
-        indptr=tallied.indptr,
-        indices=tallied.indices,
-        count=tallied.count,
-        reward_count=None if log.reward is None else tallied.count,
-        reward_mean=tallied.mean,
-        reward_m2=tallied.m2,
-        initial_count=initial,
-        state_labels=log.state_labels,
-        action_labels=log.action_labels,
-        episodes=episodes,
-    )
 
 
 def _same(first: Any, second: Any) -> bool:

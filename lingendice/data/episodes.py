@@ -1,20 +1,31 @@
-"""Episodes of a log, and what of it may be taken as independent: episodes, blocks of a path, transitions."""
+"""Episodes of a log: where they begin, whether rows are in order, and what of it is independent."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats
+from lingendice.data.checks import Floats, first_bad, require_length
 
 if TYPE_CHECKING:
     from lingendice.data.counts import Counts
 
+Array = NDArray[Any]
 FEW_CLUSTERS = 20
 """Below this many episodes a note says that the interval is rough."""
+_STEP = 1 << 20  # rows compared at a time: what is compared stays in the cache
+
+
+class UnusedColumnWarning(UserWarning):
+    """Columns of a log were present and not read: a misspelt name looks like that."""
+
+
+class RowOrderWarning(UserWarning):
+    """Next states disagree with the states of the rows that follow: rows are out of order, or missing."""
 
 
 class Episodes(NamedTuple):
@@ -30,38 +41,112 @@ class Episodes(NamedTuple):
     """For every episode, the state it began in."""
 
 
-def episode_starts(
-    ids: NDArray[Any] | None, terminal: NDArray[np.bool_] | None, truncated: NDArray[np.bool_] | None, n: int
-) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
-    """Rows at which episodes begin, and the episode number of every row."""
+class Runs(NamedTuple):
+    """The rows of a log by episode."""
+
+    start: NDArray[np.int64]
+    """Rows at which episodes begin."""
+    number: NDArray[np.int64]
+    """The episode of every row, numbered as they begin."""
+    order: NDArray[Any] | None
+    """Rows episode by episode; None where the log has them so."""
+
+
+def find_episodes(
+    ids: Array | None, terminal: NDArray[np.bool_] | None, truncated: NDArray[np.bool_] | None, n: int
+) -> Runs | None:
+    """Episodes begin with a new id and after a terminal or truncated row; None where nothing tells. O(N)."""
     if ids is None and terminal is None and truncated is None:
-        return None, None
-    begins = np.zeros(n, dtype=bool)
-    begins[:1] = True
+        return None
+    order = None
+    changes = np.zeros(n, dtype=bool)
+    changes[:1] = True
+    if ids is not None:
+        np.not_equal(ids[1:], ids[:-1], out=changes[1:])
+        runs = ids[changes]
+        if np.unique(runs).size != runs.size:
+            # Interleaved logs come back to an episode: the row before is the one before in its own episode.
+            order = stable_order(ids)
+            in_order = ids[order]
+            np.not_equal(in_order[1:], in_order[:-1], out=changes[1:])
     for flags in (terminal, truncated):
         if flags is not None:
-            begins[1:] |= flags[:-1]
-    if ids is None:
-        return np.flatnonzero(begins), np.cumsum(begins) - 1
-    changes = np.ones(n, dtype=bool)
-    np.not_equal(ids[1:], ids[:-1], out=changes[1:])
-    runs = np.flatnonzero(changes)
-    if np.unique(ids[runs]).size == runs.size:
-        begins |= changes
-        return np.flatnonzero(begins), np.cumsum(begins) - 1
-    # Interleaved logs come back to an episode: the row before is the one before in its own episode.
-    order = np.argsort(ids, kind="stable")
-    in_order = ids[order]
-    first = np.ones(n, dtype=bool)
-    np.not_equal(in_order[1:], in_order[:-1], out=first[1:])
-    for flags in (terminal, truncated):
-        if flags is not None:
-            first[1:] |= flags[order][:-1]
-    starts = order[first]
+            changes[1:] |= (flags if order is None else flags[order])[:-1]
+    if order is None:
+        return Runs(np.flatnonzero(changes), np.cumsum(changes) - 1, None)
+    starts = order[changes]
     rank = np.argsort(np.argsort(starts))
     number = np.empty(n, dtype=np.int64)
-    number[order] = rank[np.cumsum(first) - 1]
-    return np.sort(starts), number
+    number[order] = rank[np.cumsum(changes) - 1]
+    return Runs(np.sort(starts), number, order)
+
+
+def stable_order(ids: Array) -> NDArray[np.int64]:
+    """The rows sorted by integers, equal ones as they come; O(N) where the integers span 32 bits."""
+    low = int(ids.min()) if ids.size else 0
+    span = int(ids.max()) - low if ids.size else 0
+    if span >> 32 or ids.dtype == np.uint64:
+        return np.argsort(ids, kind="stable")
+    above = np.subtract(ids, low, dtype=np.int64).astype(np.uint32)
+    order = np.argsort(above.astype(np.uint16), kind="stable")  # NumPy sorts 16 bits by counting
+    if span >> 16:
+        order = order[np.argsort((above[order] >> 16).astype(np.uint16), kind="stable")]
+    return order
+
+
+class Breaks(NamedTuple):
+    """Rows that do not begin in the next state of the row before them in their episode."""
+
+    n: int = 0
+    first: int = -1
+    """The first such row."""
+
+
+def count_breaks(state: Array, next_state: Array, runs: Runs) -> Breaks:
+    """Compare every next state with the state of the following row of the same episode.
+
+    A terminal or truncated row ends its episode, and is compared with nothing. O(N).
+    """
+    n, first = 0, state.size
+    for begin in range(0, max(state.size - 1, 0), _STEP):
+        rows: Any = slice(begin, begin + _STEP + 1)
+        if runs.order is not None:
+            rows = runs.order[rows]
+        apart = next_state[rows][:-1] != state[rows][1:]
+        if not apart.any():
+            continue
+        number = runs.number[rows]
+        broken = np.flatnonzero(apart & (number[1:] == number[:-1]))
+        if broken.size:
+            n += broken.size
+            found = broken[0] + 1 + begin if runs.order is None else rows[broken + 1].min()
+            first = min(first, int(found))
+    return Breaks(n, first) if n else Breaks()
+
+
+def warn_breaks(n: int, where: str, stacklevel: int) -> None:
+    """Say that rows are out of order; ``where`` names the first of them."""
+    warnings.warn(
+        f"{n:,} row{'s' * (n != 1)} do{'es' * (n == 1)} not begin in the next state of the row before in the "
+        f"episode, the first at {where}: rows are out of order or missing, and first states may be wrong. "
+        "Name the column of times with time=, or check the episode ids; where rows were drawn at random, "
+        "leave episodes out and give solve the initial distribution",
+        RowOrderWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def time_order(time: Any, episode: Array | None, n: int) -> Array:
+    """The order of rows by episode and then time; rows of equal times stay as they are."""
+    times = np.asarray(time)
+    if times.dtype.kind not in "iufMm":
+        raise ValueError(f"time has dtype {times.dtype}; give numbers or dates (numpy.datetime64)")
+    require_length("time", times, n)
+    missing = times != times  # NaN or NaT
+    if missing.any():
+        (row,) = first_bad(missing)
+        raise ValueError(f"time[{row}] is {times[row]!s}; drop or fill it first")
+    return np.argsort(times, kind="stable") if episode is None else np.lexsort((times, episode))
 
 
 class Sample(NamedTuple):

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from lingendice.data.arrow import arrow
 from lingendice.data.checks import LARGEST_REWARD, is_missing, missing_entry, plain_array
-from lingendice.data.log_checks import Breaks
 from lingendice.io.formats import FileError
 from lingendice.io.roles import FLAG_ROLES, ID_ROLES, join_ends
 
@@ -23,24 +22,9 @@ class Coded(NamedTuple):
     values: list[str]
 
 
-NO_BREAKS = Breaks()
 Column = NDArray[Any] | Coded
 Position = tuple[int, ...]
 """A place in a log: source, part of it and, where a part can be cut, rows of the part."""
-
-
-class Packed(NamedTuple):
-    """Rows made ready for counting; see :mod:`lingendice.io.keys`."""
-
-    keys: NDArray[np.int64] | None
-    """State, action and next state of each row in one integer; None where that is not known yet."""
-    n_states: int
-    n_actions: int
-    """One more than the largest ids."""
-    events: NDArray[np.int64] | None
-    """Rows at which an episode may begin or end."""
-    breaks: Breaks = NO_BREAKS
-    """Rows that do not begin in the next state of the row above, among those that are no events."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +39,6 @@ class Batch:
     """Where reading can go on after this batch; None inside a part that cannot be cut."""
     fraction: float | None = None
     """Share of the whole that is read after this batch; None where the end is unknown."""
-    packed: Packed | None = field(default=None, repr=False)
 
 
 def read_batch(
@@ -176,7 +159,7 @@ class _Entry:
             if column.size and column.max() > np.iinfo(np.int64).max:
                 raise self._wrong("integers beyond 63 bits", "pass labels=True to read them as names")
             column = column.astype(np.int64)
-        return column if column.dtype in (np.int32, np.int64) else column.astype(np.int64)
+        return _narrowed(column)
 
     def _one_kind(self, column: NDArray[Any]) -> NDArray[Any]:
         """Objects as an array of strings or of integers."""
@@ -317,6 +300,15 @@ _FLAGS = "flags are true/false, yes/no or 1/0"
 _YES, _NO = {"1", "1.0", "true", "t", "yes", "y"}, {"0", "0.0", "false", "f", "no", "n"}
 _LARGEST_WHOLE = 2.0**53
 NO_ROWS = np.zeros(0, np.int64)
+
+
+def _narrowed(ids: NDArray[Any]) -> NDArray[Any]:
+    """Integers in 32 bits where they fit, which halves what is read later, else in 64."""
+    if ids.dtype == np.int32:
+        return ids
+    ends = np.iinfo(np.int32)
+    fits = not ids.size or (int(ids.min()) >= ends.min and int(ids.max()) <= ends.max)
+    return ids.astype(np.int32 if fits else np.int64, copy=False)
 
 
 def _unpack_bits(column: Any) -> NDArray[np.bool_]:

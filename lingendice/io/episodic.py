@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import require_choice
 from lingendice.io.columns import Batch, Position, read_batch
-from lingendice.io.decode_ahead import Part
 from lingendice.io.formats import FileError
 from lingendice.io.roles import FLAG_ROLES, Names, join_ends
+from lingendice.io.sources import Part
 
 Array = NDArray[Any]
 MINARI = "minari:"

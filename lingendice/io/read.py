@@ -6,8 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,15 +14,13 @@ import numpy as np
 
 from lingendice.data.checks import require_room, require_whole
 from lingendice.data.counts import Counts
+from lingendice.data.episodes import warn_breaks
 from lingendice.data.interrupts import interruptible
-from lingendice.data.log_checks import warn_breaks
 from lingendice.io.array_files import read_matrix_file
 from lingendice.io.columns import Batch, Position
-from lingendice.io.decode_ahead import in_order
 from lingendice.io.episodic import MINARI, MinariLog, VectorLog, open_minari
 from lingendice.io.formats import DUCKDB, MATRICES, FileError, format_of
 from lingendice.io.ids import IdRule
-from lingendice.io.kept_episodes import MOST_ROWS, TooLong, count_whole
 from lingendice.io.roles import NAMED_BY_CALLERS, Names
 from lingendice.io.segments import Piece
 from lingendice.io.sources import (
@@ -33,10 +30,10 @@ from lingendice.io.sources import (
     Source,
     Stream,
     find_files,
+    in_order,
     is_frame,
 )
-from lingendice.io.stream_counter import Accumulator, Resources, load_checkpoint, save_checkpoint
-from lingendice.io.time_order import InTime
+from lingendice.io.stream_counter import Accumulator, load_checkpoint, save_checkpoint
 from lingendice.kernels.parallel import resolve_threads
 
 Progress = bool | Callable[[int, "float | None"], object]
@@ -118,9 +115,8 @@ def read_transitions(
         True shows a line on standard error, unless that is a file or a pipe; or a function that is called
         with the number of rows and the share read so far (None where the end is unknown).
     threads
-        1 decodes and counts in turns; with more, row groups are decoded side by side and ahead of the
-        counting, and pairs are counted side by side, each in the order of its rows. The result is the same
-        bits.
+        1 decodes and counts in turns; with more, row groups of Parquet files are decoded side by side and
+        ahead of the counting, which itself is shared. The result is the same bits.
 
     Returns
     -------
@@ -143,10 +139,9 @@ def read_transitions(
     unless it is ``terminal``. Without a column of episodes a log is one path, cut after rows that are
     ``terminal`` or ``truncated``. An episode id that comes back after such a row begins a new episode.
 
-    Takes one pass and O(distinct pairs + episodes) memory: 16 bytes per pair (40 with rewards) and 16
-    per episode (48 where next states are derived), times up to 5 while a table grows; labels come on top.
-    Without rewards and weights, where pairs are many, up to 16 million rows are gathered and sorted together,
-    which takes some 300 MB.
+    Takes one pass. Up to four million rows are held and counted together, which takes some 200 to 400 MB;
+    what was counted takes 12 bytes per pair (36 with rewards), 8 per state and action and some 50 per episode,
+    up to three times that while parts of a log are joined. Labels come on top.
 
     Raises
     ------
@@ -247,40 +242,27 @@ def count_piece(
         return Piece(matrix)
     names, rule = options.names(), options.rule()
     opened = open_source(source, options, names) if matrix is None else matrix
-    if isinstance(options.columns.get("time"), str):
-        if checkpoint is not None or span.keep_ends:
-            raise ValueError(
-                "time= sorts whole logs, not parts of them and not from a checkpoint on; sort the log by "
-                "episode and time, and leave time= out"
-            )
-        opened = InTime(opened)
-    if options.keep_episodes is not False:
-        if checkpoint is not None:
-            raise ValueError("keep_episodes= holds all rows in memory; leave out checkpoint=")
-        kept = _keep_whole(opened, names, rule, options)
-        if kept is not None:
-            names.warn_unused(stacklevel=3)
-            return Piece(kept, rule=rule)
-    threads = resolve_threads(options.threads)
-    with interruptible(), ThreadPoolExecutor(1, "lingendice-count") as executor:
-        resources = Resources(executor if threads > 1 else None, threads)
-        run = _Run(opened, names, rule, span, resources)
+    by_time = isinstance(options.columns.get("time"), str)
+    if by_time and (checkpoint is not None or span.keep_ends):
+        raise ValueError(
+            "time= sorts whole logs, not parts of them and not from a checkpoint on; sort the log by "
+            "episode and time, and leave time= out"
+        )
+    if options.keep_episodes is not False and checkpoint is not None:
+        raise ValueError("keep_episodes= holds all rows in memory; leave out checkpoint=")
+    counted = Accumulator(
+        rule,
+        keep_ends=span.keep_ends,
+        keep_episodes=options.keep_episodes,
+        by_time=by_time,
+        threads=resolve_threads(options.threads),
+    )
+    with interruptible():
+        run = _Run(opened, names, span, counted)
         if checkpoint is not None:
             run.resume_from(checkpoint)
         run.read(_Meter(progress))
         return run.finish()
-
-
-def _keep_whole(source: Source, names: Names, rule: IdRule, options: ReadOptions) -> Counts | None:
-    """Counts with their episodes; None where the log is too long for that and it was not insisted on."""
-    keep, n_threads = options.keep_episodes, resolve_threads(options.threads)
-    batches = in_order(source.parts((0, 0), names, n_threads), lambda batch: batch, n_threads)
-    try:
-        return count_whole(batches, rule, options.threads, bool(keep), MOST_ROWS if keep is None else None)
-    except TooLong:
-        return None
-    finally:
-        batches.close()
 
 
 def open_source(source: Any, options: ReadOptions, names: Names) -> Source:
@@ -331,10 +313,8 @@ def _read_matrix(source: Any) -> Counts | Source | None:
 class _Run:
     """One reading of a log: the batches so far, and the checkpoint that keeps them."""
 
-    def __init__(self, source: Source, names: Names, rule: IdRule, span: Span, resources: Resources) -> None:
-        self.source, self.names, self.rule = source, names, rule
-        self.span, self.resources = span, resources
-        self.counted: Accumulator | None = None
+    def __init__(self, source: Source, names: Names, span: Span, counted: Accumulator) -> None:
+        self.source, self.names, self.span, self.counted = source, names, span, counted
         self.checkpoint: Checkpoint | None = None
         self.resumed_at: Position = (0, 0)
         self.safe: Position | None = None
@@ -345,23 +325,22 @@ class _Run:
         """Keep a checkpoint there, and go on from it where there is one."""
         self.checkpoint = checkpoint
         if checkpoint.path.exists():
-            self.counted, self.resumed_at = load_checkpoint(checkpoint.path, self._identity(), self.resources)
+            self.resumed_at = load_checkpoint(checkpoint.path, self._identity(), self.counted)
 
     def _identity(self) -> dict[str, Any]:
         given = {role: name for role, name in self.names.given.items() if name is not None}
-        return {"source": self.source.fingerprint(), "columns": given, "labels": self.names.labels}
+        return {"source": self.source.fingerprint(), "columns": given, "rule": asdict(self.counted.rule)}
 
     def read(self, meter: _Meter) -> None:
         """Count all batches of the span."""
         start, stop, _ = self.span
-        threads, packer = self.resources.threads, self.resources.packer
-        parts = self.source.parts(max(start, self.resumed_at), self.names, threads)
-        batches = in_order(parts, packer.pack, threads)
+        threads = self.counted.threads
+        batches = in_order(self.source.parts(max(start, self.resumed_at), self.names, threads), threads)
         try:
             with meter:
                 for batch in batches:
                     self._add(batch)
-                    meter.show(self.counted.n_rows if self.counted else 0, batch.fraction)
+                    meter.show(self.counted.n_rows, batch.fraction)
                     if stop is not None and batch.after is not None and batch.after >= stop:
                         break
         except BaseException:
@@ -371,14 +350,6 @@ class _Run:
             batches.close()
 
     def _add(self, batch: Batch) -> None:
-        if self.counted is None:
-            roles = frozenset(batch.columns)
-            self.counted = Accumulator(roles, self.rule, self.span.keep_ends, self.resources)
-        if frozenset(batch.columns) != self.counted.roles:
-            raise FileError(
-                f"{batch.where(0)}: columns for {', '.join(sorted(batch.columns))} here, but for "
-                f"{', '.join(sorted(self.counted.roles))} before; name the columns to use, or pass False"
-            )
         # A batch is counted whole, so that a checkpoint has all that was read.
         with interruptible() as work, work.held():
             self.safe = None
@@ -388,21 +359,20 @@ class _Run:
             self._keep()
 
     def _keep(self) -> None:
-        if self.checkpoint is not None and self.counted is not None and self.safe is not None:
+        if self.checkpoint is not None and self.safe is not None:
             save_checkpoint(self.checkpoint.path, self.counted, self.safe, self._identity())
             self.saved_at = time.monotonic()
 
     def finish(self) -> Piece:
         """What was counted; the checkpoint has done its duty."""
         self.names.warn_unused(stacklevel=4)
-        if self.counted is None or self.counted.n_rows == 0:
+        if self.counted.n_rows == 0:
             if self.span.keep_ends:
                 return Piece(Counts.empty())
             raise FileError("no transitions: the log has no rows; give at least one")
-        breaks = self.counted.n_breaks, self.counted.first_break
-        if breaks[0] and not self.span.keep_ends:
-            warn_breaks(*breaks, stacklevel=4)
-        piece = replace(self.counted.finish(), breaks=breaks)
+        piece = self.counted.finish()
+        if piece.breaks[0] and not self.span.keep_ends:
+            warn_breaks(*piece.breaks, stacklevel=4)
         if self.checkpoint is not None:
             self.checkpoint.path.unlink(missing_ok=True)
         return piece

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from lingendice.data.log_checks import UnusedColumnWarning
+from lingendice.data.episodes import UnusedColumnWarning
 from lingendice.io.formats import FileError
 
 ALIASES: dict[str, tuple[str, ...]] = {

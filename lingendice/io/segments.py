@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -9,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.counts import Counts
-from lingendice.data.labels import union
-from lingendice.data.merging import keep_only, labels_to_ids, occurring, sort_labels
-from lingendice.io.ids import IdRule
+from lingendice.data.labels import Labels, union
+from lingendice.data.merging import keep_only, labels_to_ids, merge, occurring, sort_labels
+from lingendice.io.ids import SPARE_IDS, IdRule
 
 Array = NDArray[Any]
 
@@ -45,6 +46,10 @@ class EpisodeRecords:
             moved = replace(moved, last_action=actions[self.last_action])
         return moved
 
+    def take(self, order: Array) -> EpisodeRecords:
+        """The same episodes in another order."""
+        return replace(self, **{name: array[order] for name, array in self.arrays().items()})  # type: ignore[arg-type]
+
     def arrays(self) -> dict[str, Array]:
         """Arrays by name."""
         named = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -62,6 +67,8 @@ class Piece:
     rule: IdRule = field(default_factory=IdRule)
     breaks: tuple[int, str] = (0, "")
     """Rows that do not begin in the next state of the row before in their episode, and the first of them."""
+    hidden: Mapping[str, Array] = field(default_factory=dict)
+    """States and actions of rows that are in no pair (next states of terminal rows, weights of zero)."""
 
     def result(self) -> Counts:
         """The counts, labels in sorted order as in :meth:`Counts.from_transitions`."""
@@ -83,31 +90,41 @@ class Piece:
             n_actions = max(n_actions, self.rule.at_least[1])
         return counts.with_states(n_states, n_actions)
 
+    def settled(self) -> Piece:
+        """The same, with integers that are too sparse to be ids as labels."""
+        piece = self
+        for what, size in (("state", self.counts.n_states), ("action", self.counts.n_actions or 0)):
+            if size > SPARE_IDS and self.rule.is_open(what) and self._labels(what) is None:
+                ids = self._occurring(what)
+                if not self.rule.are_ids(what, int(ids[-1]), ids.size):
+                    piece = piece.with_numbers(what)
+        return piece
+
+    def _labels(self, what: str) -> Labels | None:
+        labels: Labels | None = getattr(self.counts, f"{what}_labels")
+        return labels
+
+    def _occurring(self, what: str) -> Array:
+        return np.union1d(occurring(self.counts, what), self.hidden.get(what, NOTHING))
+
     def with_numbers(self, what: str) -> Piece:
         """The same, with integers that are ids here numbered like those that are not."""
-        if what in self.numbered or getattr(self.counts, f"{what}_labels") is not None:
+        if what in self.numbered or self._labels(what) is not None:
             return self
-        ids = occurring(self.counts, what)
-        ends = self.episodes
-        if ends is not None and what == "state":
-            waiting = NO_STATES if ends.last_state is None else ends.last_state[ends.is_open]
-            ids = np.unique(np.concatenate([ids, ends.first_state, waiting]))
+        ids, ends = self._occurring(what), self.episodes
         if ends is not None:
             move = np.zeros(int(ids.max(initial=-1)) + 1, np.int64)
             move[ids] = np.arange(ids.size)
             ends = ends.move_states(*((move, None) if what == "state" else (None, move)))
-        return replace(
-            self,
-            counts=keep_only(self.counts, what, ids),
-            episodes=ends,
-            numbered=self.numbered | {what},
-        )
+        counts, numbered = keep_only(self.counts, what, ids), self.numbered | {what}
+        hidden = {other: found for other, found in self.hidden.items() if other != what}
+        return replace(self, counts=counts, episodes=ends, numbered=numbered, hidden=hidden)
 
 
-NO_STATES = np.zeros(0, np.int64)
+NOTHING = np.zeros(0, np.int64)
 
 
-def join(left: Piece, right: Piece) -> Piece:
+def join(left: Piece, right: Piece, threads: int | None = None) -> Piece:
     """The piece of the rows of ``left`` followed by those of ``right``."""
     if right.counts.n_states == 0:
         return left
@@ -117,14 +134,16 @@ def join(left: Piece, right: Piece) -> Piece:
         left, right = left.with_numbers(what), right.with_numbers(what)
         if (what in left.numbered) != (what in right.numbered):
             raise ValueError(f"one log has {what} labels and the other bare ids; pass labels=True")
-    return _joined_pieces(left, right)
+    return _joined_pieces(left, right, threads)
 
 
-def _joined_pieces(left: Piece, right: Piece) -> Piece:
-    counts = left.counts.merge(right.counts)
+def _joined_pieces(left: Piece, right: Piece, threads: int | None) -> Piece:
+    counts = merge(left.counts, right.counts, threads)
     breaks = left.breaks[0] + right.breaks[0], left.breaks[1] or right.breaks[1]
+    hidden = {what: np.union1d(ids, right.hidden[what]) for what, ids in left.hidden.items()}
+    joined = replace(left, counts=counts, episodes=None, breaks=breaks, hidden=hidden)
     if left.episodes is None or right.episodes is None:
-        return replace(left, counts=counts, episodes=None, breaks=breaks)
+        return joined
     first, second = left.episodes, _renumbered(left.counts, right.counts, right.episodes)
     _, here, there = np.intersect1d(first.ids, second.ids, assume_unique=True, return_indices=True)
     goes_on = first.is_open[here]
@@ -139,7 +158,7 @@ def _joined_pieces(left: Piece, right: Piece) -> Piece:
         initial = counts.initial_count.copy()
         np.subtract.at(initial, second.first_state[there], second.first_weight[there])
         counts = replace(counts, initial_count=initial)
-    return replace(left, counts=counts, episodes=_joined(first, second), breaks=breaks)
+    return replace(joined, counts=counts, episodes=_joined(first, second), breaks=breaks)
 
 
 def _renumbered(left: Counts, right: Counts, episodes: EpisodeRecords) -> EpisodeRecords:

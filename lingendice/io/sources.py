@@ -10,24 +10,60 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from lingendice.data.arrow import arrow
 from lingendice.data.saving import COUNTS_KEY
 from lingendice.io.columns import Batch, Position, is_text, read_batch
 from lingendice.io.csv_reader import open_text, read_plainly
-from lingendice.io.decode_ahead import Part
 from lingendice.io.formats import COMPRESSED, IPC, PARQUET, STREAMED, FileError, format_of
 from lingendice.io.roles import ID_ROLES, Names
 
+MOST_THREADS = 4  # counting goes in the order of rows: two or three decoders keep it busy
 _BATCH_ROWS = 1 << 18
 _GROUP_ROWS = 1 << 20  # rows of a decoded row group that are packed together
 _LARGEST_GROUP = 1 << 26  # bytes of a row group that is decoded at once
 _END_BYTES = 1 << 16  # bytes at either end of a file by which a checkpoint knows it
+
+
+class Part(NamedTuple):
+    """A part of a log that can be read by itself."""
+
+    read: Callable[[], Iterator[Batch]]
+    small: bool = False
+    """Whether it takes time to decode and may be held in memory whole."""
+
+
+def in_order(parts: Iterator[Part], threads: int) -> Generator[Batch, None, None]:
+    """Batches of all parts; with several threads, small parts are decoded side by side before their turn."""
+    ahead: deque[Part | Future[list[Batch]]] = deque()
+    failure: Exception | None = None
+    more, pool = True, ThreadPoolExecutor(min(threads, MOST_THREADS), "lingendice-read")
+    try:
+        while more or ahead:
+            while more and len(ahead) <= min(threads, MOST_THREADS) * (threads > 1):
+                try:
+                    part = next(parts, None)
+                except Exception as error:  # raised in its turn, after the parts before it
+                    part, failure = None, error
+                more = part is not None
+                if part is not None and part.small and threads > 1:
+                    ahead.append(pool.submit(lambda read: list(read()), part.read))
+                elif part is not None:
+                    ahead.append(part)
+            if ahead:
+                head = ahead.popleft()
+                yield from head.read() if isinstance(head, Part) else head.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+    if failure is not None:
+        raise failure
 
 
 class Source(Protocol):

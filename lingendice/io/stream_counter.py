@@ -1,14 +1,16 @@
-"""Count a log batch by batch: memory for what is distinct, never for the rows.
+"""Count a log batch by batch: rows gather until there are a few million, and are counted together.
 
-Two tables grow: one record per distinct (state, action, next state), one per episode. Rows are taken in
-the order of the log, so that the result is the same bits however the log is cut into batches.
+What was counted is a piece of the log, with the loose ends of its episodes; pieces are joined in the order of
+the log. Where they begin and end depends on the rows alone, so that the result is the same bits however the
+log is cut into batches.
 """
 
 from __future__ import annotations
 
 import json
-from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,193 +18,145 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.atomic import StoredFileError
+from lingendice.data.checks import has_room
 from lingendice.data.counts import Counts
-from lingendice.data.rows import kernel_array
-from lingendice.data.saving import read_archive, write_archive
-from lingendice.io.columns import Batch, Coded, Position
+from lingendice.data.episodes import Runs, count_breaks, find_episodes, stable_order
+from lingendice.data.logs import Log, count_log, initial_counts, with_next_states
+from lingendice.data.saving import counts_arrays, read_archive, write_archive
+from lingendice.io.columns import Batch, Position
 from lingendice.io.formats import FileError
-from lingendice.io.ids import IdMap, IdRule, note_hidden_ids, number_sparse_ids, settle_ids
-from lingendice.io.keys import (
-    NO_FLAGS,
-    NO_INTS,
-    NO_REALS,
-    STATE_BITS,
-    Packer,
-    compares_rows,
-    flags,
-    narrowed,
-)
-from lingendice.io.pair_counter import HashTable, KeyLayout, PairCounter
-from lingendice.io.segments import EpisodeRecords, Piece
-from lingendice.kernels.counting import stream_tables as streaming
+from lingendice.io.ids import SPARE_IDS, IdMap, IdRule, distinct
+from lingendice.io.segments import EpisodeRecords, Piece, join
 
 Array = NDArray[Any]
+Columns = dict[str, Array]
 
-_BLOCK = 1 << 16  # rows per step: the columns of a block stay in the second-level cache
-NO_BREAKS = np.array([0, -1])
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What the counting works with."""
-
-    executor: Executor | None = None
-    """A thread that helps."""
-    threads: int = 1
-    packer: Packer = field(default_factory=Packer)
+ROWS = 1 << 22
+"""Rows that are counted together: some 200 MB."""
+MOST_ROWS = 1 << 24
+"""The same where there are more states and actions than rows, all of which a piece goes through."""
+MOST_KEPT = 20_000_000
+"""Rows up to which episodes are kept where they need not be."""
+MOST_WAITING = 20_000_000
+"""Rows of one episode, or of a log without episode ids, that are held to be sorted by time."""
+_CELLS = 1 << 24  # cells that are no burden, though ids may turn out to be names when all rows are there
+_ROLES_OF_IDS = {"state": ("state", "next_state"), "action": ("action",)}
 
 
 class Accumulator:
-    """Takes batches in order; :meth:`finish` gives the piece of the log that they make up."""
+    """Takes batches in order; :meth:`finish` gives the piece of the log that they make up.
 
-    def __init__(self, roles: frozenset[str], rule: IdRule, keep_first: bool, resources: Resources) -> None:
-        self.roles, self.rule = roles, rule
-        self.packer = resources.packer
-        self.given = {"state": rule.sizes[0], "action": rule.sizes[1]}
+    Parameters
+    ----------
+    rule
+        What distinguishes ids from names.
+    keep_ends
+        Whether the piece is to have what its neighbors need.
+    keep_episodes
+        Whether to keep what each episode contributed; None keeps it where there are episodes and not too many
+        rows. All rows are then counted together.
+    by_time
+        Whether rows are sorted by time within each episode.
+    """
+
+    def __init__(
+        self,
+        rule: IdRule,
+        *,
+        keep_ends: bool = False,
+        keep_episodes: bool | None = False,
+        by_time: bool = False,
+        threads: int = 1,
+    ) -> None:
+        self.rule, self.keep_ends, self.keep_episodes = rule, keep_ends, keep_episodes
+        self.by_time, self.threads = by_time, threads
+        self.roles: frozenset[str] = frozenset()
         self.maps = {what: IdMap(what) for what in ("state", "action", "episode")}
-        self.derive = "next_state" not in roles
-        if self.derive and "reward_m2" in roles:
-            raise ValueError("reward_m2= is for rows that stand for several steps; they need next_state= too")
-        self.knows_starts = bool(roles & {"episode", "terminal", "truncated"})
-        self.fractional: bool | None = None if "weight" in roles else False
-        self.pairs = PairCounter(roles, resources.executor, resources.threads)
-        self.first_at = 2 if keep_first else -1
-        self.last_at = (4 if keep_first else 2) if self.derive else -1
-        compares = compares_rows(roles)
-        self.next_at = (4 if keep_first else 2) if compares else -1
-        self.episodes = HashTable(2 + 2 * keep_first + 4 * self.derive + compares, by_status=True)
-        self.n_breaks, self.first_break = 0, ""
-        """Rows that do not begin in the next state of the row before in their episode, and the first."""
-        self.hidden = dict.fromkeys(("state", "action"), NO_INTS)
-        """Integers of rows that are in no pair: next states of terminal rows, rows of weight zero."""
-        self.next_look = dict.fromkeys(("state", "action"), 1 << STATE_BITS)
-        """The size at which it is looked whether integers are sparse."""
-        self.starts = np.zeros(0, np.int64)
+        self.waiting: dict[str, list[Array]] = {}
+        """Columns of the rows that are not counted yet, in parts."""
+        self.n_waiting = 0
+        self.places: list[tuple[int, Callable[[int], str]]] = []
+        """Where waiting rows come from: the first of a batch, and what tells of its rows."""
+        self.first_break = ""
+        self.runs: list[int] = []
+        """Waiting rows at which the id of the episode changes, where they are sorted by time."""
+        self.ended: set[int] = set()
+        """Episodes that are complete and sorted."""
+        self.pieces: list[Piece] = []
+        """Each at least twice as large as the next, so that an entry is merged a few times at most."""
+        self.numbered: frozenset[str] = frozenset()
+        """Whether integers of states, or of actions, are looked up like labels from now on."""
         self.n_rows = 0
 
     # -- adding ------------------------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> None:
-        """Count the rows of one batch."""
+        """Take the rows of one batch."""
         if batch.n_rows == 0:
             return
-        note_hidden_ids(self, batch)
-        batch = self.packer.pack(batch)
-        if not self._add_packed(batch):
-            self._add_columns(batch)
-        if batch.packed is not None:
-            self._note_breaks(batch, *batch.packed.breaks)
-        self.packer.forget(batch)
+        columns = self._read(batch)
+        if self.by_time:
+            self._note_runs(batch, columns.get("episode"))
+        for role, column in columns.items():
+            self.waiting.setdefault(role, []).append(column)
+        self.places.append((self.n_waiting, batch.where))
+        self.n_waiting += batch.n_rows
         self.n_rows += batch.n_rows
+        if self.keep_episodes is None and (self.n_rows > MOST_KEPT or not self.knows_starts):
+            self.keep_episodes = False
+        while self.keep_episodes is False and (ready := self._ready()):
+            self._take(self._count(ready))
 
-    def _note_breaks(self, batch: Batch, n: int, row: int) -> None:
-        if n and not self.n_breaks:
-            self.first_break = batch.where(row)
-        self.n_breaks += n
-
-    def _add_packed(self, batch: Batch) -> bool:
-        """Count by the keys that came with the batch; False where they do not serve."""
-        packed, states, actions = batch.packed, self.maps["state"], self.maps["action"]
-        if packed is None or packed.keys is None or states.coded or actions.coded:
-            return False
-        if states.numbered or actions.numbered or self.pairs.is_wide:
-            return False
-        states.coded, states.size = False, max(states.size, packed.n_states)
-        if "action" in self.roles:
-            actions.coded, actions.size = False, max(actions.size, packed.n_actions)
-        self._fit_keys(batch)
-        numbers = self._numbers(batch)
-        if packed.events is not None:
-            unpack = self.pairs.layout.unpack
-            state = unpack(packed.keys[packed.events])[0]
-            following = unpack(packed.keys[_run_ends(batch, packed.events)])[2] - 1
-            self._note_events(batch, packed.events, state, following, numbers["weight"])
-        self.pairs.add(packed.keys, numbers["weight"], numbers["reward"], numbers["reward_m2"])
-        return True
-
-    def _add_columns(self, batch: Batch) -> None:
-        """Count rows whose ids have to be looked up, or whose next states are those of later rows."""
-        number_sparse_ids(self, batch)
-        columns, numbers = self._columns(batch), self._numbers(batch)
-        self._fit_keys(batch)
-        if batch.packed is not None and batch.packed.events is not None:
-            rows = batch.packed.events
-            following = columns["next_state"][_run_ends(batch, rows)]
-            self._note_events(batch, rows, columns["state"][rows], following, numbers["weight"])
-        columns |= numbers
-        for start in range(0, batch.n_rows, _BLOCK):
-            block = {role: column[start : start + _BLOCK] for role, column in columns.items()}
-            if self.derive:
-                block = self._follow(block)
-            keys = np.empty(block["state"].size, np.int64)
-            streaming.pack_keys(
-                block["state"], block["action"], block["next_state"], block["terminal"],
-                self.pairs.layout.action, self.pairs.layout.following, keys,
-            )  # fmt: skip
-            self.pairs.add(keys, block["weight"], block["reward"], block["reward_m2"])
-
-    def _columns(self, batch: Batch) -> dict[str, Array]:
-        """Columns of ids and flags as the kernels take them; absent ones are empty."""
-        states: list[str] = [role for role in ("state", "next_state") if role in self.roles]
-        ids: dict[str, Array] = {role: self.maps["state"].read(batch, role) for role in states}
-        if "action" in self.roles:
-            ids["action"] = self.maps["action"].read(batch, "action")
-        columns = narrowed(ids)
-        kind = columns["state"].dtype
-        columns.setdefault("action", kernel_array(np.empty(0, kind), kind))
-        if self.derive:
-            columns = {role: kernel_array(column, np.int64) for role, column in columns.items()}
-            columns["episode"] = self._episodes(batch, slice(None))
-        return columns | {role: flags(batch, role) for role in ("terminal", "truncated")}
-
-    def _numbers(self, batch: Batch) -> dict[str, Array]:
-        numbers = {
-            role: kernel_array(self._plain(batch, role, NO_REALS), np.float64)
-            for role in ("reward", "reward_m2")
-        }
-        return numbers | {"weight": self._weights(batch)}
-
-    def _episodes(self, batch: Batch, rows: Any) -> Array:
-        """Ids of the episodes of some rows; all rows are one episode where there is no such column."""
-        if "episode" not in self.roles:
-            return kernel_array(np.broadcast_to(np.int64(0), batch.n_rows)[rows], np.int64)
-        return kernel_array(self.maps["episode"].read(batch, "episode", rows), np.int64)
-
-    def _plain(self, batch: Batch, role: str, absent: Array) -> Array:
-        column = batch.columns[role] if role in self.roles else absent
-        assert not isinstance(column, Coded)
-        return column
-
-    def _weights(self, batch: Batch) -> Array:
-        weight = self._plain(batch, "weight", NO_INTS)
-        fractional = weight.dtype.kind == "f"
-        if self.fractional is None:
-            self.fractional = self.pairs.fractional = fractional
-        if "weight" in self.roles and self.fractional != fractional:
+    def _read(self, batch: Batch) -> Columns:
+        """The columns as arrays, checked against those before."""
+        roles = frozenset(batch.columns)
+        if not self.roles:
+            self.begin(roles)
+        if roles != self.roles:
+            raise FileError(
+                f"{batch.where(0)}: columns for {', '.join(sorted(roles))} here, but for "
+                f"{', '.join(sorted(self.roles))} before; name the columns to use, or pass False"
+            )
+        if self.by_time and "time" not in roles:
+            raise FileError(f"{batch.where(0)}: such a log has no column for time=; leave it out")
+        columns: Columns = {}
+        for role, column in batch.columns.items():
+            what = "state" if role == "next_state" else role
+            columns[role] = self.maps[what].read(batch, role) if what in self.maps else column  # type: ignore[assignment]
+        for what in _ROLES_OF_IDS:
+            self._check_size(batch, self.maps[what])
+        weights = self.waiting.get("weight")
+        if weights and weights[0].dtype.kind != columns["weight"].dtype.kind:
             raise FileError(
                 f"{batch.where(0)}: weight changes between integers and floats; give it one type throughout"
             )
-        return kernel_array(weight, np.float64 if fractional else np.int64)
+        return columns
 
-    def _fit_keys(self, batch: Batch) -> None:
-        """Widen the keys where ids outgrow them, and check ids against sizes that the caller gave."""
-        for what, given in self.given.items():
-            known = self.maps[what]
-            if given is not None and known.size > given:
-                self._refuse(batch, known, given)
-        if not self.pairs.fit(self.maps["state"].size, self.maps["action"].size):
-            raise FileError(
-                f"{batch.where(0)}: ids reach {self.maps['state'].size - 1}, too many to count; "
-                "pass labels=True to number the ids that occur"
-            )
+    def begin(self, roles: frozenset[str]) -> None:
+        """Expect batches with columns for these roles."""
+        self.roles = roles
+        self.derive = "next_state" not in roles
+        if self.derive and "reward_m2" in roles:
+            raise ValueError("reward_m2= is for rows that stand for several steps; they need next_state= too")
+        self.knows_starts = not roles.isdisjoint(("episode", "terminal", "truncated"))
+        # A row with a weight may stand for many steps.
+        self.compares = self.knows_starts and not self.derive and "weight" not in roles
 
-    def _refuse(self, batch: Batch, known: IdMap, given: int) -> None:
-        roles = ("state", "next_state") if known.what == "state" else ("action",)
-        if known.coded:
+    def _check_size(self, batch: Batch, known: IdMap) -> None:
+        """Check ids against the size that the caller gave, and against the memory of the machine."""
+        given = self.rule.sizes[known.what == "action"]
+        if given is None:
+            if not known.coded and not self.rule.is_open(known.what) and not has_room(known.size):
+                raise FileError(
+                    f"{batch.where(0)}: {known.what} ids reach {known.size - 1}, too many to count; "
+                    "pass labels=True to number the ids that occur"
+                )
+            return
+        if known.size > given and known.coded:
             raise FileError(
                 f"{batch.where(0)}: more than {given} distinct {known.what} labels; leave n_{known.what}s out"
             )
-        for role in roles:
+        for role in _ROLES_OF_IDS[known.what] if known.size > given else ():
             column = batch.columns.get(role)
             if isinstance(column, np.ndarray) and (column >= given).any():
                 row = int((column >= given).argmax())
@@ -211,199 +165,313 @@ class Accumulator:
                     f"n_{known.what}s or fix the id"
                 )
 
-    def _note_events(self, batch: Batch, rows: Array, state: Array, following: Array, weight: Array) -> None:
-        """Find where episodes begin among the rows that may begin or end one, and whether they go on.
-
-        ``following`` has the next state of the last row before the next event.
-        """
-        breaks = np.array([0, -1])
-        self._follow(
-            {
-                "episode": self._episodes(batch, rows),
-                "state": state.astype(np.int64),
-                "following": following.astype(np.int64),
-                "action": NO_INTS,
-                "reward": NO_REALS,
-                "weight": weight[rows] if weight.size else weight,
-                "terminal": flags(batch, "terminal")[rows] if "terminal" in self.roles else NO_FLAGS,
-                "truncated": flags(batch, "truncated")[rows] if "truncated" in self.roles else NO_FLAGS,
-            },
-            breaks,
-        )
-        if breaks[0]:
-            self._note_breaks(batch, int(breaks[0]), int(rows[breaks[1]]))
-
-    def _follow(self, block: dict[str, Array], breaks: Array = NO_BREAKS) -> dict[str, Array]:
-        """Find where episodes begin; without a column of next states, complete transitions."""
-        n, table = block["state"].size, self.episodes
-        begins = np.empty(n, bool)
-        room = 2 * n if self.derive else 0
-        types = (np.int64, np.int64, np.int64, np.float64, bool)
-        out = streaming.Completed(*(np.empty(room, kind) for kind in types))
-        weight = block["weight"]
-        out_weight = np.empty(room, weight.dtype)
-        rows = streaming.EpisodeRows(*(block.get(role, NO_INTS) for role in streaming.EpisodeRows._fields))
-        layout = streaming.EpisodeLayout(self.first_at, self.last_at, self.next_at, bool(self.fractional))
-        table.held[1] = 0
-        done = 0
-        while done < n:
-            done = streaming.follow_episodes(
-                rows, weight, done, n, layout, table.arrays, breaks, begins, out, out_weight
+    def _note_runs(self, batch: Batch, episode: Array | None) -> None:
+        """Note where the id of the episode changes, for rows that are sorted by time."""
+        changes = np.zeros(batch.n_rows, bool)
+        if episode is not None:
+            changes[1:] = episode[1:] != episode[:-1]
+            changes[0] = self.n_waiting > 0 and self.waiting["episode"][-1][-1] != episode[0]
+        changes[0] |= self.n_waiting == 0
+        self.runs += (self.n_waiting + np.flatnonzero(changes)).tolist()
+        if self.n_waiting + batch.n_rows - self.runs[-1] > MOST_WAITING:
+            raise FileError(
+                f"{batch.where(batch.n_rows - 1)}: more than {MOST_WAITING:,} rows wait to be sorted by "
+                "time; sort the log by episode and time, and leave time out, or name the episode column"
             )
-            if done < n:
-                table.grow()
-        if self.knows_starts:
-            self._note_starts(block, begins)
-        if not self.derive:
-            return block
-        written = int(table.held[1])
-        completed = {role: column[:written] for role, column in out._asdict().items()}
-        completed["weight"] = out_weight[:written]
-        for role in ("action", "reward", "weight"):
-            if role not in self.roles:
-                completed[role] = completed[role][:0]
-        return {**completed, "reward_m2": NO_REALS}
 
-    def _note_starts(self, block: dict[str, Array], begins: Array) -> None:
-        first = block["state"][begins]
-        if self.starts.size < self.maps["state"].size:
-            grown = np.zeros(max(self.maps["state"].size, 2 * self.starts.size), np.int64)
-            kind = np.float64 if self.fractional else np.int64
-            grown = grown.astype(kind)
-            grown[: self.starts.size] = self.starts
-            self.starts = grown
-        weight = block["weight"][begins] if block["weight"].size else 1
-        np.add.at(self.starts, first, weight)
+    # -- counting ----------------------------------------------------------------------------------------
+
+    def _ready(self) -> int:
+        """How many of the waiting rows are to be counted now; by the number of rows alone."""
+        n_cells = max((piece.counts.n_cells for piece in self.pieces), default=0)
+        rows = max(ROWS, min(n_cells, MOST_ROWS))
+        if not self.by_time:
+            return rows if self.n_waiting >= rows else 0
+        # Whole episodes: as many as begin within those rows, or the first one where it is longer.
+        if len(self.runs) < 2:
+            return 0
+        reach = -(-self.runs[1] // rows) * rows
+        return self.runs[bisect_right(self.runs, reach) - 1] if self.n_waiting >= reach else 0
+
+    def _take_waiting(self, n: int) -> Columns:
+        """The first rows that wait, taken out."""
+        taken: Columns = {}
+        for role, parts in self.waiting.items():
+            column = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            taken[role] = column[:n]
+            self.waiting[role] = [column[n:].copy()] if n < column.size else []
+        self.n_waiting -= n
+        return taken
+
+    def _count(self, n: int, alone: bool = False) -> Piece:
+        """The first rows that wait as a piece; ``alone`` where no neighbor will ask for its ends."""
+        columns = self._take_waiting(n)
+        order = self._sort_by_time(columns, n) if self.by_time else None
+        sizes, labels = self._numbered_where_sparse(columns, n)
+        terminal, truncated = columns.get("terminal"), columns.get("truncated")
+        runs = find_episodes(columns.get("episode"), terminal, truncated, n)
+        given: dict[str, Any] = {role: columns[role] for role in Log._fields if role in columns}
+        log = Log(**{"next_state": columns["state"], **given, "runs": runs})
+        breaks = self._breaks(log, order)
+        rows = with_next_states(log) if self.derive else log
+        counted = count_log(rows, *sizes, bool(self.keep_episodes), self.threads)
+        if self.derive:
+            counted["initial_count"] = initial_counts(log, sizes[0])
+        piece = Piece(
+            replace(Counts(**counted), **labels),
+            None if alone else self._ends(columns, n, runs),
+            self.numbered,
+            self.rule,
+            breaks,
+            self._hidden(log, rows),
+        )
+        self._forget_places(n)
+        return piece
+
+    def _numbered_where_sparse(
+        self, columns: Columns, n: int
+    ) -> tuple[tuple[int, int | None], dict[str, Any]]:
+        """Numbers of states and actions; integers that are too sparse to be ids are numbered in place."""
+        sizes: dict[str, int] = {}
+        labels: dict[str, Any] = {}
+        for what, roles in _ROLES_OF_IDS.items():
+            present = [role for role in roles if role in columns]
+            given = self.rule.sizes[what == "action"]
+            sizes[what] = self.maps[what].size if given is None else given
+            if self.maps[what].coded or not present or not self.rule.is_open(what):
+                continue
+            sizes[what] = max(int(columns[role].max()) + 1 for role in present)
+            if what in self.numbered or self._are_sparse(what, sizes[what], [columns[r] for r in present]):
+                self.numbered |= {what}
+                joined = np.concatenate([columns[role] for role in present])
+                occur, numbers = np.unique(joined, return_inverse=True)
+                columns |= dict(zip(present, np.split(numbers, len(present)), strict=True))
+                sizes[what], labels[f"{what}_labels"] = occur.size, tuple(occur.tolist())
+        return (sizes["state"], sizes["action"] if "action" in columns else None), labels
+
+    def _are_sparse(self, what: str, size: int, ids: list[Array]) -> bool:
+        """Whether integers had better be numbered; what is not decided here is decided in the end."""
+        known = max((getattr(piece.counts, f"n_{what}s") for piece in self.pieces), default=0)
+        other = max((piece.counts.n_cells // max(known, 1) for piece in self.pieces), default=1)
+        if size <= max(SPARE_IDS, 2 * known) or (self.pieces and size * other <= _CELLS):
+            return False
+        found = distinct(np.concatenate(ids)).size
+        return not self.rule.are_ids(what, size - 1, known + found)
+
+    def _breaks(self, log: Log, order: Array | None) -> tuple[int, str]:
+        if not self.compares or log.runs is None:
+            return 0, ""
+        n, row = count_breaks(log.state, log.next_state, log.runs)
+        if n and not self.first_break:
+            self.first_break = self._where(row if order is None else int(order[row]))
+        return n, self.first_break * (n > 0)
+
+    def _where(self, row: int) -> str:
+        first, where = self.places[bisect_right(self.places, row, key=lambda place: place[0]) - 1]
+        return where(row - first)
+
+    def _forget_places(self, n: int) -> None:
+        """Go on with the rows that still wait."""
+        last = bisect_right(self.places, n, key=lambda place: place[0]) - 1
+        kept = self.places[last:] if self.n_waiting else []
+        self.places = [(first - n, where) for first, where in kept]
+
+    def _hidden(self, log: Log, rows: Log) -> dict[str, Array]:
+        """States and actions of rows that are in no pair, where integers may turn out to be names."""
+        whats = [
+            what
+            for what in _ROLES_OF_IDS
+            if self.rule.is_open(what) and not self.maps[what].coded and what not in self.numbered
+        ]
+        if not whats:
+            return {}
+        lost: list[Array] = []
+        actions: list[Array] = []
+        if rows is not log:
+            last = self._left_out(log)
+            lost.append(log.state[last])
+            actions += [] if log.action is None else [log.action[last]]
+        elif log.terminal is not None:
+            lost.append(log.next_state[log.terminal])
+        if rows.weight is not None:
+            unseen = rows.weight == 0
+            lost += [rows.state[unseen], rows.next_state[unseen]]
+            actions += [] if rows.action is None else [rows.action[unseen]]
+        found = {"state": lost, "action": actions}
+        return {what: distinct(np.concatenate([*found[what], _NOTHING])) for what in whats}
+
+    def _left_out(self, log: Log) -> Array:
+        """Rows that only lend their state to the row before."""
+        if log.runs is None:
+            return np.array([log.state.size - 1])
+        in_order = np.arange(log.state.size) if log.runs.order is None else log.runs.order
+        number = log.runs.number[in_order]
+        return in_order[np.append(number[1:] != number[:-1], True)]
+
+    def _ends(self, columns: Columns, n: int, runs: Runs | None) -> EpisodeRecords:
+        """First and last row of every episode id, sorted by id."""
+        ids = columns.get("episode")
+        if ids is None:
+            ids, first, last = np.zeros(1, np.int64), np.zeros(1, np.int64), np.array([n - 1])
+        else:
+            order = stable_order(ids) if runs is None or runs.order is None else runs.order
+            in_order = ids[order]
+            changes = np.flatnonzero(in_order[1:] != in_order[:-1]) + 1
+            first, last = order[np.append(0, changes)], order[np.append(changes, n) - 1]
+            ids = ids[first]
+        is_open = np.ones(first.size, bool)
+        for role in ("terminal", "truncated"):
+            if role in columns:
+                is_open &= ~columns[role][last]
+        weight = columns.get("weight")
+        kept = {role: columns[role][last] for role in ("state", "action", "reward") if role in columns}
+        return EpisodeRecords(
+            ids=ids.astype(np.int64),
+            is_open=is_open,
+            first_state=columns["state"][first],
+            first_weight=np.ones(first.size, np.int64) if weight is None else weight[first],
+            last_state=kept["state"] if self.derive else None,
+            last_action=kept.get("action") if self.derive else None,
+            last_reward=kept.get("reward") if self.derive else None,
+            last_weight=weight[last] if self.derive and weight is not None else None,
+            last_next=np.where(is_open, columns["next_state"][last], 0) if self.compares else None,
+            marks_starts=self.knows_starts,
+        )
+
+    def _sort_by_time(self, columns: Columns, n: int) -> Array:
+        """Put whole episodes in the order of their times; returns that order."""
+        begins = self.runs[: bisect_right(self.runs, n - 1)]
+        self.runs = [row - n for row in self.runs[len(begins) :]]
+        for row in begins if "episode" in columns else ():
+            number = int(columns["episode"][row])
+            if number in self.ended:
+                name = self.maps["episode"].name(number)
+                raise FileError(
+                    f"{self._where(row)}: episode {name!r} comes back after others; time= sorts logs whose "
+                    "episodes come one after another: sort the log by episode first, or read it into memory "
+                    "and use Counts.from_transitions(..., episode=, time=)"
+                )
+            self.ended.add(number)
+        run = np.repeat(np.arange(len(begins)), np.diff([*begins, n]))
+        order: Array = np.lexsort((columns["time"], run))
+        columns |= {role: column[order] for role, column in columns.items()}
+        return order
+
+    def _take(self, piece: Piece) -> None:
+        """Join a piece to those before."""
+        while self.pieces and 2 * _size(piece) > _size(self.pieces[-1]):
+            piece = join(self.pieces.pop(), piece, self.threads)
+        self.pieces.append(piece)
 
     # -- results -----------------------------------------------------------------------------------------
 
     def finish(self) -> Piece:
         """The piece that the batches so far make up; labels are in order of appearance."""
-        settle_ids(self)
-        counts = self._counts()
-        numbered = frozenset(what for what, known in self.maps.items() if known.numbered)
-        return Piece(counts, self._episode_records() if self.first_at >= 0 else None, numbered, self.rule)
-
-    def _counts(self) -> Counts:
-        n_states = self._size("state")
-        n_actions = self._size("action") if "action" in self.roles else None
-        return replace(
-            self.pairs.counts().with_states(n_states, n_actions),
-            initial_count=self._initial(n_states),
-            state_labels=self._labels("state"),
-            action_labels=self._labels("action"),
-        )
-
-    def _size(self, what: str) -> int:
-        given = self.given[what]
-        return self.maps[what].size if given is None else int(given)
-
-    def _initial(self, n_states: int) -> Array | None:
-        if not self.knows_starts:
-            return None
-        initial = np.zeros(n_states, self.starts.dtype)
-        used = min(n_states, self.starts.size)
-        initial[:used] = self.starts[:used]
-        return initial
-
-    def _labels(self, what: str) -> tuple[Any, ...] | None:
-        known = self.maps[what]
-        return tuple(known.position) if known.coded or known.numbered else None
-
-    def _episode_records(self) -> EpisodeRecords:
-        """What other pieces need to know of the episodes of this one, sorted by id."""
-        records = self.episodes.records()
-        ids = records[:, 0]
-        if self.maps["episode"].coded:
-            ids = np.array(list(self.maps["episode"].position))[ids]
-        order = np.argsort(ids, kind="stable")
-        records = records[order]
-        reals = records.view(np.float64)
-
-        def weights(at: int) -> Array:
-            return (reals if self.fractional else records)[:, at].copy()
-
-        last, is_open = self.last_at, records[:, 1] == streaming.OPEN
-        return EpisodeRecords(
-            ids=ids[order],
-            is_open=is_open,
-            first_state=records[:, self.first_at].copy(),
-            first_weight=weights(self.first_at + 1),
-            last_state=records[:, last].copy() if self.derive else None,
-            last_action=records[:, last + 1].copy() if self.derive and "action" in self.roles else None,
-            last_reward=reals[:, last + 2].copy() if self.derive and "reward" in self.roles else None,
-            last_weight=weights(last + 3) if self.derive else None,
-            last_next=np.where(is_open, records[:, self.next_at], 0) if self.next_at >= 0 else None,
-            marks_starts=self.knows_starts,
-        )
+        if self.n_waiting:
+            self._take(self._count(self.n_waiting, alone=not (self.keep_ends or self.pieces)))
+        while len(self.pieces) > 1:
+            last = self.pieces.pop()
+            self.pieces.append(join(self.pieces.pop(), last, self.threads))
+        piece = self.pieces[0]
+        n_states, n_actions = piece.counts.n_states, piece.counts.n_actions
+        labels: dict[str, Any] = {
+            f"{what}_labels": tuple(known.position) for what, known in self.maps.items() if known.coded
+        }
+        labels.pop("episode_labels", None)
+        n_states = max(n_states, self.rule.sizes[0] or 0, len(labels.get("state_labels", ())))
+        if n_actions is not None:
+            n_actions = max(n_actions, self.rule.sizes[1] or 0, len(labels.get("action_labels", ())))
+        counts = replace(piece.counts.with_states(n_states, n_actions), **labels)
+        ends = piece.episodes if self.keep_ends else None
+        if ends is not None and self.maps["episode"].coded:
+            names = np.array(list(self.maps["episode"].position))[ends.ids]
+            ends = replace(ends, ids=names).take(np.argsort(names, kind="stable"))
+        return replace(piece, counts=counts, episodes=ends).settled()
 
 
-def _run_ends(batch: Batch, events: Array) -> Array:
-    """The last row before the next event, for every event."""
-    return np.append(events[1:], batch.n_rows) - 1
+_NOTHING = np.zeros(0, np.int64)
+
+
+def _size(piece: Piece) -> int:
+    return piece.counts.count.size + (0 if piece.episodes is None else piece.episodes.ids.size)
 
 
 # -- keep a half-read log on disk, and go on from it --------------------------------------------------
 
 
 def save_checkpoint(path: Path, counted: Accumulator, after: Position, identity: dict[str, Any]) -> None:
-    """Write what was counted so far and where reading goes on."""
+    """Write what was counted so far, the rows that wait, and where reading goes on."""
+    arrays = {f"waiting_{role}": np.concatenate(parts) for role, parts in counted.waiting.items() if parts}
+    for number, piece in enumerate(counted.pieces):
+        ends = {} if piece.episodes is None else piece.episodes.arrays()
+        held = {"counts": counts_arrays(piece.counts), "ends": ends, "hidden": piece.hidden}
+        arrays |= {f"{number}_{kind}_{name}": a for kind, named in held.items() for name, a in named.items()}
     record = {
         "kind": "checkpoint",
         "identity": identity,
         "after": list(after),
         "roles": sorted(counted.roles),
-        "rule": [counted.rule.labels, list(counted.rule.sizes), list(counted.rule.at_least)],
-        "breaks": [counted.n_breaks, counted.first_break],
-        "keep_first": counted.first_at >= 0,
-        "fractional": counted.fractional,
-        "bits": list(counted.pairs.layout),
         "n_rows": counted.n_rows,
+        "numbered": sorted(counted.numbered),
+        "first_break": counted.first_break,
+        "places": [[first, where(0)] for first, where in counted.places],
         "maps": {
-            what: {
-                "coded": known.coded,
-                "numbered": known.numbered,
-                "size": known.size,
-                "labels": list(known.position),
-            }
+            what: {"coded": known.coded, "size": known.size, "labels": list(known.position)}
             for what, known in counted.maps.items()
         },
-    }
-    arrays = {
-        "pairs": counted.pairs.records(),
-        "episodes": counted.episodes.records(),
-        "starts": counted.starts,
-        **{f"hidden_{what}": ids for what, ids in counted.hidden.items()},
+        "pieces": [
+            {
+                "counts": {name: getattr(piece.counts, name) for name in _FACTS},
+                "numbered": sorted(piece.numbered),
+                "breaks": list(piece.breaks),
+            }
+            for piece in counted.pieces
+        ],
     }
     write_archive(path, arrays, record)
 
 
-def load_checkpoint(
-    path: Path, identity: dict[str, Any], resources: Resources
-) -> tuple[Accumulator, Position]:
-    """Read it back; the log must be the one that the checkpoint belongs to."""
+_FACTS = ("n_states", "n_actions", "state_labels", "action_labels")
+
+
+def load_checkpoint(path: Path, identity: dict[str, Any], counted: Accumulator) -> Position:
+    """Read it back into a new counter; the log must be the one that the checkpoint belongs to."""
     arrays, record = read_archive(path, "checkpoint")
     if record["identity"] != json.loads(json.dumps(identity)):
         raise StoredFileError(
             f"{path}: this checkpoint belongs to another log (or other columns, or files have changed); "
             "delete it to begin anew"
         )
-    labels, sizes, at_least = record["rule"]
-    roles = frozenset(record["roles"])
-    rule = IdRule(labels, tuple(sizes), tuple(at_least))
-    counted = Accumulator(roles, rule, record["keep_first"], resources)
-    counted.n_breaks, counted.first_break = record["breaks"]
-    counted.fractional = record["fractional"]
-    counted.pairs.fractional = bool(record["fractional"])
-    counted.pairs.layout = KeyLayout(*record["bits"])
-    counted.n_rows = record["n_rows"]
+
+    def named(prefix: str) -> Columns:
+        return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+    counted.begin(frozenset(record["roles"]))
+    counted.waiting = {role: [column] for role, column in named("waiting_").items()}
+    counted.n_waiting = next((column.size for column in named("waiting_").values()), 0)
+    counted.n_rows, counted.first_break = record["n_rows"], record["first_break"]
+    counted.numbered = frozenset(record["numbered"])
+    counted.places = [(first, _after(text)) for first, text in record["places"]]
     for what, facts in record["maps"].items():
         known = counted.maps[what]
-        known.coded, known.numbered, known.size = facts["coded"], facts["numbered"], facts["size"]
+        known.coded, known.size = facts["coded"], facts["size"]
         known.position = {label: position for position, label in enumerate(facts["labels"])}
-    counted.pairs.fit(counted.maps["state"].size, counted.maps["action"].size)
-    counted.pairs.load(arrays["pairs"])
-    counted.episodes.load(arrays["episodes"])
-    counted.starts = arrays["starts"]
-    counted.hidden = {what: arrays[f"hidden_{what}"] for what in counted.hidden}
-    return counted, tuple(record["after"])
+    for number, facts in enumerate(record["pieces"]):
+        labels = {name: value and tuple(value) for name, value in facts["counts"].items() if "labels" in name}
+        ends = {each.name: named(f"{number}_ends_").get(each.name) for each in fields(EpisodeRecords)}
+        held: dict[str, Any] = {**named(f"{number}_counts_"), **facts["counts"], **labels}
+        counted.pieces.append(
+            Piece(
+                Counts(**held),
+                EpisodeRecords(**{**ends, "marks_starts": counted.knows_starts}),  # type: ignore[arg-type]
+                frozenset(facts["numbered"]),
+                counted.rule,
+                tuple(facts["breaks"]),
+                named(f"{number}_hidden_"),
+            )
+        )
+    return tuple(record["after"])
+
+
+def _after(text: str) -> Callable[[int], str]:
+    return lambda row: f"{text} and {row} rows on" if row else text

@@ -19,9 +19,8 @@ from written_logs import assert_same, cut, make_log
 
 import lingendice as lg
 from lingendice.cli import app
-from lingendice.io import pair_counter
 from lingendice.io import read as reading
-from lingendice.io import time_order as in_time
+from lingendice.io import stream_counter
 from lingendice.io.roles import ALIASES, ONLY_WHEN_NAMED
 from lingendice.io.segments import join
 
@@ -195,11 +194,12 @@ def test_integers_that_turn_out_to_be_names_late(tmp_path, threads, derived):
     assert_same(parts[0].result(), expected)
 
 
+@pytest.mark.parametrize("rows", [7_000, 1 << 22])
 @pytest.mark.parametrize("columns", [{}, {"reward": np.zeros(30_000)}])
 @pytest.mark.parametrize(("spread", "labeled"), [(1, False), (20, False), (21, True)])
-def test_where_many_integers_stop_being_ids(monkeypatch, columns, spread, labeled):
+def test_where_many_integers_stop_being_ids(monkeypatch, columns, spread, labeled, rows):
     """30,000 integers: ids while the largest is below 610,000."""
-    monkeypatch.setattr(pair_counter, "_MANY", 5_000 if spread == 1 else 1 << 19)  # counted by sorting too
+    monkeypatch.setattr(stream_counter, "ROWS", rows)
     path = spread * np.arange(30_000)
     log = {"state": path, "next_state": np.roll(path, 1), **columns}
     found = lg.read_transitions(cut(log, [20_000]))
@@ -420,7 +420,7 @@ def test_time_without_episodes_sorts_the_whole_log(monkeypatch):
     assert lg.read_transitions(minari).total == 2
     with pytest.raises(ValueError, match="no column for time="):
         lg.read_transitions(minari, time="t")
-    monkeypatch.setattr(in_time, "MOST_WAITING", 2)
+    monkeypatch.setattr(stream_counter, "MOST_WAITING", 2)
     with pytest.raises(ValueError, match="sort the log by episode and time"):
         lg.read_transitions(path, time="time")
 

@@ -1,0 +1,219 @@
+"""A log as whole columns: checked, put in order, and counted."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingendice.data.checks import (
+    Floats,
+    first_bad,
+    numeric_array,
+    require_flags,
+    require_length,
+    require_nonnegative,
+    require_reward,
+    require_whole,
+)
+from lingendice.data.counting import count_pairs
+from lingendice.data.episodes import Episodes, Runs, find_episodes, time_order
+from lingendice.data.labels import Labels, encode
+
+Array = NDArray[Any]
+
+
+class Log(NamedTuple):
+    """Columns of a log; states and actions are ids."""
+
+    state: Array
+    next_state: Array
+    action: Array | None = None
+    reward: Floats | None = None
+    weight: Array | None = None
+    terminal: NDArray[np.bool_] | None = None
+    reward_m2: Floats | None = None
+    """Of rows that stand for several steps: squared deviations of their rewards from ``reward``."""
+    runs: Runs | None = None
+    """The rows by episode; None where nothing tells."""
+
+    def take(self, rows: NDArray[np.bool_]) -> Log:
+        """Some of the rows, which their episodes know of."""
+        taken: dict[str, Any] = {
+            name: column[rows] for name, column in self._asdict().items() if isinstance(column, np.ndarray)
+        }
+        if self.runs is not None:
+            taken["runs"] = self.runs._replace(number=self.runs.number[rows])
+        return self._replace(**taken)
+
+
+def read_log(
+    state: Any,
+    next_state: Any,
+    action: Any,
+    reward: Any,
+    episode: Any,
+    weight: Any,
+    terminal: Any,
+    truncated: Any,
+    time: Any,
+) -> tuple[Log, Array | None, Labels | None, Labels | None]:
+    """Checked columns, their order in time where times are given, labels of states and of actions."""
+    (state, next_state), state_labels = encode(("state", "next_state"), (state, next_state))
+    n = state.size
+    require_length("next_state", next_state, n)
+    action_labels = None
+    if action is not None:
+        (action,), action_labels = encode(("action",), (action,))
+        require_length("action", action, n)
+    if reward is not None:
+        reward = numeric_array("reward", reward).astype(np.float64)
+        require_length("reward", reward, n)
+        require_reward("reward", reward)
+    terminal = require_flags("terminal", terminal, n)
+    truncated = require_flags("truncated", truncated, n)
+    weight = _weights(weight, n)
+    if episode is not None:
+        (episode,), _ = encode(("episode",), (episode,))
+        require_length("episode", episode, n)
+    order = None if time is None else time_order(time, episode, n)
+    if order is not None:
+        columns = (state, next_state, action, reward, weight, terminal, truncated, episode)
+        state, next_state, action, reward, weight, terminal, truncated, episode = (
+            None if column is None else column[order] for column in columns
+        )
+    runs = find_episodes(episode, terminal, truncated, n)
+    log = Log(state, next_state, action, reward, weight, terminal, runs=runs)
+    return log, order, state_labels, action_labels
+
+
+def _weights(weight: Any, n: int) -> Array | None:
+    if weight is None:
+        return None
+    weights = numeric_array("weight", weight)
+    require_length("weight", weights, n)
+    require_nonnegative("weight", weights, "a frequency weight is at least 0")
+    whole = weights.dtype.kind in "biu"
+    with np.errstate(over="ignore"):
+        total = float(weights.sum(dtype=np.float64))
+    if total >= 2.0**63 if whole else not np.isfinite(total):
+        raise ValueError("weight sums beyond 64 bits; scale the weights down")
+    return weights.astype(np.int64 if whole else np.float64)
+
+
+def require_size(name: str, given: int | None, labels: Labels | None, columns: tuple[Array, ...]) -> int:
+    """The number of states or actions, checked against the ids."""
+    given = None if given is None else require_whole(name, given)
+    if labels is not None:
+        if given is not None and given < len(labels):
+            raise ValueError(
+                f"{name}={given} but the log holds {len(labels)} distinct labels; leave {name} out"
+            )
+        return len(labels) if given is None else given
+    needed = 0
+    what = name.removeprefix("n_").removesuffix("s")
+    for column in columns:
+        if not column.size:
+            continue
+        if column.min() < 0:
+            (row,) = first_bad(column < 0)
+            raise ValueError(f"{what} id {column[row]} in row {row} is negative; ids run from 0")
+        largest = int(column.max())
+        if given is not None and largest >= given:
+            (row,) = first_bad(column >= given)
+            raise ValueError(
+                f"{what} id {column[row]} in row {row} is outside 0..{given - 1}; raise {name} or fix the id"
+            )
+        needed = max(needed, largest + 1)
+    return needed if given is None else given
+
+
+def initial_counts(log: Log, n_states: int) -> Array | None:
+    """How many episodes began in each state; None where nothing tells."""
+    if log.runs is None:
+        return None
+    first_state = log.state[log.runs.start]
+    if log.weight is None:
+        return np.bincount(first_state, minlength=n_states)
+    initial = np.zeros(n_states, log.weight.dtype)
+    np.add.at(initial, first_state, log.weight[log.runs.start])
+    return initial
+
+
+def with_next_states(log: Log) -> Log:
+    """Rows with the state of the next row of their episode; rows without one, unless terminal, are left out.
+
+    Episodes are then numbered by the rows that remain.
+    """
+    runs = log.runs
+    n = log.state.size
+    if runs is None:
+        goes_on, following = np.append(np.ones(max(n - 1, 0), bool), np.zeros(min(n, 1), bool)), log.state[1:]
+        following = np.append(following, log.state[-1:])
+    else:
+        in_order = slice(None) if runs.order is None else runs.order
+        number, state = runs.number[in_order], log.state[in_order]
+        goes_on, following = np.empty(n, bool), np.empty_like(log.state)
+        goes_on[in_order] = np.append(number[1:] == number[:-1], np.zeros(min(n, 1), bool))
+        following[in_order] = np.append(state[1:], state[-1:])
+    kept = goes_on if log.terminal is None else goes_on | log.terminal
+    left = log._replace(next_state=following).take(kept)
+    if left.runs is None or runs is None:
+        return left
+    # The first row of an episode is left out only where it is the last: first rows stay first.
+    present = kept[runs.start]
+    number = (np.cumsum(present) - 1)[left.runs.number]
+    start = (np.cumsum(kept) - 1)[runs.start[present]]
+    return left._replace(runs=Runs(start, number, None))
+
+
+def count_log(
+    log: Log, n_states: int, n_actions: int | None, keep_episodes: bool, threads: int
+) -> dict[str, Any]:
+    """The fields of the counts, labels excepted; rows of weight zero are no transitions."""
+    if keep_episodes and log.runs is None:
+        raise ValueError("keep_episodes needs episode= (or terminal/truncated flags that end episodes)")
+    initial = initial_counts(log, n_states)
+    first_state = None if log.runs is None else log.state[log.runs.start].astype(np.int64)
+    if log.weight is not None and log.weight.size and log.weight.min() <= 0:
+        log = log.take(log.weight > 0)
+    n_cells = n_states * (1 if n_actions is None else n_actions)
+    cell = log.state
+    if log.action is not None and n_actions is not None:
+        cell = log.state.astype(np.int32 if n_cells < 2**31 else np.int64)
+        cell *= n_actions
+        np.add(cell, log.action, out=cell, casting="unsafe")
+    column = log.next_state
+    if log.terminal is not None and log.terminal.any():
+        # Widened where the column is too narrow for the number that stands for the end.
+        fits = column.dtype == np.int32 and n_states <= np.iinfo(np.int32).max
+        column = np.where(log.terminal, (np.int32 if fits else np.int64)(n_states), column)
+    tallied = count_pairs(
+        cell,
+        column,
+        n_cells,
+        n_states + 1,
+        weight=log.weight,
+        value=log.reward,
+        want_entry=keep_episodes or log.reward_m2 is not None,
+        threads=threads,
+    )
+    reward_m2 = tallied.m2
+    if log.reward_m2 is not None and reward_m2 is not None and tallied.entry is not None:
+        reward_m2 = reward_m2 + np.bincount(tallied.entry, log.reward_m2, reward_m2.size)
+    episodes = None
+    if keep_episodes and log.runs is not None and first_state is not None and tallied.entry is not None:
+        episodes = Episodes(tallied.entry, log.runs.number, log.reward, log.weight, first_state)
+    return {
+        "n_states": n_states,
+        "n_actions": n_actions,
+        "indptr": tallied.indptr,
+        "indices": tallied.indices,
+        "count": tallied.count,
+        "reward_count": None if log.reward is None else tallied.count,
+        "reward_mean": tallied.mean,
+        "reward_m2": reward_m2,
+        "initial_count": initial,
+        "episodes": episodes,
+    }
