@@ -140,8 +140,8 @@ def read_transitions(
     ``terminal`` or ``truncated``. An episode id that comes back after such a row begins a new episode.
 
     Takes one pass. Up to four million rows are held and counted together, which takes some 200 to 400 MB;
-    what was counted takes 12 bytes per pair (36 with rewards), 8 per state and action and some 50 per episode,
-    up to three times that while parts of a log are joined. Labels come on top.
+    what was counted takes 12 bytes per pair (36 with rewards), 8 per cell and some 50 per episode, up to
+    three times that while parts of a log are joined. Labels come on top.
 
     Raises
     ------

@@ -350,8 +350,8 @@ def test_a_source_that_waits_does_not_hold_ctrl_c_back():
     # As the system does: of all threads the main one, which asks the source, gets it first.
     main = threading.main_thread().ident
     timer = threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer.start()
     with pytest.raises(KeyboardInterrupt):
-        timer.start()
         lg.read_transitions(waiting(), threads=2)
     assert time.perf_counter() - began < 5.0
     release.set()
