@@ -41,7 +41,7 @@ def one_core():
     pin(held)
 
 
-def learner(data: Problem, engine: str) -> Learner:
+def learner(data: Problem) -> Learner:
     n_states = data.n_states
     actions = {len(part): part[:, n_states:] for part in (data.following, data.starting)}
     transitions = lg.Transitions(
@@ -51,7 +51,7 @@ def learner(data: Problem, engine: str) -> Learner:
     policy = GaussianPolicy(lambda states: actions[len(states)], data.std)
     samples = prepare(transitions, policy, GAMMA, standardize=False)
     network = Network(samples.n_inputs, (64, 64))
-    options = NeuralOptions(engine=engine, learning_rate=RATE, decay=False)
+    options = NeuralOptions(learning_rate=RATE, decay=False)
     objective = gendice(GAMMA, "chi2", "square", PENALTY, 0.0, None)
     return Learner(Batches(samples, network), network, objective, options, 10**6, 0)
 
@@ -72,7 +72,7 @@ def peers(data: Problem, names: tuple[str, ...]) -> dict:
 @pytest.mark.parametrize(("peer", "goal"), [("jax", 2.0), ("torch", 2.8)])
 def test_step_against_peer(record, d, peer, goal):
     data = problem(*SHAPES[d])
-    ours = learner(data, "vector")
+    ours = learner(data)
     record.ratio(
         f"neural: step, d = {d}, against {peer}", lambda: ours.advance(STEPS), peers(data, (peer,)), goal,
         repeats=7, note=f"{STEPS} steps, batch 2048, 2 x 64 tanh, one core",
@@ -80,18 +80,8 @@ def test_step_against_peer(record, d, peer, goal):
 
 
 @pytest.mark.parametrize("d", SHAPES)
-def test_portable_engine_against_jax(record, d):
-    data = problem(*SHAPES[d])
-    ours = learner(data, "blas")
-    record.ratio(
-        f"neural: step by BLAS per tile, d = {d}", lambda: ours.advance(STEPS), peers(data, ("jax",)), 1.3,
-        repeats=7, note="without explicit vectors; one core",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("d", SHAPES)
 def test_share_of_matrix_product_speed(record, d):
-    ours = learner(problem(*SHAPES[d]), "vector")
+    ours = learner(problem(*SHAPES[d]))
     left = np.random.default_rng(0).random((1024, 1024), dtype=np.float32)
     ours.advance(STEPS)
     shares = []
@@ -133,7 +123,7 @@ def test_two_cores(record, one_core):
     cores = os.sched_getaffinity(os.getppid())
     if len(cores) < 2:
         pytest.skip("one core only")
-    ours = learner(problem(*SHAPES[23]), "vector")
+    ours = learner(problem(*SHAPES[23]))
     held = os.sched_getaffinity(0)
     pin(cores)
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

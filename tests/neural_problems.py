@@ -99,11 +99,11 @@ def policy_of(kind: str):
 
 def make_learner(
     kind="discrete", gamma=0.9, divergence="chi2", hidden=(20, 12), activation="tanh", output="square",
-    engine="vector", batch=700, ridge=0.1, seed=1, **further,
+    batch=700, ridge=0.1, seed=1, **further,
 ) -> Learner:  # fmt: skip
     samples: Samples = prepare(random_transitions(kind, np.random.default_rng(seed)), policy_of(kind), gamma)
     options = NeuralOptions(
-        hidden=hidden, activation=activation, output=output, batch=batch, engine=engine, learning_rate=3e-3,
+        hidden=hidden, activation=activation, output=output, batch=batch, learning_rate=3e-3,
         **further,
     )  # fmt: skip
     network = Network(samples.n_inputs, hidden, activation)

@@ -15,10 +15,19 @@ from lingendice.continuous.samples import Arrivals, Samples, Singles
 from lingendice.data.checks import Floats
 from lingendice.data.rows import zeros_by_line
 from lingendice.kernels.networks import ratio_step
-from lingendice.kernels.networks.mlp import BLAS, VECTOR, transpose_weights
-from lingendice.kernels.networks.ratio_step import TILE, evaluate_rows, padded
-from lingendice.kernels.networks.records import Gradients, Loss, Pair, Rates, Rows, Settings, Shape, Work
-from lingendice.kernels.networks.vectors import PANEL, WIDE
+from lingendice.kernels.networks.mlp import WIDTH, transpose_weights
+from lingendice.kernels.networks.ratio_step import (
+    TILE,
+    Gradients,
+    Loss,
+    Pair,
+    Rates,
+    Rows,
+    Settings,
+    Shape,
+    Work,
+    evaluate_rows,
+)
 from lingendice.kernels.parallel import run_all
 
 
@@ -34,13 +43,6 @@ def aligned_rows(values: NDArray[Any], columns: int) -> Singles:
     rows = aligned(len(values) * columns)[: len(values) * columns]
     rows.reshape(len(values), columns)[:, : values.shape[1]] = values
     return rows
-
-
-def engine_code(engine: str) -> int | None:
-    """The engine by its name; "auto" takes explicit vectors where they are wide."""
-    if engine == "auto":
-        engine = "vector" if WIDE else "blas"
-    return VECTOR if engine == "vector" else BLAS
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Network:
         rows, at, turned = [], 0, 0
         inner, stride = self.n_inputs, self.stride
         for width in self.hidden:
-            wide = -(-width // PANEL) * PANEL
+            wide = -(-width // WIDTH) * WIDTH
             rows.append((inner, stride, wide, at, at + stride * wide, turned))
             turned += stride * wide if len(rows) > 1 else 0
             at += stride * wide + wide
@@ -110,13 +112,13 @@ class Network:
             weights[:] = rng.uniform(-limit, limit, weights.shape)
         return parameters
 
-    def outputs(self, parameters: Singles, inputs: Singles, engine: str = "auto") -> NDArray[np.float64]:
+    def outputs(self, parameters: Singles, inputs: Singles) -> NDArray[np.float64]:
         """The network's output at each row of inputs."""
         rows = aligned_rows(inputs, self.stride).reshape(len(inputs), self.stride)
-        scratch = aligned(padded(TILE) * (self.stride + int(self.layout[:-1, 2].sum())))
+        scratch = aligned(TILE * (self.stride + int(self.layout[:-1, 2].sum())))
         out = np.empty(len(inputs), dtype=np.float32)
-        part = aligned(padded(TILE))
-        evaluate_rows(parameters, self.layout, rows, scratch, part, out, self.code, engine_code(engine))
+        part = aligned(TILE)
+        evaluate_rows(parameters, self.layout, rows, scratch, part, out, self.code)
         return out.astype(np.float64)
 
 
@@ -220,12 +222,12 @@ class Learner:
             (self.seed, self.step), self._settings, self._loss, self.u, self.batches.rows, self._nets,
             self._gradients, given,
         )  # fmt: skip
-        groups, engine = self._gradients.mass.size, engine_code(self.options.engine)
+        groups = self._gradients.mass.size
         threads = min(threads, groups)
         cuts = [groups * k // threads for k in range(threads + 1)]
         run_all(
             [
-                partial(ratio_step.add_gradients, cuts[k], cuts[k + 1], *common, self._work(k), engine)
+                partial(ratio_step.add_gradients, cuts[k], cuts[k + 1], *common, self._work(k))
                 for k in range(threads)
             ],
             threads,
@@ -292,12 +294,12 @@ class Learner:
     def _new_work(self) -> Work:
         tile, samples = ratio_step.TILE, self.batches.samples
         sets = 1 + 2 * samples.n_branches
-        rows, rows_tau = ratio_step.padded(tile * sets), ratio_step.padded(tile)
+        rows = tile * sets
         widths = int(self.network.layout[:-1, 2].sum())
         normals = tile * (samples.n_actions_in + 1)
         integers = np.zeros((2, normals), dtype=np.int32)
         return Work(
-            aligned(rows * (self.network.stride + widths) + rows_tau * widths),
+            aligned(rows * (self.network.stride + widths) + tile * widths),
             aligned(2, rows),
             aligned(2, rows),
             aligned(2, tile * samples.n_branches),

@@ -25,12 +25,11 @@ from lingendice.model.features import (
     spread_out,
     tile_coding,
 )
-from lingendice.model.flow import Flow
+from lingendice.model.operator import Flow
 from lingendice.model.transition_rows import TransitionRows
 from lingendice.solvers import convex
 from lingendice.solvers.control import Controls
-from lingendice.solvers.problem import RatioProblem
-from lingendice.solvers.saddle_outcome import run_saddle
+from lingendice.solvers.problem import RatioProblem, run_saddle
 
 OPTIONS: dict[str, Any] = {
     "n_features": 300,

@@ -20,11 +20,10 @@ from typing import Any
 
 from lingendice.data.checks import require_choice, require_number
 from lingendice.divergences import DIVERGENCES, FDivergence
-from lingendice.kernels.networks.records import Loss
+from lingendice.kernels.networks.ratio_step import Loss
 
 ACTIVATIONS = ("tanh", "relu")
 OUTPUTS = ("square", "softplus", "exp", "identity")
-ENGINES = ("auto", "vector", "blas")
 BASES = ("none", "cloned")
 DEFAULT_STEPS = 10_000
 
@@ -65,8 +64,6 @@ class NeuralOptions:
     """File (.npz) that holds the state of training, rewritten at every report."""
     resume: bool = False
     """Go on from ``checkpoint`` where it exists."""
-    engine: str = "auto"
-    """"vector" (explicit vectors) or "blas" (portable); "auto" takes vectors where they are wide."""
     on_interrupt: str = "raise"
 
 
@@ -88,7 +85,6 @@ def read_neural_options(given: Mapping[str, Any] | None) -> NeuralOptions:
     options = NeuralOptions(**given)
     require_choice("options['activation']", options.activation, ACTIVATIONS)
     require_choice("options['output']", options.output, OUTPUTS)
-    require_choice("options['engine']", options.engine, ENGINES)
     require_choice("options['base']", options.base, BASES)
     for name in ("batch", "ensemble", "report_every"):
         if getattr(options, name) is not None:

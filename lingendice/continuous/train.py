@@ -19,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.continuous.clone import resampled
-from lingendice.continuous.learner import Batches, Learner, Network, engine_code, ratio_of
+from lingendice.continuous.learner import Batches, Learner, Network, ratio_of
 from lingendice.continuous.objective import DEFAULT_STEPS, NeuralOptions, Objective
 from lingendice.continuous.outcome import Progress, RatioOutcome
 from lingendice.continuous.samples import Samples, Singles, expected_inputs
 from lingendice.data.atomic import replacing
 from lingendice.data.checks import Floats
-from lingendice.kernels.networks.mlp import VECTOR
 from lingendice.kernels.parallel import run_all
 from lingendice.solvers.control import Controls, Monitor, Stop, watch
 
@@ -261,7 +260,6 @@ class Training:
             "policy actions": _drawn_actions(self.samples),
             **asdict(self.objective),
             **options,
-            "engine": "vector" if engine_code(self.options.engine) == VECTOR else "blas",
         }
         known: dict[str, Any] = json.loads(json.dumps(facts))
         return known

@@ -13,12 +13,11 @@ from lingendice.kernels.random_numbers import fill_normals, stream_key
 
 CASES = [
     {},
-    {"engine": "blas"},
     {"kind": "none", "gamma": 1.0, "hidden": (16,)},
     {"kind": "gaussian", "gamma": 1.0, "hidden": (17, 40, 9), "output": "softplus"},
-    {"kind": "gaussian", "engine": "blas", "hidden": (33, 5, 8), "output": "exp", "divergence": "kl"},
+    {"kind": "gaussian", "hidden": (33, 5, 8), "output": "exp", "divergence": "kl"},
     {"activation": "relu", "divergence": "reverse_kl"},
-    {"activation": "relu", "engine": "blas", "divergence": "hellinger"},
+    {"activation": "relu", "divergence": "hellinger"},
     {"divergence": "jensen_shannon", "batch": 96},
     {"divergence": "weighted_l2", "output": "identity", "gamma": 1.0},
 ]
@@ -82,14 +81,6 @@ def test_gradients_against_autograd():
                 assert np.abs(mine - theirs).max() <= 1e-4 * np.abs(theirs).max()
 
 
-def test_engines_agree_along_training():
-    one, other = make_learner(engine="vector"), make_learner(engine="blas")
-    for learner in (one, other):
-        learner.advance(20)
-    np.testing.assert_allclose(one.tau_parameters, other.tau_parameters, atol=2e-4)
-    np.testing.assert_allclose(one.f_parameters, other.f_parameters, atol=2e-4)
-
-
 @pytest.mark.parametrize("kind", ["discrete", "gaussian"])
 def test_bits_do_not_depend_on_threads_or_chunks(kind):
     learners = [make_learner(kind=kind, batch=1100) for _ in range(3)]
@@ -110,26 +101,24 @@ def test_padding_stays_zero():
     assert np.count_nonzero(learner.f_parameters) == inside
 
 
-@pytest.mark.parametrize("engine", ["vector", "blas"])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_outputs_of_a_network(engine, activation):
+def test_outputs_of_a_network(activation):
     rng = np.random.default_rng(0)
     network = Network(5, (30, 11), activation)
     parameters = network.start(rng, 0.3, output_scale=1.0)
     inputs = (3.0 * rng.normal(size=(301, 5))).astype(np.float32)
     expected = net(network.layers(parameters), inputs.astype(float), activation)
-    np.testing.assert_allclose(network.outputs(parameters, inputs, engine), expected, atol=5e-6)
+    np.testing.assert_allclose(network.outputs(parameters, inputs), expected, atol=5e-6)
 
 
-@pytest.mark.parametrize("engine", ["vector", "blas"])
-def test_tanh_is_right_to_half_a_millionth(engine):
+def test_tanh_is_right_to_half_a_millionth():
     network = Network(1, (1,))
     parameters = network.start(np.random.default_rng(0), 0.0)
     for weights, biases in network.layers(parameters):
         weights[:], biases[:] = 1.0, 0.0
     x = np.concatenate([np.linspace(-12.0, 12.0, 40_001), np.geomspace(1e-6, 1.0, 1000)]).astype(np.float32)
     expected = np.tanh(x.astype(float))
-    off = np.abs(network.outputs(parameters, x[:, None], engine) - expected)
+    off = np.abs(network.outputs(parameters, x[:, None]) - expected)
     assert (off <= 5e-7 * np.abs(expected)).all()
 
 
@@ -163,7 +152,7 @@ def test_not_a_number_is_not_hidden():
     network = Network(3, (16, 16))
     parameters = network.start(np.random.default_rng(0), 0.0)
     inputs = np.full((7, 3), np.nan, dtype=np.float32)
-    assert np.isnan(network.outputs(parameters, inputs, "vector")).all()
+    assert np.isnan(network.outputs(parameters, inputs)).all()
 
 
 @kernel

@@ -132,7 +132,7 @@ OTHER_TRAINING = {
     "dual_learning_rate": 2e-3, "momentum": 0.5, "decay": False, "clip": 0.5, "average": 0.25, "holdout": 0.2,
     "ensemble": 2, "standardize": False, "base": "cloned",
 }  # fmt: skip
-SAME_TRAINING = {"checkpoint", "resume", "report_every", "on_interrupt", "engine"}
+SAME_TRAINING = {"checkpoint", "resume", "report_every", "on_interrupt"}
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def half_trained(tmp_path_factory):
     following = 0.5 * state + 0.3 * action + 0.5 * rng.normal(size=(300, 1))
     transitions = lg.Transitions(state, action, action[:, 0], following, episode=np.repeat(np.arange(15), 20))
     policy, path = GaussianPolicy(lambda s: 0.5 + 0.0 * s, 0.5), tmp_path_factory.mktemp("kept") / "half.npz"
-    options = {**SMALL, "checkpoint": path, "engine": "blas"}
+    options = {**SMALL, "checkpoint": path}
     lg.solve(transitions, 0.9, policy=policy, method="gendice", max_iter=4, options=options)
     return transitions, policy, {**options, "resume": True}
 
@@ -171,7 +171,6 @@ def test_a_checkpoint_refuses_other_options(half_trained, name):
         ("gamma", {"gamma": 0.95}),
         ("steps", {"max_iter": 5}),
         ("seed", {"seed": 1}),
-        ("engine", {"options": {"engine": "vector"}}),
     ],
 )
 def test_a_checkpoint_names_what_differs(half_trained, name, changed):

@@ -14,8 +14,8 @@ import numpy as np
 
 from lingendice.kernels.blas import PLAIN, SINGLE, TURNED, single_gemm
 from lingendice.kernels.jit import fused_kernel, internal
+from lingendice.kernels.networks.mlp import tanh
 from lingendice.kernels.networks.ratio_step import adam
-from lingendice.kernels.networks.vectors import TANH_CLAMP, TANH_P, TANH_Q
 from lingendice.kernels.random_numbers import row_below, stream_key
 
 HUBER, LOGISTIC, SOFTMAX, GAUSSIAN = 0, 1, 2, 3
@@ -29,9 +29,6 @@ _ALONE = 2**19 - 1
 # Factors of a product and of what it is added to: BLAS takes them by address.
 _IN_PLACE_OF, _ADDED_TO = np.array([1.0, 0.0], np.float32), np.array([1.0, 1.0], np.float32)
 
-_CLAMP = np.float32(TANH_CLAMP)
-_P0, _P1, _P2, _P3 = (np.float32(c) for c in TANH_P)
-_Q0, _Q1, _Q2, _Q3, _Q4 = (np.float32(c) for c in TANH_Q)
 _ONE, _HALF = np.float32(1), np.float32(0.5)
 
 
@@ -40,13 +37,7 @@ def _activate(run, slope, keep):
     """x sigmoid(x) in place, sigmoid(x) = (1 + tanh(x / 2)) / 2; the derivatives into ``slope`` if kept."""
     for i in range(run.size):
         x = run[i]
-        half = min(max(_HALF * x, -_CLAMP), _CLAMP)
-        y = half * half
-        tanh = (
-            half * (((_P3 * y + _P2) * y + _P1) * y + _P0)
-            / ((((_Q4 * y + _Q3) * y + _Q2) * y + _Q1) * y + _Q0)
-        )  # fmt: skip
-        gate = _HALF + _HALF * tanh
+        gate = _HALF + _HALF * tanh(_HALF * x)
         run[i] = x * gate
         if keep:
             slope[i] = gate * (_ONE + x * (_ONE - gate))

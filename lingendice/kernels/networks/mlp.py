@@ -2,8 +2,8 @@
 
 A network is one flat float32 vector of parameters and a table of where its layers lie: row l of ``layout``
 holds (inputs, stride of the inputs, width, place of the weights, place of the biases, place of the transposed
-weights), the last row the output layer. Widths are padded to ``vectors.PANEL``; padded units carry zeros, and
-gradients leave them so. Two engines compute the same: explicit vectors, or BLAS with plain loops.
+weights), the last row the output layer. Widths are padded to whole cache lines (``WIDTH``); padded units
+carry zeros, and gradients leave them so.
 """
 
 from __future__ import annotations
@@ -12,41 +12,42 @@ import numpy as np
 
 from lingendice.kernels.blas import PLAIN, SINGLE, single_gemm
 from lingendice.kernels.jit import fused_kernel, internal
-from lingendice.kernels.networks.vectors import (
-    GRADIENT_REST,
-    GRADIENT_ROWS,
-    PANEL,
-    ROWS,
-    TANH,
-    TANH_CLAMP,
-    TANH_P,
-    TANH_Q,
-    activate_run,
-    add_outer_block,
-    add_outer_rest,
-    affine_block,
-    backpropagate_block,
-    last_layer_block,
-)
 
-VECTOR, BLAS = None, 1
-"""Engines: by their types, so that only the one in use is compiled."""
+WIDTH = 16
+"""Widths are padded to a multiple of it."""
+TANH, RELU = 0, 1
+"""Activations."""
 
 # Products of this many multiplications OpenBLAS would share among threads of its own (see blas.py).
 _SHARED_WORK = 2**19
 # Factors of a product and of what it is added to: BLAS takes them by address.
 _IN_PLACE_OF, _ADDED_TO = np.array([1.0, 0.0], np.float32), np.array([1.0, 1.0], np.float32)
-# Rows over which a gradient block is accumulated while both its operands stay in the nearest cache.
-_NEAR_ROWS = 192
 
-_CLAMP = np.float32(TANH_CLAMP)
-_P0, _P1, _P2, _P3 = (np.float32(c) for c in TANH_P)
-_Q0, _Q1, _Q2, _Q3, _Q4 = (np.float32(c) for c in TANH_Q)
+_CLAMP = np.float32(8.0)
+# tanh(x) = x P(x^2) / Q(x^2) on [-8, 8] to 4e-7, fitted for the least maximal relative error; low orders
+# first.
+_P0, _P1, _P2, _P3 = (
+    np.float32(c)
+    for c in (0.9999998544263417, 0.12925659843920906, 0.002951020444440388, 1.1428388851043236e-05)
+)
+_Q0, _Q1, _Q2, _Q3, _Q4 = (
+    np.float32(c)
+    for c in (1.0, 0.4625887544825052, 0.023815540393841258, 0.0002386687050529389, 2.4592001316702766e-07)
+)
 _ONE, _ZERO = np.float32(1), np.float32(0)
 
 
+@internal
+def tanh(x):
+    """tanh of a float32 to 4e-7 of itself, in a form that loops vectorize; NaN stays NaN."""
+    x = min(max(x, -_CLAMP), _CLAMP)
+    y = x * x
+    above = x * (((_P3 * y + _P2) * y + _P1) * y + _P0)
+    return above / ((((_Q4 * y + _Q3) * y + _Q2) * y + _Q1) * y + _Q0)
+
+
 @fused_kernel
-def forward(parameters, layout, scratch, span, out, activation, engine):
+def forward(parameters, layout, scratch, span, out, activation):
     """Outputs of the network into ``out``; the hidden layers' stay in ``scratch`` for the way back."""
     inputs_at, hidden_at, capacity, rows = span
     depth = layout.shape[0] - 1
@@ -55,10 +56,7 @@ def forward(parameters, layout, scratch, span, out, activation, engine):
         inner, stride, width = layout[layer, 0], layout[layer, 1], layout[layer, 2]
         weights_at, bias_at = layout[layer, 3], layout[layer, 4]
         place = (source, stride, target, width, rows, inner, weights_at, bias_at)
-        if engine is None:
-            _activate_rows(parameters, scratch, place, activation)
-        else:
-            _activate(parameters, scratch, place, activation)
+        _activate(parameters, scratch, place, activation)
         source, target = target, target + capacity * width
     width, weights_at, bias_at = layout[depth, 0], layout[depth, 3], layout[depth, 4]
     out_weights = parameters[weights_at : weights_at + width]
@@ -72,7 +70,7 @@ def forward(parameters, layout, scratch, span, out, activation, engine):
 
 
 @fused_kernel
-def backward(parameters, transposed, gradient, layout, scratch, span, factor, activation, engine, spare):
+def backward(parameters, transposed, gradient, layout, scratch, span, factor, activation, spare):
     """gradient += sum over rows of factor * d output / d parameters. The hidden layers are overwritten."""
     inputs_at, hidden_at, capacity, rows = span
     depth = layout.shape[0] - 1
@@ -85,35 +83,17 @@ def backward(parameters, transposed, gradient, layout, scratch, span, factor, ac
         total += factor[r]
     gradient[bias_at] += np.float32(total)
     to_bias = layout[depth - 1, 4]
-    if engine is None:
-        for c in range(0, width, PANEL):
-            last_layer_block(
-                scratch, at + c, width, rows, factor, parameters, weights_at + c, gradient, to_bias + c,
-                activation,
-            )  # fmt: skip
-    else:
-        _last_layer(parameters, gradient, scratch, at, width, rows, factor, weights_at, to_bias, activation)
+    _last_layer(parameters, gradient, scratch, at, width, rows, factor, weights_at, to_bias, activation)
     for layer in range(depth - 1, -1, -1):
         stride, width, weights_at = layout[layer, 1], layout[layer, 2], layout[layer, 3]
         below = inputs_at if layer == 0 else at - capacity * stride
-        if engine is None:
-            _add_outer_rows(gradient, scratch, below, stride, at, width, rows, weights_at)
-        else:
-            _add_outer(gradient, scratch, below, stride, at, width, rows, weights_at, spare)
+        _add_outer(gradient, scratch, below, stride, at, width, rows, weights_at, spare)
         if layer == 0:
             break
-        outputs = layout[layer + 1, 0]
-        to_bias = layout[layer - 1, 4]
-        if engine is None:
-            _backpropagate_rows(
-                transposed, gradient, scratch, at, width, below, stride, rows, outputs, layout[layer, 5],
-                to_bias, activation,
-            )  # fmt: skip
-        else:
-            _backpropagate(
-                transposed, gradient, scratch, at, width, below, stride, rows, layout[layer, 5], to_bias,
-                activation, spare,
-            )  # fmt: skip
+        _backpropagate(
+            transposed, gradient, scratch, at, width, below, stride, rows, layout[layer, 5],
+            layout[layer - 1, 4], activation, spare,
+        )  # fmt: skip
         at = below
 
 
@@ -128,56 +108,6 @@ def transpose_weights(parameters, layout, transposed):
             weights = parameters[weights_at + j : weights_at + stride * width]
             for i in range(stride):
                 column[i] = weights[i * width]
-
-
-# -- explicit vectors ----------------------------------------------------------------------------------
-
-
-@internal
-def _activate_rows(parameters, scratch, place, activation):
-    source, stride, target, width, rows, inner, weights_at, bias_at = place
-    for r in range(0, rows, ROWS):
-        for c in range(0, width, PANEL):
-            affine_block(
-                scratch, source + r * stride, stride, parameters, weights_at + c, width, inner,
-                parameters, bias_at + c, scratch, target + r * width + c,
-            )  # fmt: skip
-        activate_run(scratch, target + r * width, ROWS * width, activation)
-
-
-@internal
-def _add_outer_rows(gradient, scratch, below, stride, at, width, rows, weights_at):
-    # Strides are multiples of 8: what whole blocks leave is made 0, 4 or 8 rows.
-    whole = stride // GRADIENT_ROWS * GRADIENT_ROWS
-    whole -= GRADIENT_ROWS if (stride - whole) % GRADIENT_REST else 0
-    for first in range(0, rows, _NEAR_ROWS):
-        inner = min(_NEAR_ROWS, rows - first)
-        left, right = below + first * stride, at + first * width
-        for c in range(0, width, PANEL):
-            for k in range(0, whole, GRADIENT_ROWS):
-                add_outer_block(
-                    scratch, left + k, stride, scratch, right + c, width, inner, gradient,
-                    weights_at + k * width + c,
-                )  # fmt: skip
-            for k in range(whole, stride, GRADIENT_REST):
-                add_outer_rest(
-                    scratch, left + k, stride, scratch, right + c, width, inner, gradient,
-                    weights_at + k * width + c,
-                )  # fmt: skip
-
-
-@internal
-def _backpropagate_rows(transposed, gradient, scratch, at, width, below, stride, rows, outputs, turned,
-                        to_bias, activation):  # fmt: skip
-    for r in range(0, rows, ROWS):
-        for c in range(0, stride, PANEL):
-            backpropagate_block(
-                scratch, at + r * width, width, transposed, turned + c, stride, outputs,
-                below + r * stride + c, gradient, to_bias + c, activation,
-            )  # fmt: skip
-
-
-# -- BLAS and plain loops ------------------------------------------------------------------------------
 
 
 @internal
@@ -215,15 +145,10 @@ def _activate(parameters, scratch, place, activation):
         run = scratch[at : at + n * width]
         if activation == TANH:
             for j in range(n * width):
-                x = min(max(run[j], -_CLAMP), _CLAMP)
-                y = x * x
-                run[j] = (
-                    x * (((_P3 * y + _P2) * y + _P1) * y + _P0)
-                    / ((((_Q4 * y + _Q3) * y + _Q2) * y + _Q1) * y + _Q0)
-                )  # fmt: skip
+                run[j] = tanh(run[j])
         else:
             for j in range(n * width):
-                run[j] = max(run[j], _ZERO)
+                run[j] = _ZERO if run[j] < _ZERO else run[j]
 
 
 @internal

@@ -8,13 +8,12 @@ threads that share its groups. Rows, restarts and actions are drawn from (seed, 
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.kernels.jit import fused_kernel, inlined, internal, kernel, shared
+from lingendice.kernels.jit import fused_kernel, inlined, internal, kernel
 from lingendice.kernels.networks.mlp import backward, forward, transpose_weights
-from lingendice.kernels.networks.records import Span, Table
-from lingendice.kernels.networks.vectors import ROWS, copy_row
 from lingendice.kernels.random_numbers import fill_normals, row_below, stream_key
 from lingendice.kernels.saddle.conjugates import excess_and_slope
 
@@ -29,10 +28,129 @@ _U_RATE = 0.1
 _ROWS, _FIRSTS, _RESTARTS, _NEXT_NOISE = 0, 1, 2, 3
 
 
-@shared
-def padded(rows):
-    """Rows rounded up to whole blocks."""
-    return (rows + ROWS - 1) // ROWS * ROWS
+# -- what kernels take together ------------------------------------------------------------------------
+
+
+class Shape(NamedTuple):
+    """Sizes of the samples, and how actions are given."""
+
+    n_rows: Any
+    n_firsts: Any
+    stride: Any
+    n_states: Any
+    n_actions: Any
+    kind: Any
+    branches: Any
+    restarts: Any
+
+
+class Rows(NamedTuple):
+    """Samples as steps gather them: (x, s') side by side, first states, actions, flags, nu."""
+
+    shape: Any
+    pairs: Any
+    firsts: Any
+    next_action: Any
+    first_action: Any
+    limits: Any
+    flags: Any
+    mass: Any
+
+
+class Table(NamedTuple):
+    """Arrivals: state ``step * i + shift`` of ``source`` belongs to row i of ``action``."""
+
+    source: Any
+    action: Any
+    step: Any
+    shift: Any
+
+
+class Loss(NamedTuple):
+    """Numbers of the objective; see ``continuous/objective.py``."""
+
+    gamma: Any
+    code: Any
+    by_ratio: Any
+    output: Any
+    penalty: Any
+    ridge: Any
+    center: Any
+    bound: Any
+    limit: Any
+
+
+class Settings(NamedTuple):
+    """Rows of a batch, of a group and of a tile, and the activation's number."""
+
+    batch: Any
+    group: Any
+    tile: Any
+    activation: Any
+
+
+class Rates(NamedTuple):
+    """Step lengths of both networks, and when and how they change."""
+
+    learning: Any
+    dual_learning: Any
+    clip: Any
+    planned: Any
+    average_from: Any
+    decay: Any
+    momentum: Any
+
+
+class Pair(NamedTuple):
+    """Both networks: where their layers lie, their parameters, and their weights turned for the way back."""
+
+    layout: Any
+    tau: Any
+    f: Any
+    tau_turned: Any
+    f_turned: Any
+
+
+class Gradients(NamedTuple):
+    """Of each group: in tau's and f's parameters, and the sum of nu tau."""
+
+    tau: Any
+    f: Any
+    mass: Any
+
+
+class Span(NamedTuple):
+    """Where a tile's inputs and hidden layers lie in the scratch, rows it has room for, and rows in use."""
+
+    inputs_at: Any
+    hidden_at: Any
+    capacity: Any
+    rows: Any
+
+
+class Work(NamedTuple):
+    """Scratch of one thread."""
+
+    scratch: Any
+    out: Any
+    factor: Any
+    weights: Any
+    noise: Any
+    integers: Any
+    as_floats: Any
+    indices: Any
+    spare: Any
+
+
+# -- steps ---------------------------------------------------------------------------------------------
+
+
+@internal
+def _copy_row(source, source_at, target, target_at, size):
+    # Indices that might be negative would be checked one by one, and the loop not vectorized.
+    to, come = np.uint64(target_at), np.uint64(source_at)
+    for j in range(np.uint64(size)):
+        target[to + j] = source[come + j]
 
 
 @kernel
@@ -85,11 +203,10 @@ def _arrive(n, at, spacing, index, table, shape, noise, noise_at, limits, scratc
     source, action, step, shift = table
     stride, n_states, n_actions = shape.stride, shape.n_states, shape.n_actions
     kind, branches = shape.kind, shape.branches
-    eights = stride // 8
     for b in range(branches):
         place = at + b * spacing
         for r in range(n):
-            copy_row(source, (step * index[r] + shift) * stride, scratch, place + r * stride, eights)
+            _copy_row(source, (step * index[r] + shift) * stride, scratch, place + r * stride, stride)
     if kind == ACT_DISCRETE:
         for r in range(n):
             for b in range(branches):
@@ -142,7 +259,7 @@ def _gather(low, n, draws, starts, rows, given, work):
         noise_at = low * n_actions
     at = spacing = n * stride
     for r in range(n):
-        copy_row(rows.pairs, drawn[r] * 2 * stride, scratch, r * stride, stride // 8)
+        _copy_row(rows.pairs, drawn[r] * 2 * stride, scratch, r * stride, stride)
     following = Table(rows.pairs, rows.next_action, one + one, one)
     starting = Table(rows.firsts, rows.first_action, one, origin)
     _arrive(n, at, spacing, drawn, following, shape, next_noise, noise_at, limits, scratch, work.weights[0])
@@ -197,7 +314,7 @@ def _saddle_gradient(n, starts, share, loss, u, rows, work):
 
 
 @inlined
-def group_gradient(group, draws, settings, loss, u, rows, nets, gradients, given, work, engine):
+def group_gradient(group, draws, settings, loss, u, rows, nets, gradients, given, work):
     """Add up the gradients of one group of the batch, and its sum of nu tau."""
     batch, group_rows, tile, activation = settings
     layout, tau, f, tau_turned, f_turned = nets
@@ -211,7 +328,7 @@ def group_gradient(group, draws, settings, loss, u, rows, nets, gradients, given
     widths = 0
     for layer in range(layout.shape[0] - 1):
         widths += layout[layer, 2]
-    capacity, capacity_tau = padded(tile * (1 + 2 * branches)), padded(tile)
+    capacity, capacity_tau = tile * (1 + 2 * branches), tile
     hidden_at = capacity * stride
     hidden_tau = hidden_at + capacity * widths
     origin = group - group  # a literal would compile every callee once more
@@ -219,26 +336,22 @@ def group_gradient(group, draws, settings, loss, u, rows, nets, gradients, given
     end = min(batch, (group + 1) * group_rows)
     for low in range(group * group_rows, end, tile):
         n = min(tile, end - low)
-        span = Span(origin, hidden_at, capacity, padded(n * sets))
-        span_tau = Span(origin, hidden_tau, capacity_tau, padded(n))
+        span = Span(origin, hidden_at, capacity, n * sets)
+        span_tau = Span(origin, hidden_tau, capacity_tau, n)
         _gather(low, n, draws, starts, rows, given, work)
-        forward(f, layout, scratch, span, out[0], activation, engine)
-        forward(tau, layout, scratch, span_tau, out[1], activation, engine)
+        forward(f, layout, scratch, span, out[0], activation)
+        forward(tau, layout, scratch, span_tau, out[1], activation)
         total += _saddle_gradient(n, starts, 1.0 / batch, loss, u, rows, work)
-        for r in range(n * sets, span.rows):
-            factor[0, r] = np.float32(0)
-        for r in range(n, span_tau.rows):
-            factor[1, r] = np.float32(0)
-        backward(f, f_turned, to_f, layout, scratch, span, factor[0], activation, engine, spare)
-        backward(tau, tau_turned, to_tau, layout, scratch, span_tau, factor[1], activation, engine, spare)
+        backward(f, f_turned, to_f, layout, scratch, span, factor[0], activation, spare)
+        backward(tau, tau_turned, to_tau, layout, scratch, span_tau, factor[1], activation, spare)
     gradients.mass[group] = total
 
 
 @fused_kernel
-def add_gradients(first, last, draws, settings, loss, u, rows, nets, gradients, given, work, engine):
+def add_gradients(first, last, draws, settings, loss, u, rows, nets, gradients, given, work):
     """Gradients of the groups ``first : last`` of one step."""
     for group in range(first, last):
-        group_gradient(group, draws, settings, loss, u, rows, nets, gradients, given, work, engine)
+        group_gradient(group, draws, settings, loss, u, rows, nets, gradients, given, work)
 
 
 @internal
@@ -308,21 +421,21 @@ def finish_step(batch, rates, nets, gradients, moments, mean, state):
 
 
 @fused_kernel
-def evaluate_rows(parameters, layout, inputs, scratch, part, out, activation, engine):
+def evaluate_rows(parameters, layout, inputs, scratch, part, out, activation):
     """Outputs at rows of padded inputs, tile by tile; ``part`` is scratch of one tile.
 
     Loops instead of slices assigned to slices, whose checks take seconds to compile.
     """
     n, stride = inputs.shape
     origin = n - n
-    capacity = padded(TILE)
+    capacity = TILE
     hidden_at = capacity * stride
     for low in range(0, n, TILE):
         rows = min(TILE, n - low)
         for r in range(rows):
             for j in range(stride):
                 scratch[r * stride + j] = inputs[low + r, j]
-        span = Span(origin, hidden_at, capacity, padded(rows))
-        forward(parameters, layout, scratch, span, part, activation, engine)
+        span = Span(origin, hidden_at, capacity, rows)
+        forward(parameters, layout, scratch, span, part, activation)
         for r in range(rows):
             out[low + r] = part[r]
