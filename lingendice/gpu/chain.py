@@ -251,7 +251,7 @@ def compose_on_device(
     has_ends = bool(device.download(ended.any()))
     initial = _initial(counts, choices, has_ends)
     fallbacks = read_fallbacks(
-        choices.leak, choices.terminal, choices.gamma, has_terminals=has_ends,
+        choices.leak, choices.terminal, choices.ends_for_good, has_terminals=has_ends,
         has_initial=initial is not None, has_restart=choices.restart is not None,
     )  # fmt: skip
     policy = _policy(counts, choices, total)

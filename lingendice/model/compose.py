@@ -44,6 +44,11 @@ class Choices(NamedTuple):
     horizon: Any = None
     """Steps that count; None for all."""
 
+    @property
+    def ends_for_good(self) -> bool:
+        """Whether mass starts from the initial distribution and is lost at ends: a discount or a horizon."""
+        return self.gamma < 1.0 or self.horizon is not None
+
     def as_arrays(self, counts: Counts) -> Choices:
         """Policies, distributions and rewards that were given by label, as arrays over the counts' states."""
         given = {name: getattr(self, name) for name in _BY_LABEL}
@@ -69,14 +74,14 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     """Check the choices against the counts and build the operator. O(nnz), nothing dense is formed."""
     choices, gamma = choices.as_arrays(counts), choices.gamma
     n = counts.cell_count.astype(float)
-    _require_data(counts, n, gamma)
+    _require_data(counts, n, choices.ends_for_good)
     initial = _initial_distribution(counts, choices)
     if choices.restart is not None:  # checked even where nothing leaks
         require_distribution("restart", choices.restart, counts.n_states)
     policy, ratio = effective_policy(counts, choices)
     smoothing = _smoothing_weight(choices)
     fallbacks = read_fallbacks(
-        choices.leak, choices.terminal, gamma, has_terminals=counts.has_terminals,
+        choices.leak, choices.terminal, choices.ends_for_good, has_terminals=counts.has_terminals,
         has_initial=initial is not None, has_restart=choices.restart is not None, smoothed=smoothing > 0.0,
     )  # fmt: skip
     observed = n / np.where(n + smoothing > 0, n + smoothing, 1.0)
@@ -107,13 +112,13 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     )
 
 
-def _require_data(counts: Counts, n: Floats, gamma: float) -> None:
+def _require_data(counts: Counts, n: Floats, restarts: bool) -> None:
     """Refuse counts without transitions, and cells whose counts are too small to divide by.
 
-    A chain without transitions still restarts at gamma < 1: its distribution is the initial one, all of it
+    A chain without transitions may still restart: its distribution is the initial one, all of it
     leak.
     """
-    if counts.n_states == 0 or (not n.any() and (gamma == 1.0 or counts.n_actions is not None)):
+    if counts.n_states == 0 or (not n.any() and (not restarts or counts.n_actions is not None)):
         raise ValueError("there are no transitions to learn from: the counts are empty; add data first")
     smallest = np.min(n, where=n > 0, initial=np.inf)
     if smallest < np.finfo(float).tiny * max(1.0, float(counts.total)):
@@ -129,19 +134,20 @@ def initial_source(
 ) -> str | None:
     """Where the initial distribution comes from: as given, the log's first states, or uniform; None: nowhere.
 
-    At gamma = 1 it is given, or it matters to restarts after a terminal state alone.
+    At gamma = 1 it is given, or it matters to restarts after a terminal state alone; a horizon needs it.
     """
     if choices.initial is not None:
         return "given"
     if has_first_states:
-        return "first states" if choices.gamma < 1.0 or has_terminals else None
-    if choices.gamma == 1.0:
+        return "first states" if choices.ends_for_good or has_terminals else None
+    if not choices.ends_for_good:
         return None
     if is_chain:
         return "uniform"
     raise ValueError(
-        "gamma < 1 needs the distribution of the first state, and the log has no episodes to take it from; "
-        "pass initial=, episode= to Counts.from_transitions, or first_state= to count_transitions"
+        f"{'gamma < 1' if choices.gamma < 1.0 else 'horizon='} needs the distribution of the first state, "
+        "and the log has no episodes to take it from; pass initial=, episode= to Counts.from_transitions, or "
+        "first_state= to count_transitions"
     )
 
 

@@ -41,13 +41,16 @@ class Fallbacks(NamedTuple):
 
 
 def read_fallbacks(
-    leak: str, terminal: str, gamma: float, *, has_terminals: bool, has_initial: bool, has_restart: bool,
-    smoothed: bool = False,
+    leak: str, terminal: str, ends_for_good: bool, *, has_terminals: bool, has_initial: bool,
+    has_restart: bool, smoothed: bool = False,
 ) -> Fallbacks:  # fmt: skip
-    """Decide from the user's words where mass goes that the data do not place."""
+    """Decide from the user's words where mass goes that the data do not place.
+
+    ``ends_for_good``: mass may be lost, since a discount brings new mass in and a horizon needs none.
+    """
     require_choice("leak", leak, ("restart", "absorb", "error"))
     require_choice("terminal", terminal, ("auto", "restart", "absorb"))
-    if absorbs(leak) and gamma == 1.0:
+    if absorbs(leak) and not ends_for_good:
         raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
     if smoothed:
         unseen = "prior"
@@ -56,15 +59,15 @@ def read_fallbacks(
     elif has_restart:
         unseen = "restart"
     else:
-        unseen = "initial" if gamma < 1.0 and has_initial else "data"
+        unseen = "initial" if ends_for_good and has_initial else "data"
     if not has_terminals:
         return Fallbacks(unseen, None, False)
-    if terminal == "absorb" and gamma == 1.0:
+    if terminal == "absorb" and not ends_for_good:
         raise ValueError(
             'terminal="absorb" leaves no stationary distribution at gamma=1; use terminal="restart" or '
             "gamma < 1"
         )
-    if terminal == "absorb" or (terminal == "auto" and gamma < 1.0):
+    if terminal == "absorb" or (terminal == "auto" and ends_for_good):
         return Fallbacks(unseen, None, True)
     if not has_initial:
         raise ValueError(

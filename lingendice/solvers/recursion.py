@@ -12,7 +12,6 @@ is the only error.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +21,6 @@ from lingendice.data.counts import Counts
 from lingendice.data.interrupts import check
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
-
-_ENDS_FOR_GOOD = 0.5
 
 
 class Visits(NamedTuple):
@@ -37,12 +34,10 @@ class Visits(NamedTuple):
 def compose_episodes(counts: Counts, choices: Choices) -> EmpiricalOperator:
     """The operator of single episodes: they start from the initial distribution and end for good.
 
-    This is what any discount below 1 means; a horizon gives it a meaning at gamma = 1, too. Target actions
-    never logged in a state take the mean of its logged ones.
+    Target actions never logged in a state take the mean of its logged ones.
     """
     unseen = "mean" if choices.policy is not None and choices.unseen == "auto" else choices.unseen
-    operator = compose(counts, choices._replace(gamma=_ENDS_FOR_GOOD, unseen=unseen))
-    return replace(operator, gamma=choices.gamma, choices=choices._replace(unseen=unseen))
+    return compose(counts, choices._replace(unseen=unseen))
 
 
 def total_weight(gamma: float, horizon: int) -> float:
