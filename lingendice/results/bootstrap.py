@@ -235,6 +235,7 @@ class _Again:
         )
 
     def _warm(self, operator: EmpiricalOperator) -> tuple[Floats, float]:
+        from lingendice.kernels.chains.anderson import empty_past
         from lingendice.kernels.chains.moved_chain import (
             DEPTH,
             Chain,
@@ -261,7 +262,7 @@ class _Again:
             self.pattern.column, source, coefficient, operator.gamma, initial, out, rows.distribution
         )
         stay = begin_warm(distribution, mass, chain)
-        past = np.empty((DEPTH + 1, distribution.size))
+        past = empty_past(distribution, DEPTH - 1)
         error, slowest, done, left = np.inf, 0.5, False, -(-MOST_SWEEPS // (DEPTH + 1))
         portion = max(1, ENTRIES_PER_CALL // ((DEPTH + 1) * (source.size + distribution.size)))
         while left > 0 and not done and not pending():

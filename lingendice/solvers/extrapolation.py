@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from lingendice.data.checks import Floats
 from lingendice.kernels.chains import anderson
 
@@ -43,39 +41,27 @@ class Extrapolation:
         total: Callable[[Floats], Floats] | None = None,
     ) -> None:  # fmt: skip
         self.depth, self.period, self.power, self.total = depth, period, power, total
-        self.before = x.copy()
-        self.last_step = np.zeros_like(x)
-        self.last_x = np.zeros_like(x)
-        self.steps = np.zeros((depth, x.size))
-        self.moves = np.zeros((depth, x.size))
-        self.gram = np.zeros((depth, depth))
+        self.past = anderson.empty_past(x, depth)
         self.passes = 0
 
     def observe(self, x: Floats) -> bool:
         """Take note of the outcome of a pass; returns whether x has been replaced."""
-        slot = (self.passes - 1) % self.depth
-        used = min(max(self.passes, 1), self.depth)
-        products = np.zeros(self.depth)
-        past = anderson.Past(self.before, self.last_step, self.last_x, self.steps, self.moves)
-        anderson.record(x, past, self.power, slot, used, products)
-        if self.passes > 0:
-            self.gram[slot] = self.gram[:, slot] = self._over_parts(products)
+        past, gram = self.past, self.past.gram
+        anderson.record_pass(x, past, self.power, self.passes)
+        if self.passes and self.total is not None:
+            slot = (self.passes - 1) % self.depth
+            gram[slot] = gram[:, slot] = self._over_parts(gram[slot])
+        used, replaced = min(self.passes, self.depth), False
         self.passes += 1
-        replaced = False
-        if self.passes > 1 and self.passes % self.period == 0:
-            size = np.sqrt(np.diag(self.gram)[:used])
-            if size.min() > 0.0:
-                anderson.project(x, past, self.power, used, products)
-                scaled = self.gram[:used, :used] / size / size[:, None]
-                products = self._over_parts(products)
-                solution = np.linalg.lstsq(scaled, products[:used] / size, rcond=1e-13)[0] / size
-                combined = x - solution @ self.moves[:used]
-                replaced = self.power == 0.0 or bool((combined >= LEAST * x).all())
-                if replaced:
-                    x[:] = combined
-                else:
-                    self.passes = 0
-        self.before[:] = x
+        if used and self.passes % self.period == 0 and gram.diagonal()[:used].min() > 0.0:
+            products = self._over_parts(anderson.project(x, past, self.power))
+            combined = x - anderson.solve_gram(gram, products[:used]) @ past.moves[:used]
+            replaced = self.power == 0.0 or bool((combined >= LEAST * x).all())
+            if replaced:
+                x[:] = combined
+            else:
+                self.passes = 0
+        past.before[:] = x
         return replaced
 
     def _over_parts(self, products: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Loops of Anderson extrapolation on a fixed-point iteration ``before -> x``."""
+"""Anderson extrapolation of a fixed-point iteration ``before -> x``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lingendice.kernels.jit import fused_kernel
+from lingendice.kernels.jit import fused_kernel, kernel
 
 
 class Past(NamedTuple):
@@ -20,6 +20,14 @@ class Past(NamedTuple):
     """Differences of weighted steps, one row for each pass kept."""
     moves: np.ndarray
     """Differences of outcomes."""
+    gram: np.ndarray
+    """Inner products of the rows of ``steps``."""
+
+
+def empty_past(x, depth):
+    """Room for ``depth`` passes of an iteration that starts from ``x``."""
+    rows = np.zeros((2, depth, x.size))
+    return Past(x.copy(), np.zeros(x.size), np.zeros(x.size), rows[0], rows[1], np.zeros((depth, depth)))
 
 
 @fused_kernel
@@ -33,30 +41,74 @@ def weight_of(value, power):
 
 
 @fused_kernel
-def record(x, past, power, slot, used, products):
-    """Store how step and x differ from the last pass in row ``slot``; products of steps with it.
-
-    ``products[k]`` becomes the inner product of stored step k with the new one.
-    """
-    steps = past.steps
+def record_pass(x, past, power, passes):
+    """Keep how step and outcome of pass number ``passes`` (from 0) differ from those of the pass before."""
+    before, last_step, last_x, steps, moves, gram = past
+    depth = gram.shape[0]
+    slot = (passes - 1) % depth
     for row in range(x.size):
-        step = x[row] - past.before[row]
-        steps[slot, row] = (step - past.last_step[row]) * weight_of(x[row], power)
-        past.moves[slot, row] = x[row] - past.last_x[row]
-        past.last_step[row] = step
-        past.last_x[row] = x[row]
-    for k in range(used):
+        step = x[row] - before[row]
+        steps[slot, row] = (step - last_step[row]) * weight_of(x[row], power)
+        moves[slot, row] = x[row] - last_x[row]
+        last_step[row] = step
+        last_x[row] = x[row]
+    for k in range(min(passes, depth)):
         total = 0.0
         for row in range(x.size):
             total += steps[k, row] * steps[slot, row]
-        products[k] = total
+        gram[slot, k] = total
+        gram[k, slot] = total
+
+
+@kernel
+def solve_gram(products_of_steps, products):
+    """Coefficients of the stored steps whose combination is next to the last step, by pivoted Cholesky.
+
+    Those of `project` are of the passes in use. Of steps that are one up to rounding all but the first have
+    coefficient 0.
+    """
+    n = products.size
+    gram, right = products_of_steps[:n, :n].copy(), products.copy()
+    solution = np.zeros(n)
+    scale = np.empty(n)
+    for i in range(n):
+        scale[i] = 1.0 / math.sqrt(gram[i, i])
+    for i in range(n):
+        right[i] *= scale[i]
+        for k in range(n):
+            gram[i, k] *= scale[i] * scale[k]
+    order = np.arange(n)
+    rank = 0
+    while rank < n:
+        best = rank
+        for k in range(rank + 1, n):
+            if gram[order[k], order[k]] > gram[order[best], order[best]]:
+                best = k
+        if not gram[order[best], order[best]] > 1e-13:
+            break
+        order[rank], order[best] = order[best], order[rank]
+        pivot = order[rank]
+        for k in range(rank + 1, n):
+            i = order[k]
+            share = gram[i, pivot] / gram[pivot, pivot]
+            right[i] -= share * right[pivot]
+            for q in range(rank + 1, n):
+                gram[i, order[q]] -= share * gram[pivot, order[q]]
+        rank += 1
+    for k in range(rank - 1, -1, -1):
+        i = order[k]
+        total = right[i]
+        for q in range(k + 1, rank):
+            total -= gram[i, order[q]] * solution[order[q]]
+        solution[i] = total / gram[i, i]
+    return solution * scale
 
 
 @fused_kernel
-def project(x, past, power, used, products):
+def project(x, past, power):
     """Inner products of the stored steps with the last step, weighted as they are."""
-    for k in range(used):
-        total = 0.0
+    products = np.zeros(past.gram.shape[0])
+    for k in range(products.size):
         for row in range(x.size):
-            total += past.steps[k, row] * past.last_step[row] * weight_of(x[row], power)
-        products[k] = total
+            products[k] += past.steps[k, row] * past.last_step[row] * weight_of(x[row], power)
+    return products

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lingendice.kernels.chains.anderson import project, record_pass, solve_gram
 from lingendice.kernels.jit import fused_kernel, kernel
 
 
@@ -84,70 +85,6 @@ def refresh(mu, mass, out, gamma):
             mass[h] += mu[j] * out[j, h]
 
 
-@fused_kernel
-def extrapolate(past, mu):
-    """Reduced rank extrapolation: the affine mix of iterates whose mixed change is least.
-
-    ``past`` holds m + 2 iterates in rows; the mix of the first m + 1, weights of sum one, is written
-    to ``mu``. The weights solve (D D') w = 1, scaled, with D the changes; a tiny ridge keeps the
-    solve alive where changes are nearly parallel. Cost m^2 n / 2.
-    """
-    m = past.shape[0] - 1
-    n = mu.size
-    gram = np.empty((m, m))
-    for i in range(m):
-        for k in range(i + 1):
-            total = 0.0
-            for j in range(n):
-                total += (past[i + 1, j] - past[i, j]) * (past[k + 1, j] - past[k, j])
-            gram[i, k] = total
-            gram[k, i] = total
-    size = np.sqrt(np.diag(gram))
-    if not size.min() > 0.0:
-        return False
-    weight = np.empty(m)
-    for i in range(m):
-        for k in range(m):
-            if i != k:
-                gram[i, k] /= size[i] * size[k]
-        weight[i] = 1.0 / size[i]
-    for i in range(m):
-        gram[i, i] = 1.0 + 1e-13
-    # Cholesky without a library call: m is below ten.
-    for i in range(m):
-        for k in range(i):
-            total = gram[i, k]
-            for q in range(k):
-                total -= gram[i, q] * gram[k, q]
-            gram[i, k] = total / gram[k, k]
-        total = gram[i, i]
-        for q in range(i):
-            total -= gram[i, q] ** 2
-        if not total > 1e-15:
-            return False
-        gram[i, i] = np.sqrt(total)
-    for i in range(m):
-        for k in range(i):
-            weight[i] -= gram[i, k] * weight[k]
-        weight[i] /= gram[i, i]
-    for i in range(m - 1, -1, -1):
-        for k in range(i + 1, m):
-            weight[i] -= gram[k, i] * weight[k]
-        weight[i] /= gram[i, i]
-    whole = 0.0
-    for i in range(m):
-        weight[i] /= size[i]
-        whole += weight[i]
-    if not abs(whole) > 0.0:
-        return False
-    for j in range(n):
-        total = 0.0
-        for i in range(m):
-            total += weight[i] * past[i + 1, j]
-        mu[j] = total / whole
-    return True
-
-
 DEPTH = 8
 """Sweeps between two extrapolations."""
 
@@ -168,7 +105,7 @@ def begin_warm(mu, mass, chain):
 
 @kernel
 def warm_rounds(mu, mass, stay, past, chain, tol, slowest, rounds):
-    """Solve for mu by Gauss-Seidel sweeps in place, extrapolated after every eight.
+    """Solve for mu by Gauss-Seidel sweeps in place, the last eight extrapolated together.
 
     Stops after some rounds of nine sweeps, or once the L1 error, the last change times rho / (1 - rho) for
     the contraction rho seen between extrapolations, is below ``tol``. Returns that error, ``slowest`` (rho)
@@ -179,12 +116,13 @@ def warm_rounds(mu, mass, stay, past, chain, tol, slowest, rounds):
     for _ in range(rounds):
         sweep_once(mu, mass, stay, chain)
         refresh(mu, mass, out, gamma)
-        past[0] = mu
+        past.before[:] = mu
         before = np.inf
         for step in range(DEPTH):
             change = sweep_once(mu, mass, stay, chain)
             refresh(mu, mass, out, gamma)
-            past[step + 1] = mu
+            record_pass(mu, past, 0.0, step)
+            past.before[:] = mu
             # A change that grows in one sweep is the extrapolation's dust settling, not the chain.
             if change < before < np.inf:
                 slowest = max(slowest, change / before)
@@ -192,8 +130,10 @@ def warm_rounds(mu, mass, stay, past, chain, tol, slowest, rounds):
         error = before * slowest / (1.0 - slowest)
         if before == 0.0 or error <= tol:
             return error, slowest, True
-        if extrapolate(past, mu):
+        if np.diag(past.gram).min() > 0.0:
+            share = solve_gram(past.gram, project(mu, past, 0.0))
+            for j in range(mu.size):
+                for k in range(share.size):
+                    mu[j] -= share[k] * past.moves[k, j]
             refresh(mu, mass, out, gamma)
-        else:
-            mu[:] = past[DEPTH]
     return error, slowest, False
