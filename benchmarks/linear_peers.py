@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 
 from lingendice.data.counts import Counts
 from lingendice.model.compose import Choices, compose
-from lingendice.model.flow import Flow
+from lingendice.model.operator import Flow
 from lingendice.solvers.problem import RatioProblem
 from lingendice.solvers.sgd import _Runner, _State, bounded_for_sgd, step_sizes
 
@@ -59,7 +59,8 @@ def touched_cells(problem: RatioProblem, n: int):
     or projections: one event, the start table, and a line of three cells."""
     from numba import njit
 
-    from lingendice.kernels.saddle.draws import draw, draw_event, mix
+    from lingendice.kernels.random_numbers import mix
+    from lingendice.kernels.saddle.draws import draw, draw_event
     from lingendice.model.sampler import build_sampler
     from lingendice.solvers.sgd import rows_by_cache_line
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lingendice.data.checks import Floats
-from lingendice.kernels.chains import aggregation_steps, power_rounds
+from lingendice.kernels.chains import aggregation_steps, sweeps
 from lingendice.kernels.chains.gth_dense import gth_dense
 from lingendice.solvers.control import Controls, error_bound
 from lingendice.solvers.extrapolation import Extrapolation
@@ -119,9 +119,7 @@ class ClusterRounds:
         away = np.zeros(self.part.size)
         ones = np.ones(pull.cuts[-1])
         for first, last in ((0, pull.cuts[index]), (pull.cuts[index + 1], pull.cuts[-1])):
-            power_rounds.push_rows(
-                pull.indptr, pull.sources, pull.weights, ones[first:last], first, last, away
-            )
+            sweeps.push_rows(pull.indptr, pull.sources, pull.weights, ones[first:last], first, last, away)
         loss = 0.0 if rounds.gamma == 1.0 else rounds.loss
         total: Floats = rounds.c * away + rounds.out.sum(axis=1) + loss
         return total

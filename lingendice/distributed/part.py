@@ -17,7 +17,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.rows import row_sums
 from lingendice.distributed.blocks import RowBlock
 from lingendice.distributed.mesh import PIECE, Array, Mesh
-from lingendice.kernels.chains import power_rounds
+from lingendice.kernels.chains import sweeps
 from lingendice.solvers.pull_system import row_ranges
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Part:
                     everybody[source] = came[0]
                 places = pull.places[source]
                 where = drawn[begin:end] if places.size == 0 else drawn
-                power_rounds.add_at(places[begin:end], _aligned(came[-1]), where)
+                sweeps.add_at(places[begin:end], _aligned(came[-1]), where)
         return drawn, everybody
 
     def buffers(self) -> list[list[Floats]]:
@@ -215,7 +215,7 @@ class Part:
     def _pull(self, y: Array, first: int, last: int, drawn: Array) -> None:
         pull = self.pull
         for begin, end in row_ranges(pull.indptr, first, last) if last > first else ():
-            power_rounds.pull_rows(
+            sweeps.pull_rows(
                 pull.indptr, pull.sources, pull.weights, y, begin, end, drawn[begin - first : end - first]
             )
 
@@ -242,9 +242,7 @@ class Part:
         pull = self.pull
         gathered = np.zeros(self.size)
         for begin, end in row_ranges(pull.indptr, 0, pull.cuts[-1]):
-            power_rounds.push_rows(
-                pull.indptr, pull.sources, pull.weights, values[begin:end], begin, end, gathered
-            )
+            sweeps.push_rows(pull.indptr, pull.sources, pull.weights, values[begin:end], begin, end, gathered)
         return gathered
 
     # -- phases over entries -------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from lingendice.data.checks import Floats
 from lingendice.distributed.cluster_rounds import DEPTH, ClusterRounds
 from lingendice.distributed.mesh import Mesh, sum_parts
 from lingendice.distributed.part import Part, vector
-from lingendice.kernels.chains import power_rounds
+from lingendice.kernels.chains import sweeps
 from lingendice.solvers.control import error_bound
 from lingendice.solvers.extrapolation import Extrapolation
 
@@ -138,7 +138,7 @@ class Rounds:
     def round(self) -> Floats:
         """One plain round; returns the facts about the x that it began with."""
         drawn, facts = self.push()
-        self.change, self.largest, self.lost, self.mass = power_rounds.finish_round(
+        self.change, self.largest, self.lost, self.mass = sweeps.finish_round(
             self.base, self.scale(facts), drawn, self.step, self.c, self.loss, self.x, self.y
         )
         self.found.rounds += 1

@@ -19,7 +19,7 @@ from lingendice.divergences.wasserstein import Wasserstein
 from lingendice.divergences.weighted_l2 import WeightedL2
 
 if TYPE_CHECKING:
-    from lingendice.model.flow import Flow
+    from lingendice.model.operator import Flow
 
 DIVERGENCES: dict[str, type[Divergence]] = {
     "chi2": Chi2,

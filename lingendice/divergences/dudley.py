@@ -12,7 +12,7 @@ from lingendice.divergences.polyhedral import DualSet, differences
 from lingendice.divergences.wasserstein import Wasserstein
 
 if TYPE_CHECKING:
-    from lingendice.model.flow import Flow
+    from lingendice.model.operator import Flow
 
 
 class Dudley(Wasserstein):

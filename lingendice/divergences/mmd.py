@@ -11,7 +11,7 @@ from lingendice.data.checks import Floats, numeric_array, require_number
 from lingendice.divergences.base import IntegralMetric
 
 if TYPE_CHECKING:
-    from lingendice.model.flow import Flow
+    from lingendice.model.operator import Flow
 
 LARGEST = 4000
 """Cells up to which the kernel is held in full; beyond, give Nystroem dual features."""

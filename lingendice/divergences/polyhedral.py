@@ -12,7 +12,7 @@ from lingendice.data.checks import Floats, numeric_array, require_nonnegative
 from lingendice.divergences.base import IntegralMetric
 
 if TYPE_CHECKING:
-    from lingendice.model.flow import Flow
+    from lingendice.model.operator import Flow
 
 LARGEST_METRIC = 1500
 """Cells up to which all pairs are written out as constraints."""

@@ -12,7 +12,7 @@ from lingendice.data.checks import Floats, require_number
 from lingendice.divergences.polyhedral import DualSet, PolyhedralMetric, differences, edges_of
 
 if TYPE_CHECKING:
-    from lingendice.model.flow import Flow
+    from lingendice.model.operator import Flow
 
 
 class Wasserstein(PolyhedralMetric):

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from lingendice.data.checks import Floats
 from lingendice.data.policies import DiscretePolicy
 from lingendice.environments.logs import ControlLog, check_sizes
-from lingendice.kernels import random_numbers
+from lingendice.kernels import random_numbers, simulators
 from lingendice.kernels.parallel import resolve_threads, run_all
-from lingendice.kernels.simulators import cartpole_steps as kernels
 
 # Well below a fifth of a second a call, so that Ctrl-C is prompt.
 _STEPS_A_CALL = 500_000
@@ -87,7 +86,7 @@ def simulate(
     random_numbers.fill_streams(seed, first, streams)
     states = np.empty((n, 4))
     for stream, state in zip(streams, states, strict=True):
-        kernels.draw_initial(stream, state)
+        simulators.cartpole_initial(stream, state)
     log_state, log_next = np.empty((n, n_steps, 4)), np.empty((n, n_steps, 4))
     log_action, log_reward = np.empty((n, n_steps), dtype=np.int64), np.empty((n, n_steps))
 
@@ -98,7 +97,7 @@ def simulate(
         some = slice(begin, min(begin + trajectories_a_call, n))
         for start in range(0, n_steps, steps_a_call):
             part = (some, slice(start, min(start + steps_a_call, n_steps)))
-            kernels.simulate(
+            simulators.simulate_cartpole(
                 weights, bias, shares[some], streams[some], states[some],
                 log_state[part], log_action[part], log_reward[part], log_next[part],
             )  # fmt: skip

@@ -25,16 +25,15 @@ from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
 from lingendice.data.counts import Counts
-from lingendice.kernels import random_numbers
+from lingendice.kernels import random_numbers, simulators
 from lingendice.kernels.parallel import resolve_threads, run_all
-from lingendice.kernels.simulators import taxi_steps as kernels
 
 N_STATES = 2000
 N_ACTIONS = 6
 CORNERS = ((0, 0), (0, 4), (4, 0), (4, 4))
 APPEAR = (0.3, 0.05, 0.1, 0.2)
 LEAVE = (0.05, 0.1, 0.1, 0.05)
-EMPTY = kernels.EMPTY
+EMPTY = simulators.EMPTY
 
 # Below a fifth of a second a call on any machine of this decade, so that Ctrl-C is prompt.
 _STEPS_A_CALL = 1_000_000
@@ -230,7 +229,7 @@ def simulate(
     appear, leave = np.array(APPEAR), np.array(LEAVE)
     streams = _streams(seed, n_episodes)
     states = np.empty(n_episodes, dtype=np.int64)
-    kernels.draw_initial_all(streams, states)
+    simulators.taxi_initial_all(streams, states)
     shape = (n_episodes, n_steps)
     state, action, following = (np.empty(shape, dtype=np.int32) for _ in range(3))
     reward = np.empty(shape)
@@ -242,7 +241,7 @@ def simulate(
         some = slice(first, min(first + episodes_a_call, n_episodes))
         for begin in range(0, n_steps, steps_a_call):
             part = (some, slice(begin, min(begin + steps_a_call, n_steps)))
-            kernels.simulate(
+            simulators.simulate_taxi(
                 cumulative, appear, leave, streams[some], states[some],
                 state[part], action[part], reward[part], following[part],
             )  # fmt: skip
@@ -287,9 +286,9 @@ def train_policies(
     stream = _streams(seed, 1)[0]
     appear, leave = np.array(APPEAR), np.array(LEAVE)
     q = np.zeros((N_STATES, N_ACTIONS))
-    state = kernels.draw_initial(stream)
+    state = simulators.taxi_initial(stream)
     for iteration in range(1, target_iterations + 1):
-        state = kernels.q_learning(
+        state = simulators.q_learning(
             q, state, steps_per_iteration, gamma, rate, temperature, appear, leave, stream
         )
         if iteration == base_iterations:

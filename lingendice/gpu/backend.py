@@ -26,9 +26,9 @@ from lingendice.gpu.device_saddle import ADVICE, device_extragradient, device_sg
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers import sgd
 from lingendice.solvers.control import Stop
+from lingendice.solvers.problem import SaddleFit, run_saddle, without_steps
 from lingendice.solvers.ridge import RidgeSystem
 from lingendice.solvers.saddle import limited, read_options, read_problem
-from lingendice.solvers.saddle_outcome import SaddleFit, run_saddle, without_steps
 from lingendice.solvers.stationary import Distributions
 
 if TYPE_CHECKING:

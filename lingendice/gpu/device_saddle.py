@@ -30,9 +30,8 @@ from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.model.sampler import alias_table, build_sampler
 from lingendice.solvers.control import Controls
 from lingendice.solvers.extragradient import SAFETY, Geometry, SaddlePoint, approach
-from lingendice.solvers.problem import RatioProblem
+from lingendice.solvers.problem import RatioProblem, SaddleSolver
 from lingendice.solvers.saddle import n_entries as stored_entries
-from lingendice.solvers.saddle_outcome import SaddleSolver
 from lingendice.solvers.sgd import in_epochs, step_sizes
 
 ADVICE = '; options={"storage": "float32"} halves vectors and matrices; or use device="cpu"'

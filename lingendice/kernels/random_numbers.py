@@ -13,7 +13,7 @@ import numpy as np
 
 from lingendice.kernels.jit import internal, kernel
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _UNIT = 2.0**-53
@@ -31,9 +31,9 @@ def mix(word):
 def fill_streams(seed, first_stream, streams):
     """Fill ``streams[i]`` (four words each) for stream number ``first_stream + i`` of ``seed``."""
     for i in range(streams.shape[0]):
-        word = mix(mix(np.uint64(seed) + _GOLDEN) + np.uint64(first_stream + i) * _GOLDEN)
+        word = mix(mix(np.uint64(seed) + GOLDEN) + np.uint64(first_stream + i) * GOLDEN)
         for k in range(4):
-            word += _GOLDEN
+            word += GOLDEN
             streams[i, k] = mix(word)
 
 
@@ -83,13 +83,13 @@ _C2, _C4, _C6, _C8 = (np.float32(c) for c in (-1 / 2, 1 / 24, -1 / 720, 1 / 4032
 @internal
 def stream_key(seed, step, purpose):
     """Start of the stream of one purpose within one step."""
-    return mix(mix(np.uint64(seed) + _GOLDEN) + np.uint64(step * 8 + purpose) * _GOLDEN)
+    return mix(mix(np.uint64(seed) + GOLDEN) + np.uint64(step * 8 + purpose) * GOLDEN)
 
 
 @internal
 def row_below(key, place, n):
     """Whole number uniform on 0..n-1 (bias below n / 2**53)."""
-    word = mix(key + np.uint64(place + 1) * _GOLDEN)
+    word = mix(key + np.uint64(place + 1) * GOLDEN)
     return np.int64((word >> np.uint64(11)) * _UNIT * n)
 
 
@@ -103,7 +103,7 @@ def fill_normals(key, first, count, radius, as_float, turn, out):
     """
     pairs = count // 2
     for i in range(pairs):
-        word = mix(key + np.uint64(first // 2 + i + 1) * _GOLDEN)
+        word = mix(key + np.uint64(first // 2 + i + 1) * GOLDEN)
         radius[i] = np.int32(word >> np.uint64(40))
         turn[i] = np.int32((word >> np.uint64(8)) & np.uint64(0x3FFFFFF))
     for i in range(pairs):

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
 from lingendice.data.rows import row_of_entry
-from lingendice.kernels.saddle.records import Source
-from lingendice.model.flow import Flow
+from lingendice.kernels.saddle.draws import Source, build_alias, build_alias_rows, pack_events
+from lingendice.model.operator import Flow
 
 Alias = tuple[Floats, NDArray[np.int32]]
 
@@ -22,7 +22,7 @@ class Sampler:
 
     events: NDArray[np.int64]
     """A record for each observed pair, each draw from a distribution, each end: see
-    `kernels.sampling.pack_events`."""
+    `kernels.saddle.draws.pack_events`."""
     cell: NDArray[np.int32]
     """The cell that each event leaves."""
     following: NDArray[np.int32]
@@ -91,8 +91,6 @@ def build_sampler(flow: Flow) -> Sampler:
 
 def event_table(probability: Floats, cell: NDArray[np.int32], following: NDArray[np.int32]) -> Any:
     """Alias table of events that carries where each of them leads."""
-    from lingendice.kernels.saddle.draws import pack_events
-
     events = np.empty((probability.size, 4), dtype=np.int64)
     pack_events(*alias_table(probability), cell, following, events)
     return events
@@ -108,8 +106,6 @@ def alias_table(weight: Floats) -> Alias:
     M. D. Vose (1991). A linear algorithm for generating random numbers with a given distribution. IEEE
         Transactions on Software Engineering 17.
     """
-    from lingendice.kernels.saddle.draws import build_alias
-
     threshold, alias = np.empty(weight.size), np.empty(weight.size, dtype=np.int32)
     build_alias(np.ascontiguousarray(weight, dtype=float), threshold, alias)
     return threshold, alias
@@ -117,8 +113,6 @@ def alias_table(weight: Floats) -> Alias:
 
 def alias_rows(table: Floats) -> Alias:
     """One alias table per row, aliases counted from the start of the row."""
-    from lingendice.kernels.saddle.draws import build_alias_rows
-
     threshold, alias = np.empty(table.shape), np.empty(table.shape, dtype=np.int32)
     build_alias_rows(np.ascontiguousarray(table, dtype=float), threshold, alias)
     return threshold, alias

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from lingendice.continuous.outcome import RatioOutcome
     from lingendice.gpu.backend import ResidentFit
     from lingendice.results.device_solution import DeviceSolution
+    from lingendice.solvers.problem import SaddleFit
     from lingendice.solvers.request import Request
     from lingendice.solvers.ridge import RidgeFit
-    from lingendice.solvers.saddle_outcome import SaddleFit
     from lingendice.solvers.shrinkage import Shrinkage
     from lingendice.solvers.stationary import Distributions
 

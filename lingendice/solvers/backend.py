@@ -8,9 +8,9 @@ from lingendice.data.checks import require_choice
 
 if TYPE_CHECKING:
     from lingendice.model.operator import EmpiricalOperator
+    from lingendice.solvers.problem import SaddleFit
     from lingendice.solvers.request import Request
     from lingendice.solvers.ridge import RidgeSystem
-    from lingendice.solvers.saddle_outcome import SaddleFit
     from lingendice.solvers.stationary import Distributions
 
 

@@ -13,8 +13,7 @@ from lingendice.divergences import FDivergence, PolyhedralMetric, TotalVariation
 from lingendice.model.features import Tabular
 from lingendice.solvers.control import Step
 from lingendice.solvers.dual_maximum import curvature, polyhedron
-from lingendice.solvers.problem import RatioProblem
-from lingendice.solvers.saddle_outcome import SaddleSolver, certified
+from lingendice.solvers.problem import RatioProblem, SaddleSolver, certified
 
 LARGEST = 3000
 """Features up to which the Newton matrix is formed."""

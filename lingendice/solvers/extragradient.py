@@ -16,8 +16,14 @@ import numpy as np
 from lingendice.data.checks import Floats
 from lingendice.divergences import PolyhedralMetric, Wasserstein
 from lingendice.solvers.control import Step
-from lingendice.solvers.problem import RatioProblem
-from lingendice.solvers.saddle_outcome import Checkpoints, SaddleSolver, certified, diagonal_metric, gap_order
+from lingendice.solvers.problem import (
+    Checkpoints,
+    RatioProblem,
+    SaddleSolver,
+    certified,
+    diagonal_metric,
+    gap_order,
+)
 
 SAFETY = 0.9
 """Share of the longest step that the local Lipschitz constant allows."""

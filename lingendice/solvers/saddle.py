@@ -15,9 +15,8 @@ from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, 
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers import convex, extragradient, sgd
 from lingendice.solvers.control import Controls, Stop
-from lingendice.solvers.problem import RatioProblem
+from lingendice.solvers.problem import RatioProblem, SaddleFit, SaddleSolver, run_saddle, without_steps
 from lingendice.solvers.request import SADDLE_METHODS, ObjectiveChoices
-from lingendice.solvers.saddle_outcome import SaddleFit, SaddleSolver, run_saddle, without_steps
 
 if TYPE_CHECKING:
     from lingendice.solvers.request import MethodChoices, Request

@@ -24,11 +24,10 @@ from lingendice.divergences import FDivergence, TotalVariation
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.model.sampler import Sampler, build_sampler
 from lingendice.solvers.control import Step
-from lingendice.solvers.problem import RatioProblem
-from lingendice.solvers.saddle_outcome import Checkpoints, SaddleSolver, certified, compressed
+from lingendice.solvers.problem import Checkpoints, RatioProblem, SaddleSolver, certified, compressed
 
 if TYPE_CHECKING:
-    from lingendice.kernels.saddle.records import Terms
+    from lingendice.kernels.saddle.sgd_steps import Terms
 
 CHUNK_SECONDS = 0.1
 DEFAULT_DUAL_BOUND = 2.0
@@ -197,7 +196,7 @@ class _Runner:
 
     def run(self, state: _State, first: int, last: int, n_steps: int) -> None:
         """Steps ``first : last`` of an epoch of ``n_steps``."""
-        from lingendice.kernels.saddle.records import Terms
+        from lingendice.kernels.saddle.sgd_steps import Terms
 
         problem = self.problem
         pace = self.scale / math.sqrt(n_steps)
@@ -212,8 +211,7 @@ class _Runner:
             self._run_features(state, first, last, terms, pace)
 
     def _run_features(self, state: _State, first: int, last: int, terms: Terms, pace: float) -> None:
-        from lingendice.kernels.saddle.records import Block, Features
-        from lingendice.kernels.saddle.sgd_steps import sgd_dense, sgd_sparse
+        from lingendice.kernels.saddle.sgd_steps import Block, Features, sgd_dense, sgd_sparse
 
         problem, source, counter = self.problem, self.sampler.source, np.uint64(state.counter)
         features = Features(self.psi, self.phi, problem.flow.mass_weight, self.own)

@@ -8,7 +8,7 @@ from scipy import stats
 
 from lingendice.environments import control
 from lingendice.environments.endless_cartpole import CartpolePolicy, simulate
-from lingendice.kernels.simulators import cartpole_steps as kernels
+from lingendice.kernels import simulators
 
 SMALLEST, LARGEST = -0.05, 0.05
 
@@ -30,7 +30,7 @@ def test_every_step_is_gymnasiums(log):
         environment.state = tuple(log.state[row])
         environment.steps_beyond_terminated = None
         observation, _, terminated, _, _ = environment.step(int(log.action[row]))
-        fell = kernels.step(log.state[row], log.action[row], following)
+        fell = simulators.cartpole_step(log.state[row], log.action[row], following)
         np.testing.assert_allclose(following, environment.state, rtol=0, atol=1e-14)
         np.testing.assert_allclose(following.astype(np.float32), observation)
         assert fell == terminated

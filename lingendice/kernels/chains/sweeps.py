@@ -10,6 +10,9 @@ The inner loops are written out where they are used: one call per row doubles th
 The kernels on chunks take rows sorted by length, in chunks of equally long rows whose entries are
 interleaved (the first entry of every row of the chunk, then the second, ...). Their inner loop runs along
 the chunk rather than along a row, which is short as a rule and ends in a mispredicted branch.
+
+The kernels at the end are for a part of the rows whose sources are elsewhere: rounds of
+``x <- base + scale A diag(c) x`` as sums by target and an update of the whole.
 """
 
 from __future__ import annotations
@@ -274,3 +277,71 @@ def solve_blocks(upstream, own, terms, inflow, x, y, block_start, block, last_bl
             state[0] = scale
     state[1] += done
     return block
+
+
+# -- rounds over a part of the rows --------------------------------------------------------------------------
+# An empty ``weights`` stands for ones; ``base``, ``c`` and ``loss`` may hold one number for all rows.
+
+
+@fused_kernel
+def pull_rows(indptr, sources, weights, y, first, last, drawn):
+    """``drawn[t - first] = sum of w y`` over the sources of targets ``first .. last``."""
+    weighted = weights.size > 0
+    for row in range(first, last):
+        total = 0.0
+        if weighted:
+            for entry in range(indptr[row], indptr[row + 1]):
+                total += weights[entry] * y[sources[entry]]
+        else:
+            for entry in range(indptr[row], indptr[row + 1]):
+                total += y[sources[entry]]
+        drawn[row - first] = total
+
+
+@fused_kernel
+def push_rows(indptr, sources, weights, values, first, last, gathered):
+    """The transpose: add ``w values[t - first]`` of targets ``first .. last`` to each of their sources."""
+    weighted = weights.size > 0
+    for row in range(first, last):
+        value = values[row - first]
+        for entry in range(indptr[row], indptr[row + 1]):
+            gathered[sources[entry]] += weights[entry] * value if weighted else value
+
+
+@fused_kernel
+def add_at(places, values, total):
+    """``total[places] += values``; an empty ``places`` stands for all of them in order."""
+    if places.size == 0:
+        for place in range(values.size):
+            total[place] += values[place]
+    else:
+        for place in range(values.size):
+            total[places[place]] += values[place]
+
+
+@fused_kernel
+def finish_round(base, scale, drawn, step, c, loss, x, y):
+    """``x <- (1 - step) scale x + step (base + scale drawn)`` and ``y = c x``, in place.
+
+    Returns the L1 norm of the change from ``scale x``, its largest size relative to the new entry,
+    ``sum(loss x)`` and ``sum(x)``.
+    """
+    by_base = 0 if base.size == 1 else 1
+    by_c = 0 if c.size == 1 else 1
+    by_loss = 0 if loss.size == 1 else 1
+    change = 0.0
+    largest = 0.0
+    lost = 0.0
+    mass = 0.0
+    for row in range(x.size):
+        old = scale * x[row]
+        new = (1.0 - step) * old + step * (base[by_base * row] + scale * drawn[row])
+        moved = abs(new - old)
+        change += moved
+        if moved > largest * new:
+            largest = moved / new
+        lost += loss[by_loss * row] * new
+        mass += new
+        x[row] = new
+        y[row] = c[by_c * row] * new
+    return change, largest, lost, mass

@@ -1,25 +1,27 @@
-"""Random draws in O(1): a counter-based generator and alias tables (Walker, Vose)."""
+"""Random draws in O(1): counters (``mix(counter)``, then ``counter + GOLDEN``) and alias tables."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lingendice.kernels.jit import kernel
+from lingendice.kernels.random_numbers import GOLDEN, mix
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-_LOW = np.uint64(0xFFFFFFFF)
-_30, _27, _31, _32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+_LOW, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
 _SCALE = 2.0**-32
 
 
-@kernel
-def mix(state):  # type: ignore[no-untyped-def]
-    """64 random bits from a counter (SplitMix64); the next counter is ``state + GOLDEN``."""
-    bits = (state ^ (state >> _30)) * _MIX_1
-    bits = (bits ^ (bits >> _27)) * _MIX_2
-    return bits ^ (bits >> _31)
+class Source(NamedTuple):
+    """Where samples (x, x', x0) are drawn from; see `model.sampler.Sampler`."""
+
+    events: Any
+    tables: Any
+    redirects: Any
+    starts: Any
+    actions: Any
+    most_draws: Any
 
 
 @kernel

@@ -7,14 +7,51 @@ chunks.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from lingendice.kernels.jit import fused_kernel, inlined, kernel
+from lingendice.kernels.random_numbers import GOLDEN, mix
 from lingendice.kernels.saddle.conjugates import excess_and_slope
-from lingendice.kernels.saddle.draws import GOLDEN, draw, draw_event, draw_next, mix
+from lingendice.kernels.saddle.draws import draw, draw_event, draw_next
 
 # Columns of the packed cells: what a step needs of a cell lies in one cache line.
 TAU, TAU_MOVED, TAU_STEP, TOP, F, F_MOVED, F_STEP, WEIGHT = range(8)
+
+
+class Terms(NamedTuple):
+    """Numbers of the objective, the steps of u, and which conjugate it has."""
+
+    gamma: Any
+    penalty: Any
+    offset: Any
+    ridge: Any
+    center: Any
+    u_step: Any
+    u_top: Any
+    code: Any
+    by_ratio: Any
+
+
+class Features(NamedTuple):
+    """Rows of tau's and f's features, nu(x), and the row a of the mass a'w where tau is normalized by it."""
+
+    psi: Any
+    phi: Any
+    mass_weight: Any
+    own: Any
+
+
+class Block(NamedTuple):
+    """Coordinates of one player: sums over the steps and when they were brought up, step lengths, box."""
+
+    values: Any
+    sums: Any
+    since: Any
+    step: Any
+    low: Any
+    high: Any
 
 
 @kernel

@@ -1,1 +1,0 @@
-"""Simulators on raw arrays."""
