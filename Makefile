@@ -100,7 +100,7 @@ paper-quick: $(VENV)/.dev
 
 # Each estimate is kept as it is made: a run may be stopped and started again.
 paper-control: $(VENV)/.dev
-	$(BIN)/python benchmarks/paper/control.py --logs 20 --slow 6
+	$(BIN)/python benchmarks/paper/control.py --logs 20 --sweeps 6 --ablations 6 --slow 6
 
 paper-control-quick: $(VENV)/.dev
 	$(BIN)/python benchmarks/paper/control.py --logs 1

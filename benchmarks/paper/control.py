@@ -1,12 +1,16 @@
 """Cartpole, Reacher and HalfCheetah: every estimate of the default, and other methods, on the same logs.
 
-    python benchmarks/paper/control.py [--logs 6] [--slow 0] [--minutes M] [--report]
+    python benchmarks/paper/control.py [--logs 20] [--slow 6] [--sweeps 6] [--ablations 6]
+                                       [--part k/n] [--minutes M] [--report]
 
-Twelve settings: three environments, gamma 0.99 and 1, behaviors alpha 0 and 0.66, logs of 50 x 100 steps.
+Twelve central settings: three environments, gamma 0.99 and 1, behaviors alpha 0 and 0.66, logs of 50 x 100
+steps. Sweeps change one of number and length of trajectories, behavior (M1 and M2 pool several, as the paper
+does) and gamma. ``--slow`` is the number of logs on which the ratio networks (GenDICE, DualDICE) are trained
+too, ``--ablations`` that of the default without restarts and with ``effort="quick"``.
+
 Seeds are fixed: reported logs have seeds from ``FIRST_SEED``; whatever was chosen was chosen on other ones
-(``TUNING_SEEDS``). ``--slow`` is the number of logs on which the ratio networks (GenDICE, DualDICE) are
-trained too. Every finished log is appended to ``results/control_runs.jsonl`` at once and never computed
-again, so that a run may be stopped and started at will.
+(``TUNING_SEEDS``). Every finished log is appended to ``results/control_runs.jsonl`` at once and never
+computed again, so that a run may be stopped and started at will.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import argparse
 import json
 import math
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import control_truth
@@ -26,32 +31,51 @@ from lingendice import baselines
 from lingendice.environments import control
 
 ENVIRONMENTS = ("cartpole", "reacher", "halfcheetah")
-GAMMAS, ALPHAS = (0.99, 1.0), (0.0, 0.66)
+GAMMAS, OTHER_GAMMAS = (0.99, 1.0), (0.95, 0.995, 0.999)
+BEHAVIORS = {"0": (0.0,), "0.33": (0.33,), "0.66": (0.66,), "M1": (0.0, 0.33), "M2": (0.0, 0.33, 0.66)}
 TRAJECTORIES, STEPS = 50, 100
 FIRST_SEED = 7_000_000
 TUNING_SEEDS = range(900, 907)
 FILE = RESULTS / "control_runs.jsonl"
 FAST = ("default", "model", "FQE", "DR", "ratio", "cloned IS", "naive")
 SLOW = ("GenDICE", "DualDICE")
+ABLATIONS = ("no restarts", "quick")
+Rows = dict[str, dict[str, Any]]
 
 
-class Case(NamedTuple):
-    """One log under one discount."""
+class Setting(NamedTuple):
+    """A kind of log, and a discount."""
 
     environment: str
     gamma: float
-    alpha: float
-    seed: int
+    behavior: str
+    trajectories: int = TRAJECTORIES
+    steps: int = STEPS
 
     @property
     def key(self) -> str:
         """As it is called in the file."""
-        return f"{self.environment} {self.gamma:g} {self.alpha:g} {self.seed}"
+        size = f" {self.trajectories}x{self.steps}"
+        return f"{self.environment} {self.gamma:g} {self.behavior}{size * (size != ' 50x100')}"
+
+    @property
+    def truth(self) -> float:
+        """The target's value."""
+        return control_truth.read()[self.environment][f"{self.gamma:g}"]["value"]
 
 
-def read() -> dict[str, dict[str, Any]]:
-    """Finished cases by their key, parts of one merged."""
-    found: dict[str, dict[str, Any]] = {}
+CENTRAL = [Setting(e, g, b) for e in ENVIRONMENTS for b in ("0", "0.66") for g in GAMMAS]
+SWEEPS = [
+    *(Setting(e, g, b) for b in ("0.33", "M1", "M2") for g in GAMMAS for e in ENVIRONMENTS),
+    *(Setting(e, g, "0", n) for n in (25, 100, 200) for g in GAMMAS for e in ENVIRONMENTS),
+    *(Setting(e, g, "0", steps=n) for n in (50, 200, 400) for g in GAMMAS for e in ENVIRONMENTS),
+    *(Setting(e, g, "0") for g in OTHER_GAMMAS for e in ENVIRONMENTS),
+]
+
+
+def read() -> Rows:
+    """Finished logs by setting and seed, parts of one merged."""
+    found: Rows = {}
     if FILE.exists():
         for line in FILE.read_text(encoding="utf-8").splitlines():
             entry = json.loads(line)
@@ -59,26 +83,25 @@ def read() -> dict[str, dict[str, Any]]:
     return found
 
 
-def make_log(case: Case) -> lg.Transitions:
+def make_log(setting: Setting, seed: int) -> lg.Transitions:
     """A fresh log; nothing in it tells the behavior, or where it restarted."""
-    behavior = control.policy(case.environment, case.alpha)
-    log = control.collect(case.environment, behavior, TRAJECTORIES, STEPS, seed=case.seed)
+    behaviors = [control.policy(setting.environment, alpha) for alpha in BEHAVIORS[setting.behavior]]
+    log = control.collect(setting.environment, behaviors, setting.trajectories, setting.steps, seed=seed)
     return lg.Transitions(**log._asdict())
 
 
-def run_fast(case: Case, log: lg.Transitions, threads: int | None) -> dict[str, Any]:
+def run_fast(log: lg.Transitions, gamma: float, target: Any, common: dict[str, Any]) -> dict[str, Any]:
     """The default with all its estimates, and importance sampling with a cloned behavior."""
-    target = control.policy(case.environment)
-    solution = lg.solve(log, case.gamma, policy=target, seed=case.seed % 1000, threads=threads)
+    solution = lg.solve(log, gamma, policy=target, **common)
     low, high = solution.interval(0.95)
     values = {one.name: one.value for one in solution.estimates}
     values["default"] = solution.value
     seconds = {one.name: round(one.seconds, 2) for one in solution.estimates}
     seconds["default"] = round(solution.seconds, 2)
-    values["cloned IS"] = baselines.neural_importance_sampling(log, case.gamma, policy=target).value
+    values["cloned IS"] = baselines.neural_importance_sampling(log, gamma, policy=target).value
     evidence = solution.evidence
     return {
-        "case": case.key, "values": values, "seconds": seconds, "interval": [low, high],
+        "values": values, "seconds": seconds, "interval": [low, high],
         "errors": {one.name: one.standard_error for one in solution.estimates},
         "members": evidence.members.tolist(), "clusters": int(evidence.scores.size),
         "headline": evidence.headline, "status": solution.status.value,
@@ -86,57 +109,57 @@ def run_fast(case: Case, log: lg.Transitions, threads: int | None) -> dict[str, 
     }  # fmt: skip
 
 
-def run_slow(case: Case, log: lg.Transitions, threads: int | None) -> dict[str, Any]:
+def run_slow(log: lg.Transitions, gamma: float, target: Any, common: dict[str, Any]) -> dict[str, Any]:
     """The ratio networks at their defaults, 10,000 steps."""
-    target = control.policy(case.environment)
-    found = {"case": case.key, "slow": {}}
-    sol = lg.solve(log, case.gamma, policy=target, method="gendice", seed=case.seed % 1000, threads=threads)
-    found["slow"]["GenDICE"] = [sol.value, sol.status.value, round(sol.seconds, 1)]
-    if case.gamma < 1.0:
-        sol = baselines.neural_dual_dice(
-            log, case.gamma, policy=target, seed=case.seed % 1000, threads=threads
-        )
-        found["slow"]["DualDICE"] = [sol.value, sol.status.value, round(sol.seconds, 1)]
-    return found
+    found = {"GenDICE": lg.solve(log, gamma, policy=target, method="gendice", **common)}
+    if gamma < 1.0:
+        found["DualDICE"] = baselines.neural_dual_dice(log, gamma, policy=target, **common)
+    return {
+        "slow": {name: one.value for name, one in found.items()},
+        "slow_status": {name: one.status.value for name, one in found.items()},
+        "slow_seconds": {name: round(one.seconds, 1) for name, one in found.items()},
+    }
 
 
-def run(logs: int, slow: int, deadline: float, part: str) -> None:
-    """What is not there yet, log by log, so that every setting has some early."""
-    done, count = read(), 0
-    mine, parts = (int(number) for number in part.split("/"))
-    threads = 1 if parts > 1 else None
-    for number in range(max(logs, slow)):
-        for environment in ENVIRONMENTS:
-            for alpha in ALPHAS:
-                for gamma in GAMMAS:
-                    case = Case(environment, gamma, alpha, FIRST_SEED + number)
-                    known = done.get(case.key, {})
-                    wanted = [(run_fast, "values", logs), (run_slow, "slow", slow)]
-                    for work, part, most in wanted:
-                        if number >= most or part in known:
-                            continue
-                        count += 1
-                        if count % parts != mine % parts:
-                            continue
-                        if time.time() > deadline:
-                            return
-                        entry = work(case, make_log(case), threads)
-                        with FILE.open("a", encoding="utf-8") as stream:
-                            stream.write(json.dumps(entry) + "\n")
-                        print(case.key, entry.get("values") or entry.get("slow"), flush=True)
+def run_ablations(log: lg.Transitions, gamma: float, target: Any, common: dict[str, Any]) -> dict[str, Any]:
+    """A model that does not look for restarts, and the default at a quarter of the time."""
+    found = {
+        "no restarts": {"method": "model", "options": {"restarts": "none"}},
+        "quick": {"options": {"effort": "quick"}},
+    }
+    return {
+        "ablations": {
+            name: lg.solve(log, gamma, policy=target, **options, **common).value
+            for name, options in found.items()
+        }
+    }
 
 
-def cells(method: str, found: dict[str, dict[str, Any]]) -> dict[tuple[str, float, float], list[float]]:
-    """Squared errors of a method by setting, in the order of the logs."""
-    truth = control_truth.read()
-    errors: dict[tuple[str, float, float], list[float]] = {}
-    for key, entry in sorted(found.items()):
-        environment, gamma, alpha, _ = key.split()
-        values = entry.get("values", {}) | {name: one[0] for name, one in entry.get("slow", {}).items()}
-        if method in values:
-            off = values[method] - truth[environment][gamma]["value"]
-            errors.setdefault((environment, float(gamma), float(alpha)), []).append(off * off)
-    return errors
+PARTS = {"values": run_fast, "slow": run_slow, "ablations": run_ablations}
+
+
+def wanted(logs: int, slow: int, sweeps: int, ablations: int) -> Iterator[tuple[Setting, int, str]]:
+    """(setting, seed, part), log by log, so that every setting has some early."""
+    for part, settings, count in (
+        ("values", CENTRAL, logs), ("values", SWEEPS, sweeps), ("ablations", CENTRAL, ablations),
+        ("slow", CENTRAL, slow),
+    ):  # fmt: skip
+        for number in range(count):
+            for setting in settings:
+                yield setting, FIRST_SEED + number, part
+
+
+def run(work: list[tuple[Setting, int, str]], deadline: float, threads: int | None) -> None:
+    """One after another, what is not there yet."""
+    for setting, seed, part in work:
+        if time.time() > deadline:
+            return
+        common = {"seed": seed % 1000, "threads": threads}
+        target = control.policy(setting.environment)
+        entry = PARTS[part](make_log(setting, seed), setting.gamma, target, common)
+        with FILE.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"case": f"{setting.key} {seed}", **entry}) + "\n")
+        print(setting.key, seed, entry[part], flush=True)
 
 
 def log_mean(squares: list[float]) -> tuple[float, float]:
@@ -147,72 +170,122 @@ def log_mean(squares: list[float]) -> tuple[float, float]:
     return math.log(mean), error
 
 
-def shown(score: tuple[float, float] | None, best: tuple[float, float]) -> str:
-    """One cell of the table."""
+class Comparison(NamedTuple):
+    """ln of the mean squared error and its standard error: by setting, then by method."""
+
+    scores: dict[Setting, dict[str, tuple[float, float]]]
+    logs: dict[Setting, int]
+    squares: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, found: Rows, settings: list[Setting], part: str, methods: tuple[str, ...]) -> Comparison:
+        """All methods on the logs that have this part."""
+        scores, logs, kept = {}, {}, []
+        for setting in settings:
+            rows = [
+                entry.get("values", {}) | entry.get("slow", {}) | entry.get("ablations", {})
+                for key, entry in sorted(found.items())
+                if key.rpartition(" ")[0] == setting.key and part in entry and "values" in entry
+            ]
+            squares = {m: [(row[m] - setting.truth) ** 2 for row in rows if m in row] for m in methods}
+            if rows:
+                scores[setting] = {m: log_mean(found) for m, found in squares.items() if found}
+                logs[setting] = len(rows)
+                kept.append({"setting": setting.key, **squares})
+        return cls(scores, logs, kept)
+
+    def means(self) -> dict[str, float]:
+        """Over settings, of methods that are in all of them."""
+        every = list(self.scores.values())
+        names = [name for name in every[0] if all(name in one for one in every)]
+        return {name: float(np.mean([one[name][0] for one in every])) for name in names}
+
+    def table(self, methods: tuple[str, ...]) -> str:
+        """One row per setting, the least in bold."""
+        rows = []
+        for setting, scores in self.scores.items():
+            least = min(score for score, _ in scores.values())
+            cells = [_shown(scores.get(m), least) for m in methods]
+            rows.append([setting.key, str(self.logs[setting]), *cells])
+        means = self.means()
+        rows.append(["mean", "", *(f"{means[m]:.2f}" if m in means else "" for m in methods)])
+        return table(["environment, gamma, alpha", "logs", *methods], rows)
+
+    def verdict(self, others: tuple[str, ...] = FAST[2:]) -> dict[str, Any]:
+        """Where the default is first or within a standard error, how far behind, and what it beats."""
+        first, behind, beats = 0, 0.0, dict.fromkeys(("naive", "cloned IS"), 0)
+        for scores in self.scores.values():
+            best, error = min(scores.values())
+            own = scores["default"][0]
+            first += own <= best + (0.0 if math.isnan(error) else error)
+            behind = max(behind, own - min(scores[m][0] for m in others))
+            for name in beats:
+                beats[name] += own < scores[name][0]
+        return {"settings": len(self.scores), "first": first, "behind": behind, "beats": beats}
+
+
+def _shown(score: tuple[float, float] | None, least: float) -> str:
     if score is None:
         return ""
-    text = f"**{score[0]:.1f}**" if score == best else f"{score[0]:.1f}"
+    text = f"**{score[0]:.1f}**" if score[0] == least else f"{score[0]:.1f}"
     return text if math.isnan(score[1]) else f"{text} ± {score[1]:.1f}"
 
 
-def coverage(found: dict[str, dict[str, Any]]) -> dict[str, int]:
+def coverage(found: Rows, settings: list[Setting]) -> dict[str, int]:
     """How many intervals hold the true value, in all and among those whose status is trained."""
-    truth, counts = control_truth.read(), {"cases": 0, "covered": 0, "trained": 0, "covered and trained": 0}
-    for key, entry in found.items():
-        if "interval" in entry:
-            environment, gamma, _, _ = key.split()
-            low, high = entry["interval"]
-            holds, trained = low <= truth[environment][gamma]["value"] <= high, entry["status"] == "trained"
-            counts["cases"] += 1
-            counts["covered"] += holds
-            counts["trained"] += trained
-            counts["covered and trained"] += holds and trained
+    counts = {"cases": 0, "covered": 0, "trained": 0, "covered and trained": 0}
+    for setting in settings:
+        truth = setting.truth
+        for key, entry in found.items():
+            if key.rpartition(" ")[0] == setting.key and "interval" in entry:
+                low, high = entry["interval"]
+                holds, trained = low <= truth <= high, entry["status"] == "trained"
+                counts["cases"] += 1
+                counts["covered"] += holds
+                counts["trained"] += trained
+                counts["covered and trained"] += holds and trained
     return counts
 
 
-def report() -> None:
-    """Table of ln MSE, coverage of the intervals, and costs."""
-    found = read()
-    by_method = {method: cells(method, found) for method in (*FAST, *SLOW)}
-    by_method = {method: one for method, one in by_method.items() if one}
-    settings = [(e, g, a) for e in ENVIRONMENTS for g in GAMMAS for a in ALPHAS]
-    settings = [one for one in settings if one in by_method["default"]]
-    rows, summary = [], []
-    means: dict[str, list[float]] = {method: [] for method in by_method}
-    for setting in settings:
-        scores = {m: log_mean(one[setting]) for m, one in by_method.items() if setting in one}
-        best = min((score for m, score in scores.items() if m in FAST), key=lambda one: one[0])
-        others = min(scores[m][0] for m in FAST if m not in ("default", "model"))
-        own, logs = scores["default"][0], len(by_method["default"][setting])
-        first = own <= best[0] + (0.0 if math.isnan(best[1]) else best[1])
-        entry = {"setting": list(setting), "logs": logs, "first": first, "behind": max(0.0, own - others)}
-        beats = {f"beats {name}": own < scores[name][0] for name in ("naive", "cloned IS")}
-        summary.append(entry | beats)
-        for method, (score, _) in scores.items():
-            means[method].append(score)
-        name = f"{setting[0]} {setting[1]:g}, {setting[2]:g}"
-        rows.append([name, str(logs), *(shown(scores.get(m), best) for m in by_method)])
-    whole = [f"{np.mean(one):.2f}" if len(one) == len(settings) else "" for one in means.values()]
-    rows.append(["mean", "", *whole])
-    covered = coverage(found)
-    seconds = [entry["seconds"]["default"] for entry in found.values() if "seconds" in entry]
-    count = {name: sum(one[name] for one in summary) for name in ("first", "beats naive", "beats cloned IS")}
-    behind = max(one["behind"] for one in summary)
-    text = (
-        "# Control experiments\n\n"
-        f"ln of the mean squared error ± its standard error; {TRAJECTORIES} x {STEPS} steps per log, seeds "
-        f"from {FIRST_SEED:,}. The least of a row in bold; GenDICE and DualDICE, where shown, have fewer "
-        "logs.\n\n"
-        + table(["setting (gamma, alpha)", "logs", *by_method], rows)
-        + "\n\nThe default is first, or within one standard error of the first, in "
-        f"{count['first']} of {len(summary)} settings, at most {behind:.1f} behind the best other method; it "
-        f"beats the naive average in {count['beats naive']} and cloned importance sampling in "
-        f"{count['beats cloned IS']}. Intervals at 95 %: {covered['covered']} of {covered['cases']} hold the "
-        f"true value ({covered['covered and trained']} of the {covered['trained']} whose status is trained). "
-        f"Median {np.median(seconds):.1f} s per solve, on a shared machine with two cores.\n"
+def _sentence(compared: Comparison, covered: dict[str, int]) -> str:
+    said = compared.verdict()
+    return (
+        "The default is first, or within one standard error of the first, in "
+        f"{said['first']} of {said['settings']} settings, at most {max(0.0, said['behind']):.1f} behind the "
+        "best of FQE, DR, ratio, cloned IS and naive; it beats the naive average in "
+        f"{said['beats']['naive']} and cloned importance sampling in {said['beats']['cloned IS']}. "
+        f"Intervals at 95 %: {covered['covered']} of {covered['cases']} hold the true value "
+        f"({covered['covered and trained']} of the {covered['trained']} whose status is trained)."
     )
-    kept = [{"setting": list(s), **{m: one.get(s) for m, one in by_method.items()}} for s in settings]
-    write("control", {"squared_errors": kept, "coverage": covered, "summary": summary}, text)
+
+
+def report() -> None:
+    """Tables of ln MSE, coverage of the intervals, and costs, from what is there."""
+    found = read()
+    plans = {
+        "Central settings": (CENTRAL, "values", FAST),
+        "Sweeps": (SWEEPS, "values", FAST),
+        "Ablations": (CENTRAL, "ablations", ("default", "model", *ABLATIONS)),
+        "GenDICE and DualDICE": (CENTRAL, "slow", ("default", "FQE", "ratio", "cloned IS", "naive", *SLOW)),
+    }
+    text = (
+        "# Control experiments\n\nln of the mean squared error ± its standard error; logs of 50 x 100 steps "
+        f"where nothing else is said, seeds from {FIRST_SEED:,}, all methods of a row on the same logs. The "
+        "least of a row in bold.\n"
+    )
+    kept: dict[str, Any] = {}
+    for title, (settings, part, methods) in plans.items():
+        compared = Comparison.of(found, settings, part, methods)
+        if not compared.scores:
+            continue
+        text += f"\n## {title}\n\n{compared.table(methods)}\n"
+        kept[title] = {"squared_errors": compared.squares, "means": compared.means()}
+        if part == "values":
+            kept[title] |= {"coverage": coverage(found, settings), "verdict": compared.verdict()}
+            text += f"\n{_sentence(compared, kept[title]['coverage'])}\n"
+    seconds = [entry["seconds"]["default"] for entry in found.values() if "seconds" in entry]
+    text += f"\nMedian {np.median(seconds):.1f} s per solve, beside other work on two cores.\n"
+    write("control", kept, text)
     print(text)
 
 
@@ -220,15 +293,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--logs", type=int, default=20)
-    parser.add_argument("--slow", type=int, default=0)
+    for name, count in (("logs", 20), ("slow", 0), ("sweeps", 0), ("ablations", 0)):
+        parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--part", default="1/1", help="k/n: every n-th of what is missing, on one core each")
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--report", action="store_true")
     given = parser.parse_args()
     if not given.report:
-        control_truth.complete(ENVIRONMENTS, GAMMAS)
-        run(given.logs, given.slow, time.time() + 60 * given.minutes, given.part)
+        control_truth.complete(ENVIRONMENTS, (*GAMMAS, *OTHER_GAMMAS))
+        done = read()
+        missing = [
+            one
+            for one in wanted(given.logs, given.slow, given.sweeps, given.ablations)
+            if one[2] not in done.get(f"{one[0].key} {one[1]}", {})
+        ]
+        mine, parts = (int(number) for number in given.part.split("/"))
+        run(missing[mine - 1 :: parts], time.time() + 60 * given.minutes, 1 if parts > 1 else None)
     report()
 
 

@@ -118,12 +118,12 @@ def fit_to_log(samples: Samples, seed: int, threads: int, fitting: Fitting = FIT
     """Q from the logged steps, three networks that each leave out a third of the episodes."""
     rng = np.random.default_rng([seed, 40])
     n = len(samples.logged)
-    arrivals, weight = _branches(samples, samples.following, np.arange(n), rng)
+    arrivals, weight = branches(samples, samples.following, np.arange(n), rng)
     if samples.restarted.any():
         assert samples.starting is not None
         again = np.flatnonzero(samples.restarted)
         firsts = rng.integers(0, len(samples.starting.states), again.size)
-        arrivals[again], weight[again] = _branches(samples, samples.starting, firsts, rng)
+        arrivals[again], weight[again] = branches(samples, samples.starting, firsts, rng)
     weight = weight * np.float32(samples.gamma)
     weight[samples.absorbed] = 0.0
     steps = Steps(samples.logged, _scaled_reward(samples), arrivals, weight, samples.kind != "sampled" and
@@ -181,7 +181,7 @@ def _scaled_reward(samples: Samples) -> Singles:
     return (reward * (1.0 - samples.gamma if samples.gamma < 1.0 else 1.0)).astype(np.float32)
 
 
-def _branches(
+def branches(
     samples: Samples, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator
 ) -> tuple[Singles, Singles]:
     """Inputs at arrivals and weights of the branches: all discrete actions, or some draws."""
@@ -228,7 +228,7 @@ def _read(
 def _mean_inputs(
     samples: Samples, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator
 ) -> tuple[Singles, Singles]:
-    inputs, weight = _branches(samples, arrivals, rows, rng)
+    inputs, weight = branches(samples, arrivals, rows, rng)
     return inputs, weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
 
 

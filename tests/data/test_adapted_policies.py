@@ -137,6 +137,36 @@ def test_episodes_of_minari_and_d3rlpy():
     np.testing.assert_array_equal(log.next_state[4], second[1])
 
 
+@pytest.mark.filterwarnings("ignore")  # Minari would like a description of the dataset
+def test_real_datasets_of_minari(tmp_path, monkeypatch):
+    minari, gymnasium = pytest.importorskip("minari"), pytest.importorskip("gymnasium")
+    from minari.data_collector import EpisodeBuffer
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    parts = [episode(4, 3), episode(2, 4)]
+    buffers = [
+        EpisodeBuffer(
+            id=k, observations=states.astype(np.float32), actions=actions.astype(np.float32),
+            rewards=rewards.tolist(), terminations=[False] * (len(rewards) - 1) + [k == 0],
+            truncations=[False] * (len(rewards) - 1) + [k == 1],
+        )
+        for k, (states, actions, rewards) in enumerate(parts)
+    ]  # fmt: skip
+    dataset = minari.create_dataset_from_buffers(
+        "tests/vectors-v0", buffer=buffers,
+        observation_space=gymnasium.spaces.Box(-np.inf, np.inf, parts[0][0].shape[1:]),
+        action_space=gymnasium.spaces.Box(-np.inf, np.inf, parts[0][1].shape[1:]),
+    )  # fmt: skip
+    for source in (dataset, minari.load_dataset("tests/vectors-v0")):
+        log = lg.Transitions.from_minari(source)
+        np.testing.assert_allclose(log.state, np.concatenate([s[:-1] for s, _, _ in parts]), rtol=1e-6)
+        np.testing.assert_allclose(log.next_state, np.concatenate([s[1:] for s, _, _ in parts]), rtol=1e-6)
+        np.testing.assert_allclose(log.action, np.concatenate([a for _, a, _ in parts]), rtol=1e-6)
+        np.testing.assert_allclose(log.reward, np.concatenate([r for _, _, r in parts]))
+        np.testing.assert_array_equal(log.episode, [0] * 4 + [1] * 2)
+        assert log.terminal.tolist() == [False, False, False, True, False, False]
+
+
 def test_real_datasets_of_d3rlpy():
     d3rlpy = pytest.importorskip("d3rlpy")
     first, a, r = episode(5, 5)
