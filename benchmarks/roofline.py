@@ -56,8 +56,8 @@ def kernels(n: int, nnz: int) -> list[Work]:
         Work("mix_iterates", 8 * (DEPTH + 2) * n, 0, (2 * DEPTH + 3) * n, "cycle"),
         Work("scale_distribution (gamma = 1)", 16 * n, 0, n, "cycle"),
         Work("compose_rates", 20 * nnz + 28 * n, 0, 2 * nnz, "setup"),
-        # eight passes of a radix sort over 4-byte keys with 8-byte places, then the permutation
-        Work("sort by column, permute_entries", 4 * 2 * 12 * nnz + 32 * nnz, nnz, 0, "setup"),
+        # eight passes of a radix sort over 4-byte keys with 8-byte places, then sources and rates gathered
+        Work("sort by column, two gathers", 4 * 2 * 12 * nnz + 40 * nnz, 2 * nnz, 0, "setup"),
         Work("count_in_global (dense, 4-byte keys)", 4 * nnz, nnz, 0, "log"),
         Work("sorted counting (8-byte keys)", 8 * 2 * 16 * nnz + 48 * nnz, nnz, 0, "log"),
         # two passes in each direction for a trial and a step, and the vectors between them

@@ -21,8 +21,10 @@ from lingendice.data.rows import read_only, row_of_entry
 
 STATISTICS = ("reward_count", "reward_mean", "reward_m2")
 """Columns beside the count that a log with rewards has."""
+VECTORS = ("cell_count", "terminal_count", "reward", "initial_count")
+"""What the client keeps of stored blocks, in a file of their own."""
 _KEY = b"lingendice"
-_VECTORS = "vectors.npz"
+_VECTORS_FILE = "vectors.npz"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -118,15 +120,11 @@ def cut_rows(counts: Counts, edges: Sequence[int], n_states: int | None = None) 
         indptr[: rows.size] = rows
         indices = counts.indices[begin:end].astype(column_type)
         indices[indices == counts.n_states] = whole
-        kept = {name: None if held is None else held[begin:end].copy() for name, held in columns.items()}
-        made: dict[str, Any] = {
-            "n_states": whole,
-            "n_actions": counts.n_actions,
-            "first": int(first),
-            "last": int(last),
-            **kept,
+        kept: dict[str, Any] = {
+            name: None if held is None else held[begin:end].copy() for name, held in columns.items()
         }
-        blocks.append(RowBlock(**made, indptr=indptr, indices=indices))
+        sizes = (whole, counts.n_actions, indptr, indices)
+        blocks.append(RowBlock(*sizes, **kept, first=int(first), last=int(last)))
     return blocks
 
 
@@ -209,14 +207,13 @@ def write_vectors(folder: str, vectors: dict[str, Any], record: str) -> None:
     held = {name: array for name, array in vectors.items() if array is not None}
     stream = io.BytesIO()
     np.savez(stream, record=np.frombuffer(record.encode(), np.uint8), **held)
-    with _opened(folder, _VECTORS, "wb") as file:
+    with _opened(folder, _VECTORS_FILE, "wb") as file:
         file.write(stream.getbuffer())
 
 
 def read_vectors(folder: str) -> tuple[dict[str, Any], str]:
     """What the client keeps, and the record beside it."""
-    with _opened(folder, _VECTORS, "rb") as stream:
+    with _opened(folder, _VECTORS_FILE, "rb") as stream:
         held = dict(np.load(io.BytesIO(stream.read()), allow_pickle=False))
     record = held.pop("record").tobytes().decode()
-    wanted = ("cell_count", "terminal_count", "reward", "initial_count")
-    return {name: held.get(name) for name in wanted}, record
+    return {name: held.get(name) for name in VECTORS}, record

@@ -175,7 +175,6 @@ class ClusterRounds:
             change = self._change(before)
             mesh.tell(found.rounds, change)
             if facts[4] > 0.0 or found.rounds >= (rounds.terms.max_rounds or math.inf):
-                found.told_to_stop = bool(facts[4] > 0.0)
                 self._finish()
                 return "stopped"
             since = 0 if change < least else since + 1

@@ -132,22 +132,12 @@ class DistributedCounts:
         ]
         await_futures(self.client, written)
         within(self.client, 10 * REPLY, self.client.gather, written)
-        vectors = {
-            "cell_count": self.cell_count,
-            "terminal_count": self.terminal_count if self.has_terminals else None,
-            "reward": self.reward,
-            "initial_count": self.initial_count,
-        }
-        record = {
-            "n_states": self.n_states,
-            "n_actions": self.n_actions,
-            "has_sample_size": self.has_sample_size,
-            "state_labels": plain_labels(self.state_labels),
-            "action_labels": plain_labels(self.action_labels),
-            "edges": self.edges,
-            "n_entries": self.n_entries,
-            "nbytes": self.nbytes,
-        }
+        vectors = {name: getattr(self, name) for name in row_blocks.VECTORS}
+        if not self.has_terminals:
+            vectors["terminal_count"] = None
+        kept = ("n_states", "n_actions", "has_sample_size", "edges", "n_entries", "nbytes")
+        record = {name: getattr(self, name) for name in kept}
+        record |= {name: plain_labels(getattr(self, name)) for name in ("state_labels", "action_labels")}
         row_blocks.write_vectors(folder, vectors, json.dumps(record))
         return DistributedCounts.load(folder, self.client)
 

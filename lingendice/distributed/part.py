@@ -186,8 +186,7 @@ class Part:
         for dest in mesh.others:
             first, last = pull.cuts[dest], pull.cuts[dest + 1]
             for piece, (begin, end) in enumerate(pieces_of(last - first)):
-                sums = buffer[dest][begin:end] if y.dtype == np.float64 else buffer[dest].view(np.float32)
-                sums = sums if y.dtype == np.float64 else sums[begin:end]
+                sums = buffer[dest].view(y.dtype)[begin:end]
                 self._pull(y, first + begin, first + end, sums)
                 mesh.post(dest, piece, *((numbers, sums) if piece == 0 else (sums,)))
         drawn = buffer[self.index]

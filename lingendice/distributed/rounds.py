@@ -66,7 +66,6 @@ class Found:
 
     x: Floats
     converged: bool = False
-    told_to_stop: bool = False
     rounds: int = 0
     error: float = math.inf
     residual: float = math.inf
@@ -165,7 +164,6 @@ class Rounds:
             if exact and self.found.error <= self.share * self.terms.tol:
                 return "settled"
             if facts[4] > 0.0 or self.found.rounds >= (self.terms.max_rounds or MOST_ROUNDS):
-                self.found.told_to_stop = bool(facts[4] > 0.0)
                 return "stopped"
             if self._is_slow():
                 return "slow"

@@ -19,7 +19,7 @@ from lingendice.gpu.chain import (
     device_distributions,
     solve_chain,
 )
-from lingendice.gpu.device import Device, current_device, lies_on_device, require_bytes
+from lingendice.gpu.device import Device, current_device, lies_on_device, require_bytes, require_on_device
 from lingendice.gpu.device_counts import DeviceCounts, read_matrix
 from lingendice.gpu.device_ridge import DeviceRidge
 from lingendice.gpu.device_saddle import ADVICE, device_extragradient, device_sgd, saddle_bytes
@@ -90,8 +90,14 @@ class CudaBackend:
             raise ValueError(f"options has no entry {name!r} on the device; known: {', '.join(OPTIONS)}")
 
     def refuse_exact_options(self, request: Request) -> None:
-        """The default with a policy is fitted on the host, where options of the device say nothing."""
-        _refuse_with_ridge(request)
+        """What concerns the exact equation on the device says nothing to a ridge problem."""
+        name = request.method.name
+        if name != "auto":
+            raise ValueError(f"method={name!r} solves the exact equation; leave it out, or pass ridge=0")
+        for option in sorted(set(request.method.options) - {"storage"}):
+            raise ValueError(
+                f"options[{option!r}] is for the exact equation; leave it out, or pass ridge=0, clone=0"
+            )
 
     def stationary(self, operator: EmpiricalOperator, request: Request) -> Distributions:
         """Power steps, extrapolated; the distributions come back to the host."""
@@ -101,7 +107,7 @@ class CudaBackend:
 
     def ridge(self, operator: EmpiricalOperator, request: Request) -> RidgeSystem:
         """Conjugate gradients on the device, everything else by the host's own system."""
-        _refuse_with_ridge(request)
+        self.refuse_exact_options(request)
         storage = Settings.read(request.method.options).storage
         return DeviceRidge(self.device, operator, request.ridge, storage)
 
@@ -112,10 +118,8 @@ class CudaBackend:
         problem, back = read_problem(operator, request.objective)
         if not isinstance(problem.divergence, FDivergence) or problem.divergence.name == "equality":
             raise NotAvailableYet(f"divergence {problem.divergence.name} on the device", 'use device="cpu"')
-        own = {name: value for name, value in request.method.options.items() if name != "storage"}
-        storage = np.dtype(
-            Settings.read({"storage": request.method.options.get("storage", "float64")}).storage
-        )
+        own = dict(request.method.options)
+        storage = np.dtype(Settings.read({"storage": own.pop("storage", "float64")}).storage)
         options = read_options(method, {"batch": DEVICE_BATCH} | own if method == "sgd" else own)
         if method == "sgd":
             if problem.self_normalized:
@@ -156,18 +160,6 @@ def _require_transitions(operator: EmpiricalOperator) -> None:
         raise ValueError(
             "there are no transitions to learn from: the counts are empty; add data first, or use "
             'device="cpu", where a chain without them restarts at gamma < 1'
-        )
-
-
-def _refuse_with_ridge(request: Request) -> None:
-    """What concerns the exact equation on the device says nothing to the ridge problem."""
-    if request.method.name != "auto":
-        raise ValueError(
-            f"method={request.method.name!r} solves the exact equation; leave it out, or pass ridge=0"
-        )
-    for name in sorted(set(request.method.options) - {"storage"}):
-        raise ValueError(
-            f"options[{name!r}] is for the exact equation; leave it out, or pass ridge=0, clone=0"
         )
 
 
@@ -215,11 +207,8 @@ def copied_to_host(what: str, counts: DeviceCounts, request: Request) -> tuple[C
     device = counts.device
     for name in (*ARRAYS, *FEATURES):
         value = getattr(request.problem if name in ARRAYS else request.objective, name)
-        if value is not None and not lies_on_device(value):
-            raise ValueError(
-                f"{name} lies on the host and the data on the device; pass it as a device array "
-                f"(cupy.asarray({name})), or move the data to the host first: counts.to_host()"
-            )
+        if value is not None:
+            require_on_device(name, value)
     options = dict(request.method.options)
     if not options.pop(COPY, False):
         size = sum(part.nbytes for part in (counts.indptr, counts.indices, counts.count))

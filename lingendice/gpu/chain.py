@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,13 +53,9 @@ class Settings:
         return cls(storage, **numbers)
 
 
-@dataclass(eq=False)
-class DeviceChain:
-    """Everything that a solve of ``mu = start + gamma T' mu`` over states needs, in both directions."""
+class DeviceChain(NamedTuple):
+    """What a solve of ``mu = start + gamma T' mu`` over states needs, in both directions."""
 
-    device: Device
-    n_states: int
-    gamma: float
     push: Equation
     initial: Any
     columns: Any
@@ -67,12 +63,11 @@ class DeviceChain:
 
     def backward(self) -> Equation:
         """The transpose without start, to ask who reaches whom: shares and distributions change roles."""
-        held, forward = self.columns, self.push
+        held, push = self.columns, self.push
         if not isinstance(held, equation.PullMatrix):
-            held = equation.resident_matrix(self.device, *held)
-        hubs = (forward.distributions, forward.shares, forward.n_hubs)
-        zero = self.device.zeros(self.n_states, forward.value_type)
-        return Equation(self.device, held, *hubs, zero, 1.0, self.n_states)
+            held = equation.resident_matrix(push.device, *held)
+        zero = push.device.zeros(push.n_in, push.value_type)
+        return Equation(push.device, held, push.distributions, push.shares, push.n_hubs, zero, 1.0, push.n_in)
 
 
 def required_bytes(
@@ -150,7 +145,7 @@ def _assembled(
     first = None if initial is None else initial.astype(kind)
     shares, distributions = (part.astype(kind, copy=False) for part in hubs)
     push = Equation(device, matrix, shares, distributions, n_hubs, start, gamma, n_states, tol)
-    return DeviceChain(device, n_states, gamma, push, first, columns)
+    return DeviceChain(push, first, columns)
 
 
 def require_sizes(n_states: int, n_hubs: int) -> None:
@@ -397,13 +392,12 @@ def solve_chain(
     the initial distribution: its steps keep the probability of ending in each class, and so does their
     extrapolation.
     """
-    device = chain.device
-    dtype = chain.push.value_type
+    device, dtype = chain.push.device, chain.push.value_type
 
     def distribution_from(first: Any, unique: bool = True) -> Outcome:
         return run(iterate_distribution(chain.push, first, poll_every, controls.max_iter, unique), controls)
 
-    if chain.gamma < 1.0:
+    if chain.push.gamma < 1.0:
         outcome = distribution_from(chain.initial)
         return Distributions(outcome.distribution, (outcome.distribution,), outcome)
     classes = Reach(chain.push, chain.backward()).recurrent_classes()

@@ -284,13 +284,18 @@ def lies_on_device(value: Any) -> bool:
     return False
 
 
-def device_vector(device: Device, name: str, value: Any, size: int) -> Any:
-    """One number per entry, as float64 on the device; host arrays are refused: nothing moves in silence."""
+def require_on_device(name: str, value: Any) -> None:
+    """Refuse a host array beside data on the device: nothing moves in silence."""
     if not lies_on_device(value):
         raise ValueError(
             f"{name} lies on the host and the data on the device; pass it as a device array "
-            f"(cupy.asarray({name})), or move the data to the host first"
+            f"(cupy.asarray({name})), or move the data to the host first: counts.to_host()"
         )
+
+
+def device_vector(device: Device, name: str, value: Any, size: int) -> Any:
+    """One number per entry, as float64 on the device."""
+    require_on_device(name, value)
     array = device.adopt(value)
     if array.size != size:
         raise ValueError(f"{name} must have {size} entries, got shape {tuple(array.shape)}")

@@ -63,9 +63,8 @@ class _Step:
         require_sizes(n_states, len(distribution))
         needed = ridge_bytes(n_states, n, system.rows.nnz, len(distribution), storage.name)
         require_bytes(device, needed, ADVICE)
-        around = (device, system.rows, system.gamma, storage, distribution, system.hub_out.T)
-        across = (device, system.rows.T.tocsr(), system.gamma, storage, system.hub_out.T, distribution)
-        self.push, self.pull = Equation.of(*across), Equation.of(*around)
+        hubs = (system.hub_out.T, distribution)
+        self.push, self.pull = Equation.both_ways(device, system.rows, system.gamma, storage, *hubs)
         self.done = self.push.done = self.pull.done
         self.value = self.push.value
         self.group_first = device.upload(np.searchsorted(system.group, np.arange(n_states + 1)), np.int32)

@@ -55,23 +55,16 @@ def saddle_bytes(problem: RatioProblem, batch: int | None, value: int = 8) -> in
     if batch is not None:
         tables = 20 * (n_entries + n * n_hubs) + 12 * n_hubs * n_states + 44 * n
         a_step = (12 + 8 + 8 * (2 + 6)) * batch  # samples, and entries padded to powers of two
-        vectors = (
-            11 * value + 5 * 8
-        ) * n  # values, boxes and lengths; sums, last steps and the distribution are double
+        vectors = (11 * value + 5 * 8) * n  # values, boxes, lengths; sums, last steps and p are double
         return vectors + tables + STEPS_AT_ONCE * a_step + (5 * value) * batch
     maps = [features for features in (problem.features, problem.dual_features) if features.n_features != n]
     over_features = sum(
         2 * (4 + value) * stored_entries(part) + 5 * value * (part.n_features + n) for part in maps
     )
     n_point = problem.features.n_features + problem.dual_features.n_features + 1
-    matrices = 2 * (4 + value) * n_entries + (16 + value) * (n + n_states)
-    return (
-        matrices
-        + 4 * value * n_hubs * (n + n_states)
-        + (10 * value + 2 * 8) * n_point
-        + value * (10 * n + 5 * n_states)
-        + over_features
-    )
+    matrices = 2 * (4 + value) * n_entries + (16 + value + 4 * value * n_hubs) * (n + n_states)
+    vectors = (10 * value + 2 * 8) * n_point + value * (10 * n + 5 * n_states)
+    return matrices + vectors + over_features
 
 
 class DeviceFlow:
@@ -91,11 +84,8 @@ class DeviceFlow:
         self.n_states = flow.n_states
         self.n_actions = self.n_cells // self.n_states
         policy = np.ones(self.n_cells) if flow.policy is None else flow.policy.ravel()
-        shares, distributions = list(flow.out.T), list(rows.distribution)
-        counted = rows.kernel()
-        by_state, by_cell = counted.T.tocsr(), counted
-        self.push = Equation.of(device, by_state, gamma, self.storage, shares, distributions)
-        self.pull = Equation.of(device, by_cell, gamma, self.storage, distributions, shares)
+        hubs = (flow.out.T, rows.distribution)
+        self.push, self.pull = Equation.both_ways(device, rows.kernel(), gamma, self.storage, *hubs)
         up = partial(device.upload, dtype=self.storage)
         self.policy, self.p = up(policy), up(flow.p)
         self.start, self.weight = up(flow.start), up(flow.mass_weight)

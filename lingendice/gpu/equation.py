@@ -217,6 +217,14 @@ class Equation:
         held = resident_matrix(device, *places, up(matrix.data, storage))
         return cls(device, held, flat[0], flat[1], len(distributions), start, gamma, matrix.shape[1])
 
+    @classmethod
+    def both_ways(
+        cls, device: Device, matrix: Any, gamma: float, storage: Any, shares: Any, distributions: Any
+    ) -> tuple[Equation, Equation]:
+        """Of the transpose of a matrix of rates by source, and of the matrix itself: hubs change roles."""
+        push = cls.of(device, matrix.T.tocsr(), gamma, storage, shares, distributions)
+        return push, cls.of(device, matrix, gamma, storage, distributions, shares)
+
     def __post_init__(self) -> None:
         device = self.device
         self.scalars = device.zeros(SCALARS, np.float64)

@@ -1,4 +1,4 @@
-"""The part of CuPy that ``CupyDevice`` calls, over the emulator: its code runs in tests without a GPU.
+"""The part of CuPy that ``Device`` calls, over the emulator: its code runs in tests without a GPU.
 
 What CuPy itself does with these calls is CuPy's business; that they exist as they are called here is checked
 where CuPy is installed (see ``tests/gpu/test_cupy.py``).
