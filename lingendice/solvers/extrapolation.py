@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from lingendice.data.checks import Floats
 from lingendice.kernels.chains import anderson
 
@@ -56,7 +58,8 @@ class Extrapolation:
         if used and self.passes % self.period == 0 and gram.diagonal()[:used].min() > 0.0:
             products = self._over_parts(anderson.project(x, past, self.power))
             combined = x - anderson.solve_gram(gram, products[:used]) @ past.moves[:used]
-            replaced = self.power == 0.0 or bool((combined >= LEAST * x).all())
+            outside = np.array([0.0 if self.power == 0.0 or (combined >= LEAST * x).all() else 1.0])
+            replaced = not self._over_parts(outside).any()  # all parts refuse where one does
             if replaced:
                 x[:] = combined
             else:

@@ -12,6 +12,7 @@ from lingendice.distributed.blocks import cut_rows, margins_of, work_edges
 from lingendice.distributed.mesh import Mailbox, Mesh, PartLost
 from lingendice.distributed.part import Part
 from lingendice.distributed.rounds import Rounds, Terms
+from lingendice.solvers.extrapolation import Extrapolation
 
 
 def together(n_parts, program):
@@ -175,3 +176,26 @@ def test_a_wait_has_a_deadline_and_ends_when_the_box_is_closed():
     threading.Timer(0.1, box.close, ("worker gone",)).start()
     with pytest.raises(PartLost, match="worker gone"):
         box.take((1, 3, 0), 30.0)
+
+
+def test_parts_extrapolate_as_one_vector_does():
+    """Refusals included, which a part by itself would make at other passes."""
+    rng = np.random.default_rng(3)
+    rate, goal = rng.uniform(0.3, 0.999, 40), np.exp(rng.uniform(-12, 0, 40))
+
+    def passes(own, total=None):
+        x, replaced = np.ones(goal[own].size), []
+        mixer = Extrapolation(x, depth=4, period=1, power=1.0, total=total)
+        for _ in range(25):
+            x = goal[own] + rate[own] * (x - goal[own])
+            replaced.append(mixer.observe(x))
+        return x, replaced
+
+    halves = (slice(0, 20), slice(20, 40))
+    x, replaced = passes(slice(None))
+    found = together(2, lambda index, mesh: passes(halves[index], mesh.total))
+    assert found[0][1] == found[1][1] == replaced
+    assert any(replaced)
+    assert not all(replaced[1:])
+    assert passes(halves[0])[1] != passes(halves[1])[1]
+    np.testing.assert_allclose(np.concatenate([half for half, _ in found]), x, rtol=1e-12)
