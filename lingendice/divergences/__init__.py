@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lingendice.divergences.base import Divergence, FDivergence, IntegralMetric
+from lingendice.divergences.base import Divergence, FDivergence, IntegralMetric, PolyhedralMetric
 from lingendice.divergences.chi2 import Chi2
 from lingendice.divergences.dudley import Dudley
 from lingendice.divergences.equality import Equality
@@ -12,7 +12,6 @@ from lingendice.divergences.hellinger import Hellinger
 from lingendice.divergences.jensen_shannon import JensenShannon
 from lingendice.divergences.kl import KL
 from lingendice.divergences.mmd import MMD
-from lingendice.divergences.polyhedral import PolyhedralMetric
 from lingendice.divergences.reverse_kl import ReverseKL
 from lingendice.divergences.total_variation import TotalVariation
 from lingendice.divergences.wasserstein import Wasserstein

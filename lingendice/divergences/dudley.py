@@ -8,8 +8,8 @@ import numpy as np
 from scipy import sparse
 
 from lingendice.data.checks import Floats
-from lingendice.divergences.polyhedral import DualSet, differences
-from lingendice.divergences.wasserstein import Wasserstein
+from lingendice.divergences.base import DualSet
+from lingendice.divergences.wasserstein import Wasserstein, differences
 
 if TYPE_CHECKING:
     from lingendice.model.operator import Flow

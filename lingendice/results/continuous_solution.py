@@ -14,8 +14,8 @@ from lingendice.data.checks import Floats
 from lingendice.data.rows import read_only
 from lingendice.results.continuous_interval import behavior_scores, continuous_interval, continuous_scores
 from lingendice.results.diagnostics import Check, diagnose_continuous
+from lingendice.results.ratio import effective_size
 from lingendice.results.result import Result, Row
-from lingendice.results.solution import effective_size
 from lingendice.results.status import Status
 from lingendice.results.targets import Interval, ValueScores
 

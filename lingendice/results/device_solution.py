@@ -15,8 +15,9 @@ from lingendice.gpu.equation import row_totals
 from lingendice.model.compose import Choices, compose
 from lingendice.model.leaks import absorbs, mass_per_visit
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.ratio import effective_size
 from lingendice.results.result import Row
-from lingendice.results.solution import Solution, effective_size
+from lingendice.results.solution import Solution
 from lingendice.results.tables import accuracy_rows, several_row
 
 

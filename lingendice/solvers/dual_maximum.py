@@ -173,7 +173,7 @@ def _steepness(problem: RatioProblem, f: Floats) -> tuple[Floats, Any]:
     """Gradient and curvature of the gradient penalty."""
     from scipy.sparse import diags_array
 
-    from lingendice.divergences.polyhedral import differences
+    from lingendice.divergences.wasserstein import differences
 
     metric = problem.divergence
     assert isinstance(metric, Wasserstein)
@@ -214,7 +214,7 @@ def polyhedron(problem: RatioProblem) -> Any:
     """The dual set of a metric with linear constraints, over cells."""
     from scipy import sparse
 
-    from lingendice.divergences.polyhedral import DualSet
+    from lingendice.divergences.base import DualSet
 
     n = problem.flow.n_cells
     divergence = problem.divergence

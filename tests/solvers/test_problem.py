@@ -173,7 +173,7 @@ def test_optimum_with_features_matches_cvxpy(name, gamma):
 
 def _cheapest_flow(cp, problem, residual):
     """W1 with a price of the bound on what is left over: a flow on the edges plus slack."""
-    from lingendice.divergences.polyhedral import differences
+    from lingendice.divergences.wasserstein import differences
 
     metric = problem.divergence
     across = differences(metric.first, metric.second, 10)
