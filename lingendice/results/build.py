@@ -22,7 +22,7 @@ from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import decisive_checks
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status, settled_status, status_of, with_identified_status
-from lingendice.results.variants import BaselineSolution, LinearSolution, Weighing
+from lingendice.results.variants import BaselineSolution, HorizonSolution, LinearSolution, Weighing
 from lingendice.solvers.control import Controls, Outcome, Stop, stated_error
 
 if TYPE_CHECKING:
@@ -148,28 +148,19 @@ def policy_solution(fit: Shrinkage, request: Request) -> Solution:
 
 def horizon_solution(operator: EmpiricalOperator, request: Request) -> Solution:
     """Of the first steps from the initial distribution."""
-    from lingendice.results.variants import HorizonSolution
     from lingendice.solvers.recursion import visits
 
     horizon = request.problem.horizon
     found = visits(operator, horizon)
+    outcome = Outcome(
+        found.state_distribution, "recursion", f"the first {horizon:,} steps", converged=True, n_iter=horizon
+    )
     solution = HorizonSolution(
-        status=Status.SOLVED,
+        **_told(outcome, request.limits, found.state_distribution),
         gamma=operator.gamma,
-        method="recursion",
-        reason=f"the first {horizon:,} steps",
-        state_distribution=found.state_distribution,
-        state_distributions=(found.state_distribution,),
         residual=0.0,
-        error=None,
-        error_kind="direct",
-        condition=None,
-        n_iter=horizon,
-        seconds=request.limits.elapsed(),
-        tol=request.limits.tol,
         source=operator,
         reward_range=request.reward_range,
-        threads=request.limits.threads,
         horizon=horizon,
         ended_mass=found.terminal_mass,
     )
