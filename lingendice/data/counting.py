@@ -249,7 +249,9 @@ def _count_few(
     """Count by a sort of all keys; sums run over transitions in the order given, as those of the kernels."""
     _check_range(row, column, n_rows, n_columns)
     column_bits = max(n_columns - 1, 0).bit_length()
-    key = (row.astype(np.int64) << column_bits) | column.astype(np.int64)
+    key = row.astype(np.int64)
+    key <<= column_bits
+    key |= column.astype(np.int64, copy=False)
     bits = max((n_rows << column_bits) - 1, 1).bit_length()
     # NumPy sorts digits of 16 bits by radix: linear time, and stable.
     order = np.lexsort([(key >> low).astype(np.uint16) for low in range(0, bits, 16)])
@@ -261,19 +263,22 @@ def _count_few(
     np.cumsum(np.bincount(key >> column_bits, minlength=n_rows), out=indptr[1:])
     slot = np.empty(order.size, np.int64)
     slot[order] = np.cumsum(begins) - 1
-    total, factor = np.diff(starts, append=order.size), np.ones(1)
+    total, factor = np.diff(starts, append=order.size), None
     if weight is not None:
         factor = weight.astype(_total_type(weight))
         exact = factor.dtype == _INT64
         total = np.add.reduceat(factor[order], starts) if exact else np.bincount(slot, factor, starts.size)
     mean, m2 = None, None
     if value is not None:
-        value = value.astype(np.float64)
+        value = value.astype(np.float64, copy=False)
         mean = value[order[starts]]
-        mean = _shifted_means(total, np.bincount(slot, factor * (value - mean[slot]), starts.size), mean)
         deviation = value - mean[slot]
-        drift = np.bincount(slot, factor * deviation, starts.size)
-        m2 = np.bincount(slot, factor * deviation * deviation, starts.size)
+        weighted = deviation if factor is None else factor * deviation
+        mean = _shifted_means(total, np.bincount(slot, weighted, starts.size), mean)
+        np.subtract(value, np.take(mean, slot, out=deviation, mode="clip"), out=deviation)
+        weighted = deviation if factor is None else factor * deviation
+        drift = np.bincount(slot, weighted, starts.size)
+        m2 = np.bincount(slot, np.multiply(weighted, deviation, out=deviation), starts.size)
         mean, m2 = _corrected_moments(total, drift, mean, m2)
     entry = slot.astype(_index_type(starts.size)) if want_entry else None
     indices = (key & ((1 << column_bits) - 1)).astype(_index_type(n_columns))
