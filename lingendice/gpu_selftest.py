@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import lingendice as lg
-from lingendice.data.atomic import write_text
 from lingendice.data.counts import Counts
+from lingendice.data.saving import write_text
 from lingendice.gpu.device import Device, DeviceUnavailable, current_device, load_everything
 from lingendice.gpu.device_bootstrap import bootstrap
 from lingendice.gpu.device_counts import count_transitions

@@ -14,7 +14,7 @@ import lingendice as lg
 from lingendice.data.by_label import is_table, read_distribution
 from lingendice.data.checks import Floats, outside_level, require_distribution, require_number
 from lingendice.data.counts import Counts
-from lingendice.data.graphs import library_of
+from lingendice.data.matrices import library_of
 from lingendice.results.status import Status
 
 

@@ -25,7 +25,7 @@ from pagerank_smoothing import walk as walk_matrix
 from reporting import data_directory, table, write
 
 import lingendice as lg
-from lingendice.io.citation_graphs import load_citations
+from lingendice.io.edge_lists import load_citations
 from lingendice.io.formats import FileError
 
 STEPS = (1_000, 2_000, 5_000, 10_000, 20_000)

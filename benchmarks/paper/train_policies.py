@@ -21,9 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.environments import mujoco
-from lingendice.environments.endless_cartpole import CartpolePolicy, simulate
-from lingendice.environments.trained import SquashedMean, with_lever_arms
+from lingendice.environments.control import SquashedMean, with_lever_arms
+from lingendice.environments.simulators import CartpolePolicy, make_mujoco, simulate_cartpole
 
 HERE = Path(__file__).resolve().parent
 STORE = HERE.parents[1] / "lingendice" / "environments" / "trained_policies"
@@ -135,7 +134,7 @@ def episode(environment: Any, mean: SquashedMean, steps: int, noise: float, seed
 
 def train_mujoco(name: str, minutes: float, seed: int, out: Path) -> None:
     """Reacher or HalfCheetah."""
-    task, environment = TASKS[name], mujoco.make(name)
+    task, environment = TASKS[name], make_mujoco(name)
     expand = with_lever_arms if task.lever_arms else np.asarray
     rng, started, best = np.random.default_rng(seed), time.time(), -np.inf
     size = expand(environment.reset(seed=0)[0][None]).shape[1]
@@ -183,7 +182,7 @@ def train_cartpole(seed: int, out: Path) -> None:
 
     def score(moved: Array, start: int) -> float:
         policy = CartpolePolicy(moved[:4], float(moved[4]), 0.7)
-        return float(simulate([policy] * task.episodes, task.steps, seed=start).reward.mean())
+        return float(simulate_cartpole([policy] * task.episodes, task.steps, seed=start).reward.mean())
 
     rng, weights = np.random.default_rng(seed), np.zeros(5)
     for iteration in range(1, 61):

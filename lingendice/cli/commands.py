@@ -15,17 +15,6 @@ from lingendice.cli.app import (
     NO_ANSWER,
     NOT_TRUSTED,
     AsJson,
-    Strict,
-    app,
-    cell,
-    echo,
-    print_json,
-    report_errors,
-    say,
-    show_table,
-    work,
-)
-from lingendice.cli.log_options import (
     Columns,
     DataFile,
     Gamma,
@@ -34,13 +23,21 @@ from lingendice.cli.log_options import (
     Level,
     Policies,
     Policy,
+    Strict,
+    app,
+    cell,
     distributions,
+    echo,
     load,
     policies,
+    print_json,
+    report_errors,
+    say,
+    show_table,
     with_columns,
+    work,
 )
-from lingendice.data.json_values import strict_json
-from lingendice.data.markup import rounded
+from lingendice.data.display import rounded, strict_json
 
 if TYPE_CHECKING:
     from lingendice import Comparison, Counts, Solution

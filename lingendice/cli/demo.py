@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import lingendice as lg
-from lingendice.data.atomic import replacing
-from lingendice.data.json_values import strict_json
+from lingendice.data.display import strict_json
+from lingendice.data.saving import replacing
 from lingendice.environments import taxi
 from lingendice.results.plots import BLUE, GREY, INK, dress, legend, new_figure
 

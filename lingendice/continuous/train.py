@@ -23,8 +23,8 @@ from lingendice.continuous.learner import Batches, Learner, Network, ratio_of
 from lingendice.continuous.objective import DEFAULT_STEPS, NeuralOptions, Objective
 from lingendice.continuous.outcome import Progress, RatioOutcome
 from lingendice.continuous.samples import Samples, Singles, expected_inputs
-from lingendice.data.atomic import replacing
 from lingendice.data.checks import Floats
+from lingendice.data.saving import replacing
 from lingendice.kernels.parallel import run_all
 from lingendice.solvers.control import Controls, Monitor, Stop, watch
 

@@ -349,7 +349,7 @@ class Counts:
         return text + ")"
 
     def _repr_html_(self) -> str:
-        from lingendice.data.markup import table_of_facts
+        from lingendice.data.display import table_of_facts
 
         rows = [("states", f"{self.n_states:,}")]
         if self.n_actions is not None:

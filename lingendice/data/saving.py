@@ -1,30 +1,111 @@
-"""Write arrays to one file and read them back: checksummed, atomic, without pickle.
+"""Files that are written whole or not at all, and counts in them: checksummed, without pickle.
 
-A file holds named arrays and a record of plain JSON values; a SHA-256 over all arrays and the record is
+The bytes of a file go into ``.lingendice-*.part`` in its folder, which then takes its place in one move: a
+reader finds the old file or the new one, and never a part. A process that is killed while it writes leaves
+such a file behind; it is in nobody's way, and is removed by the next writing into that folder once it is a
+day old. An archive holds named arrays and a record of plain JSON values; a SHA-256 over all of them is
 checked on reading.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
+import os
+import secrets
+import stat
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.arrow import arrow
-from lingendice.data.atomic import StoredFileError, replacing
 from lingendice.data.episodes import Episodes
 from lingendice.data.labels import Labels
 
 if TYPE_CHECKING:
     from lingendice.data.counts import Counts
+
+
+PREFIX, SUFFIX = ".lingendice-", ".part"
+KEPT_SECONDS = 86_400.0
+"""Age at which an unfinished file is taken for abandoned: no writing of ours lasts a day."""
+
+
+class StoredFileError(ValueError):
+    """A stored file that cannot be used; the message says which and what to do."""
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[BinaryIO]:
+    """A stream whose bytes take the place of ``path`` at the end, or never.
+
+    Links are followed, and permissions are those that an ordinary writing would leave. What is no ordinary
+    file (``/dev/stdout``, a pipe) is written as it is.
+    """
+    given = Path(path)
+    if given.parent == Path("/dev") or (given.exists() and not given.is_file()):
+        with given.open("wb") as stream:
+            yield stream
+        return
+    target = Path(os.path.realpath(given))
+    if not target.parent.is_dir():
+        raise StoredFileError(f"{path}: there is no folder {target.parent}; make it first")
+    remove_abandoned(target.parent)
+    unfinished = target.parent / f"{PREFIX}{secrets.token_hex(8)}{SUFFIX}"
+    try:
+        with _created(unfinished, path) as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        with suppress(FileNotFoundError):
+            os.chmod(unfinished, stat.S_IMODE(target.stat().st_mode))
+        os.replace(unfinished, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(unfinished)
+        raise
+
+
+def _created(unfinished: Path, path: str | Path) -> BinaryIO:
+    # Mode 0o666 is cut down by the umask, as for any new file; what tempfile makes only its owner can read.
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+    try:
+        return os.fdopen(os.open(unfinished, flags, 0o666), "wb")
+    except OSError as error:
+        reason = f"no file can be made in {unfinished.parent} ({error.strerror}); choose another folder"
+        raise OSError(error.errno, reason, str(path)) from None
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Put a text in the place of a file, in UTF-8."""
+    with replacing(path) as stream:
+        stream.write(text.encode())
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove what killed processes left in a folder more than a day ago."""
+    latest = time.time() - KEPT_SECONDS
+    for left in folder.glob(f"{PREFIX}*{SUFFIX}"):
+        with suppress(OSError):  # somebody else removes it, or it is not ours to remove
+            if left.stat().st_mtime < latest:
+                left.unlink()
+
+
+def arrow(part: str = "") -> Any:
+    """PyArrow, or one of its parts: ``"parquet"``, ``"csv"``, ``"ipc"``, ``"compute"``."""
+    try:
+        return import_module(f"pyarrow.{part}" if part else "pyarrow")
+    except ImportError as error:
+        raise ImportError("Parquet, Arrow and frames need PyArrow: pip install 'lingendice[io]'") from error
+
+
+# -- archives of arrays --------------------------------------------------------------------------------------
+
 
 FORMAT = 1
 _RECORD, _DIGEST = "record", "sha256"
@@ -95,6 +176,8 @@ def _check_record(path: Path, record: Mapping[str, Any], kind: str) -> None:
 
 
 def _digest(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    import hashlib
+
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
@@ -243,6 +326,8 @@ def _wide(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _packed(array: NDArray[Any]) -> list[str]:
+    import base64
+
     wide = _wide(array)
     return [wide.dtype.str, base64.b64encode(wide.tobytes()).decode()]
 
@@ -271,6 +356,8 @@ def _load_parquet(path: Path) -> dict[str, Any]:
     arrays["indices"] = following.astype(np.int32 if n_states + 1 < 2**31 else np.int64)
     arrays["indptr"] = np.searchsorted(cells, np.arange(n_states * (n_actions or 1) + 1))
     if record["initial_count"] is not None:
+        import base64
+
         kind, packed = record["initial_count"]
         arrays["initial_count"] = np.frombuffer(base64.b64decode(packed), dtype=kind)
     return _from_record(record, arrays, None)

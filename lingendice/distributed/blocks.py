@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.arrow import arrow
-from lingendice.data.atomic import StoredFileError
 from lingendice.data.counts import Counts
 from lingendice.data.merging import merge
 from lingendice.data.rows import read_only, row_of_entry
+from lingendice.data.saving import StoredFileError, arrow
 
 STATISTICS = ("reward_count", "reward_mean", "reward_m2")
 """Columns beside the count that a log with rewards has."""

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.data.arrow import arrow
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import warn_breaks
 from lingendice.data.interrupts import interruptible
 from lingendice.data.labels import Labels
 from lingendice.data.merging import labels_to_ids
+from lingendice.data.saving import arrow
 from lingendice.distributed.blocks import cut_rows, hollow, join_blocks, margins_of, work_edges
 from lingendice.distributed.cluster import (
     REPLY,

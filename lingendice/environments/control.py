@@ -12,22 +12,24 @@ environment    behavior at alpha                                  target
 
 So alpha = 1 is the target itself, and alpha = 0 the behavior farthest from it. Normal actions are clipped to
 [-1, 1] and have an atom at each bound, which their densities know. What follows a fall or a restart is told
-in :mod:`lingendice.environments.endless_cartpole` and :mod:`lingendice.environments.mujoco`: all three are
+in :mod:`lingendice.environments.simulators`: all three are
 endless chains.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from lingendice.data.checks import Floats
 from lingendice.data.policies import GaussianPolicy, Policy
-from lingendice.environments import endless_cartpole as cartpole
-from lingendice.environments import mujoco, trained
-from lingendice.environments.endless_cartpole import CartpolePolicy
-from lingendice.environments.logs import ControlLog
+from lingendice.environments.simulators import CartpolePolicy, ControlLog, simulate_cartpole, simulate_mujoco
 
 ENVIRONMENTS = ("cartpole", "reacher", "halfcheetah")
 _DEVIATION = {"reacher": (0.4, 0.1), "halfcheetah": (0.2, 0.1)}
@@ -68,13 +70,13 @@ def policy(name: str, alpha: float = 1.0, *, stage: str = "trained") -> Cartpole
     if stage not in ("trained", "early") or (stage == "early" and name == "cartpole"):
         raise ValueError(f'stage must be "trained", or "early" for Reacher and HalfCheetah, got {stage!r}')
     if name == "cartpole":
-        stored = trained.arrays(name)
+        stored = trained_arrays(name)
         low, high = _SHARE
         share = high if alpha == 1 else low + alpha * (high - low)
         return CartpolePolicy(stored["weights"], float(stored["bias"]), share)
     far, near = _DEVIATION[name]
     deviation = near if alpha == 1 else far + alpha * (near - far)
-    return GaussianPolicy(trained.squashed_mean(name, stage), deviation, low=-1.0, high=1.0)
+    return GaussianPolicy(squashed_mean(name, stage), deviation, low=-1.0, high=1.0)
 
 
 def collect(
@@ -123,8 +125,8 @@ def collect(
         raise ValueError("policies is empty; give at least one behavior policy")
     turns = [choice[i % len(choice)] for i in range(n_trajectories)]
     if name == "cartpole":
-        return cartpole.simulate(turns, n_steps, seed=seed, first=first)  # type: ignore[arg-type]
-    return mujoco.simulate(name, turns, n_steps, seed=seed, first=first)  # type: ignore[arg-type]
+        return simulate_cartpole(turns, n_steps, seed=seed, first=first)  # type: ignore[arg-type]
+    return simulate_mujoco(name, turns, n_steps, seed=seed, first=first)  # type: ignore[arg-type]
 
 
 def on_policy_value(
@@ -179,3 +181,55 @@ def on_policy_value(
 def _require_name(name: str) -> None:
     if name not in ENVIRONMENTS:
         raise ValueError(f"there is no environment {name!r}; the environments are {', '.join(ENVIRONMENTS)}")
+
+
+# -- the trained policies that the package carries, and the mean action they define --------------------------
+
+
+UPPER_ARM = 0.1
+"""Length of Reacher's first link."""
+
+
+@dataclass(frozen=True, eq=False)
+class SquashedMean:
+    """Mean action tanh(W (phi(s) - c)); phi(s) is s itself or, for Reacher, ``with_lever_arms(s)``."""
+
+    weights: Floats
+    center: Floats
+
+    def __call__(self, states: Floats) -> Floats:
+        features = np.asarray(states, dtype=np.float64)
+        if features.shape[1] != self.center.size:
+            features = with_lever_arms(features)
+        return np.tanh((features - self.center) @ self.weights.T)
+
+
+def with_lever_arms(states: Floats) -> Floats:
+    """Reacher's observation, and how the way to the goal lies to the lever arms of both joints.
+
+    With e the way from the fingertip to the goal and l the arm from a joint to the fingertip: the cross
+    product l x e is the torque about that joint of a spring along e, and l . e tells how far the arm must
+    fold. Without these a linear policy cannot reach in all directions.
+    """
+    cosine, sine, goal, way = states[:, 0], states[:, 2], states[:, 4:6], -states[:, 8:10]
+    tip = goal - way
+    elbow = UPPER_ARM * np.stack([cosine, sine], axis=1)
+    arms = [tip, tip - elbow]
+    turns = [arm[:, 0] * way[:, 1] - arm[:, 1] * way[:, 0] for arm in arms]
+    folds = [(arm * way).sum(axis=1) for arm in arms]
+    return np.concatenate([states, np.stack([*turns, *folds], axis=1)], axis=1)
+
+
+@cache
+def trained_arrays(name: str) -> dict[str, NDArray[Any]]:
+    """What is stored about one environment's policies."""
+    path = files("lingendice.environments").joinpath("trained_policies").joinpath(f"{name}.npz")
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+        return {key: stored[key] for key in stored.files}
+
+
+def squashed_mean(name: str, stage: str) -> SquashedMean:
+    """Mean action of the trained policy, or of an ``early`` one from the same run."""
+    stored = trained_arrays(name)
+    prefix = "early_" if stage == "early" else ""
+    return SquashedMean(stored[f"{prefix}weights"], stored[f"{prefix}center"])

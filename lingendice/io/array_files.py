@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.atomic import replacing, write_text
 from lingendice.data.by_label import COLUMNS
 from lingendice.data.checks import compressed_rows
+from lingendice.data.saving import replacing, write_text
 from lingendice.io.formats import ARRAYS, RESULTS, FileError
 
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.arrow import arrow
 from lingendice.data.checks import LARGEST_REWARD, is_missing, missing_entry, plain_array
+from lingendice.data.saving import arrow
 from lingendice.io.formats import FileError
 from lingendice.io.roles import FLAG_ROLES, ID_ROLES, join_ends
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.arrow import arrow
+from lingendice.data.saving import arrow
 from lingendice.io.columns import Batch, read_batch
 from lingendice.io.formats import FileError, format_of
 from lingendice.io.roles import FLAG_ROLES, Names

@@ -18,8 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from lingendice.data.arrow import arrow
-from lingendice.data.saving import COUNTS_KEY
+from lingendice.data.saving import COUNTS_KEY, arrow
 from lingendice.io.columns import Batch, Position, is_text, read_batch
 from lingendice.io.csv_reader import open_text, read_plainly
 from lingendice.io.formats import COMPRESSED, IPC, PARQUET, STREAMED, FileError, format_of

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.atomic import StoredFileError
 from lingendice.data.checks import has_room
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import Runs, count_breaks, find_episodes, stable_order
 from lingendice.data.logs import Log, count_log, initial_counts, with_next_states
-from lingendice.data.saving import counts_arrays, read_archive, write_archive
+from lingendice.data.saving import StoredFileError, counts_arrays, read_archive, write_archive
 from lingendice.io.columns import Batch, Position
 from lingendice.io.formats import FileError
 from lingendice.io.ids import SPARE_IDS, IdMap, IdRule, distinct

@@ -59,7 +59,7 @@ def report(
     >>> page.startswith("<!doctype html>")
     True
     """
-    from lingendice.data.atomic import write_text
+    from lingendice.data.saving import write_text
     from lingendice.report.build import page_of
 
     page = page_of(result, title, call, source, level, plots)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lingendice.data.checks import require_number
-from lingendice.data.markup import amount, duration, rounded, table
+from lingendice.data.display import amount, duration, rounded, table
 from lingendice.model.compose import Choices
 from lingendice.report.page import (
     Page,

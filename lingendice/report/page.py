@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.data.markup import printable_lines
+from lingendice.data.display import printable_lines
 from lingendice.results.diagnostics import Check
 from lingendice.results.plots import COLORS, svg
 

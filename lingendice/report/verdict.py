@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lingendice.data.markup import rounded
+from lingendice.data.display import rounded
 from lingendice.results.comparison import BEHAVIOR, Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import Check

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lingendice.data.checks import Floats, require_gamma
 from lingendice.data.counts import Counts
-from lingendice.data.markup import amount
+from lingendice.data.display import amount
 from lingendice.model.classes import find_classes, period, submatrix
 from lingendice.model.compose import Choices, compose
 from lingendice.model.leaks import LARGE_LEAK

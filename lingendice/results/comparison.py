@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, require_number
+from lingendice.data.display import strict_json
 from lingendice.data.hints import no_attribute
-from lingendice.data.json_values import strict_json
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
 from lingendice.results.solution import Solution
 from lingendice.results.targets import Interval, ValueScores
@@ -336,7 +336,7 @@ class Comparison:
         return repr(self) + ("" if behavior is None else f"; behavior's value {behavior:.4g}")
 
     def _repr_html_(self) -> str:
-        from lingendice.data.markup import table
+        from lingendice.data.display import table
 
         return table(*self._columns(), self._caption)
 

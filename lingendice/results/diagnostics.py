@@ -9,7 +9,7 @@ import numpy as np
 
 from lingendice.continuous.outcome import LARGEST_SPREAD, LEAST_SAMPLE_SHARE, MOST_CLIPPED, RATIO_MASS
 from lingendice.data.checks import Floats, require_policy
-from lingendice.data.markup import amount
+from lingendice.data.display import amount
 from lingendice.data.rows import row_sums
 from lingendice.model.leaks import LARGE_LEAK
 from lingendice.model.operator import EmpiricalOperator

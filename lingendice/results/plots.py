@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, require_choice
-from lingendice.data.markup import printable
+from lingendice.data.display import printable
 
 if TYPE_CHECKING:
     from lingendice.data.counts import Counts

@@ -17,7 +17,7 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
-from lingendice.data.json_values import strict_json
+from lingendice.data.display import strict_json
 from lingendice.model.compose import Choices
 from lingendice.model.leaks import LEAK_WORTH_BOUNDS
 from lingendice.results.diagnostics import Check

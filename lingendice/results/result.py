@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lingendice.data.display import strict_json, table_of_facts
 from lingendice.data.hints import no_attribute
-from lingendice.data.json_values import strict_json
-from lingendice.data.markup import table_of_facts
 from lingendice.results.status import Status
 
 if TYPE_CHECKING:

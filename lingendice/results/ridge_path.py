@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from lingendice.data.checks import Floats, numeric_array
 from lingendice.data.counts import Counts
+from lingendice.data.display import strict_json
 from lingendice.data.interrupts import check, interruptible
-from lingendice.data.json_values import strict_json
 from lingendice.data.rows import row_sums
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.interval import UNIDENTIFIED

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lingendice.data.checks import require_choice
-from lingendice.data.json_values import strict_json
-from lingendice.data.markup import duration
+from lingendice.data.display import duration, strict_json
 
 if TYPE_CHECKING:
     from lingendice.results.comparison import Comparison

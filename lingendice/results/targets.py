@@ -17,8 +17,8 @@ from lingendice.data.checks import (
     require_choice,
     require_finite,
 )
+from lingendice.data.display import strict_json
 from lingendice.data.hints import no_attribute
-from lingendice.data.json_values import strict_json
 from lingendice.results.diagnostics import mixing_time
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.data.checks import Floats, require_policy
-from lingendice.data.json_values import strict_json
+from lingendice.data.display import strict_json
 from lingendice.data.rows import read_only, row_sums
 from lingendice.results.diagnostics import Check
 from lingendice.results.interval import Influence, Piece, _same_distribution

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import lingendice as lg
 from lingendice.cli import app
-from lingendice.data.markup import rounded
+from lingendice.data.display import rounded
 
 
 class FakeSolution:

@@ -14,7 +14,7 @@ import pytest
 
 import lingendice as lg
 from lingendice.continuous.train import write_checkpoint
-from lingendice.data import atomic
+from lingendice.data import saving
 from lingendice.io.array_files import write_result
 
 CHAIN = [[90, 10], [30, 70]]
@@ -83,7 +83,7 @@ def test_only_old_unfinished_files_of_ours_are_removed(written):
     for name in others + ours:
         (path.parent / name).touch()
     for name in [*others, ours[0]]:
-        os.utime(path.parent / name, (time.time() - 2 * atomic.KEPT_SECONDS,) * 2)
+        os.utime(path.parent / name, (time.time() - 2 * saving.KEPT_SECONDS,) * 2)
     write(path)
     assert sorted(os.listdir(path.parent)) == sorted([*others, ours[1], path.name])
 
@@ -96,7 +96,7 @@ def test_pipes_and_devices_are_written_as_they_are(tmp_path):
     assert Path("/dev/stdout").is_symlink()
     os.mkfifo(tmp_path / "pipe")
     reader = subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE)
-    atomic.write_text(tmp_path / "pipe", "through")
+    saving.write_text(tmp_path / "pipe", "through")
     assert reader.communicate(timeout=10)[0] == b"through"
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 

@@ -248,7 +248,7 @@ def reader(request, monkeypatch):
         def absent(name):
             raise ImportError(name)
 
-        monkeypatch.setattr("lingendice.data.arrow.import_module", absent)
+        monkeypatch.setattr("lingendice.data.saving.import_module", absent)
     return lg.read_transitions
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from lingendice.environments import control
-from lingendice.environments.endless_cartpole import CartpolePolicy, simulate
+from lingendice.environments.simulators import CartpolePolicy, simulate_cartpole
 from lingendice.kernels import simulators
 
 SMALLEST, LARGEST = -0.05, 0.05
@@ -16,7 +16,7 @@ SMALLEST, LARGEST = -0.05, 0.05
 @pytest.fixture(scope="module")
 def log():
     """A clumsy policy, which falls every 20 steps or so."""
-    return simulate([CartpolePolicy(np.array([0.0, 0.0, 3.0, 1.0]), 0.2, 0.3)] * 400, 250, seed=3)
+    return simulate_cartpole([CartpolePolicy(np.array([0.0, 0.0, 3.0, 1.0]), 0.2, 0.3)] * 400, 250, seed=3)
 
 
 def test_every_step_is_gymnasiums(log):
@@ -72,13 +72,13 @@ def test_actions_have_the_probabilities_the_policy_states(log):
 
 def test_a_log_depends_on_the_seed_alone():
     policy = control.policy("cartpole", 0.33)
-    whole = simulate([policy] * 5, 40, seed=7, threads=2)
-    again = simulate([policy] * 5, 40, seed=7, threads=1)
+    whole = simulate_cartpole([policy] * 5, 40, seed=7, threads=2)
+    again = simulate_cartpole([policy] * 5, 40, seed=7, threads=1)
     for one, other in zip(whole, again, strict=True):
         np.testing.assert_array_equal(one, other)
-    part = simulate([policy] * 2, 25, seed=7, first=3)
+    part = simulate_cartpole([policy] * 2, 25, seed=7, first=3)
     np.testing.assert_array_equal(part.state[:25], whole.state[120:145])
-    other_seed = simulate([policy] * 5, 40, seed=8)
+    other_seed = simulate_cartpole([policy] * 5, 40, seed=8)
     assert not np.array_equal(other_seed.state, whole.state)
 
 
@@ -97,10 +97,10 @@ def test_the_trained_policy_hardly_falls_and_behaviors_fall_more():
     [
         (lambda: CartpolePolicy(np.zeros(3), 0.0, 0.5), r"shape \(4,\)"),
         (lambda: CartpolePolicy(np.zeros(4), 0.0, 1.5), "share must lie"),
-        (lambda: simulate([], 5), "n_trajectories must be at least 1"),
-        (lambda: simulate([control.policy("cartpole")], 5, seed=-1), "seed must lie"),
+        (lambda: simulate_cartpole([], 5), "n_trajectories must be at least 1"),
+        (lambda: simulate_cartpole([control.policy("cartpole")], 5, seed=-1), "seed must lie"),
         (
-            lambda: simulate([control.policy("cartpole"), CartpolePolicy(np.zeros(4), 0.0, 1.0)], 5),
+            lambda: simulate_cartpole([control.policy("cartpole"), CartpolePolicy(np.zeros(4), 0.0, 1.0)], 5),
             "policy 1 has other weights",
         ),
         (lambda: control.collect("cartpole", control.policy("reacher"), 1, 5), "needs CartpolePolicy"),

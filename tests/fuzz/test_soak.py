@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 import lingendice as lg
-from lingendice.data import atomic, interrupts
+from lingendice.data import interrupts, saving
 
 SEED = 0
 INTERRUPTS, KILLS, FORKS = 14, 12, 24  # events of each kind
@@ -337,14 +337,14 @@ def soak(folder: Path, seed: int) -> dict[str, dict[str, float]]:
     material = Material(folder)
     found = {f"Ctrl-C: {name}": interrupt(material, name, rng) for name in INTERRUPTED}
     for name, (write, verify) in killed_writers(material, folder).items():
-        before = set(folder.glob(f"{atomic.PREFIX}*"))
+        before = set(folder.glob(f"{saving.PREFIX}*"))
         found[f"SIGKILL: {name}"] = kill(write, verify, rng)
-        found[f"SIGKILL: {name}"]["left"] = len(set(folder.glob(f"{atomic.PREFIX}*")) - before)
+        found[f"SIGKILL: {name}"]["left"] = len(set(folder.glob(f"{saving.PREFIX}*")) - before)
     found["fork"] = fork(material, rng)
-    for part in folder.glob(f"{atomic.PREFIX}*"):
+    for part in folder.glob(f"{saving.PREFIX}*"):
         os.utime(part, (0, 0))
     material.versions[0].save(folder / "last.npz")
-    assert not list(folder.glob(f"{atomic.PREFIX}*")), "what was abandoned is still there"
+    assert not list(folder.glob(f"{saving.PREFIX}*")), "what was abandoned is still there"
     return found
 
 

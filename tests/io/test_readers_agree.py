@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lingendice as lg
-from lingendice.cli.log_options import load
+from lingendice.cli.app import load
 
 WORDS = {
     "words": ("no", "yes"),
@@ -259,5 +259,5 @@ def test_without_pyarrow_and_with_episodes_kept(tmp_path_factory, drawn):
             assert counts.episodes.entry.size == counts.total
         oracle.check(read(lambda file=file: load(file, {}, keep_episodes=True)[0], oracle), with_rewards)
         if {".csv", ".tsv", ".npz"} & set(file.suffixes):
-            with mock.patch("lingendice.data.arrow.import_module", side_effect=ImportError):
+            with mock.patch("lingendice.data.saving.import_module", side_effect=ImportError):
                 oracle.check(read(lambda file=file: lg.read_transitions(file), oracle), with_rewards)

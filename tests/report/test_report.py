@@ -15,7 +15,7 @@ import pytest
 from logs import logged_mdp
 
 import lingendice as lg
-from lingendice.data.markup import rounded
+from lingendice.data.display import rounded
 
 pytest.importorskip("matplotlib")
 

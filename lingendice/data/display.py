@@ -1,11 +1,14 @@
-"""Text that comes from data, made safe to show: HTML fragments, and names without control characters."""
+"""Results made safe to show: strict JSON, HTML, numbers for people, names without control characters."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import Any
+
+import numpy as np
 
 # Control characters (terminals obey them), line separators, marks that turn the direction of text, and halves
 # of surrogate pairs, which no encoding of text can hold.
@@ -77,3 +80,29 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], caption: str =
     )
     above = f"<caption>{escape(caption)}</caption>" if caption else ""
     return f"<table>{above}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def strict_json(value: Any) -> Any:
+    """The value as strict JSON types: arrays as lists, numbers that are not finite as None.
+
+    Mappings, lists and tuples are converted entry by entry; strings, bools, integers and None stay as they
+    are. Python's own encoder writes nan as ``NaN``, which is not JSON, and refuses NumPy's scalars.
+
+    Examples
+    --------
+    >>> strict_json({"value": np.float64("nan"), "tau": np.array([0.5, np.inf])})
+    {'value': None, 'tau': [0.5, None]}
+    """
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "iub" or (value.dtype.kind == "f" and np.isfinite(value).all()):
+            return value.tolist()
+        return strict_json(value.tolist())
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: strict_json(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict_json(entry) for entry in value]
+    return value

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lingendice.io import citation_graphs as graphs
+from lingendice.io import edge_lists as graphs
 from lingendice.io.formats import FileError
 
 LINES = "b\ta\nc\ta\nc\tb\nc\tc\nc\ta\n"
