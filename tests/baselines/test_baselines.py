@@ -338,10 +338,14 @@ def test_gradient_dice_minimizes_its_objective(mdp, data, gamma, penalty, reques
 
 
 @pytest.mark.parametrize("data", ["full", "short"])
-@pytest.mark.parametrize("gamma", [GAMMA, 1.0])
-def test_best_dice_maximizes_its_objective(mdp, data, gamma, request):
+@pytest.mark.parametrize(("gamma", "options"), [
+    (GAMMA, {}), (1.0, {}), (GAMMA, {"alpha_reward": 0.0}), (1.0, {"nonnegative": False}),
+])  # fmt: skip
+def test_best_dice_maximizes_its_objective(mdp, data, gamma, options, request):
     counts = request.getfixturevalue(data)
     matrix, right, p, reward, seen = dense(counts, mdp["policy"], gamma)
+    reward = options.get("alpha_reward", 1.0) * reward
+    nonnegative = options.get("nonnegative", True)
     alpha_nu, alpha_zeta = 0.05, 0.7
 
     def loss(zeta):
@@ -355,14 +359,15 @@ def test_best_dice_maximizes_its_objective(mdp, data, gamma, request):
         np.ones(p.size),
         jac=True,
         method="SLSQP",
-        bounds=[(0, None)] * p.size,
+        bounds=[(0.0 if nonnegative else None, None)] * p.size,
         constraints={"type": "eq", "fun": lambda z: p @ z - 1, "jac": lambda z: p},
         options={"maxiter": 2000, "ftol": 1e-15},
     )
-    found = baselines.best_dice(counts, gamma, policy=mdp["policy"], alpha_nu=alpha_nu, alpha_zeta=alpha_zeta)
+    alphas = {"alpha_nu": alpha_nu, "alpha_zeta": alpha_zeta}
+    found = baselines.best_dice(counts, gamma, policy=mdp["policy"], **alphas, **options)
     assert found.converged
     zeta = found.tau[seen]
-    assert (zeta >= 0).all()
+    assert (zeta >= 0).all() or not nonnegative
     assert p @ zeta == pytest.approx(1.0)
     assert loss(zeta)[0] <= best.fun + 1e-8
     np.testing.assert_allclose(zeta, best.x, atol=2e-3)
