@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
+from copy import copy
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -67,6 +68,18 @@ class RidgeSystem:
         self.penalty = 0.0 if self.loses_mass else float(penalty)
         self._target = flow.start[self.seen] / self.q
 
+    def with_ridge(self, ridge: float) -> RidgeSystem:
+        """The same system with another ridge; all that does not depend on it is shared."""
+        other = copy(self)
+        other.ridge = float(ridge)
+        for name in ("diagonal", "_right_side"):
+            other.__dict__.pop(name, None)
+        return other
+
+    @cached_property
+    def _columns(self) -> Any:
+        return self.rows.T
+
     @cached_property
     def factor(self) -> Any:
         """M for the kernel."""
@@ -107,7 +120,7 @@ class RidgeSystem:
 
     def scaled(self, y: Floats) -> Floats:
         """M y."""
-        counted = self.spread * (self.rows.T @ y)[self.group]
+        counted = self.spread * (self._columns @ y)[self.group]
         return y - self.gamma * (counted + (y @ self.hub_out) @ self.from_hubs)  # type: ignore[no-any-return]
 
     def scaled_transpose(self, z: Floats) -> Floats:

@@ -50,7 +50,7 @@ from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers import control
 from lingendice.solvers.adjoint import solve_adjoint
 from lingendice.solvers.control import Controls
-from lingendice.solvers.ridge import RidgeSystem
+from lingendice.solvers.ridge import RidgeFit, RidgeSystem
 from lingendice.solvers.stationary import stationary_distributions
 
 ROUNDS = 2
@@ -228,8 +228,6 @@ class _Round(NamedTuple):
     prior_share: Floats
     values: Floats
     outcome: Outcome
-    start: Floats | None
-    """Where the solve of a ridge system may go on."""
 
 
 class _Estimate:
@@ -261,7 +259,7 @@ class _Estimate:
         )
         self.cell_reward = _mean_by_row(counts, self.reward)
         self.ridge = 0.0 if composed.ended.any() else _ridge(choices.gamma, float(counts.total))
-        self.start: Floats | None = None
+        self.fit: RidgeFit | None = None
         self.outcomes: list[control.Outcome] = []
         self._prepare_features()
 
@@ -280,7 +278,7 @@ class _Estimate:
         else:
             distribution, values, value = self._solve_exactly(operator, reward, controls)
         outcome = self._outcomes(operator, values, value)
-        return _Round(operator, distribution, share.reshape(shape), values, outcome, self.start)
+        return _Round(operator, distribution, share.reshape(shape), values, outcome)
 
     def _solve_exactly(
         self, operator: EmpiricalOperator, reward: Floats, controls: Controls
@@ -301,7 +299,7 @@ class _Estimate:
     ) -> tuple[Floats, Floats, float]:
         system = RidgeSystem(operator, self.ridge)
         fit = system.solve(controls)
-        self.start = fit.y
+        self.fit = fit
         self.outcomes.append(fit.outcome)
         distribution = fit.row_distribution
         value = _ratio(distribution, reward, self.n > 0)
@@ -432,7 +430,7 @@ class _Estimate:
         reward = found.operator.gather(self.cell_reward) + extra
         value, correction, ridge_error = _ratio(found.distribution, reward, self.n > 0), 0.0, 0.0
         if self.ridge > 0.0:
-            correction, ridge_error = self._without_ridge(found.operator, reward, value)
+            correction, ridge_error = self._without_ridge(reward, value)
         value += correction
         mass = float(found.distribution.sum())
         logged = found.distribution[self.state] * self.target.reshape(-1)[self.cells]
@@ -481,14 +479,12 @@ class _Estimate:
             logged = episodes.reward
         return float(logged.min()), float(logged.max())
 
-    def _without_ridge(
-        self, operator: EmpiricalOperator, reward: Floats, value: float
-    ) -> tuple[float, float]:
+    def _without_ridge(self, reward: Floats, value: float) -> tuple[float, float]:
         """What the value changes by from the ridge to none, extrapolated, and how far that may be off."""
-        found, start = [value], self.start
+        found, fit = [value], self.fit
+        assert fit is not None
         for power in (1, 2):
-            fit = RidgeSystem(operator, self.ridge / STEP**power).solve(self.rough, start)
-            start = fit.y
+            fit = fit.system.with_ridge(self.ridge / STEP**power).solve(self.rough, fit.y)
             self.outcomes.append(fit.outcome)
             found.append(_ratio(fit.row_distribution, reward, self.n > 0))
         first, second = found[1] - found[0], found[2] - found[1]
