@@ -90,9 +90,6 @@ paper: $(VENV)/.dev
 	$(BIN)/python benchmarks/paper/taxi_default.py
 	$(BIN)/python benchmarks/paper/pagerank_smoothing.py
 	$(BIN)/python benchmarks/paper/opr_ablations.py --write
-	$(BIN)/python benchmarks/paper/interval_coverage.py
-	$(BIN)/python benchmarks/paper/interval_baselines.py
-	$(BIN)/python benchmarks/random_mdps.py
 
 paper-quick: $(VENV)/.dev
 	$(BIN)/python benchmarks/paper/taxi.py --quick

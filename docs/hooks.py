@@ -77,16 +77,6 @@ def accuracy() -> str:
     return _table(["behavior", "log", "gamma", *shown, "efficiency bound", "asked"], rows)
 
 
-def coverage() -> str:
-    """How often intervals of the value held the truth, for the default of ``solve``."""
-    rows = [
-        [row["problem"], f"{row['gamma']:g}", row["method"], f"{row['logs']}", f"{row['coverage']:.1%}"]
-        for row in _read("paper/results/interval_coverage.json")["rows"]
-        if row["of"] == "value" and row["estimator"] == "default"
-    ]
-    return _table(["problem", "gamma", "method", "logs", "covered"], rows)
-
-
 def readme_speed() -> str:
     """The rows of the speed table that the README shows."""
     held = _read("results/ratios.json")
@@ -203,7 +193,6 @@ TABLES = {
     "readme-accuracy": readme_accuracy,
     "speed": speed,
     "accuracy": accuracy,
-    "coverage": coverage,
     "readme-speed": readme_speed,
 }
 

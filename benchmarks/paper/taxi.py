@@ -1,12 +1,13 @@
 """Taxi: every method across lengths, numbers of trajectories, discounts and behaviors.
 
-    python benchmarks/paper/taxi.py [--quick] [--seeds 20] [--policies DIR] [--minutes M]
+    python benchmarks/paper/taxi.py [--quick] [--seeds 20] [--policies DIR] [--minutes M] [--again METHOD]
 
 The full grid has 144 settings; ``--quick`` walks each axis alone, from 100 x 200 steps and alpha 0.
 Behavior = alpha target + (1 - alpha) base. Policies are trained here unless DIR holds ``pi19.npy`` (target)
 and ``pi18.npy`` (base). ``--minutes`` starts no further setting after that time; the result says how many
-of the grid were done, and the next run with the same seeds and policies goes on from there. Writes
-``taxi.json``, ``.md``, and ``.png`` (``taxi_quick`` with ``--quick``).
+of the grid were done, and the next run with the same seeds and policies goes on from there. ``--again``
+runs one method anew on the same logs, where it alone has changed. Writes ``taxi.json``, ``.md``, and
+``.png`` (``taxi_quick`` with ``--quick``).
 """
 
 from __future__ import annotations
@@ -111,13 +112,17 @@ def calls(
     return found
 
 
-def estimates(target: np.ndarray, behavior: np.ndarray, setting: Setting, seed: int) -> dict[str, float]:
-    """Value by every method from one fresh log; nan where a method refuses the log."""
+def estimates(
+    target: np.ndarray, behavior: np.ndarray, setting: Setting, seed: int, only: str | None = None
+) -> dict[str, float]:
+    """Value by every method, or one, from one fresh log; nan where a method refuses the log."""
     steps, trajectories, gamma, _ = setting
     log = taxi.simulate(behavior, trajectories, steps, seed=seed, threads=1)
     counts = log.counts(keep_episodes=True, threads=1)
     found = {}
     for name, call in calls(counts, target, behavior, gamma).items():
+        if only not in (None, name):
+            continue
         try:
             found[name] = float(call().value)
         except ValueError:
@@ -171,6 +176,26 @@ def run(chosen: list[Setting], given: argparse.Namespace, name: str) -> None:
         print(setting, {who: round(one.get("ln_mse", math.nan), 2) for who, one in found.items()}, flush=True)
         report(name, mark, done, len(chosen))
     report(name, mark, done, len(chosen))
+    draw(done, name)
+
+
+def run_again(method: str, given: argparse.Namespace, name: str) -> None:
+    """One method anew in every setting that has been done, on the same logs."""
+    target, base, source = read_policies(given.policies)
+    mark = {"policies": source, "first_seed": given.first, "seeds": given.seeds}
+    done = resume(name, mark)
+    for row in done:
+        setting = row["steps"], row["trajectories"], row["gamma"], row["alpha"]
+        if method not in row["methods"]:
+            continue
+        behavior = taxi.mix_policies(target, base, row["alpha"])
+        every = [
+            estimates(target, behavior, setting, given.first + seed, method)[method]
+            for seed in range(given.seeds)
+        ]
+        row["methods"][method] = summary(np.array(every), row["truth"])
+        print(setting, method, round(row["methods"][method].get("ln_mse", math.nan), 2), flush=True)
+    report(name, mark, done, len(done))
     draw(done, name)
 
 
@@ -249,10 +274,15 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=7_000_000)
     parser.add_argument("--policies", type=Path)
     parser.add_argument("--minutes", type=float)
+    parser.add_argument("--again", choices=METHODS)
     given = parser.parse_args()
     for category in (lg.LeakWarning, MatrixRankWarning, RuntimeWarning):
         warnings.simplefilter("ignore", category)
-    run(settings(given.quick), given, "taxi_quick" if given.quick else "taxi")
+    name = "taxi_quick" if given.quick else "taxi"
+    if given.again:
+        run_again(given.again, given, name)
+    else:
+        run(settings(given.quick), given, name)
 
 
 if __name__ == "__main__":
