@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.data.checks import require_number
 from lingendice.data.display import amount, duration, rounded, table
 from lingendice.model.compose import Choices
 from lingendice.report.page import (
@@ -38,7 +37,7 @@ from lingendice.results.diagnostics import diagnose
 from lingendice.results.plots import TOP_CELLS, cell_name, contributions
 from lingendice.results.ridge_path import ridge_path
 from lingendice.results.solution import Solution
-from lingendice.results.targets import Interval
+from lingendice.results.targets import Interval, require_level
 from lingendice.results.variants import LinearSolution
 
 
@@ -55,8 +54,7 @@ def page_of(
         raise ValueError(
             f"a report is about a result, not about a {type(result).__name__}; pass what solve returned"
         )
-    if not 0.0 < require_number("level", level) < 1.0:
-        raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+    require_level(level)
     best = result[result.ranking[0]] if isinstance(result, Comparison) else result
     sections = _comparison_sections(result, level) if isinstance(result, Comparison) else []
     if isinstance(best, ContinuousSolution):
@@ -168,8 +166,7 @@ def _policies(comparison: Comparison, level: float) -> str:
         )
     behavior = comparison.behavior_value
     if behavior is not None:
-        scores = comparison.solutions[0].behavior_scores().rows
-        error = 0.0 if scores is None else float(np.sqrt((scores**2).sum()))
+        error = comparison.solutions[0].behavior_scores().standard_error
         rows.append(("the logged behavior", rounded(behavior, error), "", "", "", "", ""))
     simultaneous = f"{level:.0%}, simultaneous"
     headings = (

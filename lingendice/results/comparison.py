@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats, require_number
+from lingendice.data.checks import Floats
 from lingendice.data.display import strict_json
 from lingendice.data.hints import no_attribute
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
 from lingendice.results.solution import Solution
-from lingendice.results.targets import Interval, ValueScores
+from lingendice.results.targets import Interval, ValueScores, require_level
 
 DRAWS = 20_000
 """Gaussian draws behind a simultaneous quantile: its error is about 0.01."""
@@ -126,17 +126,14 @@ class Comparison:
         """
         from lingendice.results.allowance import half_width
 
-        if not 0.0 < require_number("level", level) < 1.0:
-            raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+        level = require_level(level)
         contrast = self._contrast([(first, second)])
         covariance, degrees, note = self._influences
         error = math.sqrt(max(float((contrast @ covariance @ contrast.T)[0, 0]), 0.0))
         bias = float((np.abs(contrast) @ self._all_biases)[0])
         half = half_width(error, bias, level, degrees)
         gain = float((contrast @ self._all_values)[0])
-        return Interval(
-            gain - half, gain + half, gain, error, float(level), "influence", f"paired; {note}", bias
-        )
+        return Interval(gain - half, gain + half, gain, error, level, "influence", f"paired; {note}", bias)
 
     def differences(self, level: float = 0.95) -> list[dict[str, Any]]:
         """What each policy gains over the logged behavior, and loses to the best: one row per policy.
@@ -237,8 +234,7 @@ class Comparison:
         return tuple(name for place, name in enumerate(self.names) if place not in beaten)
 
     def _quantile(self, covariance: Floats, level: float, two_sided: bool) -> float:
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+        require_level(level)
         rng = np.random.default_rng(self.seed)
         error = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
         noisy = error > 0

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from lingendice.continuous.outcome import Estimate, Ratio
-from lingendice.data.checks import Floats, require_number
+from lingendice.data.checks import Floats
 from lingendice.data.rows import read_only
 from lingendice.results.diagnostics import Check, diagnose_continuous
 from lingendice.results.ratio import effective_size
 from lingendice.results.result import Result, Row
 from lingendice.results.status import Status
-from lingendice.results.targets import Interval, ValueScores, student
+from lingendice.results.targets import Interval, ValueScores, require_level, student
 
 NOTE = (
     "spread of the model's members, and the distance between both estimates or the noise of the doubly "
@@ -135,8 +135,7 @@ class ContinuousSolution(Result, Ratio):
             raise ValueError(
                 "over continuous states there is an interval of the value only: sol.interval(level)"
             )
-        if not 0.0 < require_number("level", level) < 1.0:
-            raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+        level = require_level(level)
         evidence = self.evidence
         if evidence is None or evidence.scores.size < 2:
             raise ValueError(
@@ -149,7 +148,7 @@ class ContinuousSolution(Result, Ratio):
         total = math.hypot(float(evidence.members.std(ddof=1)), max(error, abs(robust.value - direct)))
         _, half = student(np.zeros(2), np.array([total, error]), level, evidence.scores.size - 1.0)
         low, high = value - float(half[0]), value + float(half[0])
-        return Interval(low, high, value, error, float(level), method, NOTE, float(half[0] - half[1]))
+        return Interval(low, high, value, error, level, method, NOTE, float(half[0] - half[1]))
 
     def value_scores(self) -> ValueScores:
         """What the covariance of several values on one log is made of.

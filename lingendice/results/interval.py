@@ -22,16 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import (
-    Floats,
-    require_choice,
-    require_number,
-)
+from lingendice.data.checks import Floats, require_choice
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import Episodes, Sample, group_sample
 from lingendice.data.rows import row_of_entry, row_sums
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.targets import Interval, Target, ValueScores, read_target
+from lingendice.results.targets import Interval, Target, ValueScores, read_target, require_level
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
@@ -55,8 +51,7 @@ def interval(
 ) -> Interval:
     """Confidence interval; see :meth:`lingendice.Solution.interval`."""
     require_choice("method", method, ("influence", "bootstrap"))
-    if not 0.0 < require_number("level", level) < 1.0:
-        raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+    level = require_level(level)
     require_sample_size(solution.operator.counts)
     refuse_smoothing(solution)
     solution._single()

@@ -185,8 +185,7 @@ def _behavior_error(solution: Solution) -> float:
     """Standard error of the behavior's value; 0 where the data have no sample size."""
     if not solution.operator.counts.has_sample_size:
         return 0.0
-    rows = solution.behavior_scores().rows
-    return 0.0 if rows is None else float(np.sqrt((rows**2).sum()))
+    return solution.behavior_scores().standard_error
 
 
 def _ratio(solution: Solution, ax: Any) -> None:

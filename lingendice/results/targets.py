@@ -16,6 +16,7 @@ from lingendice.data.checks import (
     plain_array,
     require_choice,
     require_finite,
+    require_number,
 )
 from lingendice.data.display import strict_json
 from lingendice.data.hints import no_attribute
@@ -96,6 +97,11 @@ class ValueScores(NamedTuple):
     note: str
     bias_allowance: float = 0.0
 
+    @property
+    def standard_error(self) -> float:
+        """Root of the variance; 0 where the value is not identified."""
+        return 0.0 if self.rows is None else float(np.sqrt((self.rows**2).sum()))
+
 
 class Target(NamedTuple):
     """A functional of the distribution: the value, entries of the distribution, or the mean of a function on
@@ -169,6 +175,13 @@ def read_target(solution: Solution, of: Any, entries: Any) -> Target:
         f"of has shape {function.shape}; give one number per state ({operator.n_states},) or one per cell "
         f"({operator.n_cells},), or the word 'value' or 'stationary'"
     )
+
+
+def require_level(level: Any) -> float:
+    """Check a confidence level."""
+    if not 0.0 < require_number("level", level) < 1.0:
+        raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+    return float(level)
 
 
 def student(estimate: Floats, error: Floats, level: float, degrees: float) -> tuple[Floats, Floats]:
