@@ -48,6 +48,7 @@ class Runs:
 
         self.family, self.problem, self.method = column("family"), column("problem"), column("method")
         self.size, self.gamma, self.log = column("size"), column("gamma"), column("log")
+        self.worst_shown = np.array([row.get("worst_shown", True) for row in rows], dtype=bool)
         self.value, self.low, self.high = number("value"), number("low"), number("high")
         self.truth, span, self.seconds = number("truth"), number("span"), number("seconds")
         small = np.abs(self.truth) < NEAR_ZERO * span
@@ -242,6 +243,27 @@ def judge_default(runs: Runs, mine: Booleans, method: str = DEFAULT) -> dict[str
     }
 
 
+def _paired(runs: Runs, mine: Booleans, method: str) -> dict[str, Any]:
+    """A variant of the default beside the default on the same logs: it does not apply to all of them."""
+    key = _number([(*runs.problem_key(i), float(runs.gamma[i]), int(runs.log[i])) for i in range(mine.size)])
+    same = mine & np.isin(key, key[mine & (runs.method == method)])
+    return judge_default(runs, mine, method) | {"untold": judge_default(runs, same)}
+
+
+def _worst_not_shown(runs: Runs, mine: Booleans) -> dict[str, Number]:
+    """Shares of runs, failures and silent failures whose log does not show the worst reward there is."""
+    among = mine & (runs.method == DEFAULT)
+    silent = among & runs.failure & ~runs.flagged
+    hidden = ~runs.worst_shown
+    return {
+        "runs": runs.share(hidden, among),
+        "failures": runs.share(hidden, among & runs.failure),
+        "silent_failures": runs.share(hidden, silent),
+        "silent_where_shown": runs.share(silent, among & ~hidden),
+        "covered_where_shown": runs.share(runs.covered, among & ~hidden & ~runs.flagged),
+    }
+
+
 def check_rates(runs: Runs, mine: Booleans) -> dict[str, dict[str, Number]]:
     """How often each check of the default fires among failures and among good runs."""
     among = mine & (runs.method == DEFAULT)
@@ -282,7 +304,8 @@ def summarize(rows: Iterable[dict[str, Any]], fits: dict[str, bool]) -> dict[str
                 for method in METHODS
             },
             "checks": check_rates(runs, mine),
-            "variants": {method: judge_default(runs, mine, method) for method in (BOUNDED, KNOWN)},
+            "variants": {method: _paired(runs, mine, method) for method in (BOUNDED, KNOWN)},
+            "worst_not_shown": _worst_not_shown(runs, mine),
         }
     fields = ("family", "problem", "size", "gamma", "method", "logs", "unanswered", "ln_mse", "bias", "scale")
     for methods in every.values():

@@ -31,10 +31,14 @@ def markdown(summary: dict[str, Any], title: str) -> str:
         "5 % of the truth, a good run any other; flagged: a check failed; silent: failures without a failed "
         "check, of all runs; width and bias are medians relative to the truth.",
         _intervals(groups),
-        "The same where the range of rewards, or the behavior, is told (not for every log of Taxi).",
+        "The same where the range of rewards, or the behavior, is told, beside nothing on the same logs (not "
+        "every log: a behavior is known where there is one).",
         _variants(groups),
         "Each check: how often it fires, in % of failures and of good runs, where a Markov model fits.",
         _checks(groups),
+        "Logs that do not show the worst reward that can occur, in % of runs, of failures and of silent "
+        "failures; and, of logs that show it, silent failures and the coverage of what is not flagged.",
+        _worst(groups),
         "Coverage of each method's own interval, in % of those that it gives.",
         _coverages(groups),
     ]
@@ -90,13 +94,14 @@ def _variants(groups: dict[str, Any]) -> str:
               "failures flagged", "good runs alarmed", "silent"]  # fmt: skip
     rows = [
         [
-            name, method.partition(", ")[2], str(found["runs"]), found["coverage"].percent(),
+            name, told, str(found["runs"]), found["coverage"].percent(),
             found["coverage_unflagged"].percent(), _percent(found["median_width"]),
             found["failures"].percent(), found["failures_flagged"].percent(),
             found["good_alarmed"].percent(), found["silent_failures"].percent(),
         ]
         for name, group in groups.items()
-        for method, found in group["variants"].items()
+        for method, variant in group["variants"].items()
+        for told, found in (("nothing", variant["untold"]), (method.partition(", ")[2], variant))
         if found["runs"]
     ]  # fmt: skip
     return table(header, rows)
@@ -110,6 +115,17 @@ def _checks(groups: dict[str, Any]) -> str:
     rates = groups.get("all that a Markov model fits", {}).get("checks", {})
     rows = [[name, rate["failures"].percent(), rate["good"].percent()] for name, rate in rates.items()]
     return table(["check", "failures", "good runs"], rows) if rows else ""
+
+
+def _worst(groups: dict[str, Any]) -> str:
+    names = ("runs", "failures", "silent_failures", "silent_where_shown", "covered_where_shown")
+    rows = [
+        [name, *(group["worst_not_shown"][one].percent() for one in names)]
+        for name, group in groups.items()
+        if name in ("ruin", "all that a Markov model fits")
+    ]
+    header = ["family", "runs", "failures", "silent failures", "silent where shown", "covered where shown"]
+    return table(header, rows)
 
 
 def _coverages(groups: dict[str, Any]) -> str:

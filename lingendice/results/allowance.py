@@ -296,7 +296,7 @@ def _allowance(
     never = found.cell_count == 0
     unlogged = float(found.filled_mass[never].sum())
     expected = _expected_unlogged(found, never)
-    fill = found.regression.spread * (UNSEEN * unlogged + EXCESS * max(unlogged - expected, 0.0))
+    fill = fill_allowance(found.regression.spread, unlogged, expected)
     mass = found.mass - found.leak
     squares = float((found.counts.cell_count * influence.direct**2).sum())
     effective = mass**2 / squares if squares > 0.0 else math.inf
@@ -310,6 +310,11 @@ def _allowance(
         effective_sample=effective,
         span=span,
     )
+
+
+def fill_allowance(spread: float, unlogged: float, expected: float) -> float:
+    """For target mass on actions never logged, of which the behavior is expected to leave some."""
+    return spread * (UNSEEN * unlogged + EXCESS * max(unlogged - expected, 0.0))
 
 
 def _expected_unlogged(found: Shrinkage, never: Any) -> float:

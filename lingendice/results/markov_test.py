@@ -17,9 +17,11 @@ is matched to a chi-squared distribution of the same mean and variance and retur
 
 Scores. Let m be a vector of what the episode has shown: how often each action was taken in the last 4 steps,
 or the sums of y after each action in the last 4, 16 or 64 steps. The terms y (m - mean of m in the cell) are
-martingale differences but for the estimated mean. With u their sum and C the sum of their outer products over
-the rows of one action, u' C^-1 u is a score test of a slope that the cells of this action share; it is nearly
-chi-squared, and so is its sum over actions. It finds what lasts: users of different kinds, fatigue, seasons.
+martingale differences but for the estimated means, whose effect on their sum u is added back. With C the
+sum of their outer products over the rows of one action, u' C^-1 u is a score test of a slope that cells of
+this action share; it is nearly chi-squared, and so is its sum over actions. Where outcomes are rare, C is too
+small unless two of them happen to meet; the variance under permutations of y is a second C, and the smaller
+form counts. Scores find what lasts: users of different kinds, fatigue, seasons.
 Sums of earlier y of the same cell are one m more, with one slope for all cells.
 (Grouping by whole episodes would not do: how often an episode visits a cell depends on the outcomes there.)
 
@@ -293,17 +295,17 @@ class _Outcomes(NamedTuple):
         from lingendice.kernels.episode_scores import recent_scores
 
         able, n_actions = self.second > 0.0, int(history.action.max()) + 1
-        found = recent_scores(
+        sums, products, spreads, pairs, rows = recent_scores(
             history.cell, history.action, history.first, self.y, able, shown, steps, n_actions
         )
+        if shown is self.y:
+            sums[np.diag_indices(n_actions)] += pairs
         score, degrees = 0.0, 0
-        for sums, products, rows in zip(*found, strict=True):
-            if rows < LEAST_SCORES:
-                continue
-            size, axes = np.linalg.eigh(products)
-            some = size > ROUNDING * max(float(size[-1]), 1.0)
-            score += float((((axes.T @ sums) ** 2)[some] / size[some]).sum())
-            degrees += int(some.sum())
+        for taken in np.flatnonzero(rows >= LEAST_SCORES):
+            found = [_quadratic_form(sums[taken], matrix[taken]) for matrix in (products, spreads)]
+            # Both are chi-squared in large samples; where outcomes are rare either may be far too large.
+            least = min(found)
+            score, degrees = score + least[0], degrees + least[1]
         return _normal_deviate(score / degrees, degrees) if degrees else 0.0
 
     def last_here(self, visits: _Visits) -> NDArray[np.int64]:
@@ -330,6 +332,13 @@ def persistence_z(worth: Floats, cell: NDArray[np.int64], episode: NDArray[np.in
     """Whether outcomes of a cell agree within episodes; rows are in the order of time."""
     seen = _Outcomes.of(worth, cell)
     return seen.slope_z(seen.earlier_here(seen.visits_in_episode(episode)))
+
+
+def _quadratic_form(sums: Floats, matrix: Floats) -> tuple[float, int]:
+    """u' C^-1 u on the range of C, and its dimension."""
+    size, axes = np.linalg.eigh(matrix)
+    some = size > ROUNDING * max(float(size[-1]), 1.0)
+    return float((((axes.T @ sums) ** 2)[some] / size[some]).sum()), int(some.sum())
 
 
 def _normal_deviate(ratio: float, degrees: float) -> float:

@@ -19,12 +19,13 @@ import numpy as np
 
 from lingendice.data.checks import Floats, require_policy
 from lingendice.data.display import strict_json
-from lingendice.data.rows import read_only, row_sums
+from lingendice.data.rows import read_only, row_of_entry, row_sums
+from lingendice.results.allowance import RULE_OF_THREE, fill_allowance, half_width
 from lingendice.results.diagnostics import Check
 from lingendice.results.interval import Influence, Piece, _same_distribution
 from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
-from lingendice.results.targets import Interval, student
+from lingendice.results.targets import Interval, ValueScores, student
 from lingendice.solvers.recursion import backward, compose_episodes, forward, total_weight, visits
 
 
@@ -304,11 +305,54 @@ class HorizonSolution(Uncertified):
                 'method="influence"; leave the other options out'
             )
         found = super()._interval(level, of, method)
-        filled = self._filled_mass
-        if filled == 0.0:
-            return found
-        left_out = f"{filled:.1%} of the target's actions were never logged: not allowed for"
-        return replace(found, note=f"{found.note}; {left_out}")
+        allowance, degrees = self._bias_allowance, self.influence().sample.degrees
+        half = half_width(found.standard_error, allowance, level, degrees)
+        note, filled = found.note, self._filled_mass
+        if filled > 0.0:
+            note += f"; {filled:.1%} of the target's actions were never logged"
+            note += (
+                ": allowed for as bias" if allowance > 0.0 else ", and no outcomes differ to measure that by"
+            )
+        if not allowance > 0.0 or math.isnan(half):
+            return replace(found, note=note)
+        low, high = found.estimate - half, found.estimate + half
+        return replace(found, low=low, high=high, note=note, bias_allowance=allowance)
+
+    def value_scores(self) -> ValueScores:
+        """What comparisons with other policies on the same log are made of."""
+        return super().value_scores()._replace(bias_allowance=self._bias_allowance)
+
+    @cached_property
+    def _bias_allowance(self) -> float:
+        """B of :mod:`lingendice.results.allowance` for the outcomes y = r + gamma V_1(s') of a step.
+
+        For actions never logged, beyond what Good and Turing expect, and for outcomes never seen.
+        """
+        operator, counts = self.operator, self.operator.counts
+        if operator.policy is None or operator.choices.policy is None or operator.choices.unseen != "mean":
+            return 0.0
+        cell = row_of_entry(counts.indptr)
+        reward = self._filled_reward[cell]
+        if operator.choices.reward is None and counts.reward_mean is not None:
+            reward = np.where(np.isfinite(counts.reward_mean), counts.reward_mean, reward)
+        y = reward + self.gamma * np.append(self.values_by_step[1], 0.0)[counts.indices]
+        logged = counts.cell_count.reshape(operator.policy.shape).astype(float)
+        visits, state = logged.sum(axis=1), cell // operator.policy.shape[1]
+        mean = np.bincount(state, weights=counts.count * y, minlength=visits.size) / np.maximum(visits, 1.0)
+        spread = math.sqrt(float(counts.count @ (y - mean[state]) ** 2) / max(float(visits.sum()), 1.0))
+        # Where no state has two outcomes, those of different states are the measure.
+        spread = spread if spread > 1e-10 * float(np.abs(y).max()) else float(np.ptp(y))
+        target = self._single() * (visits > 0)
+        expected = float(target @ ((logged == 1.0).sum(axis=1) / (visits + 1.0)))
+        expected /= max(float(target.sum()), 1e-300)
+        fill = fill_allowance(spread, self._filled_mass, expected)
+        span = max(float(np.abs(y - self.q_values[cell]).max()), float(np.ptp(reward)))
+        if self.reward_range is not None:
+            span = max(span, self.reward_range[1] - self.reward_range[0])
+        mass, seen = self.cell_distribution, operator.seen
+        # The rule of three for an effective sample of (sum mass)^2 / sum mass^2 / n.
+        squares = float((mass[seen] ** 2 / counts.cell_count[seen]).sum())
+        return fill + RULE_OF_THREE * span * squares / max(float(mass.sum()), 1e-300)
 
     @property
     def _filled_mass(self) -> float:

@@ -180,17 +180,35 @@ def test_scores_by_action_are_chi_squared_by_chance_and_as_by_hand():
         by_chance.append(seen.score_z(history, seen.y, steps))
     assert np.mean(by_chance) == pytest.approx(0.0, abs=0.2)
     assert np.std(by_chance) == pytest.approx(1.0, abs=0.12)
-    memory = np.zeros((n, 3))
+    memory, pairs, score = np.zeros((n, 3)), np.zeros(n), 0.0
     for row in range(n):
         for earlier in range(max(row - row % 60, row - steps), row):
             memory[row, history.action[earlier]] += seen.y[earlier]
-    score = 0.0
+            pairs[row] += (cell[earlier] == cell[row]) / (cell == cell[row]).sum()
     for a in range(3):
         rows = np.flatnonzero(history.action == a)
-        terms = np.array([seen.y[i] * (memory[i] - memory[cell == cell[i]].mean(axis=0)) for i in rows])
-        score += terms.sum(axis=0) @ np.linalg.solve(terms.T @ terms, terms.sum(axis=0))
+        spread = np.array([memory[i] - memory[cell == cell[i]].mean(axis=0) for i in rows])
+        terms = seen.y[rows, None] * spread
+        total = terms.sum(axis=0) + np.eye(3)[a] * pairs[rows].sum()
+        score += min(total @ np.linalg.solve(part.T @ part, total) for part in (terms, spread))
     curve = 2 / (9 * 9)
     assert by_chance[-1] == pytest.approx(((score / 9) ** (1 / 3) - 1 + curve) / curve**0.5)
+
+
+@pytest.mark.parametrize(("n_cells", "chance"), [(3, 0.01), (2, 0.05), (300, 0.5)])
+def test_scores_raise_no_alarm_where_outcomes_are_rare_or_cells_small(n_cells, chance):
+    rng = np.random.default_rng(8)
+    n, found = 3000, []
+    previous = np.arange(n) % 50 == 0
+    for _ in range(150):
+        # Long stays: the window is full of rows of the same cell.
+        cell = np.repeat(rng.integers(0, n_cells, n // 5), 5)
+        order = RowOrder(cell, np.where(previous, -1, np.roll(cell, 1)), np.arange(n), 1.0)
+        history = _History.of(order, np.arange(n) // 50, 1)
+        seen = _Outcomes.of((rng.random(n) < chance).astype(float), cell)
+        found.append(max(seen.score_z(history, seen.y, steps) for steps in (4, 16, 64)))
+    assert max(found) < 3.7
+    assert np.mean(np.array(found) > 2.0) < 0.08
 
 
 def test_a_cell_of_which_three_outcomes_differ_is_left_out():

@@ -1,0 +1,130 @@
+"""The first H steps, and whole episodes at gamma = 1: do their intervals cover?
+
+    python benchmarks/trust/horizon.py [--logs 40] [--seed 0] [--split report] [--families NAME ...]
+
+`solve(..., horizon=H)` at H = 20, gamma 1 and H = 100, gamma .99, and, where episodes end, the return and the
+length of an episode by the default at gamma = 1. Truths are those of dynamic programming over the model's
+table. The larger logs of the first problems of each family. Writes results/horizon.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import spsolve
+
+import lingendice as lg
+from trust import families, methods
+from trust.problem import Problem
+from trust.tables import table
+
+RESULTS = Path(__file__).resolve().parent / "results"
+FAMILIES = {
+    "report": ("cliffs", "sparse rewards", "Gymnasium toy text", "inventory", "replacement", "clinical",
+               "catalogs", "on-policy"),
+    "development": ("random MDPs", "random MDPs, episodic", "grids", "grids, slippery", "tiny logs",
+                    "one paying cell", "formerly in the report"),
+}  # fmt: skip
+HORIZONS = ((20, 1.0), (100, 0.99))
+PROBLEMS = 3
+"""Of each family."""
+
+
+def first_steps(problem: Problem, horizon: int, gamma: float) -> float:
+    """The exact return of the first steps."""
+    chain, _, reward = problem.model.chain(problem.target)
+    values = np.zeros(problem.model.n_states)
+    for _ in range(horizon):
+        values = reward + gamma * (chain @ values)
+    return float(problem.model.initial @ values)
+
+
+def episode(problem: Problem, of: str) -> float:
+    """The exact return or length of an episode."""
+    chain, _, reward = problem.model.chain(problem.target)
+    earned = reward if of == "return" else np.ones_like(reward)
+    values = spsolve(sparse.csc_matrix(sparse.identity(earned.size) - chain), earned)
+    return float(problem.model.initial @ values)
+
+
+def judge(problem: Problem, logs: int, seed: int) -> dict[str, list[tuple[float, ...]]]:
+    """Whether covered, width and squared error over the truth's, and whether flagged, by what was asked."""
+    found: dict[str, list[tuple[float, ...]]] = {}
+    for number in range(logs):
+        case = methods.read(problem, problem.log(len(problem.sizes) - 1, number, seed), 1.0)
+        asked: dict[str, tuple[Any, str, float]] = {}
+        for steps, gamma in HORIZONS:
+            solution = lg.solve(case.counts, gamma, policy=case.target, horizon=steps, threads=1)
+            name = f"first {steps} steps, gamma {gamma:g}"
+            asked[name] = solution, "return", first_steps(problem, steps, gamma)
+        if problem.model.episodic:
+            whole = lg.solve(case.counts, 1.0, policy=case.target, threads=1)
+            for of in ("return", "length"):
+                asked[f"{of} of an episode"] = whole, of, episode(problem, of)
+        for name, (solution, of, truth) in asked.items():
+            interval = solution.interval(methods.LEVEL, of=of)
+            scale = max(abs(truth), 1e-9)
+            found.setdefault(name, []).append((
+                float(interval.low <= truth <= interval.high), (interval.high - interval.low) / scale,
+                (interval.estimate - truth) ** 2 / scale**2, float(not solution.trusted),
+            ))  # fmt: skip
+    return found
+
+
+def _share(hits: list[float]) -> str:
+    n, mean = len(hits), float(np.mean(hits))
+    error = float(np.std(hits, ddof=1)) / n**0.5
+    return f"{100 * mean:.1f} ± {100 * (error if error > 0 else 1 / n):.1f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--logs", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--split", choices=list(families.SPLITS), default="report")
+    parser.add_argument("--families", nargs="+")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    rows, every = [], {}
+    for family in given.families or FAMILIES[given.split]:
+        together: dict[str, list[tuple[float, ...]]] = {}
+        for problem in families.problems(given.split, family)[:PROBLEMS]:
+            for name, found in judge(problem, given.logs, given.seed).items():
+                together.setdefault(name, []).extend(found)
+                every.setdefault(name, []).extend(found)
+        rows += [[family, *_row(name, found)] for name, found in together.items()]
+        print(*rows[-len(together) :], sep="\n", flush=True)
+    rows += [["all", *_row(name, found)] for name, found in every.items()]
+    print(*rows[-len(every) :], sep="\n")
+    header = ["family", "of", "logs", "covered", "median width, % of the truth", "flagged", "root mean "
+              "squared error, % of the truth"]  # fmt: skip
+    text = (
+        "# The first steps, and whole episodes\n\n"
+        f"95 % intervals, {given.split} families, {PROBLEMS} problems of each with their larger logs, seed "
+        f"{given.seed}; in %, with one standard error over logs.\n\n" + table(header, rows) + "\n"
+    )
+    if given.split == "report" and given.families is None:
+        (RESULTS / "horizon.md").write_text(text)
+
+
+def _row(name: str, found: list[tuple[float, ...]]) -> list[str]:
+    covered, width, squared, flagged = (list(column) for column in zip(*found, strict=True))
+    return [
+        name, str(len(found)), _share(covered), f"{100 * np.median(width):.0f}", _share(flagged),
+        f"{100 * np.sqrt(np.mean(squared)):.1f}",
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
