@@ -172,8 +172,6 @@ def count_pairs(
         if array is not None and array.shape != row.shape:
             raise ValueError(f"{name} has shape {array.shape}, row has {row.shape}")
     n_rows, n_columns = int(n_rows), int(n_columns)
-    if row.size == 0:
-        return _nothing(n_rows, n_columns, weight, value, want_entry)
     if row.size <= _CHUNK:
         threads = 1
     row_bits, column_bits = max(n_rows - 1, 0).bit_length(), max(n_columns - 1, 0).bit_length()
@@ -220,15 +218,6 @@ def _index_type(largest: int) -> DType:
     return _INT32 if largest <= np.iinfo(np.int32).max else _INT64
 
 
-def _nothing(
-    n_rows: int, n_columns: int, weight: Array | None, value: Array | None, want_entry: bool
-) -> PairCounts:
-    count, moment = np.zeros(0, _total_type(weight)), None if value is None else np.zeros(0)
-    entry = np.zeros(0, np.int32) if want_entry else None
-    indptr, indices = np.zeros(n_rows + 1, np.int64), np.zeros(0, _index_type(n_columns))
-    return PairCounts(indptr, indices, count, moment, moment, entry)
-
-
 def _count_renamed(
     row: Array, column: Array, n_rows: int, n_columns: int, weight: Array | None, value: Array | None,
     want_entry: bool, threads: int,
@@ -256,29 +245,33 @@ def _count_few(
     # NumPy sorts digits of 16 bits by radix: linear time, and stable.
     order = np.lexsort([(key >> low).astype(np.uint16) for low in range(0, bits, 16)])
     key = key[order]
-    begins = np.append(True, key[1:] != key[:-1])
+    begins = np.append(True, key[1:] != key[:-1])[: key.size]
     starts = np.flatnonzero(begins)
     key = key[starts]
     indptr = np.zeros(n_rows + 1, np.int64)
     np.cumsum(np.bincount(key >> column_bits, minlength=n_rows), out=indptr[1:])
     slot = np.empty(order.size, np.int64)
     slot[order] = np.cumsum(begins) - 1
+
+    def summed(values: Array) -> Array:  # of no entries NumPy makes integers, whatever their weights
+        return np.bincount(slot, values, starts.size).astype(np.float64, copy=False)
+
     total, factor = np.diff(starts, append=order.size), None
     if weight is not None:
         factor = weight.astype(_total_type(weight))
         exact = factor.dtype == _INT64
-        total = np.add.reduceat(factor[order], starts) if exact else np.bincount(slot, factor, starts.size)
+        total = np.add.reduceat(factor[order], starts) if exact else summed(factor)
     mean, m2 = None, None
     if value is not None:
         value = value.astype(np.float64, copy=False)
         mean = value[order[starts]]
         deviation = value - mean[slot]
         weighted = deviation if factor is None else factor * deviation
-        mean = _shifted_means(total, np.bincount(slot, weighted, starts.size), mean)
+        mean = _shifted_means(total, summed(weighted), mean)
         np.subtract(value, np.take(mean, slot, out=deviation, mode="clip"), out=deviation)
         weighted = deviation if factor is None else factor * deviation
-        drift = np.bincount(slot, weighted, starts.size)
-        m2 = np.bincount(slot, np.multiply(weighted, deviation, out=deviation), starts.size)
+        drift = summed(weighted)
+        m2 = summed(np.multiply(weighted, deviation, out=deviation))
         mean, m2 = _corrected_moments(total, drift, mean, m2)
     entry = slot.astype(_index_type(starts.size)) if want_entry else None
     indices = (key & ((1 << column_bits) - 1)).astype(_index_type(n_columns))
@@ -334,10 +327,9 @@ def _ranges(total: int, step: int) -> Iterator[tuple[int, int]]:
 
 
 def _check(bad: list[int], row: Array, column: Array, plan: _Plan) -> None:
-    """Raise for the first position that a task, in the order of tasks, found out of range."""
-    position = next((position for position in bad if position >= 0), -1)
-    if position >= 0:
-        raise PairRangeError(position, int(row[position]), int(column[position]), plan.n_rows, plan.n_columns)
+    """Raise for the first transition out of range, where a task found one."""
+    if max(bad) >= 0:
+        _check_range(row, column, plan.n_rows, plan.n_columns)
 
 
 def _partition(
@@ -575,9 +567,6 @@ class _Writer:
             self.n_pairs += group.key.size
         run_all(tasks, threads)
 
-    def _arrays(self) -> list[Array]:
-        return [array for array in (self.indices, self.count, self.mean, self.m2) if array is not None]
-
     def _write(self, group: _Group, start: int) -> None:
         plan, stop = self.plan, start + group.key.size
         counting.emit_pairs(
@@ -590,8 +579,9 @@ class _Writer:
 
     def finish(self) -> PairCounts:
         self.indptr[-1] = self.n_pairs
-        for array in self._arrays():
-            array.resize(self.n_pairs, refcheck=False)  # gives the rest back, without a copy
+        for array in (self.indices, self.count, self.mean, self.m2):
+            if array is not None:
+                array.resize(self.n_pairs, refcheck=False)  # gives the rest back, without a copy
         return PairCounts(self.indptr, self.indices, self.count, self.mean, self.m2, None)
 
 

@@ -23,6 +23,7 @@ from lingendice.data.checks import (
     require_whole,
     whole_array,
 )
+from lingendice.data.episodes import find_episodes
 from lingendice.data.labels import encode
 from lingendice.data.policies import Policy, read_policy
 
@@ -280,13 +281,8 @@ def _episodes(
             (ids,), _ = encode(("episode",), (given,))
         require_length("episode", ids, n)
         return np.unique(ids, return_inverse=True)[1].reshape(n).astype(np.int64)
-    if terminal is None and truncated is None:
-        return None
-    ends = np.zeros(n, dtype=bool)
-    for flags in (terminal, truncated):
-        if flags is not None:
-            ends |= flags
-    return np.concatenate([[0], np.cumsum(ends[:-1])]).astype(np.int64)
+    runs = find_episodes(None, terminal, truncated, n)
+    return None if runs is None else runs.number
 
 
 # -- logs of offline reinforcement learning, read by their shape alone ---------------------------------------

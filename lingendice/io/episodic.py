@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from lingendice.data.checks import require_choice
 from lingendice.io.columns import Batch, Position, read_batch
 from lingendice.io.formats import FileError
 from lingendice.io.roles import FLAG_ROLES, Names, join_ends
-from lingendice.io.sources import Part
+from lingendice.io.sources import InOnePart
 
 Array = NDArray[Any]
 MINARI = "minari:"
@@ -33,7 +32,7 @@ def open_minari(name: str) -> Any:
         ) from None
 
 
-class MinariLog:
+class MinariLog(InOnePart):
     """Episodes of a Minari dataset: T + 1 observations, T actions."""
 
     def __init__(self, dataset: Any, encode: Callable[[Any], Any] | None) -> None:
@@ -44,11 +43,7 @@ class MinariLog:
         spec = getattr(self.dataset, "spec", None)
         return ["minari", str(getattr(spec, "dataset_id", "")), int(self.dataset.total_steps)]
 
-    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
-        """The whole in one part."""
-        yield Part(partial(self._batches, start, names))
-
-    def _batches(self, start: Position, names: Names) -> Iterator[Batch]:
+    def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
         """One batch per episode."""
         total = max(int(self.dataset.total_episodes), 1)
         for index, episode in enumerate(self.dataset.iterate_episodes()):
@@ -95,7 +90,7 @@ def _step(what: str) -> Callable[[int], str]:
     return lambda row: f"{what}, step {row}"
 
 
-class VectorLog:
+class VectorLog(InOnePart):
     """Arrays of shape (time, environments), as a loop over a Gymnasium vector environment records them.
 
     ``state`` holds what was observed before each step, with the last observation below (T + 1 rows), or T
@@ -117,11 +112,7 @@ class VectorLog:
         """Shapes of the arrays."""
         return ["vector", {str(name): list(np.shape(values)) for name, values in self.log.items()}]
 
-    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
-        """The whole in one part."""
-        yield Part(partial(self._batches, start, names))
-
-    def _batches(self, start: Position, names: Names) -> Iterator[Batch]:
+    def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
         """One batch per environment."""
         found = names.find([str(name) for name in self.log], "the vector log", ("final_state", "final_obs"))
         arrays = {role: np.asarray(self.log[name]) for role, name in found.items()}

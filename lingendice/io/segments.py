@@ -67,8 +67,8 @@ class Piece:
     rule: IdRule = field(default_factory=IdRule)
     breaks: tuple[int, str] = (0, "")
     """Rows that do not begin in the next state of the row before in their episode, and the first of them."""
-    hidden: Mapping[str, Array] = field(default_factory=dict)
-    """States and actions of rows that are in no pair (next states of terminal rows, weights of zero)."""
+    occurring: Mapping[str, Array] = field(default_factory=dict)
+    """Ids of states and actions, where some rows are in no pair: terminal next states, weights of zero."""
 
     def result(self) -> Counts:
         """The counts, labels in sorted order as in :meth:`Counts.from_transitions`."""
@@ -95,6 +95,10 @@ class Piece:
         piece = self
         for what, size in (("state", self.counts.n_states), ("action", self.counts.n_actions or 0)):
             if size > SPARE_IDS and self.rule.is_open(what) and self._labels(what) is None:
+                filled = (np.diff(self.counts.indptr) > 0).reshape(self.counts.n_states, -1)
+                leaving = int(np.count_nonzero(filled.any(axis=int(what == "state"))))
+                if self.rule.are_ids(what, size - 1, leaving):
+                    continue  # which spares a look at every pair
                 ids = self._occurring(what)
                 if not self.rule.are_ids(what, int(ids[-1]), ids.size):
                     piece = piece.with_numbers(what)
@@ -105,7 +109,7 @@ class Piece:
         return labels
 
     def _occurring(self, what: str) -> Array:
-        return np.union1d(occurring(self.counts, what), self.hidden.get(what, NOTHING))
+        return _either(occurring(self.counts, what), self.occurring.get(what, NOTHING))
 
     def with_numbers(self, what: str) -> Piece:
         """The same, with integers that are ids here numbered like those that are not."""
@@ -117,11 +121,18 @@ class Piece:
             move[ids] = np.arange(ids.size)
             ends = ends.move_states(*((move, None) if what == "state" else (None, move)))
         counts, numbered = keep_only(self.counts, what, ids), self.numbered | {what}
-        hidden = {other: found for other, found in self.hidden.items() if other != what}
-        return replace(self, counts=counts, episodes=ends, numbered=numbered, hidden=hidden)
+        others = {other: found for other, found in self.occurring.items() if other != what}
+        return replace(self, counts=counts, episodes=ends, numbered=numbered, occurring=others)
 
 
 NOTHING = np.zeros(0, np.int64)
+
+
+def _either(first: Array, second: Array) -> Array:
+    """Ids that are in one of two sorted lists; they count from 0, so that no sort is needed."""
+    occurs = np.zeros(max(first.max(initial=-1), second.max(initial=-1)) + 1, bool)
+    occurs[first] = occurs[second] = True
+    return np.flatnonzero(occurs)
 
 
 def join(left: Piece, right: Piece, threads: int | None = None) -> Piece:
@@ -140,8 +151,8 @@ def join(left: Piece, right: Piece, threads: int | None = None) -> Piece:
 def _joined_pieces(left: Piece, right: Piece, threads: int | None) -> Piece:
     counts = merge(left.counts, right.counts, threads)
     breaks = left.breaks[0] + right.breaks[0], left.breaks[1] or right.breaks[1]
-    hidden = {what: np.union1d(ids, right.hidden[what]) for what, ids in left.hidden.items()}
-    joined = replace(left, counts=counts, episodes=None, breaks=breaks, hidden=hidden)
+    together = {what: _either(ids, right.occurring[what]) for what, ids in left.occurring.items()}
+    joined = replace(left, counts=counts, episodes=None, breaks=breaks, occurring=together)
     if left.episodes is None or right.episodes is None:
         return joined
     first, second = left.episodes, _renumbered(left.counts, right.counts, right.episodes)

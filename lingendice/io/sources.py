@@ -75,6 +75,17 @@ class Source(Protocol):
         """Parts that can be read side by side, from part ``start[1]`` of file ``start[0]`` on."""
 
 
+class InOnePart:
+    """A source that is read from its beginning to its end."""
+
+    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
+        """The whole in one part."""
+        yield Part(partial(self._batches, start, names, threads))
+
+    def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
+        raise NotImplementedError
+
+
 def find_files(paths: Any) -> list[Path]:
     """The files behind a path, a folder, a glob pattern, or a list of these; patterns sort by name."""
     if isinstance(paths, (list, tuple)):
@@ -339,7 +350,7 @@ def read_stream(
 # -- DuckDB and what is in memory -----------------------------------------------------------------------
 
 
-class DuckTable:
+class DuckTable(InOnePart):
     """A table (or view) of a DuckDB database file."""
 
     def __init__(self, file: Path, table: str | None) -> None:
@@ -350,10 +361,6 @@ class DuckTable:
     def fingerprint(self) -> list[Any]:
         """File and table."""
         return [*_fingerprint(self.file), self.table]
-
-    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
-        """The whole in one part."""
-        yield Part(partial(self._batches, start, names, threads))
 
     def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
         """Batches in the order of insertion."""
@@ -388,7 +395,7 @@ def _duck_reader(relation: Any) -> Any:
     raise ImportError("this DuckDB cannot hand over Arrow batches: pip install 'duckdb>=1.0'")
 
 
-class Frame:
+class Frame(InOnePart):
     """A pandas, polars or PyArrow table, lazy or not, a DuckDB relation, or any Arrow stream."""
 
     def __init__(self, frame: Any) -> None:
@@ -399,16 +406,13 @@ class Frame:
         shape = getattr(self.frame, "shape", None)
         return [type(self.frame).__name__, list(shape) if isinstance(shape, tuple) else None]
 
-    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
-        """The whole in one part."""
-        yield Part(partial(self._batches, start, names))
-
-    def _batches(self, start: Position, names: Names) -> Iterator[Batch]:
+    def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
         """Batches of the frame."""
-        reader, found = self._reader(names)
+        reader, found = self.reader(names)
         return read_stream(reader, f"the {type(self.frame).__name__}", 0, start[1], names, found)
 
-    def _reader(self, names: Names) -> tuple[Any, dict[str, str] | None]:
+    def reader(self, names: Names) -> tuple[Any, dict[str, str] | None]:
+        """A reader of record batches, and the columns of each role where they had to be found."""
         pa, frame, found = arrow(), self.frame, None
         if isinstance(frame, pa.RecordBatch):
             frame = pa.Table.from_batches([frame])
@@ -431,7 +435,7 @@ class Frame:
         return pa.RecordBatchReader.from_stream(frame), found
 
 
-class Stream:
+class Stream(InOnePart):
     """An iterable of batches: mappings of arrays, record batches, or frames."""
 
     def __init__(self, batches: Iterable[Any], what: str = "") -> None:
@@ -441,11 +445,7 @@ class Stream:
         """Nothing is known of a stream: that it is the same again is the caller's word."""
         return ["stream"]
 
-    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
-        """The whole in one part."""
-        yield Part(partial(self._batches, start, names))
-
-    def _batches(self, start: Position, names: Names) -> Iterator[Batch]:
+    def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
         """Batches of the stream; what was read before a checkpoint is passed over."""
         found: dict[str, str] | None = None
         for index, rows in enumerate(self.stream):
@@ -453,7 +453,12 @@ class Stream:
                 continue
             what = self.what or f"batch {index}"
             if not isinstance(rows, Mapping):
-                rows = _table_of(rows)
+                if not is_frame(rows):
+                    raise ValueError(
+                        f"a stream of batches holds a {type(rows).__name__}; give mappings of arrays, "
+                        "batches or frames"
+                    )
+                rows = Frame(rows).reader(names)[0].read_all()
             present = list(rows) if isinstance(rows, Mapping) else rows.column_names
             here = names.find([str(name) for name in present], what)
             if found is None:
@@ -462,19 +467,6 @@ class Stream:
                 raise FileError(f"{what}: has columns for {sorted(here)}, those before had {sorted(found)}")
             n_rows = len(rows[here["state"]])
             yield read_batch(rows, here, n_rows, _place(what), names.labels, (0, index + 1))
-
-
-def _table_of(rows: Any) -> Any:
-    pa = arrow()
-    if isinstance(rows, (pa.Table, pa.RecordBatch)):
-        return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-    if type(rows).__module__.startswith("pandas"):
-        return pa.Table.from_pandas(rows, preserve_index=False)
-    if hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
-        return pa.table(rows)
-    raise ValueError(
-        f"a stream of batches holds a {type(rows).__name__}; give mappings of arrays, batches or frames"
-    )
 
 
 def is_frame(source: Any) -> bool:

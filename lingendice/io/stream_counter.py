@@ -32,6 +32,8 @@ Columns = dict[str, Array]
 
 ROWS = 1 << 22
 """Rows that are counted together: some 200 MB."""
+NARROW = 4
+"""How many times as many where a log has states and actions alone."""
 MOST_ROWS = 1 << 24
 """The same where there are more states and actions than rows, all of which a piece goes through."""
 MOST_KEPT = 20_000_000
@@ -183,7 +185,8 @@ class Accumulator:
     def _ready(self) -> int:
         """How many of the waiting rows are to be counted now; by the number of rows alone."""
         n_cells = max((piece.counts.n_cells for piece in self.pieces), default=0)
-        rows = max(ROWS, min(n_cells, MOST_ROWS))
+        narrow = self.roles <= {"state", "action", "next_state"}
+        rows = max(ROWS * (NARROW if narrow else 1), min(n_cells, MOST_ROWS))
         if not self.by_time:
             return rows if self.n_waiting >= rows else 0
         # Whole episodes: as many as begin within those rows, or the first one where it is longer.
@@ -222,7 +225,7 @@ class Accumulator:
             self.numbered,
             self.rule,
             breaks,
-            self._hidden(log, rows),
+            self._occurring(columns),
         )
         self._forget_places(n)
         return piece
@@ -254,8 +257,11 @@ class Accumulator:
         other = max((piece.counts.n_cells // max(known, 1) for piece in self.pieces), default=1)
         if size <= max(SPARE_IDS, 2 * known) or (self.pieces and size * other <= _CELLS):
             return False
-        found = distinct(np.concatenate(ids)).size
-        return not self.rule.are_ids(what, size - 1, known + found)
+        # The first rows usually decide.
+        some = distinct(ids[0][: max(size // 8, 1 << 16)]).size
+        if self.rule.are_ids(what, size - 1, known + some):
+            return False
+        return not self.rule.are_ids(what, size - 1, known + distinct(np.concatenate(ids)).size)
 
     def _breaks(self, log: Log, order: Array | None) -> tuple[int, str]:
         if not self.compares or log.runs is None:
@@ -275,37 +281,18 @@ class Accumulator:
         kept = self.places[last:] if self.n_waiting else []
         self.places = [(first - n, where) for first, where in kept]
 
-    def _hidden(self, log: Log, rows: Log) -> dict[str, Array]:
-        """States and actions of rows that are in no pair, where integers may turn out to be names."""
-        whats = [
-            what
-            for what in _ROLES_OF_IDS
-            if self.rule.is_open(what) and not self.maps[what].coded and what not in self.numbered
-        ]
-        if not whats:
+    def _occurring(self, columns: Columns) -> dict[str, Array]:
+        """States and actions of all rows, where some are in no pair and integers may turn out to be names."""
+        if not self.derive and self.roles.isdisjoint(("terminal", "weight")):
             return {}
-        lost: list[Array] = []
-        actions: list[Array] = []
-        if rows is not log:
-            last = self._left_out(log)
-            lost.append(log.state[last])
-            actions += [] if log.action is None else [log.action[last]]
-        elif log.terminal is not None:
-            lost.append(log.next_state[log.terminal])
-        if rows.weight is not None:
-            unseen = rows.weight == 0
-            lost += [rows.state[unseen], rows.next_state[unseen]]
-            actions += [] if rows.action is None else [rows.action[unseen]]
-        found = {"state": lost, "action": actions}
-        return {what: distinct(np.concatenate([*found[what], _NOTHING])) for what in whats}
-
-    def _left_out(self, log: Log) -> Array:
-        """Rows that only lend their state to the row before."""
-        if log.runs is None:
-            return np.array([log.state.size - 1])
-        in_order = np.arange(log.state.size) if log.runs.order is None else log.runs.order
-        number = log.runs.number[in_order]
-        return in_order[np.append(number[1:] != number[:-1], True)]
+        return {
+            what: np.unique(np.concatenate([distinct(columns[role]) for role in roles if role in columns]))
+            for what, roles in _ROLES_OF_IDS.items()
+            if what in self.roles
+            and self.rule.is_open(what)
+            and not self.maps[what].coded
+            and what not in self.numbered
+        }
 
     def _ends(self, columns: Columns, n: int, runs: Runs | None) -> EpisodeRecords:
         """First and last row of every episode id, sorted by id."""
@@ -403,7 +390,7 @@ def save_checkpoint(path: Path, counted: Accumulator, after: Position, identity:
     arrays = {f"waiting_{role}": np.concatenate(parts) for role, parts in counted.waiting.items() if parts}
     for number, piece in enumerate(counted.pieces):
         ends = {} if piece.episodes is None else piece.episodes.arrays()
-        held = {"counts": counts_arrays(piece.counts), "ends": ends, "hidden": piece.hidden}
+        held = {"counts": counts_arrays(piece.counts), "ends": ends, "occurring": piece.occurring}
         arrays |= {f"{number}_{kind}_{name}": a for kind, named in held.items() for name, a in named.items()}
     record = {
         "kind": "checkpoint",
@@ -466,7 +453,7 @@ def load_checkpoint(path: Path, identity: dict[str, Any], counted: Accumulator) 
                 frozenset(facts["numbered"]),
                 counted.rule,
                 tuple(facts["breaks"]),
-                named(f"{number}_hidden_"),
+                named(f"{number}_occurring_"),
             )
         )
     return tuple(record["after"])

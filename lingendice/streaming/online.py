@@ -37,6 +37,7 @@ from lingendice.solvers.control import Controls, Outcome, direct_error
 if TYPE_CHECKING:
     from lingendice.solvers.elimination import Elimination
 
+Ids = NDArray[np.int64]
 MOST_STATES = 4096
 """States up to which a dense table of counts is kept."""
 BUFFER = 1024
@@ -58,9 +59,9 @@ class _Factor(NamedTuple):
 
     arrays: tuple[NDArray[np.float32], Floats, Floats]
     """Shares, flows and distribution y of the nodes of the recurrent class."""
-    members: NDArray[np.int64]
+    members: Ids
     """Number of each node of the class: states first, then the hub."""
-    place: NDArray[np.int64]
+    place: Ids
     """The inverse over states: -1 for transient ones."""
     hub: int
     """Place of the hub, -1 without one."""
@@ -74,11 +75,11 @@ class _Plan(NamedTuple):
     """How to eliminate a chain of few transitions afresh, which costs less than to follow it."""
 
     elimination: Elimination
-    start: NDArray[np.int64]
+    start: Ids
     target: NDArray[np.int32]
     """Places of the rates among the nodes, as compressed rows."""
-    members: NDArray[np.int64]
-    place: NDArray[np.int64]
+    members: Ids
+    place: Ids
     """As in a factor."""
 
 
@@ -177,12 +178,8 @@ class OnlineRatio:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._lock = threading.RLock()
-        self._distribution = None if self._distribution is None else read_only(self._distribution)
-        self._distributions = (
-            tuple(map(read_only, self._distributions))
-            if self._distribution is None
-            else (self._distribution,)
-        )
+        self._distributions = tuple(map(read_only, self._distributions))
+        self._distribution = None if self._distribution is None else self._distributions[0]
 
     # -- counting ---------------------------------------------------------------------------------
 
@@ -219,7 +216,7 @@ class OnlineRatio:
             self._flush()
             self._count(states, next_states, rewards)
 
-    def _states(self, name: str, given: Any) -> NDArray[np.int64]:
+    def _states(self, name: str, given: Any) -> Ids:
         states = np.atleast_1d(numeric_array(name, given))
         if states.ndim != 1 or states.dtype.kind not in "iu":
             raise ValueError(
@@ -245,16 +242,11 @@ class OnlineRatio:
                 while stop < len(pending) and (pending[stop][2] is not None) == rewarded:
                     stop += 1
                 states, next_states, rewards = zip(*pending[start:stop], strict=True)
-                self._count(
-                    np.array(states, np.int64),
-                    np.array(next_states, np.int64),
-                    np.array(rewards, float) if rewarded else None,
-                )
+                earned = np.array(rewards, float) if rewarded else None
+                self._count(np.array(states, np.int64), np.array(next_states, np.int64), earned)
                 start = stop
 
-    def _count(
-        self, states: NDArray[np.int64], next_states: NDArray[np.int64], rewards: Floats | None
-    ) -> None:
+    def _count(self, states: Ids, next_states: Ids, rewards: Floats | None) -> None:
         # Weights grow by 1 / forgetting: between two scalings they stay far from the ends of float64.
         growth = 1.0 / self.forgetting
         most = states.size if growth == 1.0 else max(1, int(np.log(HEAVIEST) / np.log(growth)))
@@ -266,13 +258,7 @@ class OnlineRatio:
             if self._weight > HEAVIEST:
                 self._scale_down()
 
-    def _count_part(
-        self,
-        states: NDArray[np.int64],
-        next_states: NDArray[np.int64],
-        rewards: Floats | None,
-        growth: float,
-    ) -> None:
+    def _count_part(self, states: Ids, next_states: Ids, rewards: Floats | None, growth: float) -> None:
         from lingendice.kernels.embed.online_updates import add_rewards, add_transitions
 
         if rewards is not None:
@@ -296,7 +282,7 @@ class OnlineRatio:
         self._distributions = ()
 
     @property
-    def _nowhere(self) -> NDArray[np.int64]:
+    def _nowhere(self) -> Ids:
         return np.full(self.n_states, -1, np.int64)
 
     def _scale_down(self) -> None:
@@ -408,7 +394,7 @@ class OnlineRatio:
         self._take(members, ratio)
         return True
 
-    def _make_plan(self, rates: Floats, members: NDArray[np.int64], place: NDArray[np.int64]) -> _Plan | None:
+    def _make_plan(self, rates: Floats, members: Ids, place: Ids) -> _Plan | None:
         """A plan where the chain is so sparse, and so local, that it is worth having."""
         from lingendice.kernels.embed.online_updates import pattern
         from lingendice.solvers.elimination import Elimination
@@ -456,12 +442,12 @@ class OnlineRatio:
         distribution = self._initial if self.gamma < 1.0 else self._restart
         return np.ones(self.n_states) if distribution is None else distribution
 
-    def _masses(self, members: NDArray[np.int64]) -> Floats:
+    def _masses(self, members: Ids) -> Floats:
         """What one unit of y at each node weighs in mu: its count, 1 for a leak, 0 for a hub."""
         by_node = np.concatenate([np.where(self._totals > 0, self._totals, 1.0), [0.0]])
         return by_node[np.minimum(members, self.n_states)]
 
-    def _take(self, members: NDArray[np.int64], ratio: Floats) -> None:
+    def _take(self, members: Ids, ratio: Floats) -> None:
         """Turn the ratio of the nodes into the distribution of the states."""
         mass = ratio * self._masses(members)
         held = members < self.n_states

@@ -23,6 +23,7 @@ def few_rows(monkeypatch):
     """A few hundred rows at a time; how many each time."""
     monkeypatch.setattr(stream_counter, "ROWS", 300)
     monkeypatch.setattr(stream_counter, "MOST_ROWS", 300)
+    monkeypatch.setattr(stream_counter, "NARROW", 1)
     calls, count = [], stream_counter.Accumulator._count
 
     def spy(self, n, alone=False):
