@@ -59,8 +59,7 @@ def touched_cells(problem: RatioProblem, n: int):
     or projections: one event, the start table, and a line of three cells."""
     from numba import njit
 
-    from lingendice.kernels.random_numbers import mix
-    from lingendice.kernels.saddle.draws import draw, draw_event
+    from lingendice.kernels.random_numbers import draw, draw_event, mix
     from lingendice.model.sampler import build_sampler
     from lingendice.solvers.sgd import rows_by_cache_line
 

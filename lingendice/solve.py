@@ -220,7 +220,7 @@ def solve(
         progress=progress, warm_start=warm_start, options=options,
     )  # fmt: skip
     if type(data) is np.ndarray and data.ndim == 2 and request.is_plain:
-        from lingendice.solvers.dense import solve_small
+        from lingendice.solvers.stationary import solve_small
 
         try:
             outcome = solve_small(data, request.problem.gamma, request.limits.tol)

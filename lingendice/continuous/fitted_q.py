@@ -17,7 +17,7 @@ from lingendice.continuous.dynamics import Dynamics, folds
 from lingendice.continuous.regression import Fitting, Perceptron, run_steps
 from lingendice.continuous.samples import Arrivals, Samples, Singles, expected_inputs
 from lingendice.data.checks import Floats
-from lingendice.kernels.networks import dense
+from lingendice.kernels.networks import mlp
 from lingendice.kernels.parallel import run_all
 
 FITTING = Fitting(steps=2000, batch=256, rate=1e-3, weight_decay=0.0, hidden=(64, 64))
@@ -81,7 +81,7 @@ class Learner:
         """Take some steps; safe to call from several threads, one after another."""
         net, data = self.net, self.steps
         with net.lock:
-            dense.fitted_q_steps(
+            mlp.fitted_q_steps(
                 net.network, self.slow, net.moments, self.rows, data[:4],
                 (not data.exact, _FOLLOW, _RHO if self.gamma == 1.0 else 0.0, *self._limits), net.rates,
                 net.fitting.batch,

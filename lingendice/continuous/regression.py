@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lingendice.continuous.samples import Singles
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import check
-from lingendice.kernels.networks import dense
+from lingendice.kernels.networks import mlp
 from lingendice.kernels.parallel import run_all
 
 KERNEL_SECONDS = 0.05
@@ -88,7 +88,7 @@ class Perceptron:
         found = np.empty((len(inputs), self.n_outputs), dtype=np.float32)
         widths = int(self.layout[:-1, 1].sum())
         scratch = np.empty(max(min(HIDDEN_NUMBERS, widths * max(1, len(inputs))), widths), dtype=np.float32)
-        dense.outputs(self.network, np.ascontiguousarray(inputs, dtype=np.float32), scratch, found)
+        mlp.outputs(self.network, np.ascontiguousarray(inputs, dtype=np.float32), scratch, found)
         return found
 
     def buffers(self, branches: int = 1) -> tuple[Singles, ...]:
@@ -138,7 +138,7 @@ class Regression:
         net = self.net
         with net.lock:
             rows, shape, loss, buffers = self._fixed
-            dense.train_steps(
+            mlp.train_steps(
                 net.network, net.moments, rows, (self.inputs, self.targets, self.weights), loss, shape,
                 net.rates, net.fitting.batch, (net.seed, net.done), steps, buffers,
             )  # fmt: skip

@@ -12,7 +12,7 @@ from lingendice.data.checks import Floats
 from lingendice.kernels.chains import aggregation_steps, sweeps
 from lingendice.kernels.chains.gth_dense import gth_dense
 from lingendice.solvers.control import Controls, error_bound
-from lingendice.solvers.extrapolation import Extrapolation
+from lingendice.solvers.gauss_seidel import Extrapolation
 from lingendice.solvers.pull_system import row_ranges
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class ClusterRounds:
         """x = inflow + P' x over the part's own states, exactly: visits per entry from outside."""
         from scipy import sparse
 
-        from lingendice.model.classes import find_classes, submatrix
+        from lingendice.model.transition_rows import find_classes, submatrix
         from lingendice.solvers.stationary import solve_irreducible
 
         size, entering = self.part.size, float(inflow.sum())

@@ -252,7 +252,7 @@ class Part:
         What is left to look at is edges between components, on the client: few where a part holds most of
         what its states lead to.
         """
-        from lingendice.model.classes import find_classes
+        from lingendice.model.transition_rows import find_classes
 
         pull = self.pull
         # Components are the same with all edges turned round.

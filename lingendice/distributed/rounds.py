@@ -30,7 +30,7 @@ from lingendice.distributed.mesh import Mesh, sum_parts
 from lingendice.distributed.part import Part, vector
 from lingendice.kernels.chains import sweeps
 from lingendice.solvers.control import error_bound
-from lingendice.solvers.extrapolation import Extrapolation
+from lingendice.solvers.gauss_seidel import Extrapolation
 
 MOST_ROUNDS = 20_000
 _SINGLE = 1e-5  # change above which rounds are made, and their sums sent, in single precision

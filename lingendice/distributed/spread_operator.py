@@ -17,10 +17,9 @@ from lingendice.data.interrupts import interruptible
 from lingendice.distributed.cluster import Crew
 from lingendice.distributed.part import EntrySums, Part
 from lingendice.distributed.rounds import Terms, state_values, stationary
-from lingendice.model.classes import find_classes
 from lingendice.model.compose import compose
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.model.transition_rows import TransitionRows
+from lingendice.model.transition_rows import TransitionRows, find_classes
 from lingendice.results.build import exact_solution
 from lingendice.results.solution import Solution
 from lingendice.results.spread_solution import SpreadSolution

@@ -22,7 +22,7 @@ from lingendice.data.checks import Floats, NotAvailableYet
 CONJUGATES = (
     "chi2", "kl", "reverse_kl", "jensen_shannon", "hellinger", "total_variation", "weighted_l2", "equality",
 )  # fmt: skip
-"""Divergences that compiled code knows, by their number in ``kernels/saddle/conjugates.py`` and
+"""Divergences that compiled code knows, by their number in ``kernels/saddle_steps.py`` and
 ``cuda/saddle.cu``."""
 
 

@@ -258,7 +258,7 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
         ratio = "state_action"
     shrink = _clone_strength(choices, ratio)
     if choices.behavior is not None:
-        return _weighted_by_behavior(target, seen, counts, choices, ratio), ratio
+        return _weighted_by_behavior(target, seen, choices, ratio), ratio
     if shrink > 0.0:
         return _fall_back(target * seen / np.where(seen > 0, seen + shrink * target, 1.0), target), ratio
     if unseen == "auto":
@@ -282,9 +282,7 @@ def _clone_strength(choices: Choices, ratio: str) -> float:
     return strength
 
 
-def _weighted_by_behavior(
-    target: Floats, seen: Floats, counts: Counts, choices: Choices, ratio: str
-) -> Floats:
+def _weighted_by_behavior(target: Floats, seen: Floats, choices: Choices, ratio: str) -> Floats:
     if ratio != "state":
         raise ValueError('behavior= is used by ratio="state" alone; state-action ratios need no behavior')
     behavior = checked_behavior(target, seen, choices)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
 from lingendice.data.rows import row_of_entry
-from lingendice.kernels.saddle.draws import Source, build_alias, build_alias_rows, pack_events
+from lingendice.kernels.random_numbers import Source, build_alias, build_alias_rows, pack_events
 from lingendice.model.operator import Flow
 
 Alias = tuple[Floats, NDArray[np.int32]]
@@ -22,7 +22,7 @@ class Sampler:
 
     events: NDArray[np.int64]
     """A record for each observed pair, each draw from a distribution, each end: see
-    `kernels.saddle.draws.pack_events`."""
+    `kernels.random_numbers.pack_events`."""
     cell: NDArray[np.int32]
     """The cell that each event leaves."""
     following: NDArray[np.int32]

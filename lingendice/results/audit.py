@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from lingendice.data.checks import Floats, require_gamma
 from lingendice.data.counts import Counts
 from lingendice.data.display import amount
-from lingendice.model.classes import find_classes, period, submatrix
 from lingendice.model.compose import Choices, compose
 from lingendice.model.leaks import LARGE_LEAK
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.model.transition_rows import find_classes, period, submatrix
 from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
 

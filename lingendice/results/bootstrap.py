@@ -235,7 +235,6 @@ class _Again:
         )
 
     def _warm(self, operator: EmpiricalOperator) -> tuple[Floats, float]:
-        from lingendice.kernels.chains.anderson import empty_past
         from lingendice.kernels.chains.moved_chain import (
             DEPTH,
             Chain,
@@ -243,6 +242,7 @@ class _Again:
             pull_coefficients,
             warm_rounds,
         )
+        from lingendice.kernels.chains.sweeps import empty_past
 
         if len(self.first.state_distributions) > 1 or operator.rows.indices.size != self.pattern.order.size:
             return self.start, np.inf

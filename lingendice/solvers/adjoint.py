@@ -9,8 +9,7 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import heeds_ctrl_c
-from lingendice.model.classes import find_classes, submatrix
-from lingendice.model.transition_rows import TransitionRows
+from lingendice.model.transition_rows import TransitionRows, find_classes, submatrix
 from lingendice.solvers.stationary import MODERATE_FLOPS, csr_arrays
 
 if TYPE_CHECKING:

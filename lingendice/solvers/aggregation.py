@@ -30,7 +30,7 @@ from lingendice.kernels.chains import aggregation_steps as kernels
 from lingendice.kernels.chains.gth_dense import gth_dense
 from lingendice.kernels.parallel import resolve_threads
 from lingendice.solvers.control import Monitor, Stopped
-from lingendice.solvers.extrapolation import Extrapolation
+from lingendice.solvers.gauss_seidel import Extrapolation
 from lingendice.solvers.levels import (
     DENSE_LIMIT,
     ROUNDING,

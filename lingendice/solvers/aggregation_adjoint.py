@@ -19,7 +19,7 @@ from lingendice.kernels.chains.gth_dense import dense_bias, dense_factor
 from lingendice.kernels.parallel import resolve_threads
 from lingendice.solvers.aggregation import WORTH_MIXING
 from lingendice.solvers.control import Monitor, Stopped
-from lingendice.solvers.extrapolation import Extrapolation
+from lingendice.solvers.gauss_seidel import Extrapolation
 from lingendice.solvers.levels import (
     DENSE_LIMIT,
     FloatArray,

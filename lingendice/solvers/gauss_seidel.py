@@ -1,17 +1,18 @@
-"""Gauss-Seidel on a pull system, whole or one strongly connected component after another."""
+"""Gauss-Seidel on a pull system, whole or one strongly connected component after another; extrapolation."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.data.checks import Floats
 from lingendice.kernels import sparse_rows as sparse
-from lingendice.kernels.chains import sweeps as gauss_seidel
-from lingendice.kernels.chains.graph_walks import strong_components
-from lingendice.solvers.extrapolation import Extrapolation
+from lingendice.kernels.chains import sweeps
+from lingendice.kernels.sparse_rows import strong_components
 from lingendice.solvers.pull_system import CALL_WORK, FloatArray, IntArray, PullSystem, row_ranges
 
 # A component with more entries than this is swept by several threads, smaller ones inside one kernel.
@@ -65,13 +66,13 @@ class Relaxation:
     def step(self) -> None:
         """One pass; sets ``estimate``, ``mass`` and ``scale``."""
         system = self.system
-        terms = gauss_seidel.Terms(self.f, self.inflow, self.c, self.loss)
+        terms = sweeps.Terms(self.f, self.inflow, self.c, self.loss)
         rows, chunks = self.rows, system.kernel_chunks()
 
         def task(first: int, last: int) -> tuple[float, float, float, float]:
             if chunks is None:
-                return gauss_seidel.sweep(rows, terms, self.scale, self.x, self.y, first, last)
-            return gauss_seidel.sweep_chunks(chunks, terms, self.scale, self.x, self.y, first, last)
+                return sweeps.sweep(rows, terms, self.scale, self.x, self.y, first, last)
+            return sweeps.sweep_chunks(chunks, terms, self.scale, self.x, self.y, first, last)
 
         changes, largest, losts, masses = zip(*self.system.run(self.ranges, task), strict=True)
         change, lost, mass = sum(changes), sum(losts), sum(masses)
@@ -156,7 +157,7 @@ class Blocks:
         loss = loss + c * self.outside
         y = c * x
         inflow = np.empty_like(x)
-        terms = gauss_seidel.Terms(f, g, c, loss)
+        terms = sweeps.Terms(f, g, c, loss)
         upstream, own = self._entries()
         entries = np.diff(system.indptr[self.start])
         big = np.flatnonzero(entries > BIG_BLOCK).tolist()
@@ -166,7 +167,7 @@ class Blocks:
         for stop in [*big, self.start.size - 1]:
             while block < stop and state[1] < max_passes * whole:
                 system.monitor.check()
-                block = gauss_seidel.solve_blocks(
+                block = sweeps.solve_blocks(
                     upstream, own, terms, inflow, x, y, self.start, block, stop, tolerance, CALL_WORK, state
                 )
             left = max_passes * whole - state[1]
@@ -178,7 +179,7 @@ class Blocks:
                 block += 1
         return float(state[1]) / whole
 
-    def _entries(self) -> tuple[gauss_seidel.Rows, gauss_seidel.Rows]:
+    def _entries(self) -> tuple[sweeps.Rows, sweeps.Rows]:
         """The entries of each row from other components, and from its own."""
         system = self.system
         return system.kernel_rows(system.indptr, self.split), system.kernel_rows(
@@ -186,14 +187,14 @@ class Blocks:
         )
 
     def _solve_big(
-        self, first: int, last: int, terms: gauss_seidel.Terms, inflow: FloatArray, x: FloatArray,
+        self, first: int, last: int, terms: sweeps.Terms, inflow: FloatArray, x: FloatArray,
         y: FloatArray, tolerance: float, work: float,
     ) -> float:  # fmt: skip
         system = self.system
         upstream, own = self._entries()
 
         def gather(a: int, b: int) -> float:
-            return gauss_seidel.gather_inflow(upstream, terms.f, terms.g, y, a, b, inflow)
+            return sweeps.gather_inflow(upstream, terms.f, terms.g, y, a, b, inflow)
 
         supply = float(sum(system.run(row_ranges(system.indptr, first, last), gather)))
         relaxation = Relaxation(
@@ -227,3 +228,69 @@ def component_order(indptr: IntArray, indices: NDArray[np.signedinteger]) -> tup
     # Edges never lead to a component of a higher number, so upstream first is the last one first.
     start = np.concatenate([[0], np.cumsum(members[::-1])])
     return np.argsort(count - 1 - component, kind="stable"), start
+
+
+# -- extrapolation -------------------------------------------------------------------------------------------
+
+
+LEAST = 0.1
+"""An extrapolation that would shrink an entry of a nonnegative vector below this share of itself is refused,
+and the passes that led to it are forgotten: they were too far from the solution to point to it."""
+
+
+class Extrapolation:
+    """Every few passes of a map, replace x by the combination of recent passes with the least step.
+
+    Costs O(rows * depth) for each pass and 16 * depth bytes per row. Use it where hundreds of passes are
+    expected: on a web graph at gamma = 0.999 it saves nine passes in ten.
+
+    Parameters
+    ----------
+    x
+        The vector that the first pass starts from.
+    depth, period
+        Passes that are combined, and passes between two combinations.
+    power
+        Steps count by ``step / x**power``: 0.5 weighs an entry by its relative error and its mass, 1 by its
+        relative error alone, 0 by its error. With 0 entries may have any sign.
+    total
+        Adds inner products up where x is a part of a vector whose other parts lie elsewhere: all parts make
+        the same calls, and get the same combination.
+
+    References
+    ----------
+    D. G. Anderson (1965). Iterative procedures for nonlinear integral equations. Journal of the ACM 12.
+    """
+
+    def __init__(
+        self, x: Floats, depth: int = 12, period: int = 4, power: float = 0.5,
+        total: Callable[[Floats], Floats] | None = None,
+    ) -> None:  # fmt: skip
+        self.depth, self.period, self.power, self.total = depth, period, power, total
+        self.past = sweeps.empty_past(x, depth)
+        self.passes = 0
+
+    def observe(self, x: Floats) -> bool:
+        """Take note of the outcome of a pass; returns whether x has been replaced."""
+        past, gram = self.past, self.past.gram
+        sweeps.record_pass(x, past, self.power, self.passes)
+        if self.passes and self.total is not None:
+            slot = (self.passes - 1) % self.depth
+            gram[slot] = gram[:, slot] = self._over_parts(gram[slot])
+        used, replaced = min(self.passes, self.depth), False
+        self.passes += 1
+        if used and self.passes % self.period == 0 and gram.diagonal()[:used].min() > 0.0:
+            products = self._over_parts(sweeps.project(x, past, self.power))
+            combined = x - sweeps.solve_gram(gram, products[:used]) @ past.moves[:used]
+            outside = np.array([0.0 if self.power == 0.0 or (combined >= LEAST * x).all() else 1.0])
+            replaced = not self._over_parts(outside).any()  # all parts refuse where one does
+            if replaced:
+                x[:] = combined
+            else:
+                self.passes = 0
+        past.before[:] = x
+        return replaced
+
+    def _over_parts(self, products: Floats) -> Floats:
+        # A copy: what is sent to other parts must stay as it is until it has arrived.
+        return products if self.total is None else self.total(products.copy())

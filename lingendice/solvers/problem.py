@@ -261,9 +261,9 @@ class RatioProblem:
         """Maximize J over u."""
         return self.total(w) - 1.0
 
-    def primal(self, w: Floats, near: Floats | None = None) -> float:
+    def primal(self, w: Floats) -> float:
         """max over (v, u) of J(w, v, u)."""
-        return self.best_dual(w, near).value + self._multiplier_value(w) + self._ridge_value(w)
+        return self.best_dual(w).value + self._multiplier_value(w) + self._ridge_value(w)
 
     def dual(self, w: Floats, v: Floats, u: float) -> float:
         """min of J(., v, u) over the feasible w; with a ridge a lower bound that is exact at the optimum.

@@ -27,7 +27,7 @@ from lingendice.solvers.control import Step
 from lingendice.solvers.problem import Checkpoints, RatioProblem, SaddleSolver, certified, compressed
 
 if TYPE_CHECKING:
-    from lingendice.kernels.saddle.sgd_steps import Terms
+    from lingendice.kernels.saddle_steps import Terms
 
 CHUNK_SECONDS = 0.1
 DEFAULT_DUAL_BOUND = 2.0
@@ -196,7 +196,7 @@ class _Runner:
 
     def run(self, state: _State, first: int, last: int, n_steps: int) -> None:
         """Steps ``first : last`` of an epoch of ``n_steps``."""
-        from lingendice.kernels.saddle.sgd_steps import Terms
+        from lingendice.kernels.saddle_steps import Terms
 
         problem = self.problem
         pace = self.scale / math.sqrt(n_steps)
@@ -211,7 +211,7 @@ class _Runner:
             self._run_features(state, first, last, terms, pace)
 
     def _run_features(self, state: _State, first: int, last: int, terms: Terms, pace: float) -> None:
-        from lingendice.kernels.saddle.sgd_steps import Block, Features, sgd_dense, sgd_sparse
+        from lingendice.kernels.saddle_steps import Block, Features, sgd_dense, sgd_sparse
 
         problem, source, counter = self.problem, self.sampler.source, np.uint64(state.counter)
         features = Features(self.psi, self.phi, problem.flow.mass_weight, self.own)
@@ -230,7 +230,7 @@ class _Runner:
             )  # fmt: skip
 
     def _run_tabular(self, state: _State, first: int, last: int, terms: Terms, pace: float) -> None:
-        from lingendice.kernels.saddle.sgd_steps import TAU, F, pack, sgd_tabular, sgd_tabular_self
+        from lingendice.kernels.saddle_steps import TAU, F, pack, sgd_tabular, sgd_tabular_self
 
         problem = self.problem
         if first == 0:
@@ -250,12 +250,12 @@ class _Runner:
     def averages(self, state: _State, n_steps: int) -> tuple[Floats, Floats, float]:
         """The average point of the first ``n_steps`` steps of the epoch."""
         if self.tabular:
-            from lingendice.kernels.saddle.sgd_steps import F_MOVED, TAU_MOVED
+            from lingendice.kernels.saddle_steps import F_MOVED, TAU_MOVED
 
             w, v = (self.cells[:, moved] / n_steps for moved in (TAU_MOVED, F_MOVED))
             return state.w - w, state.v - v, state.u_sum / n_steps
         if not self.dense:
-            from lingendice.kernels.saddle.sgd_steps import finish_averages
+            from lingendice.kernels.saddle_steps import finish_averages
 
             finish_averages(n_steps, state.w, state.w_sum, state.w_last)
             finish_averages(n_steps, state.v, state.v_sum, state.v_last)

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 import lingendice as lg
-from lingendice.model.classes import find_classes
+from lingendice.model.transition_rows import find_classes
 
 GRAPHS = Path(__file__).resolve().parents[3] / "shared" / "data" / "graphs"
 pytestmark = [

@@ -12,7 +12,7 @@ from lingendice.distributed.blocks import cut_rows, margins_of, work_edges
 from lingendice.distributed.mesh import Mailbox, Mesh, PartLost
 from lingendice.distributed.part import Part
 from lingendice.distributed.rounds import Rounds, Terms
-from lingendice.solvers.extrapolation import Extrapolation
+from lingendice.solvers.gauss_seidel import Extrapolation
 
 
 def together(n_parts, program):

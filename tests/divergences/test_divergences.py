@@ -12,7 +12,7 @@ from scipy.optimize import linprog, minimize_scalar
 import lingendice as lg
 from lingendice.data.checks import NotAvailableYet
 from lingendice.divergences import DIVERGENCES, MMD, Chi2, Dudley, FDivergence, Wasserstein, read_divergence
-from lingendice.kernels.saddle.conjugates import excess_and_slope
+from lingendice.kernels.saddle_steps import excess_and_slope
 
 settings.register_profile("lingendice", deadline=None)
 settings.load_profile("lingendice")

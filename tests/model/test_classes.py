@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from lingendice.model.classes import find_classes, period
+from lingendice.model.transition_rows import find_classes, period
 
 
 def graph_of(n, edges):

@@ -14,7 +14,7 @@ from lingendice.divergences import DIVERGENCES, FDivergence, IntegralMetric
 from lingendice.divergences.base import CONJUGATES
 from lingendice.gpu.catalog import KERNELS
 from lingendice.io import formats
-from lingendice.kernels.saddle import conjugates
+from lingendice.kernels import saddle_steps
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = sorted(path.parent.name for path in (ROOT / "lingendice").glob("*/__init__.py"))
@@ -47,7 +47,7 @@ def test_compiled_code_numbers_conjugates_as_the_registry_does():
     with_conjugates = [name for name, each in DIVERGENCES.items() if issubclass(each, FDivergence)]
     assert with_conjugates == list(CONJUGATES)
     assert [DIVERGENCES[name]().code for name in CONJUGATES] == list(range(len(CONJUGATES)))
-    assert [getattr(conjugates, name.upper()) for name in CONJUGATES] == list(range(len(CONJUGATES)))
+    assert [getattr(saddle_steps, name.upper()) for name in CONJUGATES] == list(range(len(CONJUGATES)))
     on_device = re.search(r"enum \{ (CHI2, [^}]*?) \};", (ROOT / "cuda" / "saddle.cu").read_text())
     assert on_device
     assert on_device[1].lower().split(", ") == list(CONJUGATES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lingendice.solvers.extrapolation import Extrapolation
+from lingendice.solvers.gauss_seidel import Extrapolation
 
 
 def passes_needed(accelerate: bool) -> int:

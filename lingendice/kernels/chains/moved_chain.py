@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.kernels.chains.anderson import project, record_pass, solve_gram
+from lingendice.kernels.chains.sweeps import project, record_pass, solve_gram
 from lingendice.kernels.jit import fused_kernel, kernel
 
 

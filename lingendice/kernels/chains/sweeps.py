@@ -12,16 +12,18 @@ interleaved (the first entry of every row of the chunk, then the second, ...). T
 the chunk rather than along a row, which is short as a rule and ends in a mispredicted branch.
 
 The kernels at the end are for a part of the rows whose sources are elsewhere: rounds of
-``x <- base + scale A diag(c) x`` as sums by target and an update of the whole.
+``x <- base + scale A diag(c) x`` as sums by target and an update of the whole; passes of any iteration
+``before -> x`` are combined by those of Anderson's extrapolation.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.kernels.jit import fused_kernel
+from lingendice.kernels.jit import fused_kernel, kernel
 
 
 class Rows(NamedTuple):
@@ -345,3 +347,110 @@ def finish_round(base, scale, drawn, step, c, loss, x, y):
         x[row] = new
         y[row] = c[by_c * row] * new
     return change, largest, lost, mass
+
+
+# -- extrapolation (Anderson) --------------------------------------------------------------------------------
+
+
+class Past(NamedTuple):
+    """The passes so far."""
+
+    before: np.ndarray
+    last_step: np.ndarray
+    last_x: np.ndarray
+    steps: np.ndarray
+    """Differences of weighted steps, one row for each pass kept."""
+    moves: np.ndarray
+    """Differences of outcomes."""
+    gram: np.ndarray
+    """Inner products of the rows of ``steps``."""
+
+
+def empty_past(x, depth):
+    """Room for ``depth`` passes of an iteration that starts from ``x``."""
+    rows = np.zeros((2, depth, x.size))
+    return Past(x.copy(), np.zeros(x.size), np.zeros(x.size), rows[0], rows[1], np.zeros((depth, depth)))
+
+
+@fused_kernel
+def weight_of(value, power):
+    """``value**-power`` for powers 0, 1/2 and 1; 0 where a weighted entry is 0."""
+    if power == 0.0:
+        return 1.0
+    if not value > 0.0:
+        return 0.0
+    return 1.0 / value if power == 1.0 else 1.0 / math.sqrt(value)
+
+
+@fused_kernel
+def record_pass(x, past, power, passes):
+    """Keep how step and outcome of pass number ``passes`` (from 0) differ from those of the pass before."""
+    before, last_step, last_x, steps, moves, gram = past
+    depth = gram.shape[0]
+    slot = (passes - 1) % depth
+    for row in range(x.size):
+        step = x[row] - before[row]
+        steps[slot, row] = (step - last_step[row]) * weight_of(x[row], power)
+        moves[slot, row] = x[row] - last_x[row]
+        last_step[row] = step
+        last_x[row] = x[row]
+    for k in range(min(passes, depth)):
+        total = 0.0
+        for row in range(x.size):
+            total += steps[k, row] * steps[slot, row]
+        gram[slot, k] = total
+        gram[k, slot] = total
+
+
+@kernel
+def solve_gram(products_of_steps, products):
+    """Coefficients of the stored steps whose combination is next to the last step, by pivoted Cholesky.
+
+    Those of `project` are of the passes in use. Of steps that are one up to rounding all but the first have
+    coefficient 0.
+    """
+    n = products.size
+    gram, right = products_of_steps[:n, :n].copy(), products.copy()
+    solution = np.zeros(n)
+    scale = np.empty(n)
+    for i in range(n):
+        scale[i] = 1.0 / math.sqrt(gram[i, i])
+    for i in range(n):
+        right[i] *= scale[i]
+        for k in range(n):
+            gram[i, k] *= scale[i] * scale[k]
+    order = np.arange(n)
+    rank = 0
+    while rank < n:
+        best = rank
+        for k in range(rank + 1, n):
+            if gram[order[k], order[k]] > gram[order[best], order[best]]:
+                best = k
+        if not gram[order[best], order[best]] > 1e-13:
+            break
+        order[rank], order[best] = order[best], order[rank]
+        pivot = order[rank]
+        for k in range(rank + 1, n):
+            i = order[k]
+            share = gram[i, pivot] / gram[pivot, pivot]
+            right[i] -= share * right[pivot]
+            for q in range(rank + 1, n):
+                gram[i, order[q]] -= share * gram[pivot, order[q]]
+        rank += 1
+    for k in range(rank - 1, -1, -1):
+        i = order[k]
+        total = right[i]
+        for q in range(k + 1, rank):
+            total -= gram[i, order[q]] * solution[order[q]]
+        solution[i] = total / gram[i, i]
+    return solution * scale
+
+
+@fused_kernel
+def project(x, past, power):
+    """Inner products of the stored steps with the last step, weighted as they are."""
+    products = np.zeros(past.gram.shape[0])
+    for k in range(products.size):
+        for row in range(x.size):
+            products[k] += past.steps[k, row] * past.last_step[row] * weight_of(x[row], power)
+    return products

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from lingendice.kernels.chains.graph_walks import closed_components, strong_components
 from lingendice.kernels.chains.gth_dense import BLOCK, SMALL, dense_distribution, eliminate_block, gth_small
 from lingendice.kernels.jit import kernel
+from lingendice.kernels.sparse_rows import closed_components, strong_components
 
 (
     SOLVED,

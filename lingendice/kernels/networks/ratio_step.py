@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.kernels.jit import fused_kernel, inlined, internal, kernel
-from lingendice.kernels.networks.mlp import backward, forward, transpose_weights
+from lingendice.kernels.networks.mlp import adam, backward, forward, transpose_weights
 from lingendice.kernels.random_numbers import fill_normals, row_below, stream_key
-from lingendice.kernels.saddle.conjugates import excess_and_slope
+from lingendice.kernels.saddle_steps import excess_and_slope
 
 TILE = 96
 """Rows of the batch whose activations are in the cache together."""
@@ -366,21 +366,6 @@ def _reduced_norm(gradients):
     for i in range(first.size):
         total += np.float64(first[i]) * np.float64(first[i])
     return math.sqrt(total)
-
-
-@fused_kernel
-def adam(parameters, gradient, moments, scale, rate, late, momentum):
-    """One step of Adam along ``scale * gradient``; ``rate`` is the signed step over its bias correction."""
-    one, first_decay, second_decay = np.float32(1), np.float32(momentum), np.float32(0.999)
-    tiny = np.float32(1e-8)
-    first, second = moments[0], moments[1]
-    for i in range(parameters.size):
-        g = gradient[i] * scale
-        m = first_decay * first[i] + (one - first_decay) * g
-        v = second_decay * second[i] + (one - second_decay) * g * g
-        first[i] = m
-        second[i] = v
-        parameters[i] += rate * m / (np.sqrt(v * late) + tiny)
 
 
 @internal
