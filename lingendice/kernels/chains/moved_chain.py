@@ -1,4 +1,7 @@
-"""Solve a chain again after its weights moved, starting from the distribution before."""
+"""Solve a chain again after its weights moved, starting from the distribution before.
+
+The pattern of a resampled log stays: coefficients alone are written anew, and a replicate costs a few sweeps.
+"""
 
 from __future__ import annotations
 
