@@ -25,6 +25,22 @@ from lingendice.model.leaks import Closure, absorbs, mass_per_visit
 from lingendice.model.transition_rows import TransitionRows
 
 
+def spread(policy: Floats | None, states: Any) -> Any:
+    """Multiply by the policy: a distribution over states, or each column of them, becomes one over cells."""
+    if policy is None:
+        return states
+    if states.ndim == 1:
+        return (states[:, None] * policy).ravel()
+    return (states[:, None, :] * policy[:, :, None]).reshape(policy.size, -1)
+
+
+def gather(policy: Floats | None, cells: Floats) -> Floats:
+    """Average values over cells, or each column of them, by the policy: Q becomes V."""
+    if policy is None:
+        return cells
+    return np.einsum("sa,sa...->s...", policy, cells.reshape(*policy.shape, *cells.shape[1:]))
+
+
 @dataclass(frozen=True, eq=False)
 class Flow:
     """One step of the chain on masses over cells (columns of a matrix are stepped together).
@@ -139,9 +155,7 @@ class Flow:
 
     def gather(self, values: Floats) -> Floats:
         """Average values over cells by the policy."""
-        if self.policy is None:
-            return values
-        return np.einsum("sa,sa->s", self.policy, values.reshape(self.policy.shape))
+        return gather(self.policy, values)
 
     @property
     def _starting(self) -> Floats:
@@ -158,11 +172,7 @@ class Flow:
 
     def spread(self, states: Any) -> Any:
         """Mass over states times the policy: mass over cells."""
-        if self.policy is None:
-            return states
-        if states.ndim == 1:
-            return (states[:, None] * self.policy).ravel()
-        return (states[:, None, :] * self.policy[:, :, None]).reshape(self.n_cells, -1)
+        return spread(self.policy, states)
 
 
 def average_reward(data_distribution: Floats, reward: Floats) -> float | None:
@@ -233,16 +243,11 @@ class EmpiricalOperator:
 
     def spread(self, state_values: Floats) -> Floats:
         """Multiply values over states by the policy: a distribution over states becomes one over cells."""
-        if self.policy is None:
-            return state_values
-        return (state_values[:, None] * self.policy).ravel()
+        return spread(self.policy, state_values)  # type: ignore[no-any-return]
 
     def gather(self, cell_values: Floats) -> Floats:
         """Average values over cells, or each column of them, by the policy: Q becomes V."""
-        if self.policy is None:
-            return cell_values
-        by_action = cell_values.reshape(*self.policy.shape, *cell_values.shape[1:])
-        return np.einsum("sa,sa...->s...", self.policy, by_action)
+        return gather(self.policy, cell_values)
 
     def next_state_distribution(self, cell_distribution: Floats) -> Floats:
         """K' applied to a distribution over cells: the distribution of the next state."""
