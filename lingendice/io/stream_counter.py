@@ -216,7 +216,7 @@ class Accumulator:
         log = Log(**{"next_state": columns["state"], **given, "runs": runs})
         breaks = self._breaks(log, order)
         rows = with_next_states(log) if self.derive else log
-        counted = count_log(rows, *sizes, bool(self.keep_episodes), self.threads)
+        counted = count_log(rows, *sizes, self.keep_episodes is not False, self.threads)
         if self.derive:
             counted["initial_count"] = initial_counts(log, sizes[0])
         piece = Piece(
