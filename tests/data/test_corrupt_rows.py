@@ -20,7 +20,8 @@ CLASSES = [
 
 
 def random_matrix(n=50):
-    return sparse.random_array((n, n), density=0.2, rng=np.random.default_rng(0), format="csr")
+    rng = np.random.default_rng(0)
+    return sparse.csr_array(rng.random((n, n)) * (rng.random((n, n)) < 0.2))
 
 
 @pytest.mark.parametrize("build", CLASSES)
