@@ -34,6 +34,7 @@ ENVIRONMENTS = ("cartpole", "reacher", "halfcheetah")
 GAMMAS, OTHER_GAMMAS = (0.99, 1.0), (0.95, 0.995, 0.999)
 BEHAVIORS = {"0": (0.0,), "0.33": (0.33,), "0.66": (0.66,), "M1": (0.0, 0.33), "M2": (0.0, 0.33, 0.66)}
 TRAJECTORIES, STEPS = 50, 100
+SIZES = ((200, 100), (50, 400), (25, 100), (100, 100), (50, 50), (50, 200))
 FIRST_SEED = 7_000_000
 TUNING_SEEDS = range(900, 907)
 FILE = RESULTS / "control_runs.jsonl"
@@ -66,9 +67,8 @@ class Setting(NamedTuple):
 
 CENTRAL = [Setting(e, g, b) for e in ENVIRONMENTS for b in ("0", "0.66") for g in GAMMAS]
 SWEEPS = [
+    *(Setting(e, g, "0", *size) for size in SIZES for g in GAMMAS for e in ENVIRONMENTS),
     *(Setting(e, g, b) for b in ("0.33", "M1", "M2") for g in GAMMAS for e in ENVIRONMENTS),
-    *(Setting(e, g, "0", n) for n in (25, 100, 200) for g in GAMMAS for e in ENVIRONMENTS),
-    *(Setting(e, g, "0", steps=n) for n in (50, 200, 400) for g in GAMMAS for e in ENVIRONMENTS),
     *(Setting(e, g, "0") for g in OTHER_GAMMAS for e in ENVIRONMENTS),
 ]
 

@@ -49,6 +49,10 @@ _VISITS = 10_000
 """Draws of the simulated distribution, about."""
 _FORGOTTEN = 0.0025
 """Weight of a step, relative to the first, below which a path ends."""
+_TAIL = 4.0
+"""Degrees of freedom of a step's error where restarts are inferred. Networks err with heavier tails than a
+normal distribution has: by that, 11 and 23 of 5,000 ordinary steps of a pendulum that starts anywhere were
+taken for restarts, by this none. On Cartpole, Reacher and HalfCheetah both find the same rows."""
 _SURE = 0.9
 """Posterior probability from which a row counts as a restart whose next state is a fresh start."""
 
@@ -264,7 +268,7 @@ def _posterior(
     spread = np.sqrt((weight * (out - wanted) ** 2).sum(axis=(0, 1)) / (len(out) * weight.sum()))
     spread = np.maximum(spread, 1e-3)
     z = (out.mean(axis=0) - wanted) / spread
-    stayed = np.maximum(-0.5 * z * z, -1e5).sum(axis=1) - np.log(spread * scale).sum()
+    stayed = -0.5 * (_TAIL + 1.0) * np.log1p(z * z / _TAIL).sum(axis=1) - np.log(spread * scale).sum()
     share = float(np.clip(ended.mean(), 1e-5, _RATES[1]))
     return _logistic(fresh - stayed + math.log(share / (1.0 - share)))
 
