@@ -112,7 +112,6 @@ def evaluate(preparation: Preparation, request: Request, method: str, reason: st
         if stopped is not None:
             break
     samples = evaluation.samples
-    found += _corrected(evaluation, {one.name: one for one in found}) if method == "auto" else []
     headline, doubt = _headline(evaluation, [one.name for one in found])
     tau, mass = _best_ratio(evaluation)
     ensemble = evaluation.q_of_log if headline == "FQE" else evaluation.rollout
@@ -164,26 +163,12 @@ def _explosion(evaluation: Evaluation) -> float:
     return evaluation.q_of_log.largest / LARGEST_Q[evaluation.samples.gamma == 1.0]
 
 
-def _corrected(evaluation: Evaluation, made: dict[str, Estimate]) -> list[Estimate]:
-    """The model's value moved toward the doubly robust one, by what exceeds two standard errors.
-
-    M + max(0, 1 - 4 se^2 / (DR - M)^2) (DR - M), as James and Stein shrink. Nothing where both agree, or
-    where the policy has no density: the ratio is then the model's own, whose standard error is too small.
-    """
-    if "DR" not in made or made["DR"].standard_error is None or evaluation.log_ratio is None:
-        return []
-    model, robust, error = made["model"].value, made["DR"].value, made["DR"].standard_error
-    reward = evaluation.samples.transitions.reward
-    assert reward is not None
-    within = min(0.0, reward.min()) <= robust <= max(0.0, reward.max())
-    if not within or abs(robust - model) <= 2.0 * error:
-        return []
-    away = robust - model
-    return [Estimate("corrected model", model + (1.0 - 4.0 * (error / away) ** 2) * away, error, 0.0)]
-
-
 def _headline(evaluation: Evaluation, made: list[str]) -> tuple[str, str]:
-    """The estimate that is the value, and why: the first, unless checks speak against it."""
+    """The estimate that is the value, and why: the first, unless checks speak against it.
+
+    A model shrunk toward DR where they differ by more than two standard errors was no better (mean ln MSE
+    -10.20 against -10.25 on 72 tuning logs); the distance goes into the interval instead.
+    """
     if made[0] != "model" or "DR" not in made:
         return made[0], ""
     reward = evaluation.samples.transitions.reward
@@ -200,8 +185,6 @@ def _headline(evaluation: Evaluation, made: list[str]) -> tuple[str, str]:
         q = evaluation.q_of_log
         if math.isfinite(q.value) and _explosion(evaluation) <= 1.0 and q.members.std(ddof=1) <= scale:
             return "FQE", f"FQE in place of the model: {', '.join(doubts)}"
-    if made[-1] == "corrected model":
-        return made[-1], "corrected, since DR differs from the model by more than two standard errors"
     return "model", ""
 
 

@@ -129,7 +129,7 @@ class ContinuousSolution(Result, Ratio):
         E (DR - model)^2 = se^2 + bias^2: added to se^2 it would count the noise twice. On the tuning logs of
         benchmarks/paper/control.py (72) intervals with the sum and with the maximum both held the true value
         in 69 cases, the latter being 0.86 times as long; without the members' spread they held it in 68,
-        without the distance in 63.
+        without the distance in 62.
         """
         if not isinstance(of, str) or of != "value" or method != "influence" or options:
             raise ValueError(

@@ -299,7 +299,7 @@ def decisive_checks(solution: ContinuousSolution) -> tuple[Check, ...]:
         checks += _residual(solution)
     elif evidence.headline == "FQE":
         checks.append(_explosion(evidence))
-    if evidence is not None and evidence.headline in ("model", "corrected model", "DR"):
+    if evidence is not None and evidence.headline in ("model", "DR"):
         checks.append(_clipped(evidence))
     return tuple(checks)
 

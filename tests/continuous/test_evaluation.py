@@ -92,16 +92,6 @@ def test_same_seed_same_bits(solution):
     assert lg.solve(pushed(), 1.0, policy=TARGET, options=QUICK, seed=1).value != solution.value
 
 
-def test_what_the_model_contradicts_is_corrected(solution):
-    table = {one.name: one for one in solution.estimates}
-    corrected = [one for one in solution.estimates if one.name == "corrected model"]
-    away, error = table["DR"].value - table["model"].value, table["DR"].standard_error
-    assert bool(corrected) == (abs(away) > 2.0 * error)
-    if corrected:
-        share = 1.0 - 4.0 * error**2 / away**2
-        assert corrected[0].value == pytest.approx(table["model"].value + share * away)
-
-
 def with_evidence(solution, **changes):
     evidence = dataclasses.replace(solution.evidence, **changes)
     fields = {entry.name for entry in dataclasses.fields(RatioOutcome)}
