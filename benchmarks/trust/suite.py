@@ -130,5 +130,5 @@ def main(given: list[str] | None = None) -> None:
         print(
             f"{left} tasks were left undone after {read.budget:g} minutes; the same command goes on with them"
         )
-    if read.families is None and not read.default_only:
-        write(read.split + "_quick" * read.quick, found, text)
+    if read.families is None:
+        write(read.split + "_default" * read.default_only + "_quick" * read.quick, found, text)
