@@ -101,7 +101,6 @@ def _trust(run: str = "report") -> dict[str, Any]:
 
 
 MARKOV = "all that a Markov model fits"
-HIDDEN = ("blind spots", "veiled states")
 
 
 def _number(pair: list[float | None], factor: float = 1.0, digits: int = 1) -> str:
@@ -117,18 +116,16 @@ def trust_families() -> str:
     """Intervals and checks of the default on every report family."""
     names = ("coverage", "coverage_unflagged", "failures", "failures_flagged", "good_alarmed",
              "silent_failures", "markov_alarms", "flagged")  # fmt: skip
-    # Hidden states are judged by the Markov test alone, which is newer than the run with baselines.
-    groups = _trust()
-    fresh = {name: _trust("report_default")[name] for name in HIDDEN}
-    del groups["partial observation"], groups["all that it does not"]
+    against = _trust()
     rows = [
         [
             name,
             f"{group['problems']}",
-            "-" if name in HIDDEN else _number(group["regret"]["default"], digits=2),
+            _number(against[name]["regret"]["default"], digits=2) if name in against else "-",
             *_percents(group, names),
         ]
-        for name, group in {**groups, **fresh}.items()
+        for name, group in _trust("report_default").items()
+        if name != "all that it does not"
     ]
     headings = ["family", "problems", "regret in ln MSE", "coverage", "coverage, unflagged", "failures",
                 "failures flagged", "good runs alarmed", "silent", "Markov alarms", "flagged"]  # fmt: skip
@@ -155,10 +152,7 @@ def trust_told() -> str:
 
 def trust_checks() -> str:
     """How often each check fires among failures and among good runs."""
-    groups, fresh = _trust(), _trust("report_default")
-    groups |= {name: fresh[name] for name in HIDDEN}
-    good = fresh[MARKOV]["markov_alarms"]
-    groups[MARKOV]["checks"]["Markov property"] = {"failures": [None, None], "good": good}
+    groups = _trust("report_default")
     rows = [
         [name, _number(rate["failures"], 100.0), _number(rate["good"], 100.0)]
         for name, rate in groups[MARKOV]["checks"].items()
