@@ -16,7 +16,7 @@ import lingendice as lg
 from lingendice import embed
 from lingendice.environments import taxi
 from lingendice.kernels.random_numbers import next_double
-from lingendice.kernels.simulators.taxi_steps import step
+from lingendice.kernels.simulators import taxi_step
 
 N = taxi.N_STATES
 TABLE = 2**18
@@ -31,7 +31,7 @@ def drive(cumulative, appear, leave, stream, state, n_steps, keys, pairs, visits
         action = 0
         while action < cumulative.shape[1] - 1 and u >= cumulative[state, action]:
             action += 1
-        following, reward = step(state, action, appear, leave, stream)
+        following, reward = taxi_step(state, action, appear, leave, stream)
         worst = max(worst, embed.count_sparse(keys, pairs, visits.size, state, following))
         visits[state] += 1.0
         earned[state] += reward

@@ -30,7 +30,7 @@ def assert_same_distribution(there, here):
 
 def random_counts(n=60, seed=0, density=0.1):
     rng = np.random.default_rng(seed)
-    matrix = sparse.random_array((n, n), density=density, rng=rng, format="csr")
+    matrix = sparse.csr_array((rng.random((n, n)) < density).astype(float))
     matrix.data = rng.integers(1, 9, matrix.nnz).astype(np.int64)
     ring = sparse.csr_array((np.ones(n, np.int64), (np.arange(n), (np.arange(n) + 1) % n)), shape=(n, n))
     return sparse.csr_array(matrix.astype(np.int64) + ring)
