@@ -1,9 +1,4 @@
-"""Reading Parquet to counts, against DuckDB and Arrow merely summing the same columns; memory of a stream.
-
-A sum makes a peer decode every value of every column and nothing more. Of labels the lengths are summed,
-since the largest one is in the statistics of the file. DuckDB by itself can group to the same counts, which
-is timed too.
-"""
+"""Reading Parquet to counts, against DuckDB, which can group to the same counts; memory of a stream."""
 
 from __future__ import annotations
 
@@ -16,8 +11,6 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from conftest import alternate
@@ -114,30 +107,18 @@ def test_throughput(record, written, name, columns):
     absent = {
         role: False for role in ("action", "reward", "episode", "terminal", "truncated") if role not in wanted
     }
-    number = {"terminal": "{}::INT"} | (dict.fromkeys(wanted, "strlen({})") if name == "labels" else {})
-    sums = ", ".join(f"sum({number.get(column, '{}').format(column)})" for column in wanted)
     cell = [column for column in ("state", "action", "next_state", "terminal") if column in wanted]
     moments = ", avg(reward), var_pop(reward)" if "reward" in wanted else ""
     grouped = f"SELECT {', '.join(cell)}, count(*){moments} FROM '{path}' GROUP BY {', '.join(cell)}"
     connection = duckdb.connect()
-
-    def arrow_sums():
-        for batch in ds.dataset(path).to_batches(columns=wanted):
-            for column in batch.columns:
-                pc.sum(pc.binary_length(column) if name == "labels" else column)
-
     decoding = alternate({"arrow": lambda: decode_alone(path, wanted, name == "labels")}, 5)["arrow"]
     record.ratio(
         f"read 10M rows of Parquet to counts, {name}, {columns}",
         lambda: lg.read_transitions(path, **absent),
-        {
-            "duckdb sums": lambda: connection.execute(f"SELECT {sums} FROM '{path}'").fetchall(),
-            "arrow sums": arrow_sums,
-            "duckdb group by": lambda: connection.execute(grouped).fetchnumpy(),
-        },
-        0.7,
+        {"duckdb group by": lambda: connection.execute(grouped).fetchnumpy()},
+        1,
         5,
-        f"the first two peers merely sum each column; decoding alone takes Arrow {1e3 * decoding:.0f} ms",
+        f"decoding alone takes Arrow {1e3 * decoding:.0f} ms",
     )
 
 
