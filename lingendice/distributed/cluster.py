@@ -30,6 +30,7 @@ _NAPS = 0.001, 0.02  # seconds between two looks at the tasks, at first and at m
 _LOOKS = 5.0  # seconds between two looks at what the workers do while they count
 _PHASE_LOOKS = 0.3  # seconds between two looks at who is still there, and how far a phase has come
 _GRACE = 15.0  # seconds that parts have to end with the best they have
+_FIRST_PATIENCE = 1.0  # seconds until it is asked whether those whose answers are awaited are still there
 _SILENCE = (TimeoutError, asyncio.TimeoutError)  # two classes up to Python 3.10
 
 
@@ -209,7 +210,7 @@ class Crew:
                 tasks.append(self._submit(address, mesh.run_phase, run, function, *where, sent))
             self._await(tasks, monitor, run)
             found: dict[int, Any] = {}
-            for answer in within(client, 10 * REPLY, client.gather, tasks):
+            for answer in self._gather(tasks):
                 found.update(answer)
         finally:
             ask_everybody(client, "end", run, "the phase has ended")
@@ -255,6 +256,22 @@ class Crew:
             if now - moved > 2 * PATIENCE:
                 raise asyncio.TimeoutError(f"nothing moved for {2 * PATIENCE:.0f} s")
 
+    def _gather(self, tasks: list[Any]) -> list[Any]:
+        """What tasks returned; a worker that has left with its answer is not waited for."""
+        patience = _FIRST_PATIENCE
+        while True:
+            try:
+                answers: list[Any] = within(self.client, patience, self.client.gather, tasks)
+                return answers
+            except asyncio.TimeoutError:
+                there = within(self.client, REPLY, self.client.nthreads)
+                gone = [address for address in self.addresses if address not in there]
+                if gone:
+                    raise CancelledError(f"worker {gone[0]} has left") from None
+                if patience > 10 * REPLY:
+                    raise
+                patience *= 2.0  # large answers take long
+
     # -- placing -------------------------------------------------------------------------------------------
 
     def _place(self, monitor: Monitor) -> None:
@@ -291,4 +308,4 @@ class Crew:
             tasks.append(self._submit(chosen, mesh.install, self.name, part, *made))
         self.addresses = [str(address) for address in addresses]
         self._await(tasks, monitor)
-        within(client, 10 * REPLY, client.gather, tasks)
+        self._gather(tasks)
