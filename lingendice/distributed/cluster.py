@@ -243,7 +243,7 @@ class Crew:
             looked = now
             there = within(self.client, REPLY, self.client.nthreads)
             gone = [address for address in self.addresses if address not in there]
-            if gone and run is not None:
+            if gone:
                 raise CancelledError(f"worker {gone[0]} has left")
             if run is not None:
                 steps = ask_everybody(self.client, "step", run)
