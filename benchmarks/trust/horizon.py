@@ -27,7 +27,7 @@ from scipy.sparse.linalg import spsolve
 import lingendice as lg
 from trust import families, methods
 from trust.problem import Problem
-from trust.tables import table
+from trust.tables import share, table
 
 RESULTS = Path(__file__).resolve().parent / "results"
 FAMILIES = {
@@ -82,12 +82,6 @@ def judge(problem: Problem, logs: int, seed: int) -> dict[str, list[tuple[float,
     return found
 
 
-def _share(hits: list[float]) -> str:
-    n, mean = len(hits), float(np.mean(hits))
-    error = float(np.std(hits, ddof=1)) / n**0.5
-    return f"{100 * mean:.1f} ± {100 * (error if error > 0 else 1 / n):.1f}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logs", type=int, default=40)
@@ -121,7 +115,7 @@ def main() -> None:
 def _row(name: str, found: list[tuple[float, ...]]) -> list[str]:
     covered, width, squared, flagged = (list(column) for column in zip(*found, strict=True))
     return [
-        name, str(len(found)), _share(covered), f"{100 * np.median(width):.0f}", _share(flagged),
+        name, str(len(found)), share(covered), f"{100 * np.median(width):.0f}", share(flagged),
         f"{100 * np.sqrt(np.mean(squared)):.1f}",
     ]  # fmt: skip
 

@@ -26,7 +26,7 @@ import lingendice as lg
 from trust import families, methods
 from trust.model import Floats, explore, mix, policy_value, sharpen
 from trust.problem import Problem
-from trust.tables import table
+from trust.tables import share, table
 
 RESULTS = Path(__file__).resolve().parent / "results"
 FAMILIES = ("Taxi", "inventory", "replacement", "clinical")
@@ -72,12 +72,6 @@ def judge(problem: Problem, gamma: float, logs: int, seed: int) -> tuple[list[bo
     return together, pairs, flagged
 
 
-def _share(hits: list[float]) -> str:
-    n, mean = len(hits), float(np.mean(hits))
-    error = float(np.std(hits, ddof=1)) / n**0.5
-    return f"{100 * mean:.1f} ± {100 * (error if error > 0 else 1 / n):.1f}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logs", type=int, default=40)
@@ -95,7 +89,7 @@ def main() -> None:
                 ):
                     all_of.extend(part)
             shares = (together, [float(x) for x in pairs], flagged)
-            rows.append([family, f"{gamma:g}", f"{len(together)}", *map(_share, shares)])
+            rows.append([family, f"{gamma:g}", f"{len(together)}", *map(share, shares)])
             print(rows[-1], flush=True)
     header = ["family", "gamma", "logs", "all eight covered", "differences covered", "some target flagged"]
     text = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from trust.methods import BASELINES, DEFAULT, KNOWN, METHODS, SLOW_CELLS, SLOW_LOGS
 
 
@@ -12,6 +14,13 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def share(hits: list[float]) -> str:
+    """A mean in percent with its standard error; at least one in n."""
+    n, mean = len(hits), float(np.mean(hits))
+    error = float(np.std(hits, ddof=1)) / n**0.5
+    return f"{100 * mean:.1f} ± {100 * (error if error > 0 else 1 / n):.1f}"
 
 
 def markdown(summary: dict[str, Any], title: str) -> str:

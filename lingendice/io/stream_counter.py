@@ -375,9 +375,6 @@ class Accumulator:
         return replace(piece, counts=counts, episodes=ends).settled()
 
 
-_NOTHING = np.zeros(0, np.int64)
-
-
 def _size(piece: Piece) -> int:
     return piece.counts.count.size + (0 if piece.episodes is None else piece.episodes.ids.size)
 

@@ -137,12 +137,6 @@ def markov_statistics(
     return found
 
 
-def markov_z(counts: Counts, values: Floats, gamma: float, ending: float = 0.0) -> float | None:
-    """The largest of :func:`markov_statistics`."""
-    found = markov_statistics(counts, values, gamma, ending)
-    return None if found is None else max(found.values(), default=0.0)
-
-
 class _History(NamedTuple):
     """What precedes each row in its episode."""
 
