@@ -158,11 +158,11 @@ def trust_checks() -> str:
         for name, rate in groups[MARKOV]["checks"].items()
     ]
     for family, check in (
-        ("blind spots", "Markov property"), ("veiled states", "Markov property"),
+        *((family, "Markov property") for family in ("blind spots", "veiled states", "unseen causes")),
         ("actions never taken", "never logged"),
         ("careless logs", "order of rows"), ("careless logs", "forgotten ends"),
     ):  # fmt: skip
-        rate = groups[family]["checks"].get(check)
+        rate = groups[family]["checks"].get(check) if family in groups else None
         if rate is not None:
             fires = [_number(rate[kind], 100.0) for kind in ("failures", "good")]
             rows.append([f"{check}, in {family}", *fires])

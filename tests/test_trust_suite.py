@@ -32,6 +32,7 @@ from trust import (
     summary,
     taxi_pairs,
     toy_text,
+    unseen,
     work,
 )
 from trust.model import from_outcomes, policy_value
@@ -152,7 +153,7 @@ def test_the_split_is_wide_enough_and_shares_nothing() -> None:
 
 def test_what_is_hidden_biases_a_markov_model() -> None:
     """With endless data: the chain over observations, weighed as the behavior visits what they hide."""
-    for problem in (*partial.problems(), *blind.problems()):
+    for problem in (*partial.problems(), *blind.problems(), *unseen.problems()):
         model, observe = problem.model, problem.observe
         assert observe is not None
         own = replace(problem, sizes=((3000, 100), (1, 1)), behaviors=problem.behaviors)

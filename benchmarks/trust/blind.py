@@ -1,4 +1,4 @@
-"""Blind spots (report): what decides is on the way, inside, underneath, or was drawn at the start."""
+"""Blind spots (development): what decides is on the way, inside, underneath, or was drawn at the start."""
 
 from __future__ import annotations
 

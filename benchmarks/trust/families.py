@@ -21,6 +21,7 @@ from trust import (
     stress,
     taxi_pairs,
     toy_text,
+    unseen,
     veiled,
 )
 from trust.problem import Problem
@@ -49,6 +50,8 @@ DEVELOPMENT = {
     "hidden or merged states": Family(derived.hidden, fits=False),
     "partial observation": Family(partial.problems, fits=False),
     "faint memories": Family(faint.problems, fits=False),
+    "blind spots": Family(blind.problems, fits=False),
+    "veiled states": Family(veiled.problems, fits=False),
     "careless": Family(derived.careless_logs, fits=False),
 }
 REPORT = {
@@ -68,8 +71,7 @@ REPORT = {
     "on-policy": Family(stress.on_policy),
     "long horizons": Family(long_run.problems),
     "actions never taken": Family(stress.unidentified, fits=False),
-    "blind spots": Family(blind.problems, fits=False),
-    "veiled states": Family(veiled.problems, fits=False),
+    "unseen causes": Family(unseen.problems, fits=False),
     "careless logs": Family(careless.corrupted, fits=False),
 }
 SPLITS = {"development": DEVELOPMENT, "report": REPORT}

@@ -1,4 +1,4 @@
-"""Veiled states (report): roads, vaccines, fish and the like, of which a part that decides is not logged."""
+"""Veiled states (development): roads, vaccines, fish and the like, in part not logged."""
 
 from __future__ import annotations
 
