@@ -17,7 +17,7 @@ def main() -> None:
     drivers = taxi.train_policies(seed=0)
     log = taxi.simulate(drivers.base, 200, 200, seed=1)
     columns = {"action": log.action, "reward": log.reward, "episode": log.episode}
-    counts = lg.Counts.from_transitions(log.state, log.next_state, **columns, keep_episodes=True)
+    counts = lg.Counts.from_transitions(log.state, log.next_state, **columns)
     solution = lg.solve(counts, gamma=0.99, policy=drivers.target)
     mixed = {
         f"{share:.0%} target": share * drivers.target + (1 - share) * drivers.base

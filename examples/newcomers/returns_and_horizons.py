@@ -19,7 +19,7 @@ for episode in range(2_000):
         ):
             column.append(entry)
         field = following
-counts = lg.Counts.from_transitions(**rows, keep_episodes=True)
+counts = lg.Counts.from_transitions(**rows)
 
 average = lg.solve(counts, gamma=1.0)
 print(f"per step {average.value:.3f}")

@@ -28,7 +28,6 @@ counts = lg.Counts.from_transitions(
     action=channels[action.ravel()],
     reward=reward.ravel(),
     episode=np.repeat(np.arange(n_customers), n_weeks),
-    keep_episodes=True,
 )
 
 everyone = dict.fromkeys(segments.tolist(), "email")

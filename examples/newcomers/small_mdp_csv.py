@@ -31,7 +31,7 @@ def write_log(path):
 path = Path(tempfile.mkdtemp()) / "patients.csv"
 write_log(path)
 
-counts = lg.read_transitions(path, keep_episodes=True)  # columns are found by their usual names
+counts = lg.read_transitions(path)  # columns are found by their usual names
 solution = lg.solve(counts, gamma=1, policy={"well": "rest", "ill": "drug"})
 low, high = solution.interval()
 

@@ -237,19 +237,16 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def load(
-    file: Path, names: Columns, policy: Any = None, *, keep_episodes: bool = False
-) -> tuple[Counts, Labels]:
+def load(file: Path, names: Columns, policy: Any = None) -> tuple[Counts, Labels]:
     """Read and count a file as :func:`lingendice.read_transitions` does, and tell the labels that it uses.
 
-    ``keep_episodes`` keeps what each episode contributed, where there are any, for clustered intervals. A
-    policy tells of states and actions that ids counting from 0 may happen not to contain.
+    A policy tells of states and actions that ids counting from 0 may happen not to contain.
     """
     from lingendice.io.read import ReadOptions, count_piece
 
     options = ReadOptions.of(
         at_least=(0, 0) if np.ndim(policy) != 2 else policy.shape,
-        keep_episodes=None if keep_episodes else False,
+        keep_episodes=None,
         on_command_line=True,
         **names,
     )

@@ -114,7 +114,7 @@ def solve(
         if out is not None:
             files.check_result_path(out)
         given = distributions(policy=policy, initial=initial)
-        data, labels = _loaded(file, names, given.get("policy"), keep_episodes=strict or level is not None)
+        data, labels = _loaded(file, names, given.get("policy"))
         solution = lg.solve(data, gamma=gamma, progress=sys.stderr.isatty(), **given)
         if isinstance(solution, lg.Comparison):
             raise ValueError(f"{policy}: holds several policies; rank them with lingendice compare")
@@ -211,7 +211,7 @@ def report(
             given = distributions(initial=initial)
             if named:
                 (given["policy"],) = named.values()
-            data, labels = _loaded(file, names, given.get("policy"), keep_episodes=True)
+            data, labels = _loaded(file, names, given.get("policy"))
             result = single = lg.solve(data, gamma=gamma, progress=sys.stderr.isatty(), **given)
             solutions = (single,)
         with work("Writing the page"):
@@ -231,9 +231,9 @@ def report(
     _exit_untrusted(strict, *solutions)
 
 
-def _loaded(file: Path, names: Columns, policy: Any, keep_episodes: bool = False) -> tuple[Counts, Labels]:
+def _loaded(file: Path, names: Columns, policy: Any) -> tuple[Counts, Labels]:
     with work(f"Reading {file.name}"):
-        return load(file, names, policy, keep_episodes=keep_episodes)
+        return load(file, names, policy)
 
 
 def _compared(
@@ -241,7 +241,7 @@ def _compared(
 ) -> tuple[Comparison, Labels]:
     import lingendice as lg
 
-    data, labels = _loaded(file, names, next(iter(named.values())), keep_episodes=True)
+    data, labels = _loaded(file, names, next(iter(named.values())))
     with work(f"Solving for {len(named)} policies"):
         found = lg.solve(data, gamma, policy=named, **distributions(initial=initial))
     return found, labels

@@ -110,7 +110,7 @@ def _count(log: taxi.TaxiLog, part: slice) -> lg.Counts:
     shortened = taxi.TaxiLog(
         log.state[part], log.action[part], log.reward[part], log.next_state[part], log.episode[part]
     )
-    return shortened.counts(keep_episodes=True)
+    return shortened.counts()
 
 
 def _solve(counts: lg.Counts, gamma: float, policy: NDArray[np.float64]) -> lg.Solution:

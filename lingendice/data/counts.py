@@ -115,7 +115,7 @@ class Counts:
         truncated: ArrayLike | None = None,
         *,
         time: ArrayLike | None = None,
-        keep_episodes: bool = False,
+        keep_episodes: bool | None = None,
         threads: int | None = None,
     ) -> Counts:
         """Count logged transitions, one entry of every array per transition.
@@ -146,7 +146,8 @@ class Counts:
             Numbers or dates by which rows are put in order within each episode (a stable sort); without it
             they are taken to be in order.
         keep_episodes
-            Keep what each episode contributed (O(N) memory), for intervals clustered by episode.
+            Keep what each episode contributed (O(N) memory): intervals are clustered by episode then, and the
+            order of rows is tested. By default where episodes are known and there are at most 5,000,000 rows.
 
         Notes
         -----
@@ -320,7 +321,8 @@ class Counts:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write to a file: ``.npz`` (everything) or ``.parquet`` (a table of pairs; no kept episodes).
+        """Write to a file: ``.npz`` (everything) or ``.parquet`` (a table of pairs, without what
+        each episode contributed: intervals are not clustered by episode then, and say so).
 
         The file is checksummed and takes the place of an older one in one step; nothing is pickled.
         Parquet needs ``pip install 'lingendice[io]'``.

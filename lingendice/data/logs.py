@@ -23,6 +23,9 @@ from lingendice.data.labels import Labels, encode
 
 Array = NDArray[Any]
 
+MOST_KEPT = 5_000_000
+"""Rows up to which episodes are kept unasked: some 100 MB."""
+
 
 class Log(NamedTuple):
     """Columns of a log; states and actions are ids."""
@@ -169,9 +172,11 @@ def with_next_states(log: Log) -> Log:
 
 
 def count_log(
-    log: Log, n_states: int, n_actions: int | None, keep_episodes: bool, threads: int
+    log: Log, n_states: int, n_actions: int | None, keep_episodes: bool | None, threads: int
 ) -> dict[str, Any]:
     """The fields of the counts, labels excepted; rows of weight zero are no transitions."""
+    if keep_episodes is None:
+        keep_episodes = log.runs is not None and log.state.size <= MOST_KEPT
     if keep_episodes and log.runs is None:
         raise ValueError("keep_episodes needs episode= (or terminal/truncated flags that end episodes)")
     initial = initial_counts(log, n_states)

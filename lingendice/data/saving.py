@@ -287,8 +287,6 @@ def _load_npz(path: Path) -> dict[str, Any]:
 
 def _save_parquet(counts: Counts, path: Path) -> None:
     """One row per pair: state, action, next_state (null: the episode ended), count and reward statistics."""
-    if counts.episodes is not None:
-        raise ValueError(f"{path}: kept episodes are saved as .npz alone; choose that suffix")
     pa, parquet = arrow(), arrow("parquet")
     cells = np.repeat(np.arange(counts.n_cells), np.diff(counts.indptr))
     columns: dict[str, Any] = {"state": cells // (counts.n_actions or 1)}

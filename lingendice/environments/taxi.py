@@ -48,7 +48,7 @@ class TaxiLog(NamedTuple):
     next_state: NDArray[np.int32]
     episode: NDArray[np.int32]
 
-    def counts(self, *, keep_episodes: bool = False, threads: int | None = None) -> Counts:
+    def counts(self, *, keep_episodes: bool | None = None, threads: int | None = None) -> Counts:
         """The log as counts over all states and actions of the taxi."""
         return Counts.from_transitions(
             self.state, self.next_state, self.action, self.reward, self.episode,

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ def read_transitions(
     n_states: int | None = None,
     n_actions: int | None = None,
     autoreset: str = "next_step",
-    keep_episodes: bool = False,
+    keep_episodes: bool | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = 60.0,
     progress: Progress = False,
@@ -105,7 +105,9 @@ def read_transitions(
     autoreset
         ``"next_step"`` or ``"same_step"``: how a vector environment was reset.
     keep_episodes
-        Keep what each episode contributed, for intervals clustered by episode: holds all rows in memory.
+        Keep what each episode contributed, which holds all rows in memory: intervals are clustered by episode
+        then, and the order of rows is tested. By default where episodes are known, there are at most
+        5,000,000 rows and no checkpoint is kept.
     checkpoint
         A file that keeps what was counted so far: written every ``checkpoint_every`` seconds and when the
         reading is interrupted, removed at the end. Where it exists already, reading goes on from it. It
@@ -163,6 +165,8 @@ def read_transitions(
         threads=threads,
     )  # fmt: skip
     kept = None if checkpoint is None else Checkpoint(Path(checkpoint), checkpoint_every)
+    if kept is not None and keep_episodes is None:
+        options = replace(options, keep_episodes=False)
     return count_piece(source, options, checkpoint=kept, progress=progress).result()
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lingendice.data.checks import has_room
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import Runs, count_breaks, find_episodes, stable_order
-from lingendice.data.logs import Log, count_log, initial_counts, with_next_states
+from lingendice.data.logs import MOST_KEPT, Log, count_log, initial_counts, with_next_states
 from lingendice.data.saving import StoredFileError, counts_arrays, read_archive, write_archive
 from lingendice.io.columns import Batch, Position
 from lingendice.io.formats import FileError
@@ -36,8 +36,6 @@ NARROW = 4
 """How many times as many where a log has states and actions alone."""
 MOST_ROWS = 1 << 24
 """The same where there are more states and actions than rows, all of which a piece goes through."""
-MOST_KEPT = 20_000_000
-"""Rows up to which episodes are kept where they need not be."""
 MOST_WAITING = 20_000_000
 """Rows of one episode, or of a log without episode ids, that are held to be sorted by time."""
 _CELLS = 1 << 24  # cells that are no burden, though ids may turn out to be names when all rows are there

@@ -133,7 +133,7 @@ def _rewards(found: Shrinkage) -> Check:
             0.0,
             f"every logged reward is {low:.4g}: the log does not show what other rewards there are",
         )
-    remedy = "log rewards, or until others occur; reward_range= bounds what was never seen"
+    remedy = "log until others occur; reward_range= bounds what was never seen"
     return make_check("rewards", share, 0.99, True, sentence, remedy)
 
 

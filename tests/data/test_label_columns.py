@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import lingendice as lg
+from lingendice.data import logs
+from lingendice.io import stream_counter
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -130,12 +132,28 @@ def test_kept_episodes_of_files_give_clustered_intervals(tmp_path):
     log = make_log()
     pd.DataFrame(log).to_parquet(tmp_path / "log.parquet")
     pd.DataFrame(log).to_csv(tmp_path / "log.csv", index=False)
-    counts = lg.Counts.from_transitions(**log, keep_episodes=True)
+    counts = lg.Counts.from_transitions(**log)
+    assert counts == lg.Counts.from_transitions(**log, keep_episodes=True)
     policy = {name: {"run": 0.8, "rest": 0.2} for name in counts.state_labels}
     expected = lg.solve(counts, 0.9, policy=policy).interval()
     for source in (tmp_path / "log.parquet", tmp_path / "log.csv", pd.DataFrame(log), pl.LazyFrame(log)):
-        found = lg.solve(lg.read_transitions(source, keep_episodes=True), 0.9, policy=policy).interval()
+        found = lg.solve(lg.read_transitions(source), 0.9, policy=policy).interval()
         assert "clustered by 40 episodes" in found.note
         np.testing.assert_allclose(tuple(found), tuple(expected), rtol=1e-9)
-    plain = lg.solve(lg.read_transitions(tmp_path / "log.parquet"), 0.9, policy=policy).interval()
+    plain = lg.solve(
+        lg.read_transitions(tmp_path / "log.parquet", keep_episodes=False), 0.9, policy=policy
+    ).interval()
     assert "not clustered" in plain.note
+
+
+def test_episodes_of_long_logs_are_kept_on_demand_alone(monkeypatch):
+    monkeypatch.setattr(logs, "MOST_KEPT", 399)
+    monkeypatch.setattr(stream_counter, "MOST_KEPT", 399)
+    log = make_log()  # of 400 rows
+    assert lg.Counts.from_transitions(**log).episodes is None
+    assert lg.read_transitions(log).episodes is None
+    assert lg.read_transitions(log, keep_episodes=True) == lg.Counts.from_transitions(
+        **log, keep_episodes=True
+    )
+    columns = {"state": log["state"], "next_state": log["next_state"]}
+    assert lg.Counts.from_transitions(**columns).episodes is None  # no episodes, nothing to keep

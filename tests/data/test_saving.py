@@ -18,10 +18,10 @@ def examples():
     plain = {"state": log["state"], "next_state": log["next_state"]}
     return {
         "plain": lg.Counts.from_transitions(**plain),
-        "everything": lg.Counts.from_transitions(**log),
-        "labels": lg.Counts.from_transitions(**named),
+        "everything": lg.Counts.from_transitions(**log, keep_episodes=False),
+        "labels": lg.Counts.from_transitions(**named, keep_episodes=False),
         "tuples": lg.Counts.from_transitions([(0, "a"), (1, "b")], [(1, "b"), (0, "a")]),
-        "fractions": lg.Counts.from_transitions(**log, weight=np.linspace(0.5, 2, 500)),
+        "fractions": lg.Counts.from_transitions(**log, weight=np.linspace(0.5, 2, 500), keep_episodes=False),
         "spare states": lg.Counts.from_transitions(**plain, n_states=30),
         "matrix": lg.Counts.from_matrix([[0.5, 0.5], [1.0, 0.0]]),
         "empty": lg.Counts.empty(3, 2),
@@ -49,8 +49,10 @@ def test_kept_episodes(tmp_path):
     policy = np.full((9, 3), 1 / 3)
     sols = [lg.solve(c, gamma=0.9, policy=policy).interval(0.95) for c in (counts, loaded)]
     assert (sols[0].low, sols[0].high) == (sols[1].low, sols[1].high)
-    with pytest.raises(ValueError, match=r"saved as \.npz"):
-        counts.save(tmp_path / "counts.parquet")
+    counts.save(tmp_path / "counts.parquet")
+    table = lg.Counts.load(tmp_path / "counts.parquet")
+    assert table == lg.Counts.from_transitions(**make_log(), keep_episodes=False)
+    assert "not clustered" in lg.solve(table, gamma=0.9, policy=policy).interval(0.95).note
 
 
 def flipped(whole, n_flips, seed):

@@ -257,7 +257,7 @@ def test_without_pyarrow_and_with_episodes_kept(tmp_path_factory, drawn):
             counts = read(lambda file=file: lg.read_transitions(file, keep_episodes=True), oracle)
             oracle.check(counts, with_rewards)
             assert counts.episodes.entry.size == counts.total
-        oracle.check(read(lambda file=file: load(file, {}, keep_episodes=True)[0], oracle), with_rewards)
+        oracle.check(read(lambda file=file: load(file, {})[0], oracle), with_rewards)
         if {".csv", ".tsv", ".npz"} & set(file.suffixes):
             with mock.patch("lingendice.data.saving.import_module", side_effect=ImportError):
                 oracle.check(read(lambda file=file: lg.read_transitions(file), oracle), with_rewards)
