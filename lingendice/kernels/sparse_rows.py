@@ -87,45 +87,6 @@ def order_by_count(counts, window, order):
 
 
 @kernel
-def equal_chunks(indptr, longest, most, chunks):
-    """Cut rows sorted by length into chunks of equally long rows, at most ``most`` each; returns how many.
-
-    A row of more than ``longest`` entries is a chunk of its own. ``chunks`` (room for one more than there
-    are rows) receives the first row of each chunk and, last, the number of rows.
-    """
-    size = indptr.size - 1
-    count = 0
-    first = 0
-    while first < size:
-        chunks[count] = first
-        count += 1
-        length = indptr[first + 1] - indptr[first]
-        last = first + 1
-        if length <= longest:
-            while last < size and last - first < most and indptr[last + 1] - indptr[last] == length:
-                last += 1
-        first = last
-    chunks[count] = size
-    return count
-
-
-@kernel
-def interleave_chunks(indptr, chunks, first, last, values, buffer):
-    """Reorder the entries of each chunk of a range in place: the first of every row, then the second, ..."""
-    for chunk in range(first, last):
-        rows = chunks[chunk + 1] - chunks[chunk]
-        begin = indptr[chunks[chunk]]
-        length = (indptr[chunks[chunk + 1]] - begin) // rows
-        if rows == 1 or length < 2:
-            continue
-        for place in range(rows * length):
-            buffer[place] = values[begin + place]
-        for turn in range(length):
-            for row in range(rows):
-                values[begin + turn * rows + row] = buffer[row * length + turn]
-
-
-@kernel
 def scatter_transpose(indptr, indices, data, label, first, last, slot, sources, weights):
     """Write one range of rows into a transposed matrix, leaving out self-loops.
 

@@ -22,7 +22,7 @@ from lingendice.kernels import sparse_rows as sparse
 from lingendice.kernels.parallel import resolve_threads
 from lingendice.model.transition_rows import TransitionRows
 from lingendice.solvers.control import Monitor, Stopped
-from lingendice.solvers.gauss_seidel import PATIENCE, SINGLE_PRECISION, Blocks, Relaxation, component_order
+from lingendice.solvers.gauss_seidel import PATIENCE, Blocks, Relaxation, component_order
 from lingendice.solvers.pull_system import (
     FloatArray,
     IntArray,
@@ -153,14 +153,13 @@ class _DistributionSolver:
             if not same:
                 self.distributions.append(distribution)
             self.which.append(same[0] if same else len(self.distributions) - 1)
-        by_degree = lacks_locality(counted.indptr, counted.indices)
         self.blocks: Blocks | None = None
         self.may_split = True
         system = transposed_system(
             counted.indptr, counted.indices, counted.data,
-            by_degree=by_degree, threads=threads, monitor=monitor,
+            by_degree=lacks_locality(counted.indptr, counted.indices), threads=threads, monitor=monitor,
         )  # fmt: skip
-        self._adopt(system.interleaved() if by_degree else system)
+        self._adopt(system)
         self.parts = [inflow.copy() for inflow in self.inflows]
 
     def _adopt(self, system: PullSystem) -> None:
@@ -239,8 +238,6 @@ class _DistributionSolver:
         x = self.parts[part]
         g = self.f * self.inflows[part]
         y = self.c * x
-        if system.chunks is not None and goal < SINGLE_PRECISION and not self.history:
-            y = y.astype(np.float32)
         relaxation = Relaxation(
             system, system.indptr[:-1], system.indptr[1:], self.f, g, self.c, self.loss, x, y,
             0, system.size, 1.0,
@@ -252,8 +249,6 @@ class _DistributionSolver:
                 self.sweeps += 1
                 self.history.append(relaxation.estimate / relaxation.mass)
                 self.monitor.note(int(self.sweeps), self.history[-1] / (1.0 - self.gamma))
-                if self.history[-1] < SINGLE_PRECISION:
-                    relaxation.refine()
                 left = relaxation.passes_left(goal * relaxation.mass)
                 if left == 0.0 or (left > PATIENCE and self.may_split):
                     break

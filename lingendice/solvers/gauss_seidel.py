@@ -21,8 +21,6 @@ BIG_BLOCK = 300_000
 PATIENCE = 30
 # A component with more than this share of the nodes leaves too little to gain from sorting.
 NEARLY_ALL = 0.8
-# Relative residual from which on rounding y to single precision would show.
-SINGLE_PRECISION = 1e-7
 
 
 @dataclass
@@ -42,7 +40,7 @@ class Relaxation:
     c: FloatArray
     loss: FloatArray
     x: FloatArray
-    y: NDArray[np.floating]  # c x; in single precision at first, where that halves what is read at random
+    y: FloatArray  # c x
     first: int
     last: int
     supply: float
@@ -57,22 +55,14 @@ class Relaxation:
     def __post_init__(self) -> None:
         system = self.system
         self.rows = system.kernel_rows(self.row_begin, self.row_end)
-        if system.chunks is None:
-            self.ranges = row_ranges(system.indptr, self.first, self.last)
-        else:
-            assert (self.first, self.last) == (0, system.size), "chunks are swept as a whole"
-            self.ranges = system.chunk_ranges()
+        self.ranges = row_ranges(system.indptr, self.first, self.last)
 
     def step(self) -> None:
         """One pass; sets ``estimate``, ``mass`` and ``scale``."""
-        system = self.system
         terms = sweeps.Terms(self.f, self.inflow, self.c, self.loss)
-        rows, chunks = self.rows, system.kernel_chunks()
 
         def task(first: int, last: int) -> tuple[float, float, float, float]:
-            if chunks is None:
-                return sweeps.sweep(rows, terms, self.scale, self.x, self.y, first, last)
-            return sweeps.sweep_chunks(chunks, terms, self.scale, self.x, self.y, first, last)
+            return sweeps.sweep(self.rows, terms, self.scale, self.x, self.y, first, last)
 
         changes, largest, losts, masses = zip(*self.system.run(self.ranges, task), strict=True)
         change, lost, mass = sum(changes), sum(losts), sum(masses)
@@ -88,11 +78,6 @@ class Relaxation:
         self.mass = mass / self.scale
         self.history.append(self.estimate)
 
-    def refine(self) -> None:
-        """Draw from y in double precision from now on."""
-        if self.y.dtype != np.float64:
-            self.y = self.c * self.x
-
     def finish(self) -> None:
         """Divide the scale out."""
         self.x[self.first : self.last] /= self.scale
@@ -101,7 +86,6 @@ class Relaxation:
 
     def accelerate(self) -> None:
         """Extrapolate from the passes so far; called after every step once convergence proves slow."""
-        self.refine()
         self.finish()
         rows = slice(self.first, self.last)
         if self.extrapolation is None:

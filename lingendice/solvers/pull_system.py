@@ -7,7 +7,7 @@ of the transition matrix, for values it is the matrix itself. Unit weights need 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 
@@ -27,10 +27,6 @@ IntArray = NDArray[np.int64]
 CALL_WORK = 2_000_000
 # Below this many entries a second thread costs more than it saves.
 THREAD_WORK = 200_000
-# Rows of one length that a chunk holds at most: their sums stay in the first-level cache.
-CHUNK_ROWS = 256
-# A row longer than this fills the processor's pipeline by itself.
-LONG_ROW = 64
 
 _NO_WEIGHTS = np.empty(0)
 
@@ -67,9 +63,6 @@ class PullSystem:
     order: IntArray | None  # node number of each row; None is the natural order
     threads: int
     monitor: Monitor
-    chunks: IntArray | None = (
-        None  # first row of each chunk whose entries are interleaved, and the number of rows
-    )
 
     @property
     def size(self) -> int:
@@ -88,31 +81,6 @@ class PullSystem:
         result[self.order] = values
         return result
 
-    def interleaved(self) -> PullSystem:
-        """The same system for sweeping along chunks of equally long rows, which must be sorted by length.
-
-        Reorders ``sources`` and ``weights`` in place: the system it is called on is used up.
-        """
-        chunks = np.empty(self.size + 1, np.int64)
-        count = sparse.equal_chunks(self.indptr, LONG_ROW, CHUNK_ROWS, chunks)
-        result = replace(self, chunks=chunks[: count + 1].copy())
-        values = [array for array in (self.sources, self.weights) if array.size]
-
-        def task(first: int, last: int) -> None:
-            for array in values:
-                buffer = np.empty(CHUNK_ROWS * LONG_ROW, array.dtype)
-                sparse.interleave_chunks(self.indptr, result.chunks, first, last, array, buffer)
-
-        self.run(result.chunk_ranges(), task)
-        return result
-
-    def kernel_chunks(self) -> gauss_seidel.Chunks | None:
-        """The chunks as the kernels take them; None where rows are not interleaved."""
-        if self.chunks is None:
-            return None
-        indptr, chunks, sources = (index_array(array) for array in (self.indptr, self.chunks, self.sources))
-        return gauss_seidel.Chunks(indptr, chunks, sources, read_only(self.weights), CHUNK_ROWS)
-
     def kernel_rows(self, begin: IntArray, end: IntArray) -> gauss_seidel.Rows:
         """The entries ``begin[i]:end[i]`` of each row i as the kernels take them."""
         return gauss_seidel.Rows(
@@ -126,11 +94,6 @@ class PullSystem:
     @cached_property
     def _ranges(self) -> list[tuple[int, int]]:
         return row_ranges(self.indptr, 0, self.size)
-
-    def chunk_ranges(self) -> list[tuple[int, int]]:
-        """Consecutive ranges of chunks of about equal work."""
-        assert self.chunks is not None
-        return row_ranges(self.indptr[self.chunks] + self.chunks, 0, self.chunks.size - 1)
 
     def run(self, ranges: list[tuple[int, int]], task: Callable[[int, int], object]) -> list:
         """Run a kernel over ranges, in order on one thread, side by side on several."""
@@ -153,14 +116,7 @@ class PullSystem:
 
     def imbalance(self, x: FloatArray, y: FloatArray, base: FloatArray) -> float:
         """L1 norm of ``base + (A + loops) y - x``."""
-        chunks = self.kernel_chunks()
-        if chunks is None:
-            return self.residual(x, y, base, np.ones(self.size), np.empty(self.size))[0]
-
-        def task(first: int, last: int) -> float:
-            return gauss_seidel.residual_chunks(chunks, base, self.loops, x, y, first, last)
-
-        return float(sum(self.run(self.chunk_ranges(), task)))
+        return self.residual(x, y, base, np.ones(self.size), np.empty(self.size))[0]
 
 
 def _lanes(indptr: IntArray, threads: int) -> list[list[tuple[int, int]]]:

@@ -64,36 +64,28 @@ def test_transpose_is_the_same_for_any_number_of_threads():
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-def test_interleaved_rows_draw_and_sweep_as_the_matrix_does(weighted):
-    # A thousand rows of few lengths, some longer than any chunk takes.
+def test_rows_by_degree_draw_and_sweep_as_the_matrix_does(weighted):
     matrix = random_matrix(1000, 0.002, seed=6).tolil()
     matrix[:90, 3] = 1.0
     matrix[:, 5] = 1.0
     matrix = matrix.tocsr()
     if not weighted:
         matrix.data[:] = 1.0
-    plain = transposed_system(*parts(matrix, weighted), by_degree=True, threads=2)
-    dense = rebuilt(plain)
-    system = transposed_system(*parts(matrix, weighted), by_degree=True, threads=2).interleaved()
-    assert system.chunks[0] == 0
-    assert system.chunks[-1] == 1000
-    lengths = np.diff(system.indptr)
-    assert all(len(set(lengths[a:b])) == 1 for a, b in pairwise(system.chunks))
-    assert (np.diff(system.chunks) == 256).any()
+    system = transposed_system(*parts(matrix, weighted), by_degree=True, threads=2)
+    dense = rebuilt(system)
+    assert (np.diff(np.diff(system.indptr)) <= 0).all()
     rng = np.random.default_rng(7)
     x, y, base, f, c, loss = rng.random((6, 1000))
     expected = np.abs(base + dense @ y + system.loops * y - x).sum()
     assert system.imbalance(x, y, base) == pytest.approx(expected, rel=1e-13)
-    assert plain.imbalance(x, y, base) == pytest.approx(expected, rel=1e-13)
     by_hand, drawn = x.copy(), y.copy()
-    for first, last in pairwise(system.chunks):
-        by_hand[first:last] = 0.5 * base[first:last] + f[first:last] * (dense[first:last] @ drawn)
-        drawn[first:last] = c[first:last] * by_hand[first:last]
+    for row in range(1000):
+        by_hand[row] = 0.5 * base[row] + f[row] * (dense[row] @ drawn)
+        drawn[row] = c[row] * by_hand[row]
     start = x.copy()
+    rows = system.kernel_rows(system.indptr[:-1], system.indptr[1:])
     terms = gauss_seidel.Terms(f, base, c, loss)
-    change, largest, lost, mass = gauss_seidel.sweep_chunks(
-        system.kernel_chunks(), terms, 0.5, x, y, 0, system.chunks.size - 1
-    )
+    change, largest, lost, mass = gauss_seidel.sweep(rows, terms, 0.5, x, y, 0, 1000)
     np.testing.assert_allclose(x, by_hand, rtol=1e-12)
     np.testing.assert_allclose(y, c * x, rtol=1e-15)
     expected = np.abs(x - start).sum(), np.abs(x - start).max(), loss @ x, x.sum()

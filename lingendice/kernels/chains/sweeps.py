@@ -7,10 +7,6 @@ eliminated beforehand: they live in F and g. Symbols: ``g`` inflow from outside 
 
 The inner loops are written out where they are used: one call per row doubles the time of a pass.
 
-The kernels on chunks take rows sorted by length, in chunks of equally long rows whose entries are
-interleaved (the first entry of every row of the chunk, then the second, ...). Their inner loop runs along
-the chunk rather than along a row, which is short as a rule and ends in a mispredicted branch.
-
 The kernels at the end are for a part of the rows whose sources are elsewhere: rounds of
 ``x <- base + scale A diag(c) x`` as sums by target and an update of the whole; passes of any iteration
 ``before -> x`` are combined by those of Anderson's extrapolation.
@@ -27,22 +23,12 @@ from lingendice.kernels.jit import fused_kernel, kernel
 
 
 class Rows(NamedTuple):
-    """Entries ``begin[i]:end[i]`` of each row i of A. Integers are unsigned, here and in chunks."""
+    """Entries ``begin[i]:end[i]`` of each row i of A. Integers are unsigned."""
 
     begin: Any
     end: Any
     sources: Any
     weights: Any
-
-
-class Chunks(NamedTuple):
-    """A with its rows in chunks, whose first rows are ``start``; none has more than ``longest`` rows."""
-
-    indptr: Any
-    start: Any
-    sources: Any
-    weights: Any
-    longest: Any
 
 
 class Terms(NamedTuple):
@@ -84,77 +70,6 @@ def sweep(rows, terms, scale, x, y, first, last):
         x[row] = new
         y[row] = c[row] * new
     return change, largest, lost, mass
-
-
-@fused_kernel
-def draw_chunk(indptr, sources, weights, y, begin_row, end_row, drawn):
-    """``drawn = A y`` for the rows of one chunk."""
-    rows = end_row - begin_row
-    place = indptr[begin_row]
-    end = indptr[end_row]
-    weighted = weights.size > 0
-    if rows == 1:
-        total = 0.0
-        if weighted:
-            for entry in range(place, end):
-                total += weights[entry] * y[sources[entry]]
-        else:
-            for entry in range(place, end):
-                total += y[sources[entry]]
-        drawn[0] = total
-        return
-    for row in range(rows):
-        drawn[row] = 0.0
-    while place < end:
-        if weighted:
-            for row in range(rows):
-                drawn[row] += weights[place + row] * y[sources[place + row]]
-        else:
-            for row in range(rows):
-                drawn[row] += y[sources[place + row]]
-        place += rows
-
-
-@fused_kernel
-def sweep_chunks(chunks, terms, scale, x, y, first, last):
-    """``sweep`` over a range of chunks; rows of one chunk do not see each other's change."""
-    indptr, start, sources, weights, longest = chunks
-    f, g, c, loss = terms
-    change = 0.0
-    largest = 0.0
-    lost = 0.0
-    mass = 0.0
-    drawn = np.empty(longest)
-    for chunk in range(first, last):
-        begin_row = start[chunk]
-        end_row = start[chunk + 1]
-        draw_chunk(indptr, sources, weights, y, begin_row, end_row, drawn)
-        for row in range(begin_row, end_row):
-            new = scale * g[row] + f[row] * drawn[row - begin_row]
-            step = abs(new - x[row])
-            change += step
-            largest = max(largest, step)
-            lost += loss[row] * new
-            mass += abs(new)
-            x[row] = new
-            y[row] = c[row] * new
-    return change, largest, lost, mass
-
-
-@fused_kernel
-def residual_chunks(chunks, base, loops, x, y, first, last):
-    """L1 norm of ``base + A y + loops y - x`` over a range of chunks."""
-    indptr, start, sources, weights, longest = chunks
-    size = 0.0
-    drawn = np.empty(longest)
-    for chunk in range(first, last):
-        begin_row = start[chunk]
-        end_row = start[chunk + 1]
-        draw_chunk(indptr, sources, weights, y, begin_row, end_row, drawn)
-        for row in range(begin_row, end_row):
-            image = base[row] + drawn[row - begin_row] + loops[row] * y[row]
-            size += abs(image - x[row])
-    return size
 
 
 @fused_kernel
