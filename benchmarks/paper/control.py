@@ -9,13 +9,14 @@ does) and gamma. ``--slow`` is the number of logs on which the ratio networks (G
 too, ``--ablations`` that of the default without restarts and with ``effort="quick"``.
 
 Seeds are fixed: reported logs have seeds from ``FIRST_SEED``; whatever was chosen was chosen on other ones
-(``TUNING_SEEDS``). Every finished log is appended to ``results/control_runs.jsonl`` at once and never
+(``TUNING_SEEDS``). Every finished log is appended to ``results/control_runs.jsonl.gz`` at once and never
 computed again, so that a run may be stopped and started at will.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import math
 import time
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import control_truth
+import figures
 import numpy as np
 from reporting import RESULTS, table, write
 
@@ -37,7 +39,7 @@ TRAJECTORIES, STEPS = 50, 100
 SIZES = ((200, 100), (50, 400), (25, 100), (100, 100), (50, 50), (50, 200))
 FIRST_SEED = 7_000_000
 TUNING_SEEDS = range(900, 907)
-FILE = RESULTS / "control_runs.jsonl"
+FILE = RESULTS / "control_runs.jsonl.gz"
 FAST = ("default", "model", "FQE", "DR", "ratio", "cloned IS", "naive")
 SLOW = ("GenDICE", "DualDICE")
 ABLATIONS = ("no restarts", "quick")
@@ -60,6 +62,15 @@ class Setting(NamedTuple):
         return f"{self.environment} {self.gamma:g} {self.behavior}{size * (size != ' 50x100')}"
 
     @property
+    def kind(self) -> str:
+        """What of it differs from the central settings."""
+        if (self.trajectories, self.steps) != (TRAJECTORIES, STEPS):
+            return f"{self.trajectories} x {self.steps}"
+        if self.gamma in OTHER_GAMMAS:
+            return f"gamma {self.gamma:g}"
+        return self.behavior if self.behavior.startswith("M") else f"alpha {self.behavior}"
+
+    @property
     def truth(self) -> float:
         """The target's value."""
         return control_truth.read()[self.environment][f"{self.gamma:g}"]["value"]
@@ -77,9 +88,10 @@ def read() -> Rows:
     """Finished logs by setting and seed, parts of one merged."""
     found: Rows = {}
     if FILE.exists():
-        for line in FILE.read_text(encoding="utf-8").splitlines():
-            entry = json.loads(line)
-            found.setdefault(entry["case"], {}).update(entry)
+        with gzip.open(FILE, "rt", encoding="utf-8") as stream:
+            for line in stream:
+                entry = json.loads(line)
+                found.setdefault(entry["case"], {}).update(entry)
     return found
 
 
@@ -157,7 +169,7 @@ def run(work: list[tuple[Setting, int, str]], deadline: float, threads: int | No
         common = {"seed": seed % 1000, "threads": threads}
         target = control.policy(setting.environment)
         entry = PARTS[part](make_log(setting, seed), setting.gamma, target, common)
-        with FILE.open("a", encoding="utf-8") as stream:
+        with gzip.open(FILE, "at", encoding="utf-8") as stream:
             stream.write(json.dumps({"case": f"{setting.key} {seed}", **entry}) + "\n")
         print(setting.key, seed, entry[part], flush=True)
 
@@ -210,6 +222,30 @@ class Comparison(NamedTuple):
         means = self.means()
         rows.append(["mean", "", *(f"{means[m]:.2f}" if m in means else "" for m in methods)])
         return table(["environment, gamma, alpha", "logs", *methods], rows)
+
+    def kinds(self, methods: tuple[str, ...]) -> str:
+        """Means over environments (and gammas), one row per kind of log."""
+        rows = []
+        for kind in dict.fromkeys(setting.kind for setting in self.scores):
+            here = [scores for setting, scores in self.scores.items() if setting.kind == kind]
+            means = {m: float(np.mean([scores[m][0] for scores in here])) for m in methods}
+            cells = [_shown((mean, math.nan), min(means.values())) for mean in means.values()]
+            rows.append([kind, str(len(here)), *cells])
+        return table(["kind of log", "settings", *methods], rows)
+
+    def draw(self, methods: tuple[str, ...]) -> None:
+        """One panel per environment; settings from left to right, one line per method."""
+        figure, panels = figures.new_figure(len(ENVIRONMENTS), width=5.0)
+        for axes, environment in zip(panels, ENVIRONMENTS, strict=True):
+            here = {s: scores for s, scores in self.scores.items() if s.environment == environment}
+            for place, method in enumerate(methods):
+                found = np.array([scores[method] for scores in here.values()]).T
+                figures.draw_line(axes, place, method, np.arange(len(here)), found[0], found[1])
+            axes.set_title(environment)
+            axes.set_xticks(range(len(here)), [f"{s.gamma:g}\nalpha {s.behavior}" for s in here])
+            axes.set_xlabel("gamma and behavior")
+        panels[0].set_ylabel("ln of the mean squared error")
+        figures.finish(figure, panels, "control")
 
     def verdict(self, others: tuple[str, ...] = FAST[2:]) -> dict[str, Any]:
         """Where the default is first or within a standard error, how far behind, and what it beats."""
@@ -280,9 +316,13 @@ def report() -> None:
             continue
         text += f"\n## {title}\n\n{compared.table(methods)}\n"
         kept[title] = {"squared_errors": compared.squares, "means": compared.means()}
+        if settings is SWEEPS:
+            text += f"\nMeans by kind of log:\n\n{compared.kinds(methods)}\n"
         if part == "values":
             kept[title] |= {"coverage": coverage(found, settings), "verdict": compared.verdict()}
             text += f"\n{_sentence(compared, kept[title]['coverage'])}\n"
+        if settings is CENTRAL and part == "values":
+            compared.draw((FAST[0], *FAST[2:]))
     seconds = [entry["seconds"]["default"] for entry in found.values() if "seconds" in entry]
     text += f"\nMedian {np.median(seconds):.1f} s per solve, beside other work on two cores.\n"
     write("control", kept, text)
