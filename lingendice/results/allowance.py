@@ -4,8 +4,10 @@ The standard error rests on the influence function. A logged transition of cell 
 
     (c(x) + g(x)) (y - Q(x)),       c = distribution(s) W(a|s) / n(x),
 
-where g is its effect through the regression, and Q is taken without the transition itself; a first state s0
-moves it by h (V(s0) - mean V) / G with h the mass that starts afresh. Episodes are taken as independent.
+where g is its effect through the regression, and Q is taken without the transition itself. So must the
+distribution be where that matters: a state whose one transition leads back to it keeps its mass for
+1 / (1 - gamma) steps by that transition, and counts with the mass that arrives. A first state s0 moves the
+value by h (V(s0) - mean V) / G with h the mass that starts afresh. Episodes are taken as independent.
 
 The allowance B is a sum of three parts:
 
@@ -195,7 +197,7 @@ class _Influence:
         shorter = np.sqrt(np.maximum(k - 1.0 + kappa, 0.0) / (k + kappa))
         policy = found.operator.policy
         assert policy is not None
-        direct = distribution[state] * policy.reshape(-1)[cells] / k / found.identified
+        direct = found.mass_without_loops[state] * policy.reshape(-1)[cells] / k / found.identified
         filled = found.filled_mass.reshape(-1) @ regression.fill_features
         indirect = regression.gate * regression.weight * np.where(again, n / spare, 0.0)
         indirect *= regression.features @ np.linalg.solve(regression.hessian, filled)
@@ -294,8 +296,9 @@ def _allowance(
     found: Shrinkage, influence: _Influence, reward_range: tuple[float, float] | None
 ) -> Allowance:
     never = found.cell_count == 0
-    unlogged = float(found.filled_mass[never].sum())
-    expected = _expected_unlogged(found, never)
+    weight = np.where(found.visited, found.mass_without_loops, 0.0) / found.identified
+    unlogged = float(weight @ np.where(never, found.target, 0.0).sum(axis=1))
+    expected = float(weight @ _expected_unlogged(found, never))
     fill = fill_allowance(found.regression.spread, unlogged, expected)
     mass = found.mass - found.leak
     squares = float((found.counts.cell_count * influence.direct**2).sum())
@@ -317,13 +320,11 @@ def fill_allowance(spread: float, unlogged: float, expected: float) -> float:
     return spread * (UNSEEN * unlogged + EXCESS * max(unlogged - expected, 0.0))
 
 
-def _expected_unlogged(found: Shrinkage, never: Any) -> float:
-    """Mass of actions that the behavior is expected not to have shown, where the target goes."""
-    weight = np.where(found.visited, found.state_distribution, 0.0) / found.identified
+def _expected_unlogged(found: Shrinkage, never: Any) -> Floats:
+    """Probability in each state of actions that the behavior is expected not to have shown."""
     if found.behavior is not None:
-        return float(weight @ np.where(never, found.behavior, 0.0).sum(axis=1))
-    once = (found.cell_count == 1.0).sum(axis=1)
-    return float(weight @ (once / (found.state_count + 1.0)))
+        return np.asarray(np.where(never, found.behavior, 0.0).sum(axis=1))
+    return np.asarray((found.cell_count == 1.0).sum(axis=1) / (found.state_count + 1.0))
 
 
 def _span(found: Shrinkage, influence: _Influence, reward_range: tuple[float, float] | None) -> float:

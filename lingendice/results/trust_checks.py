@@ -8,9 +8,11 @@ families judge them.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
+from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.results.allowance import RULE_OF_THREE, AllowedInterval, allowed_interval
 from lingendice.results.diagnostics import Check, make_check
@@ -36,18 +38,58 @@ NOTED_MASS, NOTED_PRIOR = 0.05, 0.6
 """Shares of the target's actions, never logged or valued by other actions, that are worth a note."""
 
 
+class Grounds(NamedTuple):
+    """What an estimate rests on: all that the checks look at."""
+
+    counts: Counts
+    state_mass: Floats
+    """The target's distribution, without what single transitions alone hold in place."""
+    cell_distribution: Floats
+    """Of the effective policy."""
+    filled_mass: Floats
+    """Target mass, states by actions, that is valued by transitions of other actions."""
+    leak: float
+    effective_sample: float
+    reward: Floats
+    """Of cells; nan where unknown."""
+    reward_bounds: tuple[float, float]
+    behavior: Floats | None
+    values: Floats
+    """After a transition, over states."""
+    ending: float
+    """After a terminal transition."""
+    gamma: float
+
+    @property
+    def identified(self) -> float:
+        """Mass in states with outgoing transitions."""
+        return max(float(self.cell_distribution.sum()) - self.leak, 1e-300)
+
+    @property
+    def cell_count(self) -> Floats:
+        """States by actions."""
+        return self.counts.cell_count.reshape(self.filled_mass.shape).astype(float)
+
+
 def trust_checks(
     found: Shrinkage, reward_range: tuple[float, float] | None = None, level: float = 0.95
 ) -> tuple[Check, ...]:
     """All checks of an estimate and its interval. O(N log N) for the Markov test, O(nnz) for the rest."""
     interval = allowed_interval(found, level, reward_range)
-    checks = [
-        _support(found), _effective_sample(found, interval), _leak(found), _never_logged(found),
-        _rewards(found),
-    ]  # fmt: skip
-    if found.ridge > 0.0:
-        checks.append(_ridge(found, interval))
-    return (*checks, *_order_checks(found))
+    assert found.operator.reward is not None
+    grounds = Grounds(
+        found.counts, found.mass_without_loops, found.operator.spread(found.state_distribution),
+        found.filled_mass, found.leak, interval.allowance.effective_sample, found.operator.reward,
+        found.reward_bounds, found.behavior, found.values, found.outcome.ending, found.gamma,
+    )  # fmt: skip
+    ridge = (_ridge(found, interval),) if found.ridge > 0.0 else ()
+    return (*data_checks(grounds), *ridge, *order_checks(grounds))
+
+
+def data_checks(grounds: Grounds) -> tuple[Check, ...]:
+    """Whether the log shows what the target does. O(nnz)."""
+    checks = (_support, _effective_sample, _leak, _never_logged, _rewards)
+    return tuple(check(grounds) for check in checks)
 
 
 def trust_notes(found: Shrinkage, reward_range: tuple[float, float] | None = None) -> tuple[str, ...]:
@@ -73,60 +115,57 @@ def trust_notes(found: Shrinkage, reward_range: tuple[float, float] | None = Non
     return tuple(notes)
 
 
-def _support(found: Shrinkage) -> Check:
+def _support(grounds: Grounds) -> Check:
     """N sum_s d^2 / n: the mean of d / (n / N) under the target's distribution d."""
-    mass = np.where(found.visited, found.state_distribution, 0.0)
+    visits = grounds.cell_count.sum(axis=1)
+    mass = np.where(visits > 0, grounds.state_mass, 0.0)
     mass = mass / max(float(mass.sum()), 1e-300)
-    rarer = float(found.counts.total) * float(
-        (mass**2 / np.where(found.visited, found.state_count, 1.0)).sum()
-    )
+    rarer = float(grounds.counts.total) * float((mass**2 / np.where(visits > 0, visits, 1.0)).sum())
     sentence = f"the target's states are on average {rarer:.3g} times rarer in the log"
     return make_check("support", rarer, FAR, False, sentence, "log the states that the target visits")
 
 
-def _effective_sample(found: Shrinkage, interval: AllowedInterval) -> Check:
+def _effective_sample(grounds: Grounds) -> Check:
     """(sum c)^2 / sum c^2 over transitions, c what each adds to the value."""
-    share = min(interval.allowance.effective_sample / max(float(found.counts.total), 1.0), 1.0)
+    share = min(grounds.effective_sample / max(float(grounds.counts.total), 1.0), 1.0)
     sentence = f"the estimate rests on {share:.1%} of the log, as an effective sample"
     remedy = "a few transitions decide: log more of the states and actions that the target takes"
     return make_check("effective sample", share, LEAST_SAMPLE, True, sentence, remedy)
 
 
-def _leak(found: Shrinkage) -> Check:
-    sentence = f"{found.leak:.2%} of the target's mass is in states without outgoing transitions"
+def _leak(grounds: Grounds) -> Check:
+    sentence = f"{grounds.leak:.2%} of the target's mass is in states without outgoing transitions"
     remedy = "log these states; where episodes end there, pass terminal= to Counts.from_transitions"
-    return make_check("leak", found.leak, LARGEST_LEAK, False, sentence, remedy)
+    return make_check("leak", grounds.leak, LARGEST_LEAK, False, sentence, remedy)
 
 
-def _never_logged(found: Shrinkage) -> Check:
+def _never_logged(grounds: Grounds) -> Check:
     """Target mass on actions that the behavior does not seem to take, where the target goes.
 
     By chance a behavior leaves actions unlogged in states where it has others logged once (Good and Turing):
     these are a matter for the interval. An action never logged in a state of many visits where every other
     action was logged often is not there by chance.
     """
-    never = found.cell_count == 0
-    if found.behavior is not None:
-        missing = np.where(never & (found.behavior == 0.0), found.filled_mass, 0.0).sum()
+    logged = grounds.cell_count
+    never = logged == 0
+    if grounds.behavior is not None:
+        missing = np.where(never & (grounds.behavior == 0.0), grounds.filled_mass, 0.0).sum()
         where = "have probability 0 under the behavior"
     else:
-        seldom = ((found.cell_count == 1.0).sum(axis=1) > 0) | (found.state_count < OFTEN)
-        missing = np.where(never, found.filled_mass, 0.0).sum(axis=1)[~seldom].sum()
+        seldom = (logged == 1.0).any(axis=1) | (logged.sum(axis=1) < OFTEN)
+        missing = np.where(never, grounds.filled_mass, 0.0).sum(axis=1)[~seldom].sum()
         where = f"were never logged in states of {OFTEN:.0f} visits or more whose other actions are not rare"
-    share = float(missing) / max(found.mass - found.leak, 1e-300)
+    share = float(missing) / grounds.identified
     sentence = f"{share:.2%} of the target's actions {where}"
     remedy = "log these actions: no data identify what they are worth"
     return make_check("never logged", share, LARGEST_GAP, False, sentence, remedy)
 
 
-def _rewards(found: Shrinkage) -> Check:
+def _rewards(grounds: Grounds) -> Check:
     """Share of the target's mass whose reward was logged; 0 where all logged rewards are the same."""
-    reward = found.operator.reward
-    assert reward is not None
-    known = np.isfinite(reward) & (found.counts.cell_count > 0)
-    cells = found.operator.spread(found.state_distribution)
-    share = float(cells[known].sum()) / max(found.mass - found.leak, 1e-300)
-    low, high = found.reward_bounds
+    known = np.isfinite(grounds.reward) & (grounds.counts.cell_count > 0)
+    share = float(grounds.cell_distribution[known].sum()) / grounds.identified
+    low, high = grounds.reward_bounds
     sentence = f"rewards are known for {share:.1%} of the target's mass"
     if high - low <= 1e-12 * max(abs(low), abs(high)):
         share, sentence = (
@@ -147,15 +186,15 @@ def _ridge(found: Shrinkage, interval: AllowedInterval) -> Check:
     return make_check("ridge", share, LARGEST_RIDGE, False, sentence, remedy)
 
 
-def _order_checks(found: Shrinkage) -> list[Check]:
+def order_checks(grounds: Grounds) -> list[Check]:
     """Checks that need the order of rows; none where it was not kept."""
-    order = row_order(found.counts)
+    order = row_order(grounds.counts)
     if order is None:
         return []
     sentence = f"{order.unbroken:.1%} of the rows begin in the state where the row before ended"
     remedy = "sort the rows by time within every episode, and begin a new episode where rows are missing"
     checks = [make_check("order of rows", order.unbroken, UNBROKEN, True, sentence, remedy)]
-    memories = markov_statistics(found.counts, found.values, found.gamma, found.outcome.ending)
+    memories = markov_statistics(grounds.counts, grounds.values, grounds.gamma, grounds.ending)
     if memories is not None:
         memory, z = max(memories.items(), key=lambda item: item[1], default=("none", 0.0))
         sentence = (
@@ -166,7 +205,7 @@ def _order_checks(found: Shrinkage) -> list[Check]:
             "states seem to lack memory: add the previous state or action, or what is hidden, to the state"
         )
         checks.append(make_check("Markov property", z, LARGEST_Z, False, sentence, remedy))
-        checks.append(_ends(found.counts))
+        checks.append(_ends(grounds.counts))
     return checks
 
 

@@ -158,6 +158,26 @@ class Shrinkage:
         return float(self.state_distribution.sum())
 
     @cached_property
+    def mass_without_loops(self) -> Floats:
+        """The distribution; in states whose one transition leads back to them, the mass that arrives there.
+
+        Without a transition the value changes by (mass of its state without it) (y - Q). That mass is nearly
+        the mass with it, except where the transition is what keeps it: for 1 / (1 - gamma) steps.
+        """
+        counts, distribution, gamma = self.counts, self.state_distribution, self.gamma
+        once = np.flatnonzero(counts.count == 1)
+        state = row_of_entry(counts.indptr)[once] // self.target.shape[1]
+        state = state[(counts.indices[once] == state) & (self.state_count[state] == 1.0)]
+        if not state.size:
+            return distribution
+        arriving = gamma * (self.operator.chain.apply_transpose(distribution) - distribution)
+        if gamma < 1.0 and self.operator.initial is not None:
+            arriving += (1.0 - gamma) * self.operator.initial
+        mass = distribution.copy()
+        mass[state] = np.clip(arriving[state], 0.0, distribution[state])
+        return mass
+
+    @cached_property
     def filled_mass(self) -> Floats:
         """Target mass of each cell that rests on the regression alone."""
         mass = self.state_distribution[:, None] * self.target * self.prior_share

@@ -290,3 +290,32 @@ def test_what_the_behavior_left_out_by_chance_is_left_to_the_interval():
     )
     known = shrink(counts, Choices(gamma=0.9, policy=np.full((10, k), 1 / k), behavior=behavior))
     assert checks_of(known)["never logged"].number == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 0.99, 0.999])
+def test_a_loop_logged_once_counts_with_the_mass_that_arrives(gamma):
+    """State S is entered once and stays once: without that loop it would hold 1 - gamma of its mass."""
+    mdp = random_mdp()
+    log = walk(mdp, 40, 100, seed=3)
+    log["next_state"][99], log["terminal"] = S, None  # of the first episode, which now ends in S
+    looped = {"state": S, "action": 1, "reward": -1.0, "next_state": S, "episode": 0}
+    longer = {name: np.insert(column, 100, looped[name]) for name, column in log.items() if name in looped}
+    policy = np.vstack([mdp["policy"], [0.0, 1.0, 0.0]])
+    without, found = (
+        shrink(
+            lg.Counts.from_transitions(**one, n_states=S + 1, n_actions=A, keep_episodes=True),
+            Choices(gamma=gamma, policy=policy),
+        )
+        for one in (log, longer)
+    )
+    if found.ridge == 0.0:
+        chain = np.array([found.operator.chain.apply_transpose(row) for row in np.eye(S + 1)])
+        chain[S] = 0.0
+        expected = np.linalg.solve(np.eye(S + 1) - gamma * chain.T, (1 - gamma) * found.operator.initial)
+        assert found.mass_without_loops[S] == pytest.approx(expected[S], rel=1e-6)
+    assert found.state_distribution[S] > found.mass_without_loops[S]
+    np.testing.assert_array_equal(found.mass_without_loops[:S], found.state_distribution[:S])
+    # The way there and the loop each move the value by about what it changes where the loop is cut.
+    changed = abs(found.value - without.value)
+    noise = allowed_interval(without).standard_error
+    assert allowed_interval(found).standard_error < noise + 2.0 * changed + 0.01 * noise
