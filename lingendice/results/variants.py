@@ -26,6 +26,7 @@ from lingendice.results.interval import Influence, Piece, _same_distribution
 from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
 from lingendice.results.targets import Interval, ValueScores, student
+from lingendice.results.trust_checks import Grounds, data_checks, order_checks
 from lingendice.solvers.recursion import backward, compose_episodes, forward, total_weight, visits
 
 
@@ -349,29 +350,50 @@ class HorizonSolution(Uncertified):
         span = max(float(np.abs(y - self.q_values[cell]).max()), float(np.ptp(reward)))
         if self.reward_range is not None:
             span = max(span, self.reward_range[1] - self.reward_range[0])
-        mass, seen = self.cell_distribution, operator.seen
-        # The rule of three for an effective sample of (sum mass)^2 / sum mass^2 / n.
-        squares = float((mass[seen] ** 2 / counts.cell_count[seen]).sum())
-        return fill + RULE_OF_THREE * span * squares / max(float(mass.sum()), 1e-300)
+        return fill + RULE_OF_THREE * span * float(self.cell_distribution.sum()) / self._effective_sample
+
+    @property
+    def _effective_sample(self) -> float:
+        """(sum mass)^2 / sum mass^2 / n."""
+        mass, seen = self.cell_distribution, self.operator.seen
+        squares = float((mass[seen] ** 2 / self.operator.counts.cell_count[seen]).sum())
+        return max(float(mass.sum()), 1e-300) ** 2 / max(squares, 1e-300)
 
     @property
     def _filled_mass(self) -> float:
         """Share of the target's actions, where it goes, that others stand in for."""
+        filled = self._filled_cells
+        if filled is None:
+            return 0.0
+        visited = self.operator.seen.reshape(filled.shape).any(axis=1)
+        return float(filled.sum()) / max(float(self._single()[visited].sum()), 1e-300)
+
+    @property
+    def _filled_cells(self) -> Floats | None:
+        """Mass of the target's actions, states by actions, that others stand in for."""
         operator, asked = self.operator, self.operator.choices.policy
         if operator.policy is None or asked is None or operator.choices.unseen != "mean":
-            return 0.0
+            return None
         target = require_policy("policy", asked, *operator.policy.shape)
         seen = operator.seen.reshape(target.shape)
-        visits = self._single() * seen.any(axis=1)
-        return float(visits @ np.where(seen, 0.0, target).sum(axis=1)) / max(float(visits.sum()), 1e-300)
+        return np.where(seen | ~seen.any(axis=1, keepdims=True), 0.0, target) * self._single()[:, None]
 
     def influence(self) -> Influence:
         """Of every logged transition on the value."""
         return HorizonInfluence(self)
 
     def _checks(self) -> tuple[Check, ...]:
-        # How fast the chain forgets does not matter to a few steps.
-        return tuple(check for check in super()._checks() if check.name != "mixing")
+        """Those of the default with a policy; without one, how fast the chain forgets does not matter."""
+        filled, reward = self._filled_cells, self.operator.reward
+        if filled is None or reward is None or self.value is None or math.isnan(self.value):
+            return tuple(check for check in super()._checks() if check.name != "mixing")
+        known = reward[self.operator.seen & np.isfinite(reward)]
+        grounds = Grounds(
+            self.operator.counts, self._single(), self.cell_distribution, filled, self.leak,
+            self._effective_sample, reward, (float(known.min()), float(known.max())), None,
+            self.values_by_step[1], 0.0, self.gamma,
+        )  # fmt: skip
+        return (*data_checks(grounds), *order_checks(grounds))
 
     @property
     def return_note(self) -> str:

@@ -181,3 +181,23 @@ def test_intervals_that_a_horizon_does_not_give_are_refused():
         solution.interval(of="stationary")
     with pytest.raises(ValueError, match="intervals of the value, the return and the length"):
         solution.interval(method="bootstrap")
+
+
+def test_its_checks_are_those_of_the_default():
+    """A log of every action raises no alarm; actions that the behavior leaves out do."""
+    rules = corridor()
+    names = ["support", "effective sample", "leak", "never logged", "rewards"]
+    whole = lg.solve(rules.sample(200, 0), 1.0, policy=rules.policy, horizon=20)
+    assert [check.name for check in whole.diagnose()][:5] == names
+    assert whole.trusted, whole.why_not
+
+    rng = np.random.default_rng(0)
+    state, action = rng.integers(5, size=4000), rng.integers(2, size=4000)
+    counts = lg.Counts.from_transitions(
+        state, (state + 1 + action) % 5, action=action, reward=state + action, n_actions=3,
+        keep_episodes=False,
+    )  # fmt: skip
+    target = np.tile([0.4, 0.4, 0.2], (5, 1))
+    solution = lg.solve(counts, 1.0, policy=target, initial=np.eye(5)[0], horizon=20)
+    failed = [check.name for check in solution.diagnose() if not check.ok]
+    assert failed == ["never logged"]
