@@ -1,4 +1,4 @@
-"""Score tests of what an episode has shown lately: one slope per action taken and action before."""
+"""Score tests of what an episode has shown so far: one slope per action taken and kind of event before."""
 
 from __future__ import annotations
 
@@ -8,48 +8,50 @@ from lingendice.kernels.jit import kernel
 
 
 @kernel
-def recent_scores(cell, action, first, y, able, shown, steps, n_actions):
+def fading_scores(cell, action, first, y, able, event, shown, keeps, n_actions, n_events):
     """Sums of y (m - mean of m in the cell) over the rows of each action, and two matrices of their variance.
 
-    m(b) is the sum of ``shown`` over the rows of action b among the last ``steps`` of the episode, which
-    begins in row ``first``. Cells that are not ``able`` are left out. Two passes: means of m by cell, sums.
+    m(b) is the sum of ``shown`` over earlier rows of event b (-1: none) of the episode, which begins in row
+    ``first``; of it a share ``keeps`` is left after each step. Cells that are not ``able`` are left out. Two
+    passes: means of m by cell, sums.
 
     ``products`` adds up outer products of the terms, ``spreads`` those of m - mean of m: the variance where
-    y, of variance 1, is permuted within cells. ``pairs`` counts, for each row, earlier rows of its cell in
-    the window, over the size of the cell: y centered within the cell makes their products that much smaller.
+    y, of variance 1, is permuted within cells. ``pairs`` adds up what earlier rows of the same cell weigh in
+    m, over the size of the cell: y centered within the cell makes their products that much smaller.
     """
-    mean, size = np.zeros((able.size, n_actions)), np.zeros(able.size)
-    sums, pairs = np.zeros((n_actions, n_actions)), np.zeros(n_actions)
-    products = np.zeros((n_actions, n_actions, n_actions))
-    spreads = np.zeros((n_actions, n_actions, n_actions))
-    rows, m, centered = np.zeros(n_actions, np.int64), np.zeros(n_actions), np.zeros(n_actions)
-    recent = np.zeros(able.size, np.int64)
+    mean, size = np.zeros((able.size, n_events)), np.zeros(able.size)
+    sums, pairs = np.zeros((n_actions, n_events)), np.zeros(n_actions)
+    products = np.zeros((n_actions, n_events, n_events))
+    spreads = np.zeros((n_actions, n_events, n_events))
+    rows, m, centered = np.zeros(n_actions, np.int64), np.zeros(n_events), np.zeros(n_events)
+    weight, visited = np.zeros(able.size), np.full(able.size, -1)
     for last_pass in range(2):
         for row in range(cell.size):
             if first[row] == row:
                 m[:] = 0.0
-                if row > 0:
-                    for earlier in range(max(first[row - 1], row - 1 - steps), row):
-                        recent[cell[earlier]] = 0
             else:
-                m[action[row - 1]] += shown[row - 1]
-                recent[cell[row - 1]] += 1
-                gone = row - 1 - steps
-                if gone >= first[row]:
-                    m[action[gone]] -= shown[gone]
-                    recent[cell[gone]] -= 1
+                for b in range(n_events):
+                    m[b] *= keeps
+                if event[row - 1] >= 0:
+                    m[event[row - 1]] += shown[row - 1]
             x = cell[row]
             if not able[x]:
                 continue
             if not last_pass:
                 size[x] += 1.0
-                for b in range(n_actions):
+                for b in range(n_events):
                     mean[x, b] += m[b]
                 continue
             taken = action[row]
             rows[taken] += 1
-            pairs[taken] += recent[x] / size[x]
-            for b in range(n_actions):
+            if visited[x] >= first[row]:
+                weight[x] *= keeps ** (row - 1 - visited[x])
+                pairs[taken] += weight[x] / size[x]
+                weight[x] = weight[x] * keeps + 1.0
+            else:
+                weight[x] = 1.0
+            visited[x] = row
+            for b in range(n_events):
                 centered[b] = m[b] - mean[x, b]
                 sums[taken, b] += y[row] * centered[b]
                 for c in range(b + 1):
@@ -57,12 +59,11 @@ def recent_scores(cell, action, first, y, able, shown, steps, n_actions):
                     spreads[taken, b, c] += spread
                     products[taken, b, c] += y[row] ** 2 * spread
         if not last_pass:
-            recent[:] = 0
             for x in range(able.size):
-                for b in range(n_actions):
+                for b in range(n_events):
                     mean[x, b] /= max(size[x], 1.0)
     for taken in range(n_actions):
-        for b in range(n_actions):
+        for b in range(n_events):
             for c in range(b):
                 products[taken, c, b] = products[taken, b, c]
                 spreads[taken, c, b] = spreads[taken, b, c]

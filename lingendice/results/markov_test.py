@@ -1,9 +1,10 @@
 """Is the log Markov? Whether what came before explains how a transition turns out, beyond its own cell.
 
 Where states are complete, the outcomes of a cell do not depend on how the cell was reached. Two outcomes are
-looked at: the reward, and what the transition is worth, r + gamma V(s'). Both are replaced by their ranks
-within the cell, so that rare large rewards do not hide the common ones; a cell is used where at least four
-outcomes make up its variance. Statistics that are then standard normal look at different memories:
+looked at: the rank of the reward within the cell, so that rare large rewards do not hide the common ones,
+and what the transition is worth, r + gamma V(s'), which weighs next states by what they matter. A cell is
+used where at least four outcomes make up its variance. Statistics that are then standard normal look at
+different memories:
 
 Groups. Within every cell, outcomes y (centered and scaled) are grouped by the previous cell, by the cell
 before that, by how long the state has lasted, by the step of the episode, and by the episode's last outcome
@@ -15,19 +16,25 @@ is compared with its mean and variance under permutations of y within cells. Bot
 that nothing is drawn at random: O(N log N) for the grouping. T is a sum of many nearly chi-squared terms; it
 is matched to a chi-squared distribution of the same mean and variance and returned as a normal deviate.
 
-Scores. Let m be a vector of what the episode has shown: how often each action was taken in the last 4 steps,
-or the sums of y after each action in the last 4, 16 or 64 steps. The terms y (m - mean of m in the cell) are
-martingale differences but for the estimated means, whose effect on their sum u is added back. With C the
-sum of their outer products over the rows of one action, u' C^-1 u is a score test of a slope that cells of
-this action share; it is nearly chi-squared, and so is its sum over actions. Where outcomes are rare, C is too
-small unless two of them happen to meet; the variance under permutations of y is a second C, and the smaller
-form counts. Scores find what lasts: users of different kinds, fatigue, seasons.
+Scores. Let m be a vector of what the episode has shown: how often each action was taken (but the most
+common one), or the sums of y after each action, of which a share 1 / T is forgotten at every step. The terms
+y (m - mean of m in the cell) are martingale differences but for the estimated means, whose effect on their
+sum u is added back. With C the sum of their outer products over the rows of one action, u' C^-1 u is a score
+test of a slope that cells of this action share; it is nearly chi-squared, and so is its sum over actions.
+Where outcomes are rare, C is too small unless two of them happen to meet; the variance under permutations of
+y is a second C, and the smaller form counts. Scores find what lasts: users of different kinds, fatigue,
+seasons, what actions caused. (On one long path a sum that forgets nothing is a random walk, whose scores are
+not normal: T is at most 64.)
 Sums of earlier y of the same cell are one m more, with one slope for all cells.
 (Grouping by whole episodes would not do: how often an episode visits a cell depends on the outcomes there.)
+
+Together. The p-values of all statistics become one by the Cauchy combination, whose small values hold
+whatever the dependence among them: the mean of cot(pi p) is compared with a Cauchy variable.
 
 References
 ----------
 Box and Andersen (1955), Permutation theory in the derivation of robust criteria. JRSS B 17, 1-34.
+Liu and Xie (2020), Cauchy combination test. JASA 115, 393-402.
 Wilson and Hilferty (1931), The distribution of chi-square. PNAS 17, 684-688.
 """
 
@@ -51,8 +58,10 @@ LEAST_TRANSITIONS = 20
 """Fewer usable transitions say nothing."""
 LONGEST_STAY, LATEST_STEP = 15, 63
 """Groups by time: longer stays and later steps are put together."""
-RECENT, WINDOWS = 4, (4, 16, 64)
-"""Steps whose actions are counted, and whose outcomes are summed."""
+ACTION_MEMORIES, OUTCOME_MEMORIES = (2, 10, 64), (10, 64)
+"""T: steps after which actions and outcomes are forgotten."""
+LARGEST_P = 0.9
+"""Where centering draws a statistic far below 0, its p-value says nothing: it must not outweigh others."""
 MOST_ACTIONS = 6
 """Actions that are looked at one by one, the most common first; the others are put together."""
 LEAST_SCORES = 50
@@ -100,10 +109,17 @@ def row_order(counts: Counts) -> RowOrder | None:
     return RowOrder(cell, previous, place, unbroken)
 
 
-def markov_statistics(
-    counts: Counts, values: Floats, gamma: float, ending: float = 0.0
-) -> dict[str, float] | None:
-    """How many standard deviations each memory explains more than chance would have it, by its name.
+class MarkovTest(NamedTuple):
+    """How much more than chance would have it what came before explains."""
+
+    z: float
+    """Of all memories together, as a normal deviate; 0 where too few outcomes can be compared."""
+    memories: dict[str, float]
+    """The deviate of each memory by its name, the larger of two outcomes."""
+
+
+def markov_test(counts: Counts, values: Floats, gamma: float, ending: float = 0.0) -> MarkovTest | None:
+    """Test whether what came before explains the outcomes of cells.
 
     Parameters
     ----------
@@ -118,8 +134,8 @@ def markov_statistics(
 
     Returns
     -------
-    dict or None
-        None where the order of rows is unknown or is not that of time; empty where too few can be compared.
+    MarkovTest or None
+        None where the order of rows is unknown or is not that of time.
     """
     order = row_order(counts)
     episodes = counts.episodes
@@ -129,12 +145,24 @@ def markov_statistics(
     after = gamma * np.append(values, ending)[counts.indices[episodes.entry[order.place]]]
     rewards = np.zeros(after.size) if episodes.reward is None else episodes.reward[order.place]
     history = _History.of(order, episodes.episode[order.place], counts.n_actions or 1)
-    found: dict[str, float] = {}
-    for outcome in (rewards, rewards + after):
-        seen = _Outcomes.of(ranks_within(outcome, order.cell), order.cell)
-        for name, z in _memories(seen, history):
-            found[name] = max(z, found.get(name, 0.0))
-    return found
+    found: list[tuple[str, float]] = []
+    for outcome in (ranks_within(rewards, order.cell), rewards + after):
+        seen = _Outcomes.of(outcome, order.cell)
+        found += _memories(seen, history)
+    # Of equal names the last is kept: the largest.
+    return MarkovTest(
+        combined_z(np.array([z for _, z in found])), dict(sorted(found, key=lambda one: one[1]))
+    )
+
+
+def combined_z(deviates: Floats) -> float:
+    """One normal deviate of several that may depend on each other, by the Cauchy combination; 0 of none."""
+    from scipy.special import ndtr, ndtri
+
+    if not deviates.size:
+        return 0.0
+    p = np.clip(ndtr(-deviates), 1e-300, LARGEST_P)
+    return -float(ndtri(np.arctan2(1.0, np.mean(1.0 / np.tan(np.pi * p))) / np.pi))
 
 
 class _History(NamedTuple):
@@ -182,11 +210,11 @@ def _memories(seen: _Outcomes, history: _History) -> Iterator[tuple[str, float]]
     yield "how long the state has lasted", seen.group_z(np.minimum(row - history.entered, LONGEST_STAY))
     yield "the step of the episode", seen.group_z(np.minimum(row - history.first, LATEST_STEP))
     yield "the last outcome of the cell", seen.group_z(seen.last_here(visits))
-    # Centering within cells draws this below 0: negative values say nothing.
     yield "earlier visits to the cell", seen.slope_z(seen.earlier_here(visits))
-    yield f"the actions of the last {RECENT} steps", seen.score_z(history, np.ones(row.size), RECENT)
-    for steps in WINDOWS:
-        yield f"the outcomes of the last {steps} steps", seen.score_z(history, seen.y, steps)
+    for steps in ACTION_MEMORIES:
+        yield f"the actions of the last {steps} steps or so", seen.action_score_z(history, steps)
+    for steps in OUTCOME_MEMORIES:
+        yield f"the outcomes of the last {steps} steps or so", seen.outcome_score_z(history, steps)
 
 
 def ranks_within(values: Floats, cell: NDArray[np.int64]) -> Floats:
@@ -284,21 +312,37 @@ class _Outcomes(NamedTuple):
         scale = float(np.sqrt((terms**2).sum()))
         return float(terms.sum()) / scale if scale > 0.0 else 0.0
 
-    def score_z(self, history: _History, shown: Floats, steps: int) -> float:
-        """Whether outcomes depend on the sums of ``shown`` after each action in the last ``steps`` steps."""
-        from lingendice.kernels.episode_scores import recent_scores
+    def action_score_z(self, history: _History, steps: int) -> float:
+        """Whether outcomes depend on how often each action was taken; the most common one adds nothing."""
+        return self._score_z(history, history.action - 1, np.ones(self.y.size), steps)
 
-        able, n_actions = self.second > 0.0, int(history.action.max()) + 1
-        sums, products, spreads, pairs, rows = recent_scores(
-            history.cell, history.action, history.first, self.y, able, shown, steps, n_actions
+    def outcome_score_z(self, history: _History, steps: int) -> float:
+        """Whether outcomes depend on the sums of earlier outcomes after each action."""
+        return self._score_z(history, history.action, self.y, steps)
+
+    def _score_z(self, history: _History, event: NDArray[np.int64], shown: Floats, steps: int) -> float:
+        from lingendice.kernels.episode_scores import fading_scores
+
+        able, keeps = self.second > 0.0, 1.0 - 1.0 / steps
+        n_actions, n_events = int(history.action.max()) + 1, int(event.max()) + 1
+        sums, products, spreads, pairs, rows = fading_scores(
+            history.cell,
+            history.action,
+            history.first,
+            self.y,
+            able,
+            event,
+            shown,
+            keeps,
+            n_actions,
+            n_events,
         )
         if shown is self.y:
             sums[np.diag_indices(n_actions)] += pairs
         score, degrees = 0.0, 0
-        for taken in np.flatnonzero(rows >= LEAST_SCORES):
-            found = [_quadratic_form(sums[taken], matrix[taken]) for matrix in (products, spreads)]
+        for taken in np.flatnonzero(rows >= LEAST_SCORES) if n_events else ():
             # Both are chi-squared in large samples; where outcomes are rare either may be far too large.
-            least = min(found)
+            least = min(_quadratic_form(sums[taken], matrix[taken]) for matrix in (products, spreads))
             score, degrees = score + least[0], degrees + least[1]
         return _normal_deviate(score / degrees, degrees) if degrees else 0.0
 

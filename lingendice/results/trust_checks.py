@@ -16,7 +16,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.results.allowance import RULE_OF_THREE, AllowedInterval, allowed_interval
 from lingendice.results.diagnostics import Check, make_check
-from lingendice.results.markov_test import UNBROKEN, markov_statistics, row_order
+from lingendice.results.markov_test import UNBROKEN, markov_test, row_order
 from lingendice.solvers.shrinkage import Shrinkage
 
 FAR = 5.0
@@ -29,8 +29,8 @@ OFTEN = 20.0
 LARGEST_GAP = 0.05
 LARGEST_RIDGE = 0.05
 """Share of the half-width that the ridge may make up."""
-LARGEST_Z = 3.7
-"""Of ten memories of two outcomes each, all standard normal for a Markov chain."""
+LARGEST_Z = 2.33
+"""Of the Markov test, standard normal for a Markov chain: an alarm in at most one of a hundred."""
 LARGEST_ENDS = 0.2
 SAME_END = 3
 """Visits to a transition, every one of them the last of its episode, that tell of a forgotten flag."""
@@ -194,17 +194,17 @@ def order_checks(grounds: Grounds) -> list[Check]:
     sentence = f"{order.unbroken:.1%} of the rows begin in the state where the row before ended"
     remedy = "sort the rows by time within every episode, and begin a new episode where rows are missing"
     checks = [make_check("order of rows", order.unbroken, UNBROKEN, True, sentence, remedy)]
-    memories = markov_statistics(grounds.counts, grounds.values, grounds.gamma, grounds.ending)
-    if memories is not None:
-        memory, z = max(memories.items(), key=lambda item: item[1], default=("none", 0.0))
+    test = markov_test(grounds.counts, grounds.values, grounds.gamma, grounds.ending)
+    if test is not None:
+        memory = max(test.memories, key=lambda name: test.memories[name], default="none")
         sentence = (
-            f"the memory that tells most about how a transition turns out is {memory}: {z:.1f} standard "
-            "deviations beyond chance"
+            f"what came before tells how a transition turns out by {test.z:.1f} standard deviations beyond "
+            f"chance, most of all {memory}"
         )
         remedy = (
             "states seem to lack memory: add the previous state or action, or what is hidden, to the state"
         )
-        checks.append(make_check("Markov property", z, LARGEST_Z, False, sentence, remedy))
+        checks.append(make_check("Markov property", test.z, LARGEST_Z, False, sentence, remedy))
         checks.append(_ends(grounds.counts))
     return checks
 

@@ -6,7 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from logs import A, S, count, random_mdp, walk
+from scipy.stats import norm
 
 import lingendice as lg
 from lingendice.model.compose import Choices
@@ -15,8 +18,9 @@ from lingendice.results.markov_test import (
     _History,
     _Outcomes,
     _permutation_moments,
+    combined_z,
     group_z,
-    markov_statistics,
+    markov_test,
     persistence_z,
     ranks_within,
     row_order,
@@ -28,8 +32,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
 
 
 def strongest(counts, values, gamma, ending=0.0):
-    found = markov_statistics(counts, values, gamma, ending)
-    return None if found is None else max(found.values(), default=0.0)
+    found = markov_test(counts, values, gamma, ending)
+    return None if found is None else found.z
 
 
 @pytest.mark.parametrize("sizes", [(3, 2, 1), (4, 2), (1, 1, 1, 1, 2), (7,)])
@@ -70,7 +74,7 @@ def test_logs_of_a_markov_chain_raise_no_alarm(gamma, ending):
     for seed in range(25):
         counts = count(walk(mdp, 40, 30, seed=seed, ending=ending))
         found = shrink(counts, Choices(gamma=gamma, policy=mdp["policy"]))
-        assert strongest(counts, found.values, gamma, found.outcome.ending) < 4
+        assert strongest(counts, found.values, gamma, found.outcome.ending) < 3
 
 
 def hidden_log(seed, n_episodes=60):
@@ -157,7 +161,7 @@ def test_what_the_cell_gave_last_time_is_a_memory():
         state, np.roll(state, -1), action=np.zeros_like(state), reward=reward,
         episode=np.arange(state.size) // 18, keep_episodes=True,
     )  # fmt: skip
-    found = markov_statistics(counts, np.zeros(2), 0.9)
+    found = markov_test(counts, np.zeros(2), 0.9).memories
     assert found["the last outcome of the cell"] > 5.0
     assert found["earlier visits to the cell"] < 3.5
 
@@ -172,7 +176,8 @@ def test_ranks_are_those_of_scipy_within_each_cell():
         np.testing.assert_array_equal(found[cell == x], rankdata(values[cell == x]) - 1.0)
 
 
-def test_scores_by_action_are_chi_squared_by_chance_and_as_by_hand():
+@pytest.mark.parametrize("events", ["actions", "outcomes"])
+def test_scores_by_action_are_chi_squared_by_chance_and_as_by_hand(events):
     rng = np.random.default_rng(4)
     n, steps = 1200, 5
     cell, episode = rng.integers(0, 12, n), np.repeat(np.arange(20), 60)
@@ -181,22 +186,30 @@ def test_scores_by_action_are_chi_squared_by_chance_and_as_by_hand():
     by_chance = []
     for _ in range(400):
         seen = _Outcomes.of(rng.exponential(size=n), cell)
-        by_chance.append(seen.score_z(history, seen.y, steps))
+        score = seen.action_score_z if events == "actions" else seen.outcome_score_z
+        by_chance.append(score(history, steps))
     assert np.mean(by_chance) == pytest.approx(0.0, abs=0.2)
     assert np.std(by_chance) == pytest.approx(1.0, abs=0.12)
-    memory, pairs, score = np.zeros((n, 3)), np.zeros(n), 0.0
+    memory, pairs, total_score, degrees = np.zeros((n, 3)), np.zeros(n), 0.0, 0
     for row in range(n):
-        for earlier in range(max(row - row % 60, row - steps), row):
-            memory[row, history.action[earlier]] += seen.y[earlier]
-            pairs[row] += (cell[earlier] == cell[row]) / (cell == cell[row]).sum()
+        for earlier in range(row - row % 60, row):
+            left = (1 - 1 / steps) ** (row - 1 - earlier)
+            memory[row, history.action[earlier]] += left * (seen.y[earlier] if events == "outcomes" else 1.0)
+            pairs[row] += left * (cell[earlier] == cell[row]) / (cell == cell[row]).sum()
+    if events == "actions":
+        memory, pairs = memory[:, 1:], 0.0 * pairs
     for a in range(3):
         rows = np.flatnonzero(history.action == a)
         spread = np.array([memory[i] - memory[cell == cell[i]].mean(axis=0) for i in rows])
         terms = seen.y[rows, None] * spread
-        total = terms.sum(axis=0) + np.eye(3)[a] * pairs[rows].sum()
-        score += min(total @ np.linalg.solve(part.T @ part, total) for part in (terms, spread))
-    curve = 2 / (9 * 9)
-    assert by_chance[-1] == pytest.approx(((score / 9) ** (1 / 3) - 1 + curve) / curve**0.5)
+        total = terms.sum(axis=0)
+        if events == "outcomes":
+            total[a] += pairs[rows].sum()
+        total_score += min(total @ np.linalg.solve(part.T @ part, total) for part in (terms, spread))
+        degrees += total.size
+    curve = 2 / (9 * degrees)
+    expected = ((total_score / degrees) ** (1 / 3) - 1 + curve) / curve**0.5
+    assert by_chance[-1] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("n_cells", "chance"), [(3, 0.01), (2, 0.05), (300, 0.5)])
@@ -210,7 +223,7 @@ def test_scores_raise_no_alarm_where_outcomes_are_rare_or_cells_small(n_cells, c
         order = RowOrder(cell, np.where(previous, -1, np.roll(cell, 1)), np.arange(n), 1.0)
         history = _History.of(order, np.arange(n) // 50, 1)
         seen = _Outcomes.of((rng.random(n) < chance).astype(float), cell)
-        found.append(max(seen.score_z(history, seen.y, steps) for steps in (4, 16, 64)))
+        found.append(max(seen.outcome_score_z(history, steps) for steps in (2, 10, 64)))
     assert max(found) < 3.7
     assert np.mean(np.array(found) > 2.0) < 0.08
 
@@ -236,6 +249,50 @@ def test_fatigue_behind_rare_large_losses_is_found():
         zero, zero, action=work.ravel(), reward=reward.ravel(), episode=np.repeat(np.arange(50), 60),
         keep_episodes=True,
     )  # fmt: skip
-    found = markov_statistics(counts, np.zeros(1), 0.9)
-    assert found["the actions of the last 4 steps"] > 10.0
-    assert found["the outcomes of the last 4 steps"] > 10.0
+    found = markov_test(counts, np.zeros(1), 0.9).memories
+    assert found["the actions of the last 10 steps or so"] > 10.0
+    assert found["the outcomes of the last 10 steps or so"] > 10.0
+
+
+@given(st.lists(st.floats(-10.0, 30.0), min_size=1, max_size=24))
+def test_deviates_together_say_no_more_than_bonferroni_and_no_less_than_their_share(deviates):
+    z = np.array(deviates)
+    together, largest = combined_z(z), z.max()
+    assert together <= max(largest, norm.isf(0.5)) + 1e-9
+    smallest_p, n = norm.sf(largest), z.size
+    if smallest_p * n < 1e-3:
+        # cot(pi p) is nearly 1 / (pi p); the others subtract at most 3.1 each, or add.
+        assert norm.sf(together) <= 1.02 * n * smallest_p
+    assert combined_z(np.repeat(z, 3)) == pytest.approx(together, abs=1e-9)
+
+
+def test_deviates_together_hold_their_level_independent_or_not():
+    rng = np.random.default_rng(12)
+    alone = rng.normal(size=(20_000, 20))
+    shared = 0.9 * rng.normal(size=(20_000, 1)) + np.sqrt(1 - 0.81) * alone
+    for deviates in (alone, shared):
+        rate = np.mean([combined_z(z) > 2.326 for z in deviates])
+        assert 0.005 < rate < 0.0125
+    assert combined_z(np.empty(0)) == 0.0
+
+
+@pytest.mark.parametrize(("episodes", "steps"), [(1, 4000), (800, 5)])
+def test_one_path_and_many_short_episodes_hold_the_level(episodes, steps):
+    """Rare and skewed rewards, a slow chain: alarms stay at one of a hundred."""
+    rng = np.random.default_rng(20 + steps)
+    alarms = 0
+    for _ in range(150):
+        path = np.empty((episodes, steps + 1), dtype=int)
+        path[:, 0] = rng.integers(0, 3, episodes)
+        for t in range(steps):
+            path[:, t + 1] = (path[:, t] + (rng.random(episodes) < 0.1)) % 3
+        action = (rng.random((episodes, steps)) < 0.3).astype(int)
+        reward = np.where(
+            rng.random((episodes, steps)) < 0.03, -20.0, rng.exponential(size=(episodes, steps))
+        )
+        counts = lg.Counts.from_transitions(
+            path[:, :-1].ravel(), path[:, 1:].ravel(), action=action.ravel(), reward=reward.ravel(),
+            episode=np.repeat(np.arange(episodes), steps), keep_episodes=True,
+        )  # fmt: skip
+        alarms += strongest(counts, np.array([0.0, 5.0, -3.0]), 0.9) > 2.33
+    assert alarms <= 5  # of 1.5 expected at most, with probability .996
