@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +33,8 @@ from lingendice.continuous.regression import (
 from lingendice.continuous.samples import Samples
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import check
-from lingendice.data.policies import DiscretePolicy
+from lingendice.data.policies import DiscretePolicy, GaussianPolicy
+from lingendice.kernels.networks import mlp
 from lingendice.kernels.parallel import run_all
 
 MEMBERS = 3
@@ -96,26 +97,41 @@ class Dynamics:
         scaling = self.samples.state_scaling
         return scaling.shift + states * scaling.scale
 
-    def act(self, states: Floats, rng: np.random.Generator) -> NDArray[np.float32]:
-        """Inputs of the networks at standardized states, with one action of the policy each."""
-        policy, samples = self.samples.policy, self.samples
+    @cached_property
+    def action_noise(self) -> Floats:
+        """(3, k): standard deviation, least and largest value that :meth:`decide` leaves to be applied."""
+        policy, k = self.samples.policy, self.samples.n_actions_in
+        if isinstance(policy, GaussianPolicy):
+            return np.stack(policy.scales(k))
+        return np.array([0.0, -np.inf, np.inf]).repeat(k).reshape(3, k)
+
+    def decide(self, raw: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """One action of the policy per state, (n, k), and draws that a Gaussian one adds in deviations."""
+        samples, policy = self.samples, self.samples.policy
+        shape = (len(raw), samples.n_actions_in)
         if policy is None:
-            return states.astype(np.float32)
+            return np.zeros(shape), np.zeros(shape)
         # Policies are functions of the user, who was not told that threads would call them.
         with self._policy_lock:
             if isinstance(policy, DiscretePolicy):
-                weight = np.cumsum(policy.probabilities(self.raw(states)), axis=1)
-                taken = (rng.random((len(states), 1)) > weight[:, :-1]).sum(axis=1)
-                action = np.eye(weight.shape[1], dtype=np.float32)[taken]
-            else:
-                action = samples.action_scaling(policy.sample(self.raw(states), rng)).astype(np.float32)
-        return np.hstack([states.astype(np.float32), action])
+                weight = np.cumsum(policy.probabilities(raw), axis=1)
+                taken = (rng.random((len(raw), 1)) > weight[:, :-1]).sum(axis=1)
+                return np.eye(shape[1])[taken], np.zeros(shape)
+            if not isinstance(policy, GaussianPolicy):
+                return samples.require_actions(policy.sample(raw, rng)), np.zeros(shape)
+            means = samples.require_actions(policy.means(raw))
+        return means, rng.standard_normal(shape)
 
-    def predict(self, member: int | None, inputs: NDArray[np.float32]) -> Prediction:
-        """What one member expects of a step; None: each member of its own share of the rows, in order."""
-        nets = self.members if member is None else (self.members[member],)
-        parts = np.split(inputs, len(nets))
-        out = np.concatenate([net(part) for net, part in zip(nets, parts, strict=True)], dtype=np.float64)
+    def act(self, states: Floats, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Inputs of the networks at standardized states, with one action of the policy each."""
+        actions, draws = self.decide(self.raw(states), rng)
+        std, low, high = self.action_noise
+        actions = self.samples.action_scaling(np.clip(actions + std * draws, low, high))
+        return np.hstack([states, actions], dtype=np.float32)
+
+    def predict(self, member: int, inputs: NDArray[np.float32]) -> Prediction:
+        """What one member expects of a step."""
+        out = self.members[member](inputs).astype(np.float64)
         states = inputs[:, : self.low.size] + out[:, :-1] * self.change_scale
         ends = np.zeros(len(inputs)) if self.ends is None else self.ends(states)
         reward = self.reward_center + self.reward_scale * out[:, -1] + ends * self.ending_reward
@@ -342,29 +358,66 @@ class _Block(NamedTuple):
 
 
 def _follow(model: Dynamics, gamma: float, n: int, visits: float, seed: list[int]) -> _Block:
-    """``n`` paths, in equal shares by each member."""
+    """``n`` paths, in equal shares by each member: the policy is asked here, all else is one kernel."""
     rng = np.random.default_rng(seed)
-    share = step_weights(gamma)
-    states, alive, earned = model.fresh(n, rng), np.ones(n), np.zeros(n)
+    simulation, paths = _simulation(model), _begin(model, n, rng)
+    restarts = not model.absorbing and model.ends is not None
+    visit_draws, end_draws = np.empty(n), np.ones(n)
+    noise = np.empty(paths.states.shape, dtype=np.float32)
     clipped, lived, visited = 0.0, 0.0, []
-    for step in range(share.size):
+    for step, share in enumerate(step_weights(gamma)):
         if step % 20 == 0:
             check()
-        inputs = model.act(states, rng)
-        moved = model.predict(None, inputs)
-        weight = share[step] * alive
-        earned += weight * moved.reward
-        visited.append(inputs[rng.random(n) < visits / n * weight])
-        states = model.shake(moved.states, rng)
-        inside = np.minimum(np.maximum(states, model.low), model.high)
-        # What has ended is simulated on, at no weight: where it goes does not count.
-        clipped += float(weight @ (inside != states).sum(axis=1))
-        lived += float(weight.sum()) * model.low.size
-        states = inside
-        if model.absorbing:
-            alive = alive * (1.0 - moved.ends)
-        elif model.ends is not None:
-            again = np.flatnonzero(rng.random(n) < moved.ends)
-            if again.size:
-                states[again] = model.fresh(again.size, rng)
-    return _Block(earned, clipped / lived, np.concatenate(visited))
+        actions, action_draws = model.decide(paths.raw.copy(), rng)
+        rng.random(out=visit_draws)
+        rng.standard_normal(out=noise, dtype=np.float32)
+        if restarts:
+            rng.random(out=end_draws)
+        n_visited, n_restarted, left, here = mlp.simulate_step(
+            simulation, paths, actions, action_draws, visit_draws, noise, end_draws,
+            (share, visits / n, model.absorbing),
+        )  # fmt: skip
+        clipped, lived = clipped + left, lived + here
+        visited.append(paths.inputs[paths.visited[:n_visited]])
+        if n_restarted:
+            again = paths.restarted[:n_restarted]
+            paths.states[again] = model.fresh(n_restarted, rng)
+            paths.raw[again] = model.raw(paths.states[again])
+    return _Block(paths.earned, clipped / lived, np.concatenate(visited))
+
+
+def _simulation(model: Dynamics) -> mlp.Simulation:
+    samples, ends = model.samples, model.ends
+    constant, linear, quadratic = np.empty(0), np.empty(0), np.empty((0, 0))
+    if ends is not None:
+        constant = np.array([ends.constant])
+        if ends.linear.any() or ends.quadratic.any():
+            linear, quadratic = ends.linear, ends.quadratic
+    return mlp.Simulation(
+        parameters=np.stack([net.parameters for net in model.members]),
+        layout=model.members[0].layout,
+        state_scaling=np.stack([samples.state_scaling.shift, samples.state_scaling.scale]),
+        action_scaling=np.stack([samples.action_scaling.shift, samples.action_scaling.scale]),
+        action_noise=model.action_noise,
+        change=np.stack([model.change_scale, model.noise * model.change_scale, model.low, model.high]),
+        reward=np.array([model.reward_center, model.reward_scale, model.ending_reward]),
+        end_constant=constant,
+        end_linear=linear,
+        end_quadratic=quadratic,
+    )
+
+
+def _begin(model: Dynamics, n: int, rng: np.random.Generator) -> mlp.Paths:
+    """Paths at draws of the initial distribution, with room for a step."""
+    states, net = model.fresh(n, rng), model.members[0]
+    return mlp.Paths(
+        states=states,
+        raw=model.raw(states),
+        alive=np.ones(n),
+        earned=np.zeros(n),
+        inputs=np.empty((n, model.samples.n_inputs), dtype=np.float32),
+        outputs=np.empty((n, net.n_outputs), dtype=np.float32),
+        hidden=net.hidden_values(n),
+        visited=np.empty(n, dtype=np.int64),
+        restarted=np.empty(n, dtype=np.int64),
+    )

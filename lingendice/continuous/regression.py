@@ -86,10 +86,14 @@ class Perceptron:
     def __call__(self, inputs: NDArray[Any]) -> Singles:
         """Outputs, (rows, outputs); safe to call from several threads."""
         found = np.empty((len(inputs), self.n_outputs), dtype=np.float32)
-        widths = int(self.layout[:-1, 1].sum())
-        scratch = np.empty(max(min(HIDDEN_NUMBERS, widths * max(1, len(inputs))), widths), dtype=np.float32)
-        mlp.outputs(self.network, np.ascontiguousarray(inputs, dtype=np.float32), scratch, found)
+        hidden = self.hidden_values(len(inputs))
+        mlp.outputs(self.network, np.ascontiguousarray(inputs, dtype=np.float32), hidden, found)
         return found
+
+    def hidden_values(self, rows: int) -> Singles:
+        """Room for the hidden values of some rows: of all of them, or of as many as stay in the cache."""
+        widths = int(self.layout[:-1, 1].sum())
+        return np.empty(max(min(HIDDEN_NUMBERS, widths * max(1, rows)), widths), dtype=np.float32)
 
     def buffers(self, branches: int = 1) -> tuple[Singles, ...]:
         """(inputs, hidden, slopes, outputs, deltas, spare, gradient) of a batch."""
@@ -185,8 +189,6 @@ RIDGES = (30.0, 3.0, 0.3, 0.03)
 FEWEST_ENDS = 3.0
 MOST_ROWS = 100_000
 """Of longer logs this many are read, in equal strides."""
-_FAR = 8.0
-"""Standardized coordinates are cut off here: squares grow fast."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,10 +198,11 @@ class EndProbability:
     constant: float
     linear: Floats
     quadratic: Floats
+    """Upper triangular."""
 
     def __call__(self, states: Floats) -> Floats:
         """At standardized states."""
-        z = np.clip(states, -_FAR, _FAR)
+        z = np.clip(states, -mlp.FAR, mlp.FAR)
         logit = self.constant + z @ self.linear + ((z @ self.quadratic) * z).sum(axis=1)
         return 1.0 / (1.0 + np.exp(-np.clip(logit, -40.0, 40.0)))
 
@@ -216,7 +219,7 @@ def fit_end_probability(states: Floats, ended: Floats, fold: NDArray[np.int64]) 
     stride = -(-len(states) // MOST_ROWS)
     states, ended, fold = states[::stride], ended[::stride], fold[::stride]
     first, second = np.triu_indices(d)
-    z = np.clip(states, -_FAR, _FAR)
+    z = np.clip(states, -mlp.FAR, mlp.FAR)
     features = np.column_stack([z, z[:, first] * z[:, second]])
     center, spread = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-6)
     features = np.column_stack([np.ones(len(z)), (features - center) / spread])

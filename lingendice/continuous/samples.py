@@ -114,11 +114,16 @@ class Samples:
         """Standardized actions of a sampled policy at some of the arrivals."""
         assert isinstance(self.policy, ContinuousPolicy)
         actions = self.policy.sample(arrivals.raw[rows], rng)
-        if actions.shape[1] != self.n_actions_in:
+        return self.action_scaling(self.require_actions(actions)).astype(np.float32)
+
+    def require_actions(self, actions: Any) -> Floats:
+        """What the policy gave, as contiguous rows with the log's number of coordinates."""
+        rows = np.ascontiguousarray(actions, dtype=np.float64)
+        if rows.shape[1] != self.n_actions_in:
             raise ValueError(
-                f"the policy gave actions of {actions.shape[1]} coordinates, the log has {self.n_actions_in}"
+                f"the policy gave actions of {rows.shape[1]} coordinates, the log has {self.n_actions_in}"
             )
-        return self.action_scaling(actions).astype(np.float32)
+        return rows
 
     def subset(self, rows: NDArray[Any]) -> Samples:
         """The same with some of the transitions only."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ import lingendice as lg
 from lingendice.baselines import doubly_robust, fitted_q, model_based
 from lingendice.continuous.dynamics import fit_dynamics, roll_out, step_weights
 from lingendice.continuous.evaluation import EFFORTS, Evaluation, Preparation, Settings
-from lingendice.continuous.regression import fit_end_probability
+from lingendice.continuous.regression import EndProbability, fit_end_probability
 from lingendice.continuous.samples import prepare
 from lingendice.data.policies import GaussianPolicy, SampledPolicy
 
@@ -176,6 +178,79 @@ def test_bits_do_not_depend_on_threads():
         model = fit_dynamics(prepare(log, TARGET, 0.9), "auto", 3, threads, QUICK)
         found.append(roll_out(model, 0.9, 20, 3, threads).paths)
     np.testing.assert_array_equal(*found)
+
+
+def follow(model, gamma, n, rng):
+    """Paths of the model and the share of clipped coordinates, one member and one step after another."""
+    states = model.fresh(n, rng)
+    earned, alive, outside, lived = np.zeros(n), np.ones(n), 0.0, 0.0
+    for share in step_weights(gamma):
+        inputs = model.act(states, rng)
+        parts = [model.predict(k, part) for k, part in enumerate(np.split(inputs, len(model.members)))]
+        moved, reward, ends = (np.concatenate(part) for part in zip(*parts, strict=True))
+        weight = share * alive
+        earned += weight * reward
+        rng.random(n)  # whether a row is kept as a visit
+        moved = model.shake(moved, rng)
+        states = np.clip(moved, model.low, model.high)
+        outside += weight @ (states != moved).sum(axis=1)
+        lived += weight.sum() * states.shape[1]
+        if model.absorbing:
+            alive = alive * (1.0 - ends)
+        elif model.ends is not None:
+            again = rng.random(n) < ends
+            if again.any():
+                states[again] = model.fresh(int(again.sum()), rng)
+    return earned, outside / lived
+
+
+def by_turns(states):
+    """More of action 1 where the first coordinate is large."""
+    up = 1.0 / (1.0 + np.exp(-states[:, 0]))
+    return np.column_stack([1.0 - up, up])
+
+
+@pytest.mark.parametrize(
+    "policy", [None, by_turns, TARGET, GaussianPolicy(by_turns, 0.3, -0.2, 0.6), "sampled"]
+)
+@pytest.mark.parametrize("ends", ["inferred", "absorbing", "restarting", "none"])
+def test_rollouts_are_those_of_plain_steps(policy, ends):
+    log, _ = steered(11, 0.05, n_episodes=12, flags=ends in ("absorbing", "restarting"))
+    action = log.action
+    if policy is None:
+        action = None
+    elif policy is by_turns:
+        action = (log.action[:, 0] > 0.0).astype(np.int64)
+    elif policy == "sampled":
+        policy = SampledPolicy(lambda states, rng: 0.1 * states[:, :1] + rng.normal(size=(len(states), 1)))
+    elif policy is not TARGET:
+        action = np.hstack([log.action, -log.action])
+    flags = {} if log.terminal is None else {"terminal": log.terminal}
+    log = lg.Transitions(
+        log.state, action, log.reward, log.next_state, log.initial_state, log.episode, **flags
+    )
+    gamma = 0.9
+    samples = prepare(log, policy, gamma, "restart" if ends == "restarting" else "auto")
+    model = fit_dynamics(samples, "none" if ends == "none" else "auto", 0, 1, replace(QUICK, steps=40))
+    assert (model.ends is None, model.absorbing) == (ends == "none", ends == "absorbing")
+    if ends in ("absorbing", "inferred"):
+        by_state = EndProbability(-3.0, np.array([0.5, -1.0]), np.array([[0.2, 0.7], [0.0, -0.3]]))
+        model = replace(model, ends=by_state)
+    found = roll_out(model, gamma, 20, 3, 2)
+    blocks = [follow(model, gamma, 30, np.random.default_rng([3, 5, k])) for k in range(2)]
+    wanted = np.concatenate([earned.reshape(3, 10) for earned, _ in blocks], axis=1)
+    np.testing.assert_allclose(found.paths.reshape(3, 20), wanted, rtol=1e-12)
+    assert found.clipped == pytest.approx(np.mean([clipped for _, clipped in blocks]), rel=1e-12)
+    assert found.visited.shape[1] == samples.n_inputs
+    assert len(found.visited) > 500
+
+
+def test_actions_with_other_coordinates_than_the_log():
+    log, _ = steered(12, 0.0, n_episodes=4)
+    model = fit_dynamics(prepare(log, TARGET, 0.9), "none", 0, 1, replace(QUICK, steps=4))
+    wide = SampledPolicy(lambda states, rng: np.zeros((len(states), 7)))
+    with pytest.raises(ValueError, match="actions of 7 coordinates, the log has 1"):
+        roll_out(replace(model, samples=prepare(log, wide, 0.9)), 0.9, 4, 0, 1)
 
 
 def test_policies_without_density_and_mixed_actions():
