@@ -60,8 +60,7 @@ def touched_cells(problem: RatioProblem, n: int):
     from numba import njit
 
     from lingendice.kernels.random_numbers import draw, draw_event, mix
-    from lingendice.model.sampler import build_sampler
-    from lingendice.solvers.sgd import rows_by_cache_line
+    from lingendice.solvers.sgd import build_sampler, rows_by_cache_line
 
     sampler = build_sampler(problem.flow)
     cells = rows_by_cache_line(problem.flow.n_cells, 8)

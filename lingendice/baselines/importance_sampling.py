@@ -28,10 +28,9 @@ from lingendice.data.checks import (
 )
 from lingendice.data.counts import Counts
 from lingendice.data.transitions import Transitions
-from lingendice.model.operator import average_reward
+from lingendice.model.operator import average_reward, total_weight
 from lingendice.results.build import baseline_solution
 from lingendice.results.variants import BaselineSolution, Estimate, Weighing
-from lingendice.solvers.recursion import total_weight
 
 
 def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:

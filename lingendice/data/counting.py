@@ -1,4 +1,4 @@
-"""Count transitions into CSR arrays: plan, threads and dtypes around ``kernels.counting``."""
+"""Count transitions into CSR arrays: plan, threads and dtypes around ``kernels.partition``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.data.rows import kernel_array
-from lingendice.kernels.counting import partition as counting
+from lingendice.kernels import partition as counting
 from lingendice.kernels.parallel import run_all
 
 Array = np.ndarray[Any, Any]

@@ -27,12 +27,11 @@ from lingendice.gpu.device import Device, for_each, launch, n_blocks, repeat
 from lingendice.gpu.equation import SCRATCH, Equation
 from lingendice.gpu.power_steps import POLL_SECONDS
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
-from lingendice.model.sampler import alias_table, build_sampler
 from lingendice.solvers.control import Controls
 from lingendice.solvers.extragradient import SAFETY, Geometry, SaddlePoint, approach
 from lingendice.solvers.problem import RatioProblem, SaddleSolver
 from lingendice.solvers.saddle import n_entries as stored_entries
-from lingendice.solvers.sgd import in_epochs, step_sizes
+from lingendice.solvers.sgd import alias_table, build_sampler, in_epochs, step_sizes
 
 ADVICE = '; options={"storage": "float32"} halves vectors and matrices; or use device="cpu"'
 STEPS_AT_ONCE = 32

@@ -147,7 +147,7 @@ _SCALE = 2.0**-32
 
 
 class Source(NamedTuple):
-    """Where samples (x, x', x0) are drawn from; see `model.sampler.Sampler`."""
+    """Where samples (x, x', x0) are drawn from; see `solvers.sgd.Sampler`."""
 
     events: Any
     tables: Any

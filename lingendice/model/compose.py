@@ -311,3 +311,12 @@ def _fall_back(weights: Floats, target: Floats) -> Floats:
 
 def _rows_or_uniform(table: Floats) -> Floats:
     return _fall_back(table, np.full(table.shape, 1.0 / table.shape[1]))
+
+
+def compose_episodes(counts: Counts, choices: Choices) -> EmpiricalOperator:
+    """The operator of single episodes: they start from the initial distribution and end for good.
+
+    Target actions never logged in a state take the mean of its logged ones.
+    """
+    unseen = "mean" if choices.policy is not None and choices.unseen == "auto" else choices.unseen
+    return compose(counts, choices._replace(unseen=unseen))

@@ -160,7 +160,7 @@ class _Draws:
         )
 
     def _clusters(self, factor: Floats) -> tuple[Floats, Floats | None, Floats | None]:
-        from lingendice.kernels.chains.moved_chain import reweigh
+        from lingendice.kernels.chains.sweeps import reweigh
 
         base, episodes = self.base, self.base.episodes
         count, reward_sum = np.zeros(base.count.size), np.zeros(base.count.size)
@@ -235,14 +235,14 @@ class _Again:
         )
 
     def _warm(self, operator: EmpiricalOperator) -> tuple[Floats, float]:
-        from lingendice.kernels.chains.moved_chain import (
+        from lingendice.kernels.chains.sweeps import (
             DEPTH,
             Chain,
             begin_warm,
+            empty_past,
             pull_coefficients,
             warm_rounds,
         )
-        from lingendice.kernels.chains.sweeps import empty_past
 
         if len(self.first.state_distributions) > 1 or operator.rows.indices.size != self.pattern.order.size:
             return self.start, np.inf

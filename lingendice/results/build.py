@@ -148,7 +148,7 @@ def policy_solution(fit: Shrinkage, request: Request) -> Solution:
 
 def horizon_solution(operator: EmpiricalOperator, request: Request) -> Solution:
     """Of the first steps from the initial distribution."""
-    from lingendice.solvers.recursion import visits
+    from lingendice.model.operator import visits
 
     horizon = request.problem.horizon
     found = visits(operator, horizon)

@@ -4,8 +4,8 @@ One logged transition x -> s' moves the return of H steps by
 
     sum_t gamma^t m_t(x) / p(x) (r + gamma V_{t+1}(s') - Q_t(x)) / N ,     m_t = d_t W
 
-with V and Q of :mod:`lingendice.solvers.recursion`: the influence function of the recursion. First states,
-and weights of actions that stand in for those never logged, move it as the stationary value is moved.
+with V and Q of :func:`lingendice.model.operator.backward`: the influence function of the recursion. First
+states, and weights of actions that stand in for those never logged, move it as the stationary value is moved.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import numpy as np
 from lingendice.data.checks import Floats, require_policy
 from lingendice.data.display import strict_json
 from lingendice.data.rows import read_only, row_of_entry, row_sums
+from lingendice.model.compose import compose_episodes
+from lingendice.model.operator import backward, forward, total_weight, visits
 from lingendice.results.allowance import RULE_OF_THREE, fill_allowance, half_width
 from lingendice.results.diagnostics import Check
 from lingendice.results.interval import Influence, Piece, _same_distribution
@@ -27,7 +29,6 @@ from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
 from lingendice.results.targets import Interval, ValueScores, student
 from lingendice.results.trust_checks import Grounds, data_checks, order_checks
-from lingendice.solvers.recursion import backward, compose_episodes, forward, total_weight, visits
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

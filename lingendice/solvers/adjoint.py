@@ -36,12 +36,15 @@ def solve_adjoint(
 
 
 def _dense(chain: TransitionRows, gamma: float, reward: Floats, distribution: Floats) -> Floats:
-    system = np.eye(chain.n) - gamma * chain.dense()
     if gamma == 1.0:
-        # With one recurrent class I - P + 1 mu' is regular, and its solution has mu V = 0.
-        system += distribution[None, :]
         reward = reward - distribution @ reward
-    return np.linalg.solve(system, reward)
+    return np.linalg.solve(_dense_system(chain, gamma, distribution), reward)
+
+
+def _dense_system(chain: TransitionRows, gamma: float, distribution: Floats) -> Floats:
+    """I - gamma P, and at gamma = 1 I - P + 1 mu': regular for one recurrent class, with mu V = 0."""
+    system: Floats = np.eye(chain.n) - gamma * chain.dense()
+    return system + distribution[None, :] if gamma == 1.0 else system
 
 
 def _discounted(chain: TransitionRows, gamma: float, reward: Floats, tol: float, threads: int) -> Floats:
@@ -81,14 +84,14 @@ def _average(chain: TransitionRows, reward: Floats, distribution: Floats, tol: f
 
 def _recurrent_bias(rates: csr_array, earned: Floats, visits: Floats, tol: float, threads: int) -> Floats:
     """Elimination where it is affordable, else the levels of the iterative solver."""
-    from lingendice.solvers.aggregation_adjoint import solve_adjoint as solve_by_levels
+    from lingendice.solvers.aggregation import relative_values
     from lingendice.solvers.elimination import Elimination
 
     indptr, indices, data = csr_arrays(rates)
     factor = Elimination.analyze(indptr, indices, visits.size, data=data, max_flops=MODERATE_FLOPS)
     if factor.complete:
         return factor.factorize(data, threads=threads).bias(earned)[1]
-    return solve_by_levels(indptr, indices, data, visits, earned, tol=tol, threads=threads).h
+    return relative_values(indptr, indices, data, visits, earned, tol=tol, threads=threads).h
 
 
 @heeds_ctrl_c
@@ -112,11 +115,7 @@ def adjoint_of(
         return one_by_one
     from scipy.linalg import lu_factor, lu_solve
 
-    system = np.eye(chain.n) - gamma * chain.dense()
-    if gamma == 1.0:
-        # I - P + 1 mu' is regular for one recurrent class, and its solution has mu V = 0.
-        system += distribution[None, :]
-    factor = lu_factor(system, check_finite=False)
+    factor = lu_factor(_dense_system(chain, gamma, distribution), check_finite=False)
 
     def together(columns: Floats) -> Floats:
         right = columns - distribution @ columns if gamma == 1.0 else columns

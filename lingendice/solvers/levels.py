@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from lingendice.kernels.chains import aggregation_steps as kernels
 from lingendice.kernels.chains.gth_dense import gth_dense
 from lingendice.kernels.parallel import run_all
 from lingendice.kernels.sparse_rows import order_by_count
-from lingendice.solvers.pull_system import is_arbitrary
+from lingendice.solvers.pull_system import is_arbitrary, row_ranges
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -56,7 +55,7 @@ class Level:
     ranges: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.ranges = row_ranges(self.start, CHUNK)
+        self.ranges = row_ranges(self.start, 0, self.size, CHUNK)
 
     @property
     def size(self) -> int:
@@ -77,7 +76,7 @@ class Level:
         # Both halves read and write the same vector: whichever value a thread finds, old or new, the sweep
         # converges. Working on copies instead would more than double the number of sweeps.
         middle = int(np.searchsorted(self.start, self.start[-1] // 2))
-        pieces = [row_ranges(self.start, CHUNK, *half) for half in ((0, middle), (middle, self.size))]
+        pieces = [row_ranges(self.start, *half, CHUNK) for half in ((0, middle), (middle, self.size))]
         if not forward:
             pieces = [piece[::-1] for piece in pieces]
         largest = 0.0
@@ -139,17 +138,6 @@ class Level:
         return Level(block_start, block_source, flow, self.tick, self.threads), outflow
 
 
-def row_ranges(start: IntArray, limit: int, first: int = 0, last: int | None = None) -> list[tuple[int, int]]:
-    """Cut rows ``first .. last`` into ranges of about ``limit`` entries."""
-    last = start.size - 1 if last is None else last
-    if start[last] - start[first] + last - first <= limit:
-        return [(first, last)]
-    cost = start[first : last + 1] + np.arange(last - first + 1)
-    cuts = first + np.searchsorted(cost, np.arange(cost[0] + limit, cost[-1], limit))
-    edges = np.unique(np.concatenate([[first], cuts, [last]]))
-    return [(int(a), int(b)) for a, b in pairwise(edges)]
-
-
 @dataclass
 class JumpChain:
     """The chain watched when it moves, over renumbered states.
@@ -180,7 +168,7 @@ def jump_chain(
     columns = indices.view(np.uint32)
     exit_weight, total_weight = np.empty(n), np.empty(n)
     count = np.zeros(n + 1, dtype=np.int64)
-    ranges = row_ranges(indptr, CHUNK)
+    ranges = row_ranges(indptr, 0, n, CHUNK)
     for first, last in ranges:
         tick()
         kernels.count_targets(indptr, columns, data, first, last, exit_weight, total_weight, count[1:])

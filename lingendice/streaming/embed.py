@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.kernels.embed.nodes import (
+from lingendice.kernels.counted_chains import (
     BAD_DISTRIBUTION,
     BAD_ENTRY,
     BAD_GAMMA,
@@ -39,12 +39,15 @@ from lingendice.kernels.embed.nodes import (
     OUT_OF_RANGE,
     SEVERAL_DISTRIBUTIONS,
     SOLVED,
+    count_pair,
     dense_totals,
     ratio_into,
+    row_totals,
     solve_dense_counts,
+    solve_row_counts,
+    table_to_rows,
     value_of,
 )
-from lingendice.kernels.embed.sparse_nodes import count_pair, row_totals, solve_row_counts, table_to_rows
 from lingendice.kernels.jit import kernel
 
 __all__ = [
@@ -199,7 +202,7 @@ def c_addresses() -> dict[str, int]:
 
     The addresses hold as long as the process. The functions need no interpreter lock.
     """
-    from lingendice.kernels.embed import c_entries
+    from lingendice.kernels import c_entries
 
     return {
         "count": c_entries.c_count.address,

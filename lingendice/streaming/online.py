@@ -259,7 +259,7 @@ class OnlineRatio:
                 self._scale_down()
 
     def _count_part(self, states: Ids, next_states: Ids, rewards: Floats | None, growth: float) -> None:
-        from lingendice.kernels.embed.online_updates import add_rewards, add_transitions
+        from lingendice.kernels.online_updates import add_rewards, add_transitions
 
         if rewards is not None:
             if self._rewards is None:
@@ -339,7 +339,7 @@ class OnlineRatio:
 
     def _refreshed(self, factor: _Factor, ratio: Floats) -> tuple[int, float]:
         """Bring the ratio up to date in place: steps (or -1) and error."""
-        from lingendice.kernels.embed.online_updates import Nodes, refresh
+        from lingendice.kernels.online_updates import Nodes, refresh
 
         follows_data = self._hub_follows_data and factor.hub >= 0
         nodes = Nodes(self.gamma, factor.members, factor.hub, self._hub_distribution(), follows_data)
@@ -353,8 +353,8 @@ class OnlineRatio:
     def _factorize(self) -> bool:
         """Solve afresh and keep the factor; False for several distributions or kinds of restart."""
         from lingendice.kernels.chains.gth_dense import dense_distribution, dense_factor
-        from lingendice.kernels.embed.nodes import among, dense_class, dense_rates
-        from lingendice.kernels.embed.online_updates import flow_factor, rounding_error
+        from lingendice.kernels.counted_chains import among, dense_class, dense_rates
+        from lingendice.kernels.online_updates import flow_factor, rounding_error
 
         self._factor = None
         nothing = np.empty(0)
@@ -396,7 +396,7 @@ class OnlineRatio:
 
     def _make_plan(self, rates: Floats, members: Ids, place: Ids) -> _Plan | None:
         """A plan where the chain is so sparse, and so local, that it is worth having."""
-        from lingendice.kernels.embed.online_updates import pattern
+        from lingendice.kernels.online_updates import pattern
         from lingendice.solvers.elimination import Elimination
 
         size = members.size
@@ -414,7 +414,7 @@ class OnlineRatio:
 
     def _eliminate(self) -> bool:
         """Solve afresh as planned; False without a plan, or where it does not serve."""
-        from lingendice.kernels.embed.online_updates import rates_among
+        from lingendice.kernels.online_updates import rates_among
         from lingendice.solvers.control import EliminationError
 
         if self._plan is None:

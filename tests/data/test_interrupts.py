@@ -19,7 +19,7 @@ import lingendice as lg
 from lingendice.data import interrupts
 from lingendice.data.interrupts import interruptible, pending
 from lingendice.io.stream_counter import Accumulator
-from lingendice.kernels.embed import online_updates as online_kernels
+from lingendice.kernels import online_updates as online_kernels
 from lingendice.results import bootstrap as resampling
 from lingendice.solvers import control as iterate
 from lingendice.solvers import stationary as exact

@@ -100,8 +100,7 @@ def test_an_index_that_was_cut_short(drawer, keep):
 
 
 def test_c_entries_follow_the_kernels_that_they_call():
-    from lingendice.kernels import jit
-    from lingendice.kernels.embed import c_entries
+    from lingendice.kernels import c_entries, jit
 
     versions = {
         getattr(c_entries, name)._cache._cache_file._version

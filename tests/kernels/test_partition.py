@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lingendice.kernels.counting import partition as counting
+from lingendice.kernels import partition as counting
 
 
 @pytest.fixture

@@ -61,10 +61,10 @@ def test_the_guard_notices_what_computes(name, monkeypatch):
 
 
 def test_the_guard_notices_kernels(monkeypatch):
-    from lingendice.kernels.chains import moved_chain
+    from lingendice.kernels.chains import sweeps
 
     with nothing_is_computed(monkeypatch), pytest.raises(Computed, match="kernel"):
-        moved_chain.reweigh()
+        sweeps.reweigh()
 
 
 @pytest.mark.parametrize("name", CHECKED)

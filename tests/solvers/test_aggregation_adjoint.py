@@ -6,8 +6,8 @@ from monitors import Asked
 from problems import long_double_distribution
 from reference_chains import arrays, birth_death, blocks_of_digraphs
 
-from lingendice.solvers import aggregation_adjoint, levels
-from lingendice.solvers.aggregation_adjoint import solve_adjoint
+from lingendice.solvers import aggregation, levels
+from lingendice.solvers.aggregation import relative_values
 
 
 def dense_answer(weights, x, reward):
@@ -21,11 +21,11 @@ def dense_answer(weights, x, reward):
 @pytest.mark.parametrize(("blocks", "coupling"), [(1, 0.0), (6, 1e-2), (6, 1e-4)])
 def test_matches_the_dense_fundamental_matrix(blocks, coupling, limit, monkeypatch):
     monkeypatch.setattr(levels, "DENSE_LIMIT", limit)
-    monkeypatch.setattr(aggregation_adjoint, "DENSE_LIMIT", limit)
+    monkeypatch.setattr(aggregation, "DENSE_LIMIT", limit)
     weights = blocks_of_digraphs(300, blocks, coupling, 3)
     x = long_double_distribution(weights).astype(float)
     reward = np.random.default_rng(0).standard_normal(300)
-    result = solve_adjoint(*arrays(weights), x, reward)
+    result = relative_values(*arrays(weights), x, reward)
     assert result.converged
     expected = dense_answer(weights, x, reward)
     np.testing.assert_allclose(result.h, expected, atol=1e-9 * np.abs(expected).max())
@@ -36,7 +36,7 @@ def test_slow_chain_and_its_certificate():
     matrix, exact = birth_death(600, 0.3, 0.3)
     x = exact.astype(float)
     reward = np.linspace(-1, 1, 600)
-    result = solve_adjoint(*arrays(matrix), x, reward)
+    result = relative_values(*arrays(matrix), x, reward)
     assert result.converged
     left = reward - result.gain - (result.h - matrix @ result.h)
     assert np.max(np.abs(left)) < 1e-9
@@ -46,7 +46,7 @@ def test_residual_of_tiny_couplings_is_explained_by_rounding():
     weights = blocks_of_digraphs(400, 5, 1e-9, 2)
     x = long_double_distribution(weights).astype(float)
     reward = np.random.default_rng(1).standard_normal(400)
-    result = solve_adjoint(*arrays(weights), x, reward)
+    result = relative_values(*arrays(weights), x, reward)
     assert result.converged
     assert result.residual <= max(1e-10, result.floor)
     p = weights / weights.sum(axis=1, keepdims=True)
@@ -56,7 +56,7 @@ def test_residual_of_tiny_couplings_is_explained_by_rounding():
 
 def test_constant_reward_has_no_relative_value():
     weights = blocks_of_digraphs(300, 2, 1e-2, 2)
-    result = solve_adjoint(*arrays(weights), np.full(300, 1 / 300), np.zeros(300))
+    result = relative_values(*arrays(weights), np.full(300, 1 / 300), np.zeros(300))
     assert result.converged
     assert not result.h.any()
 
@@ -70,7 +70,7 @@ def test_stops_when_told():
         calls.append(None)
         return len(calls) > 12
 
-    result = solve_adjoint(*arrays(weights), x, np.arange(400.0), monitor=Asked(should_stop))
+    result = relative_values(*arrays(weights), x, np.arange(400.0), monitor=Asked(should_stop))
     assert result.stopped
     assert not result.converged
 
@@ -80,4 +80,4 @@ def test_a_distribution_with_zeros_is_refused():
     x = np.full(300, 1 / 299)
     x[7] = 0.0
     with pytest.raises(ValueError, match=r"x\[7\]"):
-        solve_adjoint(*arrays(weights), x, np.arange(300.0))
+        relative_values(*arrays(weights), x, np.arange(300.0))

@@ -7,8 +7,14 @@ from __future__ import annotations
 
 from numba import carray, types
 
-from lingendice.kernels.embed.nodes import OUT_OF_RANGE, SOLVED, ratio_into, solve_dense_counts, value_of
-from lingendice.kernels.embed.sparse_nodes import solve_row_counts
+from lingendice.kernels.counted_chains import (
+    OUT_OF_RANGE,
+    SOLVED,
+    ratio_into,
+    solve_dense_counts,
+    solve_row_counts,
+    value_of,
+)
 from lingendice.kernels.jit import c_callable
 
 _doubles = types.CPointer(types.float64)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lingendice.kernels.random_numbers import draw, draw_event, draw_next, mix
-from lingendice.model.sampler import alias_table, build_sampler
+from lingendice.solvers.sgd import alias_table, build_sampler
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

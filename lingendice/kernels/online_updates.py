@@ -1,7 +1,7 @@
 """Counting a stream in place, and following its stationary ratio with a factor that has grown old.
 
-In units of counts the ratio y = mu / n solves y M = 0, M = D - W over nodes (see `nodes`). A transition
-i -> j changes M in two or three entries. With the factor of an older M_0 a step
+In units of counts the ratio y = mu / n solves y M = 0, M = D - W over nodes (see `counted_chains`).
+A transition i -> j changes M in two or three entries. With the factor of an older M_0 a step
 
     dy = -(r M_0^-1) / (1 + g) ,   y <- y + dy ,   r = y M  becomes  r g / (1 + g) + dy (M - M_0)
 
@@ -111,7 +111,7 @@ def pattern(rates):  # type: ignore[no-untyped-def]
 
 @kernel
 def rates_among(counts, totals, gamma, members, hub_distribution, start, target):  # type: ignore[no-untyped-def]
-    """Rates among the nodes of a class, in the order of a pattern, from the counts of now; see `nodes`."""
+    """Rates among the nodes of a class, in the order of a pattern, from the counts of now."""
     n = totals.size
     rate = np.empty(target.size)
     for k in range(members.size):

@@ -1,1 +1,0 @@
-"""Kernels called from other programs' compiled code."""
