@@ -63,9 +63,8 @@ class ByHand:
 
     def features(self, s, a, k, n):
         m = (self.k.sum(axis=0) + 0.5) / (self.N + 0.5 * self.A)
-        return np.array(
-            [1.0, math.log((k + m[a]) / (n + 1)) + 1.5, math.log(self.pi[s, a] + 0.02) + 2, k == 0]
-        )
+        logged, wanted = math.log((k + m[a]) / (n + 1)) + 1.5, self.pi[s, a]
+        return np.array([1.0, logged, math.log(wanted + 0.02) + 2, 2 * wanted, k == 0])
 
     def run(self):
         s, a, k, n, pi, gamma = self.s, self.a, self.k, self.n, self.pi, self.gamma
@@ -95,7 +94,7 @@ class ByHand:
             D = np.where(donor, (y - Vb[s]) * nx / np.maximum(nx - 1, 1), 0.0)
             w = np.where(donor, np.sqrt(distribution[s] * pi[s, a]) / (kx - 0.8), 0.0)
             w *= w.sum() / (w**2).sum()
-            H, b = 3 * np.eye(4) + (X.T * w) @ X, X.T @ (w * D)
+            H, b = 3 * np.eye(X.shape[1]) + (X.T * w) @ X, X.T @ (w * D)
             fold = (s * 7919 + 13) % 5
             agreement = np.zeros(self.S)
             for i in rows:

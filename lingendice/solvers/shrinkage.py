@@ -372,7 +372,9 @@ class _Estimate:
             # Rarer than anything logged would be far outside of what the regression has seen.
             logged = np.maximum(given[cells], given[self.k > 0].min())
         wanted = self.target.reshape(-1)[cells]
-        columns = (np.ones(cells.size), np.log(logged) + 1.5, np.log(wanted + RARE) + 2.0, k == 0.0)
+        # The logarithm tells rare actions of the target from those it hardly takes, but not frequent ones.
+        likely = (np.log(wanted + RARE) + 2.0, 2.0 * wanted)
+        columns = (np.ones(cells.size), np.log(logged) + 1.5, *likely, k == 0.0)
         return np.stack(columns, axis=1).astype(float)
 
     def regress(self, found: _Round) -> Regression:
