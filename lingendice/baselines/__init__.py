@@ -1,16 +1,15 @@
 """Other methods as peers of ``solve``: one function each, on the same counts, with the same answer."""
 
 from lingendice.baselines.dice import best_dice, dual_dice, gradient_dice, neural_dual_dice
-from lingendice.baselines.direct import fitted_q, ips, model_based
-from lingendice.baselines.doubly_robust import doubly_robust
+from lingendice.baselines.direct import doubly_robust, fitted_q, ips, model_based
 from lingendice.baselines.importance_sampling import (
+    clone_behavior,
     naive_average,
     neural_importance_sampling,
     per_decision,
     step_wise,
     trajectory_wise,
 )
-from lingendice.baselines.paths import clone_behavior
 from lingendice.continuous.clone import clone_log_density
 from lingendice.results.variants import BaselineSolution, Estimate
 

@@ -23,7 +23,7 @@ from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.build import baseline_solution, continuous_solution
 from lingendice.results.continuous_solution import ContinuousSolution
-from lingendice.results.variants import BaselineSolution, Weighing
+from lingendice.results.variants import BaselineSolution, Estimate
 from lingendice.solvers.control import Controls
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ class Stationarity(NamedTuple):
         distribution[self.seen] = self.p * tau
         size = float(self.operator.counts.total) * float(self.p @ tau) ** 2 / float(self.p @ tau**2)
         value = float(self.p @ (tau * self.reward))
-        found = Weighing(value, note, effective_size=size, settled=settled)
-        return baseline_solution(method, self.operator, distribution, found, started)
+        gamma = self.operator.gamma
+        found = Estimate(value, gamma, method, note, effective_sample_size=size, settled=settled)
+        return baseline_solution(self.operator, distribution, found, started)
 
 
 def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Stationarity:

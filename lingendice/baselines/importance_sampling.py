@@ -3,34 +3,154 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.baselines.dice import target_operator
-from lingendice.baselines.paths import (
-    Paths,
-    effective_size,
-    read_paths,
-    running_products,
-    standard_error,
-    step_ratios,
-)
 from lingendice.continuous.clone import clone_log_ratio, target_log_density
+from lingendice.data.by_label import read_policy_table
 from lingendice.data.checks import (
     Floats,
     numeric_array,
     require_choice,
     require_gamma,
     require_length,
+    require_number,
+    require_policy,
     require_whole,
 )
 from lingendice.data.counts import Counts
+from lingendice.data.rows import row_of_entry
 from lingendice.data.transitions import Transitions
 from lingendice.model.operator import average_reward, total_weight
 from lingendice.results.build import baseline_solution
-from lingendice.results.variants import BaselineSolution, Estimate, Weighing
+from lingendice.results.variants import BaselineSolution, Estimate
+
+
+def clone_behavior(counts: Counts, strength: float = 0.0, prior: Any = None) -> Floats:
+    """Maximum-likelihood policy n(s, a) / n(s), or its mean under a Dirichlet prior.
+
+    With ``strength`` c > 0, (n(s, a) + c prior(a|s)) / (n(s) + c). States never left take the prior
+    (uniform by default). O(n_cells). Does not depend on gamma.
+    """
+    if counts.n_actions is None:
+        raise ValueError("a behavior is a distribution over actions; pass action= to Counts.from_transitions")
+    shape = (counts.n_states, counts.n_actions)
+    believed = np.full(shape, 1.0 / shape[1]) if prior is None else require_policy("prior", prior, *shape)
+    seen = counts.cell_count.reshape(shape).astype(float) + require_number("strength", strength) * believed
+    visits = seen.sum(axis=1, keepdims=True)
+    return np.where(visits > 0, seen / np.where(visits > 0, visits, 1.0), believed)
+
+
+class Paths(NamedTuple):
+    """Transitions sorted by episode, then time."""
+
+    state: NDArray[np.int64]
+    action: NDArray[np.int64]
+    next_state: NDArray[np.int64]
+    terminal: NDArray[np.bool_]
+    reward: Floats
+    episode: NDArray[np.int64]
+    step: NDArray[np.int64]
+    """Time since the start of the episode, from 0."""
+    n_episodes: int
+
+    @property
+    def cell(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Index into tables of states by actions."""
+        return self.state, self.action
+
+    @property
+    def last(self) -> NDArray[np.int64]:
+        """The row of every episode's last step."""
+        return np.append(np.flatnonzero(self.step == 0)[1:], self.step.size) - 1
+
+    def first_steps(self, horizon: int) -> Paths:
+        """The first steps of every episode; what comes after them does not count."""
+        kept = self.step < horizon
+        return Paths._make([*(np.asarray(part)[kept] for part in self[:-1]), self.n_episodes])
+
+    def distribution(self, share: Floats, counts: Counts) -> Floats:
+        """Shares of logged steps, added up by cell."""
+        cell = self.state * (counts.n_actions or 1) + self.action
+        distribution = np.bincount(cell, weights=share, minlength=counts.n_cells)
+        return distribution.astype(np.float64, copy=False)
+
+
+def read_paths(counts: Counts, method: str) -> Paths:
+    """The kept episodes of a log, or an error that says what is missing."""
+    episodes = counts.episodes
+    if episodes is None:
+        raise ValueError(f"{method} needs whole episodes; build the counts with keep_episodes=True")
+    if counts.n_actions is None:
+        raise ValueError(f"{method} needs actions; pass action= to Counts.from_transitions")
+    if episodes.reward is None:
+        raise ValueError(f"{method} needs logged rewards; pass reward= to Counts.from_transitions")
+    if episodes.weight is not None:
+        raise ValueError(f"{method} takes each transition once; leave weight= out")
+    order = np.argsort(episodes.episode, kind="stable")
+    entry, episode = episodes.entry[order], episodes.episode[order]
+    cell = row_of_entry(counts.indptr)[entry]
+    following = counts.indices[entry].astype(np.int64)
+    first = np.searchsorted(episode, np.arange(episodes.first_state.size))
+    return Paths(
+        state=cell // counts.n_actions,
+        action=cell % counts.n_actions,
+        next_state=following,
+        terminal=following == counts.n_states,
+        reward=episodes.reward[order],
+        episode=episode,
+        step=np.arange(episode.size) - first[episode],
+        n_episodes=episodes.first_state.size,
+    )
+
+
+def step_ratios(counts: Counts, paths: Paths, policy: Any, behavior: Any) -> Floats:
+    """target / behavior of every logged action; the behavior is cloned where it is not given."""
+    shape = (counts.n_states, counts.n_actions or 1)
+    target = require_policy("policy", read_policy_table("policy", policy, counts), *shape)
+    logged = clone_behavior(counts)
+    if behavior is not None:
+        logged = require_policy("behavior", read_policy_table("behavior", behavior, counts), *shape)
+    chance = logged[paths.cell]
+    if not (chance > 0).all():
+        row = int(np.argmin(chance))
+        raise ValueError(
+            f"behavior[{paths.state[row]}, {paths.action[row]}] is 0 but that action was logged; "
+            "leave behavior out to clone it from the log"
+        )
+    return target[paths.cell] / chance
+
+
+LEAST_PRODUCT = 1e-290
+"""Smaller products count as 0: their reciprocals would overflow."""
+
+
+def running_products(paths: Paths, ratio: Floats) -> Floats:
+    """Product of the ratios of an episode up to and including each step."""
+    products = np.empty_like(ratio)
+    begin = np.flatnonzero(paths.step == 0)
+    for first, last in zip(begin, np.append(begin[1:], ratio.size), strict=True):
+        products[first:last] = np.cumprod(ratio[first:last])
+    products[products < LEAST_PRODUCT] = 0.0
+    return products
+
+
+def standard_error(influence: Floats) -> float | None:
+    """Root of the squared influences of episodes; a single one shows no spread, so there is none to give."""
+    n = influence.size
+    return float(np.sqrt((influence**2).sum() * n / (n - 1))) if n > 1 else None
+
+
+def effective_size(weights: Floats) -> float:
+    """(sum w)^2 / sum w^2."""
+    largest = float(weights.max(initial=0.0))
+    if not largest > 0.0:
+        return 0.0
+    relative = weights / largest
+    return float(relative.sum()) ** 2 / float(relative @ relative)
 
 
 def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
@@ -52,8 +172,8 @@ def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
         starts = counts.initial_count is not None and counts.initial_count.any()
         initial = None if starts else distribution.reshape(counts.n_states, -1).sum(axis=1)
         operator = target_operator(counts, gamma, initial=initial)
-        found = Weighing(value, note, effective_size=counts.total)
-        return baseline_solution("naive average", operator, distribution, found, started)
+        found = Estimate(value, gamma, "naive average", note, effective_sample_size=counts.total)
+        return baseline_solution(operator, distribution, found, started)
     paths = read_paths(counts, "naive_average at gamma < 1")
     n = paths.n_episodes
     earned = np.bincount(paths.episode, weights=gamma**paths.step * paths.reward, minlength=n)
@@ -61,9 +181,9 @@ def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
     value = float(earned.sum() / span.sum())
     weight = gamma**paths.step / span.sum()
     error = standard_error((earned - value * span) / span.sum())
-    found = Weighing(value, note, error, n - 1, effective_size(weight))
+    found = Estimate(value, gamma, "naive average", note, error, n - 1, effective_size(weight))
     distribution = paths.distribution(weight, counts)
-    return baseline_solution("naive average", target_operator(counts, gamma), distribution, found, started)
+    return baseline_solution(target_operator(counts, gamma), distribution, found, started)
 
 
 def trajectory_wise(
@@ -85,11 +205,9 @@ def trajectory_wise(
     gamma = 1 without a horizon: the average over the logged steps, biased toward the start of episodes;
     refused where episodes end in terminal states. The value is nan where no episode has a positive weight.
     """
-    started = time.perf_counter()
-    gamma, paths = _read(counts, gamma, "trajectory_wise", horizon)
-    ratio = step_ratios(counts, paths, policy, behavior)
-    n = paths.n_episodes
-    weight = running_products(paths, ratio)[paths.last]
+    log = _Weighed.read("trajectory_wise", counts, gamma, policy, behavior, horizon)
+    gamma, paths = log.gamma, log.paths
+    n, weight = paths.n_episodes, log.weight[paths.last]
     earned = weight * np.bincount(paths.episode, weights=gamma**paths.step * paths.reward, minlength=n)
     span = _spans(paths, gamma, horizon)
     if weighted:
@@ -99,11 +217,7 @@ def trajectory_wise(
     value = float(earned.sum()) / whole if whole > 0 else float("nan")
     influence = earned / whole - value * (span / whole) if whole > 0 else np.full(n, np.nan)
     share = gamma**paths.step * (weight / whole if whole > 0 else np.full(n, np.nan))[paths.episode]
-    found = _weighing(value, influence, weight, behavior, counted_steps(gamma, horizon))
-    return baseline_solution(
-        f"trajectory-wise {'weighted ' * weighted}importance sampling",
-        target_operator(counts, gamma, policy), paths.distribution(share, counts), found, started,
-    )  # fmt: skip
+    return log.answer(f"trajectory-wise {'weighted ' * weighted}importance sampling", value, influence, share)
 
 
 def step_wise(
@@ -127,20 +241,15 @@ def step_wise(
     gamma = 1 without a horizon: the average over the logged steps, biased toward the start of episodes;
     refused where episodes end in terminal states.
     """
-    started = time.perf_counter()
-    gamma, paths = _read(counts, gamma, "step_wise", horizon)
-    weight = running_products(paths, step_ratios(counts, paths, policy, behavior))
+    log = _Weighed.read("step_wise", counts, gamma, policy, behavior, horizon)
+    gamma, paths, weight = log.gamma, log.paths, log.weight
     n, logged = paths.n_episodes, int(paths.step.max()) + 1
     ends, counted = paths.terminal, weight if weighted else np.ones(paths.step.size)
     # Episodes that ended still stand in the denominator of every later step.
     ended = _sums(paths.step[ends], counted[ends], logged)
     below = _sums(paths.step, counted, logged) + _after(ended)
-    mean = np.divide(
-        _sums(paths.step, weight * paths.reward, logged),
-        below,
-        out=np.zeros(logged),
-        where=below > 0,
-    )
+    earned = _sums(paths.step, weight * paths.reward, logged)
+    mean = np.divide(earned, below, out=np.zeros(logged), where=below > 0)
     share = gamma ** np.arange(logged)
     beyond = tail_weight(gamma, logged, horizon)
     left = float(below[-1])
@@ -157,12 +266,8 @@ def step_wise(
         at_end = ends | (paths.step == logged - 1)
         moved = counted[at_end] * (ends[at_end] - ended_share) / left
         influence -= value * beyond / whole * _sums(paths.episode[at_end], moved, n)
-    found = _weighing(value, influence, weight[paths.last], behavior, counted_steps(gamma, horizon))
-    return baseline_solution(
-        f"step-wise {'weighted ' * weighted}importance sampling",
-        target_operator(counts, gamma, policy), paths.distribution(scale[paths.step] * weight, counts),
-        found, started,
-    )  # fmt: skip
+    name = f"step-wise {'weighted ' * weighted}importance sampling"
+    return log.answer(name, value, influence, scale[paths.step] * weight)
 
 
 def per_decision(
@@ -185,17 +290,47 @@ def per_decision(
     return step_wise(counts, gamma, policy=policy, behavior=behavior, weighted=False, horizon=horizon)
 
 
-def _read(counts: Counts, gamma: float, method: str, horizon: int | None) -> tuple[float, Paths]:
-    gamma, paths = require_gamma(gamma), read_paths(counts, method)
-    require_horizon(horizon)
-    if horizon is not None:
-        return gamma, paths.first_steps(horizon)
-    if gamma == 1.0 and paths.terminal.any():
-        raise ValueError(
-            f"{method} at gamma=1 averages over the logged steps, and here episodes end in terminal "
-            "states; pass horizon=, take gamma < 1, or solve(...), which restarts them"
-        )
-    return gamma, paths
+class _Weighed(NamedTuple):
+    """Logged steps up to a horizon, each with the product of target / behavior up to it."""
+
+    counts: Counts
+    gamma: float
+    policy: Any
+    behavior: Any
+    horizon: int | None
+    started: float
+    paths: Paths
+    weight: Floats
+
+    @classmethod
+    def read(
+        cls, method: str, counts: Counts, gamma: float, policy: Any, behavior: Any, horizon: int | None
+    ) -> _Weighed:
+        started, gamma, paths = time.perf_counter(), require_gamma(gamma), read_paths(counts, method)
+        require_horizon(horizon)
+        if horizon is not None:
+            paths = paths.first_steps(horizon)
+        elif gamma == 1.0 and paths.terminal.any():
+            raise ValueError(f"{method}{_ENDLESS}")
+        weight = running_products(paths, step_ratios(counts, paths, policy, behavior))
+        return cls(counts, gamma, policy, behavior, horizon, started, paths, weight)
+
+    def answer(self, method: str, value: float, influence: Floats, share: Floats) -> BaselineSolution:
+        """A value with the noise and the effective number of its episodes."""
+        note = "behavior cloned from the log" if self.behavior is None else "behavior as given"
+        found = Estimate(
+            value, self.gamma, method, note, standard_error(influence), influence.size - 1,
+            effective_size(self.weight[self.paths.last]), "episodes",
+            steps=counted_steps(self.gamma, self.horizon),
+        )  # fmt: skip
+        operator = target_operator(self.counts, self.gamma, self.policy)
+        return baseline_solution(operator, self.paths.distribution(share, self.counts), found, self.started)
+
+
+_ENDLESS = (
+    " at gamma=1 averages over the logged steps, and here episodes end in terminal states; pass horizon=, "
+    "take gamma < 1, or solve(...), which restarts them"
+)
 
 
 def require_horizon(horizon: int | None) -> None:
@@ -242,15 +377,6 @@ def _ended_influence(paths: Paths, counted: Floats, scaled_mean: Floats) -> Floa
     later = np.concatenate([np.cumsum(scaled_mean[::-1])[::-1][1:], [0.0]])
     ends = paths.terminal
     return _sums(paths.episode[ends], -later[paths.step[ends]] * counted[ends], paths.n_episodes)
-
-
-def _weighing(
-    value: float, influence: Floats, weight: Floats, behavior: Any, steps: float | None
-) -> Weighing:
-    """A value with the noise and the effective number of its episodes."""
-    note = "behavior cloned from the log" if behavior is None else "behavior as given"
-    error, size = standard_error(influence), effective_size(weight)
-    return Weighing(value, note, error, influence.size - 1, size, "episodes", steps=steps)
 
 
 def neural_importance_sampling(
@@ -335,10 +461,7 @@ def _by_step(
     ended = np.zeros(n)
     if transitions.terminal is not None and transitions.terminal.any():
         if gamma == 1.0 and horizon is None:
-            raise ValueError(
-                "importance sampling at gamma=1 averages over the logged steps, and here episodes end in "
-                "terminal states; pass horizon=, take gamma < 1, or solve(...), which restarts them"
-            )
+            raise ValueError(f"importance sampling{_ENDLESS}")
         ended[episode[transitions.terminal[order]]] = 1.0
         known[ended > 0] = True
     return np.where(known, np.cumsum(ratios, axis=1), -np.inf), reward, ended

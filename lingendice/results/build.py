@@ -22,7 +22,7 @@ from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import decisive_checks
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status, settled_status, status_of, with_identified_status
-from lingendice.results.variants import BaselineSolution, HorizonSolution, LinearSolution, Weighing
+from lingendice.results.variants import BaselineSolution, Estimate, HorizonSolution, LinearSolution
 from lingendice.solvers.control import Controls, Outcome, Stop, stated_error
 
 if TYPE_CHECKING:
@@ -233,14 +233,14 @@ def continuous_solution(outcome: RatioOutcome, controls: Controls) -> Continuous
 
 
 def baseline_solution(
-    method: str, operator: EmpiricalOperator, cell_distribution: Floats, found: Weighing, started: float
+    operator: EmpiricalOperator, cell_distribution: Floats, found: Estimate, started: float
 ) -> BaselineSolution:
     """Of another method: what it found, and the distribution over cells that its weights amount to."""
     state_distribution = cell_distribution.reshape(operator.n_states, -1).sum(axis=1)
     solution = BaselineSolution(
         status=Status.SOLVED if found.settled else Status.ITERATION_LIMIT,
         gamma=operator.gamma,
-        method=method,
+        method=found.method,
         reason=found.note,
         state_distribution=state_distribution,
         state_distributions=(state_distribution,),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -109,20 +109,53 @@ class Uncertified(Solution):
     is_ratio = False
 
 
-class Weighing(NamedTuple):
-    """What a method found: its value, its noise, and the size of its weights."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate(Shown):
+    """A value per step without a ratio or a distribution, with what the method knows of its noise."""
 
     value: float
+    gamma: float
+    method: str
     note: str
     standard_error: float | None = None
     degrees: float = math.inf
     """Degrees of freedom of the standard error."""
-    effective_size: float | None = None
+    effective_sample_size: float | None = None
+    """Of the weights: episodes or transitions, as the method weighs."""
     weighed: str = "transitions"
     """What the method gives weights to: "transitions" or "episodes"."""
     settled: bool = True
+    """Whether the method came to its end."""
     steps: float | None = None
     """How many steps' value a return is, where that is not 1 / (1 - gamma)."""
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Student interval of the value, clustered by episode."""
+        error = self.standard_error
+        if error is None:
+            raise ValueError(f"{self.method} gives no standard error; use solve(...).interval instead")
+        low, high = student(np.array([self.value]), np.array([error]), level, self.degrees)
+        return Interval(float(low[0]), float(high[0]), self.value, error, level, self.method, self.note)
+
+    def __repr__(self) -> str:
+        return f"Estimate({self.value:.6g} by {self.method}, gamma={self.gamma:g})"
+
+    def _table(self) -> list[Row]:
+        rows = [
+            ("method", self.method),
+            ("gamma", f"{self.gamma:g}"),
+            ("value per step", f"{self.value:.6g}"),
+        ]
+        if self.standard_error is not None:
+            rows.append(("standard error", f"{self.standard_error:.2g}"))
+        if self.effective_sample_size is not None:
+            rows.append(("effective sample size", f"{self.effective_sample_size:,.1f}"))
+        return [*rows, ("note", self.note)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types."""
+        names = ("value", "gamma", "method", "note", "standard_error", "effective_sample_size")
+        return {name: strict_json(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -135,7 +168,7 @@ class BaselineSolution(Uncertified):
     average rewards.
     """
 
-    found: Weighing
+    found: Estimate
 
     @property
     def value(self) -> float:  # type: ignore[override]
@@ -155,7 +188,7 @@ class BaselineSolution(Uncertified):
     @property
     def effective_sample_size(self) -> float | None:  # type: ignore[override]
         """Of the weights: episodes or transitions, as the method weighs."""
-        return self.found.effective_size
+        return self.found.effective_sample_size
 
     @property
     def sample(self) -> tuple[float, str]:
@@ -189,7 +222,7 @@ class BaselineSolution(Uncertified):
         """Student interval of the value, clustered by episode; other functions have none here."""
         if not isinstance(of, str) or of != "value" or method != "influence" or options:
             raise ValueError(f"{self.method} has an interval of its value only; see solve(...).interval")
-        return student_interval(self.found, self.method, level)
+        return self.found.interval(level)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types."""
@@ -201,55 +234,6 @@ class BaselineSolution(Uncertified):
             return rows
         place = next(k for k, (name, _) in enumerate(rows) if name == "value per step") + 1
         return [*rows[:place], ("standard error", f"{self.standard_error:.2g}"), *rows[place:]]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Estimate(Shown):
-    """A value per step without a ratio or a distribution, with what the method knows of its noise."""
-
-    value: float
-    gamma: float
-    method: str
-    note: str
-    standard_error: float | None = None
-    degrees: float = math.inf
-    """Degrees of freedom of the standard error."""
-    effective_sample_size: float | None = None
-    """Of the weights: episodes or transitions, as the method weighs."""
-
-    def interval(self, level: float = 0.95) -> Interval:
-        """Student interval of the value, clustered by episode."""
-        found = Weighing(self.value, self.note, self.standard_error, self.degrees)
-        return student_interval(found, self.method, level)
-
-    def __repr__(self) -> str:
-        return f"Estimate({self.value:.6g} by {self.method}, gamma={self.gamma:g})"
-
-    def _table(self) -> list[Row]:
-        rows = [
-            ("method", self.method),
-            ("gamma", f"{self.gamma:g}"),
-            ("value per step", f"{self.value:.6g}"),
-        ]
-        if self.standard_error is not None:
-            rows.append(("standard error", f"{self.standard_error:.2g}"))
-        if self.effective_sample_size is not None:
-            rows.append(("effective sample size", f"{self.effective_sample_size:,.1f}"))
-        return [*rows, ("note", self.note)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as strict JSON types."""
-        names = ("value", "gamma", "method", "note", "standard_error", "effective_sample_size")
-        return {name: strict_json(getattr(self, name)) for name in names}
-
-
-def student_interval(found: Weighing, method: str, level: float) -> Interval:
-    """The interval of a value whose standard error is known."""
-    error = found.standard_error
-    if error is None:
-        raise ValueError(f"{method} gives no standard error; use solve(...).interval instead")
-    low, high = student(np.array([found.value]), np.array([error]), level, found.degrees)
-    return Interval(float(low[0]), float(high[0]), found.value, error, level, method, found.note)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
