@@ -262,10 +262,10 @@ class TestWithTheCore:
 
     def test_demo(self, run, tmp_path, monkeypatch):
         pytest.importorskip("matplotlib")
-        from lingendice.cli import demo
+        from lingendice.cli import showcase
 
-        result = demo.run_demo(50, 100)  # once: it trains two drivers
-        monkeypatch.setattr(demo, "run_demo", lambda *sizes, **options: result)
+        result = showcase.run_demo(50, 100, report=lambda message: None)  # once: it trains two drivers
+        monkeypatch.setattr(showcase, "run_demo", lambda *sizes, **options: result)
         shown = run("demo", "--out", tmp_path)
         assert shown.exit_code == 0, shown.stderr
         assert (tmp_path / "taxi.png").stat().st_size > 10_000
