@@ -19,8 +19,7 @@ from lingendice.results.build import LeakWarning
 from lingendice.results.comparison import Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import Check, diagnose
-from lingendice.results.ratio import SeveralDistributions
-from lingendice.results.solution import Solution
+from lingendice.results.solution import SeveralDistributions, Solution
 from lingendice.results.status import Status
 from lingendice.results.targets import Interval
 from lingendice.solve import solve

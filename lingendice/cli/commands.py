@@ -37,7 +37,7 @@ from lingendice.cli.app import (
     with_columns,
     work,
 )
-from lingendice.data.display import rounded, strict_json
+from lingendice.data.display import strict_json
 
 if TYPE_CHECKING:
     from lingendice import Comparison, Counts, Solution
@@ -180,7 +180,11 @@ def compare(
         if as_json:
             print_json({**comparison.to_dict(), "level": level, "table": strict_json(rows)})
         else:
-            _print_comparison(comparison, rows, level)
+            headings, cells = comparison.columns()
+            table = Table(*headings, caption=f"Best first; {comparison.caption}.")
+            for row in cells:
+                table.add_row(*map(cell, row))
+            show_table(table)
     _exit_without_answer(*comparison)
     _exit_untrusted(strict, *comparison)
 
@@ -295,23 +299,4 @@ def _print_heaviest(solution: Solution, labels: Labels) -> None:
         s, a = divmod(int(heavy), n_actions)
         names = [states[s], actions[a]] if n_actions > 1 else [states[s]]
         table.add_row(*map(cell, names), f"{mass[heavy]:.6g}", f"{tau[heavy]:.6g}")
-    show_table(table)
-
-
-def _print_comparison(comparison: Comparison, rows: list[dict[str, Any]], level: float) -> None:
-    behavior = comparison.behavior_value
-    beside = "" if behavior is None else f"; the logged behavior's value is {behavior:.4g}"
-    table = Table("policy", caption=f"Best first; the intervals are simultaneous{beside}.")
-    for heading in ("value", f"{level:.0%} interval", "leak", "P(best)"):
-        table.add_column(heading, justify="right")
-    table.add_column("may be the best")
-    table.add_column("failed checks")
-    errors = dict(zip(comparison.names, comparison.interval(level).standard_error, strict=True))
-    for row in rows:
-        value, low, high = (rounded(row[name], errors[row["policy"]]) for name in ("value", "low", "high"))
-        table.add_row(
-            cell(row["policy"]), value, f"{low} .. {high}", f"{row['leak']:.2%}",
-            f"{row['probability_best']:.0%}", "yes" if row["may_be_best"] else "no",
-            ", ".join(row["failed_checks"]) or "none",
-        )  # fmt: skip
     show_table(table)

@@ -85,8 +85,9 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], caption: str =
 def strict_json(value: Any) -> Any:
     """The value as strict JSON types: arrays as lists, numbers that are not finite as None.
 
-    Mappings, lists and tuples are converted entry by entry; strings, bools, integers and None stay as they
-    are. Python's own encoder writes nan as ``NaN``, which is not JSON, and refuses NumPy's scalars.
+    Mappings, lists and tuples are converted entry by entry, named tuples by name; strings, bools, integers
+    and None stay as they are. Python's own encoder writes nan as ``NaN``, which is not JSON, and
+    refuses NumPy's scalars.
 
     Examples
     --------
@@ -101,6 +102,8 @@ def strict_json(value: Any) -> Any:
         value = value.item()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, Mapping):
         return {name: strict_json(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):

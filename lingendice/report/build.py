@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.data.display import amount, duration, rounded, table
+from lingendice.data.display import amount, rounded, table
 from lingendice.model.compose import Choices
 from lingendice.report.page import (
     Page,
@@ -29,11 +29,10 @@ from lingendice.report.page import (
     verdicts,
     whole_page,
 )
-from lingendice.report.verdict import verdict
 from lingendice.results.audit import Audit, audit
-from lingendice.results.comparison import Comparison
+from lingendice.results.comparison import BEHAVIOR, Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
-from lingendice.results.diagnostics import diagnose
+from lingendice.results.diagnostics import Check, diagnose
 from lingendice.results.plots import TOP_CELLS, cell_name, contributions
 from lingendice.results.ridge_path import ridge_path
 from lingendice.results.solution import Solution
@@ -61,11 +60,8 @@ def page_of(
         sections += _continuous_sections(best, call, source, plots)
     else:
         sections += _sections(result, best, call, source, level, plots)
-    return whole_page(title, [("verdict", "Verdict", _verdict(result, level)), *sections])
-
-
-def _verdict(result: Solution | Comparison | ContinuousSolution, level: float) -> str:
-    return f'<p class="says">{escape(verdict(result, level))}</p>'
+    said = f'<p class="says">{escape(verdict(result, level))}</p>'
+    return whole_page(title, [("verdict", "Verdict", said), *sections])
 
 
 def _comparison_sections(comparison: Comparison, level: float) -> list[Section]:
@@ -98,7 +94,7 @@ def _sections(
         sections.append(("plots", "Plots", inline_plots(_plots(result, best, examined, level))))
     counts = best.operator.counts
     marks = (counts.indptr, counts.indices, counts.count, counts.reward_mean)
-    rows = [("fingerprint of the counts", fingerprint(marks)), ("time to solve", duration(best.seconds))]
+    rows = [("fingerprint of the counts", fingerprint(marks))]
     rows.append(("computed for this page", _computed(result, best, plots)))
     return [*sections, _again(call or describe_call(best), source, rows)]
 
@@ -128,6 +124,82 @@ def _shows_ridge_path(best: Solution) -> bool:
     return best.ridge > 0.0 and best.value is not None and not isinstance(best, LinearSolution)
 
 
+# -- the first sentence: what was found beside the logged behavior, and whether to trust it ------------
+
+
+def verdict(result: Solution | Comparison | ContinuousSolution, level: float) -> str:
+    """One sentence. Computes the interval of the gain over the behavior, and runs the checks."""
+    if isinstance(result, Comparison):
+        return _of_policies(result, level)
+    if not result.converged:
+        return f"There is no answer to rely on: {result.status.value}; {result.status.advice}."
+    if isinstance(result, Solution) and result.state_distribution is None:
+        count = len(result.state_distributions)
+        return (
+            f"There are {count:,} stationary distributions, one for each recurrent class: no single answer."
+        )
+    if result.value is None:
+        what = "distribution" if isinstance(result, Solution) else "ratio"
+        return _sentence(f"the stationary {what} is known; there are no rewards", result.diagnose())
+    if isinstance(result, Solution) and not result.has_target:
+        return _sentence(f"the logged process earns {_value(result, level)} per step", result.diagnose())
+    try:
+        if result.behavior_value is None:
+            raise ValueError("there is nothing to compare with")
+        said = _gain(
+            "the target", Comparison(("the target",), (result,)).difference("the target", BEHAVIOR, level)
+        )
+    except ValueError:  # or a matrix carries no sample size
+        said = f"the target earns {_value(result, level)} per step"
+    return _sentence(said, result.diagnose())
+
+
+def _of_policies(comparison: Comparison, level: float) -> str:
+    if all(map(math.isnan, comparison.values)):
+        return "No policy can be judged: the data say nothing about their values."
+    best = comparison.best
+    row = next(row for row in comparison.differences(level) if row["policy"] == best)
+    said = _gain(str(best), row["over_behavior"])
+    others_left = [str(name) for name in comparison.contenders(level) if name != best]
+    if others_left:
+        others = f"{others_left[0]} is" if len(others_left) == 1 else f"{len(others_left)} other policies are"
+        said += f"; {others} not ruled out as the best"
+    return _sentence(said, comparison[best].diagnose())
+
+
+def _gain(name: str, gain: Interval) -> str:
+    """More, less, or not shown to differ."""
+    number, low, high = gain.rounded()
+    number = number.lstrip("-")
+    if gain.low > 0.0 or gain.high < 0.0:
+        more = "more" if gain.low > 0.0 else "less"
+        low, high = (low, high) if gain.low > 0.0 else (high.lstrip("-"), low.lstrip("-"))
+        return f"{name} earns {more} than the logged behavior by {number} per step [{low}, {high}]"
+    sign = "+" if gain.estimate >= 0.0 else "-"
+    return f"{name} is not shown to differ from the logged behavior: {sign}{number} per step [{low}, {high}]"
+
+
+def _value(solution: Solution | ContinuousSolution, level: float) -> str:
+    try:
+        found = solution.interval(level)
+    except ValueError:
+        return f"{solution.value:.6g}"
+    return "{} [{}, {}]".format(*found.rounded())
+
+
+def _sentence(said: str, checks: tuple[Check, ...]) -> str:
+    failed = [check.name for check in checks if not check.ok]
+    if not checks:
+        told = "nothing could be checked"
+    elif not failed:
+        told = "all checks pass"
+    else:
+        verb = "fail" if len(failed) > 1 else "fails"
+        told = f"{len(failed)} of {len(checks)} checks {verb}: {', '.join(failed)}"
+    # The name of a policy is left as it is.
+    return f"{said.replace('the ', 'The ', 1) if said.startswith('the ') else said}; {told}."
+
+
 # -- sections -----------------------------------------------------------------------------------------
 
 
@@ -136,8 +208,8 @@ def _differences(comparison: Comparison, level: float) -> str:
     rows = []
     for row in comparison.differences(level):
         over, to_best = row["over_behavior"], row["to_best"]
-        cells = [_number(over), _ends(over)]
-        cells += ["", ""] if to_best is None else [_number(to_best), _ends(to_best)]
+        cells = [over.rounded()[0], _ends(over)]
+        cells += ["", ""] if to_best is None else [to_best.rounded()[0], _ends(to_best)]
         rows.append((str(row["policy"]), *cells))
     said = f"{level:.0%}, simultaneous"
     headings = ("policy", "over the behavior", said, "to the best", said)
@@ -145,33 +217,17 @@ def _differences(comparison: Comparison, level: float) -> str:
     return scrolling(table(headings, rows, caption), "Differences")
 
 
-def _number(found: Interval) -> str:
-    return rounded(found.estimate, found.standard_error)
-
-
 def _ends(found: Interval) -> str:
-    return f"{rounded(found.low, found.standard_error)} to {rounded(found.high, found.standard_error)}"
+    return "{1} to {2}".format(*found.rounded())
 
 
 def _policies(comparison: Comparison, level: float) -> str:
-    found = comparison.interval(level)
-    rows = []
-    for row in comparison.table(level):
-        one = found.entry(comparison.names.index(row["policy"]))
-        likely = "" if np.isnan(row["probability_best"]) else f"{row['probability_best']:.0%}"
-        may_be = "yes" if row["may_be_best"] else "no"
-        failed = ", ".join(row["failed_checks"]) or "none"
-        rows.append(
-            (str(row["policy"]), _number(one), _ends(one), likely, may_be, f"{row['leak']:.2%}", failed)
-        )
+    comparison.table(level)
+    headings, rows = comparison.columns()
     behavior = comparison.behavior_value
     if behavior is not None:
         error = comparison.solutions[0].behavior_scores().standard_error
-        rows.append(("the logged behavior", rounded(behavior, error), "", "", "", "", ""))
-    simultaneous = f"{level:.0%}, simultaneous"
-    headings = (
-        "policy", "value per step", simultaneous, "P(best)", "may be the best", "leak", "failed checks"
-    )  # fmt: skip
+        rows.append(["the logged behavior", rounded(behavior, error), *[""] * (len(headings) - 2)])
     return scrolling(table(headings, rows, "Best first; the intervals are simultaneous."), "Policies")
 
 
@@ -188,31 +244,16 @@ def _estimate(solution: Solution, level: float) -> str:
         shown, said, note = _interval_of_value(solution, level)
         parts.append(f'<p class="big"><strong>{escape(shown)}</strong> per step</p>')
         parts.append(f"<p>{escape(said)}</p>" + (f'<p class="note">{escape(note)}</p>' if note else ""))
-    rows = _status_rows(solution, repr(solution.operator.counts)[7:-1])
-    if solution.has_target and solution.behavior_value is not None:
-        rows.append(("behavior's value per step", f"{solution.behavior_value:.6g}"))
-    if solution.expected_return is not None:
-        rows.append(("return", f"{solution.expected_return:.6g} ({solution.return_note})"))
-    if solution.value_bounds is not None:
-        low, high = solution.value_bounds
-        there = "whatever happens where there is no data"
-        assumed = there if solution.reward_range else f"{there}, if rewards stay within those seen"
-        rows.append(("hard bounds", f"{low:.6g} to {high:.6g}, {assumed}"))
-    if solution.ridge > 0.0:
-        rows.append(("ridge", f"{solution.ridge:.2g}"))
-    rows.append(("residual", f"{solution.residual:.1e}"))
-    if solution.error is not None and not isinstance(solution, LinearSolution):
-        rows.append((f"error of the distribution ({solution.error_kind})", f"{solution.error:.1e}"))
-    if solution.gap is not None:
-        rows.append(("primal-dual gap", f"{solution.gap:.1e}"))
-    return "".join(parts) + fact_list(rows) + _heaviest(solution, level)
+        # These are shown once they were asked for.
+        _ = solution.value_bounds, solution.gap, solution.has_target and solution.behavior_value
+    return "".join(parts) + _facts(solution) + _heaviest(solution, level)
 
 
-def _status_rows(solution: Solution | ContinuousSolution, data: str) -> list[tuple[str, str]]:
-    rows = [("status", f"{solution.status.value}, by {solution.method} ({solution.reason})")]
+def _facts(solution: Solution | ContinuousSolution) -> str:
+    rows = [("status", solution.told_status)]
     if solution.status.advice:
         rows.append(("next step", solution.status.advice))
-    return [*rows, ("gamma", f"{solution.gamma:g}"), ("data", data)]
+    return fact_list([*rows, *solution.facts(asked=False)])
 
 
 def _interval_of_value(solution: Solution, level: float) -> tuple[str, str, str]:
@@ -223,7 +264,7 @@ def _interval_of_value(solution: Solution, level: float) -> tuple[str, str, str]
         return f"{solution.value:.6g}", "No interval can be given.", sentence(str(error))
     said = f"{level:.0%} interval: {_ends(found)} (standard error {found.standard_error:.2g})."
     covers = " It covers the noise of the data, not the bias of what was never logged."
-    return _number(found), said, sentence(found.note) + ("" if found.bias_allowance > 0.0 else covers)
+    return found.rounded()[0], said, sentence(found.note) + ("" if found.bias_allowance > 0.0 else covers)
 
 
 def _heaviest(solution: Solution, level: float) -> str:
@@ -342,7 +383,7 @@ def _continuous_sections(
         sections.append(("plots", "Plots", inline_plots(drawn)))
     log = solution.transitions
     mark = fingerprint((log.state, log.action, log.reward, log.next_state))
-    rows = [("fingerprint of the transitions", mark), ("time to solve", duration(solution.seconds))]
+    rows = [("fingerprint of the transitions", mark)]
     known = f"gamma={solution.gamma!r}, policy=..., method={solution.method!r}"
     return [*sections, _again(call or f"lingendice.solve(transitions, {known})", source, rows)]
 
@@ -357,16 +398,4 @@ def _continuous_estimate(solution: ContinuousSolution) -> str:
         else:
             noise = "No interval is given: the noise of the data is not measured for this method."
             parts.append(f'<p class="note">{escape(noise)}</p>')
-    rows = _status_rows(solution, repr(solution.transitions)[12:-1])
-    if solution.value is not None and solution.transitions.reward is not None:
-        rows.append(("average of the log", f"{float(np.mean(solution.transitions.reward)):.6g}"))
-    if not math.isnan(solution.residual):
-        rows.append(("residual", f"{solution.residual:.2e}"))
-    rows.append(("steps", f"{solution.n_iter:,}"))
-    estimates = [
-        (one.name, f"{one.value:.6g}", "" if one.standard_error is None else f"{one.standard_error:.2g}",
-         f"{one.seconds:.1f} s")
-        for one in solution.estimates
-    ]  # fmt: skip
-    found = table(("method", "value per step", "standard error", "time"), estimates, "Every estimate made")
-    return "".join(parts) + fact_list(rows) + (scrolling(found, "Estimates") if estimates else "")
+    return "".join(parts) + _facts(solution)

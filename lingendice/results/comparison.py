@@ -293,39 +293,38 @@ class Comparison:
             }
             for k in places
         ]
-        self.__dict__["_known_table"] = level, rows
+        self.__dict__["_known_table"] = level, found, rows
         return rows
 
-    def _columns(self) -> tuple[list[str], list[list[str]]]:
-        """Headings and rows of what is known: intervals and checks only where ``table`` was called."""
+    def columns(self) -> tuple[list[str], list[list[str]]]:
+        """Headings and rows for people: intervals and checks only where ``table`` was called."""
         known = self.__dict__.get("_known_table")
         if known is None:
-            values = None if any(one.value is None for one in self.solutions) else self.values
-            names = self.names if values is None else self.ranking
+            unknown = any(one.value is None for one in self.solutions)
             rows = []
-            for name in names:
+            for name in self.names if unknown else self.ranking:
                 one = self[name]
                 worth = "" if one.value is None else f"{one.value:.4g}"
                 rows.append([str(name), worth, "" if one.state_distribution is None else f"{one.leak:.2%}"])
-            return ["policy", "value", "leak"], rows
-        level, table = known
-        rows = [
-            [
-                str(row["policy"]),
-                f"{row['value']:.4g}",
-                f"{row['leak']:.2%}",
-                f"[{row['low']:.4g}, {row['high']:.4g}]",
-                "yes" if row["may_be_best"] else "no",
-                f"{row['probability_best']:.0%}",
-                ", ".join(row["failed_checks"]) or "none",
-            ]
-            for row in table
-        ]
-        interval = f"{level:.0%}, simultaneous"
-        return ["policy", "value", "leak", interval, "may be best", "P(best)", "failed checks"], rows
+            return ["policy", "value per step", "leak"], rows
+        level, found, table = known
+        rows = []
+        for row in table:
+            one, chance = found.entry(self._place(row["policy"])), row["probability_best"]
+            likely = "" if math.isnan(chance) else f"{chance:.0%}"
+            value, low, high = one.rounded()
+            rows.append([
+                str(row["policy"]), value, f"{row['leak']:.2%}", f"[{low}, {high}]",
+                "yes" if row["may_be_best"] else "no", likely, ", ".join(row["failed_checks"]) or "none",
+            ])  # fmt: skip
+        simultaneous = f"{level:.0%}, simultaneous"
+        return [
+            "policy", "value per step", "leak", simultaneous, "may be the best", "P(best)", "failed checks"
+        ], rows  # fmt: skip
 
     @property
-    def _caption(self) -> str:
+    def caption(self) -> str:
+        """What is compared, beside the logged behavior, and what was not computed yet."""
         if "_known_table" not in self.__dict__:
             return f"{self!r}; intervals and checks not computed: call table()"
         behavior = self.behavior_value
@@ -334,16 +333,16 @@ class Comparison:
     def _repr_html_(self) -> str:
         from lingendice.data.display import table
 
-        return table(*self._columns(), self._caption)
+        return table(*self.columns(), self.caption)
 
     def __repr__(self) -> str:
         return f"Comparison({len(self)} policies)"
 
     def __str__(self) -> str:
-        headings, rows = self._columns()
+        headings, rows = self.columns()
         widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (headings, *rows)]
-        return "\n".join([self._caption, *lines])
+        return "\n".join([self.caption, *lines])
 
 
 def _padded(rows: Floats | None, size: int) -> Floats:

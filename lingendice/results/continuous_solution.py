@@ -12,9 +12,10 @@ import numpy as np
 from lingendice.continuous.outcome import Estimate, Ratio
 from lingendice.data.checks import Floats
 from lingendice.data.rows import read_only
+from lingendice.data.transitions import Transitions
 from lingendice.results.diagnostics import Check, diagnose_continuous
-from lingendice.results.ratio import effective_size
 from lingendice.results.result import Result, Row
+from lingendice.results.solution import effective_size
 from lingendice.results.status import Status
 from lingendice.results.targets import Interval, ValueScores, require_level, student
 
@@ -178,11 +179,14 @@ class ContinuousSolution(Result, Ratio):
     state_distribution = None
     """There are no cells to hold one; see ``tau``."""
 
+    listed = (
+        "divergence", "threads", "value", "value_plain", "mean_ratio", "spread", "residual",
+        "effective_sample_size", "member_values", "estimates", "tau", "history",
+    )  # fmt: skip
+
     def to_dict(self) -> dict[str, Any]:
         """Everything that is known, as strict JSON types: nan and infinity become None."""
-        from lingendice.results.tables import continuous_dict
-
-        return continuous_dict(self)
+        return {**super().to_dict(), "transitions": len(self.transitions)}
 
     def _drawn(self, kind: str | None, ax: Any) -> Any:
         from lingendice.results.plots import plot_continuous
@@ -198,10 +202,29 @@ class ContinuousSolution(Result, Ratio):
             return f"none to rely on ({self.status.value}; see the checks and sol.estimates)"
         return f"{self.value:.6g}"
 
-    def _facts(self) -> list[Row]:
-        from lingendice.results.tables import continuous_facts
+    @property
+    def _data(self) -> Transitions:
+        return self.transitions
 
-        return continuous_facts(self)
+    def _value_rows(self) -> list[Row]:
+        rows = []
+        if self.value is not None:
+            rows.append(("value per step", self.headline))
+            if self.expected_return is not None and self.converged:
+                rows.append(("return", f"{self.expected_return:.6g}  ({self.return_note})"))
+        if self.spread is not None and self.member_values is not None:
+            rows.append(("  spread", f"{self.spread:.2g} among {len(self.member_values)} members"))
+        for name, value, error, seconds in self.estimates:
+            noise = "" if error is None else f" +- {error:.2g}"
+            rows.append((f"  by {name}", f"{value:.6g}{noise}  ({seconds:.1f} s)"))
+        return rows
+
+    def _accuracy_rows(self) -> list[Row]:
+        rows = [("steps", f"{self.n_iter:,}")]
+        if math.isnan(self.residual):
+            return rows
+        where = "in sample" if self.method == "linear" else "held out"
+        return [(f"residual ({where})", f"{self.residual:.2e}"), *rows]
 
 
 def _scores(by_episode: Floats, allowance: float = 0.0) -> ValueScores:

@@ -15,10 +15,8 @@ from lingendice.gpu.equation import row_totals
 from lingendice.model.compose import Choices, compose
 from lingendice.model.leaks import absorbs, mass_per_visit
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.ratio import effective_size
 from lingendice.results.result import Row
-from lingendice.results.solution import Solution
-from lingendice.results.tables import accuracy_rows, several_row
+from lingendice.results.solution import Solution, effective_size
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,15 +174,15 @@ class DeviceSolution(Solution):
         """Everything as strict JSON types, which means a copy on the host."""
         return self.to_host().to_dict()
 
-    def _facts(self) -> list[Row]:
-        rows = [("data", repr(self._parts.counts)), ("gamma", f"{self.gamma:g}")]
-        if self.state_distribution is None:
-            rows.append(several_row(self))
-        else:
-            rows += self._value_rows()
-            rows.append(("leak", f"{self.leak:.2%} of the stationary mass lies where there is no data"))
-            rows.append(("interval, checks", "not computed: sol.to_host()"))
-        return [*rows, *accuracy_rows(self)]
+    has_target = False
+    """What the behavior earns is told on the host."""
+
+    @property
+    def _data(self) -> Any:
+        return self._parts.counts
+
+    def _asked(self) -> list[Row]:
+        return [("interval, checks", "not computed: sol.to_host()")] * (self.state_distribution is not None)
 
     def __getstate__(self) -> dict[str, Any]:
         raise ValueError("a solution on the device does not pickle; pickle sol.to_host()")
@@ -214,8 +212,9 @@ class HostedSolution(DeviceSolution):
         assert self.host is not None
         return self.host
 
-    def _table(self) -> list[tuple[str, str]]:
-        return self.to_host()._table()
+    def facts(self, asked: bool = True) -> list[Row]:
+        """Those of the solution on the host."""
+        return self.to_host().facts(asked)
 
 
 def _array(name: str) -> Any:

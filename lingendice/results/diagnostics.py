@@ -90,8 +90,7 @@ def _leak(solution: Solution) -> Check:
     sentence = f"{solution.leak:.2%} of the stationary mass lies where there is no data"
     if solution.value_bounds is not None:
         low, high = solution.value_bounds
-        assumed = "whatever happens there" if solution.reward_range else "if rewards stay within those seen"
-        sentence += f"; the value lies in [{low:.4g}, {high:.4g}] {assumed}"
+        sentence += f"; the value lies in [{low:.4g}, {high:.4g}] {solution.bounds_note}"
     remedy = "collect data there, or take ratio='state' or a target closer to the behavior"
     return make_check("leak", solution.leak, LARGE_LEAK, False, sentence, remedy)
 

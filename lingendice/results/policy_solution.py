@@ -17,7 +17,6 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
-from lingendice.data.display import strict_json
 from lingendice.model.compose import Choices
 from lingendice.model.leaks import LEAK_WORTH_BOUNDS
 from lingendice.results.diagnostics import Check
@@ -148,7 +147,14 @@ class PolicySolution(Solution):
             return super().value_scores()
         return value_scores(self.fit, self.reward_range)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as strict JSON types."""
-        held = {"correction": self.correction, "shrinkage": self.fit.kappa, "gate": self.fit.gate}
-        return {**super().to_dict(), **strict_json(held)}
+    listed = (*Solution.listed, "correction", "shrinkage", "gate")
+
+    @property
+    def shrinkage(self) -> float:
+        """Weight of what advantages are shrunk to, in transitions."""
+        return self.fit.kappa
+
+    @property
+    def gate(self) -> float:
+        """How much of the regression was kept, 0 to 1."""
+        return self.fit.gate

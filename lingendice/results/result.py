@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from lingendice.data.display import strict_json, table_of_facts
+from lingendice.data.display import duration, strict_json, table_of_facts
 from lingendice.data.hints import no_attribute
 from lingendice.results.status import Status
 
@@ -46,6 +46,10 @@ class Result(Shown):
     reason: str
     n_iter: int
     seconds: float
+    listed: ClassVar[tuple[str, ...]] = ()
+    """What ``to_dict`` shows beyond how the result was found."""
+    costly: ClassVar[tuple[str, ...]] = ()
+    """Those of them that take a solve: they are shown once they were asked for."""
 
     if not TYPE_CHECKING:  # a type checker would take every name for granted
 
@@ -97,9 +101,20 @@ class Result(Shown):
         kind = "average reward" if self.gamma == 1.0 else "(1 - gamma) times the discounted return"
         return f"  ({kind})"
 
-    def _facts(self) -> list[Row]:
-        """What is known without computing anything: data, value, errors."""
+    @property
+    def _data(self) -> Any:
+        """What was solved for."""
         raise NotImplementedError
+
+    def _accuracy_rows(self) -> list[Row]:
+        """How exact the answer is, and what it took."""
+        raise NotImplementedError
+
+    def facts(self, asked: bool = True) -> list[Row]:
+        """What is known, by name, without computing anything; ``asked``: with the interval and the checks."""
+        rows = [("data", repr(self._data)), ("gamma", f"{self.gamma:g}"), *self._value_rows()]
+        rows += self._asked() if asked else []
+        return [*rows, *self._accuracy_rows(), ("time", duration(self.seconds))]
 
     def diagnose(self) -> tuple[Check, ...]:
         """Checks of whether the estimate can be trusted, run once: see :func:`lingendice.diagnose`."""
@@ -207,8 +222,13 @@ class Result(Shown):
         return found
 
     def _table(self) -> list[Row]:
-        rows = [("Solution", f"{self.status.value}, by {self.method} ({self.reason})"), *self._facts()]
+        rows = [("Solution", self.told_status), *self.facts()]
         return [*rows, ("next step", self.status.advice)] if self.status.advice else rows
+
+    @property
+    def told_status(self) -> str:
+        """How the solve ended, by which method, and why that one."""
+        return f"{self.status.value}, by {self.method} ({self.reason})"
 
     def _asked(self) -> list[Row]:
         """Interval and checks where they were asked for, else how to ask."""
@@ -222,13 +242,26 @@ class Result(Shown):
         rows += [(check.name, f"{'ok' if check.ok else '!!'}  {check.sentence}") for check in checks]
         return rows + [(f"  {check.name}", check.remedy) for check in checks if not check.ok]
 
-    def asked_json(self) -> dict[str, Any]:
-        """The same as strict JSON types; None stands for what was not asked for."""
-        interval, checks = self.known(_VALUE_INTERVAL), self.known(_CHECKS)
-        return {
+    def told(self, name: str) -> Any:
+        """What is known under a name without a solve; None where it would take one."""
+        return self.known(name) if name in self.costly else getattr(self, name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that is known, as strict JSON types: nan and infinity become None.
+
+        Nothing is computed for it: what takes a solve, ``interval`` and ``checks`` are None until they were
+        asked for.
+        """
+        always = ("converged", "gamma", "method", "reason", "n_iter", "seconds")
+        interval = self.known_interval()
+        found = {
+            "status": self.status.name.lower(),
+            "advice": self.status.advice,
+            **{name: self.told(name) for name in (*always, *self.listed)},
             "interval": None if interval is None else interval.to_dict(),
-            "checks": None if checks is None else strict_json([check._asdict() for check in checks]),
+            "checks": self.known(_CHECKS),
         }
+        return {name: strict_json(value) for name, value in found.items()}
 
     def _repr_html_(self) -> str:
         return table_of_facts(type(self).__name__, self._table()[1:])

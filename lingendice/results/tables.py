@@ -1,8 +1,7 @@
-"""Results as tables: facts for people, dictionaries for machines, and frames of pandas or polars."""
+"""Results as frames of pandas or polars."""
 
 from __future__ import annotations
 
-import math
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -11,139 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lingendice.data.checks import require_choice
-from lingendice.data.display import duration, strict_json
 
 if TYPE_CHECKING:
     from lingendice.results.comparison import Comparison
     from lingendice.results.continuous_solution import ContinuousSolution
-    from lingendice.results.result import Result, Row
     from lingendice.results.solution import Solution
 
 LIBRARIES = ("pandas", "polars")
-
-
-# -- facts and dictionaries ----------------------------------------------------------------------------------
-
-
-def told(result: Result) -> dict[str, Any]:
-    """How a result was found, as strict JSON types."""
-    return {
-        "status": result.status.name.lower(),
-        "converged": result.converged,
-        "advice": result.status.advice,
-        "gamma": result.gamma,
-        "method": result.method,
-        "reason": result.reason,
-        "n_iter": result.n_iter,
-        "seconds": strict_json(result.seconds),
-    }
-
-
-def solution_dict(solution: Solution) -> dict[str, Any]:
-    """What :meth:`lingendice.Solution.to_dict` returns."""
-    single = solution.state_distribution is not None
-    counts = solution.operator.counts
-    numbers = {
-        name: getattr(solution, name) if single else None
-        for name in (
-            "value", "expected_return", "expected_length", "leak", "terminal_mass", "effective_sample_size",
-        )
-    }  # fmt: skip
-    found = ("residual", "error", "error_kind", "condition")
-    return {
-        **told(solution),
-        "ridge": solution.ridge,
-        "ratio": solution.operator.ratio,
-        "n_states": counts.n_states,
-        "n_actions": counts.n_actions,
-        "transitions": counts.total if counts.has_sample_size else None,
-        "value_bounds": strict_json(solution.known("value_bounds")),
-        "gap": strict_json(solution.known("gap")),
-        "behavior_value": strict_json(solution.known_behavior_value),
-        **solution.asked_json(),
-        **strict_json(numbers),
-        **strict_json({name: getattr(solution, name) for name in found}),
-        "stationary": strict_json(solution.stationary) if single else None,
-        "tau": strict_json(solution.tau) if single else None,
-        "distributions": strict_json(solution.distributions),
-        "state_labels": counts.state_labels and [str(name) for name in counts.state_labels],
-    }
-
-
-def solution_facts(solution: Solution) -> list[Row]:
-    """What a solution over counts knows without computing anything."""
-    rows = [("data", repr(solution.operator.counts)), ("gamma", f"{solution.gamma:g}")]
-    if solution.ridge > 0.0:
-        rows.append(("ridge", f"{solution.ridge:.1e}"))
-    if solution.state_distribution is None:
-        rows.append(several_row(solution))
-    else:
-        rows += solution._value_rows()
-        if solution.value is not None and solution.has_target:
-            found = solution.known_behavior_value
-            asked = "not computed: sol.behavior_value" if found is None else f"{found:.6g}"
-            rows.append(("behavior's value", asked))
-        if not solution.is_checked:
-            sampled = solution.operator.counts.has_sample_size
-            where = "where there is no data" if sampled else "in states without outgoing transitions"
-            rows.append(("leak", f"{solution.leak:.2%} of the stationary mass lies {where}"))
-        rows += solution._asked()
-    return [*rows, *accuracy_rows(solution)]
-
-
-def several_row(solution: Solution) -> Row:
-    """How many distributions there are, where there is not one."""
-    where = "one for each recurrent class (sol.distributions)"
-    return "distributions", f"{len(solution.state_distributions)}, {where}"
-
-
-def accuracy_rows(solution: Solution) -> list[Row]:
-    """How exact the answer is, and what it took."""
-    rows = [("residual", f"{solution.residual:.1e}")]
-    if solution.error is not None:
-        rows.append((f"error ({solution.error_kind})", f"{solution.error:.1e}"))
-    if solution.n_iter:
-        rows.append(("iterations", f"{solution.n_iter:,}"))
-    return [*rows, ("time", duration(solution.seconds))]
-
-
-def continuous_dict(solution: ContinuousSolution) -> dict[str, Any]:
-    """What :meth:`lingendice.ContinuousSolution.to_dict` returns."""
-    found = (
-        "divergence", "threads", "value", "value_plain", "mean_ratio", "spread", "residual",
-        "effective_sample_size", "member_values",
-    )  # fmt: skip
-    return {
-        **told(solution),
-        "transitions": len(solution.transitions),
-        **strict_json({name: getattr(solution, name) for name in found}),
-        **solution.asked_json(),
-        "estimates": [strict_json(one._asdict()) for one in solution.estimates],
-        "tau": strict_json(solution.tau),
-        "history": [strict_json([point._asdict() for point in member]) for member in solution.history],
-    }
-
-
-def continuous_facts(solution: ContinuousSolution) -> list[Row]:
-    """What a solution over transitions knows without computing anything."""
-    rows = [("data", repr(solution.transitions)), ("gamma", f"{solution.gamma:g}")]
-    if solution.value is not None:
-        rows.append(("value per step", solution.headline))
-        if solution.expected_return is not None and solution.converged:
-            rows.append(("return", f"{solution.expected_return:.6g}  ({solution.return_note})"))
-    if solution.spread is not None and solution.member_values is not None:
-        rows.append(("  spread", f"{solution.spread:.2g} among {len(solution.member_values)} members"))
-    for name, value, error, seconds in solution.estimates:
-        noise = "" if error is None else f" +- {error:.2g}"
-        rows.append((f"  by {name}", f"{value:.6g}{noise}  ({seconds:.1f} s)"))
-    rows += solution._asked()
-    if not math.isnan(solution.residual):
-        where = "in sample" if solution.method == "linear" else "held out"
-        rows.append((f"residual ({where})", f"{solution.residual:.2e}"))
-    return [*rows, ("steps", f"{solution.n_iter:,}"), ("time", duration(solution.seconds))]
-
-
-# -- frames --------------------------------------------------------------------------------------------------
 
 
 def make_frame(columns: dict[str, Any], library: str | None = None) -> Any:

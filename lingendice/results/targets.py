@@ -18,7 +18,7 @@ from lingendice.data.checks import (
     require_finite,
     require_number,
 )
-from lingendice.data.display import strict_json
+from lingendice.data.display import rounded, strict_json
 from lingendice.data.hints import no_attribute
 from lingendice.results.diagnostics import mixing_time
 
@@ -64,6 +64,12 @@ class Interval:
         low, high, estimate, error = (float(array[place]) for array in arrays)
         bias = float(np.broadcast_to(self.bias_allowance, np.shape(self.low))[place])
         return Interval(low, high, estimate, error, self.level, self.method, self.note, bias)
+
+    def rounded(self) -> tuple[str, str, str]:
+        """The estimate and both ends, with the digits that the standard error leaves."""
+        numbers = (self.estimate, self.low, self.high)
+        estimate, low, high = (rounded(number, self.standard_error) for number in numbers)
+        return estimate, low, high
 
     def contains(self, truth: Any) -> Any:
         """Whether the interval holds ``truth``, entry by entry for arrays."""

@@ -77,29 +77,17 @@ class LinearSolution(Solution):
         """mu over cells, whatever ``ratio`` is shown."""
         return self.mass if self._over_cells else self.operator.spread(self.mass)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as strict JSON types."""
-        return {
-            **super().to_dict(),
-            "gap": strict_json(self.gap),
-            "divergence": self.divergence,
-            "objective": strict_json(self.objective),
-            "lower_bound": strict_json(self.lower_bound),
-            "gap_kind": self.gap_kind,
-            "w_tau": strict_json(self.w_tau),
-            "w_f": strict_json(self.w_f),
-            "u": strict_json(self.u),
-        }
+    listed = (
+        *Solution.listed, "divergence", "objective", "lower_bound", "gap_kind", "w_tau", "w_f", "u"
+    )  # fmt: skip
+    costly = ("value_bounds", "behavior_value")
 
-    def _facts(self) -> list[Row]:
-        rows = super()._facts()
-        place = next(k for k, (name, _) in enumerate(rows) if name == "residual")
-        mine = [
+    def _accuracy_rows(self) -> list[Row]:
+        return [
             ("divergence", f"{self.divergence}, objective {self.objective:.3e}"),
-            (f"gap ({self.gap_kind})", f"{self.gap:.1e}"),
             ("coefficients", f"{self.w_tau.size:,} of tau, {self.w_f.size:,} of f"),
+            *super()._accuracy_rows(),
         ]
-        return [row for row in (*rows[:place], *mine, *rows[place:]) if not row[0].startswith("error")]
 
 
 class Uncertified(Solution):
@@ -224,16 +212,13 @@ class BaselineSolution(Uncertified):
             raise ValueError(f"{self.method} has an interval of its value only; see solve(...).interval")
         return self.found.interval(level)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as strict JSON types."""
-        return {**super().to_dict(), "standard_error": strict_json(self.standard_error), "note": self.note}
+    listed = (*Solution.listed, "standard_error", "note")
 
-    def _facts(self) -> list[Row]:
-        rows = super()._facts()
-        if self.standard_error is None:
-            return rows
-        place = next(k for k, (name, _) in enumerate(rows) if name == "value per step") + 1
-        return [*rows[:place], ("standard error", f"{self.standard_error:.2g}"), *rows[place:]]
+    def _value_rows(self) -> list[Row]:
+        rows = super()._value_rows()
+        if self.standard_error is not None:
+            rows.insert(1, ("standard error", f"{self.standard_error:.2g}"))
+        return rows
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -389,9 +374,7 @@ class HorizonSolution(Uncertified):
     def _value_note(self) -> str:
         return f"  (mean over the first {self.horizon:,} steps)"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything that is known, as strict JSON types."""
-        return {**super().to_dict(), "horizon": self.horizon}
+    listed = (*Solution.listed, "horizon")
 
 
 class HorizonInfluence(Influence):
