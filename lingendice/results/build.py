@@ -22,7 +22,14 @@ from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import decisive_checks
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status, settled_status, status_of, with_identified_status
-from lingendice.results.variants import BaselineSolution, Estimate, HorizonSolution, LinearSolution
+from lingendice.results.variants import (
+    BaselineSolution,
+    Estimate,
+    HorizonSolution,
+    LinearSolution,
+    PolicySolution,
+    fitted_fields,
+)
 from lingendice.solvers.control import Controls, Outcome, Stop, stated_error
 
 if TYPE_CHECKING:
@@ -128,8 +135,6 @@ def ridge_solution(operator: EmpiricalOperator, fit: RidgeFit, request: Request)
 
 def policy_solution(fit: Shrinkage, request: Request) -> Solution:
     """Of the default with a policy."""
-    from lingendice.results.policy_solution import PolicySolution, fitted_fields
-
     operator, distribution, outcome = fit.operator, fit.state_distribution, fit.solved
     _require_finite(outcome, (distribution,))
     residual = float(np.abs(operator.residual(operator.spread(distribution))).sum())

@@ -15,6 +15,7 @@ from the data distribution and from the estimated first-state distribution. The 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -184,9 +185,8 @@ class Influence:
         after = np.vstack([values, self._value_of_ending(values)[None, :]])[counts.indices]
         mean = _row_means(counts.indptr, counts.count, after, self.n)
         noise = gamma * self._observed_share()[self.cell][:, None] * (after - mean[self.cell])
-        shift = self._policy_shift(function, values)[self.cell] + self._restart_shift(values)[self.cell]
-        first = self._first_state(values)
-        return Piece(self, noise, shift, first, reward)
+        shift = (self._policy_shift(function, values) + self._restart_shift(self._fallen(values)))[self.cell]
+        return Piece(self, noise, shift, self._first_state(values), reward)
 
     def _observed_share(self) -> Floats:
         """Weight of a row's own data beside a prior: n / (n + c).
@@ -205,34 +205,38 @@ class Influence:
             return np.zeros(values.shape[1])
         return self.operator.initial @ values
 
-    def _restart_shift(self, values: Floats) -> Floats:
+    def _fallen(self, values: Floats) -> Callable[[int], Floats]:
+        """What the mass that falls back to a distribution of the rows is worth by the state it comes to."""
+        out, gamma = self.operator.rows.out, self.solution.gamma
+        return lambda hub: gamma * float(self.solution.cell_distribution @ out[:, hub]) * values
+
+    def _restart_shift(self, fallen: Callable[[int], Floats]) -> Floats:
         """Rows that restart from the data distribution move with it."""
         operator = self.operator
-        shift = np.zeros((operator.n_cells, values.shape[1]))
-        distribution = self.counts.data_distribution.reshape(operator.n_states, -1).sum(axis=1)
-        per_state = operator.n_cells // operator.n_states
-        for hub in range(operator.rows.distribution.shape[0]):
-            if np.array_equal(operator.rows.distribution[hub], distribution):
-                mass = self.solution.gamma * float(
-                    self.solution.cell_distribution @ operator.rows.out[:, hub]
-                )
-                shift += mass * np.repeat(values - distribution @ values, per_state, axis=0)
-        return shift
+        data = self.counts.data_distribution.reshape(operator.n_states, -1).sum(axis=1)
+        hubs = [k for k, hub in enumerate(operator.rows.distribution) if np.array_equal(hub, data)]
+        if not hubs:
+            return np.zeros((operator.n_cells, 1))
+        worth = sum(map(fallen, hubs[1:]), fallen(hubs[0]))
+        return np.repeat(worth - data @ worth, operator.n_cells // operator.n_states, axis=0)
 
     def _first_state(self, values: Floats) -> Floats | None:
         """Influence of a first state in each state; None where the initial distribution is not estimated."""
-        logged = self.counts.initial_count
+        return self._begun((1.0 - self.solution.gamma) * values, self._fallen(values))
+
+    def _begun(self, values: Floats, fallen: Callable[[int], Floats]) -> Floats | None:
+        """The same for what beginning in a state is worth, and what falling back to it is."""
+        logged, operator = self.counts.initial_count, self.operator
         if logged is None or not logged.sum() > 0:
             return None
-        operator, gamma = self.operator, self.solution.gamma
-        distribution = np.asarray(logged, dtype=float) / float(logged.sum())
-        mass = (
-            1.0 - gamma
-            if operator.initial is not None and _same_distribution(operator.initial, distribution)
-            else 0.0
-        )
-        mass += gamma * float(self.solution.cell_distribution @ operator.rows.falling_to(distribution))
-        return mass * (values - distribution @ values) if mass > 0.0 else None
+        start = np.asarray(logged, dtype=float) / float(logged.sum())
+        worth = [
+            fallen(k) for k, hub in enumerate(operator.rows.distribution) if _same_distribution(hub, start)
+        ]
+        if operator.initial is not None and _same_distribution(operator.initial, start):
+            worth.append(values)
+        total = sum(worth[1:], worth[0]) if worth else None
+        return None if total is None else total - start @ total
 
     def _policy_shift(self, function: Floats, values: Floats) -> Floats:
         """N d(s) sum_a dW(a|s)/dn(x) Q(s, a), by central differences of the effective policy.

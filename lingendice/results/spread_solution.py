@@ -100,7 +100,8 @@ class SpreadInfluence(Influence):
     def _error(self, function: Floats, values: Floats, reward: Floats | None) -> float:
         operator: Any = self.operator
         column = values[:, None]
-        shift = (self._policy_shift(function[:, None], column) + self._restart_shift(column))[:, 0]
+        restarted = self._restart_shift(self._fallen(column))
+        shift = (self._policy_shift(function[:, None], column) + restarted)[:, 0]
         factor, share = self.tau * self.spread_again, self.solution.gamma * self._observed_share()
         ending = float(self._value_of_ending(column)[0])
         sums = operator.entry_sums(values, ending, factor, share, shift, reward)
