@@ -287,7 +287,7 @@ def _solve_with(backend: Backend, data: Any, request: Request) -> Solution:
 def _solve_resident(backend: CudaBackend, data: Any, request: Request) -> Solution:
     """Data that lie on the device: solved there, or by way of the host where only the host can choose."""
     from lingendice.gpu.backend import copied_to_host, what_needs_the_host
-    from lingendice.results.device_solution import HostedSolution
+    from lingendice.results.remote_solution import HostedSolution
 
     counts = backend.adopt(data)
     what = what_needs_the_host(request)

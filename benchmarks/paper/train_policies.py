@@ -21,8 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.environments.control import SquashedMean, with_lever_arms
-from lingendice.environments.simulators import CartpolePolicy, make_mujoco, simulate_cartpole
+from lingendice.environments.control import (
+    CartpolePolicy,
+    SquashedMean,
+    make_mujoco,
+    simulate_cartpole,
+    with_lever_arms,
+)
 
 HERE = Path(__file__).resolve().parent
 STORE = HERE.parents[1] / "lingendice" / "environments" / "trained_policies"

@@ -21,8 +21,8 @@ from lingendice.model.compose import compose
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.model.transition_rows import TransitionRows, find_classes
 from lingendice.results.build import exact_solution
+from lingendice.results.remote_solution import SpreadSolution
 from lingendice.results.solution import Solution
-from lingendice.results.spread_solution import SpreadSolution
 from lingendice.solvers.control import Controls, Monitor, Outcome, Stop, Stopped, combined, error_bound, watch
 from lingendice.solvers.stationary import Distributions
 

@@ -3,7 +3,7 @@
 A state of Taxi is ``taxi + 5 * (waiting + 16 * (5 * x + y))``: ``taxi`` is the destination corner carried or
 4 when empty, ``waiting`` the bit mask of corners with a passenger. A state of cart and pole is (x, x', theta,
 theta'): place and speed of the cart, angle and turning speed of the pole. The rules are described in
-:mod:`lingendice.environments.taxi` and :mod:`lingendice.environments.simulators`.
+:mod:`lingendice.environments.taxi` and :mod:`lingendice.environments.control`.
 """
 
 from __future__ import annotations

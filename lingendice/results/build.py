@@ -35,7 +35,7 @@ from lingendice.solvers.control import Controls, Outcome, Stop, stated_error
 if TYPE_CHECKING:
     from lingendice.continuous.outcome import RatioOutcome
     from lingendice.gpu.backend import ResidentFit
-    from lingendice.results.device_solution import DeviceSolution
+    from lingendice.results.remote_solution import DeviceSolution
     from lingendice.solvers.problem import SaddleFit
     from lingendice.solvers.request import Request
     from lingendice.solvers.ridge import RidgeFit
@@ -200,7 +200,7 @@ def saddle_solution(operator: EmpiricalOperator, fit: SaddleFit, request: Reques
 
 def device_solution(fit: ResidentFit, request: Request) -> DeviceSolution:
     """Of data that lie on the device; the arrays of the solution stay there."""
-    from lingendice.results.device_solution import DeviceSolution
+    from lingendice.results.remote_solution import DeviceSolution
 
     outcome, gamma, controls = fit.found.outcome, request.problem.gamma, request.limits
     stated = outcome.error, outcome.error_kind

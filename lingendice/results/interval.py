@@ -122,7 +122,6 @@ class Influence:
         self.operator: EmpiricalOperator = solution.operator
         self.counts = self.operator.counts
         self.sample = group_sample(self.counts)
-        self.cell = row_of_entry(self.counts.indptr)
         self.n = self.counts.cell_count.astype(float)
         self.total = float(self.counts.total)
         distribution = solution.cell_distribution
@@ -132,6 +131,11 @@ class Influence:
         self.spread_again = np.sqrt(
             np.divide(self.n, self.n - 1.0, out=np.zeros_like(self.n), where=self.n > 1.0)
         )
+
+    @cached_property
+    def cell(self) -> NDArray[np.int64]:
+        """Of every (cell, next state)."""
+        return row_of_entry(self.counts.indptr)
 
     def value_scores(self) -> ValueScores:
         """Rows whose products add up to the variance of the value."""

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from lingendice.environments import control
-from lingendice.environments.simulators import CartpolePolicy, simulate_cartpole
+from lingendice.environments.control import CartpolePolicy, simulate_cartpole
 from lingendice.kernels import simulators
 
 SMALLEST, LARGEST = -0.05, 0.05

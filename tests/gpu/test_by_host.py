@@ -10,7 +10,7 @@ from gpu.test_device_data import device_type
 from gpu.test_device_ridge import POLICY
 from gpu.test_device_solve import random_counts, random_log
 from lingendice.gpu import HostCopyWarning, count_transitions
-from lingendice.results.device_solution import DeviceSolution
+from lingendice.results.remote_solution import DeviceSolution
 from lingendice.results.status import Status
 
 ALLOWED = {"copy_to_host": True}

@@ -1,22 +1,26 @@
-"""Solutions of problems whose data lie on the device: arrays stay there, numbers are read once."""
+"""Solutions of problems whose data lie elsewhere: on a device, where arrays stay, or in rows on a cluster."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from lingendice.data.checks import Floats
+from lingendice.data.counts import Counts
 from lingendice.gpu.chain import COVERED, EARNED, ENDED, KNOWN, LEAKED, SQUARED, DeviceProblem
 from lingendice.gpu.device import Device
 from lingendice.gpu.equation import row_totals
 from lingendice.model.compose import Choices, compose
 from lingendice.model.leaks import absorbs, mass_per_visit
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.interval import Influence
 from lingendice.results.result import Row
 from lingendice.results.solution import Solution, effective_size
+from lingendice.results.targets import Interval
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -239,3 +243,102 @@ for _name in (
     "expected_length", "episode_steps",
 ):  # fmt: skip
     setattr(HostedSolution, _name, _number(_name))
+
+
+# -- rows on a cluster -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SpreadSolution(Solution):
+    """A :class:`lingendice.Solution` whose operator has vectors alone and asks the cluster for the rest.
+
+    Values of states, intervals by influence function and bounds on the value are computed there; what else
+    needs the rows (bootstrap, diagnostics, audit) says so, and works after ``counts.gather()``.
+    """
+
+    def _adjoint_values(self) -> Floats:
+        operator: Any = self.operator
+        values: Floats = operator.state_values(self._mean_reward, self._single(), self.tol)
+        return values
+
+    def _next_values(self, state_values: Floats) -> Floats:
+        return self.operator.gather(self.operator.expected_next(state_values))
+
+    @cached_property
+    def _absorbed(self) -> Solution:
+        operator: Any = self.operator
+        absorbing, found = operator.absorbing(self.tol)
+        return replace(
+            self, state_distribution=found.single, state_distributions=found.every, source=absorbing
+        )
+
+    def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
+        if method == "bootstrap":
+            raise ValueError(
+                "the bootstrap resamples rows, which lie on the workers of a cluster; leave method= out, or "
+                "solve counts.gather()"
+            )
+        return super()._interval(level, of, method, **options)
+
+    def influence(self) -> Influence:
+        """Of every logged transition and first state, as sums over the blocks of rows."""
+        return SpreadInfluence(self)
+
+
+class StandardError(NamedTuple):
+    """The standard errors of a few functionals, in place of what they are made of."""
+
+    errors: Floats
+
+    def scores(self) -> Floats:
+        """One row whose squares are the variances."""
+        return self.errors[None, :]
+
+
+class SpreadInfluence(Influence):
+    """Influence where entries lie elsewhere: what belongs to cells is here, squares are summed there."""
+
+    def value(self) -> Any:
+        """On the value: its own reward noise, and the division by what is identified."""
+        solution, operator = self.solution, self.operator
+        logged = operator.choices is None or operator.choices.reward is None
+        error = self._error(
+            solution._filled_reward, solution.state_values, operator.reward if logged else None
+        )
+        return StandardError(np.array([error / solution._identified]))
+
+    def functions(self, columns: Floats) -> Any:
+        """On sum mu f, for every column f over cells: one solve for values each."""
+        operator: Any = self.operator
+        errors = []
+        for column in columns.T:
+            gathered = operator.gather(column)
+            values = operator.state_values(gathered, self.solution._single(), self.solution.tol)
+            errors.append(self._error(column, values, None))
+        return StandardError(np.array(errors))
+
+    def _error(self, function: Floats, values: Floats, reward: Floats | None) -> float:
+        operator: Any = self.operator
+        column = values[:, None]
+        restarted = self._restart_shift(self._fallen(column))
+        shift = (self._policy_shift(function[:, None], column) + restarted)[:, 0]
+        factor, share = self.tau * self.spread_again, self.solution.gamma * self._observed_share()
+        ending = float(self._value_of_ending(column)[0])
+        sums = operator.entry_sums(values, ending, factor, share, shift, reward)
+        variance = (sums.level + sums.reward) / self.total**2
+        first, logged = self._first_state(column), self.counts.initial_count
+        if first is not None and logged is not None:
+            variance += float(first[:, 0] ** 2 @ logged) / float(logged.sum()) ** 2
+        # Cells seen once show no spread: they get that of the others.
+        once, more = (self.n > 0) & (self.n <= 1.0), self.n > 1.0
+        owed = float((self.n * self.tau**2)[once].sum()) / self.total**2
+        spare = float((self.n - 1.0)[more].sum())
+        return math.sqrt(variance + (owed / spare * sums.pooled if spare > 0.0 else 0.0))
+
+    def _counts_with(self, action: int, step: float) -> Counts:
+        held: Any = self.counts
+        moved: Counts = held.without_rows()
+        n_actions = moved.n_actions or 1
+        taken = np.arange(self.n.size) % n_actions == action
+        moved.__dict__["cell_count"] = self.n * np.where(taken, 1.0 + step, 1.0)
+        return moved
