@@ -17,8 +17,7 @@ from conftest import alternate
 from neural_peers import GAMMA, PENALTY, RATE, JaxTrainer, Problem, TorchTrainer, flops, problem
 
 import lingendice as lg
-from lingendice.continuous.learner import Batches, Learner, Network
-from lingendice.continuous.objective import NeuralOptions, gendice
+from lingendice.continuous.learner import Batches, Learner, Network, NeuralOptions, gendice
 from lingendice.continuous.samples import prepare
 from lingendice.data.policies import GaussianPolicy
 

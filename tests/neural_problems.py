@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import lingendice as lg
-from lingendice.continuous.learner import Batches, Learner, Network
-from lingendice.continuous.objective import NeuralOptions, Objective, gendice
+from lingendice.continuous.learner import Batches, Learner, Network, NeuralOptions, Objective, gendice
 from lingendice.continuous.samples import Samples, expected_inputs, prepare
 from lingendice.data.policies import GaussianPolicy
 from lingendice.divergences import DIVERGENCES

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.continuous import objective
+from lingendice.continuous import learner
 from lingendice.continuous.samples import prepare
 from lingendice.continuous.train import train
 from lingendice.data.checks import Floats, require_gamma, require_number
@@ -260,10 +260,10 @@ def neural_dual_dice(
         raise ValueError(
             "neural_dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)"
         )
-    chosen = objective.read_neural_options({**(options or {}), "output": "identity"})
+    chosen = learner.read_neural_options({**(options or {}), "output": "identity"})
     samples = prepare(transitions, policy, gamma, terminal, chosen.standardize)
     controls = Controls.read(1e-10, max_iter, threads=threads, progress=progress)
     with interruptible(read_on_interrupt(options)) as work:
-        outcome = train(samples, objective.dual_dice(gamma), chosen, controls, seed, method="neural DualDICE")
+        outcome = train(samples, learner.dual_dice(gamma), chosen, controls, seed, method="neural DualDICE")
         work.solution = solution = continuous_solution(outcome, controls)
     return solution

@@ -11,8 +11,8 @@ import numpy as np
 
 from lingendice.continuous.clone import base_of, clone_log_ratio
 from lingendice.continuous.evaluation import Evaluation, Preparation, Settings, normalized
+from lingendice.continuous.learner import NeuralOptions, gendice, read_neural_options
 from lingendice.continuous.linear_ratio import read_linear_options, solve_features
-from lingendice.continuous.objective import NeuralOptions, gendice, read_neural_options
 from lingendice.continuous.outcome import (
     LARGEST_SPREAD,
     LEAST_SAMPLE_SHARE,

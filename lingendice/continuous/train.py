@@ -19,8 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.continuous.clone import resampled
-from lingendice.continuous.learner import Batches, Learner, Network, ratio_of
-from lingendice.continuous.objective import DEFAULT_STEPS, NeuralOptions, Objective
+from lingendice.continuous.learner import (
+    DEFAULT_STEPS,
+    Batches,
+    Learner,
+    Network,
+    NeuralOptions,
+    Objective,
+    ratio_of,
+)
 from lingendice.continuous.outcome import Progress, RatioOutcome
 from lingendice.continuous.samples import Samples, Singles, expected_inputs
 from lingendice.data.checks import Floats

@@ -23,7 +23,7 @@ from lingendice.baselines import (
     neural_dual_dice,
     neural_importance_sampling,
 )
-from lingendice.continuous.objective import NeuralOptions
+from lingendice.continuous.learner import NeuralOptions
 from lingendice.data.policies import GaussianPolicy
 
 
@@ -199,7 +199,7 @@ def test_a_checkpoint_knows_episodes_and_sampled_policies(half_trained, tmp_path
 
 def _cut_back(path, transitions, options, steps):
     """Write a checkpoint of the first steps of the same plan, and go on from it."""
-    from lingendice.continuous.objective import gendice, read_neural_options
+    from lingendice.continuous.learner import gendice, read_neural_options
     from lingendice.continuous.samples import prepare
     from lingendice.continuous.train import Training
     from lingendice.solvers.control import Controls

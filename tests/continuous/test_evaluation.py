@@ -11,7 +11,7 @@ import pytest
 import lingendice as lg
 from lingendice.continuous import dynamics
 from lingendice.continuous.dynamics import fit_dynamics
-from lingendice.continuous.objective import NeuralOptions
+from lingendice.continuous.learner import NeuralOptions
 from lingendice.continuous.outcome import RatioOutcome
 from lingendice.data.policies import GaussianPolicy
 from lingendice.results.build import continuous_solution

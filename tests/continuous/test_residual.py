@@ -8,8 +8,7 @@ from neural_problems import net, policy_of, ratio
 from scipy.optimize import minimize
 
 import lingendice as lg
-from lingendice.continuous.learner import Batches, Learner, Network
-from lingendice.continuous.objective import NeuralOptions, gendice
+from lingendice.continuous.learner import Batches, Learner, Network, NeuralOptions, gendice
 from lingendice.continuous.samples import prepare
 from lingendice.continuous.train import HeldOut
 

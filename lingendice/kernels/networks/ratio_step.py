@@ -67,7 +67,7 @@ class Table(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Numbers of the objective; see ``continuous/objective.py``."""
+    """Numbers of the objective; see ``continuous/learner.py``."""
 
     gamma: Any
     code: Any
