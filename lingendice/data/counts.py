@@ -19,7 +19,7 @@ from lingendice.data.checks import (
     require_whole,
 )
 from lingendice.data.episodes import Episodes, count_breaks, warn_breaks
-from lingendice.data.hints import no_attribute
+from lingendice.data.hints import Hinted
 from lingendice.data.labels import Labels
 from lingendice.data.rows import read_only, row_sums, unsorted_row
 from lingendice.kernels.parallel import resolve_threads
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Counts:
+class Counts(Hinted):
     """How often each next state followed each cell, with reward statistics.
 
     A cell is a state of a chain (``n_actions is None``) or a state-action pair of an MDP, numbered
@@ -55,10 +55,7 @@ class Counts:
     has_sample_size: bool = True
     """False for graphs and row-stochastic matrices: they say nothing of how much data is behind them."""
 
-    if not TYPE_CHECKING:  # a type checker would take every name for granted
-
-        def __getattr__(self, name: str) -> Any:
-            raise no_attribute("Counts", name, self)
+    known_as = "Counts"
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 _READ = "read_transitions(path, or a frame, or batches)"
 HINTS: dict[str, dict[str, str]] = {
@@ -83,6 +83,18 @@ HINTS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("confidence_level", "confidence"), "level"),
     },
 }
+
+
+class Hinted:
+    """What answers a name that it does not have by the one that is meant."""
+
+    known_as: ClassVar[str]
+    """Key of ``HINTS``."""
+
+    if not TYPE_CHECKING:  # a type checker would take every name for granted
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self.known_as, name, self)
 
 
 def no_attribute(what: str, name: str, owner: Any) -> AttributeError:

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
 from lingendice.data.display import strict_json
-from lingendice.data.hints import no_attribute
+from lingendice.data.hints import Hinted
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
 from lingendice.results.solution import Solution
 from lingendice.results.targets import Interval, ValueScores, require_level
@@ -25,7 +25,7 @@ BEHAVIOR = "behavior"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
+class Comparison(Hinted):
     """Solutions of several policies on one log, in the order given."""
 
     names: tuple[Any, ...]
@@ -33,10 +33,7 @@ class Comparison:
     """Each a :class:`Solution`, or a :class:`ContinuousSolution` for transitions."""
     seed: int = 0
 
-    if not TYPE_CHECKING:  # a type checker would take every name for granted
-
-        def __getattr__(self, name: str) -> Any:
-            raise no_attribute("Comparison", name, self)
+    known_as = "Comparison"
 
     def __len__(self) -> int:
         return len(self.solutions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lingendice.data.display import duration, strict_json, table_of_facts
-from lingendice.data.hints import no_attribute
+from lingendice.data.hints import Hinted
 from lingendice.results.status import Status
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Shown:
         return table_of_facts(type(self).__name__, self._table())
 
 
-class Result(Shown):
+class Result(Hinted, Shown):
     """The base of what ``solve`` returns. Subclasses say what they know and how they compute the rest."""
 
     status: Status
@@ -51,10 +51,7 @@ class Result(Shown):
     costly: ClassVar[tuple[str, ...]] = ()
     """Those of them that take a solve: they are shown once they were asked for."""
 
-    if not TYPE_CHECKING:  # a type checker would take every name for granted
-
-        def __getattr__(self, name: str) -> Any:
-            raise no_attribute("Solution", name, self)
+    known_as = "Solution"
 
     @property
     def value(self) -> float | None:

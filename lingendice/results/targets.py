@@ -19,7 +19,7 @@ from lingendice.data.checks import (
     require_number,
 )
 from lingendice.data.display import rounded, strict_json
-from lingendice.data.hints import no_attribute
+from lingendice.data.hints import Hinted
 from lingendice.results.diagnostics import mixing_time
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Interval:
+class Interval(Hinted):
     """A confidence interval: numbers, or arrays entry by entry for ``of="stationary"``."""
 
     low: Any
@@ -41,10 +41,7 @@ class Interval:
     bias_allowance: Any = 0.0
     """How far the estimate may be off other than by noise, as far as the interval allows for it."""
 
-    if not TYPE_CHECKING:  # a type checker would take every name for granted
-
-        def __getattr__(self, name: str) -> Any:
-            raise no_attribute("Interval", name, self)
+    known_as = "Interval"
 
     def __iter__(self) -> Iterator[Any]:
         """``low, high = sol.interval()``."""
