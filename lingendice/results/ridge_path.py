@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lingendice.data.checks import Floats, numeric_array
-from lingendice.data.counts import Counts
 from lingendice.data.display import strict_json
 from lingendice.data.interrupts import check, interruptible
-from lingendice.data.rows import row_sums
-from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.interval import UNIDENTIFIED
 from lingendice.results.solution import Solution
 from lingendice.results.variants import LinearSolution
 from lingendice.solvers.control import Controls
-from lingendice.solvers.ridge import RidgeFit, RidgeSystem
+from lingendice.solvers.ridge import RidgeSystem
 
 GRID = np.logspace(-9.0, 0.0, 19)
 ACCURATE = 1e-7
@@ -98,15 +95,18 @@ def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath
     start = None
     with interruptible() as work:
         work.solution = solution
-        for level in grid[::-1]:  # the well-conditioned end first
-            judged = _judge(operator, float(level), controls, start)
+        for ridge in map(float, grid[::-1]):  # the well-conditioned end first
+            system = RidgeSystem(operator, ridge)
+            fit = system.solve(controls, start, rough=True)
             check()
-            start = judged.fit.y
-            distribution = judged.fit.row_distribution.reshape(operator.n_states, -1).sum(axis=1)
-            fitted = solution.moved_to(
-                distribution, ridge=float(level), cell_ridge_distribution=judged.cell_distribution
-            )
-            found.append((float(np.asarray(fitted.value)), judged.standard_error, judged.bias))
+            start, mass = fit.y, fit.row_distribution
+            cells = mass if system.over_cells else operator.spread(mass)
+            states = mass.reshape(operator.n_states, -1).sum(axis=1)
+            fitted = solution.moved_to(states, ridge=ridge, cell_ridge_distribution=cells)
+            plain = fitted.as_plain(tol=ACCURATE)
+            bias = float(fit.misfit @ plain.ridge_adjoint.scaled) / plain._identified
+            error = float(np.sqrt((plain.influence().value().scores() ** 2).sum()))
+            found.append((float(np.asarray(fitted.value)), error, bias))
     values, errors, biases = np.array(found[::-1]).T
     return RidgePath(
         ridges=grid,
@@ -117,77 +117,3 @@ def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath
         chosen_value=float(solution.value),
         logged_average=math.nan if operator.logged_average is None else operator.logged_average,
     )
-
-
-class _Judged(NamedTuple):
-    """A rough ridge solution and what its adjoint says."""
-
-    fit: RidgeFit
-    cell_distribution: Floats
-    bias: float
-    standard_error: float
-
-
-def _judge(
-    operator: EmpiricalOperator,
-    ridge: float,
-    controls: Controls,
-    start: Floats | None = None,
-) -> _Judged:
-    """Solve the ridge problem and its adjoint for the value. O(nnz) per step."""
-    system = RidgeSystem(operator, ridge)
-    fit = system.solve(controls, start, rough=True)
-    distribution = fit.row_distribution
-    cell_distribution = distribution if system.over_cells else operator.spread(distribution)
-    known = operator.seen & np.isfinite(np.asarray(operator.reward))
-    surplus, mass = _value_sensitivity(operator, cell_distribution, known)
-    sensitivity = surplus if system.over_cells else operator.gather(surplus)
-    adjoint = system.adjoint(sensitivity, fit.free, controls.tol)
-    error = _standard_error(operator, cell_distribution, adjoint.values, known, mass)
-    return _Judged(fit, cell_distribution, float(fit.misfit @ adjoint.scaled), error)
-
-
-def _value_sensitivity(
-    operator: EmpiricalOperator, cell_distribution: Floats, known: NDArray[np.bool_]
-) -> tuple[Floats, float]:
-    """Derivative of the value by mass on each cell, and the mass that earns known rewards."""
-    mass = float(cell_distribution[known].sum()) or 1.0
-    reward = np.where(known, np.asarray(operator.reward), 0.0)
-    value = float(cell_distribution @ reward) / mass
-    return np.where(known, reward - value, 0.0) / mass, mass
-
-
-def _standard_error(
-    operator: EmpiricalOperator,
-    cell_distribution: Floats,
-    values: Floats,
-    known: NDArray[np.bool_],
-    mass: float,
-) -> float:
-    """Standard error of the value from the spread of V(s') and of rewards within cells.
-
-    Cells seen once show no spread; they are given the average one.
-    """
-    counts = operator.counts
-    n = counts.cell_count.astype(float)
-    padded = np.append(values, 0.0)[counts.indices]
-    weight = counts.count.astype(float)
-    often = known & (n > 1)
-    mean = row_sums(counts.indptr, weight * padded) / np.maximum(n, 1.0)
-    spread = row_sums(counts.indptr, weight * padded**2) - n * mean**2
-    squares = operator.gamma**2 * np.maximum(spread, 0.0) + _reward_squares(counts) / mass**2
-    importance = np.divide(cell_distribution**2, n, out=np.zeros_like(n), where=known)
-    if not importance[often].sum() > 0:
-        return float("inf")
-    variance = float((cell_distribution[often] ** 2 * squares[often] / (n[often] * (n[often] - 1.0))).sum())
-    return float(np.sqrt(variance * importance.sum() / importance[often].sum()))
-
-
-def _reward_squares(counts: Counts) -> Floats:
-    """Sum of squared deviations of the rewards of each cell from their mean."""
-    if counts.reward_count is None or counts.reward_m2 is None or counts.reward is None:
-        return np.zeros(counts.n_cells)
-    lengths = np.diff(counts.indptr)
-    center = np.repeat(np.nan_to_num(counts.reward), lengths)
-    between = counts.reward_count * (np.asarray(counts.reward_mean) - center) ** 2
-    return row_sums(counts.indptr, counts.reward_m2 + np.where(counts.reward_count > 0, between, 0.0))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lingendice.results.diagnostics import Check
     from lingendice.results.interval import Influence
     from lingendice.results.targets import Interval, ValueScores
+    from lingendice.solvers.ridge import RidgeAdjoint
 
 
 class SeveralDistributions(ValueError):
@@ -406,12 +407,15 @@ class Solution(Result):
         from lingendice.solvers.adjoint import solve_adjoint
 
         if self.ridge > 0.0:
-            return self._ridge_values()
+            values = self.ridge_adjoint.values
+            # These are worth relative to the value: its own discounted sum is put back.
+            return values if self.gamma == 1.0 else values + float(self.value or 0.0) / (1.0 - self.gamma)
         chain, reward = self.operator.chain, self._mean_reward
         return solve_adjoint(chain, self.gamma, reward, self._single(), self.tol, self.threads)
 
-    def _ridge_values(self) -> Floats:
-        """The adjoint of the regularized system, on the scale of the exact one."""
+    @cached_property
+    def ridge_adjoint(self) -> RidgeAdjoint:
+        """The adjoint of the regularized system, for what is earned beyond the value."""
         from lingendice.solvers.ridge import RidgeSystem
 
         system = RidgeSystem(self.operator, self.ridge)
@@ -421,9 +425,7 @@ class Solution(Result):
             # Each step into a terminal state adds mass that earns nothing: the value divides by it, too.
             surplus -= value * self.gamma / (1.0 - self.gamma) * self.operator.ended
         by_row = surplus if system.over_cells else self.operator.gather(surplus)
-        values = system.adjoint(by_row, self.tau[system.seen] > 0, self.tol).values
-        # These are worth relative to the value: its own discounted sum is put back.
-        return values if self.gamma == 1.0 else values + value / (1.0 - self.gamma)
+        return system.adjoint(by_row, self.tau[system.seen] > 0, self.tol)
 
     @cached_property
     def q_values(self) -> Floats:

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from lingendice.data.policies import SampledPolicy
-from lingendice.environments import control, simulators
+from lingendice.environments import control
 
 SIZES = {"reacher": (10, 2), "halfcheetah": (17, 6)}
 
@@ -117,7 +117,7 @@ def test_samples_of_a_clipped_policy_agree_with_its_density(name):
 def test_trained_policies_are_trained(name, steps, episodes, least):
     """Return of an episode as Gymnasium defines it (no restart within), under the mean action."""
     pytest.importorskip("mujoco")
-    environment, policy = simulators.make_mujoco(name), control.policy(name)
+    environment, policy = control.make_mujoco(name), control.policy(name)
     totals = []
     for episode in range(episodes):
         observation, _ = environment.reset(seed=1000 + episode)
@@ -142,7 +142,7 @@ def test_early_policies_are_worse_and_noise_costs():
 def test_lever_arms_are_those_of_the_simulated_arm():
     """Cross products with the places of joints and fingertip that MuJoCo reports."""
     pytest.importorskip("mujoco")
-    environment = simulators.make_mujoco("reacher")
+    environment = control.make_mujoco("reacher")
     observation, _ = environment.reset(seed=3)
     for action in np.random.default_rng(2).uniform(-1, 1, (10, 2)):
         observation, *_ = environment.step(action)
@@ -207,4 +207,4 @@ def test_bad_input_is_named(call, message):
 def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(ImportError, match=r"pip install 'lingendice\[control\]'"):
-        simulators.make_mujoco("reacher")
+        control.make_mujoco("reacher")
