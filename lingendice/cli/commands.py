@@ -42,8 +42,6 @@ from lingendice.data.display import strict_json
 if TYPE_CHECKING:
     from lingendice import Comparison, Counts, Solution
 
-_SHOWN_CELLS = 10
-
 _SOLVE_HELP = """Solve for the stationary distribution, the ratio to the data and the value.
 
 FILE holds transitions or a matrix, rows are sources:
@@ -110,6 +108,7 @@ def solve(
     with report_errors():
         import lingendice as lg
         from lingendice.io import array_files as files
+        from lingendice.results.tables import heaviest
 
         if out is not None:
             files.check_result_path(out)
@@ -130,7 +129,8 @@ def solve(
         else:
             echo(str(solution).replace("sol.interval()", "give --level"))
             if unique and "state_labels" in labels:
-                _print_heaviest(solution, labels)
+                caption, headings, rows = heaviest(solution)
+                _print_table(headings, rows, caption)
         if out is not None:
             files.write_result(out, _for_npz(solution, unique, labels), summary)
             if not as_json:
@@ -180,11 +180,7 @@ def compare(
         if as_json:
             print_json({**comparison.to_dict(), "level": level, "table": strict_json(rows)})
         else:
-            headings, cells = comparison.columns()
-            table = Table(*headings, caption=f"Best first; {comparison.caption}.")
-            for row in cells:
-                table.add_row(*map(cell, row))
-            show_table(table)
+            _print_table(*comparison.columns(), f"Best first; {comparison.caption}.")
     _exit_without_answer(*comparison)
     _exit_untrusted(strict, *comparison)
 
@@ -287,16 +283,9 @@ def _for_npz(solution: Solution, unique: bool, labels: Labels) -> dict[str, Any]
     return {"stationary": solution.stationary, "tau": solution.tau, **known, **named}
 
 
-def _print_heaviest(solution: Solution, labels: Labels) -> None:
-    """A table of the heaviest cells under the names that the file uses."""
-    import numpy as np
-
-    mass, tau, states = solution.stationary, solution.tau, labels["state_labels"]
-    n_actions = mass.size // len(states)
-    actions = labels.get("action_labels", [str(a) for a in range(n_actions)])
-    table = Table("state", *(["action"] if n_actions > 1 else []), "stationary", "tau")
-    for heavy in np.argsort(-mass, kind="stable")[:_SHOWN_CELLS]:
-        s, a = divmod(int(heavy), n_actions)
-        names = [states[s], actions[a]] if n_actions > 1 else [states[s]]
-        table.add_row(*map(cell, names), f"{mass[heavy]:.6g}", f"{tau[heavy]:.6g}")
+def _print_table(headings: list[str], rows: list[list[str]], caption: str) -> None:
+    """Names as the data have them, in a table."""
+    table = Table(*headings, caption=caption)
+    for row in rows:
+        table.add_row(*map(cell, row))
     show_table(table)

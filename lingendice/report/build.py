@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.data.display import amount, rounded, table
+from lingendice.data.display import rounded, table
 from lingendice.model.compose import Choices
 from lingendice.report.page import (
     Page,
@@ -33,9 +33,9 @@ from lingendice.results.audit import Audit, audit
 from lingendice.results.comparison import BEHAVIOR, Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import Check, diagnose
-from lingendice.results.plots import TOP_CELLS, cell_name, contributions
 from lingendice.results.ridge_path import ridge_path
 from lingendice.results.solution import Solution
+from lingendice.results.tables import TOP_CELLS, contributions, heaviest
 from lingendice.results.targets import Interval, require_level
 from lingendice.results.variants import LinearSolution
 
@@ -269,32 +269,17 @@ def _interval_of_value(solution: Solution, level: float) -> tuple[str, str, str]
 
 def _heaviest(solution: Solution, level: float) -> str:
     """The cells that matter most, as a table: what the plots show, for those who cannot see them."""
-    counts, reward = solution.operator.counts, solution.operator.reward
-    distribution = solution.cell_distribution
-    with_value = solution.value is not None
-    contribution, top = contributions(solution)
-    headings = ["cell", "mu", "p", "tau = mu / p", "seen"] + (
-        ["reward", "contribution"] if with_value else []
-    )
-    intervals = None if with_value else _distribution_interval(solution, top, level)
-    if intervals is not None:
-        headings.insert(2, f"{level:.0%} interval")
-    rows = []
-    for place, cell in enumerate(top):
-        p = float(counts.data_distribution[cell])
-        row = [cell_name(counts, int(cell)), f"{distribution[cell]:.4g}", f"{p:.4g}"]
-        row += [f"{distribution[cell] / p:.4g}" if p > 0 else "no data", f"{amount(counts.cell_count[cell])}"]
-        if with_value:
-            row += [f"{np.asarray(reward)[cell]:.4g}", f"{contribution[cell]:.4g}"]
-        if intervals is not None:
-            row.insert(2, f"{intervals.low[place]:.4g} to {intervals.high[place]:.4g}")
-        rows.append(row)
-    caption = "Cells that earn or cost most" if with_value else "Heaviest cells"
+    more = {}
+    found = _distribution_interval(solution, contributions(solution)[1], level)
+    if found is not None:
+        ends = zip(found.low, found.high, strict=True)
+        more[f"{level:.0%} interval"] = [f"{low:.4g} to {high:.4g}" for low, high in ends]
+    caption, headings, rows = heaviest(solution, **more)
     return scrolling(table(headings, rows, caption), caption)
 
 
 def _distribution_interval(solution: Solution, cells: Any, level: float) -> Any:
-    if isinstance(solution, LinearSolution) or not solution._over_cells:
+    if solution.value is not None or isinstance(solution, LinearSolution) or not solution._over_cells:
         return None
     try:
         return solution.interval(level, of="stationary", entries=cells)

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, require_choice
 from lingendice.data.display import printable
+from lingendice.results.tables import TOP_CELLS, cell_name, contributions
 
 if TYPE_CHECKING:
-    from lingendice.data.counts import Counts
     from lingendice.results.audit import Audit
     from lingendice.results.comparison import Comparison
     from lingendice.results.continuous_solution import ContinuousSolution
@@ -36,7 +36,6 @@ COLORS = {"ink": INK, "rule": RULE, "grey": GREY, "blue": BLUE, "orange": ORANGE
 PANEL = (4.6, 3.3)
 """Inches of one panel."""
 RATIO_TITLE = "Ratio: above 1, visited more than logged"
-TOP_CELLS = 10
 LABEL_LENGTH = 22
 MANY_POINTS = 1500
 """From here on points are drawn as pixels, so that a vector graphic stays small."""
@@ -224,16 +223,6 @@ def readable_log_ticks(axis: Any, span: float) -> None:
     axis.set_major_locator(LogLocator(base=10, subs=digits, numticks=7))
     axis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def contributions(solution: Solution) -> tuple[Floats, NDArray[np.int64]]:
-    """What each cell adds to the value (to the distribution, without rewards), and the cells that add
-    most."""
-    weight, reward = solution.cell_distribution, solution.operator.reward
-    if solution.value is not None and reward is not None:
-        weight = np.where(solution.operator.seen, weight * np.nan_to_num(reward), 0.0)
-    top = np.argsort(-np.abs(weight), kind="stable")[:TOP_CELLS]
-    return weight, top[weight[top] != 0.0]
 
 
 def _cells(solution: Solution, ax: Any) -> None:
@@ -470,11 +459,3 @@ def _named(ax: Any, place: NDArray[Any], names: Sequence[str]) -> None:
 
 def _cell_axis(n_actions: int | None) -> str:
     return "state" if n_actions is None else "state, action"
-
-
-def cell_name(counts: Counts, cell: int) -> str:
-    """The name of a cell: its state's label, and its action's where there are actions."""
-    if counts.n_actions is None:
-        return str(counts.label_of(cell))
-    state, action = divmod(cell, counts.n_actions)
-    return f"{counts.label_of(state)}, {counts.label_of_action(action)}"

@@ -1,22 +1,27 @@
-"""Results as frames of pandas or polars."""
+"""Results as frames of pandas or polars, and the cells that matter most in words."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lingendice.data.checks import require_choice
+from lingendice.data.checks import Floats, require_choice
+from lingendice.data.display import amount
 
 if TYPE_CHECKING:
+    from lingendice.data.counts import Counts
     from lingendice.results.comparison import Comparison
     from lingendice.results.continuous_solution import ContinuousSolution
     from lingendice.results.solution import Solution
 
 LIBRARIES = ("pandas", "polars")
+TOP_CELLS = 10
 
 
 def make_frame(columns: dict[str, Any], library: str | None = None) -> Any:
@@ -96,3 +101,44 @@ def comparison_frame(comparison: Comparison, level: float, library: str | None) 
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     columns["failed_checks"] = [", ".join(names) for names in columns["failed_checks"]]
     return make_frame(columns, library)
+
+
+# -- cells ---------------------------------------------------------------------------------------------------
+
+
+def cell_name(counts: Counts, cell: int) -> str:
+    """The name of a cell: its state's label, and its action's where there are actions."""
+    if counts.n_actions is None:
+        return str(counts.label_of(cell))
+    state, action = divmod(cell, counts.n_actions)
+    return f"{counts.label_of(state)}, {counts.label_of_action(action)}"
+
+
+def contributions(solution: Solution) -> tuple[Floats, NDArray[np.int64]]:
+    """What each cell adds to the value (to the distribution, without rewards), and the cells that add
+    most."""
+    weight, reward = solution.cell_distribution, solution.operator.reward
+    if solution.value is not None and reward is not None:
+        weight = np.where(solution.operator.seen, weight * np.nan_to_num(reward), 0.0)
+    top = np.argsort(-np.abs(weight), kind="stable")[:TOP_CELLS]
+    return weight, top[weight[top] != 0.0]
+
+
+def heaviest(solution: Solution, **more: Sequence[str]) -> tuple[str, list[str], list[list[str]]]:
+    """A caption, headings and a row for each cell that matters most; ``more`` columns come after mu."""
+    counts, mass = solution.operator.counts, solution.cell_distribution
+    contribution, top = contributions(solution)
+    p = counts.data_distribution[top]
+    columns: dict[str, Any] = {
+        "cell": [cell_name(counts, int(cell)) for cell in top],
+        "mu": [f"{held:.4g}" for held in mass[top]],
+        **more,
+        "p": [f"{share:.4g}" for share in p],
+        "tau = mu / p": [f"{m / q:.4g}" if q > 0 else "no data" for m, q in zip(mass[top], p, strict=True)],
+        "seen": [amount(count) for count in counts.cell_count[top]],
+    }
+    if solution.value is not None:
+        columns["reward"] = [f"{earned:.4g}" for earned in np.asarray(solution.operator.reward)[top]]
+        columns["contribution"] = [f"{added:.4g}" for added in contribution[top]]
+    caption = "Heaviest cells" if solution.value is None else "Cells that earn or cost most"
+    return caption, list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
