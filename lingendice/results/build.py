@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from dataclasses import fields, replace
 from functools import partial
@@ -21,7 +20,7 @@ from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import decisive_checks
 from lingendice.results.solution import Solution
-from lingendice.results.status import Status, settled_status, status_of, with_identified_status
+from lingendice.results.status import Status, status_of, with_identified_status
 from lingendice.results.variants import (
     BaselineSolution,
     Estimate,
@@ -51,19 +50,9 @@ def small_solution(outcome: Outcome, matrix: NDArray[Any], gamma: float, control
     """Of a dense chain solved at once; its operator is composed when first asked for."""
     # Nothing leaks in an irreducible chain, and a matrix has no rewards.
     return Solution(
-        status=settled_status(False, outcome.error, controls.tol),
+        **_told(outcome, controls, outcome.distribution),
         gamma=gamma,
-        method=outcome.method,
-        reason=outcome.reason,
-        state_distribution=outcome.distribution,
-        state_distributions=(outcome.distribution,),
         residual=math.nan if outcome.residual is None else outcome.residual,
-        error=outcome.error,
-        error_kind=outcome.error_kind,
-        condition=None,
-        n_iter=0,
-        seconds=controls.elapsed(),
-        tol=controls.tol,
         source=partial(_chain_operator, matrix.copy(), gamma),
     )
 
@@ -241,21 +230,13 @@ def baseline_solution(
     operator: EmpiricalOperator, cell_distribution: Floats, found: Estimate, started: float
 ) -> BaselineSolution:
     """Of another method: what it found, and the distribution over cells that its weights amount to."""
-    state_distribution = cell_distribution.reshape(operator.n_states, -1).sum(axis=1)
+    states = cell_distribution.reshape(operator.n_states, -1).sum(axis=1)
+    stopped = None if found.settled else Stop.ITERATIONS
+    outcome = Outcome(states, found.method, found.note, found.settled, error_kind="", stopped=stopped)
     solution = BaselineSolution(
-        status=Status.SOLVED if found.settled else Status.ITERATION_LIMIT,
+        **_told(outcome, Controls(tol=math.nan, started=started), states),
         gamma=operator.gamma,
-        method=found.method,
-        reason=found.note,
-        state_distribution=state_distribution,
-        state_distributions=(state_distribution,),
         residual=float(np.abs(operator.residual(cell_distribution)).sum()),
-        error=None,
-        error_kind="",
-        condition=None,
-        n_iter=0,
-        seconds=time.perf_counter() - started,
-        tol=math.nan,
         source=operator,
         cell_ridge_distribution=cell_distribution,
         found=found,

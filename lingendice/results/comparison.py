@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
 from lingendice.data.display import strict_json
@@ -162,11 +161,7 @@ class Comparison(Hinted):
         if not known.any():
             return dict.fromkeys(self.names, math.nan)
         rng = np.random.default_rng(self.seed)
-        root = _root(self.covariance[np.ix_(known, known)])
-        noise = rng.standard_normal((DRAWS, root.shape[1])) @ root.T
-        degrees = self._influences[1]
-        if np.isfinite(degrees):
-            noise /= np.sqrt(rng.chisquare(degrees, size=(DRAWS, 1)) / degrees)
+        noise = self._noise(self.covariance[np.ix_(known, known)], rng)
         bias = self.bias_allowance[known]
         if not np.isfinite(bias).all():
             shares = np.full(int(known.sum()), 1.0 / known.sum())
@@ -232,18 +227,24 @@ class Comparison(Hinted):
 
     def _quantile(self, covariance: Floats, level: float, two_sided: bool) -> float:
         require_level(level)
-        rng = np.random.default_rng(self.seed)
         error = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
         noisy = error > 0
         if not noisy.any():
             return 0.0
-        root = _root(covariance[np.ix_(noisy, noisy)] / np.outer(error[noisy], error[noisy]))
-        draws = rng.standard_normal((DRAWS, root.shape[1])) @ root.T
+        correlation = covariance[np.ix_(noisy, noisy)] / np.outer(error[noisy], error[noisy])
+        draws = self._noise(correlation, np.random.default_rng(self.seed))
+        most = np.abs(draws).max(axis=1) if two_sided else draws.max(axis=1)
+        return float(np.quantile(most, level))
+
+    def _noise(self, covariance: Floats, rng: np.random.Generator) -> Floats:
+        """Draws of the joint Gaussian (Student) distribution; the covariance may have lost rank."""
+        values, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        draws: Floats = rng.standard_normal((DRAWS, values.size)) @ root.T
         degrees = self._influences[1]
         if np.isfinite(degrees):
             draws /= np.sqrt(rng.chisquare(degrees, size=(DRAWS, 1)) / degrees)
-        most = np.abs(draws).max(axis=1) if two_sided else draws.max(axis=1)
-        return float(np.quantile(most, level))
+        return draws
 
     def to_dict(self) -> dict[str, Any]:
         """Names, values and ranking as strict JSON types."""
@@ -356,9 +357,3 @@ def _contrasted(contrast: Floats, covariance: Floats) -> Floats:
     asks = (contrast[:, lost] != 0.0).any(axis=1)
     spread[asks], spread[:, asks] = np.nan, np.nan
     return spread
-
-
-def _root(correlation: Floats) -> NDArray[np.float64]:
-    """A factor of a positive semidefinite matrix, tolerant of rank loss."""
-    values, vectors = np.linalg.eigh(correlation)
-    return vectors * np.sqrt(np.maximum(values, 0.0))
