@@ -12,7 +12,7 @@ import numpy as np
 from lingendice.continuous.clone import base_of, clone_log_ratio
 from lingendice.continuous.evaluation import Evaluation, Preparation, Settings, normalized
 from lingendice.continuous.learner import NeuralOptions, gendice, read_neural_options
-from lingendice.continuous.linear_ratio import read_linear_options, solve_features
+from lingendice.continuous.linear_ratio import solve_features
 from lingendice.continuous.outcome import (
     LARGEST_SPREAD,
     LEAST_SAMPLE_SHARE,
@@ -24,7 +24,6 @@ from lingendice.continuous.outcome import (
 )
 from lingendice.continuous.samples import Samples, prepare
 from lingendice.continuous.train import train
-from lingendice.data.checks import require_number
 from lingendice.data.transitions import Transitions
 from lingendice.solvers.control import watch
 
@@ -48,7 +47,7 @@ def solve_continuous(transitions: Transitions, request: Request) -> RatioOutcome
     """The value, or the ratio, by whichever estimator is asked for or serves."""
     method, reason = choose(transitions, request)
     if method == "linear":
-        return _run_linear(transitions, request, reason)
+        return solve_features(transitions, request, reason)
     if method == "gendice":
         return _run_gendice(transitions, request, read_neural_options(request.method.options), reason)
     return evaluate(preparation_of(transitions, request), request, method, reason)
@@ -188,33 +187,6 @@ def _headline(evaluation: Evaluation, made: list[str]) -> tuple[str, str]:
     return "model", ""
 
 
-def _run_linear(transitions: Transitions, request: Request, reason: str) -> RatioOutcome:
-    given = read_linear_options(request.method.options)
-    objective = request.objective
-    problem = {
-        "divergence": objective.divergence,
-        "penalty": objective.penalty,
-        "ridge": _ridge(request),
-        "normalize": "penalty",
-        "bound": objective.bound,
-    }
-    return solve_features(
-        _samples(transitions, request, given["standardize"]),
-        objective.features,
-        objective.dual_features,
-        problem,
-        given,
-        request.limits,
-        request.method.seed,
-        reason,
-    )
-
-
-def _samples(transitions: Transitions, request: Request, standardize: bool) -> Samples:
-    problem = request.problem
-    return prepare(transitions, problem.policy, problem.gamma, problem.terminal, standardize)
-
-
 def _run_gendice(
     transitions: Transitions, request: Request, options: NeuralOptions, reason: str
 ) -> RatioOutcome:
@@ -222,8 +194,9 @@ def _run_gendice(
     for name in ("features", "dual_features"):
         if getattr(given, name) is not None:
             raise ValueError(f"{name} belongs to method='linear'; leave it out for networks")
-    objective = gendice(gamma, given.divergence, options.output, given.penalty, _ridge(request), given.bound)
-    samples = _samples(transitions, request, options.standardize)
+    objective = gendice(gamma, given.divergence, options.output, given.penalty, request.ridge, given.bound)
+    asked = request.problem
+    samples = prepare(transitions, asked.policy, gamma, asked.terminal, options.standardize)
     if options.base == "cloned":
         samples, window = _with_base(samples, request, options)
         reason = f"{reason}; base of up to {window} cloned ratio{'s' * (window > 1)} a row"
@@ -237,8 +210,3 @@ def _with_base(samples: Samples, request: Request, options: NeuralOptions) -> tu
     )  # fmt: skip
     base = base_of(samples.transitions, log_ratio, request.problem.gamma)
     return replace(samples, base=base.weight), base.window
-
-
-def _ridge(request: Request) -> float:
-    ridge = request.objective.ridge
-    return 0.0 if ridge is None else require_number("ridge", ridge)

@@ -25,7 +25,7 @@ from lingendice.continuous.fitted_q import FittedQ
 from lingendice.continuous.outcome import Estimate
 from lingendice.continuous.regression import Fitting, Perceptron, Regression, run_steps
 from lingendice.continuous.samples import Samples, Singles, prepare
-from lingendice.data.checks import Floats, require_choice
+from lingendice.data.checks import Floats, refuse_unknown, require_choice
 from lingendice.data.policies import GaussianPolicy
 from lingendice.data.transitions import Transitions
 
@@ -67,9 +67,7 @@ class Settings:
     @classmethod
     def read(cls, options: dict[str, Any], seed: int, threads: int) -> Settings:
         """Check ``options={"effort": ..., "restarts": ...}``."""
-        for name in options:
-            if name not in ("effort", "restarts"):
-                raise ValueError(f"options has no entry {name!r} here; known: 'effort', 'restarts'")
+        refuse_unknown(options, ("effort", "restarts"), "here")
         effort = require_choice("options['effort']", options.get("effort", "default"), tuple(EFFORTS))
         restarts = require_choice("options['restarts']", options.get("restarts", "auto"), RESTARTS)
         return cls(restarts, EFFORTS[effort], seed, threads)

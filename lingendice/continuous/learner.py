@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.continuous.samples import Arrivals, Samples, Singles
-from lingendice.data.checks import Floats, require_choice, require_number
+from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_number
 from lingendice.data.rows import zeros_by_line
 from lingendice.divergences import DIVERGENCES, FDivergence
 from lingendice.kernels.networks import ratio_step
@@ -91,11 +91,7 @@ def read_neural_options(given: Mapping[str, Any] | None) -> NeuralOptions:
     """Check every entry and fill in the rest."""
     given = dict(given or {})
     known = [entry.name for entry in fields(NeuralOptions)]
-    for name in given:
-        if name not in known:
-            raise ValueError(
-                f"options has no entry {name!r} for method='gendice'; known: {', '.join(map(repr, known))}"
-            )
+    refuse_unknown(given, known, "for method='gendice'")
     if "hidden" in given:
         widths = given["hidden"]
         widths = (widths,) if isinstance(widths, int) else tuple(widths)

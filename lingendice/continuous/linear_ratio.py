@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lingendice.continuous.outcome import RatioOutcome
-from lingendice.continuous.samples import Arrivals, Samples, expected_inputs, sampled_inputs
-from lingendice.data.checks import Floats, require_choice, require_number
+from lingendice.continuous.samples import Arrivals, Samples, expected_inputs, prepare, sampled_inputs
+from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_number
+from lingendice.data.transitions import Transitions
 from lingendice.model.features import (
     MatrixFeatures,
     gauss,
@@ -28,8 +29,10 @@ from lingendice.model.features import (
 from lingendice.model.operator import Flow
 from lingendice.model.transition_rows import TransitionRows
 from lingendice.solvers import convex
-from lingendice.solvers.control import Controls
 from lingendice.solvers.problem import RatioProblem, run_saddle
+
+if TYPE_CHECKING:
+    from lingendice.solvers.request import Request
 
 OPTIONS: dict[str, Any] = {
     "n_features": 300,
@@ -92,11 +95,7 @@ class LinearRatio:
 
 def read_linear_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Check every entry and fill in the rest."""
-    for name in given or {}:
-        if name not in OPTIONS:
-            raise ValueError(
-                f"options has no entry {name!r} for method='linear'; known: {', '.join(map(repr, OPTIONS))}"
-            )
+    refuse_unknown(given or {}, OPTIONS, "for method='linear'")
     options = {**OPTIONS, **(given or {})}
     for name in ("n_features", "n_dual_features", "action_samples"):
         if require_number(f"options[{name!r}]", options[name], at_least=1) != int(options[name]):
@@ -104,26 +103,18 @@ def read_linear_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
     return options
 
 
-def solve_features(
-    samples: Samples,
-    features: Any,
-    dual_features: Any,
-    problem_choices: dict[str, Any],
-    options: dict[str, Any],
-    controls: Controls,
-    seed: int,
-    reason: str,
-) -> RatioOutcome:
+def solve_features(transitions: Transitions, request: Request, reason: str) -> RatioOutcome:
     """Fit tau = psi' w, w >= 0, and f = phi' v to a primal-dual gap of ``tol``.
 
     Costs about 20 Newton steps of O(N d^2) for N rows and d features. Use it in few dimensions, where bumps
     or tiles cover the data; networks where they cannot.
     """
-    psi = _features("features", features or "rbf", samples, options, seed)
-    if dual_features is None and not isinstance(psi, Bumps):
-        phi = psi
-    else:
-        phi = _features("dual_features", dual_features or "rbf", samples, options, seed)
+    options, seed = read_linear_options(request.method.options), request.method.seed
+    asked, objective = request.problem, request.objective
+    samples = prepare(transitions, asked.policy, asked.gamma, asked.terminal, options["standardize"])
+    psi = phi = _features("features", objective.features or "rbf", samples, options, seed)
+    if objective.dual_features is not None or isinstance(psi, Bumps):
+        phi = _features("dual_features", objective.dual_features or "rbf", samples, options, seed)
     n = len(samples.logged)
     rng = np.random.default_rng([seed, 5])
     logged = np.asarray(_dense(psi(samples.logged)))
@@ -135,8 +126,11 @@ def solve_features(
     tau_features = MatrixFeatures(np.vstack([logged, np.zeros((n + firsts, logged.shape[1]))]))
     cutoff = DUAL_CUTOFF if isinstance(phi, Bumps) else 1e-10
     dual, _ = orthonormalized(MatrixFeatures(np.vstack(blocks)), flow.p, cutoff)
-    problem = RatioProblem.build(flow, tau_features, dual, **problem_choices)
-    outcome = run_saddle(convex.solve_convex(problem, controls.tol), controls)
+    problem = RatioProblem.build(
+        flow, tau_features, dual, divergence=objective.divergence, penalty=objective.penalty,
+        ridge=request.ridge, normalize="penalty", bound=objective.bound,
+    )  # fmt: skip
+    outcome = run_saddle(convex.solve_convex(problem, request.limits.tol), request.limits)
     tau = logged @ outcome.w
     return RatioOutcome(
         converged=outcome.converged,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,14 @@ def require_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return str(value)
+
+
+def refuse_unknown(options: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Refuse entries of ``options={...}`` that there are not ``where``."""
+    known = tuple(known)
+    for name in options:
+        if name not in known:
+            raise ValueError(f"options has no entry {name!r} {where}; known: {', '.join(map(repr, known))}")
 
 
 def require_number(name: str, value: Any, *, at_least: float = 0.0) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lingendice.data.by_label import holds_several
-from lingendice.data.checks import Floats, NotAvailableYet, require_choice
+from lingendice.data.checks import Floats, NotAvailableYet, refuse_unknown, require_choice
 from lingendice.data.interrupts import interruptible
 from lingendice.distributed.cluster import Crew
 from lingendice.distributed.part import EntrySums, Part
@@ -61,8 +61,7 @@ def _checked(request: Request) -> Request:
     for name in (name for name, asked in given.items() if asked):
         raise NotAvailableYet(f"{name} for counts on a cluster", advice)
     request.require_exact_terms()
-    for name in sorted(request.method.options):
-        raise ValueError(f"options has no entry {name!r} for this method; known: 'on_interrupt'")
+    refuse_unknown(request.method.options, ("on_interrupt",), "for this method")
     policy = request.problem.policy
     if hasattr(policy, "__dask_graph__"):
         request = request._replace(problem=request.problem._replace(policy=policy.compute()))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lingendice.data.checks import Floats, NotAvailableYet, require_choice, require_number
+from lingendice.data.checks import Floats, NotAvailableYet, refuse_unknown, require_choice, require_number
 from lingendice.divergences import PolyhedralMetric, TotalVariation, Wasserstein
 from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, read_features
 from lingendice.model.operator import EmpiricalOperator
@@ -125,10 +125,7 @@ def n_entries(features: Any) -> int:
 def read_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a method, checked."""
     known: dict[str, Any] = dict(sgd.OPTIONS) if method == "sgd" else {}
-    for name in options:
-        if name not in known:
-            names = ", ".join(map(repr, [*known, "on_interrupt"]))
-            raise ValueError(f"options has no entry {name!r} for method={method!r}; known: {names}")
+    refuse_unknown(options, (*known, "on_interrupt"), f"for method={method!r}")
     known.update(options)
     for name in ("batch", "first_epoch"):
         if name in known and (int(known[name]) != known[name] or known[name] < 1):
