@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lingendice.data.by_label import holds_several
-from lingendice.data.checks import require_choice
+from lingendice.data.checks import refuse_unknown, require_choice
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import check, interruptible, pending, unmask
 from lingendice.data.policies import is_list_of_policies
@@ -400,8 +400,7 @@ class HostBackend:
         if request.wants_saddle:
             return
         request.require_exact_terms()
-        for name in sorted(request.method.options):
-            raise ValueError(f"options has no entry {name!r} for this method; known: 'on_interrupt'")
+        refuse_unknown(request.method.options, ("on_interrupt",), "for this method")
 
     def refuse_exact_options(self, request: Request) -> None:
         """There are none here."""

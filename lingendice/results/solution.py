@@ -20,16 +20,18 @@ from lingendice.data.counts import Counts
 from lingendice.data.rows import read_only
 from lingendice.model.leaks import LEAK_WORTH_BOUNDS
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.diagnostics import Check, diagnose_counts
+from lingendice.results.interval import Influence, interval
 from lingendice.results.result import Result, Row
+from lingendice.results.returns import average_scores, end_share, episode_interval
 from lingendice.results.status import Status
+from lingendice.results.tables import solution_frame
+from lingendice.results.targets import Interval, ValueScores
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from lingendice.model.compose import Choices
-    from lingendice.results.diagnostics import Check
-    from lingendice.results.interval import Influence
-    from lingendice.results.targets import Interval, ValueScores
     from lingendice.solvers.ridge import RidgeAdjoint
 
 
@@ -254,8 +256,6 @@ class Solution(Result):
         smoothed = choices is not None and choices.smoothing
         if self.state_distribution is None or not counts.has_terminals or smoothed:
             return None
-        from lingendice.results.returns import end_share
-
         if self.operator.reward is None:
             mass = self.cell_distribution * self.operator.seen
             total = float(mass.sum())
@@ -370,8 +370,6 @@ class Solution(Result):
 
     def behavior_scores(self) -> ValueScores:
         """Rows whose products add up to the variance of ``behavior_value``, as ``value_scores`` has them."""
-        from lingendice.results.returns import average_scores
-
         if self._behavior_is_average:
             return average_scores(self, float(self.behavior_value or 0.0))
         return self._behavior.value_scores()
@@ -476,24 +474,16 @@ class Solution(Result):
         return self.operator.gather(self._filled_reward)
 
     def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
-        from lingendice.results.interval import interval
-
         return interval(self, level, of, method, **options)
 
     def _episode_interval(self, level: float, of: str, method: str, options: dict[str, Any]) -> Interval:
-        from lingendice.results.returns import episode_interval
-
         return episode_interval(self, level, of, method, options)
 
     def _checks(self) -> tuple[Check, ...]:
-        from lingendice.results.diagnostics import diagnose_counts
-
         return diagnose_counts(self)
 
     def influence(self) -> Influence:
         """Of every logged transition and first state on functionals of the distribution."""
-        from lingendice.results.interval import Influence
-
         return Influence(self)
 
     def value_scores(self) -> ValueScores:
@@ -538,8 +528,6 @@ class Solution(Result):
         library
             ``"pandas"`` or ``"polars"``; default the one in use, else the one installed.
         """
-        from lingendice.results.tables import solution_frame
-
         return solution_frame(self, library)
 
     def _drawn(self, kind: str | None, ax: Any) -> Any:
