@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -349,8 +350,9 @@ def d3rlpy_columns(dataset: Any) -> Arguments:
 def gymnasium_columns(steps: Iterable[tuple[Any, ...]]) -> Arguments:
     """Steps in order; those of a vector of environments are taken apart, one environment after another.
 
-    Where a vector resets by itself the arrival of an ended step is taken from ``info["final_obs"]`` (or
-    ``"final_observation"``).
+    Where a vector resets within the step that ends (``AutoresetMode.SAME_STEP``) the arrival of that step is
+    taken from ``info["final_obs"]`` (or ``"final_observation"``). Where it resets in the step after
+    (``NEXT_STEP``, the default since Gymnasium 1.0) that one ignores its action and is left out.
     """
     rows: dict[int, list[tuple[Any, ...]]] = {}
     for step in steps:
@@ -370,14 +372,28 @@ def gymnasium_columns(steps: Iterable[tuple[Any, ...]]) -> Arguments:
         )
     parts = []
     for own in rows.values():
-        begin = 0
+        own, begin = _without_resets(own), 0
         for k, step in enumerate(own):
-            if bool(step[4]) or bool(step[5]) or k == len(own) - 1:
+            if _is_done(step) or k == len(own) - 1:
                 columns = zip(*own[begin : k + 1], strict=True)
                 state, action, reward, following, ended, _ = (np.array(column) for column in columns)
                 parts.append((state, action, reward, following, ended))
                 begin = k + 1
     return _columns(parts)
+
+
+def _is_done(step: tuple[Any, ...]) -> bool:
+    return bool(step[4]) or bool(step[5])
+
+
+def _without_resets(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Steps but those that only reset: without reward, from where an episode ended."""
+    kept = steps[:1]
+    for last, step in pairwise(steps):
+        resets = _is_done(last) and not _is_done(step) and float(step[2]) == 0.0
+        if not (resets and np.array_equal(last[3], step[0])):
+            kept.append(step)
+    return kept
 
 
 def _joined(episodes: Iterable[tuple[Any, ...]]) -> Arguments:

@@ -83,6 +83,25 @@ def test_stable_baselines_models():
     np.testing.assert_array_equal(found.argmax(axis=1), wanted)
 
 
+def test_algorithms_of_d3rlpy():
+    d3rlpy = pytest.importorskip("d3rlpy")
+    states = np.random.default_rng(3).normal(size=(5, 2))
+    greedy = d3rlpy.algos.SACConfig(batch_size=2).create(device="cpu:0")
+    greedy.create_impl((2,), 1)
+    policy = read_policy(greedy, discrete=False, n_states=None)
+    found = policy.sample(states, np.random.default_rng(1))
+    np.testing.assert_allclose(found, greedy.predict(states.astype(np.float32)), rtol=1e-6)
+    # What it would do while it explores is drawn anew at each call.
+    drawn = read_policy(greedy.sample_action, discrete=False, n_states=None)
+    first, second = (drawn.sample(states, np.random.default_rng(1)) for _ in range(2))
+    assert first.shape == (5, 1)
+    assert not np.array_equal(first, second)
+    by_id = d3rlpy.algos.DQNConfig(batch_size=2).create(device="cpu:0")
+    by_id.create_impl((2,), 3)
+    chosen = read_policy(by_id, discrete=True, n_states=None, n_actions=3).probabilities(states)
+    np.testing.assert_array_equal(chosen.argmax(axis=1), by_id.predict(states.astype(np.float32)))
+
+
 def episode(n, seed):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n + 1, 2)), rng.normal(size=(n, 1)), rng.normal(size=n)
@@ -179,10 +198,13 @@ def test_real_datasets_of_d3rlpy():
     assert log.terminal.tolist() == [False] * 4 + [True]
 
 
-def test_steps_of_gymnasium():
+@pytest.mark.parametrize("mode", ["SAME_STEP", "NEXT_STEP", None])
+def test_steps_of_gymnasium(mode):
     gymnasium = pytest.importorskip("gymnasium")
-    modes = getattr(gymnasium.vector, "AutoresetMode", None)  # before 1.1 there was this one alone
-    chosen = {} if modes is None else {"autoreset_mode": modes.SAME_STEP}
+    modes = getattr(gymnasium.vector, "AutoresetMode", None)
+    if modes is None and mode is not None:
+        pytest.skip("there is one mode alone before Gymnasium 1.1")
+    chosen = {} if mode is None else {"autoreset_mode": modes[mode]}
     envs = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2, **chosen)
     rng = np.random.default_rng(6)
     seen, _ = envs.reset(seed=1)
@@ -193,8 +215,12 @@ def test_steps_of_gymnasium():
         steps.append((seen.copy(), action, reward, following.copy(), ended, cut, info))
         seen = following
     log = lg.Transitions.from_gymnasium(steps)
-    assert len(log) == 120
     assert log.terminal.any()
+    # Every step of CartPole earns 1; steps that only reset earn nothing.
+    assert np.all(log.reward == 1.0)
+    resets = sum(float((reward == 0.0).sum()) for _, _, reward, *_ in steps)
+    assert len(log) == 120 - resets
+    assert (resets > 0) == (mode != "SAME_STEP")
     # What a terminal step leads to is where the pole fell, not where the next one begins.
     assert np.all(np.abs(log.next_state[log.terminal]).max(axis=1) > 0.2)
     inside = ~log.terminal & (np.append(log.episode[1:], -1) == log.episode)
