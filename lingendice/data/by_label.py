@@ -137,6 +137,8 @@ def table_columns(frame: Any) -> dict[Any, list[Any]]:
 
 
 def _read_table(frame: Any) -> _Table:
+    if isinstance(frame, Mapping):
+        return _Table(dict(frame), None)
     if hasattr(frame, "collect") and not hasattr(frame, "item"):
         frame = frame.collect()  # a lazy frame
     if hasattr(frame, "to_pydict"):
@@ -173,7 +175,7 @@ def read_distribution(name: str, given: Any, space: Space) -> Any:
 
 def _weights_by_label(name: str, given: Any, states: _Names) -> Iterable[tuple[Any, Any]] | None:
     if is_table(given) or _long_columns(given):
-        table = _read_table(given) if is_table(given) else _Table(dict(given), None)
+        table = _read_table(given)
         labels, weights = table.column("state"), table.column("probability")
         if labels is None or weights is None:
             raise ValueError(
@@ -272,9 +274,7 @@ def _by_label(given: Any) -> bool:
 def _rows(name: str, given: Any, states: _Names, actions: _Names) -> Iterable[tuple[Any, Any]]:
     """(state, choice) of every state that is told of."""
     if is_table(given) or _long_columns(given):
-        return _table_rows(
-            name, _read_table(given) if is_table(given) else _Table(dict(given), None), actions
-        )
+        return _table_rows(name, _read_table(given), actions)
     if isinstance(given, Mapping):
         return given.items()
     if callable(given):

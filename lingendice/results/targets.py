@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,9 @@ from lingendice.results.diagnostics import mixing_time
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
+
+
+_NUMBERS = ("low", "high", "estimate", "standard_error", "bias_allowance")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,17 +53,13 @@ class Interval(Hinted):
 
     def scaled(self, factor: float) -> Interval:
         """The interval of the same quantity in other units; ``factor`` is positive."""
-        numbers = (self.low, self.high, self.estimate, self.standard_error)
-        low, high, estimate, error = (factor * number for number in numbers)
-        bias = factor * self.bias_allowance
-        return Interval(low, high, estimate, error, self.level, self.method, self.note, bias)
+        return replace(self, **{name: factor * getattr(self, name) for name in _NUMBERS})
 
     def entry(self, place: int) -> Interval:
         """One of several intervals."""
-        arrays = (self.low, self.high, self.estimate, self.standard_error)
-        low, high, estimate, error = (float(array[place]) for array in arrays)
-        bias = float(np.broadcast_to(self.bias_allowance, np.shape(self.low))[place])
-        return Interval(low, high, estimate, error, self.level, self.method, self.note, bias)
+        arrays = {name: np.broadcast_to(getattr(self, name), np.shape(self.low)) for name in _NUMBERS}
+        one: dict[str, Any] = {name: float(array[place]) for name, array in arrays.items()}
+        return replace(self, **one)
 
     def rounded(self) -> tuple[str, str, str]:
         """The estimate and both ends, with the digits that the standard error leaves."""
@@ -74,11 +73,7 @@ class Interval(Hinted):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types: nan and infinity become None."""
-        numbers = {
-            name: strict_json(getattr(self, name))
-            for name in ("low", "high", "estimate", "standard_error", "bias_allowance")
-        }
-        return numbers | {"level": self.level, "method": self.method, "note": self.note}
+        return {name: strict_json(getattr(self, name)) for name in (*_NUMBERS, "level", "method", "note")}
 
     def __str__(self) -> str:
         if np.ndim(self.estimate):
