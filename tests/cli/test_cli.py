@@ -114,7 +114,7 @@ def test_json_is_alone_on_stdout_and_warnings_go_to_stderr(run, calls, log):
     assert result.stderr == "warning: 3 % of the mass leaks\n"
 
 
-def test_labels_are_shown(run, calls, tmp_path):
+def test_labels_are_shown(run, tmp_path):
     path = tmp_path / "walk.csv"
     path.write_text("state,next_state\nhome,work\nwork,home\n")
     shown = run("solve", path)
