@@ -8,15 +8,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lingendice.data.few_pairs import (
+    FLOAT64,
+    INT64,
+    Array,
+    DType,
+    PairCounts,
+    check_range,
+    corrected_moments,
+    hash_pairs,
+    index_type,
+    input_type,
+    part,
+    ranges,
+    shifted_means,
+    sort_pairs,
+    total_type,
+)
 from lingendice.data.interrupts import heeds_ctrl_c
-from lingendice.data.rows import kernel_array
+from lingendice.data.rows import Sliced
 from lingendice.kernels import partition as counting
 from lingendice.kernels.parallel import run_all
 
-Array = np.ndarray[Any, Any]
-DType = np.dtype[Any]
-
-_INT32, _INT64, _UINT32, _FLOAT64 = (np.dtype(name) for name in ("int32", "int64", "uint32", "float64"))
+_UINT32 = np.dtype("uint32")
 
 # Sizes are constants, not settings: results must not depend on who calls, nor on the machine.
 _CHUNK = 1 << 17  # transitions partitioned at a time: the output of a chunk stays in the second-level cache
@@ -32,39 +46,6 @@ _GROUP_ROWS = 1 << 23
 _LARGE = 1 << 21  # transitions of one bucket beyond which it is split again; must exceed _BUCKET
 _STRETCH = 1 << 23  # transitions one kernel call may walk: a few hundredths of a second
 _FEW = 1 << 17  # transitions that NumPy counts in milliseconds, before the kernels would even be loaded
-
-
-class PairCounts(NamedTuple):
-    """Distinct (row, column) pairs in CSR order.
-
-    Attributes
-    ----------
-    indptr : int64 array, n_rows + 1
-    indices : int32 array (int64 where columns need it), ascending within each row
-    count : int64 array, or float64 where weights are floats
-        Total weight of the pair. A pair that occurs is stored even if its weights sum to zero.
-    mean, m2 : float64 arrays or None
-        Weighted mean of the pair's values, and the weighted sum of squared deviations from it.
-    entry : int32 or int64 array or None
-        For every transition, the position of its pair in ``indices``.
-    """
-
-    indptr: Array
-    indices: Array
-    count: Array  # type: ignore[assignment]  # the plain word is worth hiding tuple.count
-    mean: Array | None
-    m2: Array | None
-    entry: Array | None
-
-
-class PairRangeError(ValueError):
-    """A transition names a row or column which is out of range; ``position`` says which."""
-
-    def __init__(self, position: int, row: int, column: int, n_rows: int, n_columns: int) -> None:
-        super().__init__(
-            f"transition {position} goes from row {row} to column {column}, outside {n_rows} x {n_columns}"
-        )
-        self.position = position
 
 
 class _Plan(NamedTuple):
@@ -118,13 +99,13 @@ class _Sums(NamedTuple):
 
 @heeds_ctrl_c
 def count_pairs(
-    row: Array,
-    column: Array,
+    row: Any,
+    column: Any,
     n_rows: int,
     n_columns: int,
     *,
-    weight: Array | None = None,
-    value: Array | None = None,
+    weight: Any = None,
+    value: Any = None,
     want_entry: bool = False,
     threads: int = 1,
 ) -> PairCounts:
@@ -132,10 +113,11 @@ def count_pairs(
 
     With ``value``, also ``mean(x, y) = sum w v / c`` and ``m2(x, y) = sum w (v - mean)**2``, by a corrected
     second pass, so that a large common offset costs no accuracy and equal values give exactly that
-    mean and zero. Sums run over the transitions of a pair in the order given: the result is the same
-    bits for any number of threads.
+    mean and zero. Sums run over the transitions of a pair in the order given, a million at a time: the
+    result is the same bits for any number of threads.
 
-    Time O(N + n_rows) but for a factor (bits of a pair) / 11. Memory O(N + n_rows), never
+    Time O(N + n_rows) but for a factor (bits of a pair) / 11. With weights, values or
+    entries, up to a hundred thousand pairs are looked up in hash tables. Memory O(N + n_rows), never
     n_rows * n_columns: beyond inputs and result 4 bytes per transition (8 where a bucket's share of a pair
     needs more than 32 bits), 8 more with ``weight``, ``value`` or ``want_entry``, and 8 more for each of
     weight and value. Where most of the data falls into one bucket, that bucket is split again, which
@@ -144,7 +126,7 @@ def count_pairs(
 
     Parameters
     ----------
-    row, column : 1-d integer arrays of any integer type and equal length
+    row, column : 1-d integer arrays (or :class:`~lingendice.data.rows.Sliced`) of equal length
     n_rows, n_columns : int
     weight : array, optional
         Frequency weights; integers are summed exactly as int64, floats as float64.
@@ -178,14 +160,18 @@ def count_pairs(
     if row_bits + column_bits > 63:
         return _count_renamed(row, column, n_rows, n_columns, weight, value, want_entry, threads)
     if row.size <= _FEW:
-        return _count_few(row, column, n_rows, n_columns, weight, value, want_entry)
+        return sort_pairs(row, column, n_rows, n_columns, weight, value, want_entry)
     plan = _make_plan(row.size, n_rows, n_columns, row_bits, column_bits)
     want_slots = want_entry or weight is not None or value is not None
     if plan.dense and row_bits + column_bits <= _TABLE_BITS and not want_slots:
         group = _tally_table(row, column, plan, threads)
-        writer = _Writer(plan._replace(shift=row_bits + column_bits, n_buckets=1), group.key.size, _INT64)
+        writer = _Writer(plan._replace(shift=row_bits + column_bits, n_buckets=1), group.key.size, INT64)
         writer.append([group], 1)
         return writer.finish()
+    if want_slots:
+        counts = hash_pairs(row, column, n_rows, n_columns, weight, value, want_entry, threads)
+        if counts is not None:
+            return counts
     parts = _partition(row, column, weight, value, plan, want_slots, threads)
     writer = _tally(parts, plan, threads)
     entry = _entries(parts, writer, threads) if want_entry else None
@@ -193,7 +179,7 @@ def count_pairs(
 
 
 def _integers(array: Array, name: str) -> Array:
-    array = np.asarray(array)
+    array = array if isinstance(array, Sliced) else np.asarray(array)
     if array.ndim != 1:
         raise ValueError(f"{name} must have one dimension, got shape {array.shape}")
     if array.dtype.kind not in "iu" and array.size:
@@ -204,18 +190,10 @@ def _integers(array: Array, name: str) -> Array:
 def _numbers(array: Array | None, name: str) -> Array | None:
     if array is None:
         return None
-    array = np.asarray(array)
+    array = array if isinstance(array, Sliced) else np.asarray(array)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must hold integers or floats, got {array.dtype}")
     return array
-
-
-def _total_type(weight: Array | None) -> DType:
-    return _FLOAT64 if weight is not None and weight.dtype.kind == "f" else _INT64
-
-
-def _index_type(largest: int) -> DType:
-    return _INT32 if largest <= np.iinfo(np.int32).max else _INT64
 
 
 def _count_renamed(
@@ -223,80 +201,12 @@ def _count_renamed(
     want_entry: bool, threads: int,
 ) -> PairCounts:  # fmt: skip
     """Count where no 63-bit key holds a pair: columns are numbered by rank first (a sort of N columns)."""
-    _check_range(row, column, n_rows, n_columns)
-    names, rank = np.unique(column, return_inverse=True)
+    check_range(row, column, n_rows, n_columns)
+    names, rank = np.unique(np.asarray(column), return_inverse=True)
     counts = count_pairs(
         row, rank, n_rows, names.size, weight=weight, value=value, want_entry=want_entry, threads=threads
     )
-    return counts._replace(indices=names[counts.indices].astype(_index_type(n_columns)))
-
-
-def _count_few(
-    row: Array, column: Array, n_rows: int, n_columns: int, weight: Array | None, value: Array | None,
-    want_entry: bool,
-) -> PairCounts:  # fmt: skip
-    """Count by a sort of all keys; sums run over transitions in the order given, as those of the kernels."""
-    _check_range(row, column, n_rows, n_columns)
-    column_bits = max(n_columns - 1, 0).bit_length()
-    key = row.astype(np.int64)
-    key <<= column_bits
-    key |= column.astype(np.int64, copy=False)
-    bits = max((n_rows << column_bits) - 1, 1).bit_length()
-    # NumPy sorts digits of 16 bits by radix: linear time, and stable.
-    order = np.lexsort([(key >> low).astype(np.uint16) for low in range(0, bits, 16)])
-    key = key[order]
-    begins = np.append(True, key[1:] != key[:-1])[: key.size]
-    starts = np.flatnonzero(begins)
-    key = key[starts]
-    indptr = np.zeros(n_rows + 1, np.int64)
-    np.cumsum(np.bincount(key >> column_bits, minlength=n_rows), out=indptr[1:])
-    slot = np.empty(order.size, np.int64)
-    slot[order] = np.cumsum(begins) - 1
-
-    def summed(values: Array) -> Array:  # of no entries NumPy makes integers, whatever their weights
-        return np.bincount(slot, values, starts.size).astype(np.float64, copy=False)
-
-    total, factor = np.diff(starts, append=order.size), None
-    if weight is not None:
-        factor = weight.astype(_total_type(weight))
-        exact = factor.dtype == _INT64
-        total = np.add.reduceat(factor[order], starts) if exact else summed(factor)
-    mean, m2 = None, None
-    if value is not None:
-        value = value.astype(np.float64, copy=False)
-        mean = value[order[starts]]
-        deviation = value - mean[slot]
-        weighted = deviation if factor is None else factor * deviation
-        mean = _shifted_means(total, summed(weighted), mean)
-        np.subtract(value, np.take(mean, slot, out=deviation, mode="clip"), out=deviation)
-        weighted = deviation if factor is None else factor * deviation
-        drift = summed(weighted)
-        m2 = summed(np.multiply(weighted, deviation, out=deviation))
-        mean, m2 = _corrected_moments(total, drift, mean, m2)
-    entry = slot.astype(_index_type(starts.size)) if want_entry else None
-    indices = (key & ((1 << column_bits) - 1)).astype(_index_type(n_columns))
-    return PairCounts(indptr, indices, total, mean, m2, entry)
-
-
-def _shifted_means(total: Array, excess: Array, origin: Array) -> Array:
-    """Means of values measured from an origin; a pair of total weight zero has mean zero."""
-    weighted = total != 0
-    shift = np.divide(excess, total, out=np.zeros_like(origin), where=weighted)
-    return np.where(weighted, origin + shift, 0.0)
-
-
-def _corrected_moments(total: Array, drift: Array, mean: Array, m2: Array) -> tuple[Array, Array]:
-    """Mean and squares without what rounding of the first mean left in them."""
-    weighted = total != 0
-    correction = np.divide(drift, total, out=np.zeros_like(mean), where=weighted)
-    return mean + correction, np.where(weighted, np.maximum(m2 - correction * drift, 0.0), 0.0)
-
-
-def _check_range(row: Array, column: Array, n_rows: int, n_columns: int) -> None:
-    outside = (row < 0) | (row >= n_rows) | (column < 0) | (column >= n_columns)
-    if outside.any():
-        position = int(outside.argmax())
-        raise PairRangeError(position, int(row[position]), int(column[position]), n_rows, n_columns)
+    return counts._replace(indices=names[counts.indices].astype(index_type(n_columns)))
 
 
 def _make_plan(n: int, n_rows: int, n_columns: int, row_bits: int, column_bits: int) -> _Plan:
@@ -309,40 +219,26 @@ def _make_plan(n: int, n_rows: int, n_columns: int, row_bits: int, column_bits: 
         wanted = max((n // _BUCKET).bit_length(), bits - 32, (n_rows // _GROUP_ROWS).bit_length())
     shift = bits - min(wanted, _MAX_BUCKET_BITS, bits)
     n_buckets = ((((n_rows - 1) << column_bits) | (n_columns - 1)) >> shift) + 1
-    return _Plan(n_rows, n_columns, column_bits, shift, n_buckets, dense, _UINT32 if shift <= 32 else _INT64)
-
-
-def _slice(array: Array, start: int, stop: int, dtype: DType) -> Array:
-    """Part of an array in the one form kernels are compiled for."""
-    return kernel_array(array[start:stop], dtype)
-
-
-def _input_type(row: Array, column: Array) -> DType:
-    fits = all(np.can_cast(array.dtype, np.int32) for array in (row, column))
-    return _INT32 if fits else _INT64
-
-
-def _ranges(total: int, step: int) -> Iterator[tuple[int, int]]:
-    return ((start, min(start + step, total)) for start in range(0, total, step))
+    return _Plan(n_rows, n_columns, column_bits, shift, n_buckets, dense, _UINT32 if shift <= 32 else INT64)
 
 
 def _check(bad: list[int], row: Array, column: Array, plan: _Plan) -> None:
     """Raise for the first transition out of range, where a task found one."""
     if max(bad) >= 0:
-        _check_range(row, column, plan.n_rows, plan.n_columns)
+        check_range(row, column, plan.n_rows, plan.n_columns)
 
 
 def _partition(
     row: Array, column: Array, weight: Array | None, value: Array | None, plan: _Plan, want_slots: bool,
     threads: int,
 ) -> _Partition:  # fmt: skip
-    n, input_type = row.size, _input_type(row, column)
+    n, kind = row.size, input_type(row, column)
     offsets = np.empty(((n + _CHUNK - 1) // _CHUNK, plan.n_buckets + 1), np.int32)
     keys = np.empty(n, plan.key_type)
     order = np.empty(n if want_slots else 0, np.int32)
-    slot = np.empty(order.size, _index_type(n))
+    slot = np.empty(order.size, index_type(n))
     payloads = [
-        None if weight is None else (weight, np.empty(n, _total_type(weight))),
+        None if weight is None else (weight, np.empty(n, total_type(weight))),
         None if value is None else (value, np.empty(n, np.float64)),
     ]
 
@@ -351,7 +247,7 @@ def _partition(
             start, stop = chunk * _CHUNK, min((chunk + 1) * _CHUNK, n)
             chunk_order = order[start:stop]
             bad = counting.partition_chunk(
-                _slice(row, start, stop, input_type), _slice(column, start, stop, input_type),
+                part(row, start, stop, kind), part(column, start, stop, kind),
                 plan.n_rows, plan.n_columns, plan.column_bits, plan.shift,
                 keys[start:stop], chunk_order, offsets[chunk],
             )  # fmt: skip
@@ -360,11 +256,12 @@ def _partition(
             for payload in payloads:
                 if payload is not None:
                     source, target = payload
-                    part = _slice(source, start, stop, target.dtype)
-                    counting.gather_chunk(part, chunk_order, target[start:stop])
+                    counting.gather_chunk(
+                        part(source, start, stop, target.dtype), chunk_order, target[start:stop]
+                    )
         return -1
 
-    tasks = [partial(task, *chunks) for chunks in _ranges(offsets.shape[0], _CHUNKS_A_TASK)]
+    tasks = [partial(task, *chunks) for chunks in ranges(offsets.shape[0], _CHUNKS_A_TASK)]
     _check(run_all(tasks, threads), row, column, plan)
     targets = [None if payload is None else payload[1] for payload in payloads]
     return _Partition(keys, order, targets[0], targets[1], slot, offsets)
@@ -377,18 +274,18 @@ def _cells(keys: int) -> int:
 
 def _tally_table(row: Array, column: Array, plan: _Plan, threads: int) -> _Group:
     """Count by one table over all pairs for each task; integers add up the same in any order."""
-    input_type = _input_type(row, column)
+    kind = input_type(row, column)
     cells = _cells(plan.n_rows << plan.column_bits)
 
     def task(start: int, stop: int) -> tuple[int, Array]:
         table = np.zeros(cells, np.int64)
         bad = counting.histogram_chunk(
-            _slice(row, start, stop, input_type), _slice(column, start, stop, input_type),
+            part(row, start, stop, kind), part(column, start, stop, kind),
             plan.n_rows, plan.n_columns, plan.column_bits, table,
         )  # fmt: skip
         return start + int(bad) if bad >= 0 else -1, table
 
-    results = run_all([partial(task, *span) for span in _ranges(row.size, 8 * _CHUNK)], threads)
+    results = run_all([partial(task, *span) for span in ranges(row.size, 8 * _CHUNK)], threads)
     _check([bad for bad, _ in results], row, column, plan)
     table = results[0][1]
     for _, other in results[1:]:
@@ -429,7 +326,7 @@ def _tally(parts: _Partition, plan: _Plan, threads: int) -> _Writer:
         (np.empty(room, plan.key_type), np.empty(room, np.int32), _Sums.reserve(parts, room))
         for _ in range(min(wave_length, len(bounds)))
     ]
-    total_type = _INT64 if parts.weight is None else parts.weight.dtype
+    total_type = INT64 if parts.weight is None else parts.weight.dtype
     writer = _Writer(plan, parts.keys.size, total_type, parts.value is not None)
     split = _tally_large_table if plan.dense else _tally_large_keys
 
@@ -475,12 +372,12 @@ def _tally_group(
 def _stretches(parts: _Partition, size: int) -> list[tuple[int, int]]:
     """Ranges of chunks in which buckets with ``size`` transitions have a bounded number of them."""
     n_chunks = parts.offsets.shape[0]
-    return list(_ranges(n_chunks, n_chunks if size <= _STRETCH else max(1, _STRETCH // _CHUNK)))
+    return list(ranges(n_chunks, n_chunks if size <= _STRETCH else max(1, _STRETCH // _CHUNK)))
 
 
 def _tally_large_table(parts: _Partition, plan: _Plan, bucket: int, size: int, threads: int) -> _Group:
     """Count a large bucket of few keys: one table for each stretch of chunks."""
-    stretches = list(_ranges(parts.offsets.shape[0], max(1, _LARGE // _CHUNK)))
+    stretches = list(ranges(parts.offsets.shape[0], max(1, _LARGE // _CHUNK)))
 
     def task(first_chunk: int, last_chunk: int) -> Array:
         table = np.zeros(_cells(1 << plan.shift), np.int64)
@@ -534,10 +431,10 @@ def _add_payloads(group: _Group, parts: _Partition, size: int, sums: _Sums) -> _
         mean[:], m2[:], rest[:] = np.nan, 0, 0
         for stretch in stretches:
             counting.add_values(*inputs, *stretch, mean, rest)
-        mean[:], rest[:] = _shifted_means(group.total, rest, mean), 0
+        mean[:], rest[:] = shifted_means(group.total, rest, mean), 0
         for stretch in stretches:
             counting.add_deviations(*inputs, *stretch, mean, rest, m2)
-        mean, m2 = _corrected_moments(group.total, rest, mean, m2)
+        mean, m2 = corrected_moments(group.total, rest, mean, m2)
         group = group._replace(mean=mean, m2=m2)
     return group
 
@@ -552,10 +449,10 @@ class _Writer:
         self.plan = plan
         self.n_pairs = 0
         self.indptr = np.empty(plan.n_rows + 1, np.int64)
-        self.indices = np.empty(capacity, _index_type(plan.n_columns))
+        self.indices = np.empty(capacity, index_type(plan.n_columns))
         self.count = np.empty(capacity, total_type)
-        self.mean = np.empty(capacity, _FLOAT64) if moments else None
-        self.m2 = np.empty(capacity, _FLOAT64) if moments else None
+        self.mean = np.empty(capacity, FLOAT64) if moments else None
+        self.m2 = np.empty(capacity, FLOAT64) if moments else None
         self.bucket_offset = np.empty(plan.n_buckets, np.int64)
 
     def append(self, groups: list[_Group], threads: int) -> None:
@@ -587,7 +484,7 @@ class _Writer:
 
 def _entries(parts: _Partition, writer: _Writer, threads: int) -> Array:
     n = parts.keys.size
-    entry = np.empty(n, _index_type(writer.n_pairs))
+    entry = np.empty(n, index_type(writer.n_pairs))
 
     def task(first_chunk: int, last_chunk: int) -> None:
         for chunk in range(first_chunk, last_chunk):
@@ -596,5 +493,5 @@ def _entries(parts: _Partition, writer: _Writer, threads: int) -> Array:
                 parts.slot[span], parts.order[span], parts.offsets[chunk], writer.bucket_offset, entry[span]
             )
 
-    run_all([partial(task, *chunks) for chunks in _ranges(parts.offsets.shape[0], _CHUNKS_A_TASK)], threads)
+    run_all([partial(task, *chunks) for chunks in ranges(parts.offsets.shape[0], _CHUNKS_A_TASK)], threads)
     return entry

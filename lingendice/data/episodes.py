@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 FEW_CLUSTERS = 20
 """Below this many episodes a note says that the interval is rough."""
-_STEP = 1 << 20  # rows compared at a time: what is compared stays in the cache
+_STEP = 1 << 16  # rows compared at a time: what is compared stays in the cache
 
 
 class UnusedColumnWarning(UserWarning):
@@ -46,10 +46,38 @@ class Runs(NamedTuple):
 
     start: NDArray[np.int64]
     """Rows at which episodes begin."""
-    number: NDArray[np.int64]
-    """The episode of every row, numbered as they begin."""
+    begins: NDArray[np.bool_]
+    """Whether an episode begins at a row, for rows episode by episode."""
     order: NDArray[Any] | None
     """Rows episode by episode; None where the log has them so."""
+
+    @property
+    def number(self) -> NDArray[np.int64]:
+        """The episode of every row, numbered as they begin."""
+        in_order = np.cumsum(self.begins) - 1
+        if self.order is None:
+            return in_order
+        number = np.empty_like(in_order)
+        number[self.order] = np.argsort(np.argsort(self.order[self.begins]))[in_order]
+        return number
+
+    @property
+    def last(self) -> NDArray[np.int64]:
+        """Rows at which episodes end."""
+        rows = np.append(np.flatnonzero(self.begins)[1:], self.begins.size) - 1
+        return rows if self.order is None else self.order[rows]
+
+    def ends_of(self, ids: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """First and last row of every episode id, sorted by id; several episodes may have the same."""
+        if self.order is None:
+            own = ids[self.start]
+            first = self.start[np.append(True, own[1:] != own[:-1])]
+            last = np.append(first[1:], ids.size) - 1
+            by_id = np.argsort(ids[first])
+            return first[by_id], last[by_id]
+        in_order = ids[self.order]
+        changes = np.flatnonzero(in_order[1:] != in_order[:-1]) + 1
+        return self.order[np.append(0, changes)], self.order[np.append(changes, ids.size) - 1]
 
 
 def find_episodes(
@@ -62,26 +90,24 @@ def find_episodes(
     changes = np.zeros(n, dtype=bool)
     changes[:1] = True
     if ids is not None:
-        np.not_equal(ids[1:], ids[:-1], out=changes[1:])
-        runs = ids[changes]
-        if np.unique(runs).size != runs.size:
+        for begin in range(0, n - 1, _STEP):
+            some = ids[begin : begin + _STEP + 1]
+            np.not_equal(some[1:], some[:-1], out=changes[begin + 1 : begin + some.size])
+        own = ids[np.flatnonzero(changes)]
+        if np.unique(own).size != own.size:
             # Interleaved logs come back to an episode: the row before is the one before in its own episode.
-            order = stable_order(ids)
+            ids = np.asarray(ids)
+            order = _stable_order(ids)
             in_order = ids[order]
             np.not_equal(in_order[1:], in_order[:-1], out=changes[1:])
     for flags in (terminal, truncated):
         if flags is not None:
             changes[1:] |= (flags if order is None else flags[order])[:-1]
-    if order is None:
-        return Runs(np.flatnonzero(changes), np.cumsum(changes) - 1, None)
-    starts = order[changes]
-    rank = np.argsort(np.argsort(starts))
-    number = np.empty(n, dtype=np.int64)
-    number[order] = rank[np.cumsum(changes) - 1]
-    return Runs(np.sort(starts), number, order)
+    start = np.flatnonzero(changes) if order is None else np.sort(order[changes])
+    return Runs(start, changes, order)
 
 
-def stable_order(ids: Array) -> NDArray[np.int64]:
+def _stable_order(ids: Array) -> NDArray[np.int64]:
     """The rows sorted by integers, equal ones as they come; O(N) where the integers span 32 bits."""
     low = int(ids.min()) if ids.size else 0
     span = int(ids.max()) - low if ids.size else 0
@@ -108,18 +134,18 @@ def count_breaks(state: Array, next_state: Array, runs: Runs) -> Breaks:
     A terminal or truncated row ends its episode, and is compared with nothing. O(N).
     """
     n, first = 0, state.size
+    if runs.order is not None:
+        state, next_state = np.asarray(state), np.asarray(next_state)
     for begin in range(0, max(state.size - 1, 0), _STEP):
         rows: Any = slice(begin, begin + _STEP + 1)
         if runs.order is not None:
             rows = runs.order[rows]
-        apart = next_state[rows][:-1] != state[rows][1:]
-        if not apart.any():
-            continue
-        number = runs.number[rows]
-        broken = np.flatnonzero(apart & (number[1:] == number[:-1]))
-        if broken.size:
-            n += broken.size
-            found = broken[0] + 1 + begin if runs.order is None else rows[broken + 1].min()
+        broken = next_state[rows][:-1] != state[rows][1:]
+        broken &= ~runs.begins[begin : begin + _STEP + 1][1:]
+        here = int(np.count_nonzero(broken))
+        if here:
+            n += here
+            found = broken.argmax() + 1 + begin if runs.order is None else rows[1:][broken].min()
             first = min(first, int(found))
     return Breaks(n, first) if n else Breaks()
 

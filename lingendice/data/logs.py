@@ -20,6 +20,7 @@ from lingendice.data.checks import (
 from lingendice.data.counting import count_pairs
 from lingendice.data.episodes import Episodes, Runs, find_episodes, time_order
 from lingendice.data.labels import Labels, encode
+from lingendice.data.rows import Sliced
 
 Array = NDArray[Any]
 
@@ -42,13 +43,10 @@ class Log(NamedTuple):
     """The rows by episode; None where nothing tells."""
 
     def take(self, rows: NDArray[np.bool_]) -> Log:
-        """Some of the rows, which their episodes know of."""
-        taken: dict[str, Any] = {
-            name: column[rows] for name, column in self._asdict().items() if isinstance(column, np.ndarray)
-        }
-        if self.runs is not None:
-            taken["runs"] = self.runs._replace(number=self.runs.number[rows])
-        return self._replace(**taken)
+        """Some of the rows, whose episodes are forgotten."""
+        columns = self._replace(runs=None)._asdict()
+        taken = {name: np.asarray(column)[rows] for name, column in columns.items() if column is not None}
+        return self._replace(**taken, runs=None)
 
 
 def read_log(
@@ -145,30 +143,51 @@ def initial_counts(log: Log, n_states: int) -> Array | None:
 
 
 def with_next_states(log: Log) -> Log:
-    """Rows with the state of the next row of their episode; rows without one, unless terminal, are left out.
-
-    Episodes are then numbered by the rows that remain.
-    """
-    runs = log.runs
-    n = log.state.size
-    if runs is None:
-        goes_on, following = np.append(np.ones(max(n - 1, 0), bool), np.zeros(min(n, 1), bool)), log.state[1:]
-        following = np.append(following, log.state[-1:])
-    else:
-        in_order = slice(None) if runs.order is None else runs.order
-        number, state = runs.number[in_order], log.state[in_order]
-        goes_on, following = np.empty(n, bool), np.empty_like(log.state)
-        goes_on[in_order] = np.append(number[1:] == number[:-1], np.zeros(min(n, 1), bool))
-        following[in_order] = np.append(state[1:], state[-1:])
-    kept = goes_on if log.terminal is None else goes_on | log.terminal
+    """Rows with the state of the next row of their episode; without one, only terminal rows remain."""
+    runs, n = log.runs, log.state.size
+    in_order = slice(None) if runs is None or runs.order is None else runs.order
+    state, following = log.state[in_order], np.empty_like(log.state)
+    following[in_order] = np.append(state[1:], state[-1:])
+    kept = np.ones(n, bool)
+    kept[-1:] = False
+    if runs is not None:
+        kept[runs.last] = False
+    if log.terminal is not None:
+        kept |= log.terminal
     left = log._replace(next_state=following).take(kept)
-    if left.runs is None or runs is None:
+    if runs is None:
         return left
     # The first row of an episode is left out only where it is the last: first rows stay first.
-    present = kept[runs.start]
-    number = (np.cumsum(present) - 1)[left.runs.number]
-    start = (np.cumsum(kept) - 1)[runs.start[present]]
-    return left._replace(runs=Runs(start, number, None))
+    place, in_order = np.cumsum(kept) - 1, kept[in_order]
+    order = None if runs.order is None else place[runs.order[in_order]]
+    return left._replace(runs=Runs(place[runs.start[kept[runs.start]]], runs.begins[in_order], order))
+
+
+def _cells(log: Log, n_actions: int, n_cells: int) -> Sliced:
+    """Rows of the counts: state and action in one number."""
+    kind = np.int32 if n_cells < 2**31 else np.int64
+
+    def read(start: int, stop: int) -> Array:
+        cell = log.state[start:stop].astype(kind)
+        cell *= n_actions
+        return np.add(cell, log.action[start:stop], out=cell, casting="unsafe")  # type: ignore[index]
+
+    return Sliced(log.state.size, kind, read)
+
+
+def _ends(log: Log, n_states: int) -> Any:
+    """Columns of the counts: next states, and the number of states where an episode ends."""
+    terminal = log.terminal
+    if terminal is None or not terminal.any():
+        return log.next_state
+    # Widened where the column is too narrow for the number that stands for the end.
+    fits = log.next_state.dtype == np.int32 and n_states <= np.iinfo(np.int32).max
+    end = (np.int32 if fits else np.int64)(n_states)
+    return Sliced(
+        terminal.size,
+        end.dtype,
+        lambda start, stop: np.where(terminal[start:stop], end, log.next_state[start:stop]),
+    )
 
 
 def count_log(
@@ -180,23 +199,16 @@ def count_log(
     if keep_episodes and log.runs is None:
         raise ValueError("keep_episodes needs episode= (or terminal/truncated flags that end episodes)")
     initial = initial_counts(log, n_states)
-    first_state = None if log.runs is None else log.state[log.runs.start].astype(np.int64)
+    number = first_state = None
+    if keep_episodes and log.runs is not None:
+        number, first_state = log.runs.number, log.state[log.runs.start].astype(np.int64)
     if log.weight is not None and log.weight.size and log.weight.min() <= 0:
+        number = None if number is None else number[log.weight > 0]
         log = log.take(log.weight > 0)
     n_cells = n_states * (1 if n_actions is None else n_actions)
-    cell = log.state
-    if log.action is not None and n_actions is not None:
-        cell = log.state.astype(np.int32 if n_cells < 2**31 else np.int64)
-        cell *= n_actions
-        np.add(cell, log.action, out=cell, casting="unsafe")
-    column = log.next_state
-    if log.terminal is not None and log.terminal.any():
-        # Widened where the column is too narrow for the number that stands for the end.
-        fits = column.dtype == np.int32 and n_states <= np.iinfo(np.int32).max
-        column = np.where(log.terminal, (np.int32 if fits else np.int64)(n_states), column)
     tallied = count_pairs(
-        cell,
-        column,
+        log.state if n_actions is None else _cells(log, n_actions, n_cells),
+        _ends(log, n_states),
         n_cells,
         n_states + 1,
         weight=log.weight,
@@ -208,8 +220,8 @@ def count_log(
     if log.reward_m2 is not None and reward_m2 is not None and tallied.entry is not None:
         reward_m2 = reward_m2 + np.bincount(tallied.entry, log.reward_m2, reward_m2.size)
     episodes = None
-    if keep_episodes and log.runs is not None and first_state is not None and tallied.entry is not None:
-        episodes = Episodes(tallied.entry, log.runs.number, log.reward, log.weight, first_state)
+    if number is not None and first_state is not None and tallied.entry is not None:
+        episodes = Episodes(tallied.entry, number, log.reward, log.weight, first_state)
     return {
         "n_states": n_states,
         "n_actions": n_actions,

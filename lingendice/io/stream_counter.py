@@ -19,20 +19,21 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import has_room
 from lingendice.data.counts import Counts
-from lingendice.data.episodes import Runs, count_breaks, find_episodes, stable_order
+from lingendice.data.episodes import Runs, count_breaks, find_episodes
 from lingendice.data.logs import MOST_KEPT, Log, count_log, initial_counts, with_next_states
+from lingendice.data.rows import Joined
 from lingendice.data.saving import StoredFileError, counts_arrays, read_archive, write_archive
 from lingendice.io.columns import Batch, Position
 from lingendice.io.formats import FileError
 from lingendice.io.ids import SPARE_IDS, IdMap, IdRule, distinct
-from lingendice.io.segments import EpisodeRecords, Piece, join
+from lingendice.io.segments import NOTHING, EpisodeRecords, Piece, join
 
 Array = NDArray[Any]
-Columns = dict[str, Array]
+Columns = dict[str, Any]
 
-ROWS = 1 << 22
-"""Rows that are counted together: some 200 MB."""
-NARROW = 4
+ROWS = 1 << 21
+"""Rows that are counted together: some 100 MB."""
+NARROW = 8
 """How many times as many where a log has states and actions alone."""
 MOST_ROWS = 1 << 24
 """The same where there are more states and actions than rows, all of which a piece goes through."""
@@ -196,10 +197,17 @@ class Accumulator:
     def _take_waiting(self, n: int) -> Columns:
         """The first rows that wait, taken out."""
         taken: Columns = {}
+        # What is read once, from end to end, stays where it is.
+        together = self.by_time or self.derive or "weight" in self.roles or self.keep_episodes is not False
         for role, parts in self.waiting.items():
-            column = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            taken[role] = column[:n]
-            self.waiting[role] = [column[n:].copy()] if n < column.size else []
+            wanted, left = [], n
+            while left:
+                part = parts.pop(0)
+                wanted.append(part[:left])
+                if part.size > left:
+                    parts.insert(0, part[left:])
+                left -= wanted[-1].size
+            taken[role] = np.concatenate(wanted) if together or wanted[0].dtype == bool else Joined(wanted)
         self.n_waiting -= n
         return taken
 
@@ -223,7 +231,7 @@ class Accumulator:
             self.numbered,
             self.rule,
             breaks,
-            self._occurring(columns),
+            self._occurring(log),
         )
         self._forget_places(n)
         return piece
@@ -279,12 +287,19 @@ class Accumulator:
         kept = self.places[last:] if self.n_waiting else []
         self.places = [(first - n, where) for first, where in kept]
 
-    def _occurring(self, columns: Columns) -> dict[str, Array]:
-        """States and actions of all rows, where some are in no pair and integers may turn out to be names."""
-        if not self.derive and self.roles.isdisjoint(("terminal", "weight")):
-            return {}
+    def _occurring(self, log: Log) -> dict[str, Array]:
+        """States and actions of rows that no pair holds, or not whole; integers may turn out to be names."""
+        rows = [NOTHING]
+        if self.derive:
+            rows.append(np.array([log.state.size - 1]) if log.runs is None else log.runs.last)
+        if log.terminal is not None:
+            rows.append(np.flatnonzero(log.terminal))
+        if log.weight is not None:
+            rows.append(np.flatnonzero(log.weight <= 0))
+        lost = np.concatenate(rows)
+        columns = log._asdict()
         return {
-            what: np.unique(np.concatenate([distinct(columns[role]) for role in roles if role in columns]))
+            what: np.unique(np.concatenate([columns[role][lost] for role in roles if role in self.roles]))
             for what, roles in _ROLES_OF_IDS.items()
             if what in self.roles
             and self.rule.is_open(what)
@@ -295,13 +310,10 @@ class Accumulator:
     def _ends(self, columns: Columns, n: int, runs: Runs | None) -> EpisodeRecords:
         """First and last row of every episode id, sorted by id."""
         ids = columns.get("episode")
-        if ids is None:
+        if ids is None or runs is None:
             ids, first, last = np.zeros(1, np.int64), np.zeros(1, np.int64), np.array([n - 1])
         else:
-            order = stable_order(ids) if runs is None or runs.order is None else runs.order
-            in_order = ids[order]
-            changes = np.flatnonzero(in_order[1:] != in_order[:-1]) + 1
-            first, last = order[np.append(0, changes)], order[np.append(changes, n) - 1]
+            first, last = runs.ends_of(ids)
             ids = ids[first]
         is_open = np.ones(first.size, bool)
         for role in ("terminal", "truncated"):

@@ -14,6 +14,9 @@ The key of a transition is ``row << column_bits | column``; its high bits name a
 Arrays in *partition order* hold transition ``t`` of chunk ``c`` at ``c * chunk_size + offset``; segment
 ``(c, b)`` is ``offsets[c, b]:offsets[c, b + 1]`` inside chunk ``c``. An array of length zero stands for
 "not wanted". Local keys are uint32 where they fit, else int64.
+
+Where distinct pairs are so few that a hash table of them stays in cache, ``look_up_pairs`` gives transitions
+their slots with nothing moved.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from lingendice.kernels.jit import kernel
 _DIGIT_BITS = 11  # a radix table of 2**11 counters stays in the first-level cache
 _BLOCK = 8  # table cells skipped at a time where all are empty
 _TINY = 48  # below this, insertion beats the cost of clearing radix tables
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # multiplicative hashing: 2**64 over the golden ratio
 
 
 @kernel
@@ -80,6 +84,41 @@ def histogram_chunk(row, column, n_rows, n_columns, column_bits, table):
             return i
         table[(r << column_bits) | c] += 1
     return -1
+
+
+@kernel
+def look_up_pairs(row, column, n_rows, n_columns, column_bits, n_pairs, table, pair_key, pair_count, slot):
+    """Number pairs as they are first met, count them, and give every transition the number of its pair.
+
+    ``table``, zeros in a power of two of cells at first, hashes keys to numbers, from 1 on; ``n_pairs`` are
+    known. Returns how many there are then, or -1 where there is no room for another, and the first position
+    out of range, or -1.
+    """
+    n_rows, n_columns, column_bits = np.uint64(n_rows), np.uint64(n_columns), np.uint64(column_bits)
+    one, last, shift = np.uint64(1), np.uint64(table.size - 1), np.uint64(64)
+    cells = table.size
+    while cells > 1:
+        cells >>= 1
+        shift -= one
+    for i in range(row.size):
+        r, c = np.uint64(row[i]), np.uint64(column[i])
+        if (r >= n_rows) | (c >= n_columns):
+            return n_pairs, i
+        key = (r << column_bits) | c
+        cell = (key * _GOLDEN) >> shift
+        number = np.int64(table[cell])
+        while number != 0 and pair_key[np.uint64(number - 1)] != key:
+            cell = (cell + one) & last
+            number = np.int64(table[cell])
+        if number == 0:
+            if n_pairs == pair_key.size:
+                return -1, -1
+            pair_key[n_pairs], pair_count[n_pairs] = key, 0
+            n_pairs += 1
+            table[cell] = number = n_pairs
+        pair_count[np.uint64(number - 1)] += 1
+        slot[i] = number - 1
+    return n_pairs, -1
 
 
 @kernel

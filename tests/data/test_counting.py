@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
 from fractions import Fraction
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -13,20 +14,23 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_matrix
 
 from lingendice.data import counting as tally
-from lingendice.data.counting import PairRangeError, count_pairs
+from lingendice.data import few_pairs
+from lingendice.data.counting import count_pairs
+from lingendice.data.few_pairs import PairRangeError
 
 INTEGERS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", ">i4"]
 
 
 @contextmanager
-def tiny_sizes():
-    """Cut chunks, groups and buckets so small that short inputs take every path."""
+def tiny_sizes(most_hashed=0, stretch=1 << 20):
+    """Cut chunks, groups and buckets so small that short inputs take every path; pairs to hash are few."""
     sizes = {
         "_CHUNK": 32, "_CHUNKS_A_TASK": 2, "_MAX_BUCKET_BITS": 3, "_DENSE_BITS": 3, "_TABLE_BITS": 3,
         "_SMALL_TABLE": 8, "_BUCKET": 16, "_GROUP": 24, "_GROUP_ROWS": 4, "_LARGE": 40, "_STRETCH": 64,
         "_FEW": 0,
     }  # fmt: skip
-    with mock.patch.multiple(tally, **sizes):
+    hashing = {"_MOST_PAIRS": most_hashed, "_STRETCH": stretch, "_CHUNK": 24}
+    with mock.patch.multiple(tally, **sizes), mock.patch.multiple(few_pairs, **hashing):
         yield
 
 
@@ -102,11 +106,11 @@ def problems(draw):
 
 
 @settings(max_examples=70, deadline=None)
-@given(problems(), st.booleans(), st.booleans())
-def test_agrees_with_brute_force_on_any_path(problem, tiny, want_entry):
+@given(problems(), st.sampled_from([None, 0, 20, 300]), st.booleans())
+def test_agrees_with_brute_force_on_any_path(problem, most_hashed, want_entry):
     row, column, n_rows, n_columns, weight, value = problem
     options = {"weight": weight, "value": value, "want_entry": want_entry}
-    with tiny_sizes() if tiny else nullcontext():
+    with nullcontext() if most_hashed is None else tiny_sizes(most_hashed, stretch=50):
         counts = count_pairs(row, column, n_rows, n_columns, **options)
         threaded = count_pairs(row, column, n_rows, n_columns, threads=2, **options)
     assert_matches(counts, row, column, n_rows, weight, value)
@@ -115,12 +119,12 @@ def test_agrees_with_brute_force_on_any_path(problem, tiny, want_entry):
 
 
 @settings(max_examples=25, deadline=None)
-@given(problems())
-def test_the_way_the_work_is_cut_leaves_no_trace(problem):
+@given(problems(), st.sampled_from([0, 300]))
+def test_the_way_the_work_is_cut_leaves_no_trace(problem, most_hashed):
     row, column, n_rows, n_columns, weight, value = problem
     options = {"weight": weight, "value": value, "want_entry": True}
     whole = count_pairs(row, column, n_rows, n_columns, **options)
-    with tiny_sizes():
+    with tiny_sizes(most_hashed):
         cut = count_pairs(row, column, n_rows, n_columns, **options)
     assert_same_bits(whole, cut)
 
@@ -206,7 +210,7 @@ def test_pairs_that_no_64_bit_key_holds():
     assert caught.value.position == 0
 
 
-@pytest.mark.parametrize("sizes", [nullcontext, tiny_sizes])
+@pytest.mark.parametrize("sizes", [nullcontext, tiny_sizes, partial(tiny_sizes, 100, 64)])
 def test_values_keep_their_digits_under_a_large_offset(sizes):
     rng = np.random.default_rng(3)
     n = 5000
@@ -221,7 +225,7 @@ def test_values_keep_their_digits_under_a_large_offset(sizes):
     np.testing.assert_allclose(counts.m2, np.array(squares, float), rtol=1e-12)
 
 
-@pytest.mark.parametrize("sizes", [nullcontext, tiny_sizes])
+@pytest.mark.parametrize("sizes", [nullcontext, tiny_sizes, partial(tiny_sizes, 100, 64)])
 def test_equal_values_have_exactly_their_mean_and_no_spread(sizes):
     rng = np.random.default_rng(4)
     row, column = rng.integers(0, 5, 10_000), rng.integers(0, 6, 10_000)
@@ -232,7 +236,7 @@ def test_equal_values_have_exactly_their_mean_and_no_spread(sizes):
     assert not counts.m2.any()
 
 
-@pytest.mark.parametrize("sizes", [nullcontext, tiny_sizes])
+@pytest.mark.parametrize("sizes", [nullcontext, tiny_sizes, partial(tiny_sizes, 100, 64)])
 def test_a_pair_without_weight_is_kept(sizes):
     row, weight, value = np.array([0, 1]), np.array([0, 3]), np.array([5.0, 7.0])
     with sizes():
