@@ -131,36 +131,17 @@ def report_errors() -> Iterator[None]:
                 say(f"warning: {warning.message}")
 
 
-class Work:
-    """A bar on a terminal; nothing at all where standard error is a file or a pipe."""
-
-    def __init__(self, bar: Progress | None, total: int | None) -> None:
-        self._bar = bar
-        self._task = None if bar is None else bar.add_task("", total=total)
-
-    def say(self, message: str) -> None:
-        """Tell what is being done now."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, description=message)
-
-    def advance(self) -> None:
-        """One more of the total is done."""
-        if self._bar is not None and self._task is not None:
-            self._bar.advance(self._task)
-
-
 @contextmanager
-def work(message: str, total: int | None = None) -> Iterator[Work]:
-    """Show that something is being worked on, and remove all trace of it at the end."""
+def work(message: str) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal, gone without a trace at the end; nothing where standard error is a file or a pipe.
+
+    What it yields tells what is being done now.
+    """
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield Work(None, total)
-        return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        shown = Work(bar, total)
-        shown.say(message)
-        yield shown
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(message, total=None)
+        yield lambda text: bar.update(task, description=text)
 
 
 # -- options that say what the data are, and the one place where they are read -------------------------------

@@ -61,8 +61,8 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     with report_errors():
-        with work("") as shown:
-            result = run_demo(episodes, steps, seed=seed, report=shown.say)
+        with work("") as show:
+            result = run_demo(episodes, steps, seed=seed, report=show)
         plot, trouble = None, ""
         try:
             plot = draw_demo(result, folder)

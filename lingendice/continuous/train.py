@@ -6,7 +6,6 @@ Checkpoints are npz files without pickles, replaced in one move.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import time
@@ -31,7 +30,8 @@ from lingendice.continuous.learner import (
 from lingendice.continuous.outcome import Progress, RatioOutcome
 from lingendice.continuous.samples import Samples, Singles, expected_inputs
 from lingendice.data.checks import Floats
-from lingendice.data.saving import replacing
+from lingendice.data.display import strict_json
+from lingendice.data.saving import digest_of, read_archive, write_archive
 from lingendice.kernels.parallel import run_all
 from lingendice.solvers.control import Controls, Monitor, Stop, watch
 
@@ -116,32 +116,30 @@ def write_checkpoint(
     path: str | Path, learners: list[Learner], histories: list[list[Progress]], identity: dict[str, Any]
 ) -> None:
     """Write all members; a reader sees the old file or the new one, never a part."""
-    arrays: dict[str, NDArray[Any]] = {"identity": np.array(json.dumps(identity, sort_keys=True))}
+    arrays: dict[str, NDArray[Any]] = {}
     for k, (learner, history) in enumerate(zip(learners, histories, strict=True)):
         for name, values in learner.snapshot().items():
             arrays[f"{name}_{k}"] = values
         arrays[f"history_{k}"] = np.array(history, dtype=np.float64).reshape(len(history), 4)
-    with replacing(path) as stream:
-        np.savez(stream, **arrays)  # type: ignore[arg-type]
+    write_archive(Path(path), arrays, {"kind": "training", **identity})
 
 
 def read_checkpoint(
     path: str | Path, learners: list[Learner], identity: dict[str, Any]
 ) -> list[list[Progress]]:
     """Restore all members and return their histories; refuses a file of another problem."""
-    with np.load(path, allow_pickle=False) as held:
-        written = json.loads(str(held["identity"]))
-        for name, value in identity.items():
-            if written.get(name) != value:
-                raise ValueError(
-                    f"{path} was written with {name} = {written.get(name)!r}, this call has {value!r}; "
-                    "give the same data and options, or another checkpoint file"
-                )
-        histories = []
-        for k, learner in enumerate(learners):
-            learner.restore({name: held[f"{name}_{k}"] for name in learner.snapshot()})
-            rows = held[f"history_{k}"]
-            histories.append([Progress(int(row[0]), *(float(entry) for entry in row[1:])) for row in rows])
+    held, written = read_archive(Path(path), "training")
+    for name, value in identity.items():
+        if written.get(name) != value:
+            raise ValueError(
+                f"{path} was written with {name} = {written.get(name)!r}, this call has {value!r}; "
+                "give the same data and options, or another checkpoint file"
+            )
+    histories = []
+    for k, learner in enumerate(learners):
+        learner.restore({name: held[f"{name}_{k}"] for name in learner.snapshot()})
+        rows = held[f"history_{k}"]
+        histories.append([Progress(int(row[0]), *(float(entry) for entry in row[1:])) for row in rows])
     return histories
 
 
@@ -268,7 +266,7 @@ class Training:
             **asdict(self.objective),
             **options,
         }
-        known: dict[str, Any] = json.loads(json.dumps(facts))
+        known: dict[str, Any] = strict_json(facts)
         return known
 
 
@@ -287,17 +285,15 @@ def _drawn_actions(samples: Samples) -> str:
 
 def _digest(samples: Samples) -> str:
     """A hash of every number that training or its reports read, the policy's actions at arrivals included."""
-    found = hashlib.sha256()
-    parts: list[Any] = [
-        samples.logged, samples.transitions.reward, samples.absorbed, samples.restarted, samples.base,
-        samples.transitions.episode,
-    ]  # fmt: skip
-    for arrivals in (samples.following, samples.starting):
-        parts += [] if arrivals is None else [arrivals.states, arrivals.action]
-    for part in (*parts, *samples.noise):
-        found.update(b"|" if part is None else np.ascontiguousarray(part).tobytes())
-        found.update(str(np.shape(part)).encode())
-    return found.hexdigest()
+    held: dict[str, Any] = {
+        name: getattr(samples, name) for name in ("logged", "absorbed", "restarted", "base")
+    }
+    held |= {name: getattr(samples.transitions, name) for name in ("reward", "episode")}
+    held |= {f"noise_{k}": part for k, part in enumerate(samples.noise)}
+    for name in ("following", "starting"):
+        arrivals = getattr(samples, name)
+        held |= {} if arrivals is None else {f"{name}_s": arrivals.states, f"{name}_a": arrivals.action}
+    return digest_of(held).hex()
 
 
 def train(

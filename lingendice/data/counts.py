@@ -18,6 +18,7 @@ from lingendice.data.checks import (
     require_room,
     require_whole,
 )
+from lingendice.data.display import amount, table_of_facts
 from lingendice.data.episodes import Episodes, count_breaks, warn_breaks
 from lingendice.data.hints import Hinted
 from lingendice.data.labels import Labels
@@ -341,22 +342,17 @@ class Counts(Hinted):
             size += f" x {self.n_actions:,} action{'s' * (self.n_actions != 1)}"
         if not self.has_sample_size:
             return f"Counts({size}, {self.count.size:,} edges or probabilities, not a sample)"
-        total = f"{self.total:,}" if isinstance(self.total, int) else f"{self.total:,.6g}"
-        text = f"Counts({size}, {total} transitions, {self.count.size:,} distinct"
+        text = f"Counts({size}, {amount(self.total)} transitions, {self.count.size:,} distinct"
         if self.initial_count is not None:
             text += f", {self.initial_count.sum():,} episodes"
         return text + ")"
 
     def _repr_html_(self) -> str:
-        from lingendice.data.display import table_of_facts
-
         rows = [("states", f"{self.n_states:,}")]
         if self.n_actions is not None:
             rows.append(("actions", f"{self.n_actions:,}"))
-        shown = f"{self.total:,}" if isinstance(self.total, int) else f"{self.total:,.6g}"
-        rows.append(
-            ("transitions", shown if self.has_sample_size else "not a sample: edges or probabilities")
-        )
+        shown = amount(self.total) if self.has_sample_size else "not a sample: edges or probabilities"
+        rows.append(("transitions", shown))
         rows.append(("distinct", f"{self.count.size:,}"))
         if self.initial_count is not None:
             rows.append(("episodes", f"{self.initial_count.sum():,}" + (", kept" if self.episodes else "")))

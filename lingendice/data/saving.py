@@ -118,7 +118,7 @@ def write_archive(path: Path, arrays: Mapping[str, NDArray[Any]], record: Mappin
     """Write arrays and a record of JSON values as ``.npz``."""
     text = json.dumps({"format": FORMAT, **record}, allow_nan=False, sort_keys=True)
     held = {**arrays, _RECORD: np.frombuffer(text.encode(), dtype=np.uint8)}
-    held[_DIGEST] = np.frombuffer(_digest(held), dtype=np.uint8)
+    held[_DIGEST] = np.frombuffer(digest_of(held), dtype=np.uint8)
     with replacing(path) as stream:
         np.savez(stream, **held)  # type: ignore[arg-type]
 
@@ -130,7 +130,7 @@ def read_archive(path: Path, kind: str) -> tuple[dict[str, NDArray[Any]], dict[s
     digest = held.pop(_DIGEST, None)
     if digest is None or _RECORD not in held:
         raise StoredFileError(f"{path}: not a file written by lingendice; read matrices with lg.solve's data")
-    _check_digest(path, digest.tobytes(), _digest(held))
+    _check_digest(path, digest.tobytes(), digest_of(held))
     record = json.loads(held.pop(_RECORD).tobytes())
     _check_record(path, record, kind)
     return held, record
@@ -175,12 +175,13 @@ def _check_record(path: Path, record: Mapping[str, Any], kind: str) -> None:
         raise StoredFileError(f"{path}: holds {record.get('kind')!r}, not {kind!r}; name the other file")
 
 
-def _digest(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def digest_of(arrays: Mapping[str, NDArray[Any] | None]) -> bytes:
+    """SHA-256 over named arrays, their types and shapes; None stands for one that is not there."""
     import hashlib
 
     digest = hashlib.sha256()
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
+        array = np.ascontiguousarray([] if arrays[name] is None else arrays[name])
         digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
         digest.update(array.data if array.size else b"")
     return digest.digest()
@@ -316,7 +317,7 @@ def _table_digest(table: Any, record: bytes) -> bytes:
     for name in table.column_names:
         # Only next states are ever null, and no state is -1.
         columns[name] = _wide(table[name].fill_null(-1).to_numpy())
-    return _digest({**columns, _RECORD: np.frombuffer(record, dtype=np.uint8)}).hex().encode()
+    return digest_of({**columns, _RECORD: np.frombuffer(record, dtype=np.uint8)}).hex().encode()
 
 
 def _wide(array: NDArray[Any]) -> NDArray[Any]:

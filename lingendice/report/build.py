@@ -92,9 +92,8 @@ def _sections(
     sections.append(("audit", "What the data identify", _audit(examined)))
     if plots:
         sections.append(("plots", "Plots", inline_plots(_plots(result, best, examined, level))))
-    counts = best.operator.counts
-    marks = (counts.indptr, counts.indices, counts.count, counts.reward_mean)
-    rows = [("fingerprint of the counts", fingerprint(marks))]
+    mark = fingerprint(best.operator.counts, "indptr", "indices", "count", "reward_mean")
+    rows = [("fingerprint of the counts", mark)]
     rows.append(("computed for this page", _computed(result, best, plots)))
     return [*sections, _again(call or describe_call(best), source, rows)]
 
@@ -366,8 +365,7 @@ def _continuous_sections(
             kinds += ["residual"] if solution.value is None else ["value", "residual"]
         drawn: list[Plot] = [(_CAPTIONS[kind], partial(solution.plot, kind)) for kind in kinds]
         sections.append(("plots", "Plots", inline_plots(drawn)))
-    log = solution.transitions
-    mark = fingerprint((log.state, log.action, log.reward, log.next_state))
+    mark = fingerprint(solution.transitions, "state", "action", "reward", "next_state")
     rows = [("fingerprint of the transitions", mark)]
     known = f"gamma={solution.gamma!r}, policy=..., method={solution.method!r}"
     return [*sections, _again(call or f"lingendice.solve(transitions, {known})", source, rows)]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timezone
 from html import escape
 from typing import Any
 
-import numpy as np
-
 from lingendice.data.display import printable_lines
+from lingendice.data.saving import digest_of
 from lingendice.results.diagnostics import Check
 from lingendice.results.plots import COLORS, svg
 
@@ -120,13 +118,9 @@ def reproduction(call: str, rows: list[tuple[str, str]]) -> str:
     return f"<pre><code>{escape(call)}</code></pre>" + fact_list([*rows, ("versions", f"{told}; {machine}")])
 
 
-def fingerprint(arrays: Iterable[Any]) -> str:
+def fingerprint(data: Any, *names: str) -> str:
     """A digest of the data, by which a reader knows that theirs are the same."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        if array is not None:
-            digest.update(np.ascontiguousarray(array).tobytes())
-    return f"sha256 {digest.hexdigest()[:32]}"
+    return f"sha256 {digest_of({name: getattr(data, name) for name in names}).hex()[:32]}"
 
 
 def _version(name: str) -> str | None:

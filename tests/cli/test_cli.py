@@ -427,9 +427,8 @@ class TestBars:
     def test_nothing_is_drawn_in_a_pipe(self, capfd):
         from lingendice.cli.app import work
 
-        with work("counting", total=2) as shown:
-            shown.say("still counting")
-            shown.advance()
+        with work("counting") as show:
+            show("still counting")
         assert capfd.readouterr().err == ""
 
     def test_a_terminal_sees_the_message_and_keeps_nothing(self, monkeypatch, capsys):
@@ -437,8 +436,8 @@ class TestBars:
 
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("TERM", "xterm")
-        with work("counting", total=2) as shown:
-            shown.advance()
+        with work("reading") as show:
+            show("counting")
         drawn = capsys.readouterr().err
         assert "counting" in drawn
         assert drawn.rstrip().endswith(("\x1b[2K", "\x1b[?25h")) or "\x1b[2K" in drawn

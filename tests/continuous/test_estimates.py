@@ -25,6 +25,7 @@ from lingendice.baselines import (
 )
 from lingendice.continuous.learner import NeuralOptions
 from lingendice.data.policies import GaussianPolicy
+from lingendice.data.saving import read_archive
 
 
 def gaussian_chain(n, rng):
@@ -123,8 +124,10 @@ def test_checkpoint_resumes_to_the_bit(tmp_path):
     other = lg.Transitions(transitions.state, None, reward, transitions.next_state)
     with pytest.raises(ValueError, match="data"):
         lg.solve(other, 1.0, method="gendice", max_iter=60, options={**partial, "resume": True})
-    with np.load(path, allow_pickle=False) as held:
-        assert json.loads(str(held["identity"]))["seed"] == 0
+    assert read_archive(path, "training")[1]["seed"] == 0
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(ValueError, match="damaged"):
+        lg.solve(transitions, 1.0, method="gendice", max_iter=60, options={**partial, "resume": True})
 
 
 OTHER_TRAINING = {
