@@ -1,7 +1,6 @@
 // Transitions to counts. One number stands for a (cell, next state) pair: key = cell * n_columns + next, with
 // n_columns = n_states + 1 and the last column for "ended in a terminal state". Few distinct keys are counted
-// into a dense table, by blocks in shared memory where it fits; many are sorted (by a library) and runs of
-// equal keys added up in order.
+// into a dense table; many are sorted (by a library) and runs of equal keys added up in order.
 //
 // Ids are S and keys K (int or long long, whichever holds them all), columns of numbers V (float or double). Counts are
 // integers and means double whatever V is: a float holds no count above 2^24. The library's sort and running total
@@ -25,26 +24,7 @@ __global__ void transition_keys(long long n, const S *__restrict__ state, const 
     }
 }
 
-// Dense table in shared memory, one copy per block.
-template <typename K>
-__global__ void count_in_shared(long long n, const K *__restrict__ keys, int n_bins,
-                                unsigned long long *__restrict__ bins)
-{
-    SHARED_MEMORY(unsigned int, mine);
-    for (int b = threadIdx.x; b < n_bins; b += blockDim.x)
-        mine[b] = 0u;
-    __syncthreads();  // all bins are empty
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
-         i += (long long)gridDim.x * blockDim.x)
-        if (keys[i] >= 0 && keys[i] < n_bins)
-            atomicAdd(&mine[keys[i]], 1u);
-    __syncthreads();  // all are counted
-    for (int b = threadIdx.x; b < n_bins; b += blockDim.x)
-        if (mine[b])
-            atomicAdd(&bins[b], (unsigned long long)mine[b]);
-}
-
-// Dense table in global memory.
+// Into a dense table.
 template <typename K>
 __global__ void count_in_global(long long n, const K *__restrict__ keys, long long n_bins,
                                 unsigned long long *__restrict__ bins)

@@ -58,7 +58,6 @@ KERNELS = {
     "lower_bounds": Kernel("operator", _variants(_OFFSETS, _OFFSETS)),
     "report_cells": Kernel("operator", _EACH_VALUE, 256),
     "transition_keys": Kernel("counting", _variants(_OFFSETS, _OFFSETS)),
-    "count_in_shared": Kernel("counting", _EACH_OFFSET),
     "count_in_global": Kernel("counting", _EACH_OFFSET),
     "compress_bins": Kernel("counting", _EACH_OFFSET),
     "mark_heads": Kernel("counting", _EACH_OFFSET),

@@ -9,19 +9,9 @@ import numpy as np
 
 from lingendice.data.counts import Counts
 from lingendice.gpu.catalog import OFFSETS, WEIGHTS, c_type
-from lingendice.gpu.device import (
-    Device,
-    current_device,
-    for_each,
-    launch,
-    lies_on_device,
-    n_blocks,
-    require_bytes,
-)
+from lingendice.gpu.device import Device, current_device, for_each, lies_on_device, require_bytes
 from lingendice.gpu.equation import index_type, row_totals
 
-SHARED_BINS = 12_000
-"""Bins that fit into the shared memory of a block, 4 bytes each."""
 DENSE_BINS = 1 << 24
 """Bins up to which a dense table is counted into."""
 
@@ -106,9 +96,8 @@ def count_transitions(
 
     Notes
     -----
-    O(N) memory. Up to 12,000 pairs each block counts into shared memory, up to 2^24 into a table, beyond that
-    (and with rewards or weights) pairs are sorted, O(N) passes of a radix sort. Sums are made in the order of
-    the log: the same bits on every run.
+    O(N) memory. Up to 2^24 pairs are counted into a table, beyond that (and with rewards or weights) they are
+    sorted, O(N) passes of a radix sort. Sums are made in the order of the log: the same bits on every run.
 
     Examples
     --------
@@ -228,12 +217,7 @@ def _keys(
 def _count_densely(device: Device, keys: Any, n_bins: int) -> tuple[Any, Any]:
     n = int(keys.size)
     bins, key = device.zeros(n_bins, np.uint64), (c_type(keys.dtype),)
-    if n_bins <= SHARED_BINS:
-        grid = n_blocks(device, n, 8 * device.block)
-        arguments: tuple[Any, ...] = (np.int64(n), keys, np.int32(n_bins), bins)
-        launch(device, "count_in_shared", key, grid, arguments, shared_bytes=4 * n_bins)
-    else:
-        for_each(device, "count_in_global", key, n, (np.int64(n), keys, np.int64(n_bins), bins))
+    for_each(device, "count_in_global", key, n, (np.int64(n), keys, np.int64(n_bins), bins))
     number = device.running_total((bins != 0).astype(np.int64))
     n_distinct = int(device.download(number[n_bins - 1]))
     distinct, count = device.empty(n_distinct, keys.dtype), device.empty(n_distinct, np.int64)

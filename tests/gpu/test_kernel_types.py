@@ -80,9 +80,9 @@ def test_wrong_calls_are_errors_and_not_guesses(emulator):
         launch(emulator, "count_in_global", ("long long",), 1, (np.int32(4), keys, np.int64(4), bins))
     with pytest.raises(EmulatorError, match=r"argument 3: wants \*u8, got \*i8"):
         launch(emulator, "count_in_global", ("long long",), 1, (np.int64(4), keys, np.int64(4), keys))
-    shared = (np.int64(4), keys, np.int32(4), bins)
     with pytest.raises(EmulatorError, match="shared memory"):
-        launch(emulator, "count_in_shared", ("long long",), 1, shared, shared_bytes=10**6)
+        launch(emulator, "count_in_global", ("long long",), 1, (np.int64(4), keys, np.int64(4), bins),
+               shared_bytes=10**6)  # fmt: skip
     moments = emulator.zeros(4, np.float64)
     arguments = (np.int64(1), keys, keys, moments, moments, np.int32(0), np.int32(0), *[moments] * 3)
     with pytest.raises(EmulatorError, match="limit of 256"):

@@ -190,25 +190,15 @@ MUTANTS = {
     "partials of all blocks in one place": Mutant(
         "saddle", "u_parts[blockIdx.x] = on_u", "u_parts[0] = on_u", "thread", quick=True
     ),
-    "bins used before they are empty": Mutant(
-        "counting", "    __syncthreads();  // all bins are empty\n", "", "thread"
-    ),
-    "bins read before all are counted": Mutant(
-        "counting", "    __syncthreads();  // all are counted\n", "", "thread"
-    ),
-    "shared count without atomic": Mutant(
-        "counting", "atomicAdd(&mine[keys[i]], 1u)", "mine[keys[i]] += 1u", "thread", quick=True
-    ),
-    "global count without atomic": Mutant(
-        "counting", "atomicAdd(&bins[keys[i]], 1ull)", "bins[keys[i]] += 1ull", "thread"
+    "count without atomic": Mutant(
+        "counting", "atomicAdd(&bins[keys[i]], 1ull)", "bins[keys[i]] += 1ull", "thread", quick=True
     ),
     "negative keys unchecked": Mutant(
         "counting",
-        "if (keys[i] >= 0 && keys[i] < n_bins)\n            atomicAdd(&mine",
-        "if (keys[i] < n_bins)\n            atomicAdd(&mine",
+        "if (keys[i] >= 0 && keys[i] < n_bins)\n            atomicAdd(&bins",
+        "if (keys[i] < n_bins)\n            atomicAdd(&bins",
         "address",
     ),
-    "bins not emptied": Mutant("counting", "mine[b] = 0u;", ";", "plain", quick=True),
     "last run without an end": Mutant("counting", "if (i == n - 1)", "if (i == n)", "plain"),
     "every entry moves its coordinate": Mutant(
         "saddle", " || (e > 0 && mine[e - 1] >> 32 == met)", "", "plain", quick=True
