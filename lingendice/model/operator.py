@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats
+from lingendice.data.checks import Floats, require_policy
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import check
 from lingendice.model.leaks import Closure, absorbs, mass_per_visit
@@ -206,6 +206,18 @@ class EmpiricalOperator:
     leak_policy: str
     choices: Any = None
     """The :class:`lingendice.model.compose.Choices` it was built from: what to repeat on resampled counts."""
+
+    @property
+    def target(self) -> Floats | None:
+        """The policy asked for, before any transform."""
+        if self.policy is None or self.choices.policy is None:
+            return self.policy
+        return require_policy("policy", self.choices.policy, *self.policy.shape)
+
+    @property
+    def logged_reward(self) -> Floats | None:
+        """Mean rewards of cells where they are the log's own, and so noisy; None where they were given."""
+        return self.reward if self.choices.reward is None else None
 
     @property
     def n_states(self) -> int:

@@ -316,16 +316,9 @@ def _plots(result: Solution | Comparison, best: Solution, examined: Audit, level
 
 def describe_call(solution: Solution) -> str:
     """The call of ``solve`` that gives a solution, as far as the solution knows it; arrays by their shape."""
-    choices = solution.operator.choices
     parts = ["data", f"gamma={solution.gamma!r}"]
-    if choices is not None:
-        default = Choices(gamma=solution.gamma)._asdict()
-        shown = {name: _shown(value) for name, value in zip(Choices._fields, choices, strict=True)}
-        parts += [
-            f"{name}={text}"
-            for name, text in shown.items()
-            if name != "gamma" and text != _shown(default[name])
-        ]
+    pairs = zip(Choices._fields, solution.operator.choices, Choices(gamma=solution.gamma), strict=True)
+    parts += [f"{name}={_shown(given)}" for name, given, usual in pairs if _shown(given) != _shown(usual)]
     if solution.ridge > 0.0:
         parts.append(f"ridge={solution.ridge!r}")
     if isinstance(solution, LinearSolution):

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from lingendice.continuous.outcome import LARGEST_SPREAD, LEAST_SAMPLE_SHARE, MOST_CLIPPED, RATIO_MASS
-from lingendice.data.checks import Floats, require_policy
+from lingendice.data.checks import Floats
 from lingendice.data.display import amount
 from lingendice.data.rows import row_sums
 from lingendice.model.leaks import LARGE_LEAK
-from lingendice.model.operator import EmpiricalOperator
 
 if TYPE_CHECKING:
     from lingendice.continuous.outcome import Evidence
@@ -65,7 +64,7 @@ def diagnose_counts(solution: Solution) -> tuple[Check, ...]:
     if not solution.operator.counts.has_sample_size or not solution.operator.counts.total:
         return (_leak(solution),)
     checks = [_leak(solution), _coverage(solution), _sample(solution)]
-    if solution.operator.choices is not None and solution.operator.choices.policy is not None:
+    if solution.operator.choices.policy is not None:
         checks.append(_way(solution))
     if solution.value is not None:
         checks.append(_concentration(solution))
@@ -106,7 +105,7 @@ def _dangling(solution: Solution) -> Check:
 def _coverage(solution: Solution) -> Check:
     """Share of the target's actions, at the states of the distribution, that the log contains."""
     operator = solution.operator
-    wanted = _target(operator)
+    wanted = operator.target
     if wanted is None:
         number = float(
             solution.cell_distribution[operator.seen].sum() / max(solution.cell_distribution.sum(), 1e-300)
@@ -142,7 +141,7 @@ def _way(solution: Solution) -> Check:
     Total variation of policies, averaged over the log's states: |W - clone| / |target - clone|.
     """
     operator = solution.operator
-    wanted = _target(operator)
+    wanted = operator.target
     assert wanted is not None
     assert operator.policy is not None
     seen = operator.counts.cell_count.reshape(wanted.shape).astype(float)
@@ -182,11 +181,10 @@ def _variation(solution: Solution) -> Check:
     """Share of the distribution in cells whose logged outcomes differ in a way that can move the value."""
     operator, counts = solution.operator, solution.operator.counts
     assert operator.reward is not None
-    logged = operator.choices is None or operator.choices.reward is None
     known = operator.reward[operator.seen & np.isfinite(operator.reward)]
     rounding = 1e-12 * float(np.abs(known).max(initial=0.0))
     noisy = np.zeros(counts.n_cells, dtype=bool)
-    if logged and counts.reward_m2 is not None and counts.reward_mean is not None:
+    if operator.logged_reward is not None and counts.reward_m2 is not None and counts.reward_mean is not None:
         off = np.abs(counts.reward_mean - np.repeat(operator.reward, np.diff(counts.indptr))) > rounding
         spread = counts.reward_m2 > rounding**2 * counts.count
         noisy = row_sums(counts.indptr, (spread | off).astype(float)) > 0
@@ -255,13 +253,6 @@ def mixing_time(solution: Solution) -> float:
         return 1.0
     decay = (sizes[-1] / sizes[middle]) ** (1.0 / max(len(sizes) - 1 - middle, 1))
     return math.inf if decay >= 1.0 - 1e-9 else 0.5 / (1.0 - decay)
-
-
-def _target(operator: EmpiricalOperator) -> Floats | None:
-    """The policy asked for, before any transform."""
-    if operator.policy is None or operator.choices is None or operator.choices.policy is None:
-        return operator.policy
-    return require_policy("policy", operator.choices.policy, *operator.policy.shape)
 
 
 # -- over continuous states ---------------------------------------------------------------------------

@@ -96,8 +96,7 @@ def require_sample_size(counts: Counts) -> None:
 
 def refuse_smoothing(solution: Solution) -> None:
     """Refuse a prior on rows: it moves the distribution by a bias that no noise of the data shows."""
-    choices = solution.operator.choices
-    smoothing = None if choices is None else choices.smoothing
+    smoothing = solution.operator.choices.smoothing
     weight = smoothing[0] if isinstance(smoothing, tuple) else smoothing
     if weight:
         raise ValueError(
@@ -146,9 +145,8 @@ class Influence:
     def value(self) -> Piece:
         """Influence on the value: its own reward noise, and the division by what is identified."""
         solution = self.solution
-        logged = self.operator.choices is None or self.operator.choices.reward is None
-        reward = self.operator.reward if logged else None
-        piece = self._piece(solution._filled_reward[:, None], solution.state_values[:, None], reward)
+        values = solution.state_values[:, None]
+        piece = self._piece(solution._filled_reward[:, None], values, self.operator.logged_reward)
         return piece.scaled(1.0 / solution._identified)
 
     def functions(self, columns: Floats) -> Piece:
@@ -250,7 +248,7 @@ class Influence:
         """
         operator = self.operator
         shape = (operator.n_cells, values.shape[1])
-        if operator.policy is None or operator.choices is None or _follows_target(operator):
+        if operator.policy is None or _follows_target(operator):
             return np.zeros(shape)
         from lingendice.model.compose import effective_policy
 

@@ -301,10 +301,7 @@ class SpreadInfluence(Influence):
     def value(self) -> Any:
         """On the value: its own reward noise, and the division by what is identified."""
         solution, operator = self.solution, self.operator
-        logged = operator.choices is None or operator.choices.reward is None
-        error = self._error(
-            solution._filled_reward, solution.state_values, operator.reward if logged else None
-        )
+        error = self._error(solution._filled_reward, solution.state_values, operator.logged_reward)
         return StandardError(np.array([error / solution._identified]))
 
     def functions(self, columns: Floats) -> Any:

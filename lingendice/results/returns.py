@@ -76,8 +76,7 @@ def episode_interval(
     if (of == "return" and not ratio) or math.isnan(estimate):
         return solution.interval(level, "value", method, **options).scaled(steps)
     cost = estimate if ratio else 0.0
-    choices = solution.operator.choices
-    given = None if choices is None or choices.reward is None else solution.operator.reward
+    given = None if solution.operator.choices.reward is None else solution.operator.reward
     changed = solution.with_counts(
         with_rewards(solution.operator.counts, given, of, cost), _shifted(solution.reward_range, of, cost)
     )
@@ -107,7 +106,7 @@ def _shifted(reward_range: tuple[float, float] | None, of: str, cost: float) -> 
 def _why_none(solution: Solution, of: str) -> str:
     if of == "return" and solution.value is None:
         return "the data hold no rewards, so there is no return; pass reward=, or take of='length'"
-    if solution.is_ratio and solution.operator.choices is not None and solution.operator.choices.smoothing:
+    if solution.is_ratio and solution.operator.choices.smoothing:
         return "with smoothing= no rate of ends is known at gamma=1; leave it out, or take gamma < 1"
     return NO_EPISODES if solution.is_ratio else f"{solution.method} gives no {of}; see solve(...)"
 
@@ -117,7 +116,7 @@ def average_scores(solution: Solution, average: float) -> ValueScores:
     operator, counts = solution.operator, solution.operator.counts
     sample = group_sample(counts)
     assert operator.reward is not None
-    logged = operator.choices is None or operator.choices.reward is None
+    logged = operator.choices.reward is None
     cell = row_of_entry(counts.indptr)
     mean: Floats = operator.reward[cell]
     m2 = np.zeros(counts.count.size)

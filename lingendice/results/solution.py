@@ -252,8 +252,7 @@ class Solution(Result):
         """
         if not self.is_ratio:
             return 1.0 / (1.0 - self.gamma)
-        counts, choices = self.operator.counts, self.operator.choices
-        smoothed = choices is not None and choices.smoothing
+        counts, smoothed = self.operator.counts, self.operator.choices.smoothing
         if self.state_distribution is None or not counts.has_terminals or smoothed:
             return None
         if self.operator.reward is None:
@@ -289,12 +288,11 @@ class Solution(Result):
 
     def with_counts(self, counts: Counts, reward_range: tuple[float, float] | None) -> Solution:
         """The solution for the same transitions with the rewards of ``counts``."""
-        choices = self.operator.choices
         operator = replace(
             self.operator,
             counts=counts,
             reward=counts.reward,
-            choices=None if choices is None else choices._replace(reward=None),
+            choices=self.operator.choices._replace(reward=None),
         )
         return replace(self, source=operator, reward_range=reward_range)
 
@@ -346,16 +344,15 @@ class Solution(Result):
     # -- the behavior ----------------------------------------------------------------------------------
 
     @property
-    def asked_choices(self) -> Choices | None:
+    def asked_choices(self) -> Choices:
         """What was asked for; ``operator`` may follow another policy."""
-        choices: Choices | None = self.operator.choices
+        choices: Choices = self.operator.choices
         return choices
 
     @property
     def has_target(self) -> bool:
         """Whether another policy than the logged one is evaluated."""
-        choices = self.asked_choices
-        return choices is not None and choices.policy is not None
+        return self.asked_choices.policy is not None
 
     @cached_property
     def behavior_value(self) -> float | None:
@@ -384,9 +381,7 @@ class Solution(Result):
         return self._solved_again(self._behavior_choices())
 
     def _behavior_choices(self) -> Choices:
-        choices = self.asked_choices
-        assert choices is not None
-        return choices._replace(
+        return self.asked_choices._replace(
             policy=None, behavior=None, clone=None, ratio="auto", unseen="auto", leak="restart"
         )
 

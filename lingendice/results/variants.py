@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lingendice.data.checks import Floats, require_policy
+from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.data.display import strict_json
 from lingendice.data.rows import read_only, row_of_entry, row_sums
@@ -353,7 +353,7 @@ class HorizonSolution(Uncertified):
         operator, asked = self.operator, self.operator.choices.policy
         if operator.policy is None or asked is None or operator.choices.unseen != "mean":
             return None
-        target = require_policy("policy", asked, *operator.policy.shape)
+        target = np.asarray(operator.target)
         seen = operator.seen.reshape(target.shape)
         return np.where(seen | ~seen.any(axis=1, keepdims=True), 0.0, target) * self._single()[:, None]
 
@@ -417,11 +417,8 @@ class HorizonInfluence(Influence):
         hubs /= whole
         shift = self._filled_in(action_values / whole)[:, None] + self._restart_shift(lambda k: hubs[:, [k]])
         first = self._begun(values[0][:, None] / whole, lambda k: hubs[:, [k]])
-        logged = operator.choices is None or operator.choices.reward is None
-        return Piece(
-            self, noise[:, None], shift[self.cell], first,
-            operator.reward if logged else None, 1.0 / solution._identified,
-        )  # fmt: skip
+        scale = 1.0 / solution._identified
+        return Piece(self, noise[:, None], shift[self.cell], first, operator.logged_reward, scale)
 
     def _filled_in(self, action_values: Floats) -> Floats:
         """Target actions never logged take the mean of a state's logged ones, which moves with the counts.
@@ -435,8 +432,7 @@ class HorizonInfluence(Influence):
         visits = np.maximum(seen.sum(axis=1, keepdims=True), 1.0)
         missing = np.ones_like(visits)
         if choices.policy is not None:
-            target = require_policy("policy", choices.policy, *operator.policy.shape)
-            missing = np.where(seen > 0, 0.0, target).sum(axis=1, keepdims=True)
+            missing = np.where(seen > 0, 0.0, np.asarray(operator.target)).sum(axis=1, keepdims=True)
         q = action_values.reshape(seen.shape)
         mean = (seen * q).sum(axis=1, keepdims=True) / visits
         return np.where(seen > 0, self.total * missing / visits * (q - mean), 0.0).ravel()
@@ -500,7 +496,7 @@ class PolicySolution(Solution):
         return self.fit.values
 
     @property
-    def asked_choices(self) -> Choices | None:
+    def asked_choices(self) -> Choices:
         """What was asked for; ``operator`` follows the effective policy."""
         return self.asked
 
