@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from lingendice.kernels.chains import aggregation_steps as kernels
 from lingendice.kernels.chains.gth_dense import dense_bias, dense_factor, gth_dense
 from lingendice.kernels.parallel import resolve_threads
-from lingendice.solvers.control import Monitor, Stopped
+from lingendice.solvers.control import Monitor, Outcome, Stopped
 from lingendice.solvers.gauss_seidel import Extrapolation
 from lingendice.solvers.levels import (
     DENSE_LIMIT,
@@ -62,35 +62,6 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 BEHIND_GAP = Effort(before=4, after=0, visits=2)
 GENERAL = Effort(before=2, after=2, visits=2)
-
-
-@dataclass(frozen=True)
-class AggregationResult:
-    """What the solver found, and how far it can be trusted.
-
-    Attributes
-    ----------
-    x : the distribution, positive, sum 1.
-    converged : whether ``error`` is within the tolerance and a coarse correction confirmed it.
-    stopped : whether the monitor ended the run; ``x`` is then the best so far.
-    error : estimate of the largest entrywise relative error (``inf`` when nothing can be said).
-    condition : ``1 / (1 - contraction)``, the factor from last change to error; an estimate too.
-    residual : ``||x - P'x||_1``, weighted by exit probabilities, of the returned ``x``.
-    sweeps, cycles : work done on the chain itself.
-    method : "dense", "sweeps", "blocks" or "multilevel".
-    changes : largest relative change of an entry in every sweep or cycle.
-    """
-
-    x: FloatArray
-    converged: bool
-    stopped: bool
-    error: float
-    condition: float
-    residual: float
-    sweeps: int
-    cycles: int
-    method: str
-    changes: list[float]
 
 
 @dataclass(frozen=True)
@@ -129,7 +100,6 @@ class Run:
     tol: float
     changes: list[float] = field(default_factory=list)
     sweeps: int = 0
-    cycles: int = 0
     rate: float = 1.0
     error: float = np.inf
     method: str = "sweeps"
@@ -224,7 +194,6 @@ class Run:
             self.y /= self.y.sum()
             change = float(np.max(np.abs(self.y / old - 1.0))) if np.isfinite(largest) else np.inf
             self.changes.append(change)
-            self.cycles += 1
             self.sweeps += effort.before + effort.after
             self.monitor.note(self.sweeps, self.error)
             if not np.isfinite(change):
@@ -296,21 +265,24 @@ class Run:
             self.y, _ = gth_dense(dense)
         self.rate, self.error = 0.0, ROUNDING
 
-    def result(self, converged: bool, stopped: bool) -> AggregationResult:
+    def outcome(self, converged: bool) -> Outcome:
+        """What was found; its reason is what settled it: "dense", "sweeps", "blocks" or "multilevel"."""
         self.level.tick = Monitor().check  # the residual is measured also where the work must end
         x = self.chain.by_state(self.y * self.chain.stay)
         total = x.sum()
-        return AggregationResult(
-            x=x / total,
-            converged=converged and bool(np.all(x > 0.0)) and bool(np.isfinite(total)),
-            stopped=stopped,
+        converged = converged and bool(np.all(x > 0.0)) and bool(np.isfinite(total))
+        return Outcome(
+            distribution=x / total,
+            method="gauss-seidel" if self.method == "sweeps" else "aggregation",
+            reason=self.method,
+            converged=converged,
+            n_iter=self.sweeps,
             error=float(self.error),
+            error_kind="estimate",
             condition=float(self.condition),
             residual=float(self.level.residual(self.y) / total),
-            sweeps=self.sweeps,
-            cycles=self.cycles,
-            method=self.method,
-            changes=self.changes,
+            stopped=None if converged else self.monitor.stopped,
+            history=tuple(self.changes),
         )
 
 
@@ -359,7 +331,7 @@ def solve_stationary(
     threads: int | None = None,
     monitor: Monitor | None = None,
     plan: Plan | None = None,
-) -> AggregationResult:
+) -> Outcome:
     """Stationary distribution of an irreducible sparse chain, to entrywise relative error ``tol``.
 
     Parameters
@@ -381,21 +353,21 @@ def solve_stationary(
 
     Returns
     -------
-    AggregationResult
-        ``converged`` is true only when the estimated error is within ``tol`` and was confirmed by a
-        correction over clusters of states.
+    Outcome
+        ``converged`` is true only when the estimate of the largest entrywise relative error is within ``tol``
+        and was confirmed by a correction over clusters of states; ``residual`` is ``||x - P'x||_1``, weighted
+        by exit probabilities.
 
     Notes
     -----
     Memory: one transposed copy of the weights, the chains between blocks, and up to 14 vectors.
     """
-    stopped = converged = False
     run = _begin(indptr, indices, data, tol, threads, monitor) if plan is None else plan.run
     try:
         converged = run.advance(max_cycles)
     except Stopped:
-        stopped = True
-    return run.result(converged, stopped)
+        converged = False
+    return run.outcome(converged)
 
 
 # -- relative values at gamma = 1 ----------------------------------------------------------------------------

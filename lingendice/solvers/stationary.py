@@ -287,25 +287,11 @@ def _iterate(
 ) -> Outcome:
     from lingendice.solvers.aggregation import solve_stationary
 
-    result = solve_stationary(
-        *csr_arrays(rates),
-        tol=controls.tol,
-        threads=controls.threads,
-        monitor=monitor,
-        plan=found,
+    outcome = solve_stationary(
+        *csr_arrays(rates), tol=controls.tol, threads=controls.threads, monitor=monitor, plan=found
     )
-    return Outcome(
-        distribution=result.x,
-        method="gauss-seidel" if result.method == "sweeps" else "aggregation",
-        reason=reason,
-        converged=result.converged,
-        n_iter=result.sweeps,
-        error=result.error,
-        error_kind="estimate",
-        condition=result.condition,
-        residual=result.residual,
-        history=tuple(result.changes),
-    )
+    outcome.reason = reason
+    return outcome
 
 
 def solve_discounted(
