@@ -38,6 +38,8 @@ _NOTES = {
     "DR": "clustered by episode; Q and the ratio are taken as known",
 }
 
+_QUICK_RATIO_STEPS = 1000
+
 
 @heeds_ctrl_c
 def continuous_estimate(
@@ -171,8 +173,8 @@ def doubly_robust(
 
     For :class:`Transitions` the weights are a ratio tau(s, a) instead of products, at any gamma: mean V(s0) +
     E[tau (r + gamma V(s') - Q)], self-normalized, Q cross-fitted by episode. ``q`` is that of the "model" or
-    "fqe"; ``tau`` is "model" (simulated over logged distribution), "cloned" (products of cloned ratios), an
-    array such as ``sol.tau`` of a ratio method, or "auto": cloned where the policy has a density. Where
+    "fqe"; ``tau`` is "model" (simulated over logged distribution), "cloned" (products of cloned ratios),
+    "ratio" (GenDICE's), an array such as ``sol.tau``, or "auto": cloned where the policy has a density. Where
     restarts are inferred each is replaced by its probability. ``effort``, ``restarts``, ``terminal``,
     ``seed`` and ``threads`` as for ``model_based``.
 
@@ -223,6 +225,10 @@ def doubly_robust(
 def _of_transitions(
     transitions: Transitions, gamma: float, policy: Any, q: str, tau: Any, arguments: dict[str, Any]
 ) -> Estimate:
+    if isinstance(tau, str) and tau == "ratio":
+        shared = {name: arguments[name] for name in ("terminal", "seed", "threads") if name in arguments}
+        steps = _QUICK_RATIO_STEPS if arguments.get("effort") == "quick" else None
+        tau = lg.solve(transitions, gamma, policy=policy, method="gendice", max_iter=steps, **shared).tau
     if not isinstance(tau, str):
         tau = numeric_array("tau", tau).astype(np.float64)
         require_length("tau", tau, len(transitions))

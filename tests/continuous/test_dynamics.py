@@ -123,6 +123,7 @@ def test_absorbed_at_gamma_below_1():
         fitted_q(log, gamma, policy=TARGET, effort="quick"),
         doubly_robust(log, gamma, policy=TARGET, effort="quick"),
         doubly_robust(log, gamma, policy=TARGET, q="fqe", tau="cloned", effort="quick"),
+        doubly_robust(log, gamma, policy=TARGET, tau="ratio", effort="quick"),
     ):
         assert found.value == pytest.approx(total, abs=0.08), found.method
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lingendice as lg
-from lingendice.continuous.fitted_q import fit_to_log
+from lingendice.continuous.fitted_q import branches, fit_to_log
 from lingendice.continuous.regression import Fitting, Perceptron, Regression, run_steps, squared
 from lingendice.continuous.samples import prepare
 from lingendice.data.policies import GaussianPolicy
@@ -132,3 +132,20 @@ def test_fitted_q_of_a_linear_system(gamma):
     _, by_state, by_action = np.linalg.lstsq(design, found.q, rcond=None)[0]
     assert by_state == pytest.approx(scale * slope, rel=0.1)
     assert by_action == pytest.approx(scale * gamma * 0.3 * slope, rel=0.25)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_fitted_q_sums_over_discrete_actions(gamma):
+    # s' = .7 s + .5 (a - 1) + noise with a = 0, 1, 2; the target's mean of .5 (a - 1) is .15.
+    rng = np.random.default_rng(10)
+    state, action = rng.normal(0.0, 0.8, size=(20_000, 1)), rng.integers(0, 3, 20_000)
+    following = 0.7 * state + 0.5 * (action[:, None] - 1) + 0.2 * rng.normal(size=(20_000, 1))
+    log = lg.Transitions(state, action, state[:, 0], following, initial_state=np.full((40, 1), -0.2))
+    samples = prepare(log, [0.2, 0.3, 0.5], gamma)
+    rows = np.arange(5)
+    inputs, weights = branches(samples, samples.following, rows, rng)
+    np.testing.assert_array_equal(inputs[:, :, 1:], np.broadcast_to(np.eye(3), (5, 3, 3)))
+    np.testing.assert_allclose(weights, np.broadcast_to([0.2, 0.3, 0.5], (5, 3)), rtol=1e-6)
+    slope = 1.0 / (1.0 - 0.7 * gamma)
+    wanted = (1.0 - gamma) * -0.2 * slope + gamma * 0.15 * slope if gamma < 1.0 else 0.5
+    assert fit_to_log(samples, 0, 2).value == pytest.approx(wanted, abs=0.03)
