@@ -337,16 +337,18 @@ def require_policy(name: str, values: Any, n_states: int, n_actions: int) -> Flo
             f"{name} must have shape (n_states, n_actions) = ({n_states}, {n_actions}), got {table.shape}; "
             "rows are states"
         )
+    return normalized_rows(name, table, 1e-6, f"it first: {name} / {name}.sum(axis=1, keepdims=True)")
+
+
+def normalized_rows(name: str, table: NDArray[Any], off: float, what: str) -> Floats:
+    """Action probabilities of each row, which sum to 1 up to ``off``, made to sum to 1."""
     policy = table.astype(np.float64)
     require_nonnegative(name, policy, "action probabilities are at least 0")
     totals = policy.sum(axis=1)
-    wrong = np.abs(totals - 1.0) > 1e-6
+    wrong = np.abs(totals - 1.0) > off
     if wrong.any():
-        (state,) = first_bad(wrong)
-        raise ValueError(
-            f"{name}[{state}] sums to {totals[state]:.6g}, not 1; "
-            f"normalize it first: {name} / {name}.sum(axis=1, keepdims=True)"
-        )
+        (row,) = first_bad(wrong)
+        raise ValueError(f"{name}[{row}] sums to {totals[row]:.6g}, not 1; normalize {what}")
     policy /= totals[:, None]
     return policy
 

@@ -18,7 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lingendice.data.checks import Floats, first_bad, numeric_array, require_finite, require_nonnegative
+from lingendice.data.checks import (
+    Floats,
+    first_bad,
+    normalized_rows,
+    numeric_array,
+    require_finite,
+    require_nonnegative,
+)
 
 Function = Callable[..., Any]
 DRAWS = 64
@@ -305,16 +312,10 @@ Policy = DiscretePolicy | ContinuousPolicy
 
 def require_action_distributions(name: str, values: ArrayLike, n: int) -> Floats:
     """Check one distribution over actions per row."""
-    table = numeric_array(name, values).astype(np.float64)
+    table = numeric_array(name, values)
     if table.ndim != 2 or len(table) != n:
         raise ValueError(f"{name} must have shape ({n}, n_actions), got {table.shape}")
-    require_nonnegative(name, table, "action probabilities are at least 0")
-    totals = table.sum(axis=1)
-    wrong = np.abs(totals - 1.0) > 1e-4
-    if wrong.any():
-        (row,) = first_bad(wrong)
-        raise ValueError(f"{name}[{row}] sums to {totals[row]:.6g}, not 1; normalize its rows")
-    return table / totals[:, None]
+    return normalized_rows(name, table, 1e-4, "its rows")
 
 
 def is_list_of_policies(given: Any) -> bool:

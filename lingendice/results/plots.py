@@ -164,7 +164,8 @@ def _value(solution: Solution, ax: Any) -> None:
         said = "no interval"
     behavior = solution.behavior_value if solution.has_target else None
     if behavior is not None:
-        error = _behavior_error(solution)
+        sampled = solution.operator.counts.has_sample_size
+        error = solution.behavior_scores().standard_error if sampled else 0.0
         rows.append(("behavior", behavior, behavior - 2 * error, behavior + 2 * error, GREY, "s"))
         said += ", behavior with two standard errors"
     place = np.arange(len(rows))[::-1]
@@ -178,13 +179,6 @@ def _value(solution: Solution, ax: Any) -> None:
     _named(ax, place, [row[0] for row in rows])
     ax.set_ylim(-0.8, len(rows) - 0.2)
     ax.margins(x=0.2)
-
-
-def _behavior_error(solution: Solution) -> float:
-    """Standard error of the behavior's value; 0 where the data have no sample size."""
-    if not solution.operator.counts.has_sample_size:
-        return 0.0
-    return solution.behavior_scores().standard_error
 
 
 def _ratio(solution: Solution, ax: Any) -> None:
@@ -350,9 +344,7 @@ def plot_audit(audit: Audit, kind: str | None = None, ax: Any = None) -> Any:
         "states": partial(_states, audit),
         "leak": partial(_leaks, audit),
     }
-    if kind is None:
-        return panels(list(drawers.values()), ax)
-    return panels([drawers[require_choice("kind", kind, tuple(drawers))]], ax)
+    return draw_kind(drawers, {}, kind, tuple(drawers), "", ax)
 
 
 def _states(audit: Audit, ax: Any) -> None:

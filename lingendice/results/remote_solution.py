@@ -81,26 +81,16 @@ class DeviceSolution(Solution):
     @property
     def stationary(self) -> Any:
         """mu: the stationary distribution, on the device."""
-        mass = self._report[0]
-        return mass if self._over_cells else self.state_distribution
+        return self._report[0] if self._over_cells else self.state_distribution
 
-    @property
-    def distributions(self) -> tuple[Any, ...]:
-        """Every stationary distribution over states, or over cells for state-action ratios, on the device."""
-        if not self._over_cells:
-            return self.state_distributions
-        return tuple(self._parts.report(distribution)[0] for distribution in self.state_distributions)
+    def _show(self, state_distribution: Any) -> Any:
+        return self._parts.report(state_distribution)[0] if self._over_cells else state_distribution
 
     @cached_property
     def data_distribution(self) -> Any:
         """p: share of the logged transitions that start in each entry, on the device."""
         p = self._parts.p
         return p if self._over_cells else p.reshape((self._parts.counts.n_states, -1)).sum(axis=1)
-
-    @property
-    def supported(self) -> Any:
-        """Entries with data, where tau is defined, on the device."""
-        return self.data_distribution > 0.0
 
     @cached_property
     def tau(self) -> Any:

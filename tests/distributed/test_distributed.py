@@ -138,7 +138,7 @@ def test_distributions_agree_within_tol(client, gamma):
 @pytest.mark.parametrize("gamma", [0.95, 1.0])
 @pytest.mark.parametrize("terminal", ["auto", "restart"])
 def test_a_policy_with_leaks_and_terminals(client, gamma, terminal):
-    counts = lg.Counts.from_transitions(**make_log())
+    counts = lg.Counts.from_transitions(**make_log(), keep_episodes=False)
     spread = DistributedCounts.from_counts(counts, client)
     policy = np.random.default_rng(0).dirichlet(np.ones(3), 9)
     terms = {"policy": policy, "ridge": 0, "ratio": "state_action", "terminal": terminal}
@@ -171,7 +171,7 @@ def test_a_solution_is_pickled_with_its_vectors(client):
 
 def test_the_logged_chain_and_its_interval(client):
     """Without a policy the cloned behavior is followed, which moves with the counts."""
-    counts = lg.Counts.from_transitions(**make_log())
+    counts = lg.Counts.from_transitions(**make_log(), keep_episodes=False)
     found = lg.solve(DistributedCounts.from_counts(counts, client), 0.9, ridge=0)
     expected = lg.solve(counts, 0.9, ridge=0)
     assert found.value == pytest.approx(expected.value, abs=1e-10)
