@@ -118,7 +118,7 @@ class Samples:
 
     def require_actions(self, actions: Any) -> Floats:
         """What the policy gave, as contiguous rows with the log's number of coordinates."""
-        rows = np.ascontiguousarray(actions, dtype=np.float64)
+        rows = np.require(actions, np.float64, ("C", "W"))  # what kernels are compiled for
         if rows.shape[1] != self.n_actions_in:
             raise ValueError(
                 f"the policy gave actions of {rows.shape[1]} coordinates, the log has {self.n_actions_in}"

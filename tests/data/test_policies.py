@@ -81,6 +81,12 @@ def test_stable_baselines_models():
     found = read_policy(model, discrete=True, n_states=None, n_actions=2).probabilities(states)
     wanted, _ = model.predict(states.astype(np.float32), deterministic=True)
     np.testing.assert_array_equal(found.argmax(axis=1), wanted)
+    model = sb3.SAC("MlpPolicy", "Pendulum-v1", buffer_size=8, device="cpu")
+    states = 5.0 * np.random.default_rng(2).normal(size=(5, 3))
+    found = read_policy(model, discrete=False, n_states=None).sample(states, np.random.default_rng(1))
+    wanted, _ = model.predict(states.astype(np.float32), deterministic=True)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert np.abs(found).max() <= 2.0
 
 
 def test_algorithms_of_d3rlpy():
