@@ -96,7 +96,6 @@ def find_episodes(
         own = ids[np.flatnonzero(changes)]
         if np.unique(own).size != own.size:
             # Interleaved logs come back to an episode: the row before is the one before in its own episode.
-            ids = np.asarray(ids)
             order = _stable_order(ids)
             in_order = ids[order]
             np.not_equal(in_order[1:], in_order[:-1], out=changes[1:])
@@ -134,8 +133,6 @@ def count_breaks(state: Array, next_state: Array, runs: Runs) -> Breaks:
     A terminal or truncated row ends its episode, and is compared with nothing. O(N).
     """
     n, first = 0, state.size
-    if runs.order is not None:
-        state, next_state = np.asarray(state), np.asarray(next_state)
     for begin in range(0, max(state.size - 1, 0), _STEP):
         rows: Any = slice(begin, begin + _STEP + 1)
         if runs.order is not None:

@@ -170,6 +170,8 @@ class _Stretch:
         self.weight = None if log.weight is None else np.zeros(room, total_type(log.weight))
         self.origin, self.excess = np.full(room, np.nan), np.zeros(room)
         """For every pair its first value, and the weighted sum of what its values differ from that."""
+        self.differs = False
+        """Whether some pair has different values."""
 
     def find(self) -> int:
         """Look up all pairs; the first transition out of range, -1 for none, or -2 for too many pairs."""
@@ -186,7 +188,8 @@ class _Stretch:
             if self.weight is not None:
                 counting.add_weights(slot, weight, *_in_order(slot), self.weight)
             if log.value is not None:
-                counting.add_values(slot, value, weight, *_in_order(slot), self.origin, self.excess)
+                sums = self.origin, self.excess
+                self.differs |= counting.add_values(slot, value, weight, *_in_order(slot), *sums)
         total = self.total if self.weight is None else self.weight
         self.key, self.total = self.key[:n].view(np.int64), total[:n]
         self.origin, self.excess = self.origin[:n], self.excess[:n]
@@ -273,11 +276,16 @@ def hash_pairs(
 def _moments(joined: list[tuple[Array, _Stretch]], total: Array, threads: int) -> tuple[Array, Array]:
     """Means and sums of squares over stretches, whose pairs have a place each."""
     origin, excess, drift, m2 = np.zeros((4, total.size))
+    differs = False
     for place, each in reversed(joined):
         origin[place] = each.origin
     for place, each in joined:
-        excess[place] += each.excess + each.total * (each.origin - origin[place])
+        apart = each.origin - origin[place]
+        excess[place] += each.excess + each.total * apart
+        differs |= each.differs or bool(apart.any())
     mean = shifted_means(total, excess, origin)
+    if not differs:  # as where states and actions determine the reward
+        return mean, m2
     sums = run_all([partial(each.deviations, mean[place]) for place, each in joined], threads)
     for (place, _), (rest, squares) in zip(joined, sums, strict=True):
         drift[place] += rest

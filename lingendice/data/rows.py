@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,34 +65,6 @@ class Sliced:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self._read(0, self.size).astype(dtype or self.dtype, copy=bool(copy))
-
-
-class Joined(Sliced):
-    """Arrays one after another as one column; what lies within one of them is not copied."""
-
-    def __init__(self, parts: Sequence[NDArray[Any]]) -> None:
-        self.parts, self._edges = parts, [0, *accumulate(part.size for part in parts)]
-        super().__init__(self._edges[-1], np.result_type(*parts), self._stretch)
-
-    def _stretch(self, start: int, stop: int) -> NDArray[Any]:
-        first = bisect_right(self._edges, start, hi=len(self.parts)) - 1
-        last = max(bisect_right(self._edges, stop - 1, hi=len(self.parts)), first + 1)
-        met = zip(self.parts[first:last], self._edges[first:last], strict=True)
-        pieces = [part[max(start - edge, 0) : max(stop - edge, 0)] for part, edge in met]
-        return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces)).astype(self.dtype, copy=False)
-
-    def __getitem__(self, rows: Any) -> NDArray[Any]:
-        if isinstance(rows, slice):
-            return super().__getitem__(rows)
-        found = np.empty(rows.size, self.dtype)
-        for part, edge in zip(self.parts, self._edges[:-1], strict=True):
-            here = (rows >= edge) & (rows < edge + part.size)
-            found[here] = part[rows[here] - edge]
-        return found
-
-    def max(self) -> Any:
-        """The largest entry."""
-        return max(part.max() for part in self.parts)
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -39,6 +39,8 @@ class Batch:
     """Where reading can go on after this batch; None inside a part that cannot be cut."""
     fraction: float | None = None
     """Share of the whole that is read after this batch; None where the end is unknown."""
+    n_rows_known: int = 0
+    """Rows that the log is known to have at least."""
 
 
 def read_batch(
@@ -226,22 +228,19 @@ class _Entry:
         if whole and column.dtype == np.uint64 and column.size and column.max() > np.iinfo(np.int64).max:
             raise self._wrong("integers beyond 63 bits", "scale the weights down")
         numbers = column.astype(np.int64 if whole else np.float64, copy=False)
-        with np.errstate(over="ignore", invalid="ignore"):
-            suspect = not whole and not np.isfinite(numbers.sum())
-        if suspect:
-            bad = ~np.isfinite(numbers)
-            if bad.any():
-                row = int(bad.argmax())
-                raise FileError(
-                    f"{self.where(row)}: {self.name} is {numbers[row]}, not a finite number; fix that entry"
-                )
-        if role == "reward" and numbers.size and not max(numbers.max(), -numbers.min()) <= LARGEST_REWARD:
+        low, high = (numbers.min(), numbers.max()) if numbers.size else (0, 0)
+        if not (np.isfinite(low) and np.isfinite(high)):
+            row = int((~np.isfinite(numbers)).argmax())
+            raise FileError(
+                f"{self.where(row)}: {self.name} is {numbers[row]}, not a finite number; fix that entry"
+            )
+        if role == "reward" and max(high, -low) > LARGEST_REWARD:
             row = int((np.abs(numbers) > LARGEST_REWARD).argmax())
             raise FileError(
                 f"{self.where(row)}: {self.name} is {numbers[row]}, beyond {LARGEST_REWARD:g}, where sums of "
                 "squares overflow; divide all rewards by a constant"
             )
-        if role != "reward" and numbers.size and numbers.min() < 0:
+        if role != "reward" and low < 0:
             row = int((numbers < 0).argmax())
             raise FileError(
                 f"{self.where(row)}: {self.name} is {numbers[row]}; a {role.replace('_', ' ')} is at least 0"

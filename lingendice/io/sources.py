@@ -225,7 +225,8 @@ def _read_group(
             share = (group + first / max(n_rows, 1)) / n_groups
             if first > begin or n_rows == 0:
                 place = _place(f"{file}, row group {group}", begin)
-                yield read_batch(kept, found, len(kept), place, labels, after, share)
+                batch = read_batch(kept, found, len(kept), place, labels, after, share)
+                yield replace(batch, n_rows_known=stored.metadata.num_rows)
 
 
 def _group_tables(stored: Any, file: Path, group: int, columns: list[str], at_once: bool) -> Iterator[Any]:

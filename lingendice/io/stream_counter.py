@@ -11,6 +11,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from lingendice.data.checks import has_room
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import Runs, count_breaks, find_episodes
 from lingendice.data.logs import MOST_KEPT, Log, count_log, initial_counts, with_next_states
-from lingendice.data.rows import Joined
 from lingendice.data.saving import StoredFileError, counts_arrays, read_archive, write_archive
 from lingendice.io.columns import Batch, Position
 from lingendice.io.formats import FileError
@@ -33,10 +33,9 @@ Columns = dict[str, Any]
 
 ROWS = 1 << 21
 """Rows that are counted together: some 100 MB."""
-NARROW = 8
-"""How many times as many where a log has states and actions alone."""
 MOST_ROWS = 1 << 24
-"""The same where there are more states and actions than rows, all of which a piece goes through."""
+"""The same where pairs, or states and actions, are many, all of which joining pieces goes through."""
+_FEW_TIMES = 8  # rows per pair from which joining pieces is no burden
 MOST_WAITING = 20_000_000
 """Rows of one episode, or of a log without episode ids, that are held to be sorted by time."""
 _CELLS = 1 << 24  # cells that are no burden, though ids may turn out to be names when all rows are there
@@ -72,8 +71,8 @@ class Accumulator:
         self.by_time, self.threads = by_time, threads
         self.roles: frozenset[str] = frozenset()
         self.maps = {what: IdMap(what) for what in ("state", "action", "episode")}
-        self.waiting: dict[str, list[Array]] = {}
-        """Columns of the rows that are not counted yet, in parts."""
+        self.waiting: Columns = {}
+        """Columns that begin with the rows that are not counted yet; their memory is used again."""
         self.n_waiting = 0
         self.places: list[tuple[int, Callable[[int], str]]] = []
         """Where waiting rows come from: the first of a batch, and what tells of its rows."""
@@ -97,15 +96,28 @@ class Accumulator:
         columns = self._read(batch)
         if self.by_time:
             self._note_runs(batch, columns.get("episode"))
-        for role, column in columns.items():
-            self.waiting.setdefault(role, []).append(column)
-        self.places.append((self.n_waiting, batch.where))
-        self.n_waiting += batch.n_rows
         self.n_rows += batch.n_rows
-        if self.keep_episodes is None and (self.n_rows > MOST_KEPT or not self.knows_starts):
+        known = max(self.n_rows, batch.n_rows_known)
+        if self.keep_episodes is None and (known > MOST_KEPT or not self.knows_starts):
             self.keep_episodes = False
-        while self.keep_episodes is False and (ready := self._ready()):
-            self._take(self._count(ready))
+        at_once = batch.n_rows if self.by_time or self.keep_episodes is not False else ROWS
+        for first in range(0, batch.n_rows, at_once):
+            rows = {role: column[first : first + at_once] for role, column in columns.items()}
+            self._append(rows, 0 if self.keep_episodes is False else known)
+            self.places.append((self.n_waiting, partial(_shifted, batch.where, first)))
+            self.n_waiting += rows["state"].size
+            while self.keep_episodes is False and (ready := self._ready()):
+                self._take(self._count(ready))
+
+    def _append(self, columns: Columns, room: int) -> None:
+        """Copy rows behind those that wait, so that the memory of a batch serves the next one."""
+        for role, column in columns.items():
+            held = self.waiting.setdefault(role, column[:0])
+            kind, size = np.result_type(held, column), self.n_waiting + column.size
+            if size > held.size or kind != held.dtype:
+                self.waiting[role] = np.empty(max(size, 2 * held.size, room), kind)
+                self.waiting[role][: self.n_waiting] = held[: self.n_waiting]
+            self.waiting[role][self.n_waiting : size] = column
 
     def _read(self, batch: Batch) -> Columns:
         """The columns as arrays, checked against those before."""
@@ -126,7 +138,7 @@ class Accumulator:
         for what in _ROLES_OF_IDS:
             self._check_size(batch, self.maps[what])
         weights = self.waiting.get("weight")
-        if weights and weights[0].dtype.kind != columns["weight"].dtype.kind:
+        if weights is not None and weights.dtype.kind != columns["weight"].dtype.kind:
             raise FileError(
                 f"{batch.where(0)}: weight changes between integers and floats; give it one type throughout"
             )
@@ -170,7 +182,7 @@ class Accumulator:
         changes = np.zeros(batch.n_rows, bool)
         if episode is not None:
             changes[1:] = episode[1:] != episode[:-1]
-            changes[0] = self.n_waiting > 0 and self.waiting["episode"][-1][-1] != episode[0]
+            changes[0] = self.n_waiting > 0 and self.waiting["episode"][self.n_waiting - 1] != episode[0]
         changes[0] |= self.n_waiting == 0
         self.runs += (self.n_waiting + np.flatnonzero(changes)).tolist()
         if self.n_waiting + batch.n_rows - self.runs[-1] > MOST_WAITING:
@@ -183,9 +195,8 @@ class Accumulator:
 
     def _ready(self) -> int:
         """How many of the waiting rows are to be counted now; by the number of rows alone."""
-        n_cells = max((piece.counts.n_cells for piece in self.pieces), default=0)
-        narrow = self.roles <= {"state", "action", "next_state"}
-        rows = max(ROWS * (NARROW if narrow else 1), min(n_cells, MOST_ROWS))
+        sizes = [max(each.counts.n_cells, _FEW_TIMES * each.counts.count.size) for each in self.pieces]
+        rows = max(ROWS, min(max(sizes, default=0), MOST_ROWS))
         if not self.by_time:
             return rows if self.n_waiting >= rows else 0
         # Whole episodes: as many as begin within those rows, or the first one where it is longer.
@@ -194,26 +205,9 @@ class Accumulator:
         reach = -(-self.runs[1] // rows) * rows
         return self.runs[bisect_right(self.runs, reach) - 1] if self.n_waiting >= reach else 0
 
-    def _take_waiting(self, n: int) -> Columns:
-        """The first rows that wait, taken out."""
-        taken: Columns = {}
-        # What is read once, from end to end, stays where it is.
-        together = self.by_time or self.derive or "weight" in self.roles or self.keep_episodes is not False
-        for role, parts in self.waiting.items():
-            wanted, left = [], n
-            while left:
-                part = parts.pop(0)
-                wanted.append(part[:left])
-                if part.size > left:
-                    parts.insert(0, part[left:])
-                left -= wanted[-1].size
-            taken[role] = np.concatenate(wanted) if together or wanted[0].dtype == bool else Joined(wanted)
-        self.n_waiting -= n
-        return taken
-
     def _count(self, n: int, alone: bool = False) -> Piece:
         """The first rows that wait as a piece; ``alone`` where no neighbor will ask for its ends."""
-        columns = self._take_waiting(n)
+        columns = {role: column[:n] for role, column in self.waiting.items()}
         order = self._sort_by_time(columns, n) if self.by_time else None
         sizes, labels = self._numbered_where_sparse(columns, n)
         terminal, truncated = columns.get("terminal"), columns.get("truncated")
@@ -233,7 +227,7 @@ class Accumulator:
             breaks,
             self._occurring(log),
         )
-        self._forget_places(n)
+        self._forget(n)
         return piece
 
     def _numbered_where_sparse(
@@ -281,8 +275,12 @@ class Accumulator:
         first, where = self.places[bisect_right(self.places, row, key=lambda place: place[0]) - 1]
         return where(row - first)
 
-    def _forget_places(self, n: int) -> None:
+    def _forget(self, n: int) -> None:
         """Go on with the rows that still wait."""
+        rest = self.n_waiting - n
+        for column in self.waiting.values() if rest else ():
+            column[:rest] = column[n : self.n_waiting]
+        self.n_waiting = rest
         last = bisect_right(self.places, n, key=lambda place: place[0]) - 1
         kept = self.places[last:] if self.n_waiting else []
         self.places = [(first - n, where) for first, where in kept]
@@ -385,6 +383,10 @@ class Accumulator:
         return replace(piece, counts=counts, episodes=ends).settled()
 
 
+def _shifted(where: Callable[[int], str], first: int, row: int) -> str:
+    return where(first + row)
+
+
 def _size(piece: Piece) -> int:
     return piece.counts.count.size + (0 if piece.episodes is None else piece.episodes.ids.size)
 
@@ -394,7 +396,7 @@ def _size(piece: Piece) -> int:
 
 def save_checkpoint(path: Path, counted: Accumulator, after: Position, identity: dict[str, Any]) -> None:
     """Write what was counted so far, the rows that wait, and where reading goes on."""
-    arrays = {f"waiting_{role}": np.concatenate(parts) for role, parts in counted.waiting.items() if parts}
+    arrays = {f"waiting_{role}": column[: counted.n_waiting] for role, column in counted.waiting.items()}
     for number, piece in enumerate(counted.pieces):
         ends = {} if piece.episodes is None else piece.episodes.arrays()
         held = {"counts": counts_arrays(piece.counts), "ends": ends, "occurring": piece.occurring}
@@ -440,7 +442,7 @@ def load_checkpoint(path: Path, identity: dict[str, Any], counted: Accumulator) 
         return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
     counted.begin(frozenset(record["roles"]))
-    counted.waiting = {role: [column] for role, column in named("waiting_").items()}
+    counted.waiting = named("waiting_")
     counted.n_waiting = next((column.size for column in named("waiting_").values()), 0)
     counted.n_rows, counted.first_break = record["n_rows"], record["first_break"]
     counted.numbered = frozenset(record["numbered"])

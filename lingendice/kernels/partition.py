@@ -409,8 +409,10 @@ def add_values(
 ):
     """Add weighted values, measured from the first value of each pair (its origin, nan until met).
 
-    Equal values then have an excess of exactly zero, and so a mean that is exactly their value.
+    Equal values then have an excess of exactly zero, and so a mean that is exactly their value. Returns
+    whether some value differs from that of its pair.
     """
+    differs = False
     for bucket in range(first_bucket, last_bucket):
         for chunk in range(first_chunk, last_chunk):
             base = chunk * chunk_size
@@ -419,7 +421,9 @@ def add_values(
                 if np.isnan(origin[pair]):
                     origin[pair] = value[i]
                 difference = value[i] - origin[pair]
+                differs |= difference != 0
                 excess[pair] += difference if weight.size == 0 else weight[i] * difference
+    return differs
 
 
 @kernel

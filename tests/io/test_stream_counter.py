@@ -23,7 +23,6 @@ def few_rows(monkeypatch):
     """A few hundred rows at a time; how many each time."""
     monkeypatch.setattr(stream_counter, "ROWS", 300)
     monkeypatch.setattr(stream_counter, "MOST_ROWS", 300)
-    monkeypatch.setattr(stream_counter, "NARROW", 1)
     calls, count = [], stream_counter.Accumulator._count
 
     def spy(self, n, alone=False):
@@ -187,3 +186,30 @@ def test_merging_adds_up_as_matrices_do():
         merged = lg.Counts.from_matrix(first) + lg.Counts.from_matrix(second)
         assert merged == lg.Counts.from_matrix((first + second).tocsr())
         assert merged.count.dtype == kind
+
+
+def test_the_metadata_of_a_long_file_decide_at_once_that_no_row_is_kept(tmp_path, few_rows, monkeypatch):
+    monkeypatch.setattr(stream_counter, "MOST_KEPT", 1000)
+    log = growing_log(2000, terminal=True)
+    pq.write_table(pa.table(log), tmp_path / "long.parquet", row_group_size=400)
+    counts = lg.read_transitions(tmp_path / "long.parquet")
+    assert counts == lg.Counts.from_transitions(**log)
+    assert counts.episodes is None
+    assert few_rows == [300] * 6 + [200]
+    few_rows.clear()
+    short = {role: column[:1000] for role, column in log.items()}
+    pq.write_table(pa.table(short), tmp_path / "short.parquet", row_group_size=400)
+    assert lg.read_transitions(tmp_path / "short.parquet").episodes is not None
+    assert few_rows == [1000]
+
+
+@pytest.mark.parametrize("first", [0, 700])
+def test_a_batch_longer_than_a_piece_and_wider_integers_later(few_rows, first):
+    log = growing_log(1500, action=True)
+    narrow = {role: column[:first].astype(np.int32) for role, column in log.items()}
+    wide = {role: column[first:] for role, column in log.items()}
+    wide["state"] = np.append(wide["state"][:-1], 2**40)
+    log["state"] = np.append(log["state"][:-1], 2**40)
+    given = [narrow, wide] if first else [wide]
+    assert lg.read_transitions(given) == lg.read_transitions(batches(log, 40))
+    assert set(few_rows) == {300}
