@@ -203,15 +203,10 @@ def read_rewards(name: str, given: Any, space: Space) -> Any:
     rewards, told = np.zeros(count.shape), count == 0
     for label, entry in given.items():
         row = states.require(label, name)
-        earned = (
-            entry
-            if isinstance(entry, Mapping)
-            else dict.fromkeys(map(actions.name, range(actions.size)), entry)
-        )
-        if not isinstance(entry, Mapping) and not actions.size:
+        if not isinstance(entry, Mapping):
             rewards[row], told[row] = require_number(f"{name}[{label!r}]", entry, at_least=-np.inf), True
             continue
-        for action, number in earned.items():
+        for action, number in entry.items():
             place = actions.require(action, f"{name}[{label!r}]")
             rewards[row, place] = require_number(f"{name}[{label!r}][{action!r}]", number, at_least=-np.inf)
             told[row, place] = True

@@ -16,7 +16,6 @@ from lingendice.data.checks import (
     compressed_rows,
     numeric_array,
     outside_level,
-    require_nonnegative,
 )
 from lingendice.data.labels import Labels, index_of
 from lingendice.data.rows import row_sums
@@ -50,7 +49,6 @@ def read_matrix(matrix: Any, *, weight: str | None = "weight", copy: bool = True
     else:
         dense = numeric_array("counts", matrix)
         _require_square(dense.shape)
-        _require_counts(dense)
         compressed = sparse.csr_array(dense)
         tolerance, copy = row_sum_tolerance(dense.dtype), False
     return _finish(compressed, labels, copy, tolerance)
@@ -102,14 +100,11 @@ def _finish(compressed: Any, labels: Labels | None, copy: bool, tolerance: float
         compressed = compressed.copy()
         compressed.sum_duplicates()
         copy = False
-    data = compressed.data
-    if data.size and data.min() <= 0:
-        _require_entries(compressed)
-        if data.min() == 0:
-            compressed = compressed.copy()
-            compressed.eliminate_zeros()
-            copy = False
     _require_entries(compressed)
+    if compressed.data.size and compressed.data.min() == 0:
+        compressed = compressed.copy()
+        compressed.eliminate_zeros()
+        copy = False
     data, indices = compressed.data, compressed.indices
     data = data.astype(np.int64 if data.dtype.kind in "biu" else np.float64, copy=copy)
     small = compressed.shape[0] < 2**31 - 1
@@ -153,44 +148,20 @@ def _require_square(shape: tuple[int, ...]) -> None:
 _REMEDY = "counts and probabilities are at least 0"
 
 
-def _require_counts(values: NDArray[Any]) -> None:
-    require_nonnegative("counts", values, _REMEDY)
-    if not values.size:
-        return
-    largest = values.max()
-    if largest > LARGEST_EXACT_COUNT and values.dtype.kind in "iu":
-        index = tuple(int(i) for i in np.unravel_index(int(values.argmax()), values.shape))
-        raise ValueError(
-            f"counts{list(index)} is {largest}, beyond 2**53, where counts stop being exact; scale them down"
-        )
-    _require_finite_total(values)
-
-
-def _require_finite_total(values: NDArray[Any]) -> None:
-    with np.errstate(over="ignore"):
-        total = values.sum(dtype=np.float64)
-    if not np.isfinite(total):
-        raise ValueError("counts overflow when summed; scale them down")
-
-
 def _require_entries(compressed: Any) -> None:
     """Check the entries of a sparse matrix, naming row and column of the first bad one."""
     values = compressed.data
     if not values.size:
         return
     largest, smallest = values.max(), values.min()
-    if (
-        smallest >= 0
-        and np.isfinite(largest)
-        and (values.dtype.kind == "f" or largest <= LARGEST_EXACT_COUNT)
-    ):
-        _require_finite_total(values)
+    too_large = np.inf if values.dtype.kind == "f" else LARGEST_EXACT_COUNT + 1
+    if smallest >= 0 and largest < too_large:
+        with np.errstate(over="ignore"):
+            total = values.sum(dtype=np.float64)
+        if not np.isfinite(total):
+            raise ValueError("counts overflow when summed; scale them down")
         return
-    bad = (
-        ~np.isfinite(values) | (values < 0)
-        if values.dtype.kind == "f"
-        else (values < 0) | (values > LARGEST_EXACT_COUNT)
-    )
+    bad = ~((values >= 0) & (values < too_large))
     entry = int(np.argmax(bad))
     row = int(np.searchsorted(compressed.indptr, entry, side="right")) - 1
     column = int(compressed.indices[entry])
