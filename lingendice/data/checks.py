@@ -244,15 +244,10 @@ def compressed_rows(name: str, matrix: Any) -> csr_array:
     if matrix.format == "coo":
         for axis, (size, places) in enumerate(zip(matrix.shape, matrix.coords, strict=True)):
             _require_places(name, places, size, f"coords[{axis}]")
-    elif matrix.format == "csc":
-        require_compressed(name, matrix.indptr, matrix.indices, columns, rows, len(matrix.data))
-    elif matrix.format == "csr":
-        require_compressed(name, matrix.indptr, matrix.indices, rows, columns, len(matrix.data))
     else:
-        high, wide = matrix.blocksize
-        require_compressed(
-            name, matrix.indptr, matrix.indices, rows // high, columns // wide, len(matrix.data)
-        )
+        high, wide = matrix.blocksize if matrix.format == "bsr" else (1, 1)
+        sizes = (columns, rows) if matrix.format == "csc" else (rows // high, columns // wide)
+        require_compressed(name, matrix.indptr, matrix.indices, *sizes, len(matrix.data))
     values = plain_array(f"{name}.data", matrix.data)
     if values.dtype == np.uint64 and values.size and values.max() > np.iinfo(np.int64).max:
         raise ValueError(f"{name} holds {values.max()}, beyond 2**53, where counts stop being exact")

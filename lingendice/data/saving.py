@@ -237,29 +237,21 @@ def _by_suffix(path: Path, choices: Mapping[str, Callable[..., Any]]) -> Callabl
     return chosen
 
 
+_PLAIN = ("n_states", "n_actions", "has_sample_size")
+_LABELS = ("state_labels", "action_labels")
+
+
 def _record_of(counts: Counts) -> dict[str, Any]:
-    return {
-        "kind": "counts",
-        "n_states": counts.n_states,
-        "n_actions": counts.n_actions,
-        "has_sample_size": counts.has_sample_size,
-        "state_labels": plain_labels(counts.state_labels),
-        "action_labels": plain_labels(counts.action_labels),
-    }
+    plain = {name: getattr(counts, name) for name in _PLAIN}
+    return {"kind": "counts", **plain, **{name: plain_labels(getattr(counts, name)) for name in _LABELS}}
 
 
 def _from_record(
     record: Mapping[str, Any], arrays: Mapping[str, Any], episodes: Episodes | None
 ) -> dict[str, Any]:
-    return {
-        "n_states": record["n_states"],
-        "n_actions": record["n_actions"],
-        "has_sample_size": record["has_sample_size"],
-        "state_labels": read_labels(record["state_labels"]),
-        "action_labels": read_labels(record["action_labels"]),
-        "episodes": episodes,
-        **arrays,
-    }
+    plain = {name: record[name] for name in _PLAIN}
+    labels = {name: read_labels(record[name]) for name in _LABELS}
+    return {**plain, **labels, "episodes": episodes, **arrays}
 
 
 def _save_npz(counts: Counts, path: Path) -> None:
