@@ -185,23 +185,22 @@ def closed_class(indptr, indices):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def dense_class(rates):  # type: ignore[no-untyped-def]
-    """As `closed_class`, for the positive entries of dense rates."""
+def pattern(rates):  # type: ignore[no-untyped-def]
+    """Where dense rates among nodes are positive, off the diagonal, as compressed rows."""
     n = rates.shape[0]
-    indptr = np.zeros(n + 1, np.int64)
+    start = np.zeros(n + 1, np.int64)
     for i in range(n):
-        total = 0
+        start[i + 1] = start[i]
         for j in range(n):
-            total += rates[i, j] > 0.0
-        indptr[i + 1] = indptr[i] + total
-    indices = np.empty(indptr[n], np.int64)
+            start[i + 1] += rates[i, j] > 0.0 and i != j
+    target = np.empty(start[n], np.int64)
     at = 0
     for i in range(n):
         for j in range(n):
-            if rates[i, j] > 0.0:
-                indices[at] = j
+            if rates[i, j] > 0.0 and i != j:
+                target[at] = j
                 at += 1
-    return closed_class(indptr, indices)
+    return start, target
 
 
 @kernel
@@ -240,7 +239,7 @@ def solve_nodes(rates, totals, distribution):  # type: ignore[no-untyped-def]
             # Nonzero pivots and entries prove that every node reaches every other.
             share_out(node_distribution, np.arange(nodes), totals, distribution)
             return SOLVED
-    members, classes = dense_class(rates)
+    members, classes = closed_class(*pattern(rates))
     if classes != 1:
         distribution[:] = np.nan
         return SEVERAL_DISTRIBUTIONS

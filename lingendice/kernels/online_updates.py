@@ -91,25 +91,6 @@ def add_rewards(states, next_states, rewards, weight, growth, pair_weight, pair_
 
 
 @kernel
-def pattern(rates):  # type: ignore[no-untyped-def]
-    """Where rates among nodes are positive, off the diagonal, as compressed rows."""
-    n = rates.shape[0]
-    start = np.zeros(n + 1, np.int64)
-    for i in range(n):
-        start[i + 1] = start[i]
-        for j in range(n):
-            start[i + 1] += rates[i, j] > 0.0 and i != j
-    target = np.empty(start[n], np.int32)
-    at = 0
-    for i in range(n):
-        for j in range(n):
-            if rates[i, j] > 0.0 and i != j:
-                target[at] = j
-                at += 1
-    return start, target
-
-
-@kernel
 def rates_among(counts, totals, gamma, members, hub_distribution, start, target):  # type: ignore[no-untyped-def]
     """Rates among the nodes of a class, in the order of a pattern, from the counts of now."""
     n = totals.size

@@ -82,17 +82,9 @@ class Level:
         largest = 0.0
         for step in range(max(map(len, pieces))):
             self.tick()
+            edges = (self.start, self.source, self.weight)
             tasks = [
-                partial(
-                    kernels.sweep,
-                    self.start,
-                    self.source,
-                    self.weight,
-                    y,
-                    *piece[step],
-                    forward,
-                    relaxation,
-                )
+                partial(kernels.sweep, *edges, y, *piece[step], forward, relaxation)
                 for piece in pieces
                 if step < len(piece)
             ]

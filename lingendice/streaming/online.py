@@ -353,7 +353,7 @@ class OnlineRatio:
     def _factorize(self) -> bool:
         """Solve afresh and keep the factor; False for several distributions or kinds of restart."""
         from lingendice.kernels.chains.gth_dense import dense_distribution, dense_factor
-        from lingendice.kernels.counted_chains import among, dense_class, dense_rates
+        from lingendice.kernels.counted_chains import among, closed_class, dense_rates, pattern
         from lingendice.kernels.online_updates import flow_factor, rounding_error
 
         self._factor = None
@@ -363,7 +363,7 @@ class OnlineRatio:
         initial = nothing if self._initial is None else self._initial
         restart = nothing if self._restart is None else self._restart
         rates = dense_rates(self._counts, self._totals, self.gamma, initial, restart)
-        members, classes = dense_class(rates)
+        members, classes = closed_class(*pattern(rates))
         if classes != 1:
             return False
         if members.size < rates.shape[0]:
@@ -396,7 +396,7 @@ class OnlineRatio:
 
     def _make_plan(self, rates: Floats, members: Ids, place: Ids) -> _Plan | None:
         """A plan where the chain is so sparse, and so local, that it is worth having."""
-        from lingendice.kernels.online_updates import pattern
+        from lingendice.kernels.counted_chains import pattern
         from lingendice.solvers.elimination import Elimination
 
         size = members.size
