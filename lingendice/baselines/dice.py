@@ -52,6 +52,27 @@ class Stationarity(NamedTuple):
         found = Estimate(value, gamma, method, note, effective_sample_size=size, settled=settled)
         return baseline_solution(self.operator, distribution, found, started)
 
+    def saddle(
+        self, free: NDArray[np.bool_], dual: float, primal: float, coupling: float, corner: float, earned: Any
+    ) -> tuple[Floats, Floats, float]:
+        """f over the seen cells, tau over the free ones and u of a saddle point, by one factorization of
+
+        [dual P, M, 0;  M', primal P, coupling p;  0, p', corner] (f, tau, u) = (b, earned, 1)
+        """
+        from scipy import sparse
+        from scipy.sparse.linalg import spsolve
+
+        n, inside = self.seen.size, self.matrix[:, np.flatnonzero(free)]
+        p = sparse.csc_array(self.p[free][:, None])
+        blocks = [
+            [dual * sparse.diags_array(self.p), inside, None],
+            [inside.T, primal * sparse.diags_array(self.p[free]), coupling * p],
+            [None, p.T, sparse.csc_array([[corner]])],
+        ]
+        right = np.concatenate([self.right, np.broadcast_to(earned, int(free.sum())), [1.0]])
+        solved = spsolve(sparse.block_array(blocks, format="csc"), right)
+        return solved[:n], solved[n:-1], float(solved[-1])
+
 
 def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Stationarity:
     """Build the equation; nnz(counts) times the number of actions entries."""
@@ -130,26 +151,13 @@ def gradient_dice(
     S. Zhang, B. Liu, S. Whiteson (2020). GradientDICE: Rethinking generalized offline estimation of
         stationary values. ICML.
     """
-    from scipy import sparse
-    from scipy.sparse.linalg import spsolve
-
     started = time.perf_counter()
     gamma = require_gamma(gamma)
     if require_number("penalty", penalty) == 0.0 and gamma == 1.0:
         raise ValueError("gradient_dice at gamma=1 needs penalty > 0: without it tau = 0 is optimal")
     system = stationarity(counts, policy, gamma, initial)
-    n = system.seen.size
-    p = sparse.csc_array(system.p[:, None])
-    saddle = sparse.block_array(
-        [
-            [sparse.diags_array(system.p), system.matrix, None],
-            [system.matrix.T, None, -penalty * p],
-            [None, p.T, sparse.csc_array([[-1.0]])],
-        ],
-        format="csc",
-    )
-    solved = spsolve(saddle, np.concatenate([system.right, np.zeros(n), [1.0]]))
-    tau = solved[n : 2 * n]
+    every = np.ones(system.seen.size, dtype=bool)
+    _, tau, _ = system.saddle(every, 1.0, 0.0, -penalty, -1.0, 0.0)
     note = f"E_p tau = {float(system.p @ tau):.4f}, least tau {tau.min():.3g}"
     return system.answer("GradientDICE", tau, note, started)
 
@@ -214,25 +222,10 @@ def _solve_free(
     system: Stationarity, free: NDArray[np.bool_], alpha_zeta: float, alpha_nu: float, alpha_reward: float
 ) -> tuple[Floats, Floats]:
     """zeta with the cells outside ``free`` held at 0, and the slope of the objective (per p) everywhere."""
-    from scipy import sparse
-    from scipy.sparse.linalg import spsolve
-
-    n, m = system.seen.size, int(free.sum())
-    inside = system.matrix[:, np.flatnonzero(free)]
-    p = sparse.csc_array(system.p[free][:, None])
-    saddle = sparse.block_array(
-        [
-            [alpha_nu * sparse.diags_array(system.p), -inside, None],
-            [-inside.T, -alpha_zeta * sparse.diags_array(system.p[free]), -p],
-            [None, -p.T, None],
-        ],
-        format="csc",
-    )
     earned = alpha_reward * system.p * system.reward
-    solved = spsolve(saddle, np.concatenate([-system.right, -earned[free], [-1.0]]))
-    nu, multiplier = solved[:n], solved[n + m]
-    zeta = np.zeros(n)
-    zeta[free] = solved[n : n + m]
+    nu, found, multiplier = system.saddle(free, -alpha_nu, alpha_zeta, 1.0, 0.0, earned[free])
+    zeta = np.zeros(system.seen.size)
+    zeta[free] = found
     slope = alpha_reward * system.reward - multiplier - (system.matrix.T @ nu) / system.p
     return zeta, np.where(free, 0.0, slope)
 
