@@ -568,7 +568,7 @@ class Solution(Result):
             rows.append((f"error ({self.error_kind})", f"{self.error:.1e}"))
         if gap is not None:
             kind = getattr(self, "gap_kind", None)
-            rows.append((f"primal-dual gap ({kind})" if kind else "primal-dual gap", f"{gap:.1e}"))
+            rows.append((f"gap ({kind})" if kind else "gap", f"{gap:.1e}, the primal-dual gap"))
         return [*rows, ("iterations", f"{self.n_iter:,}")] if self.n_iter else rows
 
     def moved_to(self, distribution: Floats, **changes: Any) -> Self:
