@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.saving import arrow
-from lingendice.io.columns import Batch, read_batch
+from lingendice.io.columns import NO_ROWS, Batch, read_batch
 from lingendice.io.formats import FileError, format_of
 from lingendice.io.roles import FLAG_ROLES, Names
 
@@ -32,7 +32,6 @@ _MISSING = frozenset(
 _WHOLE = re.compile(r"-?[0-9]+")
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 _BLOCK = 1 << 23
-_NOTHING = np.zeros(0, np.int64)
 
 
 def _delimiter(file: Path) -> str:
@@ -142,7 +141,7 @@ def read_plainly(file: Path, names: Names) -> Batch:
     def where(row: int) -> str:
         return f"{file}, line {lines[row] if row < len(lines) else 1}"
 
-    typed = _typed(found, columns, names.labels, where) if lines else dict.fromkeys(columns, _NOTHING)
+    typed = _typed(found, columns, names.labels, where) if lines else dict.fromkeys(columns, NO_ROWS)
     return read_batch(typed, found, len(lines), where, names.labels, from_text=True)
 
 

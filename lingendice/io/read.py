@@ -17,10 +17,9 @@ from lingendice.data.counts import Counts
 from lingendice.data.episodes import warn_breaks
 from lingendice.data.interrupts import interruptible
 from lingendice.io.array_files import read_matrix_file
-from lingendice.io.columns import Batch, Position
+from lingendice.io.columns import Batch, IdRule, Position
 from lingendice.io.episodic import MINARI, MinariLog, VectorLog, open_minari
 from lingendice.io.formats import DUCKDB, MATRICES, FileError, format_of
-from lingendice.io.ids import IdRule
 from lingendice.io.roles import NAMED_BY_CALLERS, Names
 from lingendice.io.segments import Piece
 from lingendice.io.sources import (

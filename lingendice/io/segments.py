@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lingendice.data.counts import Counts
 from lingendice.data.labels import Labels, union
 from lingendice.data.merging import keep_only, labels_to_ids, merge, occurring, sort_labels
-from lingendice.io.ids import SPARE_IDS, IdRule
+from lingendice.io.columns import NO_ROWS, SPARE_IDS, IdRule
 
 Array = NDArray[Any]
 
@@ -109,7 +109,7 @@ class Piece:
         return labels
 
     def _occurring(self, what: str) -> Array:
-        return _either(occurring(self.counts, what), self.occurring.get(what, NOTHING))
+        return _either(occurring(self.counts, what), self.occurring.get(what, NO_ROWS))
 
     def with_numbers(self, what: str) -> Piece:
         """The same, with integers that are ids here numbered like those that are not."""
@@ -123,9 +123,6 @@ class Piece:
         counts, numbered = keep_only(self.counts, what, ids), self.numbered | {what}
         others = {other: found for other, found in self.occurring.items() if other != what}
         return replace(self, counts=counts, episodes=ends, numbered=numbered, occurring=others)
-
-
-NOTHING = np.zeros(0, np.int64)
 
 
 def _either(first: Array, second: Array) -> Array:

@@ -23,10 +23,9 @@ from lingendice.data.counts import Counts
 from lingendice.data.episodes import Runs, count_breaks, find_episodes
 from lingendice.data.logs import MOST_KEPT, Log, count_log, initial_counts, with_next_states
 from lingendice.data.saving import StoredFileError, counts_arrays, read_archive, write_archive
-from lingendice.io.columns import Batch, Position
+from lingendice.io.columns import NO_ROWS, SPARE_IDS, Batch, IdMap, IdRule, Position, distinct
 from lingendice.io.formats import FileError
-from lingendice.io.ids import SPARE_IDS, IdMap, IdRule, distinct
-from lingendice.io.segments import NOTHING, EpisodeRecords, Piece, join
+from lingendice.io.segments import EpisodeRecords, Piece, join
 
 Array = NDArray[Any]
 Columns = dict[str, Any]
@@ -287,7 +286,7 @@ class Accumulator:
 
     def _occurring(self, log: Log) -> dict[str, Array]:
         """States and actions of rows that no pair holds, or not whole; integers may turn out to be names."""
-        rows = [NOTHING]
+        rows = [NO_ROWS]
         if self.derive:
             rows.append(np.array([log.state.size - 1]) if log.runs is None else log.runs.last)
         if log.terminal is not None:
