@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache as remember
 from pickle import UnpicklingError
 from typing import Any, TypeVar
@@ -63,8 +64,9 @@ def _keep(compiled: Any, function: Callable[..., Any]) -> Any:
     """Keep what is compiled on disk, until its sources or the package change."""
     if hasattr(compiled, "enable_caching"):  # else compiling is switched off
         compiled.enable_caching()
-        cache = compiled._cache
-        cache._cache_file = _Index(cache, function)
+        # A later Numba may keep its index elsewhere: its own rules are then better than no kernel at all.
+        with suppress(AttributeError, TypeError):
+            compiled._cache._cache_file = _Index(compiled._cache, function)
     return compiled
 
 
