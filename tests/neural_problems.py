@@ -9,7 +9,7 @@ from lingendice.continuous.learner import Batches, Learner, Network, NeuralOptio
 from lingendice.continuous.samples import Samples, expected_inputs, prepare
 from lingendice.data.policies import GaussianPolicy
 from lingendice.divergences import DIVERGENCES
-from lingendice.kernels.networks import ratio_step
+from lingendice.kernels import ratio_step
 
 
 def net(layers, x, activation):

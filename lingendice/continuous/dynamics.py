@@ -34,7 +34,7 @@ from lingendice.continuous.samples import Samples
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import check
 from lingendice.data.policies import DiscretePolicy, GaussianPolicy
-from lingendice.kernels.networks import mlp
+from lingendice.kernels import mlp
 from lingendice.kernels.parallel import run_all
 
 MEMBERS = 3

@@ -17,7 +17,7 @@ from lingendice.continuous.dynamics import Dynamics, folds
 from lingendice.continuous.regression import Fitting, Perceptron, run_steps
 from lingendice.continuous.samples import Arrivals, Samples, Singles, expected_inputs
 from lingendice.data.checks import Floats
-from lingendice.kernels.networks import mlp
+from lingendice.kernels import mlp
 from lingendice.kernels.parallel import run_all
 
 FITTING = Fitting(steps=2000, batch=256, rate=1e-3, weight_decay=0.0, hidden=(64, 64))

@@ -26,9 +26,10 @@ from lingendice.continuous.samples import Arrivals, Samples, Singles
 from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_number
 from lingendice.data.rows import zeros_by_line
 from lingendice.divergences import DIVERGENCES, FDivergence
-from lingendice.kernels.networks import ratio_step
-from lingendice.kernels.networks.mlp import WIDTH, transpose_weights
-from lingendice.kernels.networks.ratio_step import (
+from lingendice.kernels import ratio_step
+from lingendice.kernels.mlp import WIDTH, transpose_weights
+from lingendice.kernels.parallel import run_all
+from lingendice.kernels.ratio_step import (
     TILE,
     Gradients,
     Loss,
@@ -40,7 +41,6 @@ from lingendice.kernels.networks.ratio_step import (
     Work,
     evaluate_rows,
 )
-from lingendice.kernels.parallel import run_all
 
 ACTIVATIONS = ("tanh", "relu")
 OUTPUTS = ("square", "softplus", "exp", "identity")

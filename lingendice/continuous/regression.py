@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lingendice.continuous.samples import Singles
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import check
-from lingendice.kernels.networks import mlp
+from lingendice.kernels import mlp
 from lingendice.kernels.parallel import run_all
 
 KERNEL_SECONDS = 0.05

@@ -17,7 +17,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.rows import row_sums
 from lingendice.distributed.blocks import RowBlock
 from lingendice.distributed.mesh import PIECE, Array, Mesh
-from lingendice.kernels.chains import sweeps
+from lingendice.kernels import sweeps
 from lingendice.solvers.pull_system import row_ranges
 
 if TYPE_CHECKING:

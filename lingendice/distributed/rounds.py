@@ -28,8 +28,8 @@ import numpy as np
 from lingendice.data.checks import Floats
 from lingendice.distributed.mesh import Mesh, sum_parts
 from lingendice.distributed.part import Part, vector
-from lingendice.kernels.chains import aggregation_steps, sweeps
-from lingendice.kernels.chains.gth_dense import gth_dense
+from lingendice.kernels import aggregation_steps, sweeps
+from lingendice.kernels.gth_dense import gth_dense
 from lingendice.solvers.control import Controls, error_bound
 from lingendice.solvers.gauss_seidel import Extrapolation
 from lingendice.solvers.pull_system import row_ranges

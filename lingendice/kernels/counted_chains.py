@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lingendice.kernels.chains.aggregation_steps import count_targets, fill_pull, sweep
-from lingendice.kernels.chains.gth_dense import BLOCK, SMALL, dense_distribution, eliminate_block, gth_small
+from lingendice.kernels.aggregation_steps import count_targets, fill_pull, sweep
+from lingendice.kernels.gth_dense import BLOCK, SMALL, dense_distribution, eliminate_block, gth_small
 from lingendice.kernels.jit import kernel
 from lingendice.kernels.random_numbers import mix
 from lingendice.kernels.sparse_rows import closed_components, strong_components

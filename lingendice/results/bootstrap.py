@@ -160,7 +160,7 @@ class _Draws:
         )
 
     def _clusters(self, factor: Floats) -> tuple[Floats, Floats | None, Floats | None]:
-        from lingendice.kernels.chains.sweeps import reweigh
+        from lingendice.kernels.sweeps import reweigh
 
         base, episodes = self.base, self.base.episodes
         count, reward_sum = np.zeros(base.count.size), np.zeros(base.count.size)
@@ -235,7 +235,7 @@ class _Again:
         )
 
     def _warm(self, operator: EmpiricalOperator) -> tuple[Floats, float]:
-        from lingendice.kernels.chains.sweeps import (
+        from lingendice.kernels.sweeps import (
             DEPTH,
             Chain,
             begin_warm,

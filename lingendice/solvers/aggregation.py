@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.kernels.chains import aggregation_steps as kernels
-from lingendice.kernels.chains.gth_dense import dense_bias, dense_factor, gth_dense
+from lingendice.kernels import aggregation_steps as kernels
+from lingendice.kernels.gth_dense import dense_bias, dense_factor, gth_dense
 from lingendice.kernels.parallel import resolve_threads
 from lingendice.solvers.control import Monitor, Outcome, Stopped
 from lingendice.solvers.gauss_seidel import Extrapolation

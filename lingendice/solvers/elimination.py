@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.kernels.chains import fronts as elimination
-from lingendice.kernels.chains import gth_dense, ordering, symbolic
+from lingendice.kernels import fronts as elimination
+from lingendice.kernels import gth_dense, ordering, symbolic
 from lingendice.kernels.parallel import run_all
 from lingendice.solvers.control import EliminationError, Monitor
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
 from lingendice.kernels import sparse_rows as sparse
-from lingendice.kernels.chains import sweeps
+from lingendice.kernels import sweeps
 from lingendice.kernels.sparse_rows import strong_components
 from lingendice.solvers.pull_system import CALL_WORK, FloatArray, IntArray, PullSystem, row_ranges
 

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.kernels.chains import aggregation_steps as kernels
-from lingendice.kernels.chains.gth_dense import gth_dense
+from lingendice.kernels import aggregation_steps as kernels
+from lingendice.kernels.gth_dense import gth_dense
 from lingendice.kernels.parallel import run_all
 from lingendice.kernels.sparse_rows import order_by_count
 from lingendice.solvers.pull_system import is_arbitrary, row_ranges

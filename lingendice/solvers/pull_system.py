@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lingendice.data.rows import index_array, read_only, row_of_entry
 from lingendice.kernels import sparse_rows as sparse
-from lingendice.kernels.chains import sweeps as gauss_seidel
+from lingendice.kernels import sweeps as gauss_seidel
 from lingendice.kernels.parallel import run_all
 from lingendice.solvers.control import Monitor
 

@@ -85,7 +85,7 @@ class RidgeSystem:
         """M for the kernel."""
         from scipy.sparse import csr_array, hstack
 
-        from lingendice.kernels.chains.ridge_gradients import Factor
+        from lingendice.kernels.ridge_gradients import Factor
 
         used = self.hub_out.any(axis=0)
         rows = self.rows
@@ -356,7 +356,7 @@ class _HostDescent:
         self.direction, self.squared = np.empty_like(y), -1.0
 
     def advance(self, goal: float, at_most: int | None = None) -> tuple[float, int]:
-        from lingendice.kernels.chains.ridge_gradients import descend
+        from lingendice.kernels.ridge_gradients import descend
 
         system = self.system
         budget = max(1, ENTRIES_A_CALL // (2 * (system.rows.nnz + self.y.size)))

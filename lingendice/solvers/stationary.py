@@ -245,7 +245,7 @@ def _automatic(
 
 
 def _dense(rates: csr_array, monitor: Monitor) -> Outcome:
-    from lingendice.kernels.chains.gth_dense import gth_dense
+    from lingendice.kernels.gth_dense import gth_dense
 
     distribution, regular = gth_dense(rates.toarray(), monitor)
     n = rates.shape[0]
@@ -349,7 +349,7 @@ def solve_small(matrix: NDArray[Any], gamma: float, tol: float) -> Outcome | Non
 
     The distribution is over states, the error and the residual are those to state.
     """
-    from lingendice.kernels.chains.gth_dense import (
+    from lingendice.kernels.gth_dense import (
         dense_residual,
         gth_dense,
         is_irreducible_dense,

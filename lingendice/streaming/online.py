@@ -352,8 +352,8 @@ class OnlineRatio:
 
     def _factorize(self) -> bool:
         """Solve afresh and keep the factor; False for several distributions or kinds of restart."""
-        from lingendice.kernels.chains.gth_dense import dense_distribution, dense_factor
         from lingendice.kernels.counted_chains import among, closed_class, dense_rates, pattern
+        from lingendice.kernels.gth_dense import dense_distribution, dense_factor
         from lingendice.kernels.online_updates import flow_factor, rounding_error
 
         self._factor = None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from lingendice.kernels.chains import aggregation_steps as kernels
+from lingendice.kernels import aggregation_steps as kernels
 
 
 def pull(matrix):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import COURTOIS
 
-from lingendice.kernels.chains.gth_dense import dense_bias, dense_factor, gth_dense, is_irreducible_dense
+from lingendice.kernels.gth_dense import dense_bias, dense_factor, gth_dense, is_irreducible_dense
 
 
 def exact_distribution(rates: np.ndarray, digits: int = 400) -> np.ndarray:

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lingendice.kernels.chains import ordering, symbolic
+from lingendice.kernels import ordering, symbolic
 
 
 def build(matrix: sp.csr_matrix):

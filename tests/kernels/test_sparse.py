@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from lingendice.kernels import sparse_rows as sparse
-from lingendice.kernels.chains import sweeps as gauss_seidel
+from lingendice.kernels import sweeps as gauss_seidel
 from lingendice.solvers.pull_system import row_ranges, row_system, transposed_system
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from lingendice.kernels.chains import aggregation_steps as kernels
+from lingendice.kernels import aggregation_steps as kernels
 
 
 def chain(n=50, seed=0):

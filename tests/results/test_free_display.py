@@ -61,7 +61,7 @@ def test_the_guard_notices_what_computes(name, monkeypatch):
 
 
 def test_the_guard_notices_kernels(monkeypatch):
-    from lingendice.kernels.chains import sweeps
+    from lingendice.kernels import sweeps
 
     with nothing_is_computed(monkeypatch), pytest.raises(Computed, match="kernel"):
         sweeps.reweigh()

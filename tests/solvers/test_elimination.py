@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from monitors import Asked
 from scipy.sparse.linalg import splu
 
-from lingendice.kernels.chains.gth_dense import gth_dense
+from lingendice.kernels.gth_dense import gth_dense
 from lingendice.solvers.elimination import Elimination, EliminationError
 
 

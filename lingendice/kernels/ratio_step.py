@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.kernels.jit import fused_kernel, inlined, internal, kernel
-from lingendice.kernels.networks.mlp import adam, backward, forward, transpose_weights
+from lingendice.kernels.mlp import adam, backward, forward, transpose_weights
 from lingendice.kernels.random_numbers import fill_normals, row_below, stream_key
 from lingendice.kernels.saddle_steps import excess_and_slope
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.kernels.chains.gth_dense import (
+from lingendice.kernels.gth_dense import (
     BLOCK,
     SAFE_HIGH,
     SAFE_LOW,

@@ -1,1 +1,0 @@
-"""Kernels on Markov chains: elimination, sweeps, coarsening."""
