@@ -93,9 +93,9 @@ def readme_speed() -> str:
     return _table(["on two cores", "time", "relative to the fastest correct peer"], rows)
 
 
-def _trust(run: str = "report") -> dict[str, Any]:
+def _trust() -> dict[str, Any]:
     """The summary of the report families of benchmarks/trust."""
-    packed = (ROOT / "benchmarks" / "trust" / "results" / f"{run}.json.gz").read_bytes()
+    packed = (ROOT / "benchmarks" / "trust" / "results" / "report.json.gz").read_bytes()
     groups: dict[str, Any] = json.loads(gzip.decompress(packed))["groups"]
     return groups
 
@@ -116,15 +116,14 @@ def trust_families() -> str:
     """Intervals and checks of the default on every report family."""
     names = ("coverage", "coverage_unflagged", "failures", "failures_flagged", "good_alarmed",
              "silent_failures", "markov_alarms", "flagged")  # fmt: skip
-    against = _trust()
     rows = [
         [
             name,
             f"{group['problems']}",
-            _number(against[name]["regret"]["default"], digits=2) if name in against else "-",
+            _number(group["regret"]["default"], digits=2),
             *_percents(group, names),
         ]
-        for name, group in _trust("report_default").items()
+        for name, group in _trust().items()
         if name != "all that it does not"
     ]
     headings = ["family", "problems", "regret in ln MSE", "coverage", "coverage, unflagged", "failures",
@@ -152,17 +151,17 @@ def trust_told() -> str:
 
 def trust_checks() -> str:
     """How often each check fires among failures and among good runs."""
-    groups = _trust("report_default")
+    groups = _trust()
     rows = [
         [name, _number(rate["failures"], 100.0), _number(rate["good"], 100.0)]
         for name, rate in groups[MARKOV]["checks"].items()
     ]
     for family, check in (
-        *((family, "Markov property") for family in ("blind spots", "veiled states", "unseen causes")),
+        ("unseen causes", "Markov property"),
         ("actions never taken", "never logged"),
         ("careless logs", "order of rows"), ("careless logs", "forgotten ends"),
     ):  # fmt: skip
-        rate = groups[family]["checks"].get(check) if family in groups else None
+        rate = groups[family]["checks"].get(check)
         if rate is not None:
             fires = [_number(rate[kind], 100.0) for kind in ("failures", "good")]
             rows.append([f"{check}, in {family}", *fires])
