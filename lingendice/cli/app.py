@@ -227,7 +227,6 @@ def load(file: Path, names: Columns, policy: Any = None) -> tuple[Counts, Labels
 
     options = ReadOptions.of(
         at_least=(0, 0) if np.ndim(policy) != 2 else policy.shape,
-        keep_episodes=None,
         on_command_line=True,
         **names,
     )

@@ -34,7 +34,7 @@ from lingendice.continuous.samples import Samples
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import check
 from lingendice.data.policies import DiscretePolicy, GaussianPolicy
-from lingendice.kernels import mlp
+from lingendice.kernels import simulators
 from lingendice.kernels.parallel import run_all
 
 MEMBERS = 3
@@ -373,7 +373,7 @@ def _follow(model: Dynamics, gamma: float, n: int, visits: float, seed: list[int
         rng.standard_normal(out=noise, dtype=np.float32)
         if restarts:
             rng.random(out=end_draws)
-        n_visited, n_restarted, left, here = mlp.simulate_step(
+        n_visited, n_restarted, left, here = simulators.simulate_step(
             simulation, paths, actions, action_draws, visit_draws, noise, end_draws,
             (share, visits / n, model.absorbing),
         )  # fmt: skip
@@ -386,14 +386,14 @@ def _follow(model: Dynamics, gamma: float, n: int, visits: float, seed: list[int
     return _Block(paths.earned, clipped / lived, np.concatenate(visited))
 
 
-def _simulation(model: Dynamics) -> mlp.Simulation:
+def _simulation(model: Dynamics) -> simulators.Simulation:
     samples, ends = model.samples, model.ends
     constant, linear, quadratic = np.empty(0), np.empty(0), np.empty((0, 0))
     if ends is not None:
         constant = np.array([ends.constant])
         if ends.linear.any() or ends.quadratic.any():
             linear, quadratic = ends.linear, ends.quadratic
-    return mlp.Simulation(
+    return simulators.Simulation(
         parameters=np.stack([net.parameters for net in model.members]),
         layout=model.members[0].layout,
         state_scaling=np.stack([samples.state_scaling.shift, samples.state_scaling.scale]),
@@ -407,10 +407,10 @@ def _simulation(model: Dynamics) -> mlp.Simulation:
     )
 
 
-def _begin(model: Dynamics, n: int, rng: np.random.Generator) -> mlp.Paths:
+def _begin(model: Dynamics, n: int, rng: np.random.Generator) -> simulators.Paths:
     """Paths at draws of the initial distribution, with room for a step."""
     states, net = model.fresh(n, rng), model.members[0]
-    return mlp.Paths(
+    return simulators.Paths(
         states=states,
         raw=model.raw(states),
         alive=np.ones(n),

@@ -22,6 +22,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.interrupts import check
 from lingendice.kernels import mlp
 from lingendice.kernels.parallel import run_all
+from lingendice.kernels.simulators import FAR
 
 KERNEL_SECONDS = 0.05
 """How long one call into compiled code lasts, so that Ctrl-C is heard."""
@@ -202,7 +203,7 @@ class EndProbability:
 
     def __call__(self, states: Floats) -> Floats:
         """At standardized states."""
-        z = np.clip(states, -mlp.FAR, mlp.FAR)
+        z = np.clip(states, -FAR, FAR)
         logit = self.constant + z @ self.linear + ((z @ self.quadratic) * z).sum(axis=1)
         return 1.0 / (1.0 + np.exp(-np.clip(logit, -40.0, 40.0)))
 
@@ -219,7 +220,7 @@ def fit_end_probability(states: Floats, ended: Floats, fold: NDArray[np.int64]) 
     stride = -(-len(states) // MOST_ROWS)
     states, ended, fold = states[::stride], ended[::stride], fold[::stride]
     first, second = np.triu_indices(d)
-    z = np.clip(states, -mlp.FAR, mlp.FAR)
+    z = np.clip(states, -FAR, FAR)
     features = np.column_stack([z, z[:, first] * z[:, second]])
     center, spread = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-6)
     features = np.column_stack([np.ones(len(z)), (features - center) / spread])

@@ -190,7 +190,8 @@ def group_sample(counts: Counts) -> Sample:
     episodes = counts.episodes
     if episodes is None:
         note = (
-            "transitions taken as a Markov chain's, not clustered: build the counts with keep_episodes=True"
+            "transitions taken as a Markov chain's, not clustered: build the counts with episode= (and "
+            "keep_episodes=True beyond 5,000,000 rows)"
         )
         return Sample(None, 0, None, math.inf, note)
     n = episodes.first_state.size

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -165,8 +165,6 @@ def read_transitions(
         threads=threads,
     )  # fmt: skip
     kept = None if checkpoint is None else Checkpoint(Path(checkpoint), checkpoint_every)
-    if kept is not None and keep_episodes is None:
-        options = replace(options, keep_episodes=False)
     return count_piece(source, options, checkpoint=kept, progress=progress).result()
 
 
@@ -183,8 +181,8 @@ class ReadOptions:
     at_least: tuple[int, int] = (0, 0)
     """Numbers of states and actions that a policy has."""
     autoreset: str = "next_step"
-    keep_episodes: bool | None = False
-    """None keeps episodes where there are any and the log is not too long."""
+    keep_episodes: bool | None = None
+    """None keeps those of a whole log that is not too long and has no checkpoint."""
     threads: int | None = None
     on_command_line: bool = False
     """Whether messages name options of the command instead of arguments."""
@@ -252,12 +250,13 @@ def count_piece(
             "time= sorts whole logs, not parts of them and not from a checkpoint on; sort the log by "
             "episode and time, and leave time= out"
         )
-    if options.keep_episodes is not False and checkpoint is not None:
+    in_parts = checkpoint is not None or span != WHOLE_LOG
+    if options.keep_episodes and checkpoint is not None:
         raise ValueError("keep_episodes= holds all rows in memory; leave out checkpoint=")
     counted = Accumulator(
         rule,
         keep_ends=span.keep_ends,
-        keep_episodes=options.keep_episodes,
+        keep_episodes=False if in_parts and options.keep_episodes is None else options.keep_episodes,
         by_time=by_time,
         threads=resolve_threads(options.threads),
     )

@@ -1,4 +1,4 @@
-"""Simulators on raw arrays: one step of the rules, samplers of logs, and tabular Q-learning for Taxi.
+"""Simulators on raw arrays: steps by rules or by a model, samplers of logs, tabular Q-learning for Taxi.
 
 A state of Taxi is ``taxi + 5 * (waiting + 16 * (5 * x + y))``: ``taxi`` is the destination corner carried or
 4 when empty, ``waiting`` the bit mask of corners with a passenger. A state of cart and pole is (x, x', theta,
@@ -9,10 +9,12 @@ theta'): place and speed of the cart, angle and turning speed of the pole. The r
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.kernels.jit import kernel
+from lingendice.kernels.jit import fused_kernel, internal, kernel
+from lingendice.kernels.mlp import outputs
 from lingendice.kernels.random_numbers import next_below, next_double
 
 # -- Taxi ---------------------------------------------------------------------------------------------------
@@ -200,3 +202,148 @@ def simulate_cartpole(weights, bias, shares, streams, states, log_state, log_act
             log_reward[i, t] = -1.0 if fell else 1.0
             for k in range(4):
                 log_next[i, t, k] = states[i, k]
+
+
+# -- a policy followed in a model of the dynamics -----------------------------------------------------------
+
+FAR = 8.0
+"""Standardized coordinates are cut off here where a probability rests on their squares, which grow fast."""
+
+
+class Simulation(NamedTuple):
+    """What :func:`simulate_step` knows of model and policy; float64, but for the networks."""
+
+    parameters: Any
+    """(members, parameters): float32."""
+    layout: Any
+    state_scaling: Any
+    """(2, d): shift and scale of the states, as they are standardized."""
+    action_scaling: Any
+    """(2, k): the same of the actions."""
+    action_noise: Any
+    """(3, k): standard deviation, least and largest value of an action, before it is standardized."""
+    change: Any
+    """(4, d): scale of the networks' change, noise of a step, least and largest state; standardized."""
+    reward: Any
+    """[center, scale, what the step that ends adds]."""
+    end_constant: Any
+    """One entry, or none where nothing ends."""
+    end_linear: Any
+    end_quadratic: Any
+
+
+class Paths(NamedTuple):
+    """Paths under way, which :func:`simulate_step` moves on; rows are in equal shares of each member."""
+
+    states: Any
+    """(n, d): standardized."""
+    raw: Any
+    """(n, d): as policies see them."""
+    alive: Any
+    earned: Any
+    inputs: Any
+    """(n, d + k): of the networks at this step, float32."""
+    outputs: Any
+    hidden: Any
+    visited: Any
+    """Rows whose inputs were drawn as a visit."""
+    restarted: Any
+    """Rows that begin again."""
+
+
+@kernel
+def simulate_step(model, paths, actions, action_draws, visit_draws, noise, end_draws, terms):
+    """Move all paths on by a step, (number of visited rows, of restarted ones, weight clipped, weight lived).
+
+    ``terms`` is (weight of the step, rate of visits, whether what ends stays ended). Actions are
+    ``actions + std * action_draws``, clipped; where the draw is below its probability a row is visited or
+    begins again, which the caller sees to. Compiled with IEEE semantics: the states, where small differences
+    grow, are the same bits in whatever form these sums are written.
+    """
+    states, raw, alive, earned, inputs, out, hidden, visited, restarted = paths
+    share, visit_rate, absorbing = terms
+    n, d = states.shape
+    _put_inputs(model, states, actions, action_draws, inputs)
+    _predict(model, inputs, hidden, out)
+    may_end = model.end_constant.size > 0
+    n_visited, n_restarted, clipped, lived = 0, 0, 0.0, 0.0
+    for r in range(n):
+        state, step = states[r], out[r]
+        _move(inputs[r], step, model.change[0], state)
+        ends = _end_probability(model, state) if may_end else 0.0
+        weight = share * alive[r]
+        earned[r] += weight * (model.reward[0] + model.reward[1] * step[d] + ends * model.reward[2])
+        if visit_draws[r] < visit_rate * weight:
+            visited[n_visited] = r
+            n_visited += 1
+        # What has ended is simulated on, at no weight: where it goes does not count.
+        clipped += weight * _shake(state, noise[r], model.change)
+        lived += weight * d
+        _unscale(state, model.state_scaling[0], model.state_scaling[1], raw[r])
+        if absorbing:
+            alive[r] *= 1.0 - ends
+        elif may_end and end_draws[r] < ends:
+            restarted[n_restarted] = r
+            n_restarted += 1
+    return n_visited, n_restarted, clipped, lived
+
+
+@kernel
+def _move(here, step, scale, state):
+    for j in range(state.size):
+        state[j] = here[j] + np.float64(step[j]) * scale[j]
+
+
+@kernel
+def _shake(state, noise, change):
+    """Add the noise of a step, clip to the range of the log; how many coordinates were outside."""
+    spread, low, high = change[1], change[2], change[3]
+    outside = 0
+    for j in range(state.size):
+        x = state[j] + spread[j] * noise[j]
+        inside = low[j] if x < low[j] else (high[j] if x > high[j] else x)
+        outside += inside != x
+        state[j] = inside
+    return outside
+
+
+@kernel
+def _unscale(state, shift, scale, raw):
+    for j in range(state.size):
+        raw[j] = shift[j] + state[j] * scale[j]
+
+
+@kernel
+def _put_inputs(model, states, actions, draws, inputs):
+    """Standardized states and actions, side by side."""
+    d = states.shape[1]
+    std, low, high = model.action_noise[0], model.action_noise[1], model.action_noise[2]
+    for r in range(states.shape[0]):
+        state, row = states[r], inputs[r]
+        for j in range(d):
+            row[j] = np.float32(state[j])
+        for j in range(actions.shape[1]):
+            action = min(max(actions[r, j] + std[j] * draws[r, j], low[j]), high[j])
+            row[d + j] = np.float32((action - model.action_scaling[0, j]) / model.action_scaling[1, j])
+
+
+@fused_kernel
+def _predict(model, inputs, hidden, out):
+    """The outputs of each member at its share of the rows."""
+    members = model.parameters.shape[0]
+    rows = inputs.shape[0] // members
+    for k in range(members):
+        mine = slice(k * rows, (k + 1) * rows)
+        outputs((model.parameters[k], model.layout), inputs[mine], hidden, out[mine])
+
+
+@internal
+def _end_probability(model, state):
+    """1 / (1 + exp(-(constant + linear'z + z' quadratic z))), z the state within ``FAR``."""
+    logit = model.end_constant[0]
+    for i in range(model.end_linear.size):
+        row, total = model.end_quadratic[i], model.end_linear[i]
+        for j in range(i, row.size):
+            total += row[j] * min(max(state[j], -FAR), FAR)
+        logit += total * min(max(state[i], -FAR), FAR)
+    return 1.0 / (1.0 + math.exp(-min(max(logit, -40.0), 40.0)))

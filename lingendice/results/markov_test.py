@@ -361,17 +361,6 @@ class _Visits(NamedTuple):
     """Place of the first visit of the same episode to the same cell."""
 
 
-def group_z(worth: Floats, cell: NDArray[np.int64], group: NDArray[np.int64]) -> float:
-    """Whether outcomes differ between groups (whole numbers from -1) of the same cell."""
-    return _Outcomes.of(worth, cell).group_z(group)
-
-
-def persistence_z(worth: Floats, cell: NDArray[np.int64], episode: NDArray[np.int64]) -> float:
-    """Whether outcomes of a cell agree within episodes; rows are in the order of time."""
-    seen = _Outcomes.of(worth, cell)
-    return seen.slope_z(seen.earlier_here(seen.visits_in_episode(episode)))
-
-
 def _quadratic_form(sums: Floats, matrix: Floats) -> tuple[float, int]:
     """u' C^-1 u on the range of C, and its dimension."""
     size, axes = np.linalg.eigh(matrix)

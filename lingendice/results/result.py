@@ -146,7 +146,7 @@ class Result(Hinted, Shown):
 
         Notes
         -----
-        Clustered by episode where ``Counts.from_transitions(..., keep_episodes=True)`` kept them; a
+        Clustered by episode where the counts kept them (up to 5,000,000 rows, or asked to); a
         single kept path is cut into blocks; else each transition stands for itself, which is right for
         Markov data and said in the interval's ``note``. The interval of the default with a policy allows for
         bias (``bias_allowance``); others cover the noise of the data, not the bias of unseen cells: see

@@ -19,9 +19,7 @@ from lingendice.results.markov_test import (
     _Outcomes,
     _permutation_moments,
     combined_z,
-    group_z,
     markov_test,
-    persistence_z,
     ranks_within,
     row_order,
 )
@@ -58,7 +56,7 @@ def test_moments_are_those_of_all_permutations(sizes):
 def test_chance_is_a_standard_normal():
     rng = np.random.default_rng(1)
     found = [
-        group_z(rng.exponential(size=300), rng.integers(0, 8, 300), rng.integers(-1, 6, 300))
+        _Outcomes.of(rng.exponential(size=300), rng.integers(0, 8, 300)).group_z(rng.integers(-1, 6, 300))
         for _ in range(1500)
     ]
     assert np.mean(found) == pytest.approx(0.0, abs=0.1)
@@ -96,6 +94,12 @@ def test_a_hidden_state_is_found(gamma):
         counts = hidden_log(seed)
         found = shrink(counts, Choices(gamma=gamma, policy=np.full((2, 2), 0.5)))
         assert strongest(counts, found.values, gamma, found.outcome.ending) > 8
+
+
+def persistence_z(worth, cell, episode):
+    """Whether outcomes of a cell agree within episodes; rows are in the order of time."""
+    seen = _Outcomes.of(worth, cell)
+    return seen.slope_z(seen.earlier_here(seen.visits_in_episode(episode)))
 
 
 def test_what_lasts_through_an_episode_is_found_and_chance_is_not():
@@ -147,7 +151,7 @@ def test_too_little_to_compare_says_nothing():
         keep_episodes=True,
     )  # fmt: skip
     assert strongest(counts, np.zeros(2), 0.9) == 0.0
-    assert group_z(np.ones(100), np.zeros(100, int), np.arange(100) % 3) == 0.0
+    assert _Outcomes.of(np.ones(100), np.zeros(100, int)).group_z(np.arange(100) % 3) == 0.0
 
 
 def test_what_the_cell_gave_last_time_is_a_memory():
