@@ -250,6 +250,13 @@ def _count_by_sorting(
 
 def _count_states(device: Device, first_state: Any, n_states: int) -> Any:
     states = _column(device, "first_state", first_state, None)
+    outside = (states < 0) | (states >= n_states)
+    if states.size and bool(device.download(outside.any())):
+        place = int(device.download(outside.argmax()))
+        raise ValueError(
+            f"first_state[{place}] is {int(device.download(states[place]))}, outside 0..{n_states - 1}; "
+            "raise n_states or fix the id"
+        )
     bins = device.zeros(n_states, np.uint64)
     arguments = (np.int64(states.size), states, np.int64(n_states), bins)
     for_each(device, "count_in_global", (c_type(states.dtype),), states.size, arguments)

@@ -249,6 +249,13 @@ def test_bad_entries_are_named(device):
         count_transitions([0, 1], [1, 0], n_states=2)
 
 
+@pytest.mark.parametrize(("first", "place"), [([0, 5, 9], 1), ([0, 1, -1], 2)])
+def test_a_first_state_out_of_range_is_named(device, first, place):
+    ids = device.upload(np.array([0, 1, 4]))
+    with pytest.raises(ValueError, match=rf"first_state\[{place}\] is {first[place]}, outside 0\.\.4"):
+        count_transitions(ids, ids, n_states=5, first_state=device.upload(np.array(first)))
+
+
 def test_without_a_card_the_error_says_what_is_missing():
     try:
         import cupy
