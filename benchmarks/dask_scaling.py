@@ -36,7 +36,7 @@ def say(**facts):
 
 @contextmanager
 def cluster(workers, **options):
-    """A client of so many workers, processes of one thread each."""
+    """A client of ``workers`` processes with one thread each."""
     with (
         LocalCluster(
             n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50, **options

@@ -17,7 +17,7 @@ from lingendice.data.policies import is_list_of_policies
 from lingendice.data.transitions import Transitions
 from lingendice.gpu.device import lies_on_device
 from lingendice.kernels.parallel import run_all
-from lingendice.model.compose import compose
+from lingendice.model.compose import compose, compose_episodes
 from lingendice.results.build import (
     continuous_solution,
     device_solution,
@@ -33,6 +33,9 @@ from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status
 from lingendice.solvers.request import Distribution, Request, require_transitions_terms
+from lingendice.solvers.ridge import RidgeSystem
+from lingendice.solvers.shrinkage import shrink
+from lingendice.solvers.stationary import solve_small, stationary_distributions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -222,8 +225,6 @@ def solve(
         progress=progress, warm_start=warm_start, options=options,
     )  # fmt: skip
     if type(data) is np.ndarray and data.ndim == 2 and request.is_plain:
-        from lingendice.solvers.stationary import solve_small
-
         try:
             outcome = solve_small(data, request.problem.gamma, request.limits.tol)
         except SystemError as error:
@@ -266,12 +267,8 @@ def _solve_with(backend: Backend, data: Any, request: Request) -> Solution:
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
     request = request._replace(problem=request.problem.as_arrays(counts))
     if request.problem.horizon is not None:
-        from lingendice.model.compose import compose_episodes
-
         return horizon_solution(compose_episodes(counts, request.problem), request)
     if request.shrinks(counts):
-        from lingendice.solvers.shrinkage import shrink
-
         backend.refuse_exact_options(request)
         return policy_solution(shrink(counts, request.problem, request.limits), request)
     operator = compose(counts, request.problem)
@@ -403,12 +400,11 @@ class HostBackend:
         refuse_unknown(request.method.options, ("on_interrupt",), "for this method")
 
     def refuse_exact_options(self, request: Request) -> None:
-        """There are none here."""
+        """Its methods: the ridge problem has one of its own."""
+        request.refuse_exact_method()
 
     def stationary(self, operator: EmpiricalOperator, request: Request) -> Distributions:
         """Elimination, sweeps or aggregation: see :mod:`lingendice.solvers.stationary`."""
-        from lingendice.solvers.stationary import stationary_distributions
-
         return stationary_distributions(
             operator.chain,
             operator.gamma,
@@ -420,8 +416,7 @@ class HostBackend:
 
     def ridge(self, operator: EmpiricalOperator, request: Request) -> RidgeSystem:
         """The regularized least-squares problem over seen cells."""
-        from lingendice.solvers.ridge import RidgeSystem
-
+        self.refuse_exact_options(request)
         return RidgeSystem(operator, request.ridge)
 
     def saddle(self, operator: EmpiricalOperator, request: Request) -> SaddleFit:

@@ -11,7 +11,7 @@ from reporting import HERE
 
 FIGURES = HERE / "figures"
 
-# Okabe and Ito's palette, told apart by markers too.
+# Okabe and Ito's palette, distinguished by markers too.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#A6761D")
 MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">", "*")
 

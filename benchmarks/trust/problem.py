@@ -112,7 +112,7 @@ def maker(*names: str) -> np.random.Generator:
 
 
 def corrupt(log: Log, corruption: str, rng: np.random.Generator) -> Log:
-    """What careless logging makes of a log."""
+    """A log as careless logging leaves it."""
     if corruption == "shuffled":
         order = rng.permutation(log.state.size)
         return Log(*(None if column is None else column[order] for column in log))

@@ -38,6 +38,9 @@ from lingendice.cli.app import (
     work,
 )
 from lingendice.data.display import strict_json
+from lingendice.io import array_files as files
+from lingendice.results.status import Status
+from lingendice.results.tables import heaviest
 
 if TYPE_CHECKING:
     from lingendice import Comparison, Counts, Solution
@@ -107,8 +110,6 @@ def solve(
 ) -> None:
     with report_errors():
         import lingendice as lg
-        from lingendice.io import array_files as files
-        from lingendice.results.tables import heaviest
 
         if out is not None:
             files.check_result_path(out)
@@ -249,8 +250,6 @@ def _compared(
 
 def _exit_without_answer(*solutions: Solution) -> None:
     """Say why there is no answer, and exit with the code for it; go on where there is one."""
-    from lingendice.results.status import Status
-
     for solution in solutions:
         if solution.status is Status.SEVERAL_DISTRIBUTIONS:
             say("error: the data has several recurrent classes, so no unique distribution exists.")

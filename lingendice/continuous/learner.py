@@ -23,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.continuous.samples import Arrivals, Samples, Singles
-from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_number
+from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_positive, require_whole
 from lingendice.data.rows import zeros_by_line
 from lingendice.divergences import DIVERGENCES, FDivergence
+from lingendice.divergences.base import CONJUGATES
 from lingendice.kernels import ratio_step
 from lingendice.kernels.mlp import WIDTH, transpose_weights
 from lingendice.kernels.parallel import run_all
@@ -45,6 +46,8 @@ from lingendice.kernels.ratio_step import (
 ACTIVATIONS = ("tanh", "relu")
 OUTPUTS = ("square", "softplus", "exp", "identity")
 BASES = ("none", "cloned")
+CONSTRAINED = ("total_variation", "equality")
+"""Divergences that hold f within a set, which networks do not keep."""
 DEFAULT_STEPS = 10_000
 
 
@@ -74,7 +77,7 @@ class NeuralOptions:
     holdout: float = 0.1
     """Share of the episodes kept out of training, for the residual."""
     base: str = "none"
-    """"cloned": networks learn what the target over a cloned behavior leaves open; see ``clone.py``."""
+    """"cloned": networks learn what the target over a cloned behavior does not explain; see ``clone.py``."""
     ensemble: int = 1
     """Members, each with its own seed, trained side by side."""
     report_every: int | None = None
@@ -95,7 +98,7 @@ def read_neural_options(given: Mapping[str, Any] | None) -> NeuralOptions:
     if "hidden" in given:
         widths = given["hidden"]
         widths = (widths,) if isinstance(widths, int) else tuple(widths)
-        given["hidden"] = tuple(_whole("hidden", width) for width in widths)
+        given["hidden"] = tuple(require_whole("options['hidden']", width, at_least=1) for width in widths)
         if not widths:
             raise ValueError("options['hidden'] must name at least one layer, e.g. (64, 64)")
     options = NeuralOptions(**given)
@@ -104,23 +107,16 @@ def read_neural_options(given: Mapping[str, Any] | None) -> NeuralOptions:
     require_choice("options['base']", options.base, BASES)
     for name in ("batch", "ensemble", "report_every"):
         if getattr(options, name) is not None:
-            _whole(name, getattr(options, name))
+            require_whole(f"options[{name!r}]", getattr(options, name), at_least=1)
     for name in ("learning_rate", "dual_learning_rate", "clip"):
-        number = getattr(options, name)
-        if number is not None and (number == 0 or require_number(f"options[{name!r}]", number) <= 0):
-            raise ValueError(f"options[{name!r}] must be positive, got {number!r}")
+        if getattr(options, name) is not None:
+            require_positive(f"options[{name!r}]", getattr(options, name))
     for name in ("average", "holdout", "momentum"):
         if not 0.0 <= getattr(options, name) < 1.0:
             raise ValueError(f"options[{name!r}] must lie in [0, 1), got {getattr(options, name)!r}")
     if options.resume and options.checkpoint is None:
         raise ValueError("options['resume'] needs options['checkpoint'], the file to go on from")
     return options
-
-
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or int(value) != value or value < 1:
-        raise ValueError(f"options[{name!r}] must be a whole number of at least 1, got {value!r}")
-    return int(value)
 
 
 @dataclass(frozen=True)
@@ -130,7 +126,7 @@ class Objective:
     gamma: float
     divergence: str
     code: int
-    """Of the excess, in ``kernels/conjugates.py``."""
+    """Of the excess, in ``kernels/saddle_steps.py``."""
     by_ratio: bool
     """Whether the excess is weighted by tau."""
     output: str
@@ -158,8 +154,8 @@ def gendice(
         if divergence not in DIVERGENCES:
             raise ValueError(f"divergence must be one of {', '.join(DIVERGENCES)}, got {divergence!r}")
         divergence = DIVERGENCES[divergence]()
-    if not isinstance(divergence, FDivergence) or divergence.name in ("total_variation", "equality"):
-        known = "chi2, kl, reverse_kl, jensen_shannon, hellinger, weighted_l2"
+    if not isinstance(divergence, FDivergence) or divergence.name in CONSTRAINED:
+        known = ", ".join(name for name in CONJUGATES if name not in CONSTRAINED)
         raise ValueError(
             f"{getattr(divergence, 'name', divergence)} needs a constrained f, which networks do not keep; "
             f"use one of {known}"
@@ -172,22 +168,33 @@ def gendice(
     free = math.isinf(divergence.dual_limit) and divergence.default_bound == math.inf
     limited = divergence.default_bound if math.isinf(divergence.dual_limit) and not free else math.inf
     return Objective(
-        gamma,
-        divergence.name,
-        divergence.code,
-        divergence.weighs_by_ratio,
-        output,
-        require_number("penalty", penalty),
-        ridge,
-        1.0,
-        limited if bound is None else require_number("bound", bound),
-        divergence.dual_limit,
+        gamma=gamma,
+        divergence=divergence.name,
+        code=divergence.code,
+        by_ratio=divergence.weighs_by_ratio,
+        output=output,
+        penalty=float(penalty),
+        ridge=ridge,
+        center=1.0,
+        bound=limited if bound is None else float(bound),
+        limit=divergence.dual_limit,
     )
 
 
 def dual_dice(gamma: float) -> Objective:
     """DualDICE with squares: min over nu of E (nu - gamma nu')^2 / 2 - (1 - gamma) E nu(x0)."""
-    return Objective(gamma, "DualDICE", 7, False, "identity", 0.0, 1.0, 0.0, math.inf, math.inf)
+    return Objective(
+        gamma=gamma,
+        divergence="DualDICE",
+        code=CONJUGATES.index("equality"),
+        by_ratio=False,
+        output="identity",
+        penalty=0.0,
+        ridge=1.0,
+        center=0.0,
+        bound=math.inf,
+        limit=math.inf,
+    )
 
 
 # -- the networks ------------------------------------------------------------------------------------------

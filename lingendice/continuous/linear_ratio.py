@@ -15,7 +15,7 @@ import numpy as np
 
 from lingendice.continuous.outcome import RatioOutcome
 from lingendice.continuous.samples import Arrivals, Samples, expected_inputs, prepare, sampled_inputs
-from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_number
+from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_whole
 from lingendice.data.transitions import Transitions
 from lingendice.model.features import (
     MatrixFeatures,
@@ -98,8 +98,7 @@ def read_linear_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
     refuse_unknown(given or {}, OPTIONS, "for method='linear'")
     options = {**OPTIONS, **(given or {})}
     for name in ("n_features", "n_dual_features", "action_samples"):
-        if require_number(f"options[{name!r}]", options[name], at_least=1) != int(options[name]):
-            raise ValueError(f"options[{name!r}] must be a whole number, got {options[name]!r}")
+        options[name] = require_whole(f"options[{name!r}]", options[name], at_least=1)
     return options
 
 

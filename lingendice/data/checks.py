@@ -69,10 +69,18 @@ def require_number(name: str, value: Any, *, at_least: float = 0.0) -> float:
     return number
 
 
+def require_positive(name: str, value: Any) -> float:
+    """Return a finite number above 0."""
+    number = require_number(name, value)
+    if number == 0.0:
+        raise ValueError(f"{name} must be positive, got {value!r}")
+    return number
+
+
 def _number(value: Any) -> float:
-    """A number as a float; digits in a string are none."""
-    if isinstance(value, (str, bytes)):
-        raise TypeError("a string is not a number")
+    """A number as a float; digits in a string are none, and neither are True and False."""
+    if isinstance(value, (str, bytes, bool, np.bool_)):
+        raise TypeError("not a number")
     try:
         return float(value)
     except OverflowError:
@@ -82,7 +90,7 @@ def _number(value: Any) -> float:
 def require_whole(name: str, value: Any, *, at_least: int = 0, at_most: int | None = None) -> int:
     """Return a whole number, given as any kind of number."""
     try:
-        sound = not isinstance(value, (bool, np.bool_)) and _number(value).is_integer()
+        sound = _number(value).is_integer()
     except (TypeError, ValueError):
         sound = False
     if not sound or int(value) < at_least or (at_most is not None and int(value) > at_most):

@@ -442,7 +442,7 @@ def _add_payloads(group: _Group, parts: _Partition, size: int, sums: _Sums) -> _
 class _Writer:
     """The growing result: groups are appended in the order of their buckets.
 
-    Room for a pair a transition is reserved at once, but memory is used only where pairs are written.
+    Room for one pair per transition is reserved at once, but memory is used only where pairs are written.
     """
 
     def __init__(self, plan: _Plan, capacity: int, total_type: DType, moments: bool = False) -> None:

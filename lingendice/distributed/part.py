@@ -18,6 +18,7 @@ from lingendice.data.rows import row_sums
 from lingendice.distributed.blocks import RowBlock
 from lingendice.distributed.mesh import PIECE, Array, Mesh
 from lingendice.kernels import sweeps
+from lingendice.model.transition_rows import find_classes
 from lingendice.solvers.pull_system import row_ranges
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class EntrySums(NamedTuple):
 
 
 class Part:
-    """A row block where it is worked on, with what was made of it.
+    """A row block where it is worked on, with what is computed from it.
 
     Phases are called on all parts at once, :meth:`prepare` before any other.
     """
@@ -252,8 +253,6 @@ class Part:
         What is left to look at is edges between components, on the client: few where a part holds most of
         what its states lead to.
         """
-        from lingendice.model.transition_rows import find_classes
-
         pull = self.pull
         # Components are the same with all edges turned round.
         local = find_classes(self.own_matrix()).component.astype(np.int64)
@@ -311,7 +310,7 @@ class Part:
 
 
 def pieces_of(size: int) -> list[tuple[int, int]]:
-    """Ranges that a message of so many numbers is cut into; one, maybe empty, at least."""
+    """Ranges that a message of ``size`` numbers is cut into; at least one, perhaps empty."""
     return [(begin, min(begin + PIECE, size)) for begin in range(0, max(size, 1), PIECE)]
 
 

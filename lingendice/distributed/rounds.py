@@ -30,9 +30,11 @@ from lingendice.distributed.mesh import Mesh, sum_parts
 from lingendice.distributed.part import Part, vector
 from lingendice.kernels import aggregation_steps, sweeps
 from lingendice.kernels.gth_dense import gth_dense
+from lingendice.model.transition_rows import find_classes, submatrix
 from lingendice.solvers.control import Controls, error_bound
 from lingendice.solvers.gauss_seidel import Extrapolation
 from lingendice.solvers.pull_system import row_ranges
+from lingendice.solvers.stationary import solve_irreducible
 
 MOST_ROUNDS = 20_000
 _SINGLE = 1e-5  # change above which rounds are made, and their sums sent, in single precision
@@ -337,9 +339,6 @@ class ClusterRounds:
     def solve_part(self, inflow: Floats, leaving: Floats) -> Floats:
         """x = inflow + P' x over the part's own states, exactly: visits per entry from outside."""
         from scipy import sparse
-
-        from lingendice.model.transition_rows import find_classes, submatrix
-        from lingendice.solvers.stationary import solve_irreducible
 
         size, entering = self.part.size, float(inflow.sum())
         controls = Controls(tol=max(1e-13, 0.1 * _REST * self.rounds.terms.tol), threads=1)

@@ -75,7 +75,7 @@ class SpreadOperator(EmpiricalOperator):
     vectors: Any = None
     """Its chain without entries."""
     key: str = ""
-    """Names what was made of it on the workers."""
+    """Names what the workers computed from it."""
 
     @classmethod
     def of(cls, counts: DistributedCounts, choices: Any) -> SpreadOperator:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lingendice.data.checks import Floats, numeric_array, require_number
+from lingendice.data.checks import Floats, numeric_array, require_positive
 from lingendice.divergences.base import IntegralMetric
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class MMD(IntegralMetric):
         if isinstance(bandwidth, str):
             if bandwidth not in ("median", "learned"):
                 raise ValueError(f"bandwidth must be a number, 'median' or 'learned', got {bandwidth!r}")
-        elif require_number("bandwidth", bandwidth) == 0:
-            raise ValueError("bandwidth must be positive")
+        else:
+            require_positive("bandwidth", bandwidth)
         self.bandwidth = bandwidth
 
     def fit(self, flow: Flow) -> MMD:

@@ -91,9 +91,7 @@ class CudaBackend:
 
     def refuse_exact_options(self, request: Request) -> None:
         """What concerns the exact equation on the device says nothing to a ridge problem."""
-        name = request.method.name
-        if name != "auto":
-            raise ValueError(f"method={name!r} solves the exact equation; leave it out, or pass ridge=0")
+        request.refuse_exact_method()
         for option in sorted(set(request.method.options) - {"storage"}):
             raise ValueError(
                 f"options[{option!r}] is for the exact equation; leave it out, or pass ridge=0, clone=0"

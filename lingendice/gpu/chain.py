@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lingendice.data.checks import require_choice, require_whole
 from lingendice.gpu import equation
 from lingendice.gpu.catalog import VALUES, c_type
 from lingendice.gpu.device import Device, device_vector, launch, n_blocks, require_bytes
@@ -39,17 +40,12 @@ class Settings:
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Settings:
         """Check the entries of ``options`` that concern the device."""
-        storage = options.get("storage", "float64")
-        if storage not in VALUES:
-            raise ValueError(
-                f"options['storage'] must be one of {', '.join(map(repr, VALUES))}, got {storage!r}"
-            )
-        numbers = {}
-        for name in ("chunk_rows", "poll_every"):
-            value = options.get(name)
-            if value is not None and (int(value) != value or value < 1):
-                raise ValueError(f"options[{name!r}] must be a whole number of at least 1, got {value!r}")
-            numbers[name] = None if value is None else int(value)
+        storage = require_choice("options['storage']", options.get("storage", "float64"), tuple(VALUES))
+        numbers = {
+            name: require_whole(f"options[{name!r}]", options[name], at_least=1)
+            for name in ("chunk_rows", "poll_every")
+            if options.get(name) is not None
+        }
         return cls(storage, **numbers)
 
 

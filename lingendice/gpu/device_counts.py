@@ -84,7 +84,7 @@ def count_transitions(
     Parameters
     ----------
     state, next_state, action
-        Ids as device arrays (CuPy, or anything with DLPack or ``__cuda_array_interface__``), one entry a
+        Ids as device arrays (CuPy, or anything with DLPack or ``__cuda_array_interface__``), one entry per
         transition.
     n_states, n_actions
         Sizes; they are not looked up in the log, which would cost a wait for the device.
@@ -179,7 +179,7 @@ def _column(device: Device, name: str, value: Any, n: int | None) -> Any:
         raise ValueError(f"{name} lies on the host; pass cupy.asarray({name}), or use lingendice.Counts")
     array = device.adopt(value)
     if array.ndim != 1 or (n is not None and array.size != n):
-        raise ValueError(f"{name} must be one-dimensional with one entry a transition, got {array.shape}")
+        raise ValueError(f"{name} must be one-dimensional with one entry per transition, got {array.shape}")
     if np.dtype(array.dtype).kind not in "iu":
         raise ValueError(f"{name} has dtype {array.dtype}; give integer ids")
     return array if np.dtype(array.dtype).name in OFFSETS else array.astype(np.int64)

@@ -1,4 +1,4 @@
-"""One training step of a saddle point between two networks (see ``neural/objective.py``).
+"""One training step of a saddle point between two networks (see ``continuous/learner.py``).
 
 The batch is cut into groups and those into tiles; both depend on the batch alone. A group adds its rows to a
 gradient of its own, and groups are added up in order, so that a step gives the same bits on any number of

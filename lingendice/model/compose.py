@@ -239,6 +239,8 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
     """
     ratio = require_choice("ratio", choices.ratio, ("auto", "state", "state_action"))
     unseen = require_choice("unseen", choices.unseen, ("auto", "renormalize", "mean", "leak"))
+    if choices.policy is None and choices.clone:
+        raise ValueError("clone= is about following another policy than the logged one; pass policy=")
     if counts.n_actions is None:
         if choices.policy is not None or choices.behavior is not None:
             raise ValueError(
@@ -248,15 +250,15 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
             raise ValueError('ratio="state_action" needs actions; pass action= to Counts.from_transitions')
         return None, "state"
     seen = counts.cell_count.reshape(counts.n_states, counts.n_actions).astype(float)
-    if choices.policy is None and choices.clone:
-        raise ValueError("clone= is about following another policy than the logged one; pass policy=")
     if choices.policy is None:
         # Without a target the question is about the chain that was logged: the cloned behavior.
         return _rows_or_uniform(seen), "state" if ratio == "auto" else ratio
     target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
     if ratio == "auto":
         ratio = "state_action"
-    shrink = _clone_strength(choices, ratio)
+    shrink = float(choices.clone or 0.0)
+    if ratio != "state" and shrink > 0.0:
+        raise ValueError('clone= is about the cloned behavior of ratio="state"; set that, or leave clone out')
     if choices.behavior is not None:
         return _weighted_by_behavior(target, seen, choices, ratio), ratio
     if shrink > 0.0:
@@ -271,15 +273,6 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
     missing = 1.0 - known.sum(axis=1, keepdims=True)
     visited = seen.sum(axis=1, keepdims=True) > 0
     return np.where(visited, known + missing * _rows_or_uniform(seen), target), ratio
-
-
-def _clone_strength(choices: Choices, ratio: str) -> float:
-    if choices.clone is None:
-        return 0.0
-    strength = require_number("clone", choices.clone)
-    if ratio != "state" and strength > 0.0:
-        raise ValueError('clone= is about the cloned behavior of ratio="state"; set that, or leave clone out')
-    return strength
 
 
 def _weighted_by_behavior(target: Floats, seen: Floats, choices: Choices, ratio: str) -> Floats:

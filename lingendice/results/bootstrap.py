@@ -30,6 +30,9 @@ from lingendice.kernels.parallel import resolve_threads, run_all
 from lingendice.model.compose import compose
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.targets import Interval, Target
+from lingendice.solvers.control import Controls
+from lingendice.solvers.ridge import RidgeSystem
+from lingendice.solvers.stationary import stationary_distributions
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
@@ -220,9 +223,6 @@ class _Again:
 
     def _ridge(self, operator: EmpiricalOperator) -> Solution:
         """The ridge and the fitted behavior stay those of the data; the ratio is solved for again."""
-        from lingendice.solvers.control import Controls
-        from lingendice.solvers.ridge import RidgeSystem
-
         system = RidgeSystem(operator, self.first.ridge)
         start = system.q * self.ratio[system.seen]
         distribution = system.solve(
@@ -273,9 +273,6 @@ class _Again:
         return distribution, error
 
     def _exact(self, operator: EmpiricalOperator) -> Floats:
-        from lingendice.solvers.control import Controls
-        from lingendice.solvers.stationary import stationary_distributions
-
         follow = self.choices.initial is not None
         distributions: Any = stationary_distributions(
             operator.chain, operator.gamma, operator.initial, follow, "auto", Controls(tol=self.first.tol)

@@ -16,7 +16,7 @@ from lingendice.data.checks import Floats, outside_level
 from lingendice.data.counts import Counts
 from lingendice.model import leaks
 from lingendice.model.compose import Choices, compose
-from lingendice.model.operator import EmpiricalOperator
+from lingendice.model.operator import EmpiricalOperator, visits
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import decisive_checks
 from lingendice.results.solution import Solution
@@ -142,8 +142,6 @@ def policy_solution(fit: Shrinkage, request: Request) -> Solution:
 
 def horizon_solution(operator: EmpiricalOperator, request: Request) -> Solution:
     """Of the first steps from the initial distribution."""
-    from lingendice.model.operator import visits
-
     horizon = request.problem.horizon
     found = visits(operator, horizon)
     outcome = Outcome(

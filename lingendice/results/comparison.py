@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from lingendice.data.checks import Floats
-from lingendice.data.display import strict_json
+from lingendice.data.display import strict_json, table
 from lingendice.data.hints import Hinted
+from lingendice.results.allowance import half_width
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
 from lingendice.results.solution import Solution
+from lingendice.results.tables import comparison_frame
 from lingendice.results.targets import Interval, ValueScores, require_level
 
 DRAWS = 20_000
@@ -120,8 +122,6 @@ class Comparison(Hinted):
         Their noise is correlated and mostly cancels; their allowances for bias are added. ``BEHAVIOR``
         ("behavior", unless a policy is called so) stands for the logged behavior.
         """
-        from lingendice.results.allowance import half_width
-
         level = require_level(level)
         contrast = self._contrast([(first, second)])
         covariance, degrees, note = self._influences
@@ -257,8 +257,6 @@ class Comparison(Hinted):
 
     def to_frame(self, library: str | None = None, *, level: float = 0.95) -> Any:
         """The rows of :meth:`table` as a frame of ``"pandas"`` or ``"polars"``; default: the one in use."""
-        from lingendice.results.tables import comparison_frame
-
         return comparison_frame(self, level, library)
 
     def plot(self, level: float = 0.95, *, ax: Any = None) -> Any:
@@ -329,8 +327,6 @@ class Comparison(Hinted):
         return repr(self) + ("" if behavior is None else f"; behavior's value {behavior:.4g}")
 
     def _repr_html_(self) -> str:
-        from lingendice.data.display import table
-
         return table(*self.columns(), self.caption)
 
     def __repr__(self) -> str:

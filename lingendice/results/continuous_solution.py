@@ -17,6 +17,7 @@ from lingendice.results.diagnostics import Check, diagnose_continuous
 from lingendice.results.result import Result, Row
 from lingendice.results.solution import effective_size
 from lingendice.results.status import Status
+from lingendice.results.tables import continuous_frame
 from lingendice.results.targets import Interval, ValueScores, require_level, student
 
 NOTE = (
@@ -120,8 +121,6 @@ class ContinuousSolution(Result, Ratio):
 
     def to_frame(self, library: str | None = None) -> Any:
         """A frame of ``"pandas"`` or ``"polars"`` (default: the one in use) with one row per transition."""
-        from lingendice.results.tables import continuous_frame
-
         return continuous_frame(self, library)
 
     def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:

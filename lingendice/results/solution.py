@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.data.rows import read_only
+from lingendice.model.compose import compose
 from lingendice.model.leaks import LEAK_WORTH_BOUNDS
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.diagnostics import Check, diagnose_counts
@@ -27,6 +28,10 @@ from lingendice.results.returns import average_scores, end_share, episode_interv
 from lingendice.results.status import Status
 from lingendice.results.tables import solution_frame
 from lingendice.results.targets import Interval, ValueScores
+from lingendice.solvers.adjoint import solve_adjoint
+from lingendice.solvers.control import Controls
+from lingendice.solvers.ridge import RidgeSystem
+from lingendice.solvers.stationary import stationary_distributions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -324,10 +329,6 @@ class Solution(Result):
 
     def _solved_again(self, choices: Choices) -> Solution:
         """The exact solution for the same data and other choices."""
-        from lingendice.model.compose import compose
-        from lingendice.solvers.control import Controls
-        from lingendice.solvers.stationary import stationary_distributions
-
         operator = compose(self.operator.counts, choices)
         controls = Controls(tol=self.tol if self.tol > 0.0 else 1e-10, threads=self.threads)
         distributions = stationary_distributions(
@@ -397,8 +398,6 @@ class Solution(Result):
         return read_only(self._adjoint_values())
 
     def _adjoint_values(self) -> Floats:
-        from lingendice.solvers.adjoint import solve_adjoint
-
         if self.ridge > 0.0:
             values = self.ridge_adjoint.values
             # These are worth relative to the value: its own discounted sum is put back.
@@ -409,8 +408,6 @@ class Solution(Result):
     @cached_property
     def ridge_adjoint(self) -> RidgeAdjoint:
         """The adjoint of the regularized system, for what is earned beyond the value."""
-        from lingendice.solvers.ridge import RidgeSystem
-
         system = RidgeSystem(self.operator, self.ridge)
         value = float(self.value or 0.0)
         surplus = np.where(self._known_reward, self._filled_reward - value, 0.0)

@@ -29,13 +29,19 @@ from lingendice.data.rows import read_only, row_of_entry, row_sums
 from lingendice.model.compose import Choices, compose_episodes
 from lingendice.model.leaks import LEAK_WORTH_BOUNDS
 from lingendice.model.operator import backward, forward, total_weight, visits
-from lingendice.results.allowance import RULE_OF_THREE, fill_allowance, half_width
+from lingendice.results.allowance import (
+    RULE_OF_THREE,
+    allowed_interval,
+    fill_allowance,
+    half_width,
+    value_scores,
+)
 from lingendice.results.diagnostics import Check
 from lingendice.results.interval import Influence, Piece
 from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
 from lingendice.results.targets import Interval, ValueScores, student
-from lingendice.results.trust_checks import Grounds, data_checks, order_checks
+from lingendice.results.trust_checks import Grounds, data_checks, order_checks, trust_checks, trust_notes
 from lingendice.solvers.control import Controls
 from lingendice.solvers.shrinkage import Shrinkage, shrink
 
@@ -523,8 +529,6 @@ class PolicySolution(Solution):
         """
         if not (isinstance(of, str) and of == "value") or self.value is None or math.isnan(self.value):
             return super()._interval(level, of, method, **options)
-        from lingendice.results.allowance import allowed_interval
-
         error = note = None
         if method != "influence" or options:
             drawn = super()._interval(level, of, method, **options)
@@ -539,8 +543,6 @@ class PolicySolution(Solution):
 
     def _checks(self) -> tuple[Check, ...]:
         """Few checks, calibrated: see :mod:`lingendice.results.trust_checks`."""
-        from lingendice.results.trust_checks import trust_checks
-
         if self.value is None or math.isnan(self.value):
             return super()._checks()
         return trust_checks(self.fit, self.reward_range)
@@ -548,16 +550,12 @@ class PolicySolution(Solution):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What the interval allows for, or no log can show: sentences, no alarms. Costs an interval."""
-        from lingendice.results.trust_checks import trust_notes
-
         if self.value is None or math.isnan(self.value):
             return ()
         return trust_notes(self.fit, self.reward_range)
 
     def value_scores(self) -> ValueScores:
         """Rows whose products add up to the variance of the value, and the allowance for bias."""
-        from lingendice.results.allowance import value_scores
-
         if self.value is None or math.isnan(self.value):
             return super().value_scores()
         return value_scores(self.fit, self.reward_range)

@@ -1,1 +1,1 @@
-"""One algorithm a file; ``iterate`` is the only outer loop."""
+"""One algorithm per file; ``control.py`` alone ends their work."""

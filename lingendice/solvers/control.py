@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats, require_flag, require_number, require_whole
+from lingendice.data.checks import Floats, require_flag, require_positive, require_whole
 from lingendice.data.interrupts import Work, interruptible
 from lingendice.kernels.parallel import resolve_threads
 
@@ -151,9 +151,9 @@ class Controls:
     ) -> Controls:  # fmt: skip
         """Check what a user says of limits."""
         return cls(
-            tol=_positive("tol", tol),
+            tol=require_positive("tol", tol),
             max_iter=None if max_iter is None else require_whole("max_iter", max_iter, at_least=1),
-            time_limit=None if time_limit is None else _positive("time_limit", time_limit),
+            time_limit=None if time_limit is None else require_positive("time_limit", time_limit),
             threads=resolve_threads(threads),
             progress=require_flag("progress", progress),
             started=time.perf_counter() if started is None else started,
@@ -170,13 +170,6 @@ class Controls:
     def out_of_time(self) -> bool:
         """Whether the time limit has passed."""
         return self.time_limit is not None and self.elapsed() >= self.time_limit
-
-
-def _positive(name: str, value: Any) -> float:
-    number = require_number(name, value)
-    if number == 0:
-        raise ValueError(f"{name} must be positive, got {value!r}")
-    return number
 
 
 class Monitor:

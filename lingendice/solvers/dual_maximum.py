@@ -9,6 +9,8 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.divergences import MMD, FDivergence, PolyhedralMetric, TotalVariation, Wasserstein
+from lingendice.divergences.base import DualSet
+from lingendice.divergences.wasserstein import differences
 from lingendice.model.features import Tabular
 
 if TYPE_CHECKING:
@@ -173,8 +175,6 @@ def _steepness(problem: RatioProblem, f: Floats) -> tuple[Floats, Any]:
     """Gradient and curvature of the gradient penalty."""
     from scipy.sparse import diags_array
 
-    from lingendice.divergences.wasserstein import differences
-
     metric = problem.divergence
     assert isinstance(metric, Wasserstein)
     rise = differences(metric.first, metric.second, f.size)
@@ -213,8 +213,6 @@ def _linear_program(problem: RatioProblem, residual: Floats) -> Best:
 def polyhedron(problem: RatioProblem) -> Any:
     """The dual set of a metric with linear constraints, over cells."""
     from scipy import sparse
-
-    from lingendice.divergences.base import DualSet
 
     n = problem.flow.n_cells
     divergence = problem.divergence

@@ -13,6 +13,7 @@ from lingendice.data.checks import (
     require_choice,
     require_gamma,
     require_number,
+    require_positive,
     require_whole,
 )
 from lingendice.data.counts import Counts
@@ -22,10 +23,6 @@ from lingendice.solvers.control import Controls
 
 DEVICES = ("cpu", "cuda")
 SADDLE_METHODS = ("sgd", "extragradient", "convex")
-DIVERGENCE_NAMES = (
-    "chi2", "kl", "reverse_kl", "jensen_shannon", "hellinger", "total_variation", "weighted_l2", "equality",
-    "wasserstein", "mmd", "dudley",
-)  # fmt: skip
 Distribution: TypeAlias = ArrayLike | Mapping[Any, float] | None
 """Over states: an array in their order, or weights by label."""
 ByState: TypeAlias = (
@@ -81,7 +78,19 @@ class ObjectiveChoices(NamedTuple):
     penalty: float = 1.0
     normalize: str = "penalty"
     bound: float | None = None
-    ridge: Any = None
+    ridge: float | None = None
+
+    @classmethod
+    def read(cls, **given: Any) -> ObjectiveChoices:
+        """Check the numbers and words; features and divergences are read with the problem."""
+        choices = cls(**given)
+        require_number("penalty", choices.penalty)
+        require_choice("normalize", choices.normalize, ("penalty", "self"))
+        if choices.ridge is not None:
+            require_number("ridge", choices.ridge)
+        if choices.bound is not None:
+            require_positive("bound", choices.bound)
+        return choices
 
     @property
     def is_asked(self) -> bool:
@@ -134,10 +143,11 @@ class Request(NamedTuple):
         methods and options there are for the backend.
         """
         limits = Controls.read(tol, max_iter, time_limit, threads, progress=progress)
-        objective = ObjectiveChoices(
+        objective = ObjectiveChoices.read(
             **{name: rest.pop(name) for name in ObjectiveChoices._fields if name in rest}
         )
-        require_number("penalty", objective.penalty)
+        if rest.get("clone") is not None:
+            require_number("clone", rest["clone"])
         rest["gamma"] = require_gamma(rest.get("gamma", 1.0))
         if rest.get("horizon") is not None and require_whole("horizon", rest["horizon"]) < 1:
             raise ValueError(f"horizon must be at least 1 step, got {rest['horizon']!r}; None counts all")
@@ -188,9 +198,8 @@ class Request(NamedTuple):
 
     @property
     def ridge(self) -> float:
-        """Weight of the ridge where the exact equation is not asked for; 0 by default."""
-        given = self.objective.ridge
-        return 0.0 if given is None else require_number("ridge", given)
+        """Weight of the ridge; 0 by default, for the exact equation."""
+        return float(self.objective.ridge or 0.0)
 
     @property
     def is_left_to_us(self) -> bool:
@@ -231,14 +240,21 @@ class Request(NamedTuple):
             )
         self.require_exact_terms()
 
+    def refuse_exact_method(self) -> None:
+        """Refuse a method of the exact equation where another problem is solved."""
+        name = self.method.name
+        if name != "auto":
+            raise ValueError(f"method={name!r} solves the exact equation; leave it out, or pass ridge=0")
+
     def require_exact_terms(self) -> None:
         """Check what the exact tabular answer does not depend on, and refuse what it cannot use."""
         objective = self.objective
-        if isinstance(objective.divergence, str):
-            require_choice("divergence", objective.divergence, DIVERGENCE_NAMES)
+        if isinstance(objective.divergence, str) and objective.divergence != "chi2":
+            from lingendice.divergences import DIVERGENCES  # all of them: who keeps the default needs none
+
+            require_choice("divergence", objective.divergence, tuple(DIVERGENCES))
         if objective.penalty == 0.0:
             raise ValueError("penalty must be positive: without it tau = 0 is a solution at gamma=1")
-        require_choice("normalize", objective.normalize, ("penalty", "self"))
         if self.method.warm_start is not None:
             raise NotAvailableYet("warm_start", "leave it out: exact solvers need no start")
 

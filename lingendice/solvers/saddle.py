@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lingendice.data.checks import Floats, NotAvailableYet, refuse_unknown, require_choice, require_number
+from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_positive, require_whole
 from lingendice.divergences import PolyhedralMetric, TotalVariation, Wasserstein
 from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, read_features
 from lingendice.model.operator import EmpiricalOperator
@@ -67,31 +67,25 @@ def read_problem(
                 " too"
             )
     back = None
-    bound = None if choices.bound is None else _positive("bound", choices.bound)
-    if isinstance(phi, MatrixFeatures) and bound is None and (not phi.is_sparse or phi.n_features <= 2000):
+    if (
+        isinstance(phi, MatrixFeatures)
+        and choices.bound is None
+        and (not phi.is_sparse or phi.n_features <= 2000)
+    ):
         phi, back = orthonormalized(phi, flow.p)
-    if isinstance(choices.ridge, str):
-        raise NotAvailableYet(f"ridge={choices.ridge!r} with this method", "give the ridge as a number")
     return (
         RatioProblem.build(
             flow,
             psi,
             phi,
             choices.divergence,
-            penalty=require_number("penalty", choices.penalty),
-            ridge=0.0 if choices.ridge is None else require_number("ridge", choices.ridge),
-            normalize=require_choice("normalize", choices.normalize, ("penalty", "self")),
-            bound=bound,
+            penalty=float(choices.penalty),
+            ridge=float(choices.ridge or 0.0),
+            normalize=choices.normalize,
+            bound=None if choices.bound is None else float(choices.bound),
         ),
         back,
     )
-
-
-def _positive(name: str, value: Any) -> float:
-    number = require_number(name, value)
-    if number == 0:
-        raise ValueError(f"{name} must be positive, got {value!r}")
-    return number
 
 
 def choose_method(problem: RatioProblem, method: str) -> tuple[str, str]:
@@ -128,10 +122,10 @@ def read_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
     refuse_unknown(options, (*known, "on_interrupt"), f"for method={method!r}")
     known.update(options)
     for name in ("batch", "first_epoch"):
-        if name in known and (int(known[name]) != known[name] or known[name] < 1):
-            raise ValueError(f"options[{name!r}] must be a whole number of at least 1, got {known[name]!r}")
+        if name in known:
+            require_whole(f"options[{name!r}]", known[name], at_least=1)
     if "step_scale" in known:
-        _positive("options['step_scale']", known["step_scale"])
+        require_positive("options['step_scale']", known["step_scale"])
     return known
 
 

@@ -32,7 +32,8 @@ from lingendice.model.compose import Choices, compose
 from lingendice.results.build import certified_solution
 from lingendice.results.solution import Solution
 from lingendice.results.status import with_identified_status
-from lingendice.solvers.control import Controls, Outcome, direct_error
+from lingendice.solvers.control import Controls, EliminationError, Outcome, direct_error
+from lingendice.solvers.stationary import Distributions
 
 if TYPE_CHECKING:
     from lingendice.solvers.elimination import Elimination
@@ -415,7 +416,6 @@ class OnlineRatio:
     def _eliminate(self) -> bool:
         """Solve afresh as planned; False without a plan, or where it does not serve."""
         from lingendice.kernels.online_updates import rates_among
-        from lingendice.solvers.control import EliminationError
 
         if self._plan is None:
             return False
@@ -541,8 +541,6 @@ class OnlineRatio:
         return np.rint(weights).astype(np.int64) if self.forgetting == 1.0 else weights
 
     def _as_solution(self) -> Solution:
-        from lingendice.solvers.stationary import Distributions
-
         started = time.perf_counter()
         counts = self._frozen()
         choices = Choices(gamma=self.gamma, initial=self._initial, restart=self._restart)

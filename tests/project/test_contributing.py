@@ -43,9 +43,8 @@ def test_every_file_of_divergences_is_registered():
 
 
 def test_compiled_code_numbers_conjugates_as_the_registry_does():
-    """An integral metric has no conjugate: its f stays in a set instead."""
-    with_conjugates = [name for name, each in DIVERGENCES.items() if issubclass(each, FDivergence)]
-    assert with_conjugates == list(CONJUGATES)
+    """An integral metric has no conjugate, its f stays in a set; an f-divergence may do without kernels."""
+    assert all(issubclass(DIVERGENCES[name], FDivergence) for name in CONJUGATES)
     assert [DIVERGENCES[name]().code for name in CONJUGATES] == list(range(len(CONJUGATES)))
     assert [getattr(saddle_steps, name.upper()) for name in CONJUGATES] == list(range(len(CONJUGATES)))
     on_device = re.search(r"enum \{ (CHI2, [^}]*?) \};", (ROOT / "cuda" / "saddle.cu").read_text())

@@ -1,4 +1,4 @@
-"""Checks, pictures and report of results over continuous states."""
+"""Checks, plots and report of results over continuous states."""
 
 from __future__ import annotations
 

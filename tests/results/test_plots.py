@@ -30,7 +30,7 @@ def comparison():
 
 
 def drawn(figure):
-    """Rendering is where many mistakes of a picture show."""
+    """Rendering is where many mistakes of a plot show."""
     figure.canvas.draw()
     return figure
 
