@@ -11,27 +11,23 @@ from typing import Any, TypeVar
 
 from lingendice.data.interrupts import check
 from lingendice.distributed import mesh
-from lingendice.distributed.mesh import PartLost
-from lingendice.distributed.part import Part
+from lingendice.distributed.part import make_part
 from lingendice.solvers.control import Monitor, Stopped
 
 T = TypeVar("T")
 REPLY = 60.0
-"""Seconds that the scheduler may take to answer, and workers for a round, compilation included."""
+"""Seconds that the scheduler may take to answer."""
 SECONDS_PER_BYTE = 1e-6
 """On top, for what has to travel: a hundred times the usual."""
 PATIENCE = 60.0
-"""Seconds that a part waits for another, compilation included, and the client for a sign of progress."""
-_LOST, _SILENT = (
-    20,
-    3,
-)  # attempts in a row that lose a worker, or get no answer, until the cluster is given up
+"""Seconds that a part waits for another, compilation included; the client waits twice as long for a sign of
+progress."""
+_LOST, _SILENT = 20, 3  # attempts that lose a worker, or get no answer, until the cluster is given up
 _NAPS = 0.001, 0.02  # seconds between two looks at the tasks, at first and at most
-_LOOKS = 5.0  # seconds between two looks at what the workers do while they count
-_PHASE_LOOKS = 0.3  # seconds between two looks at who is still there, and how far a phase has come
+_LOOKS = 0.5  # seconds between two looks at who is still there, and how far the work has come
 _GRACE = 15.0  # seconds that parts have to end with the best they have
-_FIRST_PATIENCE = 1.0  # seconds until it is asked whether those whose answers are awaited are still there
 _SILENCE = (TimeoutError, asyncio.TimeoutError)  # two classes up to Python 3.10
+_FAILED = ("error", "lost", "cancelled")
 
 
 def client_of(client: Any) -> Any:
@@ -51,8 +47,11 @@ def client_of(client: Any) -> Any:
         ) from None
 
 
+# -- deadlines -----------------------------------------------------------------------------------------------
+
+
 def within(client: Any, seconds: float, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """What a method of the client returns, or an error of :func:`lost_worker`."""
+    """What a method of the client returns; TimeoutError or CancelledError where a worker is lost."""
     try:
         answer: T = client.sync(function, *arguments, callback_timeout=seconds, **options)
     except _SILENCE:
@@ -63,11 +62,22 @@ def within(client: Any, seconds: float, function: Callable[..., T], *arguments: 
     return answer
 
 
-def lost_worker() -> tuple[type[BaseException], ...]:
-    """What is raised when data or a task went down with a worker, or nobody answers."""
+def insist(attempt: Callable[[], T]) -> T:
+    """What ``attempt`` returns, begun anew where a worker is lost; an error where that does not end."""
     from distributed import KilledWorker
 
-    return CancelledError, KilledWorker, *_SILENCE
+    lost = silent = 0
+    while True:
+        try:
+            return attempt()
+        except (mesh.PartLost, CancelledError, KilledWorker, *_SILENCE) as error:
+            lost += 1
+            silent += isinstance(error, _SILENCE)
+            if lost == _LOST or silent == _SILENT:
+                raise RuntimeError(
+                    f"the cluster lost {lost} rounds in a row (last: {error}); see the logs of its workers "
+                    "for why they end, first of all their memory, then call again"
+                ) from error
 
 
 def workers_of(client: Any) -> dict[str, int]:
@@ -79,7 +89,7 @@ def workers_of(client: Any) -> dict[str, int]:
         if not found:
             client.wait_for_workers(1, timeout=REPLY)
             found = within(client, REPLY, client.nthreads)
-    except (CancelledError, TimeoutError, asyncio.TimeoutError) as error:
+    except (CancelledError, *_SILENCE) as error:
         why = str(error)
     if not found:
         raise RuntimeError(
@@ -88,224 +98,152 @@ def workers_of(client: Any) -> dict[str, int]:
     return found
 
 
-class Losses:
-    """Attempts at one piece of work that were lost in a row; an error once they are too many."""
-
-    def __init__(self) -> None:
-        self.lost = self.silent = 0
-
-    def count(self, error: BaseException) -> None:
-        """Note an attempt that ended by an error of :func:`lost_worker`."""
-        self.lost += 1
-        self.silent += isinstance(error, _SILENCE)
-        if self.lost == _LOST or self.silent == _SILENT:
-            raise RuntimeError(
-                f"the cluster lost {self.lost} rounds in a row (last: {error}); see the logs of its workers "
-                "for why they end, first of all their memory, then call again"
-            ) from error
-
-
-def ask_everybody(client: Any, method: str, *arguments: Any) -> dict[str, Any]:
-    """What a method of every worker's site returns, outside of all tasks; nothing of those that are lost."""
-    try:
-        return within(client, REPLY, client.run, mesh.ask, method, *arguments, on_error="ignore")
-    except CancelledError:
-        return {}
-
-
-def await_futures(client: Any, futures: list[Any]) -> None:
-    """Until all futures are done, however long it takes; an error once the cluster is idle for a minute."""
-    nap, busy = _NAPS[0], time.monotonic()
-    looked = busy
-    while not all(future.done() for future in futures):
-        check()
-        time.sleep(nap)
-        nap = min(2.0 * nap, _NAPS[1])
-        now = time.monotonic()
-        if now - looked < _LOOKS:
-            continue
-        looked = now
-        if any(within(client, REPLY, client.processing).values()):
-            busy = now
-        elif now - busy > REPLY:
-            raise RuntimeError(
-                f"the cluster has been idle for {REPLY:.0f} s while counting; see that it has workers "
-                "(client.nthreads()) and what their logs say, then count again"
-            )
-
-
 def scattered(client: Any, value: Any, **where: Any) -> Any:
     """A future of a value that is sent to a worker, with a deadline by its size."""
-    seconds = REPLY + SECONDS_PER_BYTE * _size(value)
+    from dask.sizeof import sizeof
+
+    seconds = REPLY + SECONDS_PER_BYTE * sizeof(value)
     (sent,) = within(client, seconds, client.scatter, [value], hash=False, **where)
     return sent
 
 
-def _size(value: Any) -> int:
-    """About how many bytes a value takes."""
-    if hasattr(value, "nbytes"):
-        return int(value.nbytes)
-    if isinstance(value, dict):
-        return sum(map(_size, value.values()))
-    return sum(map(_size, value)) if isinstance(value, (tuple, list)) else 8
+def ask_everybody(client: Any, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """What a function returns on every worker, outside of all tasks; nothing of those that are lost."""
+    try:
+        return within(client, REPLY, client.run, function, *arguments, on_error="ignore")
+    except CancelledError:
+        return {}
+
+
+def require_workers(client: Any, needed: Sequence[str]) -> None:
+    """An error where a worker has left that is needed."""
+    there = within(client, REPLY, client.nthreads) if needed else {}
+    for address in needed:
+        if address not in there:
+            raise CancelledError(f"worker {address} has left")
+
+
+def await_tasks(
+    client: Any, tasks: Sequence[Any], monitor: Monitor | None = None, needed: Sequence[str] = (),
+    run: str | None = None,
+) -> None:  # fmt: skip
+    """Until all tasks have ended, however long it takes; an error where one has failed or nothing moves.
+
+    Tasks of a phase, ``run``, are asked to end with the best they have where the monitor says so.
+    """
+    nap, looked = _NAPS[0], time.monotonic()
+    moved, told, step = looked, None, None
+    while not all(task.done() for task in tasks):
+        failed = [task for task in tasks if task.status in _FAILED]
+        if failed:
+            within(client, REPLY, client.gather, failed)  # raises what it failed by
+        now = time.monotonic()
+        if monitor is None:
+            check()
+        elif monitor():
+            if run is None or (told is not None and now - told > _GRACE):
+                raise Stopped
+            if told is None:
+                told = now
+                ask_everybody(client, mesh.stop_run, run)
+        time.sleep(nap)
+        nap = min(1.5 * nap, _NAPS[1])
+        if now - looked < _LOOKS:
+            continue
+        looked = now
+        require_workers(client, needed)
+        if run is None:
+            moves = any(within(client, REPLY, client.processing).values())
+        else:
+            furthest = max(filter(None, ask_everybody(client, mesh.step_of, run).values()), default=None)
+            moves, step = furthest != step, furthest
+            if furthest is not None and monitor is not None:
+                monitor.note(*furthest)
+        if moves:
+            moved = now
+        elif now - moved > 2 * PATIENCE:
+            raise asyncio.TimeoutError(f"nothing moved for {2 * PATIENCE:.0f} s")
+
+
+def results(client: Any, tasks: Sequence[Any], *how: Any) -> list[Any]:
+    """What tasks return; ``how`` they are waited for: see :func:`await_tasks`.
+
+    A needed worker that has left with its answer is not waited for, and large answers may take long.
+    """
+    await_tasks(client, tasks, *how)
+    needed = how[1] if len(how) > 1 else ()
+    patience = 1.0 if needed else 100 * REPLY
+    while True:
+        try:
+            return within(client, patience, client.gather, list(tasks))
+        except asyncio.TimeoutError:
+            require_workers(client, needed)
+            if patience > 10 * REPLY:
+                raise
+            patience *= 2.0
 
 
 # -- the parts of one problem ------------------------------------------------------------------------------
 
 
-_abandoned: set[str] = set()
-"""Problems that nobody refers to any more; garbage collection is no time to ask a cluster for anything."""
-
-
-def abandon(name: str) -> None:
-    """Let the workers forget a problem, when they are next asked for one."""
-    _abandoned.add(name)
-
-
 class Crew:
-    """The parts of one problem on the workers of a cluster."""
+    """The parts of one problem: data of Dask's, each made and kept by the worker that works on it."""
 
     def __init__(self, client: Any, sources: Sequence[Callable[[], Any]], edges: list[int]) -> None:
         self.client, self.sources, self.edges = client, list(sources), edges
-        self.name = uuid.uuid4().hex
-        self.addresses: list[str] = []
-        self.system = 0
-        """Grows whenever a part has to be made anew: what parts know of each other is then out of date."""
-        self.n_lost = 0
-
-    def release_abandoned(self) -> None:
-        """Let the workers forget the parts of problems that are gone."""
-        if _abandoned:
-            names = sorted(_abandoned)
-            _abandoned.difference_update(names)
-            ask_everybody(self.client, "forget", names)
-
-    # -- phases --------------------------------------------------------------------------------------------
+        self.parts: list[Any] = [None] * len(self.sources)
+        self.addresses: list[str] = [""] * len(self.sources)
+        self.n_begun = 0
 
     def run(self, steps: Callable[[Crew], Any], monitor: Monitor) -> Any:
         """What ``steps`` returns, which asks for phases; from its beginning again where a worker is lost."""
-        losses = Losses()
-        lost: tuple[type[BaseException], ...] = (PartLost, *lost_worker())
-        while True:
-            try:
-                self._place(monitor)
-                return steps(self)
-            except lost as error:
-                self.n_lost += 1
-                losses.count(error)
+        self.n_begun = 0
+
+        def attempt() -> Any:
+            self.n_begun += 1
+            self._place(monitor)
+            return steps(self)
+
+        return insist(attempt)
 
     def phase(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], monitor: Monitor
     ) -> list[Any]:
         """Run ``function(part, mesh, *arguments)`` on all parts at once; all but ``function`` is by part."""
-        client, run = self.client, uuid.uuid4().hex
-        by_worker: dict[str, dict[int, Any]] = {}
-        for index, address in enumerate(self.addresses):
-            by_worker.setdefault(address, {})[index] = arguments[index]
+        run, tasks = uuid.uuid4().hex, []
         try:
-            tasks = []
-            for address, given in by_worker.items():
-                sent = scattered(client, given, workers=[address])
-                where = (self.name, self.addresses, PATIENCE)
-                tasks.append(self._submit(address, mesh.run_phase, run, function, *where, sent))
-            self._await(tasks, monitor, run)
-            found: dict[int, Any] = {}
-            for answer in self._gather(tasks):
-                found.update(answer)
+            for address in dict.fromkeys(self.addresses):
+                own = [part for part, held in enumerate(self.addresses) if held == address]
+                sent = scattered(self.client, {part: arguments[part] for part in own}, workers=[address])
+                parts = {part: self.parts[part] for part in own}
+                where = (self.addresses, PATIENCE)
+                tasks.append(self._submit(address, mesh.run_phase, run, function, parts, sent, *where))
+            answers = results(self.client, tasks, monitor, self.addresses, run)
         finally:
-            ask_everybody(client, "end", run, "the phase has ended")
-        return [found[index] for index in range(len(self.addresses))]
+            ask_everybody(self.client, mesh.end_run, run)
+        found = {part: each for answer in answers for part, each in answer.items()}
+        return [found[part] for part in range(len(self.parts))]
 
     def _submit(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """A task for one worker and no other."""
-        there = {"workers": [address], "allow_other_workers": False, "pure": False}
-        return self.client.submit(function, *arguments, **there)
-
-    def _await(self, tasks: list[Any], monitor: Monitor, run: str | None = None) -> None:
-        """Until all tasks have ended, or one cannot end any more, or nothing moves for a minute."""
-        nap, looked = _NAPS[0], time.monotonic()
-        moved, told = looked, None
-        step: tuple[int, float] | None = None
-        while not all(task.done() for task in tasks):
-            if any(task.status in ("error", "lost", "cancelled") for task in tasks):
-                return
-            now = time.monotonic()
-            if monitor():
-                if run is None or (told is not None and now - told > _GRACE):
-                    raise Stopped
-                if told is None:
-                    told = now
-                    ask_everybody(self.client, "stop", run)
-            time.sleep(nap)
-            nap = min(1.5 * nap, _NAPS[1])
-            if now - looked < _PHASE_LOOKS:
-                continue
-            looked = now
-            there = within(self.client, REPLY, self.client.nthreads)
-            gone = [address for address in self.addresses if address not in there]
-            if gone:
-                raise CancelledError(f"worker {gone[0]} has left")
-            if run is not None:
-                steps = ask_everybody(self.client, "step", run)
-                furthest = max((held for held in steps.values() if held), default=None)
-                if furthest is not None and furthest != step:
-                    moved, step = now, furthest
-                    monitor.note(*furthest)
-            elif any(within(self.client, REPLY, self.client.processing).values()):
-                moved = now
-            if now - moved > 2 * PATIENCE:
-                raise asyncio.TimeoutError(f"nothing moved for {2 * PATIENCE:.0f} s")
-
-    def _gather(self, tasks: list[Any]) -> list[Any]:
-        """What tasks returned; a worker that has left with its answer is not waited for."""
-        patience = _FIRST_PATIENCE
-        while True:
-            try:
-                answers: list[Any] = within(self.client, patience, self.client.gather, tasks)
-                return answers
-            except asyncio.TimeoutError:
-                there = within(self.client, REPLY, self.client.nthreads)
-                gone = [address for address in self.addresses if address not in there]
-                if gone:
-                    raise CancelledError(f"worker {gone[0]} has left") from None
-                if patience > 10 * REPLY:
-                    raise
-                patience *= 2.0  # large answers take long
-
-    # -- placing -------------------------------------------------------------------------------------------
+        return self.client.submit(function, *arguments, workers=[address], pure=False)
 
     def _place(self, monitor: Monitor) -> None:
         """See that every part lies on a worker that is there; what was lost is made again from its source."""
-        client = self.client
-        self.release_abandoned()
-        threads = workers_of(client)
-        held = {
-            address: parts
-            for address, parts in ask_everybody(client, "held", self.name).items()
-            if address in threads and parts is not None
-        }
-        if not held:
-            raise CancelledError("no worker answers")
-        addresses: list[str | None] = [None] * len(self.sources)
-        for address, parts in held.items():
-            for part in parts:
-                addresses[part] = addresses[part] or address
-        missing = [part for part, address in enumerate(addresses) if address is None]
-        if not missing:
-            self.addresses = [str(address) for address in addresses]
-            return
-        self.system += 1
-        blocks = {part: self.sources[part]() for part in missing}
-        where = within(client, REPLY, client.who_has, list(blocks.values()))
-        tasks = []
-        for part in missing:
-            load = {address: addresses.count(address) / threads[address] for address in held}
-            near = [address for address in where.get(blocks[part].key, ()) if address in load]
-            free = [address for address in near if addresses.count(address) < threads[address]]
-            chosen = free[0] if free else min(load, key=lambda address: load[address])
-            addresses[part] = chosen
-            made = (Part, blocks[part], part, self.edges)
-            tasks.append(self._submit(chosen, mesh.install, self.name, part, *made))
-        self.addresses = [str(address) for address in addresses]
-        self._await(tasks, monitor)
-        self._gather(tasks)
+        client, threads = self.client, workers_of(self.client)
+        lost = [
+            part
+            for part, (held, address) in enumerate(zip(self.parts, self.addresses, strict=True))
+            if held is None or held.status in _FAILED or address not in threads
+        ]
+        blocks = {part: self.sources[part]() for part in lost}
+        for part in lost:
+            self.addresses[part] = ""
+        where = within(client, REPLY, client.who_has, list(blocks.values())) if blocks else {}
+        for part, block in blocks.items():
+            near = where.get(block.key, ())
+            load = {each: (self.addresses.count(each) / threads[each], each not in near) for each in threads}
+            chosen = min(load, key=load.__getitem__)
+            self.addresses[part] = chosen
+            self.parts[part] = self._submit(chosen, make_part, block, part, self.edges)
+        await_tasks(client, self.parts, monitor, self.addresses)

@@ -23,15 +23,7 @@ from lingendice.data.labels import Labels
 from lingendice.data.merging import labels_to_ids
 from lingendice.data.saving import arrow
 from lingendice.distributed.blocks import cut_rows, hollow, join_blocks, margins_of, work_edges
-from lingendice.distributed.cluster import (
-    REPLY,
-    Losses,
-    await_futures,
-    client_of,
-    lost_worker,
-    within,
-    workers_of,
-)
+from lingendice.distributed.cluster import client_of, insist, results, workers_of
 from lingendice.distributed.counts import DistributedCounts
 from lingendice.io.formats import PARQUET, format_of
 from lingendice.io.read import ReadOptions, Span, count_piece
@@ -85,15 +77,14 @@ def count(
     unknown = sorted(set(columns) & _ALONE)
     if unknown:
         raise ValueError(f"{unknown[0]}= is an option of lg.read_transitions alone; leave it out here")
+
+    def attempt() -> DistributedCounts:
+        n_workers = sum(workers_of(client).values())
+        return _Counting(client, source, columns).run(blocks or n_workers)
+
     with interruptible():
-        n_blocks = sum(workers_of(client).values()) if blocks is None else blocks
-        losses = Losses()
-        while True:
-            try:
-                counts = _Counting(client, source, columns).run(n_blocks)
-                return counts if store is None else counts.save(store)
-            except lost_worker() as error:
-                losses.count(error)
+        counts = insist(attempt)
+        return counts if store is None else counts.save(store)
 
 
 class _Counting:
@@ -107,9 +98,7 @@ class _Counting:
         return self.client.submit(function, *arguments, pure=False)
 
     def _results(self, futures: list[Any]) -> list[Any]:
-        await_futures(self.client, futures)
-        results: list[Any] = within(self.client, 10 * REPLY, self.client.gather, futures)
-        return results
+        return results(self.client, futures)
 
     def _tree(self, function: Any, futures: list[Any]) -> Any:
         """Neighbors joined in order, a few at a time."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,7 +19,7 @@ from lingendice.data.saving import plain_labels, read_labels
 from lingendice.distributed import blocks as row_blocks
 from lingendice.distributed import cluster
 from lingendice.distributed.blocks import CellSums, Margins
-from lingendice.distributed.cluster import REPLY, Crew, await_futures, client_of, within
+from lingendice.distributed.cluster import Crew, client_of, insist, results
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
@@ -51,9 +50,7 @@ class DistributedCounts:
         self.n_entries = sum(held.n_entries for held in margins)
         self.nbytes = sum(held.nbytes for held in margins)
         """Bytes of the rows, over all blocks."""
-        self._sources = list(sources)
         self._crew: Crew | None = Crew(client, sources, self.edges)
-        self._release = weakref.finalize(self, cluster.abandon, self._crew.name)
 
     def __getattr__(self, name: str) -> Any:
         """What runs over states or cells, as :class:`lingendice.Counts` has it."""
@@ -78,13 +75,12 @@ class DistributedCounts:
 
     def __getstate__(self) -> dict[str, Any]:
         """The vectors: neither a cluster nor what lies on it can be pickled."""
-        left_out: dict[str, Any] = {"client": None, "_crew": None, "_sources": [], "_release": None}
-        return {**self.__dict__, **left_out}
+        return {**self.__dict__, "client": None, "_crew": None}
 
     @property
     def n_blocks(self) -> int:
         """Number of row blocks."""
-        return len(self._sources)
+        return len(self.edges) - 1
 
     def __repr__(self) -> str:
         size = f"{self.n_states:,} states" + (f" x {self.n_actions:,} actions" if self.n_actions else "")
@@ -114,10 +110,12 @@ class DistributedCounts:
 
     def gather(self) -> Counts:
         """All rows, brought to the client."""
-        futures = [source() for source in self._sources]
-        await_futures(self.client, futures)
-        blocks = within(self.client, 100 * REPLY, self.client.gather, futures)
+        blocks = insist(lambda: results(self.client, self._blocks()))
         return row_blocks.gather_blocks(blocks, self.vectors)
+
+    def _blocks(self) -> list[Any]:
+        """Futures of the blocks."""
+        return [source() for source in self.crew.sources]
 
     def save(self, folder: str) -> DistributedCounts:
         """Write every block to a Parquet file of its own, from the worker that has it.
@@ -125,13 +123,15 @@ class DistributedCounts:
         ``folder`` is any path that fsspec knows (local, ``s3://``, ...) and that all workers see. Returns the
         same counts, whose blocks are read from there where they are needed and no longer held in memory.
         """
-        futures = [source() for source in self._sources]
-        written = [
-            self.client.submit(row_blocks.write_block, folder, number, block, pure=False)
-            for number, block in enumerate(futures)
-        ]
-        await_futures(self.client, written)
-        within(self.client, 10 * REPLY, self.client.gather, written)
+
+        def write() -> list[Any]:
+            written = [
+                self.client.submit(row_blocks.write_block, folder, number, block, pure=False)
+                for number, block in enumerate(self._blocks())
+            ]
+            return results(self.client, written)
+
+        insist(write)
         vectors = {name: getattr(self, name) for name in row_blocks.VECTORS}
         if not self.has_terminals:
             vectors["terminal_count"] = None
@@ -162,10 +162,8 @@ class DistributedCounts:
         return cls(client, sources, record["edges"], [whole], frame)
 
     def close(self) -> None:
-        """Let the workers forget these counts now; otherwise that waits until they are next asked."""
-        self._release()
-        self.crew.release_abandoned()
-        self._sources = []
+        """Let the workers forget these counts now, and not only when nothing refers to them any more."""
+        self._crew = Crew(self.client, [], [0])
 
     def operator_of(self, choices: Any) -> Any:
         """Called by :func:`lingendice.audit`: the operator of a policy and other choices."""

@@ -8,7 +8,6 @@ number for each target reached, whatever the number of entries behind it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,15 +15,14 @@ import numpy as np
 from lingendice.data.checks import Floats
 from lingendice.data.rows import row_sums
 from lingendice.distributed.blocks import RowBlock
-from lingendice.distributed.mesh import PIECE, Array, Mesh
+from lingendice.distributed.mesh import Array, Mesh, listen
 from lingendice.kernels import sweeps
 from lingendice.model.transition_rows import find_classes
-from lingendice.solvers.pull_system import row_ranges
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-NO_WEIGHTS, EVERYWHERE = np.empty(0), np.empty(0, np.int32)
+NO_WEIGHTS = np.empty(0)
 
 
 @dataclass
@@ -39,9 +37,7 @@ class PullForm:
     targets: Array
     """Their numbers in the whole."""
     places: list[Array]
-    """For every other part, where the sums that it sends go; empty for all states in order."""
-    sizes: list[int]
-    """How many sums every other part sends."""
+    """For every other part, where the sums that it sends go."""
     weighted: bool
     """Whether weights are probabilities under a policy, not plain counts."""
 
@@ -79,7 +75,7 @@ class Part:
         self.block, self.index, self.edges = block, index, edges
         self.size = block.last - block.first
         self.system: Any = None
-        """Key of the system that ``pull`` belongs to; None before :meth:`prepare`."""
+        """Names what ``pull`` was made for; None before :meth:`prepare`."""
 
     # -- building ------------------------------------------------------------------------------------------
 
@@ -88,13 +84,14 @@ class Part:
 
         ``row_weight`` is by cell, or None for plain counts. Returns the number of entries.
         """
-        if self.system != system:
+        # One part that was made anew, as its worker was lost, is reason enough for all.
+        if not all(held[0][0] for held in mesh.gather(np.array([self.system == system]))):
             self.__dict__.pop("pull", None)  # gone before the next is made
             self.pull = self._pull_form(
                 None if row_weight is None else vector(row_weight, self.block.n_cells)
             )
-            self.system = system
             self._exchange_targets(mesh)
+            self.system = system
         return int(self.pull.sources.size)
 
     def _pull_form(self, row_weight: Any) -> PullForm:
@@ -133,8 +130,7 @@ class Part:
             NO_WEIGHTS if unit else held.data,
             np.searchsorted(targets, self.edges).tolist(),
             targets,
-            [EVERYWHERE] * (len(self.edges) - 1),
-            [0] * (len(self.edges) - 1),
+            [],
             row_weight is not None,
         )
 
@@ -165,84 +161,55 @@ class Part:
         mesh.begin()
         for dest in mesh.others:
             reached = pull.targets[pull.cuts[dest] : pull.cuts[dest + 1]] - self.edges[dest]
-            everywhere = reached.size == self.edges[dest + 1] - self.edges[dest]
-            mesh.post(
-                dest, 0, np.array([reached.size]), EVERYWHERE if everywhere else reached.astype(np.int32)
-            )
-        for source in mesh.others:
-            size, places = mesh.take(source)
-            pull.sizes[source], pull.places[source] = int(size[0]), np.array(places)
+            mesh.post(dest, reached.astype(np.int32))
+        pull.places = [
+            np.empty(0, np.int32) if source == self.index else aligned(mesh.take(source)[0])
+            for source in range(mesh.n_parts)
+        ]
 
     # -- sums over entries ---------------------------------------------------------------------------------
 
     def pushed(
-        self, mesh: Mesh, y: Array, numbers: Floats, buffers: Any, *, from_others: bool = False
+        self, mesh: Mesh, y: Array, numbers: Floats, *, from_others: bool = False
     ) -> tuple[Floats, list[Floats]]:
         """Sums of ``w y`` into the part's own states from all parts, and everybody's ``numbers``.
 
-        Sums for others are sent piece by piece before the part's own are made, so that they travel meanwhile.
+        Sums for others are sent before the part's own are made, so that they travel meanwhile.
         """
-        pull = self.pull
-        buffer = buffers[mesh.begin()]
+        mesh.begin()
         for dest in mesh.others:
-            first, last = pull.cuts[dest], pull.cuts[dest + 1]
-            for piece, (begin, end) in enumerate(pieces_of(last - first)):
-                sums = buffer[dest].view(y.dtype)[begin:end]
-                self._pull(y, first + begin, first + end, sums)
-                mesh.post(dest, piece, *((numbers, sums) if piece == 0 else (sums,)))
-        drawn = buffer[self.index]
-        own = pull.cuts[self.index]
-        if from_others:
-            drawn[:] = 0.0
-        else:
-            self._pull(y, own, own + self.size, drawn)
+            mesh.post(dest, numbers, self._pulled(y, dest, y.dtype))
+        drawn = np.zeros(self.size) if from_others else self._pulled(y, self.index, np.float64)
         everybody = [numbers] * mesh.n_parts
         for source in mesh.others:
-            for piece, (begin, end) in enumerate(pieces_of(pull.sizes[source])):
-                came = mesh.take(source, piece)
-                if piece == 0:
-                    everybody[source] = came[0]
-                places = pull.places[source]
-                where = drawn[begin:end] if places.size == 0 else drawn
-                sweeps.add_at(places[begin:end], _aligned(came[-1]), where)
+            everybody[source], sums = mesh.take(source)
+            sweeps.add_at(self.pull.places[source], aligned(sums), drawn)
         return drawn, everybody
 
-    def buffers(self) -> list[list[Floats]]:
-        """Room for the sums of two rounds, so that one can be written while the other still travels."""
-        pull = self.pull
-        return [[np.empty(last - first) for first, last in pairwise(pull.cuts)] for _ in range(2)]
-
-    def _pull(self, y: Array, first: int, last: int, drawn: Array) -> None:
-        pull = self.pull
-        for begin, end in row_ranges(pull.indptr, first, last) if last > first else ():
-            sweeps.pull_rows(
-                pull.indptr, pull.sources, pull.weights, y, begin, end, drawn[begin - first : end - first]
-            )
+    def _pulled(self, y: Array, dest: int, dtype: Any) -> Array:
+        """Sums of ``w y`` into the targets in one part."""
+        pull, (first, last) = self.pull, self.pull.cuts[dest : dest + 2]
+        drawn = np.empty(last - first, dtype)
+        sweeps.pull_rows(pull.indptr, pull.sources, pull.weights, y, first, last, drawn)
+        return drawn
 
     def fetched(self, mesh: Mesh, values: Array) -> Array:
         """Values of all targets, given those of the part's own states."""
         pull = self.pull
         mesh.begin()
         for dest in mesh.others:
-            places = pull.places[dest]
-            wanted = values[:0] if pull.sizes[dest] == 0 else values if places.size == 0 else values[places]
-            for piece, (begin, end) in enumerate(pieces_of(pull.sizes[dest])):
-                mesh.post(dest, piece, wanted[begin:end])
-        held = np.empty((pull.cuts[-1], *values.shape[1:]), values.dtype)
-        held[pull.cuts[self.index] : pull.cuts[self.index + 1]] = values
-        for source in mesh.others:
-            first, last = pull.cuts[source], pull.cuts[source + 1]
-            for piece, (begin, end) in enumerate(pieces_of(last - first)):
-                (came,) = mesh.take(source, piece)
-                held[first + begin : first + end] = came
+            mesh.post(dest, values[pull.places[dest]])
+        held = np.empty(pull.cuts[-1], values.dtype)
+        for source in range(mesh.n_parts):
+            came = values if source == self.index else mesh.take(source)[0]
+            held[pull.cuts[source] : pull.cuts[source + 1]] = came
         return held
 
     def pulled_back(self, values: Floats) -> Floats:
         """For every own state, the sum of ``w values`` over its targets; ``values`` of all targets."""
         pull = self.pull
         gathered = np.zeros(self.size)
-        for begin, end in row_ranges(pull.indptr, 0, pull.cuts[-1]):
-            sweeps.push_rows(pull.indptr, pull.sources, pull.weights, values[begin:end], begin, end, gathered)
+        sweeps.push_rows(pull.indptr, pull.sources, pull.weights, values, 0, values.size, gathered)
         return gathered
 
     # -- phases over entries -------------------------------------------------------------------------------
@@ -309,11 +276,6 @@ class Part:
         )
 
 
-def pieces_of(size: int) -> list[tuple[int, int]]:
-    """Ranges that a message of ``size`` numbers is cut into; at least one, perhaps empty."""
-    return [(begin, min(begin + PIECE, size)) for begin in range(0, max(size, 1), PIECE)]
-
-
 def vector(value: Any, size: int) -> Floats:
     """One number for all entries, or one for each, as an array."""
     array = np.atleast_1d(np.asarray(value, dtype=np.float64))
@@ -329,6 +291,12 @@ def _compact(weights: Array) -> Array:
     return weights.astype(np.float64)
 
 
-def _aligned(array: Array) -> Array:
+def aligned(array: Array) -> Array:
     """What came over the wire may lie anywhere; kernels are compiled for arrays that lie at whole words."""
     return np.require(array, requirements=["C", "A"])
+
+
+def make_part(block: RowBlock, index: int, edges: list[int]) -> Part:
+    """A part on the worker that this task runs on, which is made ready for messages."""
+    listen()
+    return Part(block, index, edges)

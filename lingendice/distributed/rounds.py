@@ -109,8 +109,6 @@ class Rounds:
         self.out = terms.gamma * terms.out
         self.x = vector(terms.start, part.size).copy()
         self.y = self.c * self.x
-        self.single: Any = np.empty(part.size, np.float32)
-        self.buffers = part.buffers()
         self.step = 1.0
         self.found = Found(self.x)
         self.change = self.largest = math.inf
@@ -124,18 +122,15 @@ class Rounds:
 
     def numbers(self) -> Floats:
         """What is summed over parts in every round: facts about the present x."""
-        head = [self.change, self.largest, self.lost, self.mass, float(self.mesh.told_to_stop)]
+        head = [self.change, self.largest, self.lost, self.mass, float(self.mesh.run.stop)]
         return np.array([*head, *(self.x @ self.out)])
 
     def push(self, from_others: bool = False) -> tuple[Floats, Any]:
         """Inflow of the part's states from all states (or all others), and the facts about the present x."""
         y = self.y
         if self.in_single:
-            self.single[:] = y
-            y = self.single
-        drawn, everybody = self.part.pushed(
-            self.mesh, y, self.numbers(), self.buffers, from_others=from_others
-        )
+            y = y.astype(np.float32)
+        drawn, everybody = self.part.pushed(self.mesh, y, self.numbers(), from_others=from_others)
         facts = sum_parts(everybody)
         facts[1] = max(numbers[1] for numbers in everybody)
         if self.out.shape[1]:
@@ -174,7 +169,7 @@ class Rounds:
             self.in_single = self.changes[-1] > _SINGLE
             exact = not (was_single or before_in_single)
             before_in_single = was_single
-            self.mesh.tell(self.found.rounds, self.found.error)
+            self.mesh.run.step = self.found.rounds, self.found.error
             if exact and self.found.error <= self.share * self.terms.tol:
                 return "settled"
             if facts[4] > 0.0 or self.found.rounds >= (self.terms.max_rounds or MOST_ROUNDS):
@@ -382,7 +377,7 @@ class ClusterRounds:
             rounds.x[:] = self.solve_part(rounds.base + rounds.scale(facts) * drawn, leaving)
             found.rounds += 1
             change = self._change(before)
-            mesh.tell(found.rounds, change)
+            mesh.run.step = found.rounds, change
             if facts[4] > 0.0 or found.rounds >= (rounds.terms.max_rounds or math.inf):
                 self._finish()
                 return "stopped"
@@ -497,10 +492,10 @@ def state_values(part: Part, mesh: Mesh, terms: Terms, reward: Any, distribution
             image += rounds.out @ mesh.total(terms.distribution @ v)
         if gamma == 1.0:
             image -= mesh.total(np.array([mu @ image]))[0]
-        own = float(np.abs(image - v).max(initial=0.0)), float(mesh.told_to_stop)
+        own = float(np.abs(image - v).max(initial=0.0)), float(mesh.run.stop)
         held = [numbers[0] for numbers in mesh.gather(np.array(own))]
         residual = max(float(numbers[0]) for numbers in held)
-        mesh.tell(number, residual)
+        mesh.run.step = number, residual
         since = 0 if residual < least else since + 1
         if residual < least:
             least, best = residual, image.copy()

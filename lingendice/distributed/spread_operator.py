@@ -125,10 +125,10 @@ class SpreadOperator(EmpiricalOperator):
 
         def on_prepared(crew: Crew) -> Any:
             weights: list[Any] = [None] * len(crew.addresses)
-            key: tuple[Any, ...] = (crew.system, "counts")
+            key = "counts"
             if self.policy is not None:
                 weights = self._slices(self.policy.ravel() * self.rows.keep, self.policy.shape[1])
-                key = (crew.system, self.key)
+                key = self.key
             # Nothing is made anew but where the policy or a part is another.
             crew.phase(Part.prepare, [(key, weight) for weight in weights], monitor)
             return steps(crew)
@@ -232,7 +232,7 @@ class SpreadOperator(EmpiricalOperator):
         if not first.converged and limits.max_iter is not None and first.rounds >= limits.max_iter:
             stopped = Stop.ITERATIONS
         sent, workers = sum(part.bytes_sent for part in found), len(set(crew.addresses))
-        lost = f", {crew.n_lost} times begun again" if crew.n_lost else ""
+        lost = f", {crew.n_begun - 1} times begun again" if crew.n_begun > 1 else ""
         return Outcome(
             x,
             first.method,

@@ -319,25 +319,20 @@ def test_parts_that_never_answer_are_given_up(client, monkeypatch):
     spread = DistributedCounts.from_counts(np.ones((4, 4)), client)
     lg.solve(spread, 0.9)
 
-    def deaf(dask_worker=None):
-        from lingendice.distributed.mesh import site_of
+    def drop(run, key, arrays):
+        """Of a run, a message that is lost."""
 
-        site = site_of(dask_worker)
-        dask_worker.handlers["lingendice_message"] = lambda **_: "lost"
-        return site is not None
+    def make_deaf(deaf):
+        from lingendice.distributed import mesh
 
-    client.run(deaf)
+        mesh.Run.put, mesh.Run.heard = (drop, mesh.Run.put) if deaf else (mesh.Run.heard, None)
+
+    client.run(make_deaf, True)
     try:
         with pytest.raises(RuntimeError, match=r"lost \d+ rounds in a row .*sent nothing"):
             lg.solve(spread, 0.8)
     finally:
-        client.run(_hear_again)
-
-
-def _hear_again(dask_worker=None):
-    from lingendice.distributed.mesh import site_of
-
-    dask_worker.handlers["lingendice_message"] = site_of(dask_worker).receive
+        client.run(make_deaf, False)
 
 
 # -- workers that are killed ------------------------------------------------------------------------------
@@ -493,8 +488,10 @@ def test_a_cluster_without_workers_is_an_error(monkeypatch):
         assert time.perf_counter() - began < 30.0
 
 
-def test_an_idle_cluster_does_not_keep_a_count_waiting(monkeypatch):
+def test_an_idle_cluster_is_not_waited_for(monkeypatch):
     class Waiting:
+        status = "pending"
+
         def done(self):
             return False
 
@@ -505,7 +502,7 @@ def test_an_idle_cluster_does_not_keep_a_count_waiting(monkeypatch):
         def sync(self, function, *arguments, callback_timeout, **options):
             return function(*arguments, **options)
 
-    monkeypatch.setattr(cluster_module, "REPLY", 0.05)
+    monkeypatch.setattr(cluster_module, "PATIENCE", 0.02)
     monkeypatch.setattr(cluster_module, "_LOOKS", 0.01)
-    with pytest.raises(RuntimeError, match=r"idle for 0 s while counting.*count again"):
-        cluster_module.await_futures(Idle(), [Waiting()])
+    with pytest.raises(RuntimeError, match=r"lost 3 rounds in a row \(last: nothing moved for 0 s\)"):
+        cluster_module.insist(lambda: cluster_module.results(Idle(), [Waiting()]))

@@ -9,7 +9,7 @@ import pytest
 
 import lingendice as lg
 from lingendice.distributed.blocks import cut_rows, margins_of, work_edges
-from lingendice.distributed.mesh import Mailbox, Mesh, PartLost
+from lingendice.distributed.mesh import Mesh, PartLost, Run
 from lingendice.distributed.part import Part
 from lingendice.distributed.rounds import Rounds, Terms
 from lingendice.solvers.gauss_seidel import Extrapolation
@@ -17,17 +17,14 @@ from lingendice.solvers.gauss_seidel import Extrapolation
 
 def together(n_parts, program):
     """What every part's program returns, all run side by side."""
-    boxes = [Mailbox() for _ in range(n_parts)]
-    found, errors = [None] * n_parts, []
+    run, found, errors = Run(), [None] * n_parts, []
 
     def go(index):
         try:
-            mesh = Mesh(index, n_parts, boxes[index], lambda dest, key, arrays: boxes[dest].put(key, arrays))
-            found[index] = program(index, mesh)
+            found[index] = program(index, Mesh(index, n_parts, run, lambda _, *message: run.put(*message)))
         except BaseException as error:
             errors.append(error)
-            for box in boxes:
-                box.close(str(error))
+            run.end(str(error))
 
     threads = [threading.Thread(target=go, args=(index,)) for index in range(n_parts)]
     for thread in threads:
@@ -154,7 +151,7 @@ def test_sums_over_rows_meet_sums_over_targets():
     def program(index, mesh):
         part, own = parts[index], slice(edges[index], edges[index + 1])
         part.prepare(mesh, 0, None)
-        drawn, everybody = part.pushed(mesh, y[own].copy(), np.array([1.0]), part.buffers())
+        drawn, everybody = part.pushed(mesh, y[own].copy(), np.array([1.0]))
         assert sum(float(numbers[0]) for numbers in everybody) == 4.0
         return (
             drawn.copy(),
@@ -169,13 +166,13 @@ def test_sums_over_rows_meet_sums_over_targets():
     np.testing.assert_allclose(by_cell, matrix @ v, rtol=1e-12)
 
 
-def test_a_wait_has_a_deadline_and_ends_when_the_box_is_closed():
-    box = Mailbox()
+def test_a_wait_has_a_deadline_and_ends_when_the_run_has_ended():
+    run = Run()
     with pytest.raises(PartLost, match="part 3 sent nothing for 0 s"):
-        box.take((1, 3, 0), 0.05)
-    threading.Timer(0.1, box.close, ("worker gone",)).start()
+        run.take((0, 1, 3), 0.05)
+    threading.Timer(0.1, run.end, ("worker gone",)).start()
     with pytest.raises(PartLost, match="worker gone"):
-        box.take((1, 3, 0), 30.0)
+        run.take((0, 1, 3), 30.0)
 
 
 def test_parts_extrapolate_as_one_vector_does():
