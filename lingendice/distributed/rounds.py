@@ -30,10 +30,10 @@ from lingendice.distributed.mesh import Mesh, sum_parts
 from lingendice.distributed.part import Part, vector
 from lingendice.kernels import aggregation_steps, sweeps
 from lingendice.kernels.gth_dense import gth_dense
+from lingendice.model.pull_system import row_ranges
 from lingendice.model.transition_rows import find_classes, submatrix
 from lingendice.solvers.control import Controls, error_bound
 from lingendice.solvers.gauss_seidel import Extrapolation
-from lingendice.solvers.pull_system import row_ranges
 from lingendice.solvers.stationary import solve_irreducible
 
 MOST_ROUNDS = 20_000

@@ -308,53 +308,6 @@ def add_blocks(h, label, c):  # type: ignore[no-untyped-def]
         h[i] += c[label[i]]
 
 
-@kernel
-def count_targets(indptr, indices, data, first, last, exit_weight, total_weight, count):  # type: ignore[no-untyped-def]
-    """Sum the exit and total weights of rows ``first .. last`` and count positive entries by target."""
-    for i in range(first, last):
-        leaving = 0.0
-        staying = 0.0
-        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
-            weight = data[k]
-            if indices[k] == i:
-                staying += weight
-            elif weight > 0.0:
-                leaving += weight
-                count[indices[k]] += 1
-        exit_weight[i] = leaving
-        total_weight[i] = leaving + staying
-
-
-@kernel
-def fill_pull(indptr, indices, data, first, last, exit_weight, place, cursor, source, pull_weight):  # type: ignore[no-untyped-def]
-    """Scatter ``Q`` for rows ``first .. last`` into a pull layout that numbers state ``i`` as ``place[i]``.
-
-    ``cursor`` holds the next free position for every target, by its number in the rows, and carries on
-    between calls.
-    """
-    for i in range(first, last):
-        leaving = exit_weight[i]
-        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
-            j = indices[k]
-            if j != i and data[k] > 0.0:
-                position = cursor[j]
-                source[position] = place[i]
-                pull_weight[position] = data[k] / leaving
-                cursor[j] = position + 1
-
-
-@kernel
-def fill_rows(start, source, weight, first, last, cursor, target, row_weight):  # type: ignore[no-untyped-def]
-    """Scatter targets ``first .. last`` of the pull layout into the row layout."""
-    for j in range(first, last):
-        for k in range(np.uint64(start[j]), np.uint64(start[j + 1])):
-            i = source[k]
-            position = cursor[i]
-            target[position] = j
-            row_weight[position] = weight[k]
-            cursor[i] = position + 1
-
-
 @fused_kernel
 def sweep(start, source, weight, y, first, last, forward, relaxation):  # type: ignore[no-untyped-def]
     """One relaxed Gauss-Seidel sweep ``y_j <- y_j + relaxation (sum_i y_i Q_ij - y_j)`` in place.
@@ -375,18 +328,6 @@ def sweep(start, source, weight, y, first, last, forward, relaxation):  # type: 
         if change > largest * new:
             largest = change / new if new > 0.0 else np.inf
     return largest
-
-
-@fused_kernel
-def residual(start, source, weight, y, first, last):  # type: ignore[no-untyped-def]
-    """Sum over targets ``first .. last`` of ``|y_j - sum_i y_i Q_ij|``."""
-    total = 0.0
-    for j in range(first, last):
-        inflow = 0.0
-        for k in range(np.uint64(start[j]), np.uint64(start[j + 1])):
-            inflow += weight[k] * y[source[k]]
-        total += abs(inflow - y[j])
-    return total
 
 
 @fused_kernel

@@ -14,11 +14,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from lingendice.kernels.aggregation_steps import count_targets, fill_pull, sweep
+from lingendice.kernels.aggregation_steps import sweep
 from lingendice.kernels.gth_dense import BLOCK, SMALL, dense_distribution, eliminate_block, gth_small
 from lingendice.kernels.jit import kernel
 from lingendice.kernels.random_numbers import mix
-from lingendice.kernels.sparse_rows import closed_components, strong_components
+from lingendice.kernels.sparse_rows import (
+    closed_components,
+    count_columns,
+    scatter_transpose,
+    strong_components,
+)
 
 (
     SOLVED,
@@ -416,15 +421,15 @@ def first_guess(distribution, totals, members, exits):  # type: ignore[no-untype
 def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
     """Gauss-Seidel sweeps to and fro from ``distribution``: (distribution, whether within ``tol``)."""
     size = members.size
-    exits = np.zeros(size)
-    whole = np.zeros(size)
+    exits, loops = np.zeros(size), np.zeros(size)
     sources = np.zeros(size + 1, np.int64)
-    count_targets(start, target, rate, 0, size, exits, whole, sources[1:])
+    count_columns(start, target, rate, 0, size, sources[1:], loops, exits)
     for k in range(size):
         sources[k + 1] += sources[k]
     source = np.empty(sources[size], np.int64)
     weight = np.empty(sources[size])
-    fill_pull(start, target, rate, 0, size, exits, np.arange(size), sources[:-1].copy(), source, weight)
+    slot = sources[:-1].copy()
+    scatter_transpose(start, target, rate, exits, np.arange(size), 0, size, slot, source, weight)
     visits = first_guess(distribution, totals, members, exits)
     before = np.inf
     settled = False

@@ -52,16 +52,23 @@ def rows_are_uniform(indptr, data, first, last):
 
 
 @kernel
-def count_columns(indptr, indices, data, first, last, counts, loops):
-    """Count the entries of each column in a range of rows; self-loops go to ``loops`` instead."""
+def count_columns(indptr, indices, data, first, last, counts, loops, leaving):
+    """Count the entries of each column in a range of rows, and add up what leaves each row.
+
+    Self-loops go to ``loops`` instead; entries of weight 0 are none.
+    """
     weighted = data.size > 0
     for row in range(first, last):
+        away = 0.0
         for entry in range(indptr[row], indptr[row + 1]):
+            weight = data[entry] if weighted else 1.0
             column = indices[entry]
             if column == row:
-                loops[row] += data[entry] if weighted else 1.0
-            else:
+                loops[row] += weight
+            elif weight > 0.0:
                 counts[column] += 1
+                away += weight
+        leaving[row] = away
 
 
 @kernel
@@ -87,8 +94,8 @@ def order_by_count(counts, window, order):
 
 
 @kernel
-def scatter_transpose(indptr, indices, data, label, first, last, slot, sources, weights):
-    """Write one range of rows into a transposed matrix, leaving out self-loops.
+def scatter_transpose(indptr, indices, data, divisor, label, first, last, slot, sources, weights):
+    """Write one range of rows, each over its ``divisor``, into a transposed matrix without self-loops.
 
     ``slot[column]`` is the next free place for that column and is advanced; a row is written
     under its new number ``label[row]``.
@@ -98,12 +105,12 @@ def scatter_transpose(indptr, indices, data, label, first, last, slot, sources, 
         new = label[row]
         for entry in range(indptr[row], indptr[row + 1]):
             column = indices[entry]
-            if column != row:
+            if column != row and (not weighted or data[entry] > 0.0):
                 place = slot[column]
                 slot[column] = place + 1
                 sources[place] = new
                 if weighted:
-                    weights[place] = data[entry]
+                    weights[place] = data[entry] / divisor[row]
 
 
 @kernel

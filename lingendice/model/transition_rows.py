@@ -6,6 +6,9 @@ The rows of an operator over cells and those of its chain over states have this 
 rows fall back to is called a hub: it is stored once, whatever the number of rows. Rows that fall short of 1
 lose their mass: it is absorbed. Written as rates between nodes (`TransitionRows.extended`), a chain falls
 into communicating classes: `find_classes` says which states recur and which are transient.
+
+Views of the rows, each by one name: ``kernel`` (the counted part as a SciPy array), ``counted`` (the same in
+the types that kernels take), ``extended`` (hubs as nodes), ``pull`` and ``pull_values`` (who draws on whom).
 """
 
 from __future__ import annotations
@@ -21,7 +24,22 @@ from lingendice.data.checks import Floats
 from lingendice.data.rows import scale_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scipy.sparse import csr_array
+
+    from lingendice.model.pull_system import PullSystem
+
+
+class CountedRows(NamedTuple):
+    """The counted part of the rows in the types that kernels take: share times data are probabilities."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.signedinteger[Any]]
+    data: Floats
+    """Empty, for ones, where the weights of each row are equal."""
+    share: Floats
+    """Probability that each row sends along an edge of weight one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +94,37 @@ class TransitionRows:
 
         data = scale_rows(self.indptr, self.weight, self.scale)
         return csr_array((data, self.indices, self.indptr), shape=(self.n, self.n_states))
+
+    @cached_property
+    def counted(self) -> CountedRows:
+        """The counted part for kernels; O(nnz), nothing is copied but arrays of another type."""
+        from lingendice.kernels.sparse_rows import rows_are_uniform
+        from lingendice.model.pull_system import row_ranges
+
+        indices = np.ascontiguousarray(self.indices, dtype=np.int32 if self.n < 2**31 else np.int64)
+        data = np.ascontiguousarray(self.weight, dtype=np.float64)
+        if all(rows_are_uniform(self.indptr, data, *some) for some in row_ranges(self.indptr, 0, self.n)):
+            return CountedRows(
+                self.indptr, indices, np.empty(0), self.keep / np.maximum(np.diff(self.indptr), 1)
+            )
+        return CountedRows(self.indptr, indices, data, self.scale)
+
+    def pull(self, threads: int, tick: Callable[[], None], order: Any = None) -> PullSystem:
+        """Who every state draws mass from: the counted part transposed, renumbered where that is faster."""
+        from lingendice.model.pull_system import lacks_locality, transposed_system
+
+        indptr, indices, data, _ = self.counted
+        window = self.n if lacks_locality(indptr, indices) else 0
+        return transposed_system(
+            indptr, indices, data, order=order, window=window, threads=threads, tick=tick
+        )
+
+    def pull_values(self, threads: int, tick: Callable[[], None]) -> PullSystem:
+        """Who every state draws values from: the counted part itself, self-loops apart."""
+        from lingendice.model.pull_system import row_system
+
+        indptr, indices, data, _ = self.counted
+        return row_system(indptr, indices, data, threads=threads, tick=tick)
 
     def dense(self) -> Floats:
         """K as an array; for few rows alone."""

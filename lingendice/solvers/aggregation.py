@@ -29,23 +29,20 @@ from numpy.typing import NDArray
 from lingendice.kernels import aggregation_steps as kernels
 from lingendice.kernels.gth_dense import dense_bias, dense_factor, gth_dense
 from lingendice.kernels.parallel import resolve_threads
+from lingendice.model.pull_system import FloatArray, IntArray, go_on
 from lingendice.solvers.control import Monitor, Outcome, Stopped
 from lingendice.solvers.gauss_seidel import Extrapolation
 from lingendice.solvers.levels import (
     DENSE_LIMIT,
     ROUNDING,
     Effort,
-    FloatArray,
     Indices,
-    IntArray,
-    JumpChain,
     Level,
     choose_blocks,
     cluster_correct,
     cycle,
     gap_blocks,
     jump_chain,
-    rows,
 )
 
 SAFETY = 0.1  # share of the tolerance the estimated error of a slow run may take
@@ -94,7 +91,7 @@ def contraction(changes: list[float], lags: tuple[int, ...]) -> float | None:
 class Run:
     """A solve under way: the chain, the present ``y`` and everything seen so far."""
 
-    chain: JumpChain
+    level: Level
     y: FloatArray
     monitor: Monitor
     tol: float
@@ -105,10 +102,6 @@ class Run:
     method: str = "sweeps"
     settled: bool = False
     blocks: tuple[Indices | None, int] | None = None
-
-    @property
-    def level(self) -> Level:
-        return self.chain.level
 
     @property
     def condition(self) -> float:
@@ -261,15 +254,16 @@ class Run:
         self.method = "dense"
         if level.size > 1:
             dense = np.zeros((level.size, level.size))
-            kernels.scatter_dense(level.start, level.source, level.weight, dense)
+            kernels.scatter_dense(*level.edges, dense)
             self.y, _ = gth_dense(dense)
         self.rate, self.error = 0.0, ROUNDING
 
     def outcome(self, converged: bool) -> Outcome:
         """What was found; its reason is what settled it: "dense", "sweeps", "blocks" or "multilevel"."""
-        self.level.tick = Monitor().check  # the residual is measured also where the work must end
-        x = self.chain.by_state(self.y * self.chain.stay)
-        total = x.sum()
+        level = self.level
+        level.tick = go_on  # the residual is measured also where the work must end
+        visits = self.y * level.stay
+        x, total = level.unsorted(visits), visits.sum()
         converged = converged and bool(np.all(x > 0.0)) and bool(np.isfinite(total))
         return Outcome(
             distribution=x / total,
@@ -280,7 +274,7 @@ class Run:
             error=float(self.error),
             error_kind="estimate",
             condition=float(self.condition),
-            residual=float(self.level.residual(self.y) / total),
+            residual=level.imbalance(visits, self.y, np.zeros(level.size)) / float(total),
             stopped=None if converged else self.monitor.stopped,
             history=tuple(self.changes),
         )
@@ -295,8 +289,8 @@ def _begin(
     monitor: Monitor | None,
 ) -> Run:
     monitor = monitor or Monitor()
-    chain = jump_chain(indptr, indices, data, monitor.check, resolve_threads(threads))
-    return Run(chain, np.full(chain.level.size, 1.0 / chain.level.size), monitor, tol)
+    level = jump_chain(indptr, indices, data, monitor.check, resolve_threads(threads))
+    return Run(level, np.full(level.size, 1.0 / level.size), monitor, tol)
 
 
 def plan(
@@ -402,24 +396,21 @@ class RelativeValues:
 class Rung:
     """One chain of the ladder by rows, and how its states fall into the blocks of the next."""
 
-    start: IntArray
-    target: Indices
-    weight: FloatArray
-    level: Level
+    rows: Level
     y: FloatArray
     label: Indices
     outflow: FloatArray
 
     def sweep(self, d: FloatArray, h: FloatArray, forward: bool) -> None:
-        for first, last in self.level.ranges if forward else reversed(self.level.ranges):
-            self.level.tick()
-            kernels.row_sweep(self.start, self.target, self.weight, d, h, first, last, forward)
+        for first, last in self.rows.ranges if forward else reversed(self.rows.ranges):
+            self.rows.tick()
+            kernels.row_sweep(*self.rows.edges, d, h, first, last, forward)
 
     def residual(self, d: FloatArray, h: FloatArray) -> FloatArray:
         out = np.empty(h.size)
-        for first, last in self.level.ranges:
-            self.level.tick()
-            kernels.row_residual(self.start, self.target, self.weight, d, h, first, last, out)
+        for first, last in self.rows.ranges:
+            self.rows.tick()
+            kernels.row_residual(*self.rows.edges, d, h, first, last, out)
         return out
 
 
@@ -464,10 +455,10 @@ def _ladder(level: Level, y: FloatArray) -> Ladder:
             raise ValueError(
                 "the distribution underflows between blocks of states: relative values cannot be found"
             )
-        rungs.append(Rung(*rows(level), level, y, level.label, outflow))
+        rungs.append(Rung(level.jumps_back(), y, level.label, outflow))
         level, y = coarse, outflow
     dense = np.zeros((level.size, level.size))
-    kernels.scatter_dense(level.start, level.source, level.weight, dense)
+    kernels.scatter_dense(*level.edges, dense)
     front, exits, _ = dense_factor(dense)
     return Ladder(rungs, front, exits)
 
@@ -500,11 +491,10 @@ def relative_values(
     """
     if not (np.all(x > 0.0) and np.isfinite(x.sum())):
         raise ValueError(f"x must be positive, but x[{int(np.argmin(x))}] is {np.min(x)!r}")
-    chain = jump_chain(indptr, indices, data, (monitor or Monitor()).check, resolve_threads(threads))
-    level = chain.level
+    level = jump_chain(indptr, indices, data, (monitor or Monitor()).check, resolve_threads(threads))
     gain = float(np.dot(x, reward))
-    x = x[chain.order]
-    d = chain.stay * (reward[chain.order] - gain)
+    x = level.sorted(x)
+    d = level.stay * (level.sorted(reward) - gain)
     h = np.zeros(level.size)
     scale = float(np.max(np.abs(d), initial=0.0))
     if scale == 0.0 or level.size == 1:
@@ -512,7 +502,7 @@ def relative_values(
     residual, floor, change, cycles, converged, stopped = 1.0, 0.0, np.inf, 0, False, False
     mixer: Extrapolation | None = None
     try:
-        ladder = _ladder(level, x / chain.stay)
+        ladder = _ladder(level, x / level.stay)
         for cycles in range(1, max_cycles + 1):
             image = h.copy()
             ladder.cycle(0, d, image)
@@ -534,5 +524,5 @@ def relative_values(
             h = h_next
     except Stopped:
         stopped = True
-    h = chain.by_state(h - np.dot(x, h))
+    h = level.unsorted(h - np.dot(x, h))
     return RelativeValues(h, gain, residual, floor, change, converged, stopped, cycles)

@@ -13,25 +13,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lingendice.kernels import sparse_rows as sparse
 from lingendice.kernels.parallel import resolve_threads
+from lingendice.model.pull_system import FloatArray, PullSystem, go_on
 from lingendice.model.transition_rows import TransitionRows
 from lingendice.solvers.control import Monitor, Stopped
 from lingendice.solvers.gauss_seidel import PATIENCE, Blocks, Relaxation, component_order
-from lingendice.solvers.pull_system import (
-    FloatArray,
-    IntArray,
-    PullSystem,
-    lacks_locality,
-    row_ranges,
-    row_system,
-    transposed_system,
-)
 
 _TIGHTENINGS = 6
 # Passes without a new least change after which rounding is taken to have the last word.
@@ -54,28 +43,6 @@ class DiscountedResult:
     sweeps: int
     converged: bool
     history: FloatArray
-
-
-class CountedRows(NamedTuple):
-    """The counted part of the rows in the form kernels take."""
-
-    indptr: IntArray
-    indices: NDArray[np.signedinteger]
-    data: FloatArray
-    """Empty where the weights of each row are equal."""
-    share: FloatArray
-    """The chance sent along an edge of weight one."""
-
-    @classmethod
-    def of(cls, rows: TransitionRows) -> CountedRows:
-        """O(nnz), one pass; nothing is copied but indices of another type."""
-        indptr, size = rows.indptr, rows.n
-        indices = np.ascontiguousarray(rows.indices, dtype=np.int32 if size < 2**31 else np.int64)
-        data = np.ascontiguousarray(rows.weight, dtype=np.float64)
-        ranges = row_ranges(indptr, 0, size)
-        if all(sparse.rows_are_uniform(indptr, data, first, last) for first, last in ranges):
-            return cls(indptr, indices, np.empty(0), rows.keep / np.maximum(np.diff(indptr), 1))
-        return cls(indptr, indices, data, rows.scale)
 
 
 def discounted_distribution(
@@ -138,7 +105,6 @@ class _DistributionSolver:
     ) -> None:  # fmt: skip
         self.monitor = monitor
         self.chain, self.gamma, self.start = chain, gamma, start
-        self.counted = counted = CountedRows.of(chain)
         self.max_sweeps, self.sweeps = max_sweeps, 0.0
         self.history: list[float] = []
         # Equal distributions share one solve; which[k] says which distinct distribution hub k has.
@@ -155,17 +121,13 @@ class _DistributionSolver:
             self.which.append(same[0] if same else len(self.distributions) - 1)
         self.blocks: Blocks | None = None
         self.may_split = True
-        system = transposed_system(
-            counted.indptr, counted.indices, counted.data,
-            by_degree=lacks_locality(counted.indptr, counted.indices), threads=threads, monitor=monitor,
-        )  # fmt: skip
-        self._adopt(system)
+        self._adopt(chain.pull(threads, monitor.check))
         self.parts = [inflow.copy() for inflow in self.inflows]
 
     def _adopt(self, system: PullSystem) -> None:
         """Lay the vectors out in the row order of a system."""
         self.system = system
-        self.c = system.sorted(self.gamma * self.counted.share)
+        self.c = system.sorted(self.gamma * self.chain.counted.share)
         self.f = 1.0 / (1.0 - self.c * system.loops)
         self.loss = system.sorted((1.0 - self.gamma) + self.gamma * (1.0 - self.chain.keep))
         self.inflows = [system.sorted(distribution) for distribution in self.distributions]
@@ -218,7 +180,7 @@ class _DistributionSolver:
             base = (1.0 - gamma) * self.inflows[0]
             for k, mass in zip(self.which, out.T @ distribution, strict=True):
                 base += gamma * mass * self.inflows[k]
-        patient = replace(system, monitor=Monitor())
+        patient = replace(system, tick=go_on)
         residual = patient.imbalance(distribution, self.c * distribution, base)
         return system.unsorted(distribution), residual
 
@@ -264,16 +226,13 @@ class _DistributionSolver:
     def _split(self) -> None:
         """Go over to strongly connected components, unless one of them holds nearly everything."""
         self.may_split = False
-        counted, old = self.counted, self.system
+        counted, old = self.chain.counted, self.system
         found = component_order(counted.indptr, counted.indices)
         if found is None:
             return
         order, start = found
         parts = [old.unsorted(part) for part in self.parts]
-        system = transposed_system(
-            counted.indptr, counted.indices, counted.data,
-            order=order, threads=old.threads, monitor=old.monitor,
-        )  # fmt: skip
+        system = self.chain.pull(old.threads, old.tick, order)
         self.blocks = Blocks.of(system, start)
         self._adopt(system)
         self.parts = [system.sorted(part) for part in parts]
@@ -310,16 +269,8 @@ def discounted_values(
     a factor gamma each); hubs enter both through ``L V``, refreshed before every pass. Each pass
     costs O(entries).
     """
-    counted = CountedRows.of(chain)
-    try:
-        system = row_system(
-            counted.indptr, counted.indices, counted.data,
-            threads=resolve_threads(threads), monitor=monitor or Monitor(),
-        )  # fmt: skip
-    except Stopped:
-        residual = float(np.abs(reward).max())
-        return DiscountedResult(np.zeros(chain.n), residual, residual / (1.0 - gamma), 0, False, np.empty(0))
-    solver = _ValueSolver(chain, gamma * counted.share, system, reward, gamma)
+    system = chain.pull_values(resolve_threads(threads), (monitor or Monitor()).check)
+    solver = _ValueSolver(chain, gamma * chain.counted.share, system, reward, gamma)
     return solver.run(tol * (1.0 - gamma), max_sweeps)
 
 
@@ -386,7 +337,7 @@ class _ValueSolver:
 
     def run(self, target: float, max_sweeps: int) -> DiscountedResult:
         """Plain passes while they are quick, Gauss-Seidel otherwise, then the certificate."""
-        patient = replace(self.system, monitor=Monitor())
+        patient = replace(self.system, tick=go_on)
         try:
             self.plain_passes(target, max_sweeps)
             if max(map(abs, self.check(self.system))) > target:

@@ -13,7 +13,7 @@ from lingendice.data.checks import Floats
 from lingendice.kernels import sparse_rows as sparse
 from lingendice.kernels import sweeps
 from lingendice.kernels.sparse_rows import strong_components
-from lingendice.solvers.pull_system import CALL_WORK, FloatArray, IntArray, PullSystem, row_ranges
+from lingendice.model.pull_system import CALL_WORK, FloatArray, IntArray, PullSystem, row_ranges
 
 # A component with more entries than this is swept by several threads, smaller ones inside one kernel.
 BIG_BLOCK = 300_000
@@ -121,7 +121,7 @@ class Blocks:
         split = np.empty(system.size, np.int64)
         outside = np.zeros(system.size)
         for first, last in row_ranges(system.indptr, 0, system.size):
-            system.monitor.check()
+            system.tick()
             sparse.split_blocks(
                 system.indptr, system.sources, system.weights, block_of, first, last, split, outside
             )
@@ -150,7 +150,7 @@ class Blocks:
         block = 0
         for stop in [*big, self.start.size - 1]:
             while block < stop and state[1] < max_passes * whole:
-                system.monitor.check()
+                system.tick()
                 block = sweeps.solve_blocks(
                     upstream, own, terms, inflow, x, y, self.start, block, stop, tolerance, CALL_WORK, state
                 )

@@ -1,9 +1,9 @@
-"""Chains in the layout the kernels sweep over, their blocks, and the chains between blocks."""
+"""Pull forms of chains watched when they move, their blocks, and the chains between blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -12,14 +12,18 @@ from numpy.typing import NDArray
 from lingendice.kernels import aggregation_steps as kernels
 from lingendice.kernels.gth_dense import gth_dense
 from lingendice.kernels.parallel import run_all
-from lingendice.kernels.sparse_rows import order_by_count
-from lingendice.solvers.pull_system import is_arbitrary, row_ranges
+from lingendice.model.pull_system import (
+    CALL_WORK,
+    FloatArray,
+    IntArray,
+    PullSystem,
+    is_arbitrary,
+    row_ranges,
+    transposed_system,
+)
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Indices = NDArray[np.uint32]
 
-CHUNK = 4_000_000  # entries a kernel call may touch: well below 0.2 s
 PARALLEL_FROM = 2_000_000  # entries from which two half sweeps side by side beat one
 DENSE_LIMIT = 256  # blocks up to which the chain between them is solved densely
 CLUSTERS = 128  # clusters over which a settled distribution is checked
@@ -40,64 +44,64 @@ class Effort:
 
 
 @dataclass
-class Level:
-    """One chain in pull layout: sources and probabilities of each target (see the kernels)."""
+class Level(PullSystem):
+    """A chain watched when it moves, in pull form, and the blocks that its states fall into."""
 
-    start: IntArray
-    source: Indices
-    weight: FloatArray
-    tick: Callable[[], None]
-    threads: int = 1
     label: Indices | None = None
     count: int = 0
     gap: bool = False
     members: tuple[IntArray, Indices] | None = None
-    ranges: list[tuple[int, int]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.ranges = row_ranges(self.start, 0, self.size, CHUNK)
+    @classmethod
+    def of(cls, system: PullSystem) -> Level:
+        """A system of jumps: numbers of states unsigned, as the kernels take them."""
+        return cls(
+            system.indptr, system.sources.view(np.uint32), system.weights, system.loops, system.order,
+            system.threads, system.tick,
+        )  # fmt: skip
 
     @property
-    def size(self) -> int:
-        return self.start.size - 1
+    def edges(self) -> kernels.Pull:
+        """The pull form as the kernels take it."""
+        return kernels.Pull(self.indptr, self.sources, self.weights)
+
+    @property
+    def stay(self) -> FloatArray:
+        """Mean number of steps in each state before it is left."""
+        return 1.0 + self.loops
+
+    def jumps_back(self) -> Level:
+        """The same jumps by source: a row lists targets and probabilities."""
+        sources = self.sources.view(np.int32)
+        return Level.of(transposed_system(self.indptr, sources, self.weights, tick=self.tick))
 
     def sweep(self, y: FloatArray, forward: bool, relaxation: float = 1.0) -> float:
         """One sweep in place; return the largest relative change."""
-        if self.threads > 1 and self.source.size >= PARALLEL_FROM:
+        if self.threads > 1 and self.sources.size >= PARALLEL_FROM:
             return self._sweep_halves(y, forward, relaxation)
         largest = 0.0
         for first, last in self.ranges if forward else reversed(self.ranges):
             self.tick()
-            change = kernels.sweep(self.start, self.source, self.weight, y, first, last, forward, relaxation)
-            largest = max(largest, change)
+            largest = max(largest, kernels.sweep(*self.edges, y, first, last, forward, relaxation))
         return largest
 
     def _sweep_halves(self, y: FloatArray, forward: bool, relaxation: float) -> float:
         # Both halves read and write the same vector: whichever value a thread finds, old or new, the sweep
         # converges. Working on copies instead would more than double the number of sweeps.
-        middle = int(np.searchsorted(self.start, self.start[-1] // 2))
-        pieces = [row_ranges(self.start, *half, CHUNK) for half in ((0, middle), (middle, self.size))]
+        middle = int(np.searchsorted(self.indptr, self.indptr[-1] // 2))
+        pieces = [row_ranges(self.indptr, *half) for half in ((0, middle), (middle, self.size))]
         if not forward:
             pieces = [piece[::-1] for piece in pieces]
         largest = 0.0
         for step in range(max(map(len, pieces))):
             self.tick()
-            edges = (self.start, self.source, self.weight)
             tasks = [
-                partial(kernels.sweep, *edges, y, *piece[step], forward, relaxation)
+                partial(kernels.sweep, *self.edges, y, *piece[step], forward, relaxation)
                 for piece in pieces
                 if step < len(piece)
             ]
             largest = max(largest, *run_all(tasks, 2))
         return largest
-
-    def residual(self, y: FloatArray) -> float:
-        """L1 norm of ``y - Q'y``."""
-        total = 0.0
-        for first, last in self.ranges:
-            self.tick()
-            total += kernels.residual(self.start, self.source, self.weight, y, first, last)
-        return total
 
     def use_blocks(self, label: Indices, count: int, gap: bool) -> None:
         self.label, self.count, self.gap = label, count, gap
@@ -110,88 +114,38 @@ class Level:
         begin, member = self.members
         block_start = np.zeros(self.count + 1, dtype=np.int64)
         # room for every edge: pages never written to cost nothing
-        block_source = np.empty(self.source.size, dtype=np.uint32)
-        flow = np.empty(self.source.size)
+        block_source = np.empty(self.sources.size, dtype=np.uint32)
+        flow = np.empty(self.sources.size)
         outflow = np.zeros(self.count)
         slot = np.full(self.count, -1, dtype=np.int64)
-        pull = kernels.Pull(self.start, self.source, self.weight)
         partition = kernels.Partition(self.label, begin, member)
         blocks = kernels.Pull(block_start, block_source, flow)
-        per_block = max(1, CHUNK * self.count // max(1, self.source.size))
+        per_block = max(1, CALL_WORK * self.count // max(1, self.sources.size))
         for first in range(0, self.count, per_block):
             self.tick()
             last = min(self.count, first + per_block)
-            kernels.coarsen(pull, y, partition, first, last, slot, blocks, outflow)
+            kernels.coarsen(self.edges, y, partition, first, last, slot, blocks, outflow)
         used = block_start[-1]
         block_source, flow = block_source[:used], flow[:used]
-        for first in range(0, used, CHUNK):
-            piece = slice(first, first + CHUNK)
+        for first in range(0, used, CALL_WORK):
+            piece = slice(first, first + CALL_WORK)
             kernels.divide_by_outflow(block_source[piece], flow[piece], outflow)
-        return Level(block_start, block_source, flow, self.tick, self.threads), outflow
-
-
-@dataclass
-class JumpChain:
-    """The chain watched when it moves, over renumbered states.
-
-    State ``order[k]`` is number ``k`` of the level. ``stay`` is the mean stay ``s_i / D_i``, by that number.
-    """
-
-    level: Level
-    stay: FloatArray
-    order: IntArray
-
-    def by_state(self, values: FloatArray) -> FloatArray:
-        """Values of the level's numbers, by state."""
-        ordered = np.empty_like(values)
-        ordered[self.order] = values
-        return ordered
+        loops = np.zeros(self.count)
+        return Level(block_start, block_source, flow, loops, None, self.threads, self.tick), outflow
 
 
 def jump_chain(
     indptr: IntArray, indices: NDArray[np.int32], data: FloatArray, tick: Callable[[], None], threads: int = 1
-) -> JumpChain:
-    """Pull layout of the chain watched when it moves.
+) -> Level:
+    """The chain watched when it moves.
 
     Where the numbering is arbitrary, states with equally many sources are put side by side, within windows:
     a processor foresees the ends of equally long rows, which halves the time of a sweep over short ones.
     """
-    n = indptr.size - 1
-    columns = indices.view(np.uint32)
-    exit_weight, total_weight = np.empty(n), np.empty(n)
-    count = np.zeros(n + 1, dtype=np.int64)
-    ranges = row_ranges(indptr, 0, n, CHUNK)
-    for first, last in ranges:
-        tick()
-        kernels.count_targets(indptr, columns, data, first, last, exit_weight, total_weight, count[1:])
-    if n > 1 and not exit_weight.min() > 0.0:
-        raise ValueError(f"state {int(np.argmin(exit_weight))} has no way out: the chain is not irreducible")
-    order = np.arange(n)
-    if is_arbitrary(indptr, indices):
-        order_by_count(count[1:], WINDOW, order)
-    place = np.empty(n, dtype=np.uint32)
-    place[order] = np.arange(n, dtype=np.uint32)
-    start = np.concatenate([[0], np.cumsum(count[1:][order])])
-    cursor = start[place]
-    source = np.empty(start[-1], dtype=np.uint32)
-    weight = np.empty(start[-1])
-    for first, last in ranges:
-        tick()
-        kernels.fill_pull(indptr, columns, data, first, last, exit_weight, place, cursor, source, weight)
-    stay = (total_weight / exit_weight)[order] if n > 1 else np.ones(n)
-    return JumpChain(Level(start, source, weight, tick, threads), stay, order)
-
-
-def rows(level: Level) -> tuple[IntArray, Indices, FloatArray]:
-    """The same chain by source: start, targets, probabilities."""
-    start = np.concatenate([[0], np.cumsum(np.bincount(level.source, minlength=level.size))]).astype(np.int64)
-    cursor = start[:-1].copy()
-    target = np.empty(level.source.size, dtype=np.uint32)
-    weight = np.empty(level.source.size)
-    for first, last in level.ranges:
-        level.tick()
-        kernels.fill_rows(level.start, level.source, level.weight, first, last, cursor, target, weight)
-    return start, target, weight
+    window = WINDOW if is_arbitrary(indptr, indices) else 0
+    return Level.of(
+        transposed_system(indptr, indices, data, window=window, jumps=True, threads=threads, tick=tick)
+    )
 
 
 def gap_blocks(level: Level) -> tuple[Indices | None, int]:
@@ -201,11 +155,11 @@ def gap_blocks(level: Level) -> tuple[Indices | None, int]:
     which no component joins another. ``O(nnz)`` for every exponent in use until all is joined.
     """
     n = level.size
-    bits = level.weight.view(np.int64)
+    bits = level.weights.view(np.int64)
     histogram = np.zeros(kernels.WEIGHT_BINS, dtype=np.int64)
-    for first in range(0, bits.size, CHUNK):
+    for first in range(0, bits.size, CALL_WORK):
         level.tick()
-        kernels.count_bins(bits, first, min(bits.size, first + CHUNK), histogram)
+        kernels.count_bins(bits, first, min(bits.size, first + CALL_WORK), histogram)
     parent = np.arange(n, dtype=np.uint32)
     components, last_merge, strongest = n, GAP_BINS, 0
     for weakest in np.flatnonzero(histogram).tolist():
@@ -217,7 +171,7 @@ def gap_blocks(level: Level) -> tuple[Indices | None, int]:
         for first, last in level.ranges:
             level.tick()
             remaining = kernels.merge_bins(
-                level.start, level.source, bits, first, last, strongest, weakest, remaining, parent
+                level.indptr, level.sources, bits, first, last, strongest, weakest, remaining, parent
             )
         if candidate and remaining < components:
             label = np.empty(n, dtype=np.uint32)
@@ -233,7 +187,7 @@ def gap_blocks(level: Level) -> tuple[Indices | None, int]:
 def choose_blocks(level: Level, y: FloatArray) -> None:
     """Blocks of strongly linked neighbors under the present ``y``, which must be finite."""
     label = np.full(level.size, level.size, dtype=np.uint32)
-    edges = (level.start, level.source, level.weight)
+    edges = level.edges
     count = 0
     for first, last in level.ranges:
         level.tick()
@@ -252,7 +206,7 @@ def cluster_correct(level: Level, y: FloatArray) -> float:
     """
     label = np.arange(level.size, dtype=np.uint32)
     size = np.ones(level.size, dtype=np.int64)
-    edges = (level.start, level.source, level.weight)
+    edges = level.edges
     count, most = level.size, 4 * level.size // CLUSTERS
     while count > 2 * CLUSTERS:
         best, best_source = np.zeros(count), np.zeros(count, dtype=np.uint32)
@@ -298,7 +252,7 @@ def correct(level: Level, y: FloatArray, effort: Effort) -> float:
         return np.inf
     if level.count <= DENSE_LIMIT:
         dense = np.zeros((level.count, level.count))
-        kernels.scatter_dense(coarse.start, coarse.source, coarse.weight, dense)
+        kernels.scatter_dense(*coarse.edges, dense)
         z, _ = gth_dense(dense)
     else:
         z = outflow / outflow.sum()

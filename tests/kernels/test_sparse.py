@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from lingendice.kernels import sparse_rows as sparse
 from lingendice.kernels import sweeps as gauss_seidel
-from lingendice.solvers.pull_system import row_ranges, row_system, transposed_system
+from lingendice.model.pull_system import row_ranges, row_system, transposed_system
 
 
 def random_matrix(size: int, density: float, seed: int) -> sp.csr_matrix:
@@ -41,7 +41,7 @@ def test_transpose_and_rows_match_scipy(weighted, threads, order, size):
         matrix.data[:] = 1.0
     given = np.random.default_rng(1).permutation(size) if order == "given" else None
     system = transposed_system(
-        *parts(matrix, weighted), order=given, by_degree=order == "degree", threads=threads
+        *parts(matrix, weighted), order=given, window=size if order == "degree" else 0, threads=threads
     )
     sorting = np.arange(size) if system.order is None else system.order
     dense = matrix.toarray()
@@ -71,7 +71,7 @@ def test_rows_by_degree_draw_and_sweep_as_the_matrix_does(weighted):
     matrix = matrix.tocsr()
     if not weighted:
         matrix.data[:] = 1.0
-    system = transposed_system(*parts(matrix, weighted), by_degree=True, threads=2)
+    system = transposed_system(*parts(matrix, weighted), window=1000, threads=2)
     dense = rebuilt(system)
     assert (np.diff(np.diff(system.indptr)) <= 0).all()
     rng = np.random.default_rng(7)

@@ -10,8 +10,7 @@ from problems import dense_operator
 
 import lingendice as lg
 from lingendice.model.compose import Choices, compose
-from lingendice.solvers.discounted import CountedRows
-from lingendice.solvers.pull_system import row_system, transposed_system
+from lingendice.model.pull_system import go_on
 from lingendice.solvers.ridge import RidgeSystem
 
 LEAKS = ("restart", "absorb", "error")
@@ -49,12 +48,11 @@ def pulled(system, y):
 
 def pull_form(operator):
     """The counted part of the chain, swept by Gauss-Seidel."""
-    counted = CountedRows.of(operator.chain)
-    arrays = counted.indptr, counted.indices, counted.data
-    down, up = row_system(*arrays), transposed_system(*arrays, by_degree=True)
+    chain, order = operator.chain, np.random.default_rng(0).permutation(operator.n_states)
+    down, up, share = chain.pull_values(1, go_on), chain.pull(1, go_on, order), chain.counted.share
     return (
-        lambda values: counted.share * pulled(down, values),
-        lambda mass: pulled(up, counted.share * mass),
+        lambda values: share * pulled(down, values),
+        lambda mass: pulled(up, share * mass),
         operator.n_states,
         operator.n_states,
     )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -196,7 +198,7 @@ def test_inputs_stay_and_repeats_agree():
 
 def test_two_threads_agree_with_one(monkeypatch):
     monkeypatch.setattr(levels, "PARALLEL_FROM", 0)
-    monkeypatch.setattr(levels, "CHUNK", 500)
+    monkeypatch.setattr(levels, "row_ranges", partial(levels.row_ranges, work=500))
     weights = arrays(blocks_of_digraphs(500, 1, 0.0, 1))
     one, two = solve_stationary(*weights, threads=1), solve_stationary(*weights, threads=2)
     assert one.converged

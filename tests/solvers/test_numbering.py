@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from lingendice.model.pull_system import is_arbitrary, lacks_locality
 from lingendice.solvers.levels import jump_chain
-from lingendice.solvers.pull_system import is_arbitrary, lacks_locality
 
 
 def edges(source, target, n):
@@ -43,15 +43,18 @@ def test_renumbered_or_not_the_chain_is_the_same(arbitrary):
     source, target = np.append(source, np.arange(n)), np.append(target, (np.arange(n) + 1) % n)
     matrix = sp.csr_matrix((rng.random(source.size), (source, target)), shape=(n, n))
     matrix.sum_duplicates()
-    chain = jump_chain(
+    level = jump_chain(
         matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, lambda: None
     )
-    level = chain.level
-    assert np.array_equal(chain.order, np.arange(n)) == (not arbitrary)
-    q = sp.csc_matrix((level.weight, level.source.astype(np.int64), level.start), shape=(n, n)).toarray()
+    assert (level.order is None) == (not arbitrary)
+    order = np.arange(n) if level.order is None else level.order
+    q = sp.csc_matrix((level.weights, level.sources.astype(np.int64), level.indptr), shape=(n, n)).toarray()
     moves = matrix.toarray() - np.diag(matrix.diagonal())
     expected = moves / moves.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(q, expected[np.ix_(chain.order, chain.order)], rtol=1e-13)
+    np.testing.assert_allclose(q, expected[np.ix_(order, order)], rtol=1e-13)
     np.testing.assert_allclose(
-        chain.by_state(chain.stay), matrix.toarray().sum(axis=1) / moves.sum(axis=1), rtol=1e-13
+        level.unsorted(level.stay), matrix.toarray().sum(axis=1) / moves.sum(axis=1), rtol=1e-13
     )
+    rows = level.jumps_back()
+    back = sp.csr_matrix((rows.weights, rows.sources.astype(np.int64), rows.indptr), shape=(n, n)).toarray()
+    np.testing.assert_array_equal(back, q)

@@ -1,7 +1,8 @@
-"""Sparse systems ``x = g + F A diag(c) x`` in pull form: how they are built, swept and checked.
+"""The pull form of a chain, for ``x = g + F A diag(c) x``: how it is built, passed over and checked.
 
 A row of A lists the sources that the row draws from. For a stationary distribution that is the transpose
-of the transition matrix, for values it is the matrix itself. Unit weights need no weight array.
+of the transition matrix, for values it is the matrix itself. Unit weights need no weight array. Chains are
+asked for it by :meth:`lingendice.model.transition_rows.TransitionRows.pull` and ``pull_values``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,6 @@ from lingendice.data.rows import index_array, read_only, row_of_entry
 from lingendice.kernels import sparse_rows as sparse
 from lingendice.kernels import sweeps as gauss_seidel
 from lingendice.kernels.parallel import run_all
-from lingendice.solvers.control import Monitor
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -33,6 +34,10 @@ _NO_WEIGHTS = np.empty(0)
 CACHE_WINDOW = 32_768  # nodes whose values fit into a near cache together
 FEW_NEAR = 0.25  # share of edges between near numbers below which the numbering has no locality
 EVEN = 0.65  # share of edges in one direction above which the numbering follows the flow
+
+
+def go_on() -> None:
+    """What is asked between kernel calls by work that nothing ends early."""
 
 
 def row_ranges(indptr: IntArray, first: int, last: int, work: int = CALL_WORK) -> list[tuple[int, int]]:
@@ -57,12 +62,12 @@ class PullSystem:
     """The structure shared by every solve: who draws from whom, in sweep order."""
 
     indptr: IntArray
-    sources: NDArray[np.signedinteger]
+    sources: NDArray[np.integer]
     weights: FloatArray
-    loops: FloatArray  # self-loop weight of each node; self-loops are not among the entries
+    loops: FloatArray  # self-loop weight of each row; self-loops are not among the entries
     order: IntArray | None  # node number of each row; None is the natural order
     threads: int
-    monitor: Monitor
+    tick: Callable[[], None]  # asked between kernel calls; it raises where the work must end
 
     @property
     def size(self) -> int:
@@ -92,14 +97,15 @@ class PullSystem:
         return self.kernel_rows(self.indptr[:-1], self.indptr[1:])
 
     @cached_property
-    def _ranges(self) -> list[tuple[int, int]]:
+    def ranges(self) -> list[tuple[int, int]]:
+        """Rows that one kernel call covers, for all rows."""
         return row_ranges(self.indptr, 0, self.size)
 
-    def run(self, ranges: list[tuple[int, int]], task: Callable[[int, int], object]) -> list:
+    def run(self, ranges: list[tuple[int, int]], task: Callable[[int, int], Any]) -> list[Any]:
         """Run a kernel over ranges, in order on one thread, side by side on several."""
-        results: list = []
+        results: list[Any] = []
         for batch in _rounds(ranges, self.threads):
-            self.monitor.check()
+            self.tick()
             results += run_all([partial(task, a, b) for a, b in batch], self.threads)
         return results
 
@@ -111,7 +117,7 @@ class PullSystem:
         def task(first: int, last: int) -> tuple[float, float, float]:
             return gauss_seidel.residual(self._rows, row_factor, base, self.loops, x, y, first, last, image)
 
-        size, low, high = zip(*self.run(self._ranges, task), strict=True)
+        size, low, high = zip(*self.run(self.ranges, task), strict=True)
         return float(sum(size)), min(low), max(high)
 
     def imbalance(self, x: FloatArray, y: FloatArray, base: FloatArray) -> float:
@@ -129,46 +135,54 @@ def _lanes(indptr: IntArray, threads: int) -> list[list[tuple[int, int]]]:
 def _run_lanes(
     lanes: list[list[tuple[int, int]]],
     task: Callable[[int, int, int], object],
-    monitor: Monitor,
+    tick: Callable[[], None],
 ) -> None:
     """Run ``task(lane, first, last)``: lanes side by side, the ranges of a lane one after another."""
     for step in range(max(len(lane) for lane in lanes)):
-        monitor.check()
+        tick()
         work = [(k, *lane[step]) for k, lane in enumerate(lanes) if step < len(lane)]
         run_all([partial(task, *item) for item in work], len(lanes))
 
 
 def transposed_system(
     indptr: IntArray,
-    indices: NDArray[np.signedinteger],
+    indices: NDArray[np.integer],
     data: FloatArray,
     *,
     order: IntArray | None = None,
-    by_degree: bool = False,
+    window: int = 0,
+    jumps: bool = False,
     threads: int = 1,
-    monitor: Monitor | None = None,
+    tick: Callable[[], None] = go_on,
 ) -> PullSystem:
     """Transpose a matrix for pulling, in O(entries); the result does not depend on ``threads``.
 
     Each thread counts and scatters its own rows; its slots start where those of the threads
-    before it end, so rows come out sorted by source for any number of threads. ``by_degree``
-    sorts rows by falling in-degree: rows of equal length cost no mispredicted branches, which
-    pays where node numbers carry no locality anyway.
+    before it end, so rows come out sorted by source for any number of threads. Without an ``order`` each
+    ``window`` of nodes (0: none) is sorted by falling in-degree: rows of equal length cost no mispredicted
+    branches, which pays where node numbers carry no locality anyway. ``jumps`` divides the weights of each
+    source by what leaves it, and ``loops`` likewise: the chain watched when it moves.
     """
-    size, monitor = indptr.size - 1, monitor or Monitor()
+    size = indptr.size - 1
     lanes = _lanes(indptr, threads if indices.size > THREAD_WORK else 1)
     place_type = np.int64 if indices.size > np.iinfo(np.int32).max else np.int32
     slots = np.zeros((len(lanes), size), place_type)
-    loops = np.zeros(size)
+    loops, leaving = np.zeros(size), np.empty(size)
 
     def count(lane: int, first: int, last: int) -> None:
-        sparse.count_columns(indptr, indices, data, first, last, slots[lane], loops)
+        sparse.count_columns(indptr, indices, data, first, last, slots[lane], loops, leaving)
 
-    _run_lanes(lanes, count, monitor)
+    _run_lanes(lanes, count, tick)
+    if jumps and size > 1:
+        if not leaving.min() > 0.0:
+            raise ValueError(f"state {int(np.argmin(leaving))} has no way out: the chain is not irreducible")
+        loops /= leaving
+    else:
+        leaving = np.ones(size)
     degree = slots.sum(axis=0, dtype=place_type)
-    if order is None and by_degree:
+    if order is None and window:
         order = np.empty(size, np.int64)
-        sparse.order_by_count(degree, max(1, size), order)
+        sparse.order_by_count(degree, window, order)
     out_indptr = np.zeros(size + 1, np.int64)
     np.cumsum(degree if order is None else degree[order], out=out_indptr[1:])
     label, start = _labels(order, out_indptr, indices.dtype)
@@ -180,33 +194,37 @@ def transposed_system(
     weights = np.empty(sources.size) if data.size else _NO_WEIGHTS
 
     def scatter(lane: int, first: int, last: int) -> None:
-        sparse.scatter_transpose(indptr, indices, data, label, first, last, slots[lane], sources, weights)
+        sparse.scatter_transpose(
+            indptr, indices, data, leaving, label, first, last, slots[lane], sources, weights
+        )
 
-    _run_lanes(lanes, scatter, monitor)
+    _run_lanes(lanes, scatter, tick)
     loops = loops if order is None else loops[order]
-    return PullSystem(out_indptr, sources, weights, loops, order, threads, monitor)
+    return PullSystem(out_indptr, sources, weights, loops, order, threads, tick)
 
 
 def row_system(
     indptr: IntArray,
-    indices: NDArray[np.signedinteger],
+    indices: NDArray[np.integer],
     data: FloatArray,
     *,
     threads: int = 1,
-    monitor: Monitor | None = None,
+    tick: Callable[[], None] = go_on,
 ) -> PullSystem:
     """The matrix itself for pulling, self-loops taken out; O(entries)."""
     size, row = indptr.size - 1, row_of_entry(indptr)
     loop = indices == row
     weights = data if data.size else np.ones(indices.size)
-    loops = np.bincount(row[loop], weights[loop], size)
+    loops: FloatArray = np.bincount(row[loop], weights[loop], size).astype(float)
     if loop.any():
         indptr = np.concatenate([[0], np.cumsum(np.bincount(row[~loop], minlength=size))])
         indices, data = indices[~loop], data[~loop] if data.size else data
-    return PullSystem(indptr, indices, data, loops, None, threads, monitor or Monitor())
+    return PullSystem(indptr, indices, data, loops, None, threads, tick)
 
 
-def _labels(order: IntArray | None, out_indptr: IntArray, index_type: np.dtype) -> tuple[NDArray, NDArray]:
+def _labels(
+    order: IntArray | None, out_indptr: IntArray, index_type: Any
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """New number of each node, and where its row starts, by old number."""
     size = out_indptr.size - 1
     place_type = np.int64 if out_indptr[-1] > np.iinfo(np.int32).max else np.int32
