@@ -413,37 +413,3 @@ __global__ void lower_bounds(long long n_keys, const K *__restrict__ keys, const
         starts[v] = I(first);
     }
 }
-
-// What a cell's distribution is worth: per-cell mass mu(x) = d(s) W(a|s), ratio mu / p, and the sums of a report:
-// what is earned, the mass of unknown reward, the leak, the ended mass, and moments of the ratio.
-enum { EARNED, KNOWN, LEAKED, ENDED, SQUARED, COVERED, REPORTED };
-template <typename T>
-__global__ void __launch_bounds__(256, 4)
-report_cells(int n_cells, int n_actions, const T *__restrict__ distribution, const double *__restrict__ policy,
-             const double *__restrict__ p, const double *__restrict__ reward, const double *__restrict__ ended,
-             double *__restrict__ mass, double *__restrict__ ratio, double *__restrict__ partials, int n_parts)
-{
-    SHARED_MEMORY(double, scratch);
-    double sums[REPORTED] = {};
-    for (long long x = (long long)blockIdx.x * blockDim.x + threadIdx.x; x < n_cells;
-         x += (long long)gridDim.x * blockDim.x) {
-        const double here = double(distribution[x / n_actions]) * policy[x];
-        const double nan = __longlong_as_double(0x7ff8000000000000ll);
-        const double tau = p[x] > 0.0 ? here / p[x] : nan;
-        mass[x] = here;
-        ratio[x] = tau;
-        const bool known = p[x] > 0.0 && reward[x] == reward[x];
-        sums[EARNED] += known ? here * reward[x] : 0.0;
-        sums[KNOWN] += known ? here : 0.0;
-        sums[LEAKED] += p[x] > 0.0 ? 0.0 : here;
-        sums[ENDED] += here * ended[x];
-        if (p[x] > 0.0) {
-            sums[COVERED] += here;
-            sums[SQUARED] += here * tau;
-        }
-    }
-    block_sums(REPORTED, -1, sums, scratch);
-    if (threadIdx.x == 0)
-        for (int k = 0; k < REPORTED; ++k)
-            partials[k * n_parts + blockIdx.x] = sums[k];
-}

@@ -20,7 +20,6 @@ from lingendice.kernels.parallel import run_all
 from lingendice.model.compose import compose, compose_episodes
 from lingendice.results.build import (
     continuous_solution,
-    device_solution,
     exact_solution,
     horizon_solution,
     policy_solution,
@@ -282,16 +281,23 @@ def _solve_with(backend: Backend, data: Any, request: Request) -> Solution:
 
 
 def _solve_resident(backend: CudaBackend, data: Any, request: Request) -> Solution:
-    """Data that lie on the device: solved there, or by way of the host where only the host can choose."""
-    from lingendice.gpu.backend import copied_to_host, what_needs_the_host
-    from lingendice.results.remote_solution import HostedSolution
+    """Data that lie on the device: solved there, or by way of the host for what works on rows there."""
+    from lingendice.gpu.backend import copied_to_host, what_needs_the_host, with_host_arrays
+    from lingendice.gpu.device_counts import DeviceOperator
+    from lingendice.results.remote_solution import DeviceSolution
 
     counts = backend.adopt(data)
-    what = what_needs_the_host(request)
-    if what is None:
-        return device_solution(backend.stationary_resident(counts, request), request)
-    held, request = copied_to_host(what, counts, request)
-    return HostedSolution.of(_solve_with(backend, held, request), counts.device)
+    request = with_host_arrays(counts, request)
+    what = what_needs_the_host(counts, request)
+    if what is not None:
+        held, request = copied_to_host(what, counts, request)
+        return DeviceSolution.of(_solve_with(backend, held, request), counts.device)
+    operator = DeviceOperator.of(counts, request.problem)
+    found = backend.stationary(operator, request)
+    solution = exact_solution(
+        operator, found, request.limits, request.reward_range, residual=found.outcome.residual
+    )
+    return DeviceSolution.of(solution, counts.device, counts)
 
 
 def _solve_transitions(data: Transitions, request: Request) -> ContinuousSolution | Comparison:

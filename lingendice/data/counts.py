@@ -378,6 +378,35 @@ class Counts(Hinted):
         return action if self.action_labels is None else self.action_labels[action]
 
 
+class CellSums(Counts):
+    """Sums over the cells of counts whose rows lie elsewhere: what an operator is composed from."""
+
+    has_terminals: bool = False  # type: ignore[assignment]
+
+    @classmethod
+    def of(
+        cls, frame: Counts, cell_count: NDArray[Any], terminal_count: NDArray[Any] | None,
+        reward: Floats | None,
+    ) -> CellSums:  # fmt: skip
+        """Sizes, labels and first states of ``frame``; ``terminal_count`` is None where nothing ended."""
+        kept = ("initial_count", "state_labels", "action_labels", "has_sample_size")
+        rows = {**Counts.empty(frame.n_states, frame.n_actions).__getstate__(), "count": cell_count[:0]}
+        own = cls(**rows | {name: getattr(frame, name) for name in kept})
+        own.__dict__.update(
+            cell_count=read_only(cell_count),
+            has_terminals=terminal_count is not None,
+            terminal_count=read_only(np.zeros_like(cell_count) if terminal_count is None else terminal_count),
+            reward=None if reward is None else read_only(reward),
+        )
+        return own
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__.copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
 def _same(first: Any, second: Any) -> bool:
     if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):
         return all(_same(a, b) for a, b in zip(first, second, strict=True))

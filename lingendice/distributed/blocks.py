@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.counts import Counts
+from lingendice.data.counts import CellSums, Counts
 from lingendice.data.merging import merge
-from lingendice.data.rows import read_only, row_of_entry
+from lingendice.data.rows import row_of_entry
 from lingendice.data.saving import StoredFileError, arrow
 
 STATISTICS = ("reward_count", "reward_mean", "reward_m2")
@@ -76,32 +76,16 @@ def hollow(counts: Counts) -> Counts:
     return replace(counts, indptr=empty.indptr, indices=empty.indices, count=counts.count[:0], **absent)
 
 
-class CellSums(Counts):
-    """The vectors of counts, without their rows: what an operator is composed from."""
-
-    has_terminals: bool = False  # type: ignore[assignment]
-
-    @classmethod
-    def of(cls, frame: Counts, margins: Sequence[Margins]) -> CellSums:
-        """Sizes, labels and first states of ``frame``, sums of all blocks."""
-        own = cls(**hollow(frame).__getstate__())
-        ends = [
-            np.zeros_like(m.cell_count) if m.terminal_count is None else m.terminal_count for m in margins
-        ]
-        rewards = [held.reward for held in margins if held.reward is not None]
-        own.__dict__.update(
-            cell_count=read_only(np.concatenate([held.cell_count for held in margins])),
-            has_terminals=any(held.terminal_count is not None for held in margins),
-            terminal_count=read_only(np.concatenate(ends)),
-            reward=read_only(np.concatenate(rewards)) if len(rewards) == len(margins) else None,
-        )
-        return own
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__.copy()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+def cell_sums(frame: Counts, margins: Sequence[Margins]) -> CellSums:
+    """Sizes, labels and first states of ``frame``, sums of all blocks."""
+    ends = [np.zeros_like(m.cell_count) if m.terminal_count is None else m.terminal_count for m in margins]
+    rewards = [held.reward for held in margins if held.reward is not None]
+    return CellSums.of(
+        frame,
+        np.concatenate([held.cell_count for held in margins]),
+        np.concatenate(ends) if any(held.terminal_count is not None for held in margins) else None,
+        np.concatenate(rewards) if len(rewards) == len(margins) else None,
+    )
 
 
 def cut_rows(counts: Counts, edges: Sequence[int], n_states: int | None = None) -> list[RowBlock]:

@@ -18,7 +18,7 @@ from lingendice.data.counts import Counts
 from lingendice.data.saving import plain_labels, read_labels
 from lingendice.distributed import blocks as row_blocks
 from lingendice.distributed import cluster
-from lingendice.distributed.blocks import CellSums, Margins
+from lingendice.distributed.blocks import Margins
 from lingendice.distributed.cluster import Crew, client_of, insist, results
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class DistributedCounts:
         frame: Counts,
     ) -> None:  # fmt: skip
         self.client, self.edges = client, list(edges)
-        self.vectors = CellSums.of(frame, margins)
+        self.vectors = row_blocks.cell_sums(frame, margins)
         self.n_entries = sum(held.n_entries for held in margins)
         self.nbytes = sum(held.nbytes for held in margins)
         """Bytes of the rows, over all blocks."""

@@ -1,24 +1,18 @@
-"""The device's backend: the same three verbs as on the host, and a fourth for data that lie on the device."""
+"""The device's backend: the same three verbs as on the host, for rows on the host or on the device."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lingendice.data.checks import NotAvailableYet, outside_level, require_choice
 from lingendice.data.counts import Counts
 from lingendice.divergences import FDivergence
-from lingendice.gpu.chain import (
-    DeviceProblem,
-    Settings,
-    compose_on_device,
-    device_distributions,
-    solve_chain,
-)
+from lingendice.gpu.chain import Settings, device_distributions
 from lingendice.gpu.device import Device, current_device, lies_on_device, require_bytes, require_on_device
 from lingendice.gpu.device_counts import DeviceCounts, read_matrix
 from lingendice.gpu.device_ridge import DeviceRidge
@@ -44,14 +38,6 @@ ARRAYS = ("policy", "behavior", "reward", "initial", "restart")
 FEATURES = ("features", "dual_features")
 COPY = "copy_to_host"
 """The option that allows the copy beforehand."""
-
-
-class ResidentFit(NamedTuple):
-    """Distributions of counts on the device, and the problem they belong to."""
-
-    problem: DeviceProblem
-    found: Distributions
-    storage: str
 
 
 class CudaBackend:
@@ -145,16 +131,9 @@ class CudaBackend:
         """Counts or a matrix that lie on the device, as counts there."""
         return data if isinstance(data, DeviceCounts) else read_matrix(self.device, data)
 
-    def stationary_resident(self, counts: DeviceCounts, request: Request) -> ResidentFit:
-        """The exact equation for counts that lie on the device; nothing but numbers comes to the host."""
-        settings = Settings.read(request.method.options)
-        problem = compose_on_device(counts, request.problem, settings, request.limits.tol)
-        found = solve_chain(problem.chain, request.follows_initial, request.limits, settings.poll_every)
-        return ResidentFit(problem, found, settings.storage)
-
 
 def _require_transitions(operator: EmpiricalOperator) -> None:
-    if not operator.counts.count.size:
+    if not operator.counts.total:
         raise ValueError(
             "there are no transitions to learn from: the counts are empty; add data first, or use "
             'device="cpu", where a chain without them restarts at gamma < 1'
@@ -184,29 +163,37 @@ class HostCopyWarning(UserWarning):
     """Counts that lie on the device are copied to the host, because what was asked for is chosen there."""
 
 
-def what_needs_the_host(request: Request) -> str | None:
-    """What the exact equation over cells, solved in place, does not give; None where no more is asked."""
-    choices = request.problem
+def what_needs_the_host(counts: DeviceCounts, request: Request) -> str | None:
+    """What is not solved over rows that lie on the device; None where no more is asked."""
     asked = {
         "the saddle point (features, bound, method=)": request.wants_saddle,
-        "the default with a policy (advantages shrunk by the data)": request.is_left_to_us,
+        "the default with a policy (advantages shrunk by the data)": request.shrinks(counts.cell_sums),
         "a ridge": request.ridge > 0.0,
-        "a cloned behavior": choices.clone not in (None, 0),
-        "a behavior policy": choices.behavior is not None,
-        "smoothing": choices.smoothing not in (None, 0),
-        "unseen=": choices.unseen not in ("auto", "leak"),
-        'ratio="state" with a policy': choices.ratio == "state" and choices.policy is not None,
     }
     return next((name for name, needed in asked.items() if needed), None)
 
 
-def copied_to_host(what: str, counts: DeviceCounts, request: Request) -> tuple[Counts, Request]:
-    """Everything that the host needs to compose the problem; a warning says so unless it was allowed."""
+def with_host_arrays(counts: DeviceCounts, request: Request) -> Request:
+    """The request with policies, distributions, rewards and features brought to the host, which composes."""
     device = counts.device
-    for name in (*ARRAYS, *FEATURES):
-        value = getattr(request.problem if name in ARRAYS else request.objective, name)
-        if value is not None:
-            require_on_device(name, value)
+
+    def down(name: str, value: Any) -> Any:
+        if value is None:
+            return None
+        require_on_device(name, value)
+        array = device.download(device.adopt(value))
+        is_table = name in ("policy", "behavior") and array.ndim == 1 and array.size == counts.n_cells
+        return array.reshape(counts.n_states, -1) if is_table and array.dtype.kind == "f" else array
+
+    problem, objective = request.problem, request.objective
+    return request._replace(
+        problem=problem._replace(**{name: down(name, getattr(problem, name)) for name in ARRAYS}),
+        objective=objective._replace(**{name: down(name, getattr(objective, name)) for name in FEATURES}),
+    )
+
+
+def copied_to_host(what: str, counts: DeviceCounts, request: Request) -> tuple[Counts, Request]:
+    """The rows, for what works on them on the host; a warning says so unless it was allowed."""
     options = dict(request.method.options)
     if not options.pop(COPY, False):
         size = sum(part.nbytes for part in (counts.indptr, counts.indices, counts.count))
@@ -218,17 +205,4 @@ def copied_to_host(what: str, counts: DeviceCounts, request: Request) -> tuple[C
             HostCopyWarning,
             stacklevel=outside_level(),
         )
-
-    def down(value: Any) -> Any:
-        return None if value is None else device.download(device.adopt(value)).astype(np.float64)
-
-    moved = {name: down(getattr(request.problem, name)) for name in ARRAYS}
-    for name in ("policy", "behavior"):
-        if moved[name] is not None:
-            moved[name] = moved[name].reshape(counts.n_states, -1)
-    features = {name: down(getattr(request.objective, name)) for name in FEATURES}
-    return counts.to_host(), request._replace(
-        problem=request.problem._replace(**moved),
-        objective=request.objective._replace(**features),
-        method=request.method._replace(options=options),
-    )
+    return counts.to_host(), request._replace(method=request.method._replace(options=options))

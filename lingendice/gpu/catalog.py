@@ -56,7 +56,6 @@ KERNELS = {
     "row_totals": Kernel("operator", _variants(_WEIGHTS, _OFFSETS), 256),
     "compose_rates": Kernel("operator", _variants(_VALUES, _WEIGHTS, _OFFSETS), 256),
     "lower_bounds": Kernel("operator", _variants(_OFFSETS, _OFFSETS)),
-    "report_cells": Kernel("operator", _EACH_VALUE, 256),
     "transition_keys": Kernel("counting", _variants(_OFFSETS, _OFFSETS)),
     "count_in_global": Kernel("counting", _EACH_OFFSET),
     "compress_bins": Kernel("counting", _EACH_OFFSET),

@@ -12,14 +12,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.episodes import group_sample
 from lingendice.data.interrupts import check, interruptible
 from lingendice.gpu.catalog import c_type
-from lingendice.gpu.chain import (
-    EARNED,
-    KNOWN,
-    Settings,
-    chain_of_operator,
-    report,
-    required_bytes,
-)
+from lingendice.gpu.chain import Settings, chain_of_operator, required_bytes
 from lingendice.gpu.device import current_device, for_each, require_bytes
 from lingendice.gpu.equation import composed_rates, index_type, row_totals
 from lingendice.gpu.power_steps import iterate_distribution
@@ -196,13 +189,14 @@ class _Replicator:
     def value(self, seed: np.uint64) -> float:
         """Value of one replicate."""
         device = self.device
-        drawn, earned = self.draw(seed)
+        drawn, rewards = self.draw(seed)
         distribution, total = self.distribution(drawn)
         reward = self.reward
         if not self.fixed_reward:
-            by_cell, _ = row_totals(device, self.indptr, earned)
+            by_cell, _ = row_totals(device, self.indptr, rewards)
             reward = device.where(total > 0.0, by_cell / device.where(total > 0.0, total, 1.0), np.nan)
-        no_ends = device.zeros(total.size, np.float64)
-        sums = report(device, distribution, self.policy, total, reward, no_ends)[2]
-        known = float(sums[KNOWN])
-        return float(sums[EARNED]) / known if known > 0.0 else np.nan
+        known = (total > 0.0) & (reward == reward)
+        mass = (distribution.reshape((-1, 1)) * self.policy.reshape((-1, self.n_actions))).reshape(-1)
+        identified = float(device.download((mass * known).sum()))
+        earned = float(device.download(device.where(known, mass * reward, 0.0).sum()))
+        return earned / identified if identified > 0.0 else np.nan

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lingendice.data.counts import Counts
+from lingendice.data.checks import Floats
+from lingendice.data.counts import CellSums, Counts
 from lingendice.gpu.catalog import OFFSETS, WEIGHTS, c_type
 from lingendice.gpu.device import Device, current_device, for_each, lies_on_device, require_bytes
 from lingendice.gpu.equation import index_type, row_totals
+from lingendice.model.compose import Choices, compose
+from lingendice.model.operator import EmpiricalOperator
 
 DENSE_BINS = 1 << 24
 """Bins up to which a dense table is counted into."""
@@ -61,10 +67,65 @@ class DeviceCounts:
             has_sample_size=self.has_sample_size,
         )
 
+    @cached_property
+    def cell_sums(self) -> CellSums:
+        """Sums over cells, on the host; entries stay where they are."""
+        device, down = self.device, self.device.download
+        total, bad = row_totals(device, self.indptr, self.count)
+        if bad is not None:
+            row = int(down((self.indptr <= bad).sum())) - 1
+            place = f"counts[{row}, {int(down(self.indices[bad]))}]"
+            raise ValueError(f"{place} is {down(self.count[bad])}, negative or not finite; fix it")
+        cell_count: NDArray[Any] = down(total)
+        # An end is the last entry of its row, in the column past the states.
+        last = device.where(total > 0.0, self.indptr[1:].astype(np.int64) - 1, 0)
+        ends = (total > 0.0) & (self.indices[last] == self.n_states)
+        ended = down(device.where(ends, self.count[last], 0)).astype(np.float64)
+        reward = None
+        if self.reward_mean is not None:
+            earned = down(row_totals(device, self.indptr, self.count * self.reward_mean)[0])
+            reward = np.divide(
+                earned, cell_count, out=np.full(cell_count.size, np.nan), where=cell_count > 0.0
+            )
+        if np.dtype(self.count.dtype).kind == "i":
+            cell_count, ended = cell_count.astype(np.int64), ended.astype(np.int64)
+        frame = replace(
+            Counts.empty(self.n_states, self.n_actions),
+            initial_count=None if self.initial_count is None else down(self.initial_count),
+            has_sample_size=self.has_sample_size,
+        )
+        return CellSums.of(frame, cell_count, ended if ended.any() else None, reward)
+
     def __repr__(self) -> str:
         actions = "" if self.n_actions is None else f" x {self.n_actions:,} actions"
         size = f"{self.n_states:,} states{actions}, {self.count.size:,} distinct"
         return f"DeviceCounts({size}, on {self.device.name})"
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceOperator(EmpiricalOperator):
+    """The operator of counts on a device: its vectors are here, the entries of its rows there."""
+
+    device: Any = None
+
+    @classmethod
+    def of(cls, counts: DeviceCounts, choices: Choices) -> DeviceOperator:
+        """Composed by the host from sums over cells."""
+        composed = compose(counts.cell_sums, choices)
+        held = {part.name: getattr(composed, part.name) for part in fields(EmpiricalOperator)}
+        rows = replace(composed.rows, indptr=counts.indptr, indices=counts.indices, weight=counts.count)
+        # Whoever reaches for entries meets device arrays, and not an empty matrix.
+        sums = copy(counts.cell_sums)
+        sums.__dict__.update(indptr=counts.indptr, indices=counts.indices, count=counts.count)
+        return cls(**held | {"rows": rows, "counts": sums}, device=counts.device)
+
+    def expected_next(self, state_values: Floats) -> Floats:
+        """K applied to values over states."""
+        device, rows = self.device, self.rows
+        values = device.upload(np.append(state_values, 0.0))  # an end is worth nothing
+        counted, _ = row_totals(device, rows.indptr, rows.weight * values[rows.indices])
+        fallen = rows.out @ (rows.distribution @ state_values)
+        return rows.scale * device.download(counted) + fallen  # type: ignore[no-any-return]
 
 
 def count_transitions(

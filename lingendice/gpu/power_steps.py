@@ -281,7 +281,8 @@ def _outcome(equation: Equation, distribution: Any, watch: _Watch) -> Outcome:
         error=error,
         error_kind="bound" if gamma < 1.0 else "estimate",
         condition=condition,
-        residual=float(scalars[eq.RESIDUAL]),
+        # Rates stored in float32 are rounded, which their own residual does not show.
+        residual=float(scalars[eq.RESIDUAL]) + 4.0 * (equation.rounding - float(np.finfo(float).eps)),
         history=tuple(history.tolist()),
     )
 

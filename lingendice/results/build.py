@@ -33,8 +33,6 @@ from lingendice.solvers.control import Controls, Outcome, Stop, stated_error
 
 if TYPE_CHECKING:
     from lingendice.continuous.outcome import RatioOutcome
-    from lingendice.gpu.backend import ResidentFit
-    from lingendice.results.remote_solution import DeviceSolution
     from lingendice.solvers.problem import SaddleFit
     from lingendice.solvers.request import Request
     from lingendice.solvers.ridge import RidgeFit
@@ -185,28 +183,6 @@ def saddle_solution(operator: EmpiricalOperator, fit: SaddleFit, request: Reques
     return _judged(solution)
 
 
-def device_solution(fit: ResidentFit, request: Request) -> DeviceSolution:
-    """Of data that lie on the device; the arrays of the solution stay there."""
-    from lingendice.results.remote_solution import DeviceSolution
-
-    outcome, gamma, controls = fit.found.outcome, request.problem.gamma, request.limits
-    stated = outcome.error, outcome.error_kind
-    residual = outcome.residual if outcome.residual is not None else math.nan
-    if fit.storage == "float64":
-        stated = stated_error(*stated, residual, gamma, controls.tol)
-    solution = DeviceSolution(
-        **_told(outcome, controls, fit.found.single, fit.found.every, stated),
-        gamma=gamma,
-        residual=residual,
-        source=_no_operator,
-        reward_range=request.reward_range,
-        problem=fit.problem,
-        choices=request.problem,
-    )
-    _check_device_leak(solution, request.problem)
-    return with_identified_status(solution)
-
-
 def continuous_solution(outcome: RatioOutcome, controls: Controls) -> ContinuousSolution:
     """Of a ratio over continuous states."""
     status = status_of(outcome, None, controls.tol)
@@ -240,10 +216,6 @@ def baseline_solution(
         found=found,
     )
     return with_identified_status(solution)
-
-
-def _no_operator() -> Any:
-    raise ValueError("the operator lies on the device; call sol.to_host()")
 
 
 def _told(
@@ -303,28 +275,14 @@ def _check_leak(solution: Solution) -> None:
         _refuse_leak(operator, mass)
     if operator.counts.has_sample_size:
         where = f", first of all {_cell_name(operator, int(mass.argmax()))}"
-        _warn_of_leak(solution.leak, operator.leak_policy, operator.choices, where, ". See lingendice.audit")
-
-
-def _check_device_leak(solution: DeviceSolution, choices: Choices) -> None:
-    """The same for a solution whose cells lie on the device, where none of them is looked up."""
-    assert solution.problem is not None
-    leak = max(solution.leaks)
-    if leak > 0.0 and leaks.refuses(solution.problem.leak_policy):
-        raise ValueError(leaks.refusal(leak))
-    if solution.state_distribution is not None and solution.problem.counts.has_sample_size:
-        _warn_of_leak(leak, solution.problem.leak_policy, choices)
+        text = leaks.warning(solution.leak, operator.leak_policy, operator.choices.restart is not None, where)
+        if text is not None:
+            warnings.warn(f"{text}. See lingendice.audit", LeakWarning, stacklevel=outside_level())
 
 
 def _refuse_leak(operator: EmpiricalOperator, mass: Floats) -> None:
     if mass.any():
         raise ValueError(leaks.refusal(float(mass.sum()), _cell_name(operator, int(mass.argmax()))))
-
-
-def _warn_of_leak(leak: float, leak_policy: str, choices: Choices, where: str = "", advice: str = "") -> None:
-    text = leaks.warning(leak, leak_policy, choices.restart is not None, where)
-    if text is not None:
-        warnings.warn(text + advice, LeakWarning, stacklevel=outside_level())
 
 
 def _cell_name(operator: EmpiricalOperator, cell: int) -> str:

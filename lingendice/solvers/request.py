@@ -214,7 +214,7 @@ class Request(NamedTuple):
         """Whether the default with a policy applies: actions, a sample size and rewards are known."""
         if not self.is_left_to_us or counts.n_actions is None:
             return False
-        if not counts.has_sample_size or not counts.count.size:
+        if not counts.has_sample_size or not counts.total:
             return False
         logged = counts.reward
         return self.problem.reward is not None or (logged is not None and bool(np.isfinite(logged).any()))

@@ -163,25 +163,6 @@ def building(device, types):
     arrived = up((np.arange(n) % 3 == 0).astype(float))
     for_each(device, "mark_reached", T, n, (np.int32(n), arrived, reached, grown))
     assert device.download(grown)[0] == device.download(reached).sum() == 14
-    _report(device, types)
-
-
-def _report(device, types):
-    n, n_parts = 90, 3
-    distribution, policy, p, reward = RNG.random(n // 3), RNG.random(n), RNG.random(n), RNG.standard_normal(n)
-    p[4], reward[8] = 0.0, np.nan
-    up, close = device.upload, types.close
-    mass, ratio, partials = (device.empty(size, np.float64) for size in (n, n, 6 * n_parts))
-    launch(device, "report_cells", types.T, n_parts,
-           (np.int32(n), np.int32(3), types.up(device)(distribution), *map(up, (policy, p, reward,
-           np.ones(n))),
-            mass, ratio, partials, np.int32(n_parts)), shared_bytes=6 * SCRATCH)  # fmt: skip
-    here = np.repeat(distribution, 3) * policy
-    close(device.download(mass), here)
-    known = (p > 0) & np.isfinite(reward)
-    sums = device.download(partials).reshape(6, n_parts).sum(axis=1)
-    close(sums[:4], [here[known] @ reward[known], here[known].sum(), here[p == 0].sum(), here.sum()])
-    close(sums[4:], [(here[p > 0] ** 2 / p[p > 0]).sum(), here[p > 0].sum()])
 
 
 def counting(device, types):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from emulator.device import EmulatedDevice
 
 import lingendice as lg
 from gpu.test_device_data import device_type
 from gpu.test_device_ridge import POLICY
-from gpu.test_device_solve import random_counts, random_log
+from gpu.test_device_solve import random_log
 from lingendice.gpu import HostCopyWarning, count_transitions
+from lingendice.gpu.equation import HISTORY
 from lingendice.results.remote_solution import DeviceSolution
 from lingendice.results.status import Status
 
@@ -74,13 +76,18 @@ def test_whatever_else_is_asked_comes_by_way_of_the_host(device, case):
     assert there.value == pytest.approx(expected.value, rel=1e-9)
 
 
-def test_what_the_device_can_do_alone_stays_there(emulator):
-    counts, _ = both(emulator)
-    down = emulator.downloaded
-    lg.solve(counts, 0.9, policy=emulator.upload(POLICY), ridge=0, clone=0, device="cuda")
-    lg.solve(counts, 0.9, policy=emulator.upload(POLICY), leak="absorb", device="cuda")
-    lg.solve(emulator.upload(random_counts(20).toarray()), device="cuda")
-    assert emulator.downloaded - down < 60_000  # scalars and histories of three solves
+def test_entries_stay_on_the_device(emulator, monkeypatch):
+    """The host composes from sums over cells: no array of entries comes down."""
+    counts, _ = both(emulator, 4000)
+    sizes, plain = [], EmulatedDevice.download
+    monkeypatch.setattr(
+        EmulatedDevice, "download", lambda self, array: (sizes.append(array.size), plain(self, array))[1]
+    )
+    policy = {"policy": emulator.upload(POLICY)}
+    for choices in ({"ridge": 0, "clone": 0}, {"leak": "absorb"}, {"smoothing": 2.0}, {"unseen": "mean"}):
+        assert lg.solve(counts, 0.9, device="cuda", **policy, **choices).converged
+    kept = HISTORY  # errors of the last cycles
+    assert max(size for size in sizes if size != kept) <= counts.n_cells < counts.count.size
 
 
 def test_host_arrays_do_not_mix_in(emulator):

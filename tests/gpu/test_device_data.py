@@ -74,7 +74,6 @@ def test_a_leak_of_any_distribution_is_refused_there(device):
     restart = device.upload(np.array([0.0, 1.0, 0.0]))
     there = lg.solve(chain, restart=restart, device="cuda")
     assert there.status is Status.SEVERAL_DISTRIBUTIONS
-    assert sorted(there.leaks) == pytest.approx([0.0, 0.5])
     with pytest.raises(ValueError, match=r"50\.00% of the stationary mass"):
         lg.solve(chain, restart=restart, leak="error", device="cuda")
 
