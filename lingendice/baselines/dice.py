@@ -248,6 +248,11 @@ def neural_dual_dice(
     ``solve(..., method="gendice")``, at the same cost per step.
 
     gamma = 1 is not supported: the objective loses its linear term and tau = 0 is optimal.
+
+    References
+    ----------
+    O. Nachum, Y. Chow, B. Dai, L. Li (2019). DualDICE: Behavior-agnostic estimation of discounted
+        stationary distribution corrections. NeurIPS.
     """
     if require_gamma(gamma) == 1.0:
         raise ValueError(

@@ -204,6 +204,10 @@ def trajectory_wise(
 
     gamma = 1 without a horizon: the average over the logged steps, biased toward the start of episodes;
     refused where episodes end in terminal states. The value is nan where no episode has a positive weight.
+
+    References
+    ----------
+    D. Precup, R. S. Sutton, S. Singh (2000). Eligibility traces for off-policy policy evaluation. ICML.
     """
     log = _Weighed.read("trajectory_wise", counts, gamma, policy, behavior, horizon)
     gamma, paths = log.gamma, log.paths
@@ -240,6 +244,10 @@ def step_wise(
 
     gamma = 1 without a horizon: the average over the logged steps, biased toward the start of episodes;
     refused where episodes end in terminal states.
+
+    References
+    ----------
+    D. Precup, R. S. Sutton, S. Singh (2000). Eligibility traces for off-policy policy evaluation. ICML.
     """
     log = _Weighed.read("step_wise", counts, gamma, policy, behavior, horizon)
     gamma, paths, weight = log.gamma, log.paths, log.weight
@@ -399,6 +407,10 @@ def neural_importance_sampling(
     the first H steps only; without it gamma = 1 is refused where episodes end in terminal states. Takes
     O(episodes x longest episode) memory; products are kept as logarithms. The standard error treats episodes
     as independent and the weights as known: it is short where few episodes carry most of the weight.
+
+    References
+    ----------
+    D. Precup, R. S. Sutton, S. Singh (2000). Eligibility traces for off-policy policy evaluation. ICML.
     """
     gamma = require_gamma(gamma)
     require_horizon(horizon)

@@ -8,6 +8,13 @@ with q a logistic function of the predicted next state. Where the log flags its 
 ends; where it does not (``restarts="auto"``), which rows are restarts is inferred by expectation
 maximization: a regression through the jumps of restarts is wrong everywhere. Each member leaves out a third
 of the episodes, from which the noise is read.
+
+References
+----------
+K. Chua, R. Calandra, R. McAllister, S. Levine (2018). Deep reinforcement learning in a handful of trials
+    using probabilistic dynamics models. NeurIPS.
+A. P. Dempster, N. M. Laird, D. B. Rubin (1977). Maximum likelihood from incomplete data via the EM algorithm.
+    Journal of the Royal Statistical Society B 39.
 """
 
 from __future__ import annotations

@@ -5,6 +5,12 @@ With tau normalized to E_p[nu tau] = 1 (nu counts what terminal states hold) and
 
     value = mean V(s0) + E_p[tau (r + gamma V(s') - Q)]   for gamma < 1,
     value = E_p[tau (r + V(s') - Q)]                       for gamma = 1.
+
+References
+----------
+N. Kallus, M. Uehara (2020). Double reinforcement learning for efficient off-policy evaluation. JMLR.
+M. Sugiyama, T. Suzuki, T. Kanamori (2012). Density Ratio Estimation in Machine Learning. Cambridge University
+    Press.
 """
 
 from __future__ import annotations

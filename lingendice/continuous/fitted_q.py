@@ -2,6 +2,10 @@
 
 Rewards are scaled by 1 - gamma, so that Q is a value per step; at gamma = 1 Q is differential,
 r - rho + V(s'), and rho is the value. Fitted to the log, or to steps that a model of the dynamics draws.
+
+References
+----------
+H. Le, C. Voloshin, Y. Yue (2019). Batch policy learning under constraints. ICML.
 """
 
 from __future__ import annotations

@@ -8,6 +8,12 @@ With z and y the outputs of the two networks, tau = out(z), f = dual(y), and bat
 is minimized over tau and maximized over f and u; c = tau for f-divergences and 1 for the weighted L2 norm of
 GradientDICE. DualDICE (its nu is our f, its zeta our tau) is the case out = identity, no excess, lambda = 0,
 rho = 1, center = 0.
+
+References
+----------
+R. Zhang, B. Dai, L. Li, D. Schuurmans (2020). GenDICE: Generalized offline estimation of stationary values.
+    ICLR.
+D. P. Kingma, J. Ba (2015). Adam: A method for stochastic optimization. ICLR.
 """
 
 from __future__ import annotations

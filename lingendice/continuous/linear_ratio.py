@@ -3,6 +3,11 @@
 Every logged row, every arrival and every initial state is a cell of its own. Mass lies on logged rows only;
 it flows from row i to arrival i, whose dual features are the expectation over the policy's action there. The
 saddle point over those cells is the empirical one, convex in the coefficients of tau.
+
+References
+----------
+R. Zhang, B. Dai, L. Li, D. Schuurmans (2020). GenDICE: Generalized offline estimation of stationary values.
+    ICLR. Appendix C.3.
 """
 
 from __future__ import annotations

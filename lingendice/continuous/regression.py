@@ -1,6 +1,10 @@
 """Networks with several outputs, trained by compiled steps; members of an ensemble run side by side.
 
 The probability that a step ends is a logistic function of where it leads: a network is too smooth for it.
+
+References
+----------
+D. P. Kingma, J. Ba (2015). Adam: A method for stochastic optimization. ICLR.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class Counts(Hinted):
             breaks = count_breaks(log.state, log.next_state, log.runs)
             if breaks.n:
                 row = breaks.first if order is None else int(order[breaks.first])
-                warn_breaks(breaks.n, f"row {row}", stacklevel=2)
+                warn_breaks(breaks.n, f"row {row}")
         n_states = require_size("n_states", n_states, state_labels, (log.state, log.next_state))
         if log.action is not None:
             n_actions = require_size("n_actions", n_actions, action_labels, (log.action,))

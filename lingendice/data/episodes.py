@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats, first_bad, require_length
+from lingendice.data.checks import Floats, first_bad, outside_level, require_length
 
 if TYPE_CHECKING:
     from lingendice.data.counts import Counts
@@ -147,7 +147,7 @@ def count_breaks(state: Array, next_state: Array, runs: Runs) -> Breaks:
     return Breaks(n, first) if n else Breaks()
 
 
-def warn_breaks(n: int, where: str, stacklevel: int) -> None:
+def warn_breaks(n: int, where: str) -> None:
     """Say that rows are out of order; ``where`` names the first of them."""
     warnings.warn(
         f"{n:,} row{'s' * (n != 1)} do{'es' * (n == 1)} not begin in the next state of the row before in the "
@@ -155,7 +155,7 @@ def warn_breaks(n: int, where: str, stacklevel: int) -> None:
         "Name the column of times with time=, or check the episode ids; where rows were drawn at random, "
         "leave episodes out and give solve the initial distribution",
         RowOrderWarning,
-        stacklevel=stacklevel + 1,
+        stacklevel=outside_level(),
     )
 
 

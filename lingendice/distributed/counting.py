@@ -120,7 +120,7 @@ class _Counting:
             raise ValueError("no transitions: the log has no rows; give at least one")
         n_breaks, first_break = whole.breaks
         if n_breaks:
-            warn_breaks(n_breaks, first_break, stacklevel=4)
+            warn_breaks(n_breaks, first_break)
         frame = whole.result()
         ids = frozenset(what for what in whole.numbered if getattr(frame, f"{what}_labels") is None)
         numbering = replace(hollow(frame), initial_count=None)

@@ -1,4 +1,9 @@
-"""Dudley metric: f with sup norm plus Lipschitz constant at most 1."""
+"""Dudley metric: f with sup norm plus Lipschitz constant at most 1.
+
+References
+----------
+R. M. Dudley (2002). Real Analysis and Probability. Cambridge University Press, section 11.3.
+"""
 
 from __future__ import annotations
 

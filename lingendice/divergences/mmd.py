@@ -1,4 +1,10 @@
-"""Maximum mean discrepancy with a Gaussian kernel: half the squared metric, dual f = K (q - m)."""
+"""Maximum mean discrepancy with a Gaussian kernel: half the squared metric, dual f = K (q - m).
+
+References
+----------
+A. Gretton, K. M. Borgwardt, M. J. Rasch, B. Schoelkopf, A. Smola (2012). A kernel two-sample test. Journal of
+    Machine Learning Research 13.
+"""
 
 from __future__ import annotations
 

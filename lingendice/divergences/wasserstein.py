@@ -1,4 +1,10 @@
-"""Wasserstein-1: f is 1-Lipschitz over a metric or graph; optionally by a gradient penalty."""
+"""Wasserstein-1: f is 1-Lipschitz over a metric or graph; optionally by a gradient penalty.
+
+References
+----------
+I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin, A. Courville (2017). Improved training of Wasserstein GANs.
+    NeurIPS.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,10 @@ A cycle makes DEPTH steps of ``x -> x + damping (start + gamma T' x - x)`` and r
 the mix of the others whose change is least (reduced rank extrapolation). The first step of a cycle measures
 the residual of the mix, and a flag on the device turns all that follows into nothing once it is small
 enough; the host reads the flag every few cycles.
+
+References
+----------
+D. A. Smith, W. F. Ford, A. Sidi (1987). Extrapolation methods for vector sequences. SIAM Review 29.
 """
 
 from __future__ import annotations

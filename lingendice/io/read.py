@@ -368,14 +368,14 @@ class _Run:
 
     def finish(self) -> Piece:
         """What was counted; the checkpoint has done its duty."""
-        self.names.warn_unused(stacklevel=4)
+        self.names.warn_unused()
         if self.counted.n_rows == 0:
             if self.span.keep_ends:
                 return Piece(Counts.empty())
             raise FileError("no transitions: the log has no rows; give at least one")
         piece = self.counted.finish()
         if piece.breaks[0] and not self.span.keep_ends:
-            warn_breaks(*piece.breaks, stacklevel=4)
+            warn_breaks(*piece.breaks)
         if self.checkpoint is not None:
             self.checkpoint.path.unlink(missing_ok=True)
         return piece

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from lingendice.data.checks import outside_level
 from lingendice.data.episodes import UnusedColumnWarning
 from lingendice.io.formats import FileError
 
@@ -130,7 +131,7 @@ class Names:
         role = {"done": "terminal"}.get(open_roles[close[0]], open_roles[close[0]]) if close else ""
         return self.option(role) if role else ""
 
-    def warn_unused(self, stacklevel: int = 2) -> None:
+    def warn_unused(self) -> None:
         """One warning for all columns that nothing was read from."""
         if not self.unused:
             return
@@ -141,7 +142,7 @@ class Names:
         warnings.warn(
             f"column{'s' * many} {', '.join(described)} {'were' if many else 'was'} present and not used",
             UnusedColumnWarning,
-            stacklevel=stacklevel + 1,
+            stacklevel=outside_level(),
         )
 
 

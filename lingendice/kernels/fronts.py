@@ -3,6 +3,11 @@
 Each supernode gathers the rates among its own states (pivots) and those it borders into one dense front,
 adds what its children in the tree left over, eliminates the pivots with `eliminate_block`, and leaves the
 rates among its border for its parent. A pivot's row is complete in its front: S_k is a plain row sum there.
+
+References
+----------
+I. S. Duff, J. K. Reid (1983). The multifrontal solution of indefinite sparse symmetric linear equations. ACM
+    Transactions on Mathematical Software 9.
 """
 
 from __future__ import annotations

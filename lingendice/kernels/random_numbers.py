@@ -7,6 +7,12 @@ thread, so results are the same bits for any number of threads.
 What a step of training draws is a function of (seed, step, purpose, place): no state, no order, any thread.
 Draws from a distribution take O(1): a counter (64 bits are ``mix(counter)``, the next counter is
 ``counter + GOLDEN``) and an alias table (Walker, Vose).
+
+References
+----------
+D. Blackman, S. Vigna (2021). Scrambled linear pseudorandom number generators. ACM Transactions on
+    Mathematical Software 47.
+G. L. Steele, D. Lea, C. H. Flood (2014). Fast splittable pseudorandom number generators. OOPSLA.
 """
 
 from __future__ import annotations

@@ -3,6 +3,11 @@
 All functions work on the graph of the symmetrized pattern under an elimination order. The elimination tree
 gives each state the first later state that its elimination touches; states that share a pattern are
 gathered into supernodes, whose fronts are dense.
+
+References
+----------
+J. W. H. Liu (1990). The role of elimination trees in sparse factorization. SIAM Journal on Matrix Analysis
+    and Applications 11.
 """
 
 from __future__ import annotations

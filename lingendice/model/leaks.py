@@ -4,6 +4,11 @@
 all that would have followed (gamma < 1); ``"error"`` restarts, and the result is refused where mass arrives.
 A smoothing prior gives such cells a row of their own. All of it is decided here: which distribution a row
 falls back to, what mass a leak holds, how leaks are folded away, and what is said of them.
+
+References
+----------
+C. D. Meyer (1989). Stochastic complementation, uncoupling Markov chains, and the theory of nearly reducible
+    systems. SIAM Review 31.
 """
 
 from __future__ import annotations

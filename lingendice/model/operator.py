@@ -259,6 +259,11 @@ class EmpiricalOperator:
         """Multiply values over states by the policy: a distribution over states becomes one over cells."""
         return spread(self.policy, state_values)  # type: ignore[no-any-return]
 
+    def over_states_and_cells(self, fitted: Floats) -> tuple[Floats, Floats]:
+        """Both forms of a distribution that was fitted over states (``ratio="state"``) or over cells."""
+        states = fitted.reshape(self.n_states, -1).sum(axis=1)
+        return states, fitted if fitted.size == self.n_cells else self.spread(fitted)
+
     def gather(self, cell_values: Floats) -> Floats:
         """Average values over cells, or each column of them, by the policy: Q becomes V."""
         return gather(self.policy, cell_values)

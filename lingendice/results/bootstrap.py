@@ -225,14 +225,9 @@ class _Again:
         """The ridge and the fitted behavior stay those of the data; the ratio is solved for again."""
         system = RidgeSystem(operator, self.first.ridge)
         start = system.q * self.ratio[system.seen]
-        distribution = system.solve(
-            Controls(tol=RIDGE_TOL), start, STEPS_PER_CALL, rough=True
-        ).row_distribution
-        cell_distribution = distribution if system.over_cells else operator.spread(distribution)
-        state_distribution = distribution.reshape(operator.n_states, -1).sum(axis=1)
-        return self.first.moved_to(
-            state_distribution, source=operator, cell_ridge_distribution=cell_distribution
-        )
+        fit = system.solve(Controls(tol=RIDGE_TOL), start, STEPS_PER_CALL, rough=True)
+        states, cells = operator.over_states_and_cells(fit.row_distribution)
+        return self.first.moved_to(states, source=operator, cell_ridge_distribution=cells)
 
     def _warm(self, operator: EmpiricalOperator) -> tuple[Floats, float]:
         from lingendice.kernels.sweeps import (

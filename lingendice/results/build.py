@@ -104,18 +104,16 @@ def certified_solution(
 
 def ridge_solution(operator: EmpiricalOperator, fit: RidgeFit, request: Request) -> Solution:
     """Of a fit to the ridge problem."""
-    distribution, outcome = fit.row_distribution, fit.outcome
-    _require_finite(outcome, (distribution,))
-    cell_distribution = distribution if fit.system.over_cells else operator.spread(distribution)
-    state_distribution = distribution.reshape(operator.n_states, -1).sum(axis=1)
+    states, cells = operator.over_states_and_cells(fit.row_distribution)
+    _require_finite(fit.outcome, (cells,))
     solution = Solution(
-        **_told(outcome, request.limits, state_distribution),
+        **_told(fit.outcome, request.limits, states),
         gamma=operator.gamma,
-        residual=float(np.abs(operator.residual(cell_distribution)).sum()),
+        residual=float(np.abs(operator.residual(cells)).sum()),
         source=operator,
         reward_range=request.reward_range,
         ridge=fit.system.ridge,
-        cell_ridge_distribution=cell_distribution,
+        cell_ridge_distribution=cells,
     )
     return _judged(solution)
 
@@ -160,17 +158,14 @@ def horizon_solution(operator: EmpiricalOperator, request: Request) -> Solution:
 def saddle_solution(operator: EmpiricalOperator, fit: SaddleFit, request: Request) -> LinearSolution:
     """Of a point of the saddle problem, with its certificate."""
     problem, outcome, back = fit
-    mass = problem.flow.completed(outcome.distribution)
-    over_states = problem.flow.policy is None
-    state_distribution = mass if over_states else mass.reshape(operator.n_states, -1).sum(axis=1)
+    states, cells = operator.over_states_and_cells(problem.flow.completed(outcome.distribution))
     solution = LinearSolution(
-        **_told(outcome, request.limits, state_distribution, stated=(None, "gap"))
-        | {"error": outcome.gap.value},
+        **_told(outcome, request.limits, states, stated=(None, "gap")) | {"error": outcome.gap.value},
         gamma=operator.gamma,
         residual=outcome.residual if outcome.residual is not None else math.nan,
         source=operator,
         reward_range=request.reward_range,
-        mass=mass,
+        cell_ridge_distribution=cells,
         w_tau=outcome.w,
         w_f=outcome.v if back is None else back @ outcome.v,
         u=outcome.u,
@@ -204,7 +199,7 @@ def baseline_solution(
     operator: EmpiricalOperator, cell_distribution: Floats, found: Estimate, started: float
 ) -> BaselineSolution:
     """Of another method: what it found, and the distribution over cells that its weights amount to."""
-    states = cell_distribution.reshape(operator.n_states, -1).sum(axis=1)
+    states, _ = operator.over_states_and_cells(cell_distribution)
     stopped = None if found.settled else Stop.ITERATIONS
     outcome = Outcome(states, found.method, found.note, found.settled, error_kind="", stopped=stopped)
     solution = BaselineSolution(

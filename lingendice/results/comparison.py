@@ -1,4 +1,12 @@
-"""Many target policies on one log: ranked, and compared with simultaneous intervals."""
+"""Many target policies on one log: ranked, and compared with simultaneous intervals.
+
+References
+----------
+V. Chernozhukov, D. Chetverikov, K. Kato (2013). Gaussian approximations and multiplier bootstrap for maxima
+    of sums of high-dimensional random vectors. The Annals of Statistics 41.
+J. C. Hsu (1984). Constrained simultaneous confidence intervals for multiple comparisons with the best. The
+    Annals of Statistics 12.
+"""
 
 from __future__ import annotations
 

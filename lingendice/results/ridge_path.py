@@ -99,9 +99,8 @@ def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath
             system = RidgeSystem(operator, ridge)
             fit = system.solve(controls, start, rough=True)
             check()
-            start, mass = fit.y, fit.row_distribution
-            cells = mass if system.over_cells else operator.spread(mass)
-            states = mass.reshape(operator.n_states, -1).sum(axis=1)
+            start = fit.y
+            states, cells = operator.over_states_and_cells(fit.row_distribution)
             fitted = solution.moved_to(states, ridge=ridge, cell_ridge_distribution=cells)
             plain = fitted.as_plain(tol=ACCURATE)
             bias = float(fit.misfit @ plain.ridge_adjoint.scaled) / plain._identified

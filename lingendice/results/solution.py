@@ -83,7 +83,7 @@ class Solution(Result):
     ridge: float = 0.0
     """Weight of the ridge; 0 for the exact equation."""
     cell_ridge_distribution: Floats | None = None
-    """mu over cells where a ridge was used: it need not split over actions as the policy does."""
+    """mu over cells of a ridge, a saddle point or another method, which may not split as the policy does."""
 
     certified: ClassVar[bool] = True
     """Whether the value is the stationary equation's, to which hard bounds and a primal-dual gap belong."""

@@ -50,8 +50,6 @@ from lingendice.solvers.shrinkage import Shrinkage, shrink
 class LinearSolution(Solution):
     """tau = features @ w_tau and f = dual_features @ w_f, with the primal-dual gap that certifies them."""
 
-    mass: Floats
-    """p tau over cells (states, for a state ratio), with the mass that visits unseen cells."""
     w_tau: Floats
     w_f: Floats
     u: float
@@ -78,19 +76,9 @@ class LinearSolution(Solution):
         return self._known_mass / total if total > 0.0 else 0.0
 
     @property
-    def stationary(self) -> Floats:
-        """mu = p tau."""
-        return self.mass
-
-    @property
-    def distributions(self) -> tuple[Floats, ...]:
-        """The one distribution that was fitted."""
-        return (self.mass,)
-
-    @property
-    def cell_distribution(self) -> Floats:  # type: ignore[override]
-        """mu over cells, whatever ``ratio`` is shown."""
-        return self.mass if self._over_cells else self.operator.spread(self.mass)
+    def mass(self) -> Floats:
+        """p tau over cells (states, for a state ratio), with the mass that visits unseen cells."""
+        return self.stationary
 
     listed = (
         *Solution.listed, "divergence", "objective", "lower_bound", "gap_kind", "w_tau", "w_f", "u"

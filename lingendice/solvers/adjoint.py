@@ -1,4 +1,10 @@
-"""Values of states: the adjoint of the stationary equation, by the solver that suits the chain."""
+"""Values of states: the adjoint of the stationary equation, by the solver that suits the chain.
+
+References
+----------
+C. D. Meyer (1975). The role of the group generalized inverse in the theory of finite Markov chains. SIAM
+    Review 17.
+"""
 
 from __future__ import annotations
 

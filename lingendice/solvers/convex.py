@@ -1,4 +1,10 @@
-"""Direct solve of the convex problem behind the saddle point: interior-point Newton, or a linear program."""
+"""Direct solve of the convex problem behind the saddle point: interior-point Newton, or a linear program.
+
+References
+----------
+S. Mehrotra (1992). On the implementation of a primal-dual interior point method. SIAM Journal on Optimization
+    2.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,12 @@ PageRank is the best known case. The chain is sparse plus a few hubs,
 
 with P the row-normalized matrix, H (n x K) the chance of leaving for each of K hubs, L (K x n) their
 distributions: the ``out`` and ``distribution`` of :class:`lingendice.model.transition_rows.TransitionRows`.
+
+References
+----------
+A. Arasu, J. Novak, A. Tomkins, J. Tomlin (2002). PageRank computation and the structure of the Web:
+    Experiments and algorithms. WWW.
+D. F. Gleich (2015). PageRank beyond the Web. SIAM Review 57.
 """
 
 from __future__ import annotations

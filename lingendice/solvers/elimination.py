@@ -1,4 +1,10 @@
-"""Stationary distribution and bias of a sparse chain by elimination without subtractions."""
+"""Stationary distribution and bias of a sparse chain by elimination without subtractions.
+
+References
+----------
+C. A. O'Cinneide (1993). Entrywise perturbation theory and error analysis for Markov chains. Numerische
+    Mathematik 65.
+"""
 
 from __future__ import annotations
 

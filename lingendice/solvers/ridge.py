@@ -8,6 +8,11 @@ over the cells x with outgoing transitions (states with ``ratio="state"``); the 
 the operator says (:class:`lingendice.model.leaks.Closure`). At eps = 0 this is the stationary equation.
 Spurious traps of small samples (states whose only seen exit is themselves) make it nearly singular at
 gamma = 1; a small eps takes their mass away.
+
+References
+----------
+M. R. Hestenes, E. Stiefel (1952). Methods of conjugate gradients for solving linear systems. Journal of
+    Research of the National Bureau of Standards 49.
 """
 
 from __future__ import annotations

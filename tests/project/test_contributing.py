@@ -100,3 +100,19 @@ def test_no_suffix_has_two_formats():
     others = {path.name: path.read_text() for path in (ROOT / "lingendice" / "io").glob("*.py")}
     del others["formats.py"]
     assert not [name for name, text in others.items() if re.search(r'\("\.\w+", "\.\w+"', text)]
+
+
+PLUMBING = {
+    "solvers": {"__init__", "control", "dual_maximum", "levels", "request", "saddle", "stationary"},
+    "continuous": {"__init__", "clone", "dispatch", "outcome", "samples", "train"},
+    "baselines": {"__init__"},
+}
+"""Files that hold no algorithm of their own: what they call says where it comes from."""
+
+
+@pytest.mark.parametrize("room", PLUMBING)
+def test_algorithms_say_where_they_come_from(room):
+    files = {path.stem: path.read_text() for path in (ROOT / "lingendice" / room).glob("*.py")}
+    assert PLUMBING[room] <= files.keys()
+    silent = {name for name, text in files.items() if "References\n" not in text}
+    assert silent <= PLUMBING[room]
