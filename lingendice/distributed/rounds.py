@@ -4,7 +4,8 @@ Plain rounds are power steps of ``x = base + s T'x`` with s set by the balance o
 slowest mode away. Their number depends on the chain and not on how many parts it is cut into. Where it would
 be large, rounds of another kind follow: masses of a few hundred clusters of states are set right by the small
 chain between clusters, each part then solves its own rows exactly given what flows in from the others
-(Koury-McAllister-Stewart), and iterates are extrapolated (Anderson).
+(Koury-McAllister-Stewart), and iterates are extrapolated (Anderson). Pace, extrapolation and clusters are
+those of :mod:`lingendice.solvers.aggregation`.
 
 All decisions are made from numbers summed over parts in the same order, so that all parts decide alike.
 
@@ -18,9 +19,7 @@ D. G. Anderson (1965). Iterative procedures for nonlinear integral equations. Jo
 
 from __future__ import annotations
 
-import itertools
 import math
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,32 +27,28 @@ import numpy as np
 from lingendice.data.checks import Floats
 from lingendice.distributed.mesh import Mesh, sum_parts
 from lingendice.distributed.part import Part, vector
-from lingendice.kernels import aggregation_steps, sweeps
+from lingendice.kernels import sweeps
 from lingendice.kernels.gth_dense import gth_dense
-from lingendice.model.pull_system import row_ranges
+from lingendice.model.pull_system import go_on
 from lingendice.model.transition_rows import find_classes, submatrix
-from lingendice.solvers.control import Controls, error_bound
+from lingendice.solvers.aggregation import PROBE, SWEEP_LAGS, Mixing, Pace
+from lingendice.solvers.control import Controls, Outcome, Stop, error_bound
 from lingendice.solvers.gauss_seidel import Extrapolation
+from lingendice.solvers.levels import Level, cluster_flows, join_clusters
 from lingendice.solvers.stationary import solve_irreducible
 
 MOST_ROUNDS = 20_000
+MOST_CLUSTER_ROUNDS = 200
 _SINGLE = 1e-5  # change above which rounds are made, and their sums sent, in single precision
-_PROBE = 12  # plain rounds before their rate is believed
 _PATIENCE = 300  # plain rounds worth making before clusters are tried
-_LAGS = (2, 4, 6)  # rounds over which the rate is looked at; the slowest counts
-_DAMPING = 0.7  # share of a step taken at gamma = 1 where plain steps go round in circles
-_ROUNDING = 4e-14  # relative changes below this are rounding
+_CIRCLES = 0.98  # rate above which plain steps at gamma = 1 may go round in circles
+_DAMPING = 0.7  # share of a step that is taken then
+_PART_ERROR = 1.6e-13  # relative error of an entry that solves of parts, exact but for rounding, leave
 _MOST_PASSES, _STALLED = 5_000, 200  # for values: passes at most, and without a new least step
 CLUSTERS = 400
 """Clusters of all states, up to twice as many: the chain between them is solved densely on every part."""
-_MOST = 300  # rounds at most
-_SETTLED = 0.1  # share of the tolerance below which a change is worth a verdict
-_CAUTION = 4.0
 DEPTH = 10
 """Rounds that an extrapolation combines."""
-_LOOKED = 3  # rounds without extrapolation that show the rate
-_REST = 0.02  # share of the tolerance below which changes are those of inexact solves within parts
-_CLUSTERS_STALLED = 40  # rounds without a new least change
 
 
 class Terms(NamedTuple):
@@ -74,165 +69,135 @@ class Terms(NamedTuple):
     start: Any
 
 
-@dataclass
-class Found:
-    """What one part returns; all but ``x`` is the same everywhere."""
+class Facts(NamedTuple):
+    """Sums over all parts that a round begins with."""
 
-    x: Floats
-    converged: bool = False
-    rounds: int = 0
-    error: float = math.inf
-    residual: float = math.inf
-    condition: float | None = None
-    history: list[float] = field(default_factory=list)
-    method: str = "power"
-    bytes_sent: int = 0
+    change: float
+    """L1 norm of the last round's change."""
+    largest: float
+    """The largest change of an entry, relative to it."""
+    lost: float
+    mass: float
+    stop: float
+    """Positive where a part was told to end."""
 
 
-def short_vector(value: Any) -> Floats:
-    """One number for all states, or one for each, as an array of one or of all."""
-    return np.atleast_1d(np.ascontiguousarray(value, dtype=np.float64))
-
-
-class Rounds:
+class Rounds(Pace):
     """The state of one solve on one part."""
 
-    def __init__(self, part: Part, mesh: Mesh, terms: Terms, total: Floats | None) -> None:
-        self.part, self.mesh, self.terms = part, mesh, terms
-        self.gamma = terms.gamma
-        if total is None:  # weights are probabilities already
-            self.c = np.array([terms.gamma])
-        else:
-            keep = vector(terms.keep, part.size)
-            self.c = np.divide(terms.gamma * keep, total, out=np.zeros(part.size), where=total > 0)
-        self.base, self.loss = short_vector(terms.base), short_vector(terms.loss)
+    def __init__(self, part: Part, mesh: Mesh, terms: Terms) -> None:
+        super().__init__(tol=terms.tol)
+        self.part, self.mesh, self.terms, self.gamma = part, mesh, terms, terms.gamma
+        self.c = np.array([terms.gamma])
+        """Times weights, probabilities: gamma alone where weights are probabilities already."""
+        total = part.totals()
+        if total is not None:
+            kept = terms.gamma * vector(terms.keep, part.size)
+            self.c = np.divide(kept, total, out=np.zeros(part.size), where=total > 0)
+        self.base, self.loss = np.atleast_1d(terms.base), np.atleast_1d(terms.loss)
         self.out = terms.gamma * terms.out
         self.x = vector(terms.start, part.size).copy()
-        self.y = self.c * self.x
-        self.step = 1.0
-        self.found = Found(self.x)
+        self.step, self.in_single = 1.0, True
+        self.method, self.n_rounds, self.residual = "power", 0, math.inf
+        self.history: list[float] = []
         self.change = self.largest = math.inf
+        self.weigh()
+
+    def weigh(self) -> None:
+        """Set what depends on x, after x was set."""
+        self.y = self.c * self.x
         self.lost, self.mass = float(np.sum(self.loss * self.x)), float(self.x.sum())
-        self.changes: list[float] = []
-        self.in_single = True
-        self.share = 0.9 if self.gamma < 1.0 else 0.2
-        """Of the tolerance, below which plain rounds are settled: clusters may add some at gamma = 1."""
 
-    # -- plain rounds --------------------------------------------------------------------------------------
-
-    def numbers(self) -> Floats:
-        """What is summed over parts in every round: facts about the present x."""
-        head = [self.change, self.largest, self.lost, self.mass, float(self.mesh.run.stop)]
-        return np.array([*head, *(self.x @ self.out)])
-
-    def push(self, from_others: bool = False) -> tuple[Floats, Any]:
+    def push(self, from_others: bool = False) -> tuple[Floats, Facts]:
         """Inflow of the part's states from all states (or all others), and the facts about the present x."""
-        y = self.y
-        if self.in_single:
-            y = y.astype(np.float32)
-        drawn, everybody = self.part.pushed(self.mesh, y, self.numbers(), from_others=from_others)
-        facts = sum_parts(everybody)
-        facts[1] = max(numbers[1] for numbers in everybody)
+        own = [self.change, self.largest, self.lost, self.mass, float(self.mesh.run.stop)]
+        numbers = np.array([*own, *(self.x @ self.out)])
+        y = self.y.astype(np.float32) if self.in_single else self.y
+        drawn, everybody = self.part.pushed(self.mesh, y, numbers, from_others=from_others)
+        total = sum_parts(everybody)
+        total[1] = max(each[1] for each in everybody)
         if self.out.shape[1]:
-            drawn += facts[5:] @ self.terms.distribution
-        return drawn, facts
+            drawn += total[5:] @ self.terms.distribution
+        return drawn, Facts(*total[:5])
 
-    def scale(self, facts: Floats) -> float:
+    def scale(self, facts: Facts) -> float:
         """The factor that gives x the mass that the equation has."""
         if self.gamma == 1.0:
-            return 1.0 / float(facts[3])
-        return (1.0 - self.gamma) / float(facts[2]) if facts[2] > 0.0 else 1.0
+            return 1.0 / facts.mass
+        return (1.0 - self.gamma) / facts.lost if facts.lost > 0.0 else 1.0
 
-    def round(self) -> Floats:
+    def round(self) -> Facts:
         """One plain round; returns the facts about the x that it began with."""
         drawn, facts = self.push()
         self.change, self.largest, self.lost, self.mass = sweeps.finish_round(
             self.base, self.scale(facts), drawn, self.step, self.c, self.loss, self.x, self.y
         )
-        self.found.rounds += 1
+        self.n_rounds += 1
         return facts
+
+    def must_end(self, facts: Facts) -> bool:
+        """Whether the client or the limit has the last word."""
+        return facts.stop > 0.0 or self.n_rounds >= (self.terms.max_rounds or MOST_ROUNDS)
 
     def plain_rounds(self) -> str:
         """Rounds until "settled", "slow" or "stopped"."""
-        before_in_single = True
+        changes: list[float] = []
+        in_double = 0
         while True:
-            was_single = self.in_single
+            in_double += not self.in_single
             facts = self.round()
-            if not math.isfinite(facts[0]) and self.found.rounds > 1:
+            known = self.n_rounds > 1  # the facts are about the x that the round began with
+            if known and not math.isfinite(facts.change):
                 return "stopped"
-            if self.found.rounds == 1 or not math.isfinite(facts[0]):
-                if facts[4] > 0.0:
-                    return "stopped"
-                continue
-            # The facts are about the x that the round began with: the one before made it.
-            self._judge(float(facts[0]) / self._unit(facts), float(facts[1]))
-            self.in_single = self.changes[-1] > _SINGLE
-            exact = not (was_single or before_in_single)
-            before_in_single = was_single
-            self.mesh.run.step = self.found.rounds, self.found.error
-            if exact and self.found.error <= self.share * self.terms.tol:
+            settled = False
+            if known:
+                changes.append(facts.change if self.gamma < 1.0 else facts.largest)
+                self.residual = facts.change / self.step / (1.0 if self.gamma < 1.0 else facts.mass)
+                settled = self.judge(changes, SWEEP_LAGS)
+                if self.gamma < 1.0:
+                    self.error = error_bound(facts.change, self.gamma)
+                    settled = self.error <= 0.9 * self.tol
+                self.in_single = self.in_single and changes[-1] > _SINGLE
+                self.note()
+            if settled and in_double > 1:
                 return "settled"
-            if facts[4] > 0.0 or self.found.rounds >= (self.terms.max_rounds or MOST_ROUNDS):
+            if self.must_end(facts):
                 return "stopped"
-            if self._is_slow():
+            if len(changes) < PROBE or settled:
+                continue
+            if self.gamma == 1.0 and self.step == 1.0 and self.rate > _CIRCLES:
+                # A chain that goes round in circles is met halfway, before anything else is tried.
+                self.step, changes = _DAMPING, []
+            elif self.foreseen() > _PATIENCE:
                 return "slow"
 
-    def _unit(self, facts: Floats) -> float:
-        return 1.0 if self.gamma < 1.0 else float(facts[3])
+    def note(self) -> None:
+        """Record how far the work has come."""
+        self.history.append(self.error)
+        self.mesh.run.step = self.n_rounds, self.error
 
-    def _judge(self, change: float, largest: float) -> None:
-        found = self.found
-        self.changes.append(change if self.gamma < 1.0 else largest)
-        found.residual = change / self.step
-        if self.gamma < 1.0:
-            found.error = error_bound(change, self.gamma)
-        else:
-            rate = self._rate()
-            found.condition = None if rate is None else 1.0 / (1.0 - rate)
-            found.error = math.inf if rate is None else largest * rate / (1.0 - rate) + _ROUNDING
-        found.history.append(found.error)
-
-    def _rate(self) -> float | None:
-        """Share of the change that a round leaves: the slowest over several lags; None where not known."""
-        seen = self.changes
-        if len(seen) <= _LAGS[-1]:
-            return None
-        if seen[-1] <= _ROUNDING:
-            return 0.5
-        rate = max((seen[-1] / seen[-1 - lag]) ** (1.0 / lag) for lag in _LAGS)
-        return None if rate >= 1.0 else max(rate, 0.05)
-
-    def _is_slow(self) -> bool:
-        if len(self.changes) < _PROBE or self.changes[-1] <= _ROUNDING:
-            return False
-        rate = self._rate()
-        if rate is None or rate > 0.98:
-            if self.gamma == 1.0 and self.step == 1.0 and len(self.changes) < 2 * _PROBE:
-                # A chain that goes round in circles is met halfway, before anything else is tried.
-                self.step, self.changes = _DAMPING, []
-                return False
-            if rate is None:
-                return len(self.changes) > 2 * _PROBE
-        goal = self.terms.tol * (1.0 - self.gamma if self.gamma < 1.0 else 1.0 - rate)
-        return math.log(max(goal, 1e-300) / self.changes[-1]) / math.log(rate) > _PATIENCE
-
-    # -- the whole -----------------------------------------------------------------------------------------
-
-    def run(self) -> Found:
+    def run(self) -> Outcome:
         """Plain rounds, and rounds over clusters where these are slow or, at gamma = 1, to confirm them."""
-        found = self.found
         ended = self.plain_rounds()
-        if ended != "stopped":
-            if ended == "settled" and self.gamma == 1.0 and not ClusterRounds(self).confirms():
-                ended = "slow"
-            if ended == "slow":
-                ended = ClusterRounds(self).run()
-        if ended == "settled" and self.gamma < 1.0 and not found.error <= self.terms.tol:
-            ended = "stalled"
-        found.converged = ended == "settled"
-        found.x = self.x
-        found.bytes_sent = self.mesh.bytes_sent
-        return found
+        if ended == "slow" or (ended == "settled" and self.gamma == 1.0):
+            clusters = ClusterRounds(self)
+            if ended == "slow" or not clusters.confirm():
+                ended = clusters.run()
+        converged = ended == "settled" and self.error <= self.tol
+        limited = not converged and self.n_rounds >= (self.terms.max_rounds or math.inf)
+        return Outcome(
+            self.x,
+            self.method,
+            "",
+            converged,
+            n_iter=self.n_rounds,
+            error=self.error,
+            error_kind="estimate" if self.gamma == 1.0 else "bound",
+            condition=self.condition if self.gamma == 1.0 else None,
+            residual=self.residual,
+            stopped=Stop.ITERATIONS if limited else None,
+            history=tuple(self.history),
+        )
 
 
 # -- slow chains: clusters balanced exactly, parts solved exactly, iterates combined -------------------------
@@ -243,112 +208,91 @@ class ClusterRounds:
 
     def __init__(self, rounds: Rounds) -> None:
         self.rounds, self.part, self.mesh = rounds, rounds.part, rounds.mesh
-        self.seen_rate = 0.5
+        pull, index = self.part.pull, self.part.index
+        self.own = slice(pull.cuts[index], pull.cuts[index + 1])
         rounds.in_single, rounds.step = False, 1.0
-        self.probability = self.part.own_matrix(np.broadcast_to(rounds.c, (self.part.size,)))
-        self.target_label, self.n_clusters = self._clusters()
-        own = slice(*self.part.pull.cuts[self.part.index : self.part.index + 2])
-        self.label = self.target_label[own]
+        weights = pull.weights if pull.weights.size else np.ones(pull.sources.size)
+        sources = pull.sources.astype(np.uint32) + np.uint32(self.own.start)
+        self.level = Level(
+            pull.indptr, sources, weights.astype(np.float64, copy=False), np.empty(0), None, 1, go_on
+        )
+        """The part's entries over its targets, its own states among them."""
+        self.target_label = pull.targets.astype(np.uint32)
+        self.n_clusters = join_clusters(
+            self.level,
+            self._passed_on(),
+            self.target_label,
+            self.part.block.n_states,
+            CLUSTERS,
+            self._strongest,
+        )
+        self.label = self.target_label[self.own]
         base = np.broadcast_to(rounds.base, self.label.shape)
-        known = np.stack([base, *rounds.terms.distribution])
-        sums: Floats = np.stack([np.bincount(self.label, row, self.n_clusters) for row in known])  # type: ignore[assignment]
-        self.base, *self.distribution = self.mesh.total(sums)
+        known = [base, *rounds.terms.distribution]
+        self.base, *self.distribution = self.mesh.total(np.stack([self._by_cluster(each) for each in known]))
 
-    def _clusters(self) -> tuple[Any, int]:
-        """States joined along their strongest inflows, across parts; the cluster of every target.
+    def _by_cluster(self, values: Floats) -> Floats:
+        return np.bincount(self.label, values, self.n_clusters).astype(float)
 
-        Takes 12 bytes a state of the whole on every part, for its first pass.
-        """
-        pull, mesh, index = self.part.pull, self.mesh, self.part.index
-        first, last = pull.cuts[index], pull.cuts[index + 1]
-        label = pull.targets.astype(np.uint32)
-        mass = np.zeros(label.size)
-        mass[first:last] = self.rounds.c * self.rounds.x
-        sources = pull.sources.astype(np.uint32) + np.uint32(first)
-        weights = pull.weights.astype(np.float64) if pull.weights.size else np.ones(sources.size)
-        count = self.part.block.n_states
-        sizes, most = np.ones(count, np.int64), max(2, 4 * count // CLUSTERS)
-        while count > 2 * CLUSTERS:
-            best, origin = np.zeros(count), np.arange(count, dtype=np.uint32)
-            aggregation_steps.strongest_inflows(
-                pull.indptr, sources, weights, mass, label, 0, label.size, best, origin
-            )
-            for strength, source in mesh.gather(best.copy(), origin.copy()):
-                stronger = strength > best
-                best[stronger], origin[stronger] = strength[stronger], source[stronger]
-            joined = aggregation_steps.join_strongest(origin, most, CLUSTERS, sizes, label)
-            if joined == count and most > sizes.size:
-                # Nothing flows between what is left: neighbors by number are as good as any.
-                label = (label.astype(np.int64) * CLUSTERS // count).astype(np.uint32)
-                joined = CLUSTERS
-            most = most if 2 * joined < count else 4 * most
-            count = joined
-        return label.astype(np.int64), count
+    def _passed_on(self) -> Floats:
+        """What every state passes on along its entries, over targets: nothing of those of other parts."""
+        passed = np.zeros(self.target_label.size)
+        passed[self.own] = self.rounds.c * self.rounds.x
+        return passed
 
-    # -- clusters ------------------------------------------------------------------------------------------
+    def _strongest(self, best: Floats, origin: Any) -> None:
+        """Of the inflows that parts know, the strongest."""
+        for strength, source in self.mesh.gather(best.copy(), origin.copy()):
+            stronger = strength > best
+            best[stronger], origin[stronger] = strength[stronger], source[stronger]
 
     def balance(self) -> float:
         """Rescale x cluster by cluster as the chain between clusters has it; returns the largest change."""
-        rounds, pull, n = self.rounds, self.part.pull, self.n_clusters
-        y = rounds.c * rounds.x
-        flow: Any = np.zeros(n * n)
-        for first, last in row_ranges(pull.indptr, 0, pull.cuts[-1]):
-            entries = slice(int(pull.indptr[first]), int(pull.indptr[last]))
-            sources = pull.sources[entries]
-            to = np.repeat(self.target_label[first:last], np.diff(pull.indptr[first : last + 1]))
-            moved = y[sources] * pull.weights[entries] if pull.weights.size else y[sources]
-            flow += np.bincount(self.label[sources] * n + to, moved, n * n)
+        rounds, n = self.rounds, self.n_clusters
+        flow = cluster_flows(self.level, self._passed_on(), self.target_label, n)
         sums = [rounds.loss * rounds.x, rounds.x, *(rounds.x * column for column in rounds.out.T)]
-        by_cluster = [np.bincount(self.label, each, n) for each in sums]
-        summed = self.mesh.total(np.concatenate([flow, *by_cluster]))
-        flow, (lost, mass, *leaving) = summed[: n * n].reshape(n, n), summed[n * n :].reshape(-1, n)
+        summed = self.mesh.total(np.vstack([flow, *map(self._by_cluster, sums)]))
+        flow, (lost, mass, *leaving) = summed[:n], summed[n:]
         for each, where in zip(leaving, self.distribution, strict=True):
             flow += np.outer(each, where)
         factor = _factors(flow, lost, mass, self.base, rounds.gamma)
         if factor is None:
             return math.inf
         rounds.x *= factor[self.label]
+        rounds.weigh()
         return float(np.abs(factor - 1.0).max())
 
-    def confirms(self) -> bool:
+    def confirm(self) -> bool:
         """Whether the chain between clusters changes nothing that the tolerance would notice."""
-        rounds = self.rounds
-        change = self.balance()
-        rounds.found.error += 2.0 * change
-        rounds.y[:] = rounds.c * rounds.x
-        return rounds.found.error <= rounds.terms.tol
-
-    # -- parts ---------------------------------------------------------------------------------------------
+        self.rounds.error += 2.0 * self.balance()
+        return self.rounds.error <= self.rounds.tol
 
     def exits(self) -> Floats:
         """What leaves the part from each of its states: to other parts, to distributions, for good."""
-        pull, rounds, index = self.part.pull, self.rounds, self.part.index
-        away = np.zeros(self.part.size)
-        ones = np.ones(pull.cuts[-1])
-        for first, last in ((0, pull.cuts[index]), (pull.cuts[index + 1], pull.cuts[-1])):
-            sweeps.push_rows(pull.indptr, pull.sources, pull.weights, ones[first:last], first, last, away)
+        pull, rounds = self.part.pull, self.rounds
+        elsewhere = np.ones(pull.cuts[-1])
+        elsewhere[self.own] = 0.0
         loss = 0.0 if rounds.gamma == 1.0 else rounds.loss
-        total: Floats = rounds.c * away + rounds.out.sum(axis=1) + loss
+        total: Floats = rounds.c * self.part.pulled_back(elsewhere) + rounds.out.sum(axis=1) + loss
         return total
 
-    def solve_part(self, inflow: Floats, leaving: Floats) -> Floats:
+    def solve_part(self, probability: Any, inflow: Floats, leaving: Floats) -> Floats:
         """x = inflow + P' x over the part's own states, exactly: visits per entry from outside."""
         from scipy import sparse
 
         size, entering = self.part.size, float(inflow.sum())
-        controls = Controls(tol=max(1e-13, 0.1 * _REST * self.rounds.terms.tol), threads=1)
-        inner = self.probability.T.tocsr()
+        controls = Controls(tol=max(1e-13, 2e-3 * self.rounds.tol), threads=1)
         if entering == 0.0:
             # The whole class lies in this part, or none of it.
             nodes = np.flatnonzero(self.rounds.x > 0.0)
             alone = np.zeros(size)
             if nodes.size:
-                found = solve_irreducible(submatrix(inner, nodes), 0, "auto", controls)
+                found = solve_irreducible(submatrix(probability, nodes), 0, "auto", controls)
                 alone[nodes] = found.distribution / found.distribution.sum() * self.rounds.x.sum()
             return alone
         edge = sparse.csr_array(leaving[:, None])
         rates = sparse.block_array(
-            [[inner, edge], [sparse.csr_array(inflow[None, :] / entering), None]], format="csr"
+            [[probability, edge], [sparse.csr_array(inflow[None, :] / entering), None]], format="csr"
         )
         outside = [nodes for nodes in find_classes(rates).recurrent if nodes[-1] == size]
         if not outside:
@@ -361,84 +305,50 @@ class ClusterRounds:
         return solved
 
     def run(self) -> str:
-        """Rounds until settled, stalled or stopped; the last ones are plain and tell the residual."""
-        rounds, found, mesh = self.rounds, self.rounds.found, self.mesh
-        found.method = "aggregation"
-        leaving, tol = self.exits(), rounds.terms.tol
-        mixer: Extrapolation | None = None
-        plain: list[float] = []
-        least, since = math.inf, 0
-        for _ in range(_MOST):
+        """Rounds until settled, stalled or stopped."""
+        rounds = self.rounds
+        rounds.method, rounds.rate, rounds.error = "aggregation", 1.0, math.inf
+        probability = self.part.own_matrix(np.broadcast_to(rounds.c, (self.part.size,))).T.tocsr()
+        leaving = self.exits()
+        mixing = Mixing(rounds, DEPTH, self.mesh.total)
+        for _ in range(MOST_CLUSTER_ROUNDS):
             before = rounds.x.copy()
             self.balance()
-            rounds.y[:] = rounds.c * rounds.x
-            rounds.lost, rounds.mass = float(np.sum(rounds.loss * rounds.x)), float(rounds.x.sum())
             drawn, facts = rounds.push(from_others=True)
-            rounds.x[:] = self.solve_part(rounds.base + rounds.scale(facts) * drawn, leaving)
-            found.rounds += 1
-            change = self._change(before)
-            mesh.run.step = found.rounds, change
-            if facts[4] > 0.0 or found.rounds >= (rounds.terms.max_rounds or math.inf):
-                self._finish()
+            rounds.x[:] = self.solve_part(probability, rounds.base + rounds.scale(facts) * drawn, leaving)
+            rounds.n_rounds += 1
+            settled = mixing.settles(rounds.x, self._change(before))
+            rounds.note()
+            ending = rounds.must_end(facts)
+            if settled or ending:
+                self._check_residual()
+                if settled and rounds.error <= rounds.tol:
+                    return "settled"
+            if ending:
                 return "stopped"
-            since = 0 if change < least else since + 1
-            least = min(least, change)
-            if since > _CLUSTERS_STALLED:
-                self._finish()
-                return "stalled"
-            plain.append(change)
-            if len(plain) == _LOOKED and mixer is None and change > _SETTLED * tol:
-                # Extrapolation hides the rate that the verdict needs: it is looked at before.
-                self.seen_rate = min(max(self.seen_rate, _slowest(plain)), 0.98)
-                mixer = Extrapolation(before, DEPTH, period=1, power=1.0, total=mesh.total)
-            if mixer is not None and change > _SETTLED * tol:
-                mixer.observe(rounds.x)
-            elif mixer is not None:
-                mixer, plain = None, []
-            elif len(plain) >= _LOOKED and self._verdict(plain):
-                return "settled"
-        self._finish()
+        self._check_residual()
         return "stalled"
 
     def _change(self, before: Floats) -> float:
+        """The largest relative change of an entry in any part."""
         x = self.rounds.x
         known = x > 0.0
         own = float((np.abs(x[known] - before[known]) / x[known]).max(initial=0.0))
         return max(float(held[0][0]) for held in self.mesh.gather(np.array([own])))
 
-    def _verdict(self, plain: list[float]) -> bool:
-        """From rounds without extrapolation the error that is left, from plain ones the residual."""
-        found, rounds = self.rounds.found, self.rounds
-        recent = plain[-_LOOKED:]
-        at_rest = max(recent) <= _REST * rounds.terms.tol
-        rate = self.seen_rate if at_rest else max(_slowest(recent), 0.05)
-        if rate >= 1.0:
-            return False
-        error = _CAUTION * (max(recent) * rate / (1.0 - rate) + _ROUNDING)
-        self._finish()
-        found.condition = 1.0 / (1.0 - rate)
-        if rounds.gamma == 1.0:
-            found.error = error
-        return found.error <= rounds.terms.tol
+    def _check_residual(self) -> None:
+        """Two plain rounds: the second knows the residual of the x that the first one made.
 
-    def _finish(self) -> None:
-        """Two plain rounds: the second knows the residual of the x that the first one made."""
-        rounds, found = self.rounds, self.rounds.found
-        rounds.y[:] = rounds.c * rounds.x
-        rounds.lost, rounds.mass = float(np.sum(rounds.loss * rounds.x)), float(rounds.x.sum())
+        It proves the error at gamma < 1; at gamma = 1 it says little of it.
+        """
+        rounds = self.rounds
+        rounds.weigh()
         rounds.round()
-        facts = rounds.round()
-        change = float(facts[0])
-        found.residual = change
-        # Proven at gamma < 1; at gamma = 1 the last change says little of the error.
-        unknown = math.inf if facts[1] > 0.0 else 0.0
-        found.error = error_bound(change, rounds.gamma) if rounds.gamma < 1.0 else unknown
-        found.history.append(found.error)
-
-
-def _slowest(changes: list[float]) -> float:
-    """The largest share of a change that the next one was."""
-    return max(now / max(last, _ROUNDING) for last, now in itertools.pairwise(changes))
+        rounds.residual = rounds.round().change
+        rounds.error += _PART_ERROR
+        if rounds.gamma < 1.0:
+            rounds.error = error_bound(rounds.residual, rounds.gamma)
+        rounds.history.append(rounds.error)
 
 
 def _factors(flow: Floats, lost: Floats, mass: Floats, base: Floats, gamma: float) -> Floats | None:
@@ -466,9 +376,12 @@ def _factors(flow: Floats, lost: Floats, mass: Floats, base: Floats, gamma: floa
 # -- phases ------------------------------------------------------------------------------------------------
 
 
-def stationary(part: Part, mesh: Mesh, terms: Terms) -> Found:
-    """The stationary distribution over the part's states."""
-    return Rounds(part, mesh, terms, part.totals()).run()
+def stationary(part: Part, mesh: Mesh, terms: Terms) -> tuple[Outcome, int]:
+    """The stationary distribution over the part's states, and how many bytes were sent.
+
+    All else of the outcome is the same on every part.
+    """
+    return Rounds(part, mesh, terms).run(), mesh.bytes_sent
 
 
 class Values(NamedTuple):
@@ -480,26 +393,24 @@ class Values(NamedTuple):
 
 def state_values(part: Part, mesh: Mesh, terms: Terms, reward: Any, distribution: Any, goal: float) -> Values:
     """V = r + gamma P V, or at gamma = 1 the bias with mu V = 0, by passes that are extrapolated."""
-    rounds = Rounds(part, mesh, terms, part.totals())
-    gamma, r, mu = terms.gamma, vector(reward, part.size), vector(distribution, part.size)
-    c = np.broadcast_to(rounds.c, (part.size,))
+    rounds = Rounds(part, mesh, terms)
+    r, mu = vector(reward, part.size), vector(distribution, part.size)
     v = np.zeros(part.size)
     mixer = Extrapolation(v, DEPTH, period=1, power=0.0, total=mesh.total)
     least, since, best = math.inf, 0, v
     for number in range(_MOST_PASSES):
-        image = r + c * part.pulled_back(part.fetched(mesh, v.copy()))
+        image = r + rounds.c * part.pulled_back(part.fetched(mesh, v))
         if terms.out.shape[1]:
             image += rounds.out @ mesh.total(terms.distribution @ v)
-        if gamma == 1.0:
+        if terms.gamma == 1.0:
             image -= mesh.total(np.array([mu @ image]))[0]
-        own = float(np.abs(image - v).max(initial=0.0)), float(mesh.run.stop)
-        held = [numbers[0] for numbers in mesh.gather(np.array(own))]
-        residual = max(float(numbers[0]) for numbers in held)
+        own = np.array([np.abs(image - v).max(initial=0.0), float(mesh.run.stop)])
+        residual, stop = np.max([held[0] for held in mesh.gather(own)], axis=0).tolist()
         mesh.run.step = number, residual
         since = 0 if residual < least else since + 1
         if residual < least:
             least, best = residual, image.copy()
-        if residual <= goal or since > _STALLED or any(numbers[1] for numbers in held):
+        if residual <= goal or since > _STALLED or stop:
             break
         mixer.observe(image)
         v = image

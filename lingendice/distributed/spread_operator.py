@@ -6,7 +6,7 @@ import itertools
 import math
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from lingendice.model.transition_rows import TransitionRows, find_classes
 from lingendice.results.build import exact_solution
 from lingendice.results.remote_solution import SpreadSolution
 from lingendice.results.solution import Solution
-from lingendice.solvers.control import Controls, Monitor, Outcome, Stop, Stopped, combined, error_bound, watch
+from lingendice.solvers.control import Controls, Monitor, Outcome, Stopped, combined, watch
 from lingendice.solvers.stationary import Distributions
 
 if TYPE_CHECKING:
@@ -223,29 +223,14 @@ class SpreadOperator(EmpiricalOperator):
 
     def _solve_from(self, crew: Crew, start: Floats, limits: Controls, monitor: Monitor) -> Outcome:
         found = crew.phase(stationary, [(term,) for term in self.terms(limits, start)], monitor)
-        first = found[0]
-        x = np.concatenate([part.x for part in found])
-        residual = first.residual
-        if self.gamma == 1.0:
-            x /= x.sum()
-        stopped = None
-        if not first.converged and limits.max_iter is not None and first.rounds >= limits.max_iter:
-            stopped = Stop.ITERATIONS
-        sent, workers = sum(part.bytes_sent for part in found), len(set(crew.addresses))
+        outcomes, sent = zip(*found, strict=True)
+        x = np.concatenate([part.distribution for part in outcomes])
         lost = f", {crew.n_begun - 1} times begun again" if crew.n_begun > 1 else ""
-        return Outcome(
-            x,
-            first.method,
-            f"{len(found)} parts on {workers} workers, {sent / 1e6:,.3g} MB between them{lost}",
-            converged=first.converged,
-            n_iter=first.rounds,
-            error=first.error if self.gamma == 1.0 else error_bound(residual, self.gamma),
-            error_kind="estimate" if self.gamma == 1.0 else "bound",
-            condition=first.condition,
-            residual=residual,
-            stopped=stopped,
-            history=tuple(first.history),
+        told = (
+            f"{len(found)} parts on {len(set(crew.addresses))} workers, {sum(sent) / 1e6:,.3g} MB between "
+            f"them{lost}"
         )
+        return replace(outcomes[0], distribution=x if self.gamma < 1.0 else x / x.sum(), reason=told)
 
     def _starts(self, crew: Crew, monitor: Monitor) -> list[Floats]:
         """For every recurrent class the uniform distribution over its states."""

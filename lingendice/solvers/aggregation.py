@@ -21,6 +21,7 @@ Y. Takahashi (1975). A lumping method for numerical calculations of stationary d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -87,21 +88,13 @@ def contraction(changes: list[float], lags: tuple[int, ...]) -> float | None:
     return slowest + 0.1 * (1.0 - slowest)
 
 
-@dataclass
-class Run:
-    """A solve under way: the chain, the present ``y`` and everything seen so far."""
+@dataclass(kw_only=True)
+class Pace:
+    """What the changes of an iteration say of its rate and of the error that is left."""
 
-    level: Level
-    y: FloatArray
-    monitor: Monitor
     tol: float
-    changes: list[float] = field(default_factory=list)
-    sweeps: int = 0
     rate: float = 1.0
     error: float = np.inf
-    method: str = "sweeps"
-    settled: bool = False
-    blocks: tuple[Indices | None, int] | None = None
 
     @property
     def condition(self) -> float:
@@ -128,6 +121,62 @@ class Run:
         if self.rate >= 1.0:
             return np.inf
         return float(max(0.0, np.log(self.allowed / self.error) / np.log(self.rate)))
+
+
+@dataclass
+class Mixing:
+    """Cycles of a map, extrapolated between the look at their plain rate and the verdict.
+
+    Extrapolation hides that rate, which the error estimate needs. It is therefore switched on only after the
+    rate was seen, and off again before the verdict. ``total``: see :class:`Extrapolation`.
+    """
+
+    pace: Pace
+    depth: int = 6
+    total: Callable[[FloatArray], FloatArray] | None = None
+    plain: list[float] = field(default_factory=list)
+    """Changes of the last cycles that were not extrapolated."""
+    mixer: Extrapolation | None = None
+
+    def settles(self, y: FloatArray, change: float) -> bool:
+        """Take note of a cycle's outcome, which may be extrapolated; true once it is within ``tol``."""
+        pace = self.pace
+        # the rate seen while mixing began may be too bleak: look again once it could be over
+        if self.mixer is not None and change * min(pace.condition, 20.0) > SAFETY * pace.tol:
+            self.mixer.observe(y)
+            return False
+        if self.mixer is not None:
+            self.mixer, self.plain = None, []
+        self.plain.append(change)
+        before = pace.rate
+        if pace.judge(self.plain, CYCLE_LAGS):
+            if before < 1.0:
+                pace.rate = max(pace.rate, before)
+            pace.error = max(pace.error, CAUTION * change * pace.condition)
+            if pace.error <= pace.tol:
+                return True
+        if self.shows_rate and pace.rate > WORTH_MIXING:
+            self.mixer = Extrapolation(y, self.depth, period=1, power=1.0, total=self.total)
+        return False
+
+    @property
+    def shows_rate(self) -> bool:
+        """Whether the plain cycles since the last extrapolation are enough to know their rate."""
+        return len(self.plain) > CYCLE_LAGS[-1]
+
+
+@dataclass(kw_only=True)
+class Run(Pace):
+    """A solve under way: the chain, the present ``y`` and everything seen so far."""
+
+    level: Level
+    y: FloatArray
+    monitor: Monitor
+    changes: list[float] = field(default_factory=list)
+    sweeps: int = 0
+    method: str = "sweeps"
+    settled: bool = False
+    blocks: tuple[Indices | None, int] | None = None
 
     def sweep_until(self, limit: int, patience: float) -> bool:
         """Sweep until settled (true), or until more than ``patience`` further sweeps are foreseen (false).
@@ -172,13 +221,8 @@ class Run:
         return False
 
     def cycle_until(self, effort: Effort, limit: int, give_up: float) -> bool:
-        """Cycle until settled (true), or until the plain rate is above ``give_up`` or ``limit`` met (false).
-
-        Acceleration hides the rate of the plain map, which the error estimate needs. It is therefore
-        switched on only after that rate was seen, and off again before the verdict.
-        """
-        plain: list[float] = []
-        mixer: Extrapolation | None = None
+        """Cycle until settled (true), or until ``limit`` or a plain rate above ``give_up`` is met (false)."""
+        mixing = Mixing(self)
         for _ in range(limit):
             if not self.level.gap:
                 self.level.label = None
@@ -192,24 +236,10 @@ class Run:
             if not np.isfinite(change):
                 self.y, self.error = old, np.inf
                 return False
-            # the rate seen while mixing began may be too bleak: look again once it could be over
-            if mixer is not None and change * min(self.condition, 20.0) > SAFETY * self.tol:
-                mixer.observe(self.y)
-                continue
-            mixer = None
-            plain.append(change)
-            before = self.rate
-            if self.judge(plain, CYCLE_LAGS):
-                if before < 1.0:
-                    self.rate = max(self.rate, before)
-                self.error = max(self.error, CAUTION * change * self.condition)
-                if self.error <= self.tol:
-                    return True
-            if len(plain) > CYCLE_LAGS[-1]:
-                if self.rate > give_up:
-                    return False
-                if self.rate > WORTH_MIXING:
-                    mixer, plain = Extrapolation(self.y, depth=6, period=1, power=1.0), []
+            if mixing.settles(self.y, change):
+                return True
+            if mixing.shows_rate and self.rate > give_up:
+                return False
         return False
 
     def use_gap(self) -> bool:
@@ -290,7 +320,7 @@ def _begin(
 ) -> Run:
     monitor = monitor or Monitor()
     level = jump_chain(indptr, indices, data, monitor.check, resolve_threads(threads))
-    return Run(level, np.full(level.size, 1.0 / level.size), monitor, tol)
+    return Run(level=level, y=np.full(level.size, 1.0 / level.size), monitor=monitor, tol=tol)
 
 
 def plan(

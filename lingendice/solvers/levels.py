@@ -198,30 +198,54 @@ def choose_blocks(level: Level, y: FloatArray) -> None:
     level.use_blocks(label, count, gap=False)
 
 
-def cluster_correct(level: Level, y: FloatArray) -> float:
-    """Rescale ``y`` over about ``CLUSTERS`` clusters, in place; return the largest change.
+def join_clusters(
+    level: Level, y: FloatArray, label: Indices, count: int, clusters: int = CLUSTERS,
+    combine: Callable[[FloatArray, Indices], None] | None = None,
+) -> int:  # fmt: skip
+    """Join blocks of states along their strongest inflows until about ``clusters`` are left.
 
-    Blocks join along their strongest inflows until few enough are left, and the chain between them is solved
-    densely. A few passes over the edges show slow modes that changes from sweep to sweep would hide.
+    ``label`` names the block of every state, of ``count``, and is overwritten; returns how many are left.
+    ``combine`` puts the strongest inflows of all parts in the place of those of one, where a chain is in
+    parts.
     """
-    label = np.arange(level.size, dtype=np.uint32)
-    size = np.ones(level.size, dtype=np.int64)
-    edges = level.edges
-    count, most = level.size, 4 * level.size // CLUSTERS
-    while count > 2 * CLUSTERS:
-        best, best_source = np.zeros(count), np.zeros(count, dtype=np.uint32)
+    size = np.ones(count, dtype=np.int64)
+    most = max(2, 4 * count // clusters)
+    while count > 2 * clusters:
+        best, origin = np.zeros(count), np.arange(count, dtype=np.uint32)
         for first, last in level.ranges:
             level.tick()
-            kernels.strongest_inflows(*edges, y, label, first, last, best, best_source)
-        joined = kernels.join_strongest(best_source, most, CLUSTERS, size, label)
+            kernels.strongest_inflows(*level.edges, y, label, first, last, best, origin)
+        if combine is not None:
+            combine(best, origin)
+        joined = kernels.join_strongest(origin, most, clusters, size, label)
+        if joined == count and most > size.size:
+            # Nothing flows between what is left: neighbors by number are as good as any.
+            label[:] = label.astype(np.int64) * clusters // count
+            return clusters
         # bounded sizes keep one cluster from swallowing all; the bound gives way where it stops progress
         most = most if 2 * joined < count else 4 * most
         count = joined
+    return count
+
+
+def cluster_flows(level: Level, y: FloatArray, label: Indices, count: int) -> FloatArray:
+    """Flows between blocks under ``y``, from rows to columns; none within a block."""
     flow = np.zeros((count, count))
     for first, last in level.ranges:
         level.tick()
-        kernels.dense_flows(*edges, y, label, first, last, flow)
-    factor, _ = gth_dense(flow)
+        kernels.dense_flows(*level.edges, y, label, first, last, flow)
+    return flow
+
+
+def cluster_correct(level: Level, y: FloatArray) -> float:
+    """Rescale ``y`` over about ``CLUSTERS`` clusters, in place; return the largest change.
+
+    The chain between clusters is solved densely. A few passes over the edges show slow modes that changes
+    from sweep to sweep would hide.
+    """
+    label = np.arange(level.size, dtype=np.uint32)
+    count = join_clusters(level, y, label, level.size)
+    factor, _ = gth_dense(cluster_flows(level, y, label, count))
     factor *= y.sum() / np.dot(factor, np.bincount(label, y, count))
     return _spread(y, label, factor)
 
