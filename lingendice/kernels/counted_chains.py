@@ -1,4 +1,4 @@
-"""Counted chains as nodes and rates, dense or in compressed rows, for compiled code of other people.
+"""Counted chains as nodes and rates in compressed rows, for compiled code of other people.
 
 States come first, then hubs: nodes that take no time, from which mass restarts. In units of counts,
 
@@ -6,8 +6,8 @@ States come first, then hubs: nodes that take no time, from which mass restarts.
 
 and a row without data (a leak) goes to its hub alone. Dividing a row of rates by anything divides the
 distribution of that node by the inverse, so that raw counts give y = mu / n, the ratio up to scale, and
-mu = y n. What leaks do is decided by `count_hubs`, `rates_to_hubs` and `unit_mass`, as
-:mod:`lingendice.model.leaks` decides it for composed operators.
+mu = y n. What leaks do is decided by `hubs_of` and `unit_mass`, as :mod:`lingendice.model.leaks` decides it
+for composed operators; `rows_between_nodes` writes the rates for both.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from lingendice.kernels.random_numbers import mix
 from lingendice.kernels.sparse_rows import (
     closed_components,
     count_columns,
+    rows_between_nodes,
     scatter_transpose,
     strong_components,
 )
@@ -65,38 +66,17 @@ def first_fault(status, n, gamma, initial, restart):  # type: ignore[no-untyped-
 
 
 @kernel
-def dense_totals(counts, totals):  # type: ignore[no-untyped-def]
-    """Row sums of dense counts; returns a status."""
-    n = counts.shape[0]
-    if counts.shape[1] != n or totals.size != n:
-        return BAD_ENTRY
-    largest = 0.0
+def compress(counts):  # type: ignore[no-untyped-def]
+    """Dense counts as compressed rows, zeros included."""
+    n, m = counts.shape
+    start = np.empty(n + 1, np.int64)
+    target = np.empty(n * m, np.int64)
+    for i in range(n + 1):
+        start[i] = i * m
     for i in range(n):
-        total = 0.0
-        for j in range(n):
-            entry = float(counts[i, j])
-            if not entry >= 0.0:
-                return BAD_ENTRY
-            total += entry
-        if not total < np.inf:
-            return BAD_ENTRY
-        totals[i] = total
-        largest = max(largest, total)
-    return SOLVED if largest > 0.0 else NO_DATA
-
-
-@kernel
-def count_hubs(totals, gamma, restart):  # type: ignore[no-untyped-def]
-    """(hub that restarts at gamma < 1, hub of leaks), each a number of a hub or -1; they may be one."""
-    leaks = False
-    for i in range(totals.size):
-        if totals[i] == 0.0:
-            leaks = True
-    start_hub = 0 if gamma < 1.0 else -1
-    leak_hub = -1
-    if leaks:
-        leak_hub = start_hub + 1 if (restart.size > 0 or gamma == 1.0) else start_hub
-    return start_hub, leak_hub
+        for j in range(m):
+            target[i * m + j] = j
+    return start, target, counts.ravel()
 
 
 @kernel
@@ -106,51 +86,28 @@ def unit_mass(total):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def rates_to_hubs(total, gamma, start_hub, leak_hub):  # type: ignore[no-untyped-def]
-    """Rates of a state to the hub that restarts and to that of leaks, in units of its counts."""
-    to_start = (1.0 - gamma) * unit_mass(total) if start_hub >= 0 else 0.0
-    if total > 0.0:
-        return to_start, 0.0
-    if leak_hub == start_hub:
-        return 1.0, 0.0
-    return to_start, gamma
+def hubs_of(totals, gamma, initial, restart):  # type: ignore[no-untyped-def]
+    """Rates of states to hubs and of hubs to states; the first restarts at gamma < 1, the last is for leaks.
 
-
-@kernel
-def hub_row(distribution, n, out):  # type: ignore[no-untyped-def]
-    """Rates from a hub: the distribution given, or uniform where none is."""
-    for j in range(n):
-        out[j] = distribution[j] if distribution.size else 1.0
-
-
-@kernel
-def hub_rates(totals, gamma, initial, restart, start_hub, leak_hub, rates):  # type: ignore[no-untyped-def]
-    """Fill the rates to and from hubs; without ``restart`` leaks go to the data at gamma = 1."""
-    n = totals.size
+    They may be one. A distribution that is not given is uniform; without ``restart`` leaks go to the data at
+    gamma = 1, and with the restarts below.
+    """
+    n, leaks = totals.size, False
     for i in range(n):
-        to_start, to_leak = rates_to_hubs(totals[i], gamma, start_hub, leak_hub)
-        if to_start > 0.0:
-            rates[i, n + start_hub] = to_start
-        if to_leak > 0.0:
-            rates[i, n + leak_hub] = to_leak
-    if start_hub >= 0:
-        hub_row(initial, n, rates[n + start_hub])
-    if leak_hub >= 0 and leak_hub != start_hub:
-        hub_row(restart if restart.size else totals, n, rates[n + leak_hub])
-
-
-@kernel
-def dense_rates(counts, totals, gamma, initial, restart):  # type: ignore[no-untyped-def]
-    """Rates among all nodes of dense counts."""
-    n = totals.size
-    start_hub, leak_hub = count_hubs(totals, gamma, restart)
-    nodes = n + max(start_hub, leak_hub) + 1
-    rates = np.zeros((nodes, nodes))
+        leaks = leaks or totals[i] == 0.0
+    starts = 1 if gamma < 1.0 else 0
+    hubs = starts + (1 if leaks and (restart.size > 0 or gamma == 1.0) else 0)
+    out, distribution = np.zeros((n, hubs)), np.ones((hubs, n))
     for i in range(n):
-        for j in range(n):
-            rates[i, j] = gamma * counts[i, j]
-    hub_rates(totals, gamma, initial, restart, start_hub, leak_hub, rates)
-    return rates
+        if starts and initial.size:
+            distribution[0, i] = initial[i]
+        if hubs > starts:
+            distribution[starts, i] = restart[i] if restart.size else totals[i]
+        if starts:
+            out[i, 0] = (1.0 - gamma) * unit_mass(totals[i])
+        if totals[i] == 0.0:
+            out[i, hubs - 1] += gamma
+    return out, distribution
 
 
 @kernel
@@ -190,33 +147,14 @@ def closed_class(indptr, indices):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def pattern(rates):  # type: ignore[no-untyped-def]
-    """Where dense rates among nodes are positive, off the diagonal, as compressed rows."""
-    n = rates.shape[0]
-    start = np.zeros(n + 1, np.int64)
+def to_dense(start, target, rate):  # type: ignore[no-untyped-def]
+    """Rates between nodes as a matrix."""
+    n = start.size - 1
+    dense = np.zeros((n, n))
     for i in range(n):
-        start[i + 1] = start[i]
-        for j in range(n):
-            start[i + 1] += rates[i, j] > 0.0 and i != j
-    target = np.empty(start[n], np.int64)
-    at = 0
-    for i in range(n):
-        for j in range(n):
-            if rates[i, j] > 0.0 and i != j:
-                target[at] = j
-                at += 1
-    return start, target
-
-
-@kernel
-def among(rates, members):  # type: ignore[no-untyped-def]
-    """Rates among some of the nodes."""
-    size = members.size
-    part = np.empty((size, size))
-    for i in range(size):
-        for j in range(size):
-            part[i, j] = rates[members[i], members[j]]
-    return part
+        for entry in range(start[i], start[i + 1]):
+            dense[i, target[entry]] += rate[entry]
+    return dense
 
 
 @kernel
@@ -232,44 +170,6 @@ def share_out(node_distribution, members, totals, distribution):  # type: ignore
             total += distribution[i]
     for i in range(n):
         distribution[i] /= total
-
-
-@kernel
-def solve_nodes(rates, totals, distribution):  # type: ignore[no-untyped-def]
-    """Stationary distribution of the states from dense rates among nodes, which are overwritten; a status."""
-    nodes = rates.shape[0]
-    if nodes <= SMALL:
-        node_distribution, trusted = gth_small(rates)
-        if trusted:
-            # Nonzero pivots and entries prove that every node reaches every other.
-            share_out(node_distribution, np.arange(nodes), totals, distribution)
-            return SOLVED
-    members, classes = closed_class(*pattern(rates))
-    if classes != 1:
-        distribution[:] = np.nan
-        return SEVERAL_DISTRIBUTIONS
-    node_distribution, regular = eliminate_dense(among(rates, members))
-    if not regular:
-        distribution[:] = np.nan
-        return NOT_CONVERGED
-    share_out(node_distribution, members, totals, distribution)
-    return SOLVED
-
-
-@kernel
-def solve_dense_counts(counts, gamma, initial, restart, distribution):  # type: ignore[no-untyped-def]
-    """mu = (1 - gamma) mu0 + gamma P' mu from dense counts into ``distribution``; a status."""
-    n = counts.shape[0]
-    totals = np.empty(n)
-    status = dense_totals(counts, totals) if distribution.size == n else BAD_DISTRIBUTION
-    status = first_fault(status, n, gamma, initial, restart)
-    if status != SOLVED:
-        distribution[:] = np.nan
-        return status
-    return solve_nodes(dense_rates(counts, totals, gamma, initial, restart), totals, distribution)
-
-
-# -- compressed rows ----------------------------------------------------------------------------------------
 
 
 @kernel
@@ -345,48 +245,6 @@ def row_totals(indptr, indices, data, totals):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def row_nodes(indptr, indices, data, totals, gamma, initial, restart):  # type: ignore[no-untyped-def]
-    """Rates among nodes as compressed rows without zeros; see the top."""
-    n = totals.size
-    start_hub, leak_hub = count_hubs(totals, gamma, restart)
-    hubs = max(start_hub, leak_hub) + 1
-    size = indptr[n] + 2 * n + hubs * n
-    start = np.zeros(n + hubs + 1, np.int64)
-    target = np.empty(size, np.int64)
-    rate = np.empty(size)
-    at = 0
-    for i in range(n):
-        for entry in range(indptr[i], indptr[i + 1]):
-            if data[entry] > 0.0:
-                target[at] = indices[entry]
-                rate[at] = gamma * data[entry]
-                at += 1
-        to_start, to_leak = rates_to_hubs(totals[i], gamma, start_hub, leak_hub)
-        if to_start > 0.0:
-            target[at] = n + start_hub
-            rate[at] = to_start
-            at += 1
-        if to_leak > 0.0:
-            target[at] = n + leak_hub
-            rate[at] = to_leak
-            at += 1
-        start[i + 1] = at
-    distribution = np.empty(n)
-    for hub in range(hubs):
-        if hub == start_hub:
-            hub_row(initial, n, distribution)
-        else:
-            hub_row(restart if restart.size else totals, n, distribution)
-        for j in range(n):
-            if distribution[j] > 0.0:
-                target[at] = j
-                rate[at] = distribution[j]
-                at += 1
-        start[n + hub + 1] = at
-    return start, target[:at].copy(), rate[:at].copy()
-
-
-@kernel
 def rows_among(start, target, rate, members):  # type: ignore[no-untyped-def]
     """Compressed rows among some of the nodes, which no edge leaves."""
     place = np.full(start.size - 1, -1, np.int64)
@@ -395,7 +253,7 @@ def rows_among(start, target, rate, members):  # type: ignore[no-untyped-def]
     part_start = np.zeros(members.size + 1, np.int64)
     for k in range(members.size):
         part_start[k + 1] = part_start[k] + start[members[k] + 1] - start[members[k]]
-    part_target = np.empty(part_start[-1], np.int64)
+    part_target = np.empty(part_start[-1], target.dtype)
     part_rate = np.empty(part_start[-1])
     for k in range(members.size):
         shift = part_start[k] - start[members[k]]
@@ -449,8 +307,8 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distributi
 
 
 @kernel
-def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
-    """mu = (1 - gamma) mu0 + gamma P' mu from compressed rows of counts into ``distribution``; a status."""
+def solve_rows(indptr, indices, data, gamma, initial, restart, direct, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
+    """Solve compressed rows of counts; classes of up to ``direct`` nodes are eliminated densely. A status."""
     n = indptr.size - 1
     totals = np.empty(n)
     status = row_totals(indptr, indices, data, totals) if distribution.size == n else BAD_DISTRIBUTION
@@ -458,25 +316,56 @@ def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sw
     if status != SOLVED:
         distribution[:] = np.nan
         return status
-    start, target, rate = row_nodes(indptr, indices, data, totals, gamma, initial, restart)
+    out, hubs = hubs_of(totals, gamma, initial, restart)
+    size = n + hubs.shape[0]
+    if size <= SMALL:
+        rates = np.zeros((size, size))
+        for i in range(n):
+            for entry in range(indptr[i], indptr[i + 1]):
+                rates[i, indices[entry]] += gamma * data[entry]
+        rates[:n, n:] = out
+        rates[n:, :n] = hubs
+        node_distribution, trusted = gth_small(rates)
+        if trusted:
+            # Nonzero pivots and entries prove that every node reaches every other.
+            share_out(node_distribution, np.arange(size), totals, distribution)
+            return SOLVED
+    start, target, rate = rows_between_nodes(indptr, indices, data, np.full(n, gamma), out, hubs)
     members, classes = closed_class(start, target)
     if classes != 1:
         distribution[:] = np.nan
         return SEVERAL_DISTRIBUTIONS
     if members.size < start.size - 1:
         start, target, rate = rows_among(start, target, rate, members)
-    if members.size <= DIRECT:
-        dense = np.zeros((members.size, members.size))
-        for k in range(members.size):
-            for entry in range(start[k], start[k + 1]):
-                dense[k, target[entry]] += rate[entry]
-        node_distribution, settled = eliminate_dense(dense)
+    if members.size <= direct:
+        node_distribution, settled = eliminate_dense(to_dense(start, target, rate))
+        if not settled:
+            distribution[:] = np.nan
+            return NOT_CONVERGED
     else:
         node_distribution, settled = sweep_rows(
             start, target, rate, members, totals, tol, max_sweeps, distribution
         )
     share_out(node_distribution, members, totals, distribution)
     return SOLVED if settled else NOT_CONVERGED
+
+
+@kernel
+def solve_dense_counts(counts, gamma, initial, restart, distribution):  # type: ignore[no-untyped-def]
+    """mu = (1 - gamma) mu0 + gamma P' mu from dense counts into ``distribution``, eliminated; a status."""
+    if counts.shape[0] != counts.shape[1]:
+        distribution[:] = np.nan
+        return BAD_ENTRY
+    indptr, indices, data = compress(counts)
+    return solve_rows(
+        indptr, indices, data, gamma, initial, restart, counts.shape[0] + 2, 0.0, 0, distribution
+    )
+
+
+@kernel
+def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
+    """The same from compressed rows of counts; a class of more than `DIRECT` nodes is swept."""
+    return solve_rows(indptr, indices, data, gamma, initial, restart, DIRECT, tol, max_sweeps, distribution)
 
 
 # -- what is read off a distribution -------------------------------------------------------------------------

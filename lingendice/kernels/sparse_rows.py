@@ -114,6 +114,44 @@ def scatter_transpose(indptr, indices, data, divisor, label, first, last, slot, 
 
 
 @kernel
+def rows_between_nodes(indptr, indices, data, scale, out, distribution):
+    """Compressed rows without zeros: rows times ``scale``, each with what falls to hubs, then those of hubs.
+
+    ``out`` is rows by hubs, ``distribution`` hubs by rows; hubs are numbered after the rows.
+    """
+    n, hubs = out.shape
+    size = indptr[n] + n * hubs  # and what hubs lead to
+    for hub in range(hubs):
+        for j in range(n):
+            size += distribution[hub, j] > 0.0
+    start = np.zeros(n + hubs + 1, np.int64)
+    target = np.empty(size, np.int32)
+    rate = np.empty(size)
+    at = 0
+    for i in range(n):
+        for entry in range(indptr[i], indptr[i + 1]):
+            weight = data[entry] * scale[i]
+            if weight > 0.0:
+                target[at] = indices[entry]
+                rate[at] = weight
+                at += 1
+        for hub in range(hubs):
+            if out[i, hub] > 0.0:
+                target[at] = n + hub
+                rate[at] = out[i, hub]
+                at += 1
+        start[i + 1] = at
+    for hub in range(hubs):
+        for j in range(n):
+            if distribution[hub, j] > 0.0:
+                target[at] = j
+                rate[at] = distribution[hub, j]
+                at += 1
+        start[n + hub + 1] = at
+    return start, target[:at], rate[:at]
+
+
+@kernel
 def split_blocks(indptr, sources, weights, block_of, first, last, split, outside):
     """Put the entries that come from the row's own block last, and weigh the others.
 

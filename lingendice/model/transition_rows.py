@@ -183,21 +183,20 @@ class TransitionRows:
         at which each node feeds the initial distribution (zeros at gamma = 1). The distribution of the states
         is that of this chain with hubs left out (censored): hubs take no time.
         """
-        from scipy import sparse
+        from scipy.sparse import csr_array
 
-        counted = self.kernel()
-        if gamma == 1.0 and self.n_hubs == 0:
-            return counted, np.zeros(self.n)
-        out, distribution = gamma * self.out, self.distribution
-        feeds = np.zeros(self.n)
+        from lingendice.kernels.sparse_rows import rows_between_nodes
+
+        out, distribution, feeds = gamma * self.out, self.distribution, np.zeros(self.n)
         if gamma < 1.0:
             if initial is None:
                 raise ValueError("gamma < 1 needs an initial distribution")
-            counted = gamma * counted
             feeds = self.restarts(gamma)
             out, distribution = add_hub(out, distribution, feeds, initial)
-        blocks = [[counted, sparse.csr_array(out)], [sparse.csr_array(distribution), None]]
-        nodes = sparse.block_array(blocks, format="csr")
+        start, target, rate = rows_between_nodes(
+            self.indptr, self.indices, self.weight.astype(float), gamma * self.scale, out, distribution
+        )
+        nodes = csr_array((rate, target, start), shape=(start.size - 1,) * 2)
         return nodes, np.concatenate([feeds, np.zeros(distribution.shape[0])])
 
 

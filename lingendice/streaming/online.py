@@ -353,9 +353,10 @@ class OnlineRatio:
 
     def _factorize(self) -> bool:
         """Solve afresh and keep the factor; False for several distributions or kinds of restart."""
-        from lingendice.kernels.counted_chains import among, closed_class, dense_rates, pattern
+        from lingendice.kernels.counted_chains import closed_class, compress, hubs_of, rows_among, to_dense
         from lingendice.kernels.gth_dense import dense_distribution, dense_factor
         from lingendice.kernels.online_updates import flow_factor, rounding_error
+        from lingendice.kernels.sparse_rows import rows_between_nodes
 
         self._factor = None
         nothing = np.empty(0)
@@ -363,19 +364,22 @@ class OnlineRatio:
             return False
         initial = nothing if self._initial is None else self._initial
         restart = nothing if self._restart is None else self._restart
-        rates = dense_rates(self._counts, self._totals, self.gamma, initial, restart)
-        members, classes = closed_class(*pattern(rates))
+        out, distribution = hubs_of(self._totals, self.gamma, initial, restart)
+        indptr, indices, data = compress(self._counts)
+        scale = np.full(self.n_states, self.gamma)
+        start, target, rate = rows_between_nodes(indptr, indices, data, scale, out, distribution)
+        members, classes = closed_class(start, target)
         if classes != 1:
             return False
-        if members.size < rates.shape[0]:
-            rates = among(rates, members)
+        start, target, rate = rows_among(start, target, rate, members)
         place = self._nowhere
         states = members < self.n_states
         place[members[states]] = np.flatnonzero(states)
         if self._may_plan:
-            self._plan = self._make_plan(rates, members, place)
+            self._plan = self._make_plan(start, target, members, place)
             if self._eliminate():
                 return True
+        rates = to_dense(start, target, rate)
         front, exit_rate, broken = dense_factor(rates)
         if broken >= 0:
             return False
@@ -395,16 +399,14 @@ class OnlineRatio:
         self._take(members, ratio)
         return True
 
-    def _make_plan(self, rates: Floats, members: Ids, place: Ids) -> _Plan | None:
+    def _make_plan(self, start: Ids, target: NDArray[np.int32], members: Ids, place: Ids) -> _Plan | None:
         """A plan where the chain is so sparse, and so local, that it is worth having."""
-        from lingendice.kernels.counted_chains import pattern
         from lingendice.solvers.elimination import Elimination
 
         size = members.size
         if size < FEWEST_PLANNED:
             return None
         self._may_plan = False  # until the class changes, pairs only become more
-        start, target = pattern(rates)
         if target.size > FEW_SUCCESSORS * size:
             return None
         most = WORTH_PLANNING * 2 / 3 * size**3
