@@ -335,26 +335,13 @@ __global__ void scale_distribution(int n, const double *__restrict__ scalars, co
         x[i] = T(scale * double(x[i]));
 }
 
-// What is reached: 1 where a step arrived or had been before; *grown counts the new ones.
-template <typename T>
-__global__ void mark_reached(int n, const T *__restrict__ arrived, T *__restrict__ reached,
-                             int *__restrict__ grown)
-{
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
-         i += (long long)gridDim.x * blockDim.x)
-        if (reached[i] == T(0) && arrived[i] > T(0)) {
-            reached[i] = T(1);
-            atomicAdd(grown, 1);
-        }
-}
-
 // -- building the pull form ---------------------------------------------------------------------------
 
-// Totals of compressed rows, and the place of the first entry that is negative or not finite.
+// Totals of compressed rows.
 template <typename W, typename I>
 __global__ void __launch_bounds__(256, 4)
 row_totals(int n_rows, const I *__restrict__ indptr, const W *__restrict__ weight,
-           double *__restrict__ totals, unsigned long long *__restrict__ first_bad)
+           double *__restrict__ totals)
 {
     const int lane = threadIdx.x % 8;
     const int rows_a_block = blockDim.x / 8;
@@ -363,12 +350,8 @@ row_totals(int n_rows, const I *__restrict__ indptr, const W *__restrict__ weigh
         const long long row = base + threadIdx.x / 8;
         double total = 0.0;
         if (row < n_rows)
-            for (I k = indptr[row] + lane; k < indptr[row + 1]; k += 8) {
-                const double value = double(weight[k]);
-                if (!(value >= 0.0 && value <= 1.7e308))
-                    atomicMin(first_bad, (unsigned long long)k);
-                total += value;
-            }
+            for (I k = indptr[row] + lane; k < indptr[row + 1]; k += 8)
+                total += double(weight[k]);
         for (int offset = 4; offset > 0; offset /= 2)
             total += __shfl_down_sync(WHOLE_WARP, total, offset, 8);
         if (lane == 0 && row < n_rows)
@@ -392,24 +375,5 @@ compose_rates(int n_cells, int n_actions, const I *__restrict__ indptr, const W 
             sources[k] = int(cell / n_actions);
             rates[k] = T(rate * double(weight[k]));
         }
-    }
-}
-
-// starts[v] = number of sorted keys below v, for v = 0 .. n_values: row pointers of sorted columns.
-template <typename K, typename I>
-__global__ void lower_bounds(long long n_keys, const K *__restrict__ keys, const long long *__restrict__ order,
-                             int n_values, I *__restrict__ starts)
-{
-    for (long long v = (long long)blockIdx.x * blockDim.x + threadIdx.x; v <= n_values;
-         v += (long long)gridDim.x * blockDim.x) {
-        long long first = 0, last = n_keys;
-        while (first < last) {
-            const long long middle = (first + last) / 2;
-            if ((long long)keys[order[middle]] < v)
-                first = middle + 1;
-            else
-                last = middle;
-        }
-        starts[v] = I(first);
     }
 }

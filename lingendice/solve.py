@@ -338,6 +338,11 @@ def _compare(data: Any, request: Request) -> Comparison:
     named = dict(policies) if isinstance(policies, Mapping) else dict(enumerate(policies))
     if not named:
         raise ValueError("there is no policy to solve for: the collection is empty")
+    if lies_on_device(data):
+        raise ValueError(
+            "data on a CUDA device are solved for one policy at a time; solve for each, or compare them over "
+            "counts.to_host()"
+        )
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
     # Reading these once keeps every thread from doing so.
     _ = counts.cell_count, counts.data_distribution, counts.reward, counts.terminal_count

@@ -360,7 +360,11 @@ def require_flags(name: str, values: ArrayLike | None, n: int) -> NDArray[np.boo
     """Return a boolean array with one flag per transition, or None."""
     if values is None:
         return None
-    flags = numeric_array(name, values)
+    return read_flags(name, numeric_array(name, values), n)
+
+
+def read_flags(name: str, flags: Any, n: int) -> Any:
+    """The same for an array, wherever it lies."""
     require_length(name, flags, n)
     if flags.dtype.kind != "b":
         other = (flags != 0) & (flags != 1)
@@ -391,7 +395,7 @@ def require_finite(name: str, array: NDArray[Any]) -> None:
 def require_reward(name: str, array: NDArray[Any]) -> None:
     """Refuse NaN, infinity, and numbers whose squares would overflow when they are summed."""
     require_finite(name, array)
-    if array.size and not max(array.max(), -array.min()) <= LARGEST_REWARD:
+    if array.size and not max(float(array.max()), -float(array.min())) <= LARGEST_REWARD:
         index = first_bad(np.abs(array) > LARGEST_REWARD)
         raise ValueError(
             f"{name}{_subscript(index)} is {array[index]!s}, beyond {LARGEST_REWARD:g}, where sums of "

@@ -74,7 +74,10 @@ def read_log(
         require_reward("reward", reward)
     terminal = require_flags("terminal", terminal, n)
     truncated = require_flags("truncated", truncated, n)
-    weight = _weights(weight, n)
+    if weight is not None:
+        weight = numeric_array("weight", weight)
+        require_weights(weight, n)
+        weight = weight.astype(np.int64 if weight.dtype.kind in "biu" else np.float64)
     if episode is not None:
         (episode,), _ = encode(("episode",), (episode,))
         require_length("episode", episode, n)
@@ -89,10 +92,8 @@ def read_log(
     return log, order, state_labels, action_labels
 
 
-def _weights(weight: Any, n: int) -> Array | None:
-    if weight is None:
-        return None
-    weights = numeric_array("weight", weight)
+def require_weights(weights: Any, n: int) -> None:
+    """Refuse what is no frequency weight, wherever the array lies."""
     require_length("weight", weights, n)
     require_nonnegative("weight", weights, "a frequency weight is at least 0")
     whole = weights.dtype.kind in "biu"
@@ -100,7 +101,6 @@ def _weights(weight: Any, n: int) -> Array | None:
         total = float(weights.sum(dtype=np.float64))
     if total >= 2.0**63 if whole else not np.isfinite(total):
         raise ValueError("weight sums beyond 64 bits; scale the weights down")
-    return weights.astype(np.int64 if whole else np.float64)
 
 
 def require_size(name: str, given: int | None, labels: Labels | None, columns: tuple[Array, ...]) -> int:

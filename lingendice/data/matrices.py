@@ -44,11 +44,11 @@ def read_matrix(matrix: Any, *, weight: str | None = "weight", copy: bool = True
     elif sparse.issparse(matrix):
         tolerance = row_sum_tolerance(matrix.dtype)
     if sparse.issparse(matrix):
-        _require_square(matrix.shape)
+        require_square(matrix.shape)
         compressed = compressed_rows("counts", matrix)
     else:
         dense = numeric_array("counts", matrix)
-        _require_square(dense.shape)
+        require_square(dense.shape)
         compressed = sparse.csr_array(dense)
         tolerance, copy = row_sum_tolerance(dense.dtype), False
     return _finish(compressed, labels, copy, tolerance)
@@ -73,7 +73,7 @@ def row_sum_tolerance(dtype: np.dtype[Any]) -> float:
     return EXACT if dtype.itemsize >= 8 else EXACT_SINGLE
 
 
-def _are_probabilities(data: NDArray[Any], totals: NDArray[Any], tolerance: float) -> bool:
+def are_probabilities(data: NDArray[Any], totals: NDArray[Any], tolerance: float) -> bool:
     """Whether rows of floating-point numbers each sum to one, or were meant to; the latter with a warning."""
     if data.dtype.kind != "f" or not data.size:
         return False
@@ -100,7 +100,7 @@ def _finish(compressed: Any, labels: Labels | None, copy: bool, tolerance: float
         compressed = compressed.copy()
         compressed.sum_duplicates()
         copy = False
-    _require_entries(compressed)
+    require_entries(compressed.indptr, compressed.indices, compressed.data)
     if compressed.data.size and compressed.data.min() == 0:
         compressed = compressed.copy()
         compressed.eliminate_zeros()
@@ -112,7 +112,7 @@ def _finish(compressed: Any, labels: Labels | None, copy: bool, tolerance: float
     indptr = compressed.indptr.astype(np.int64, copy=copy)
     totals = row_sums(indptr, data)
     # Edges are what a graph is, not a sample of it: no node lacks data, and nothing is noisy.
-    sampled = tolerance > 0.0 and not _are_probabilities(data, totals, tolerance)
+    sampled = tolerance > 0.0 and not are_probabilities(data, totals, tolerance)
     return ReadMatrix(indptr, indices, data, labels, totals, sampled)
 
 
@@ -137,7 +137,8 @@ def _refuse_logs(data: Any) -> None:
         )
 
 
-def _require_square(shape: tuple[int, ...]) -> None:
+def require_square(shape: tuple[int, ...]) -> None:
+    """Refuse anything but states by states."""
     if len(shape) != 2 or shape[0] != shape[1]:
         raise ValueError(
             f"counts must be a square matrix (states by next states), got shape {shape}; "
@@ -148,9 +149,8 @@ def _require_square(shape: tuple[int, ...]) -> None:
 _REMEDY = "counts and probabilities are at least 0"
 
 
-def _require_entries(compressed: Any) -> None:
-    """Check the entries of a sparse matrix, naming row and column of the first bad one."""
-    values = compressed.data
+def require_entries(indptr: Any, indices: Any, values: Any) -> None:
+    """Check the entries of compressed rows, wherever they lie, naming row and column of the first bad one."""
     if not values.size:
         return
     largest, smallest = values.max(), values.min()
@@ -163,8 +163,7 @@ def _require_entries(compressed: Any) -> None:
         return
     bad = ~((values >= 0) & (values < too_large))
     entry = int(np.argmax(bad))
-    row = int(np.searchsorted(compressed.indptr, entry, side="right")) - 1
-    column = int(compressed.indices[entry])
+    row, column = int((indptr <= entry).sum()) - 1, int(indices[entry])
     if values.dtype.kind != "f" and values[entry] > 0:
         raise ValueError(f"counts[{row}, {column}] is {values[entry]}, beyond 2**53; scale the counts down")
     kind = "negative" if values[entry] < 0 and np.isfinite(values[entry]) else "not a finite number"

@@ -23,7 +23,7 @@ DEPTHS = (6,)
 """Steps of a cycle of extrapolation."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 _HOMES = (_PACKAGE / "_cuda", _PACKAGE.parent / "cuda")
-MODULES = ("operator", "counting", "saddle", "ridge", "resample")
+MODULES = ("operator", "saddle", "ridge", "resample")
 
 
 class Kernel(NamedTuple):
@@ -40,7 +40,7 @@ def _variants(*choices: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 
 _VALUES, _WEIGHTS, _OFFSETS = (tuple(kinds.values()) for kinds in (VALUES, WEIGHTS, OFFSETS))
 _LANES, _DEPTHS = tuple(map(str, LANES)), tuple(map(str, DEPTHS))
-_EACH_VALUE, _EACH_OFFSET = _variants(_VALUES), _variants(_OFFSETS)
+_EACH_VALUE = _variants(_VALUES)
 
 KERNELS = {
     "pull_rows": Kernel("operator", _variants(_VALUES, _OFFSETS, _LANES), 256),
@@ -52,17 +52,8 @@ KERNELS = {
     "mix_weights": Kernel("operator", _variants(_DEPTHS), 256),
     "mix_iterates": Kernel("operator", _variants(_VALUES, _DEPTHS), 256),
     "scale_distribution": Kernel("operator", _EACH_VALUE),
-    "mark_reached": Kernel("operator", _EACH_VALUE),
     "row_totals": Kernel("operator", _variants(_WEIGHTS, _OFFSETS), 256),
     "compose_rates": Kernel("operator", _variants(_VALUES, _WEIGHTS, _OFFSETS), 256),
-    "lower_bounds": Kernel("operator", _variants(_OFFSETS, _OFFSETS)),
-    "transition_keys": Kernel("counting", _variants(_OFFSETS, _OFFSETS)),
-    "count_in_global": Kernel("counting", _EACH_OFFSET),
-    "compress_bins": Kernel("counting", _EACH_OFFSET),
-    "mark_heads": Kernel("counting", _EACH_OFFSET),
-    "list_runs": Kernel("counting", _EACH_OFFSET),
-    "run_moments": Kernel("counting", _EACH_VALUE, 256),
-    "key_rows": Kernel("counting", _variants(_OFFSETS, _OFFSETS)),
     "gather_actions": Kernel("saddle", _EACH_VALUE),
     "weigh_ratio": Kernel("saddle", _EACH_VALUE),
     "saddle_field": Kernel("saddle", _EACH_VALUE, 256),

@@ -57,8 +57,8 @@ class DeviceChain(NamedTuple):
             indptr, columns, rates = held
             ends = columns == push.n_in
             if bool(push.device.download(ends.any())):  # they lead nowhere: to state 0 at no rate
-                columns = push.device.where(ends, 0, columns).astype(np.int32)
-                rates = push.device.where(ends, 0.0, rates).astype(rates.dtype)
+                columns = np.where(ends, 0, columns).astype(np.int32)
+                rates = np.where(ends, 0.0, rates).astype(rates.dtype)
             held = equation.resident_matrix(push.device, indptr, columns, rates)
         zero = push.device.zeros(push.n_in, push.value_type)
         return Equation(push.device, held, push.distributions, push.shares, push.n_hubs, zero, 1.0, push.n_in)

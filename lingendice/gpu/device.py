@@ -32,9 +32,10 @@ class DeviceMemoryError(MemoryError):
 class Device:
     """CuPy on the current device: arrays that live there, kernels that run there, explicit ways in and out.
 
-    All work goes to the current stream, or is ordered with it by events; nothing waits but downloads. There
-    are also ``empty`` and ``zeros`` of a shape and type, ``where``, ``running_total`` (inclusive)
-    and ``download``, the one way to the host.
+    All work goes to the current stream, or is ordered with it by events; nothing waits but downloads, and
+    numbers read from arrays of one entry. There are also ``empty`` and ``zeros`` of a shape and type,
+    ``arange`` and ``download``, the one way to the host. Functions of NumPy work on device arrays as on those
+    of the host, so that much code, checks above all, serves both.
     """
 
     block = 256
@@ -42,8 +43,8 @@ class Device:
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
-        self.empty, self.zeros, self.where = cupy.empty, cupy.zeros, cupy.where
-        self.running_total, self.download = cupy.cumsum, cupy.asnumpy
+        self.empty, self.zeros, self.arange = cupy.empty, cupy.zeros, cupy.arange
+        self.download = cupy.asnumpy
         self._number = cupy.cuda.Device().id
         properties = cupy.cuda.runtime.getDeviceProperties(self._number)
         self.name: str = properties["name"].decode()
@@ -291,12 +292,3 @@ def require_on_device(name: str, value: Any) -> None:
             f"{name} lies on the host and the data on the device; pass it as a device array "
             f"(cupy.asarray({name})), or move the data to the host first: counts.to_host()"
         )
-
-
-def device_vector(device: Device, name: str, value: Any, size: int) -> Any:
-    """One number per entry, as float64 on the device."""
-    require_on_device(name, value)
-    array = device.adopt(value)
-    if array.size != size:
-        raise ValueError(f"{name} must have {size} entries, got shape {tuple(array.shape)}")
-    return array.reshape(size).astype(np.float64, copy=False)

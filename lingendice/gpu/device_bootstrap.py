@@ -167,8 +167,8 @@ class _Replicator:
     def distribution(self, drawn: Any) -> tuple[Any, Any]:
         """Distribution over states of the chain with these counts, and the total of every cell."""
         device, operator = self.device, self.operator
-        total, _ = row_totals(device, self.indptr, drawn)
-        scale = self.keep / device.where(total > 0.0, total, 1.0)
+        total = row_totals(device, self.indptr, drawn)
+        scale = self.keep / np.where(total > 0.0, total, 1.0)
         _, rates = composed_rates(
             device, self.indptr, drawn, scale, self.policy, self.n_actions, self.storage
         )
@@ -193,10 +193,10 @@ class _Replicator:
         distribution, total = self.distribution(drawn)
         reward = self.reward
         if not self.fixed_reward:
-            by_cell, _ = row_totals(device, self.indptr, rewards)
-            reward = device.where(total > 0.0, by_cell / device.where(total > 0.0, total, 1.0), np.nan)
+            by_cell = row_totals(device, self.indptr, rewards)
+            reward = np.where(total > 0.0, by_cell / np.where(total > 0.0, total, 1.0), np.nan)
         known = (total > 0.0) & (reward == reward)
         mass = (distribution.reshape((-1, 1)) * self.policy.reshape((-1, self.n_actions))).reshape(-1)
         identified = float(device.download((mass * known).sum()))
-        earned = float(device.download(device.where(known, mass * reward, 0.0).sum()))
+        earned = float(device.download(np.where(known, mass * reward, 0.0).sum()))
         return earned / identified if identified > 0.0 else np.nan

@@ -1,4 +1,7 @@
-"""Transitions to counts on the device: a dense table where it is small, sorting where it is not."""
+"""Transitions to counts on the device: a dense table where it is small, sorting where it is not.
+
+Checks are the host's own, run on device arrays.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats
+from lingendice.data.checks import (
+    Floats,
+    first_bad,
+    read_flags,
+    require_length,
+    require_nonnegative,
+    require_reward,
+    whole_array,
+)
 from lingendice.data.counts import CellSums, Counts
-from lingendice.gpu.catalog import OFFSETS, WEIGHTS, c_type
-from lingendice.gpu.device import Device, current_device, for_each, lies_on_device, require_bytes
+from lingendice.data.logs import require_size, require_weights
+from lingendice.data.matrices import are_probabilities, require_entries, require_square, row_sum_tolerance
+from lingendice.gpu.catalog import OFFSETS, WEIGHTS
+from lingendice.gpu.device import Device, current_device, lies_on_device, require_bytes
 from lingendice.gpu.equation import index_type, row_totals
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
@@ -71,19 +84,18 @@ class DeviceCounts:
     def cell_sums(self) -> CellSums:
         """Sums over cells, on the host; entries stay where they are."""
         device, down = self.device, self.device.download
-        total, bad = row_totals(device, self.indptr, self.count)
-        if bad is not None:
-            row = int(down((self.indptr <= bad).sum())) - 1
-            place = f"counts[{row}, {int(down(self.indices[bad]))}]"
-            raise ValueError(f"{place} is {down(self.count[bad])}, negative or not finite; fix it")
+        require_nonnegative("counts.count", self.count, "counts are at least 0")
+        total = row_totals(device, self.indptr, self.count)
         cell_count: NDArray[Any] = down(total)
-        # An end is the last entry of its row, in the column past the states.
-        last = device.where(total > 0.0, self.indptr[1:].astype(np.int64) - 1, 0)
-        ends = (total > 0.0) & (self.indices[last] == self.n_states)
-        ended = down(device.where(ends, self.count[last], 0)).astype(np.float64)
+        ended = np.zeros(self.n_cells)
+        if self.count.size:
+            # An end is the last entry of its row, in the column past the states.
+            last = np.where(total > 0.0, self.indptr[1:].astype(np.int64) - 1, 0)
+            ends = (total > 0.0) & (self.indices[last] == self.n_states)
+            ended = down(np.where(ends, self.count[last], 0)).astype(np.float64)
         reward = None
         if self.reward_mean is not None:
-            earned = down(row_totals(device, self.indptr, self.count * self.reward_mean)[0])
+            earned = down(row_totals(device, self.indptr, self.count * self.reward_mean))
             reward = np.divide(
                 earned, cell_count, out=np.full(cell_count.size, np.nan), where=cell_count > 0.0
             )
@@ -123,7 +135,7 @@ class DeviceOperator(EmpiricalOperator):
         """K applied to values over states."""
         device, rows = self.device, self.rows
         values = device.upload(np.append(state_values, 0.0))  # an end is worth nothing
-        counted, _ = row_totals(device, rows.indptr, rows.weight * values[rows.indices])
+        counted = row_totals(device, rows.indptr, rows.weight * values[rows.indices])
         fallen = rows.out @ (rows.distribution @ state_values)
         return rows.scale * device.download(counted) + fallen  # type: ignore[no-any-return]
 
@@ -171,30 +183,30 @@ def count_transitions(
     device = current_device()
     if (action is None) != (n_actions is None):
         raise ValueError("pass action= and n_actions= together, or neither")
-    state = _column(device, "state", state, None)
-    n = int(state.size)
-    if n == 0:
-        raise ValueError("there are no transitions to count: state is empty")
-    next_state = _column(device, "next_state", next_state, n)
-    action = state if action is None else _column(device, "action", action, n)
-    # Narrowed to one another's type, ids beyond 32 bits would come back as others.
-    wide = np.int64 if any(ids.dtype == np.int64 for ids in (state, next_state, action)) else np.int32
-    state, next_state, action = (ids.astype(wide, copy=False) for ids in (state, next_state, action))
-    n_columns, n_cells = n_states + 1, n_states * (n_actions or 1)
-    n_pairs = n_cells * n_columns
-    columns = _value_columns(device, n, weight, reward)
-    densely = not columns and n_pairs <= DENSE_BINS
-    needed = counting_bytes(
-        n, n_cells, n_pairs, densely, sum(column.dtype.itemsize for column in columns.values())
-    )
+    ids = {"state": state, "next_state": next_state} | ({} if action is None else {"action": action})
+    columns = {name: _ids(device, name, column) for name, column in ids.items()}
+    n = int(columns["state"].size)
+    for name, column in columns.items():
+        require_length(name, column, n)
+    n_states = require_size("n_states", n_states, None, (columns["state"], columns["next_state"]))
+    if n_actions is not None:
+        n_actions = require_size("n_actions", n_actions, None, (columns["action"],))
+    values = _values(device, n, {"reward": reward, "weight": weight, "terminal": terminal})
+    n_cells = n_states * (n_actions or 1)
+    n_pairs = n_cells * (n_states + 1)
+    summed = [values[name] for name in ("reward", "weight") if name in values]
+    densely = not summed and n_pairs <= DENSE_BINS
+    needed = counting_bytes(n, n_cells, n_pairs, densely, sum(column.dtype.itemsize for column in summed))
     require_bytes(device, needed, "; count parts of the log, or on the host by lingendice.Counts")
-    keys = _keys(device, state, action, next_state, terminal, n_states, n_actions)
+    keys = _keys(columns, values.get("terminal"), n_states, n_actions)
     if densely:
-        distinct, count = _count_densely(device, keys, n_pairs)
-        mean = deviation = None
+        counted = _count_densely(keys, n_pairs)
     else:
-        distinct, count, mean, deviation = _count_by_sorting(device, keys, **columns)
-    indptr, indices = _compressed_keys(device, distinct, n_columns, n_cells)
+        counted = _count_by_sorting(device, keys, values.get("weight"), values.get("reward"))
+    distinct, count, mean, deviation = counted
+    rows = distinct // distinct.dtype.type(n_states + 1)
+    indptr = np.searchsorted(rows, device.arange(n_cells + 1)).astype(index_type(distinct.size + 1))
+    indices = (distinct - rows * distinct.dtype.type(n_states + 1)).astype(np.int32)
     initial = None if first_state is None else _count_states(device, first_state, n_states)
     return DeviceCounts(device, n_states, n_actions, indptr, indices, count, mean, deviation, initial)
 
@@ -202,126 +214,107 @@ def count_transitions(
 def counting_bytes(n: int, n_cells: int, n_pairs: int, densely: bool, value_bytes: int) -> int:
     """Device memory of counting n transitions, each with values of this many bytes, at its peak."""
     key, offset = index_type(n_pairs).itemsize, index_type(n + 1).itemsize
-    listed = offset * (n_cells + 1) + (key + 12) * min(n, n_pairs)
+    listed = (offset + 8) * (n_cells + 1) + (2 * key + 12) * min(n, n_pairs)
+    making = 5 * key * n  # ids as wide as keys, and what they are multiplied to
     if densely:
-        return (key + 1) * n + 24 * n_pairs + listed
+        return making + 8 * n_pairs + 8 * min(n, n_pairs) + listed
     sorting = 2 * (key + 8) * n  # keys, order, and what the sort itself takes
-    return n + sorting + 3 * 8 * n + value_bytes * n + (24 * n if value_bytes else 0) + listed
+    summing = (40 + value_bytes) * n if value_bytes else 16 * n
+    return making + sorting + summing + listed
 
 
-def _value_columns(device: Device, n: int, weight: Any, reward: Any) -> dict[str, Any]:
-    """The given ones of weight and reward in one type: float32 if all are, else float64."""
-    given = {
-        name: device.adopt(value)
-        for name, value in (("weight", weight), ("reward", reward))
-        if value is not None
-    }
-    for name, column in given.items():
-        if column.size != n:
-            raise ValueError(f"{name} has {column.size} entries but state has {n}; give one a transition")
-    single = all(column.dtype == np.float32 for column in given.values())
-    return {
-        name: column.astype(np.float32 if single else np.float64, copy=False)
-        for name, column in given.items()
-    }
-
-
-def _compressed_keys(device: Device, distinct: Any, n_columns: int, n_cells: int) -> tuple[Any, Any]:
-    """(indptr, indices) of distinct keys in rising order."""
-    size, key, width = np.int64(distinct.size), c_type(distinct.dtype), np.int64(n_columns)
-    indptr = device.empty(n_cells + 1, index_type(distinct.size + 1))
-    rows = (size, distinct, width, np.int64(n_cells), indptr)
-    for_each(device, "key_rows", (key, c_type(indptr.dtype)), n_cells + 1, rows)
-    return indptr, (distinct % distinct.dtype.type(n_columns)).astype(np.int32)
-
-
-def _column(device: Device, name: str, value: Any, n: int | None) -> Any:
-    if not lies_on_device(value):
+def _adopted(device: Device, name: str, column: Any) -> Any:
+    if not lies_on_device(column):
         raise ValueError(f"{name} lies on the host; pass cupy.asarray({name}), or use lingendice.Counts")
-    array = device.adopt(value)
-    if array.ndim != 1 or (n is not None and array.size != n):
-        raise ValueError(f"{name} must be one-dimensional with one entry per transition, got {array.shape}")
-    if np.dtype(array.dtype).kind not in "iu":
+    return device.adopt(column)
+
+
+def _ids(device: Device, name: str, column: Any) -> Any:
+    """A column of ids as int32 or int64."""
+    array = _adopted(device, name, column)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
+    if np.dtype(array.dtype).kind == "f":
+        raise ValueError(f"{name} holds floating-point numbers; cast it: {name}.astype(int)")
+    if np.dtype(array.dtype).kind not in "biu":
         raise ValueError(f"{name} has dtype {array.dtype}; give integer ids")
-    return array if np.dtype(array.dtype).name in OFFSETS else array.astype(np.int64)
+    return array if np.dtype(array.dtype).name in OFFSETS else whole_array(name, array)
 
 
-def _keys(
-    device: Device, state: Any, action: Any, next_state: Any, terminal: Any, n_states: int,
-    n_actions: int | None,
-) -> Any:  # fmt: skip
-    n = int(state.size)
-    ended = device.zeros(1, np.uint8)
+def _values(device: Device, n: int, given: dict[str, Any]) -> dict[str, Any]:
+    """Columns of numbers and flags, checked; those that are not given are left out."""
+    values = {name: _adopted(device, name, column) for name, column in given.items() if column is not None}
+    if "reward" in values:
+        require_length("reward", values["reward"], n)
+        require_reward("reward", values["reward"])
+    if "weight" in values:
+        require_weights(values["weight"], n)
+    if "terminal" in values:
+        values["terminal"] = read_flags("terminal", values["terminal"], n)
+    return values
+
+
+def _keys(columns: dict[str, Any], terminal: Any, n_states: int, n_actions: int | None) -> Any:
+    """One number for each (cell, next state) pair; the last column stands for the end of an episode."""
+    kind = index_type(n_states * (n_actions or 1) * (n_states + 1))
+    following = columns["next_state"].astype(kind, copy=False)
     if terminal is not None:
-        ended = (device.adopt(terminal) != 0).astype(np.uint8)
-        if ended.size != n:
-            raise ValueError(f"terminal has {ended.size} entries but state has {n}; give one a transition")
-    n_pairs = n_states * (n_actions or 1) * (n_states + 1)
-    keys = device.empty(n, index_type(n_pairs))
-    nowhere = np.iinfo(np.uint64).max
-    first_bad = device.upload(np.array([nowhere], np.uint64))
-    for_each(
-        device, "transition_keys", (c_type(state.dtype), c_type(keys.dtype)), n,
-        (np.int64(n), state, action, next_state, ended, np.int32(n_actions is not None),
-         np.int32(terminal is not None), np.int64(n_states), np.int64(n_actions or 1), keys, first_bad),
-    )  # fmt: skip
-    bad = int(device.download(first_bad)[0])
-    if bad != nowhere:
-        what = f"state {int(device.download(state[bad]))}, next_state {int(device.download(next_state[bad]))}"
-        if n_actions is not None:
-            what += f", action {int(device.download(action[bad]))}"
-        sizes = f"n_states={n_states}" + ("" if n_actions is None else f", n_actions={n_actions}")
-        raise ValueError(f"transition {bad} ({what}) is out of range for {sizes}; raise the sizes")
-    return keys
+        following = np.where(terminal, kind.type(n_states), following)
+    cell = columns["state"].astype(kind, copy=False)
+    if n_actions is not None:
+        cell = cell * kind.type(n_actions) + columns["action"].astype(kind, copy=False)
+    return cell * kind.type(n_states + 1) + following
 
 
-def _count_densely(device: Device, keys: Any, n_bins: int) -> tuple[Any, Any]:
-    n = int(keys.size)
-    bins, key = device.zeros(n_bins, np.uint64), (c_type(keys.dtype),)
-    for_each(device, "count_in_global", key, n, (np.int64(n), keys, np.int64(n_bins), bins))
-    number = device.running_total((bins != 0).astype(np.int64))
-    n_distinct = int(device.download(number[n_bins - 1]))
-    distinct, count = device.empty(n_distinct, keys.dtype), device.empty(n_distinct, np.int64)
-    for_each(device, "compress_bins", key, n_bins, (np.int64(n_bins), bins, number, distinct, count))
-    return distinct, count
+def _count_densely(keys: Any, n_bins: int) -> tuple[Any, Any, None, None]:
+    bins = np.bincount(keys, minlength=n_bins)
+    distinct = np.flatnonzero(bins)
+    return distinct, bins[distinct], None, None
 
 
-def _count_by_sorting(
-    device: Device, keys: Any, weight: Any = None, reward: Any = None
-) -> tuple[Any, Any, Any, Any]:
-    n, key = int(keys.size), (c_type(keys.dtype),)
-    order = device.sort_order(keys)
-    heads = device.empty(n, np.int64)
-    for_each(device, "mark_heads", key, n, (np.int64(n), keys, order, heads))
-    number = device.running_total(heads)
-    n_runs = int(device.download(number[n - 1]))
-    distinct, run_first = device.empty(n_runs, keys.dtype), device.empty(n_runs + 1, np.int64)
-    for_each(device, "list_runs", key, n, (np.int64(n), keys, order, number, distinct, run_first))
-    if reward is None and weight is None:
-        return distinct, run_first[1:] - run_first[:-1], None, None
-    value = (reward if weight is None else weight).dtype
-    columns = [device.zeros(1, value) if column is None else column for column in (weight, reward)]
-    total, mean, deviation = (device.zeros(n_runs, np.float64) for _ in range(3))
-    flags = (np.int32(weight is not None), np.int32(reward is not None))
-    arguments = (np.int64(n_runs), run_first, order, *columns, *flags, total, mean, deviation)
-    for_each(device, "run_moments", (c_type(value),), n_runs, arguments, a_thread=32)
-    count = total if weight is not None else total.astype(np.int64)
-    return (distinct, count, mean, deviation) if reward is not None else (distinct, count, None, None)
+def _count_by_sorting(device: Device, keys: Any, weight: Any, reward: Any) -> tuple[Any, Any, Any, Any]:
+    """Distinct keys, and the weight, mean and squared deviations of the rewards of each.
+
+    Rows of equal keys are added up in the order of the log.
+    """
+    n, order = int(keys.size), device.sort_order(keys)
+    keys = keys[order]
+    changes = keys[1:] != keys[:-1]
+    places = np.flatnonzero(changes)
+    first = device.zeros(places.size + 1 + (n > 0), np.int64)
+    if n:
+        first[1:-1] = places + 1
+        first[-1:] = n
+    distinct, mean, deviation = keys[first[:-1]], None, None
+    count = first[1:] - first[:-1]
+    if weight is not None:
+        whole = np.dtype(weight.dtype).kind in "biu"
+        weight = weight[order].astype(np.int64 if whole else np.float64, copy=False)
+        count = row_totals(device, first, weight).astype(weight.dtype)
+    if reward is not None:
+        run = device.zeros(n, np.int64)
+        run[1:] = np.cumsum(changes)
+        reward = reward[order].astype(np.float64, copy=False)
+        share = 1.0 if weight is None else weight
+        mean = row_totals(device, first, share * reward) / np.where(count > 0, count, 1)
+        reward = reward - mean[run]
+        deviation = row_totals(device, first, share * reward * reward)
+    if weight is not None and not bool((count > 0).all()):
+        kept = np.flatnonzero(count > 0)
+        distinct, count = distinct[kept], count[kept]
+        mean, deviation = (None if part is None else part[kept] for part in (mean, deviation))
+    return distinct, count, mean, deviation
 
 
 def _count_states(device: Device, first_state: Any, n_states: int) -> Any:
-    states = _column(device, "first_state", first_state, None)
+    states = _ids(device, "first_state", first_state)
     outside = (states < 0) | (states >= n_states)
-    if states.size and bool(device.download(outside.any())):
-        place = int(device.download(outside.argmax()))
+    if bool(outside.any()):
+        (row,) = first_bad(outside)
         raise ValueError(
-            f"first_state[{place}] is {int(device.download(states[place]))}, outside 0..{n_states - 1}; "
-            "raise n_states or fix the id"
+            f"first_state[{row}] is {states[row]}, outside 0..{n_states - 1}; raise n_states or fix the id"
         )
-    bins = device.zeros(n_states, np.uint64)
-    arguments = (np.int64(states.size), states, np.int64(n_states), bins)
-    for_each(device, "count_in_global", (c_type(states.dtype),), states.size, arguments)
-    return bins.astype(np.int64)
+    return np.bincount(states, minlength=n_states)
 
 
 def read_matrix(device: Device, data: Any) -> DeviceCounts:
@@ -332,7 +325,7 @@ def read_matrix(device: Device, data: Any) -> DeviceCounts:
         if not getattr(compressed, "has_canonical_format", True):
             compressed = compressed.copy()
             compressed.sum_duplicates()
-        _require_square(compressed.shape)
+        require_square(compressed.shape)
         indptr, indices = compressed.indptr, compressed.indices.astype(np.int32, copy=False)
         count = compressed.data.astype(np.int64) if flags else _weights(compressed.data)
         _require_rows(device, indptr, indices, compressed.shape[0], int(count.size))
@@ -341,22 +334,17 @@ def read_matrix(device: Device, data: Any) -> DeviceCounts:
     n = indptr.size - 1
     if count.size == 0:
         raise ValueError("there are no transitions to learn from: the counts are empty; add data first")
-    totals, _ = row_totals(device, indptr, count)
-    stochastic = np.dtype(count.dtype).kind == "f" and bool(
-        device.download(((abs(totals - 1.0) <= 1e-8) | (totals == 0.0)).min())
-    )
-    return DeviceCounts(device, n, None, indptr, indices, count, has_sample_size=not stochastic)
+    require_entries(indptr, indices, count)
+    totals = device.download(row_totals(device, indptr, count))
+    tolerance = row_sum_tolerance(np.dtype(count.dtype))
+    sampled = not are_probabilities(count, totals, tolerance)
+    return DeviceCounts(device, n, None, indptr, indices, count, has_sample_size=sampled)
 
 
 def _weights(values: Any) -> Any:
     if np.dtype(values.dtype).name in WEIGHTS:
         return values
     return values.astype(np.int64 if np.dtype(values.dtype).kind in "biu" else np.float64)
-
-
-def _require_square(shape: tuple[int, ...]) -> None:
-    if len(shape) != 2 or shape[0] != shape[1]:
-        raise ValueError(f"counts must be a square matrix (states by next states), got shape {tuple(shape)}")
 
 
 def _require_rows(device: Device, indptr: Any, indices: Any, n: int, n_entries: int) -> None:
@@ -375,14 +363,9 @@ def _require_rows(device: Device, indptr: Any, indices: Any, n: int, n_entries: 
 
 def _compress(device: Device, dense: Any) -> tuple[Any, Any, Any]:
     """Compressed rows of a dense matrix: entries that are not zero, in the order of rows."""
-    _require_square(dense.shape)
+    require_square(dense.shape)
     n = dense.shape[0]
     flat = _weights(dense.reshape(n * n))
-    filled = (flat != 0).astype(np.int64)
-    number = device.running_total(filled)
-    size = int(device.download(number[n * n - 1]))
-    order = device.sort_order(1 - filled)[:size]
-    ends = device.zeros(n + 1, np.int64)
-    ends[1:] = number.reshape((n, n))[:, n - 1]
-    indices = (order % np.int64(n)).astype(np.int32)
-    return ends, indices, flat[order]
+    places = np.flatnonzero(flat)
+    ends = np.searchsorted(places, device.arange(n + 1) * np.int64(n))
+    return ends, (places % np.int64(n)).astype(np.int32), flat[places]

@@ -251,7 +251,7 @@ def _most_left(distances: list[float], rounding: float) -> float:
 def _relative(device: Device, change: Any, distribution: Any) -> float:
     """Largest entry of a change relative to the distribution, where that has mass."""
     held = distribution > 0
-    return float(device.download((abs(change) * held / device.where(held, distribution, 1)).max()))
+    return float(device.download((abs(change) * held / np.where(held, distribution, 1)).max()))
 
 
 def _away_from(equation: Equation, distribution: Any) -> Any:
@@ -345,28 +345,24 @@ class Reach:
     def __init__(self, forward: Equation, backward: Equation) -> None:
         self.forward, self.backward = forward, backward
         self.device: Device = forward.device
-        self.grown = self.device.zeros(1, np.int32)
 
     def from_(self, marks: Any, equation: Equation) -> Any:
         """All that is reached from the marked states (or reaches them, with the transpose).
 
         The host looks after 1, 2, 4, ... steps, at most MOST_UNSEEN: as many may be made in vain.
         """
-        n = equation.n_in
-        reached = self.device.zeros(n, equation.value_type)
-        reached[:] = marks
-        arrived = self.device.empty(n, equation.value_type)
+        reached = marks.astype(equation.value_type)
+        arrived = self.device.empty(equation.n_in, equation.value_type)
         equation.reset()
-        n_steps = 1
+        n_steps, before = 1, 0
         while True:
-            self.grown[:] = 0
             for _ in range(n_steps):
                 equation.product(reached, arrived)
-                arguments = (np.int32(n), arrived, reached, self.grown)
-                for_each(self.device, "mark_reached", (equation.value,), n, arguments)
-            if not int(self.device.download(self.grown)[0]):
+                reached[:] = (reached > 0) | (arrived > 0)
+            now = int((reached > 0).sum())
+            if now == before:
                 return reached
-            n_steps = min(2 * n_steps, MOST_UNSEEN)
+            n_steps, before = min(2 * n_steps, MOST_UNSEEN), now
 
     def recurrent_classes(self) -> list[Any]:
         """Marks of every recurrent class, in the order of their first states.

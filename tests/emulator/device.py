@@ -44,6 +44,8 @@ class Memory:
         self.live -= size
 
 
+FUNCTIONS = {"argmax", "bincount", "cumsum", "flatnonzero", "ndim", "searchsorted", "where"}
+"""Functions of NumPy that device code calls on device arrays; CuPy has them by the same names."""
 MEMORY = Memory()
 _captures: list[Capture] = []
 
@@ -76,6 +78,31 @@ class EmulatedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
         return EmulatedArray(np.asarray(getattr(ufunc, method)(*map(_held, inputs), **kwargs)))
 
+    def __array_function__(self, function, types, given, more):
+        assert function.__name__ in FUNCTIONS, f"is there a cupy.{function.__name__}? then list it"
+        found = function(*map(_held, given), **{name: _held(value) for name, value in more.items()})
+        return EmulatedArray(np.asarray(found)) if isinstance(found, (np.ndarray, np.generic)) else found
+
+    def _number(self):
+        """The one entry, which comes to the host as from CuPy: asked for, and waited for."""
+        if _captures:
+            raise OrderError("a capture reads a number")
+        if self.size != 1:
+            raise TypeError("only arrays of one entry are numbers")
+        return self.held.item()
+
+    def __bool__(self):
+        return bool(self._number())
+
+    def __int__(self):
+        return int(self._number())
+
+    def __float__(self):
+        return float(self._number())
+
+    def __str__(self):
+        return str(self.held[()])
+
     def __getitem__(self, place):
         return EmulatedArray(np.asarray(self.held[_place(place)]))
 
@@ -93,8 +120,8 @@ class EmulatedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def ravel(self):
         return EmulatedArray(self.held.ravel())
 
-    def sum(self, axis=None):
-        return EmulatedArray(np.asarray(self.held.sum(axis=axis)))
+    def sum(self, axis=None, dtype=None):
+        return EmulatedArray(np.asarray(self.held.sum(axis=axis, dtype=dtype)))
 
     def max(self):
         return EmulatedArray(np.asarray(self.held.max()))
@@ -107,6 +134,9 @@ class EmulatedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def any(self):
         return EmulatedArray(np.asarray(self.held.any()))
+
+    def all(self):
+        return EmulatedArray(np.asarray(self.held.all()))
 
     def copy(self):
         return EmulatedArray(self.held.copy())
@@ -175,14 +205,11 @@ class EmulatedDevice:
             return EmulatedArray(np.asarray(face()))
         return EmulatedArray(np.from_dlpack(_OnHost(array)))
 
-    def where(self, condition, first, second):
-        return EmulatedArray(np.where(_held(condition), _held(first), _held(second)))
+    def arange(self, size):
+        return EmulatedArray(np.arange(size))
 
     def sort_order(self, keys):
         return EmulatedArray(np.argsort(keys.held, kind="stable").astype(np.int64))
-
-    def running_total(self, values):
-        return EmulatedArray(np.cumsum(values.held))
 
     def free_bytes(self):
         return self.free

@@ -127,7 +127,7 @@ def building(device, types):
     n = 40
     dense, indptr, indices, data = compressed(n, 130)
     plain, up, close = device.upload, types.up(device), types.close
-    indptr, T = indptr.astype(types.index), types.T
+    indptr = indptr.astype(types.index)
     sources = plain(np.repeat(np.arange(n), np.diff(indptr)).astype(np.int32))
     columns = plain(indices.astype(types.index))
     for offset in (np.int32, np.int64):
@@ -136,12 +136,7 @@ def building(device, types):
         flipped = np.zeros((n, n))
         np.add.at(flipped, (np.repeat(np.arange(n), np.diff(starts)), places), rates)
         close(flipped, dense.T)
-    totals, bad = pull.row_totals(device, plain(indptr), up(data))
-    assert bad is None
-    close(device.download(totals), dense.sum(axis=1))
-    data[[5, 9]] = [np.nan, -1.0]
-    assert pull.row_totals(device, plain(indptr), up(data))[1] == 5
-    data[[5, 9]] = 1.0
+    close(device.download(pull.row_totals(device, plain(indptr), up(data))), dense.sum(axis=1))
     scale, policy = RNG.random(n), RNG.random(n)
     rows = np.repeat(np.arange(n), np.diff(indptr))
     whole = np.arange(data.size) % 7
@@ -157,61 +152,8 @@ def building(device, types):
         sources, rates = pull.composed_rates(device, plain(indptr), *around)
         assert (device.download(sources) == rows // 4).all()
         np.testing.assert_allclose(device.download(rates), (policy * scale)[rows] * expected, rtol=3e-7)
-        totals = pull.row_totals(device, plain(indptr), plain(weight))[0]
+        totals = pull.row_totals(device, plain(indptr), plain(weight))
         np.testing.assert_allclose(device.download(totals), np.bincount(rows, expected, n), rtol=3e-7)
-    reached, grown = up(np.zeros(n)), device.zeros(1, np.int32)
-    arrived = up((np.arange(n) % 3 == 0).astype(float))
-    for_each(device, "mark_reached", T, n, (np.int32(n), arrived, reached, grown))
-    assert device.download(grown)[0] == device.download(reached).sum() == 14
-
-
-def counting(device, types):
-    """Dense and sorted counting, with bad rows and outsiders."""
-    from lingendice.gpu.device_counts import _count_by_sorting, _count_densely, _keys
-
-    n, n_states, n_actions = 400, 5, 3
-    state, following = RNG.integers(n_states, size=(2, n))
-    action, terminal = RNG.integers(n_actions, size=n), RNG.random(n) < 0.1
-    up, close, K = device.upload, types.close, types.I
-    ids = [column.astype(types.index) for column in (state, action, following)]
-    keys = _keys(device, *map(up, ids), up(terminal), n_states, n_actions)
-    expected = (state * n_actions + action) * (n_states + 1) + np.where(terminal, n_states, following)
-    assert (device.download(keys) == expected).all()
-    wide = device.empty(n, np.int64)
-    sizes = (np.int32(1), np.int32(1), np.int64(n_states), np.int64(n_actions))
-    bad = up(np.array([n], np.uint64))
-    columns = (*map(up, ids), up(terminal.astype(np.uint8)))
-    for_each(device, "transition_keys", (*K, "long long"), n, (np.int64(n), *columns, *sizes, wide, bad))
-    assert (device.download(wide) == expected).all()
-    keys = keys.astype(types.index)
-    distinct, count = np.unique(expected, return_counts=True)
-    n_bins = n_states * n_actions * (n_states + 1)
-    for found in (_count_densely(device, keys, n_bins), _count_by_sorting(device, keys)[:2]):
-        assert (device.download(found[0]) == distinct).all()
-        assert (device.download(found[1]) == count).all()
-    outside = np.concatenate([expected, [-3, n_bins, n_bins + 7]]).astype(types.index)
-    bins = device.zeros(n_bins, np.uint64)
-    arguments = (np.int64(outside.size), up(outside), np.int64(n_bins), bins)
-    for_each(device, "count_in_global", K, outside.size, arguments)
-    assert (device.download(bins) == np.bincount(expected, minlength=n_bins)).all()
-    reward, weight = RNG.standard_normal(n), RNG.random(n)
-    _, total, mean, m2 = map(
-        device.download, _count_by_sorting(device, keys, *map(types.up(device), (weight, reward)))
-    )
-    for k, key in enumerate(distinct):
-        w, r = weight[expected == key], reward[expected == key]
-        close([total[k], mean[k]], [w.sum(), w @ r / w.sum()])
-        close(m2[k], w @ (r - w @ r / w.sum()) ** 2)
-    rows = (np.int64(distinct.size), up(distinct.astype(types.index)), np.int64(n_states + 1))
-    starts = np.searchsorted(distinct, np.arange(n_states * n_actions + 1) * (n_states + 1))
-    for offset in (np.int32, np.int64):
-        indptr = device.empty(n_states * n_actions + 1, offset)
-        arguments = (*rows, np.int64(n_states * n_actions), indptr)
-        for_each(device, "key_rows", (*K, c_type(offset)), indptr.size, arguments)
-        assert (device.download(indptr) == starts).all()
-    ids[0][7] = n_states
-    with pytest.raises(ValueError, match="transition 7"):
-        _keys(device, *map(up, ids), None, n_states, n_actions)
 
 
 def saddle(device, types):
@@ -481,7 +423,6 @@ def resample(device, types):
 
 EXERCISES = {
     "operator": (operator, extrapolation, building),
-    "counting": (counting,),
     "saddle": (saddle,),
     "ridge": (ridge,),
     "resample": (resample,),

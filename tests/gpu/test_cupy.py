@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from emulator.device import EmulatedDevice
+from emulator.device import FUNCTIONS, EmulatedDevice
 from emulator.fake_cupy import FakeCupy
 
 import lingendice as lg
@@ -130,12 +130,14 @@ def test_cupy_has_what_its_device_calls(cupy):
     """Names and arguments; importing CuPy and looking needs no GPU."""
     cuda = cupy.cuda
     for owner, names in {
-        cupy: "empty zeros asarray asnumpy from_dlpack where cumsum RawModule get_default_memory_pool",
+        cupy: "empty zeros arange asarray asnumpy from_dlpack RawModule get_default_memory_pool "
+        + " ".join(FUNCTIONS),
         cuda: "Device Event Stream get_current_stream alloc_pinned_memory",
         cuda.runtime: "getDeviceCount getDeviceProperties memGetInfo CUDARuntimeError",
         cuda.Stream: "begin_capture end_capture record wait_event synchronize",
         cuda.graph.Graph: "launch",
-        cupy.ndarray: "set astype reshape ravel sum max min argmax any copy __cuda_array_interface__",
+        cupy.ndarray: "set astype reshape ravel sum max min argmax any all copy __cuda_array_interface__ "
+        "__array_ufunc__ __array_function__ __bool__ __int__ __float__ __matmul__",
         cupy.RawModule: "get_function",
     }.items():
         for name in names.split():

@@ -94,7 +94,7 @@ def test_rows_that_point_outside_are_refused(device, part, place):
 
 def test_ids_of_different_width_are_not_narrowed(device):
     state, following = device.upload(np.array([0, 1], np.int32)), device.upload(np.array([1, 2**32]))
-    with pytest.raises(ValueError, match=r"transition 1 .*next_state 4294967296\) is out of range"):
+    with pytest.raises(ValueError, match=r"state id 4294967296 in row 1 is outside 0\.\.1"):
         count_transitions(state, following, n_states=2)
 
 
@@ -237,10 +237,10 @@ def test_nothing_moves_in_silence(device):
 def test_bad_entries_are_named(device):
     matrix = random_counts(10).toarray().astype(float)
     matrix[2, 3] = -1.0
-    with pytest.raises(ValueError, match="negative or not finite"):
+    with pytest.raises(ValueError, match=r"counts\[2, 3\] is -1.0, which is negative"):
         lg.solve(device.upload(matrix), device="cuda")
     ids = device.upload(np.array([0, 1, 7]))
-    with pytest.raises(ValueError, match=r"transition 2 \(state 7"):
+    with pytest.raises(ValueError, match="state id 7 in row 2"):
         count_transitions(ids, ids, n_states=5)
     with pytest.raises(ValueError, match="square"):
         lg.solve(device.upload(np.ones((2, 3))), device="cuda")
@@ -248,10 +248,10 @@ def test_bad_entries_are_named(device):
         count_transitions([0, 1], [1, 0], n_states=2)
 
 
-@pytest.mark.parametrize(("first", "place"), [([0, 5, 9], 1), ([0, 1, -1], 2)])
-def test_a_first_state_out_of_range_is_named(device, first, place):
+@pytest.mark.parametrize(("first", "row"), [([0, 5, 9], 1), ([0, 1, -1], 2)])
+def test_a_first_state_out_of_range_is_named(device, first, row):
     ids = device.upload(np.array([0, 1, 4]))
-    with pytest.raises(ValueError, match=rf"first_state\[{place}\] is {first[place]}, outside 0\.\.4"):
+    with pytest.raises(ValueError, match=rf"first_state\[{row}\] is {first[row]}, outside 0\.\.4"):
         count_transitions(ids, ids, n_states=5, first_state=device.upload(np.array(first)))
 
 

@@ -71,25 +71,23 @@ def test_transposing_twice_changes_nothing(libraries, seed, n, order):
 
 
 def test_wrong_calls_are_errors_and_not_guesses(emulator):
-    keys, bins = emulator.zeros(4, np.int64), emulator.zeros(4, np.uint64)
+    ends, weight = emulator.zeros(5, np.int64), emulator.zeros(8, np.float64)
+    kinds, totals = ("double", "long long"), emulator.zeros(4, np.float64)
     with pytest.raises(TypeError, match="NumPy scalars"):
-        launch(emulator, "count_in_global", ("long long",), 1, (4, keys, np.int64(4), bins))
+        launch(emulator, "row_totals", kinds, 1, (4, ends, weight, totals))
     with pytest.raises(TypeError, match="NumPy scalars"):
-        launch(emulator, "count_in_global", ("long long",), 1, (np.int64(4), np.zeros(4), np.int64(4), bins))
-    with pytest.raises(EmulatorError, match=r"argument 0: wants i8, got i4"):
-        launch(emulator, "count_in_global", ("long long",), 1, (np.int32(4), keys, np.int64(4), bins))
-    with pytest.raises(EmulatorError, match=r"argument 3: wants \*u8, got \*i8"):
-        launch(emulator, "count_in_global", ("long long",), 1, (np.int64(4), keys, np.int64(4), keys))
+        launch(emulator, "row_totals", kinds, 1, (np.int32(4), np.zeros(5), weight, totals))
+    with pytest.raises(EmulatorError, match=r"argument 0: wants i4, got i8"):
+        launch(emulator, "row_totals", kinds, 1, (np.int64(4), ends, weight, totals))
+    with pytest.raises(EmulatorError, match=r"argument 3: wants \*f8, got \*i8"):
+        launch(emulator, "row_totals", kinds, 1, (np.int32(4), ends, weight, ends))
+    given = (np.int32(4), ends, weight, totals)
     with pytest.raises(EmulatorError, match="shared memory"):
-        launch(emulator, "count_in_global", ("long long",), 1, (np.int64(4), keys, np.int64(4), bins),
-               shared_bytes=10**6)  # fmt: skip
-    moments = emulator.zeros(4, np.float64)
-    arguments = (np.int64(1), keys, keys, moments, moments, np.int32(0), np.int32(0), *[moments] * 3)
+        launch(emulator, "row_totals", kinds, 1, given, shared_bytes=10**6)
     with pytest.raises(EmulatorError, match="limit of 256"):
-        launch(emulator, "run_moments", ("double",), 1, arguments, block=512)
-    wide = emulator.zeros(8, np.int64)
+        launch(emulator, "row_totals", kinds, 1, given, block=512)
     with pytest.raises(EmulatorError, match="not contiguous"):
-        for_each(emulator, "count_in_global", ("long long",), 4, (np.int64(4), wide[::2], np.int64(4), bins))
+        for_each(emulator, "row_totals", kinds, 4, (np.int32(4), ends, weight[::2], totals))
 
 
 def test_emulated_arrays_do_not_mix_with_host_arrays(emulator):
@@ -99,3 +97,6 @@ def test_emulated_arrays_do_not_mix_with_host_arrays(emulator):
     with pytest.raises(TypeError, match="host array meets"):
         _ = array + np.ones(3)
     assert isinstance(array + 1.0, EmulatedArray)
+    with pytest.raises(TypeError, match="one entry"):
+        float(array)
+    assert float(array.sum()) == 3.0

@@ -158,6 +158,28 @@ def test_a_log_that_ends(solve_there, device, gamma, terminal):
     assert_same(here, told(lambda: solve_there(ending, gamma, **choices)), device)
 
 
+def test_several_policies(solve_there, device):
+    """Data on the device are solved for one at a time, and that is said."""
+    both = np.stack([POLICY, POLICY[::-1]])
+    here = lg.solve(log_of(), 0.9, policy=both, ridge=0, clone=0)
+    there = told(lambda: solve_there(log_of, 0.9, policy=both, ridge=0, clone=0))
+    if isinstance(there[0], type):
+        assert "one policy at a time" in there[1]
+        return
+    for one, other in zip(here.solutions, there[0].solutions, strict=True):
+        assert other.value == pytest.approx(one.value, rel=1e-7)
+
+
+def test_an_empty_log(device):
+    nothing = np.empty(0, np.int64)
+    counts = count_transitions(device.upload(nothing), device.upload(nothing), n_states=3)
+    assert counts.count.size == 0
+    assert counts.to_host().n_states == 3
+    for gamma in (0.9, 1.0):
+        with pytest.raises(ValueError, match="there are no transitions to learn from"):
+            lg.solve(counts, gamma, device="cuda")
+
+
 def chain_of(matrix):
     return lambda device: matrix if device is None else device.upload(matrix)
 
@@ -185,6 +207,12 @@ CHAIN_CASES = {
     ),
     "a policy for a chain": (LEAKY, 0.9, {"policy": np.full((20, 1), 1.0)}),
     "probabilities": (LEAKY / np.maximum(LEAKY.sum(axis=1, keepdims=True), 1.0), 0.9, {}),
+    "probabilities but for rounding": (np.array([[0.999, 0.0], [0.5, 0.5]]), 0.9, {}),
+    "a negative count": (nowhere(random_counts(6).toarray(), (2, 3), -1.0), 0.9, {}),
+    "a count that is none": (nowhere(random_counts(6).toarray(), (2, 3), np.nan), 0.9, {}),
+    "a count without end": (nowhere(random_counts(6).toarray(), (2, 3), np.inf), 0.9, {}),
+    "not square": (np.ones((2, 3)), 0.9, {}),
+    "no dimension": (np.ones(4), 0.9, {}),
     "tiny counts": (nowhere(np.ones((3, 3)) * 1e300, (slice(0, 1), slice(None)), 1e-300), 0.9, {}),
 }  # fmt: skip
 
@@ -194,6 +222,47 @@ def test_a_chain(solve_there, device, case):
     matrix, gamma, choices = CHAIN_CASES[case]
     here = told(lambda: lg.solve(matrix, gamma, **choices))
     assert_same(here, told(lambda: solve_there(chain_of(matrix), gamma, **choices)), device)
+
+
+STEP = {"state": np.array([0, 1, 2]), "next_state": np.array([1, 0, 1])}
+COUNTING_CASES = {
+    "a state out of range": {"state": np.array([0, 7, 2])},
+    "a negative state": {"state": np.array([0, -1, 2])},
+    "a next state out of range": {"next_state": np.array([1, 0, 9])},
+    "an action out of range": {"action": np.array([0, 5, 0]), "n_actions": 2},
+    "states that are no ids": {"state": np.array([0.0, 1.0, 2.0])},
+    "a reward that is none": {"reward": np.array([1.0, np.nan, 2.0])},
+    "a reward without end": {"reward": np.array([1.0, 2.0, -np.inf])},
+    "too few rewards": {"reward": np.array([1.0, 2.0])},
+    "a negative weight": {"weight": np.array([1.0, -1.0, 2.0])},
+    "a weight that is none": {"weight": np.array([1.0, np.nan, 2.0])},
+    "too few weights": {"weight": np.array([1.0, 2.0])},
+    "a flag that is none": {"terminal": np.array([0, 0, 2])},
+    "too few flags": {"terminal": np.array([0, 0])},
+    "too few next states": {"next_state": np.array([0, 0])},
+    "half a state": {"n_states": 2.5},
+    "weights": {"weight": np.array([1.0, 0.5, 2.0])},
+    "whole weights": {"weight": np.array([1, 5, 2])},
+    "a weight of nothing": {"weight": np.array([1.0, 0.0, 2.0])},
+    "an end": {"terminal": np.array([0, 1, 0])},
+}
+
+
+@pytest.mark.parametrize("case", COUNTING_CASES)
+def test_counting(device, case):
+    columns = {"n_states": 5} | STEP | COUNTING_CASES[case]
+    here = told(lambda: lg.Counts.from_transitions(**columns))
+    put = {
+        name: device.upload(part) if isinstance(part, np.ndarray) else part for name, part in columns.items()
+    }
+    there = told(lambda: count_transitions(**put))
+    if isinstance(here[0], type):
+        assert there == here
+        return
+    found = there[0].to_host()
+    for name in ("indptr", "indices", "count"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(here[0], name))
+    assert found.count.dtype == here[0].count.dtype
 
 
 SLOW = np.eye(600, k=1) * 0.49 + np.eye(600, k=-1) * 0.47
