@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import lingendice as lg
-from lingendice.continuous.learner import Batches, Learner, Network, NeuralOptions, Objective, gendice
+from lingendice.continuous.learner import Batches, Learner, Network, NeuralOptions, gendice
 from lingendice.continuous.samples import Samples, expected_inputs, prepare
 from lingendice.data.policies import GaussianPolicy
 from lingendice.divergences import DIVERGENCES
@@ -19,10 +19,10 @@ def net(layers, x, activation):
     return (x @ layers[-1][0] + layers[-1][1])[..., 0]
 
 
-def dual(y, objective: Objective):
-    if np.isfinite(objective.limit):
-        return objective.limit - np.logaddexp(0.0, np.log(np.expm1(objective.limit)) - y)
-    return objective.bound * np.tanh(y / objective.bound) if np.isfinite(objective.bound) else y
+def dual(y, loss: ratio_step.Loss):
+    if np.isfinite(loss.limit):
+        return loss.limit - np.logaddexp(0.0, np.log(np.expm1(loss.limit)) - y)
+    return loss.bound * np.tanh(y / loss.bound) if np.isfinite(loss.bound) else y
 
 
 def ratio(z, output):
@@ -43,7 +43,7 @@ def drawn(learner: Learner):
 def batch_objective(learner: Learner, tau_layers, f_layers, u) -> float:
     """J on the learner's next batch; policies must act without noise."""
     samples, objective = learner.batches.samples, learner.objective
-    activation = learner.network.activation
+    activation, loss = learner.network.activation, objective.loss
     rows, firsts, restarts = drawn(learner)
     rng = np.random.default_rng(0)
     x = samples.logged[rows].astype(float)
@@ -52,21 +52,21 @@ def batch_objective(learner: Learner, tau_layers, f_layers, u) -> float:
     if again.size:
         arrivals[again], weights[again] = expected_inputs(samples, samples.starting, restarts[again], rng)
     tau = ratio(net(tau_layers, x, activation), objective.output)
-    f = dual(net(f_layers, x, activation), objective)
-    following = (dual(net(f_layers, arrivals.astype(float), activation), objective) * weights).sum(axis=1)
+    f = dual(net(f_layers, x, activation), loss)
+    following = (dual(net(f_layers, arrivals.astype(float), activation), loss) * weights).sum(axis=1)
     following = np.where(samples.absorbed[rows], 0.0, following)
     excess = 0.0 * f
     if objective.divergence in DIVERGENCES:
         excess = DIVERGENCES[objective.divergence]().excess(f)
     nu = samples.mass_weight[rows]
-    value = objective.gamma * np.mean(tau * following) - np.mean(tau * f)
-    value -= np.mean(tau * excess if objective.by_ratio else excess)
-    value += objective.penalty * (u * (np.mean(nu * tau) - 1.0) - u * u / 2.0)
-    value += objective.ridge / 2.0 * np.mean((tau - objective.center) ** 2)
-    if objective.gamma < 1.0:
+    value = loss.gamma * np.mean(tau * following) - np.mean(tau * f)
+    value -= np.mean(tau * excess if loss.by_ratio else excess)
+    value += loss.penalty * (u * (np.mean(nu * tau) - 1.0) - u * u / 2.0)
+    value += loss.ridge / 2.0 * np.mean((tau - loss.center) ** 2)
+    if loss.gamma < 1.0:
         start, start_weights = expected_inputs(samples, samples.starting, firsts, rng)
-        first = (dual(net(f_layers, start.astype(float), activation), objective) * start_weights).sum(axis=1)
-        value += (1.0 - objective.gamma) * np.mean(first)
+        first = (dual(net(f_layers, start.astype(float), activation), loss) * start_weights).sum(axis=1)
+        value += (1.0 - loss.gamma) * np.mean(first)
     return float(value)
 
 

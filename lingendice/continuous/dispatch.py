@@ -68,13 +68,17 @@ def choose(transitions: Transitions, request: Request) -> tuple[str, str]:
 
 def preparation_of(transitions: Transitions, request: Request) -> Preparation:
     """The log as all policies share it."""
-    for name in ("features", "dual_features"):
-        if getattr(request.objective, name) is not None:
-            raise ValueError(f"{name} belongs to method='linear'; leave it out otherwise")
+    _refuse_features(request)
     if transitions.reward is None:
         raise ValueError("values need rewards; pass reward= to Transitions, or method='gendice' for a ratio")
     settings = Settings.read(dict(request.method.options), request.method.seed, request.limits.threads)
     return Preparation(transitions, request.problem.gamma, request.problem.terminal, settings)
+
+
+def _refuse_features(request: Request) -> None:
+    for name in ("features", "dual_features"):
+        if getattr(request.objective, name) is not None:
+            raise ValueError(f"{name} belongs to method='linear'; leave it out otherwise")
 
 
 def compare_continuous(
@@ -190,10 +194,8 @@ def _headline(evaluation: Evaluation, made: list[str]) -> tuple[str, str]:
 def _run_gendice(
     transitions: Transitions, request: Request, options: NeuralOptions, reason: str
 ) -> RatioOutcome:
+    _refuse_features(request)
     given, gamma = request.objective, request.problem.gamma
-    for name in ("features", "dual_features"):
-        if getattr(given, name) is not None:
-            raise ValueError(f"{name} belongs to method='linear'; leave it out for networks")
     objective = gendice(gamma, given.divergence, options.output, given.penalty, request.ridge, given.bound)
     asked = request.problem
     samples = prepare(transitions, asked.policy, gamma, asked.terminal, options.standardize)

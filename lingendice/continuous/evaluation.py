@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,7 +36,6 @@ from lingendice.data.checks import Floats, refuse_unknown, require_choice
 from lingendice.data.policies import GaussianPolicy
 from lingendice.data.transitions import Transitions
 
-T = TypeVar("T")
 ODDS = Fitting(steps=600, batch=1024, rate=2e-3, weight_decay=1e-4, hidden=(64, 64))
 _LOG_ODDS = (-10.0, 6.0)
 _FOLDS = 3
@@ -125,45 +125,38 @@ class Evaluation:
         self._policy = policy
         self.seconds: dict[str, float] = {}
 
-    def _timed(self, name: str, make: Callable[[], T]) -> T:
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
         begun = time.perf_counter()
-        found = make()
+        yield
         self.seconds[name] = time.perf_counter() - begun
-        return found
 
     @cached_property
     def model(self) -> Dynamics:
         """The dynamics under this policy."""
-        return self._timed("fit", lambda: self._log.model(self.samples))
+        with self._timed("fit"):
+            return self._log.model(self.samples)
 
     @cached_property
     def rollout(self) -> Rollout:
         """Paths of the policy in the model."""
-        model, settings = self.model, self.settings
-        follow = lambda: dynamics.roll_out(  # noqa: E731
-            model, self.samples.gamma, settings.effort.paths, settings.seed, settings.threads
-        )
-        return self._timed("model", follow)
+        model, given = self.model, self.settings
+        with self._timed("model"):
+            return dynamics.roll_out(model, self.samples.gamma, given.effort.paths, given.seed, given.threads)
 
     @cached_property
     def q_of_log(self) -> FittedQ:
         """Fitted Q evaluation."""
-        settings = self.settings
-        return self._timed(
-            "FQE",
-            lambda: fitted_q.fit_to_log(self.samples, settings.seed, settings.threads, settings.effort.q),
-        )
+        given = self.settings
+        with self._timed("FQE"):
+            return fitted_q.fit_to_log(self.samples, given.seed, given.threads, given.effort.q)
 
     @cached_property
     def q_of_model(self) -> FittedQ:
         """Q of the model, each row by the member that its episode did not train."""
-        visited, settings = self.rollout.visited, self.settings
-        return self._timed(
-            "DR",
-            lambda: fitted_q.fit_to_model(
-                self.model, visited, settings.seed, settings.threads, settings.effort.q
-            ),
-        )
+        visited, given = self.rollout.visited, self.settings
+        with self._timed("DR"):
+            return fitted_q.fit_to_model(self.model, visited, given.seed, given.threads, given.effort.q)
 
     @cached_property
     def log_ratio(self) -> Floats | None:
@@ -174,21 +167,17 @@ class Evaluation:
         bounds = (policy.low, policy.high) if isinstance(policy, GaussianPolicy) else (None, None)
         if not policy.has_density:
             return None
-        return self._timed(
-            "clone",
-            lambda: target_log_density(self._log.transitions, self._policy) - self._log.behavior(*bounds),
-        )
+        with self._timed("clone"):
+            return target_log_density(self._log.transitions, self._policy) - self._log.behavior(*bounds)
 
     @cached_property
     def tau_of_model(self) -> Floats:
         """The simulated distribution over that of the log, normalized."""
-        visited, log_ratio, settings = self.rollout.visited, self.log_ratio, self.settings
-        return self._timed(
-            "ratio",
-            lambda: ratio_of_model(
-                self.samples, visited, log_ratio, settings.seed, settings.threads, settings.effort.odds
-            ),
-        )
+        visited, log_ratio, given = self.rollout.visited, self.log_ratio, self.settings
+        with self._timed("ratio"):
+            return ratio_of_model(
+                self.samples, visited, log_ratio, given.seed, given.threads, given.effort.odds
+            )
 
     @cached_property
     def tau_cloned(self) -> Floats:

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,31 +125,12 @@ def read_neural_options(given: Mapping[str, Any] | None) -> NeuralOptions:
     return options
 
 
-@dataclass(frozen=True)
-class Objective:
-    """One saddle point of the family above."""
+class Objective(NamedTuple):
+    """One saddle point of the family above: what it is called, and its terms as the kernels take them."""
 
-    gamma: float
     divergence: str
-    code: int
-    """Of the excess, in ``kernels/saddle_steps.py``."""
-    by_ratio: bool
-    """Whether the excess is weighted by tau."""
     output: str
-    penalty: float
-    ridge: float
-    center: float
-    bound: float
-    """|f| <= bound, by f = bound tanh(y / bound); inf leaves f free."""
-    limit: float
-    """f < limit, by a softplus that is 0 at 0; inf leaves f free."""
-
-    def numbers(self) -> Loss:
-        """As the kernels take it."""
-        return Loss(
-            float(self.gamma), self.code, self.by_ratio, OUTPUTS.index(self.output), float(self.penalty),
-            float(self.ridge), float(self.center), float(self.bound), float(self.limit),
-        )  # fmt: skip
+    loss: Loss
 
 
 def gendice(
@@ -173,34 +154,34 @@ def gendice(
         )
     free = math.isinf(divergence.dual_limit) and divergence.default_bound == math.inf
     limited = divergence.default_bound if math.isinf(divergence.dual_limit) and not free else math.inf
-    return Objective(
-        gamma=gamma,
-        divergence=divergence.name,
+    loss = Loss(
+        gamma=float(gamma),
         code=divergence.code,
         by_ratio=divergence.weighs_by_ratio,
-        output=output,
+        output=OUTPUTS.index(output),
         penalty=float(penalty),
-        ridge=ridge,
+        ridge=float(ridge),
         center=1.0,
         bound=limited if bound is None else float(bound),
         limit=divergence.dual_limit,
     )
+    return Objective(divergence.name, output, loss)
 
 
 def dual_dice(gamma: float) -> Objective:
     """DualDICE with squares: min over nu of E (nu - gamma nu')^2 / 2 - (1 - gamma) E nu(x0)."""
-    return Objective(
-        gamma=gamma,
-        divergence="DualDICE",
+    loss = Loss(
+        gamma=float(gamma),
         code=CONJUGATES.index("equality"),
         by_ratio=False,
-        output="identity",
+        output=OUTPUTS.index("identity"),
         penalty=0.0,
         ridge=1.0,
         center=0.0,
         bound=math.inf,
         limit=math.inf,
     )
+    return Objective("DualDICE", "identity", loss)
 
 
 # -- the networks ------------------------------------------------------------------------------------------
@@ -394,8 +375,8 @@ class Learner:
         nothing = np.zeros(1, dtype=np.float32)
         given = self._draw_actions() if self.batches.samples.kind == "sampled" else (nothing, nothing)
         common = (
-            (self.seed, self.step), self._settings, self._loss, self.u, self.batches.rows, self._nets,
-            self._gradients, given,
+            (self.seed, self.step), self._settings, self.objective.loss, self.u, self.batches.rows,
+            self._nets, self._gradients, given,
         )  # fmt: skip
         groups = self._gradients.mass.size
         threads = min(threads, groups)
@@ -424,16 +405,12 @@ class Learner:
         again = np.flatnonzero(restarts >= 0)
         if again.size:
             following[again] = samples.draw(samples.starting, restarts[again], rng)
-        starting = samples.draw(samples.starting, firsts, rng) if self.objective.gamma < 1.0 else following[0]
+        starting = samples.draw(samples.starting, firsts, rng) if samples.gamma < 1.0 else following[0]
         return following.ravel(), starting.ravel()
 
     @cached_property
     def _settings(self) -> Settings:
         return Settings(self.options.batch, ratio_step.GROUP, ratio_step.TILE, self.network.code)
-
-    @cached_property
-    def _loss(self) -> Loss:
-        return self.objective.numbers()
 
     @cached_property
     def _nets(self) -> Pair:

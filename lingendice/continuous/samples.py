@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -106,9 +106,7 @@ class Samples:
 
     def inputs(self, state: Any, action: Any) -> Singles:
         """Standardized inputs at given states and actions."""
-        state = numeric_array("state", state)
-        states = _encode(state, self.transitions.n_states, self.state_scaling)
-        return _join(states, action, self.transitions, self.action_scaling)
+        return _inputs(state, action, self.transitions, self.state_scaling, self.action_scaling)
 
     def draw(self, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator) -> Singles:
         """Standardized actions of a sampled policy at some of the arrivals."""
@@ -127,8 +125,6 @@ class Samples:
 
     def subset(self, rows: NDArray[Any]) -> Samples:
         """The same with some of the transitions only."""
-        from dataclasses import replace
-
         part = Arrivals(*(getattr(self.following, name)[rows] for name in ("raw", "states", "action")))
         return replace(
             self,
@@ -163,27 +159,21 @@ def prepare(
             "the initial distribution is unknown; pass initial_state= (or episode=) to Transitions, "
             "or take gamma=1 for the average reward"
         )
-    state_scaling = _state_scaling(transitions, standardize)
-    action_scaling = _action_scaling(transitions, standardize)
-    kind = _kind(target)
-    starting = None
-    if first is not None:
-        starting = _arrivals(first, transitions, target, state_scaling, action_scaling)
+    state_scaling = _scaling(transitions.n_states, standardize, transitions.state, transitions.next_state)
+    action_scaling = Scaling.none(0)
+    if transitions.action is not None:
+        action_scaling = _scaling(transitions.n_actions, standardize, transitions.action)
+    scalings = state_scaling, action_scaling
     return Samples(
         transitions=transitions,
         policy=target,
-        kind=kind,
+        kind=_kind(target),
         state_scaling=state_scaling,
         action_scaling=action_scaling,
-        logged=_join(
-            _encode(transitions.state, transitions.n_states, state_scaling),
-            transitions.action,
-            transitions,
-            action_scaling,
-        ),
-        following=_arrivals(transitions.next_state, transitions, target, state_scaling, action_scaling),
-        starting=starting,
-        noise=_noise(target, transitions, action_scaling),
+        logged=_inputs(transitions.state, transitions.action, transitions, *scalings),
+        following=_arrivals(transitions.next_state, transitions, target, *scalings),
+        starting=None if first is None else _arrivals(first, transitions, target, *scalings),
+        noise=_noise(target, action_scaling),
         absorbed=ends & (not restarts),
         restarted=ends & restarts,
         gamma=gamma,
@@ -233,32 +223,19 @@ def _kind(policy: Policy | None) -> str:
     return "gaussian" if isinstance(policy, GaussianPolicy) else "sampled"
 
 
-def _state_scaling(transitions: Transitions, standardize: bool) -> Scaling:
-    if transitions.n_states is not None:
-        return Scaling.none(transitions.n_states)
-    if not standardize:
-        return Scaling.none(transitions.state.shape[1])
-    return Scaling.of(transitions.state, transitions.next_state)
+def _scaling(n_ids: int | None, standardize: bool, *samples: NDArray[Any]) -> Scaling:
+    if n_ids is not None:
+        return Scaling.none(n_ids)
+    return Scaling.of(*samples) if standardize else Scaling.none(samples[0].shape[1])
 
 
-def _action_scaling(transitions: Transitions, standardize: bool) -> Scaling:
-    if transitions.action is None:
-        return Scaling.none(0)
-    if transitions.n_actions is not None:
-        return Scaling.none(transitions.n_actions)
-    return Scaling.of(transitions.action) if standardize else Scaling.none(transitions.action.shape[1])
-
-
-def _encode(states: NDArray[Any], n_states: int | None, scaling: Scaling) -> Singles:
-    if n_states is None:
-        points = np.asarray(states, dtype=np.float64)
-        require_finite("state", points)
+def _encode(name: str, given: Any, n: int | None, scaling: Scaling) -> Singles:
+    """Standardized vectors, or ids below ``n`` as unit vectors."""
+    ids = numeric_array(name, given)
+    if n is None:
+        points = ids.astype(np.float64, copy=False)
+        require_finite(name, points)
         return scaling(points[:, None] if points.ndim == 1 else points).astype(np.float32)
-    return _one_hot("state", states, n_states)
-
-
-def _one_hot(name: str, ids: Any, n: int) -> Singles:
-    ids = numeric_array(name, ids)
     if ids.dtype.kind not in "iu" or ids.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional integers, got shape {ids.shape} of {ids.dtype}")
     outside = (ids < 0) | (ids >= n)
@@ -268,16 +245,13 @@ def _one_hot(name: str, ids: Any, n: int) -> Singles:
     return np.eye(n, dtype=np.float32)[ids]
 
 
-def _join(states: Singles, action: Any, transitions: Transitions, scaling: Scaling) -> Singles:
+def _inputs(
+    state: Any, action: Any, transitions: Transitions, state_scaling: Scaling, action_scaling: Scaling
+) -> Singles:
+    states = _encode("state", state, transitions.n_states, state_scaling)
     if transitions.action is None:
         return states
-    if transitions.n_actions is not None:
-        actions = _one_hot("action", action, transitions.n_actions)
-    else:
-        values = numeric_array("action", action).astype(np.float64, copy=False)
-        require_finite("action", values)
-        actions = scaling(values[:, None] if values.ndim == 1 else values).astype(np.float32)
-    return np.hstack([states, actions])
+    return np.hstack([states, _encode("action", action, transitions.n_actions, action_scaling)])
 
 
 def _arrivals(
@@ -287,7 +261,7 @@ def _arrivals(
     state_scaling: Scaling,
     action_scaling: Scaling,
 ) -> Arrivals:
-    states = _encode(raw, transitions.n_states, state_scaling)
+    states = _encode("state", raw, transitions.n_states, state_scaling)
     if isinstance(policy, DiscretePolicy):
         action = policy.probabilities(raw)
         if action.shape[1] != transitions.n_actions:
@@ -308,16 +282,10 @@ def _arrivals(
     return Arrivals(raw, states, np.ascontiguousarray(action, dtype=np.float32))
 
 
-def _noise(
-    policy: Policy | None, transitions: Transitions, scaling: Scaling
-) -> tuple[Singles, Singles, Singles]:
+def _noise(policy: Policy | None, scaling: Scaling) -> tuple[Singles, Singles, Singles]:
     if not isinstance(policy, GaussianPolicy):
         empty = np.empty(0, dtype=np.float32)
         return empty, empty, empty
     std, low, high = policy.scales(scaling.shift.size)
-    single = np.float32
-    return (
-        (std / scaling.scale).astype(single),
-        scaling(low).astype(single),
-        scaling(high).astype(single),
-    )
+    std = std / scaling.scale
+    return std.astype(np.float32), scaling(low).astype(np.float32), scaling(high).astype(np.float32)

@@ -112,37 +112,6 @@ def mean_features(features, inputs: Singles, weights: Singles) -> Floats:  # typ
     return (values * weights[:, :, None]).sum(axis=1)
 
 
-def write_checkpoint(
-    path: str | Path, learners: list[Learner], histories: list[list[Progress]], identity: dict[str, Any]
-) -> None:
-    """Write all members; a reader sees the old file or the new one, never a part."""
-    arrays: dict[str, NDArray[Any]] = {}
-    for k, (learner, history) in enumerate(zip(learners, histories, strict=True)):
-        for name, values in learner.snapshot().items():
-            arrays[f"{name}_{k}"] = values
-        arrays[f"history_{k}"] = np.array(history, dtype=np.float64).reshape(len(history), 4)
-    write_archive(Path(path), arrays, {"kind": "training", **identity})
-
-
-def read_checkpoint(
-    path: str | Path, learners: list[Learner], identity: dict[str, Any]
-) -> list[list[Progress]]:
-    """Restore all members and return their histories; refuses a file of another problem."""
-    held, written = read_archive(Path(path), "training")
-    for name, value in identity.items():
-        if written.get(name) != value:
-            raise ValueError(
-                f"{path} was written with {name} = {written.get(name)!r}, this call has {value!r}; "
-                "give the same data and options, or another checkpoint file"
-            )
-    histories = []
-    for k, learner in enumerate(learners):
-        learner.restore({name: held[f"{name}_{k}"] for name in learner.snapshot()})
-        rows = held[f"history_{k}"]
-        histories.append([Progress(int(row[0]), *(float(entry) for entry in row[1:])) for row in rows])
-    return histories
-
-
 KERNEL_SECONDS = 0.1
 """How long a call into compiled code lasts, so that Ctrl-C and limits are heeded."""
 
@@ -182,7 +151,7 @@ class Training:
         self.seed = seed
         self._pace = math.nan
         if options.resume and options.checkpoint is not None and os.path.exists(options.checkpoint):
-            self.histories = read_checkpoint(options.checkpoint, self.learners, self._identity)
+            self._resume(Path(options.checkpoint))
 
     @property
     def done(self) -> int:
@@ -225,7 +194,28 @@ class Training:
             history.append(self._progress(learner))
         self.finite = [learner.snapshot() for learner in self.learners]
         if self.options.checkpoint is not None:
-            write_checkpoint(self.options.checkpoint, self.learners, self.histories, self._identity)
+            self._write(Path(self.options.checkpoint))
+
+    def _write(self, path: Path) -> None:
+        """A checkpoint of all members; a reader sees the old file or the new one, never a part."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for k, history in enumerate(self.histories):
+            arrays |= {f"{name}_{k}": values for name, values in self.finite[k].items()}
+            arrays[f"history_{k}"] = np.array(history, dtype=np.float64).reshape(len(history), 4)
+        write_archive(path, arrays, {"kind": "training", **self._identity})
+
+    def _resume(self, path: Path) -> None:
+        """Restore all members and their histories; refuses a file of another problem."""
+        held, written = read_archive(path, "training")
+        for name, value in self._identity.items():
+            if written.get(name) != value:
+                raise ValueError(
+                    f"{path} was written with {name} = {written.get(name)!r}, this call has {value!r}; "
+                    "give the same data and options, or another checkpoint file"
+                )
+        for k, learner in enumerate(self.learners):
+            learner.restore({name: held[f"{name}_{k}"] for name in self.finite[k]})
+            self.histories[k] = [Progress(int(step), *rest) for step, *rest in held[f"history_{k}"].tolist()]
 
     def ratio(self, learner: Learner) -> Floats:
         """tau of one member at every transition."""
@@ -263,7 +253,8 @@ class Training:
             "data": _digest(self.samples),
             "policy kind": self.samples.kind,
             "policy actions": _drawn_actions(self.samples),
-            **asdict(self.objective),
+            "divergence": self.objective.divergence,
+            **self.objective.loss._asdict(),
             **options,
         }
         known: dict[str, Any] = strict_json(facts)
@@ -318,7 +309,7 @@ def train(
     return RatioOutcome(
         converged=stopped is None,
         stopped=stopped,
-        gamma=objective.gamma,
+        gamma=samples.gamma,
         method=method,
         reason=reason,
         tau=members.mean(axis=0),
@@ -339,7 +330,7 @@ def train(
         ),
         details={
             "u": [learner.u for learner in learners],
-            "penalty": objective.penalty,
+            "penalty": objective.loss.penalty,
             "base": samples.base,
         },
     )

@@ -67,17 +67,22 @@ class Table(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Numbers of the objective; see ``continuous/learner.py``."""
+    """Terms of the objective; see ``continuous/learner.py``."""
 
     gamma: Any
     code: Any
+    """Of the excess, in ``saddle_steps.py``."""
     by_ratio: Any
+    """Whether the excess is weighted by tau."""
     output: Any
+    """How tau follows from z: see :func:`ratio_and_slope`."""
     penalty: Any
     ridge: Any
     center: Any
     bound: Any
+    """|f| <= bound, by f = bound tanh(y / bound); inf leaves f free."""
     limit: Any
+    """f < limit, by a softplus that is 0 at 0; inf leaves f free."""
 
 
 class Settings(NamedTuple):

@@ -131,12 +131,10 @@ class Comparison(Hinted):
         ("behavior", unless a policy is called so) stands for the logged behavior.
         """
         level = require_level(level)
-        contrast = self._contrast([(first, second)])
-        covariance, degrees, note = self._influences
-        error = math.sqrt(max(float((contrast @ covariance @ contrast.T)[0, 0]), 0.0))
-        bias = float((np.abs(contrast) @ self._all_biases)[0])
+        _, degrees, note = self._influences
+        asked = self._asked(self._contrast([(first, second)]))
+        gain, error, bias = (float(part[0]) for part in asked[:3])
         half = half_width(error, bias, level, degrees)
-        gain = float((contrast @ self._all_values)[0])
         return Interval(gain - half, gain + half, gain, error, level, "influence", f"paired; {note}", bias)
 
     def differences(self, level: float = 0.95) -> list[dict[str, Any]]:
@@ -200,18 +198,27 @@ class Comparison(Hinted):
                 contrast[row, len(self) if is_behavior else self._place(name)] += sign
         return contrast
 
+    def _asked(self, contrast: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Values, standard errors, allowances and covariance of contrasts.
+
+        A policy that a contrast does not ask for has no part in it, though 0 times nan or infinity is nan.
+        """
+        asked = [np.flatnonzero(row) for row in contrast]
+        values = np.array([row[at] @ self._all_values[at] for row, at in zip(contrast, asked, strict=True)])
+        bias = np.array([self._all_biases[at].sum() for at in asked])
+        covariance = self._influences[0]
+        lost = np.isnan(np.diagonal(covariance))
+        spread: Floats = contrast @ np.where(np.isnan(covariance), 0.0, covariance) @ contrast.T
+        unknown = (contrast[:, lost] != 0.0).any(axis=1)
+        spread[unknown], spread[:, unknown] = np.nan, np.nan
+        return values, np.sqrt(np.maximum(np.diagonal(spread), 0.0)), bias, spread
+
     def _simultaneous(self, contrast: Floats, level: float, over: str) -> Interval:
-        covariance, _, note = self._influences
-        # A value that is not identified, 0 times, is left out of a contrast that does not ask for it.
-        used = np.where(contrast == 0.0, 0.0, 1.0)
-        spread = _contrasted(contrast, covariance)
-        values = np.array([row[row != 0] @ self._all_values[row != 0] for row in contrast])
-        error = np.sqrt(np.maximum(np.diagonal(spread), 0.0))
-        bias = used @ self._all_biases
-        width = error * self._quantile(spread, level, two_sided=True) + bias
+        values, error, bias, spread = self._asked(contrast)
+        width = error * self._quantile(spread, error, level, two_sided=True) + bias
         return Interval(
             values - width, values + width, values, error, float(level), "influence",
-            f"simultaneous {over}; {note}", bias,
+            f"simultaneous {over}; {self._influences[2]}", bias,
         )  # fmt: skip
 
     def contenders(self, level: float = 0.95) -> tuple[Any, ...]:
@@ -226,16 +233,14 @@ class Comparison(Hinted):
         if not pairs:
             return self.names
         contrast = self._contrast([(self.names[i], self.names[j]) for i, j in pairs])
-        covariance = _contrasted(contrast, self._influences[0])
-        margin = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
-        margin = margin * self._quantile(covariance, level, two_sided=False)
-        margin += np.abs(contrast) @ self._all_biases
+        _, error, bias, spread = self._asked(contrast)
+        margin = error * self._quantile(spread, error, level, two_sided=False) + bias
         beaten = {i for row, (i, j) in enumerate(pairs) if self.values[j] - self.values[i] > margin[row]}
         return tuple(name for place, name in enumerate(self.names) if place not in beaten)
 
-    def _quantile(self, covariance: Floats, level: float, two_sided: bool) -> float:
+    def _quantile(self, covariance: Floats, error: Floats, level: float, two_sided: bool) -> float:
+        """Of the largest of all standardized contrasts."""
         require_level(level)
-        error = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
         noisy = error > 0
         if not noisy.any():
             return 0.0
@@ -352,12 +357,3 @@ def _padded(rows: Floats | None, size: int) -> Floats:
     if rows is None:
         return np.full((size, 1), np.nan)
     return np.concatenate([rows, np.zeros((size - rows.shape[0], 1))])
-
-
-def _contrasted(contrast: Floats, covariance: Floats) -> Floats:
-    """Covariance of contrasts; nan only where a contrast asks for a value that is not identified."""
-    lost = np.isnan(np.diagonal(covariance))
-    spread: Floats = contrast @ np.where(np.isnan(covariance), 0.0, covariance) @ contrast.T
-    asks = (contrast[:, lost] != 0.0).any(axis=1)
-    spread[asks], spread[:, asks] = np.nan, np.nan
-    return spread

@@ -89,3 +89,19 @@ def test_joint_coverage(mdp, policies):
         best_kept.append(int(np.argmax(truth)) in together.contenders())
     assert np.mean(held) >= 0.86
     assert np.mean(best_kept) >= 0.9
+
+
+def test_a_policy_that_cannot_be_judged_leaves_the_others_alone(mdp, policies):
+    """A value that is not identified, or an infinite allowance, has no part in what does not ask for it."""
+    counts = lg.Counts.from_transitions(**walk(mdp, 60, 20, seed=0), n_states=S, n_actions=A + 1)
+    first, second = (np.pad(policy, ((0, 0), (0, 1))) for policy in policies[:2])
+    never = np.eye(A + 1)[np.full(S, A)]
+    pair = lg.solve(counts, 0.9, policy={"a": first, "b": second})
+    with_third = lg.solve(counts, 0.9, policy={"a": first, "b": second, "never": never})
+    assert np.isnan(with_third.values[2])
+    assert tuple(with_third.difference("a", "b")) == tuple(pair.difference("a", "b"))
+    scores = list(pair._scores)
+    pair.__dict__["_scores"] = (scores[0]._replace(bias_allowance=np.inf), scores[1])
+    found = pair.interval()
+    assert list(np.isfinite(found.high)) == [False, True]
+    assert np.isinf(pair.difference("a", "b").high)
