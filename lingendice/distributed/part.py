@@ -18,6 +18,7 @@ from lingendice.distributed.blocks import RowBlock
 from lingendice.distributed.mesh import Array, Mesh, listen
 from lingendice.kernels import sweeps
 from lingendice.model.transition_rows import find_classes
+from lingendice.results.interval import Entries, Piece
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -50,17 +51,6 @@ class Condensed(NamedTuple):
     n_all: int
     edges: Array
     """Pairs of components, once each; distributions that rows fall back to are numbered after all of them."""
-
-
-class EntrySums(NamedTuple):
-    """Sums over a part's entries that a standard error is made of."""
-
-    level: float
-    """count (factor (noise + reward noise) + shift)^2"""
-    reward: float
-    """factor^2 m2"""
-    pooled: float
-    """count (noise + reward noise)^2, and m2"""
 
 
 class Part:
@@ -247,33 +237,22 @@ class Part:
         return row_sums(block.indptr, block.count * after)
 
     def influence(
-        self, mesh: Mesh, values: Floats, ending: float, factor: Any, share: Any, shift: Any, reward: Any
-    ) -> EntrySums:
+        self, mesh: Mesh, values: Floats, ending: float, tau: Any, total: float, share: Any, shift: Any,
+        reward: Any,
+    ) -> Floats:  # fmt: skip
         """Sums of squares of the influence of every entry; all but ``values`` is by cell."""
         block = self.block
+
+        def by_cell(given: Any) -> Floats:
+            return vector(given, block.n_cells)
+
         fetched = np.append(self.fetched(mesh, vector(values, self.size)), ending)
         place = np.searchsorted(self.pull.targets, block.indices)
         after = fetched[np.where(block.indices == block.n_states, fetched.size - 1, place)]
-        n = row_sums(block.indptr, block.count).astype(float)
-        mean = np.divide(row_sums(block.indptr, block.count * after), n, out=np.zeros(n.size), where=n > 0)
-        lengths = np.diff(block.indptr)
-
-        def by_entry(cells: Any) -> Floats:
-            return np.repeat(vector(cells, block.n_cells), lengths)
-
-        noise = by_entry(share) * (after - np.repeat(mean, lengths))
-        if reward is not None and block.reward_mean is not None:
-            centered = block.reward_mean - by_entry(reward)
-            noise += np.where(np.isfinite(centered), centered, 0.0)
-        weight = by_entry(factor)
-        count = block.count.astype(float)
-        level = float(np.sum(count * (weight * noise + by_entry(shift)) ** 2))
-        pooled = float(np.sum(count * noise**2))
-        if reward is None or block.reward_m2 is None:
-            return EntrySums(level, 0.0, pooled)
-        return EntrySums(
-            level, float(np.sum(weight**2 * block.reward_m2)), pooled + float(block.reward_m2.sum())
-        )
+        entries = Entries(block, by_cell(tau), total)
+        noise, moved = entries.noise(by_cell(share), after[:, None]), by_cell(shift)[entries.cell, None]
+        piece = Piece(entries, noise, moved, None, None if reward is None else by_cell(reward))
+        return np.concatenate([(piece.rows_of_counts() ** 2).sum(axis=0), piece.pooled()])
 
 
 def vector(value: Any, size: int) -> Floats:

@@ -15,7 +15,7 @@ from lingendice.data.by_label import holds_several
 from lingendice.data.checks import Floats, NotAvailableYet, refuse_unknown, require_choice
 from lingendice.data.interrupts import interruptible
 from lingendice.distributed.cluster import Crew
-from lingendice.distributed.part import EntrySums, Part
+from lingendice.distributed.part import Part
 from lingendice.distributed.rounds import Terms, state_values, stationary
 from lingendice.model.compose import compose
 from lingendice.model.operator import EmpiricalOperator
@@ -173,23 +173,16 @@ class SpreadOperator(EmpiricalOperator):
         return np.concatenate([part.values for part in found])
 
     def entry_sums(
-        self, values: Floats, ending: float, factor: Floats, share: Floats, shift: Floats,
+        self, values: Floats, ending: float, tau: Floats, total: float, share: Floats, shift: Floats,
         reward: Floats | None,
-    ) -> EntrySums:  # fmt: skip
-        """Sums of squared influences over all entries."""
+    ) -> Floats:  # fmt: skip
+        """Sums of squared influences over all entries, as they count and as they are pooled."""
         per_state = self.n_cells // self.n_states
-        cells = [self._slices(each, per_state) for each in (factor, share, shift)]
-        rewards = [None] * len(cells[0]) if reward is None else self._slices(reward, per_state)
-        arguments = [
-            (part, ending, *rest) for part, *rest in zip(self._slices(values), *cells, rewards, strict=True)
-        ]
-        found = self._phase(Part.influence, arguments)
-        return EntrySums(*(float(sum(column)) for column in zip(*found, strict=True)))
-
-    def absorbing(self, tol: float) -> tuple[SpreadOperator, Distributions]:
-        """The same problem with all mass absorbed that goes where there is no data."""
-        operator = SpreadOperator.of(self.spread_counts, self.choices._replace(leak="absorb", smoothing=None))
-        return operator, operator.stationary(Controls(tol=tol), False)[0]
+        taus, shares, shifts = (self._slices(each, per_state) for each in (tau, share, shift))
+        rewards = [None] * len(taus) if reward is None else self._slices(reward, per_state)
+        by_part = zip(self._slices(values), taus, shares, shifts, rewards, strict=True)
+        arguments = [(v, ending, t, total, *rest) for v, t, *rest in by_part]
+        return np.sum(self._phase(Part.influence, arguments), axis=0)
 
     # -- stationary distributions --------------------------------------------------------------------------
 

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, require_choice
-from lingendice.data.counts import Counts
+from lingendice.data.counts import CellSums, Counts
 from lingendice.data.episodes import Episodes, Sample, group_sample
 from lingendice.data.rows import row_of_entry, row_sums
 from lingendice.model.operator import EmpiricalOperator
@@ -108,7 +108,28 @@ def refuse_smoothing(solution: Solution) -> None:
 # -- influence -----------------------------------------------------------------------------------------
 
 
-class Influence:
+class Entries:
+    """Counted transitions, or a block of them, and by cell what the influence of each is made of."""
+
+    def __init__(self, counts: Counts, tau: Floats, total: float) -> None:
+        self.counts, self.tau, self.total = counts, tau, total
+        self.n = n = counts.cell_count.astype(float)
+        self.factor = tau * np.sqrt(np.divide(n, n - 1.0, out=np.zeros_like(n), where=n > 1.0))
+        """tau, with the degree of freedom that the mean of a cell takes."""
+
+    @cached_property
+    def cell(self) -> NDArray[np.int64]:
+        """Of every (cell, next state)."""
+        return row_of_entry(self.counts.indptr)
+
+    def noise(self, share: Floats, after: Floats) -> Floats:
+        """What comes after every entry less the mean of its cell, times the cell's share; by column."""
+        mean = _row_means(self.counts.indptr, self.counts.count, after, self.n)
+        noise: Floats = share[self.cell][:, None] * (after - mean[self.cell])
+        return noise
+
+
+class Influence(Entries):
     """Influence of every logged transition and first state on functionals of one solution.
 
     Holds what does not depend on the functional. Cost: one adjoint solve per functional, O(nnz + N) per
@@ -119,22 +140,11 @@ class Influence:
     def __init__(self, solution: Solution) -> None:
         self.solution = solution
         self.operator: EmpiricalOperator = solution.operator
-        self.counts = self.operator.counts
-        self.sample = group_sample(self.counts)
-        self.n = self.counts.cell_count.astype(float)
-        self.total = float(self.counts.total)
-        distribution = solution.cell_distribution
-        self.tau = np.divide(
-            distribution * self.total, self.n, out=np.zeros_like(distribution), where=self.n > 0
-        )
-        self.spread_again = np.sqrt(
-            np.divide(self.n, self.n - 1.0, out=np.zeros_like(self.n), where=self.n > 1.0)
-        )
-
-    @cached_property
-    def cell(self) -> NDArray[np.int64]:
-        """Of every (cell, next state)."""
-        return row_of_entry(self.counts.indptr)
+        counts, distribution = self.operator.counts, solution.cell_distribution
+        self.sample = group_sample(counts)
+        total, n = float(counts.total), counts.cell_count
+        tau = np.divide(distribution * total, n, out=np.zeros_like(distribution), where=n > 0)
+        super().__init__(counts, tau, total)
 
     def value_scores(self) -> ValueScores:
         """Rows whose products add up to the variance of the value."""
@@ -154,7 +164,7 @@ class Influence:
         if self.solution.ridge > 0.0:
             return self._piece(columns, self._ridge_adjoint(columns), None)
         gathered = np.stack([self.operator.gather(column) for column in columns.T], axis=1)
-        return self._piece(columns, self._adjoint(gathered), None)
+        return self._piece(columns, self.adjoint(gathered), None)
 
     def _ridge_adjoint(self, columns: Floats) -> Floats:
         """V of every column, from the adjoint of the regularized system."""
@@ -172,8 +182,13 @@ class Influence:
             values.append(found if solution.gamma == 1.0 else found + mean / (1.0 - solution.gamma))
         return np.stack(values, axis=1)
 
+    def adjoint(self, columns: Floats) -> Floats:
+        """V of every column over states."""
+        solved: Floats = self._solver(columns)
+        return solved
+
     @cached_property
-    def _adjoint(self) -> Any:
+    def _solver(self) -> Any:
         from lingendice.solvers.adjoint import adjoint_of
 
         solution = self.solution
@@ -183,12 +198,13 @@ class Influence:
 
     def _piece(self, function: Floats, values: Floats, reward: Floats | None) -> Piece:
         """``function`` over cells and ``values`` over states, one column per functional."""
-        counts, gamma = self.counts, self.solution.gamma
-        after = np.vstack([values, self._value_of_ending(values)[None, :]])[counts.indices]
-        mean = _row_means(counts.indptr, counts.count, after, self.n)
-        noise = gamma * self._observed_share()[self.cell][:, None] * (after - mean[self.cell])
-        shift = (self._policy_shift(function, values) + self._restart_shift(self._fallen(values)))[self.cell]
-        return Piece(self, noise, shift, self._first_state(values), reward)
+        after = np.vstack([values, self._value_of_ending(values)[None, :]])[self.counts.indices]
+        noise = self.noise(self.solution.gamma * self._observed_share(), after)
+        return Piece(self, noise, self._shift(function, values)[self.cell], self._first_state(values), reward)
+
+    def _shift(self, function: Floats, values: Floats) -> Floats:
+        """What does not average out within a cell."""
+        return self._policy_shift(function, values) + self._restart_shift(self._fallen(values))
 
     def _observed_share(self) -> Floats:
         """Weight of a row's own data beside a prior: n / (n + c).
@@ -266,9 +282,9 @@ class Influence:
         return np.where(seen[:, :, None] > 0, shift, 0.0).reshape(shape)
 
     def _counts_with(self, action: int, step: float) -> Counts:
-        """The counts with those of one action raised by a relative step."""
-        taken = self.cell % (self.counts.n_actions or 1) == action
-        return replace(self.counts, count=self.counts.count * np.where(taken, 1.0 + step, 1.0))
+        """Sums over cells with those of one action raised by a relative step."""
+        taken = np.arange(self.n.size) % (self.counts.n_actions or 1) == action
+        return CellSums.of(self.counts, self.n * np.where(taken, 1.0 + step, 1.0), None, None)
 
     def _q(self, function: Floats, values: Floats) -> Floats:
         """Q over states, actions and functionals."""
@@ -282,10 +298,11 @@ _STEP = 1e-4
 """Relative step of the differences of the effective policy."""
 
 
-class Piece(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Piece:
     """Influence on a few functionals, in the parts that the variance treats apart."""
 
-    parent: Influence
+    parent: Entries
     noise: Floats
     """gamma (V(s') - K V(x)) of every (cell, next state), one column per functional."""
     shift: Floats
@@ -298,71 +315,82 @@ class Piece(NamedTuple):
 
     def scaled(self, factor: float) -> Piece:
         """All influences times a factor."""
-        return self._replace(scale=self.scale * factor)
+        return replace(self, scale=self.scale * factor)
 
     def scores(self) -> Floats:
         """Rows whose products add up to the covariance of the functionals, one column per functional."""
-        rows = self._rows_of_counts() if self.parent.sample.cluster is None else self._rows_of_clusters()
+        rows = self.rows()
         variance, owed = (rows**2).sum(axis=0), self._once_seen()
         # What is owed for cells seen once is taken to be correlated as the rest is.
         rows = rows * np.sqrt(1.0 + np.divide(owed, variance, out=np.zeros_like(owed), where=variance > 0))
         alone = np.where(variance > 0, 0.0, np.sqrt(owed))
         return self.scale * np.vstack([rows, alone])
 
-    def _rows_of_clusters(self) -> Floats:
+    def rows(self) -> Floats:
+        """The same before anything is owed: what clusters add, or what every transition adds."""
+        parent = self.parent
+        if isinstance(parent, Influence) and parent.sample.cluster is not None:
+            return self._rows_of_clusters(parent.sample, parent.sample.cluster)
+        return np.vstack([self.rows_of_counts(), *self.rows_of_starts()])
+
+    def _rows_of_clusters(self, sample: Sample, cluster: NDArray[np.int64]) -> Floats:
         """What each cluster adds to each functional."""
-        parent, episodes = self.parent, self.parent.counts.episodes
+        parent, episodes, n = self.parent, self.parent.counts.episodes, sample.n_clusters
         assert episodes is not None
-        assert parent.sample.cluster is not None
-        n = parent.sample.n_clusters
-        level = (parent.tau * parent.spread_again)[parent.cell][:, None] * self.noise + self.shift
+        level = parent.factor[parent.cell][:, None] * self.noise + self.shift
         weight = np.ones(episodes.entry.size) if episodes.weight is None else episodes.weight
-        rows = _sum_by_cluster(parent.sample, episodes, weight, level) / parent.total
+        rows = _sum_by_cluster(sample, episodes, weight, level) / parent.total
         if self.reward is not None and episodes.reward is not None:
             cell = parent.cell[episodes.entry]
             known = np.where(np.isfinite(self.reward), self.reward, 0.0)
-            lone = weight * (parent.tau * parent.spread_again)[cell] * (episodes.reward - known[cell])
-            rows += np.bincount(parent.sample.cluster, weights=lone, minlength=n)[:, None] / parent.total
-        if self.first is not None and parent.sample.first_state is not None:
-            rows += self.first[parent.sample.first_state] / n
+            lone = weight * parent.factor[cell] * (episodes.reward - known[cell])
+            rows += np.bincount(cluster, weights=lone, minlength=n)[:, None] / parent.total
+        if self.first is not None and sample.first_state is not None:
+            rows += self.first[sample.first_state] / n
         return math.sqrt(n / (n - 1.0)) * rows
 
-    def _rows_of_counts(self) -> Floats:
+    def rows_of_counts(self) -> Floats:
         """Every transition on its own, from the counts and the spread of rewards alone."""
         parent, counts = self.parent, self.parent.counts
-        factor = (parent.tau * parent.spread_again)[parent.cell]
-        level = factor[:, None] * (self.noise + self._mean_reward_noise()[:, None]) + self.shift
-        rows = [level * np.sqrt(counts.count)[:, None] / parent.total]
+        factor = parent.factor[parent.cell]
+        level = factor[:, None] * self._noise_with_rewards() + self.shift
+        rows = level * np.sqrt(counts.count)[:, None] / parent.total
         # Rewards that have no noise get rows of zeros: rows of several values on one log must match.
         noisy = np.zeros_like(factor)
         if self.reward is not None and counts.reward_m2 is not None:
             noisy = factor * np.sqrt(counts.reward_m2) / parent.total
-        rows.append(np.broadcast_to(noisy[:, None], rows[0].shape))
-        if self.first is not None and counts.initial_count is not None:
-            starts = np.asarray(counts.initial_count, dtype=float)
-            rows.append(self.first * np.sqrt(starts)[:, None] / starts.sum())
-        return np.vstack(rows)
+        return np.vstack([rows, np.broadcast_to(noisy[:, None], rows.shape)])
 
-    def _mean_reward_noise(self) -> Floats:
+    def rows_of_starts(self) -> list[Floats]:
+        """Every first state on its own; nothing where the initial distribution is not estimated."""
+        logged = self.parent.counts.initial_count
+        if self.first is None or logged is None:
+            return []
+        starts = np.asarray(logged, dtype=float)
+        return [self.first * np.sqrt(starts)[:, None] / starts.sum()]
+
+    def _noise_with_rewards(self) -> Floats:
         counts = self.parent.counts
         if self.reward is None or counts.reward_mean is None:
-            return np.zeros(counts.count.size)
+            return self.noise
         centered = counts.reward_mean - self.reward[self.parent.cell]
-        return np.where(np.isfinite(centered), centered, 0.0)
+        return self.noise + np.where(np.isfinite(centered), centered, 0.0)[:, None]
 
     def _once_seen(self) -> Floats:
         """Variance owed to cells seen once, which show no spread: they get the spread of the others."""
-        parent, counts = self.parent, self.parent.counts
+        parent = self.parent
         once, more = (parent.n > 0) & (parent.n <= 1.0), parent.n > 1.0
         owed = float((parent.n * parent.tau**2)[once].sum()) / parent.total**2
         spare = float((parent.n - 1.0)[more].sum())
-        if owed == 0.0 or spare == 0.0:
-            return np.zeros(self.noise.shape[1])
-        level = self.noise + self._mean_reward_noise()[:, None]
-        pooled = np.einsum("ek,ek,e->k", level, level, counts.count.astype(float))
+        return (owed / spare if spare > 0.0 else 0.0) * self.pooled()
+
+    def pooled(self) -> Floats:
+        """Squared noise of all transitions, whatever their weight in the functional."""
+        counts, level = self.parent.counts, self._noise_with_rewards()
+        pooled: Floats = np.einsum("ek,ek,e->k", level, level, counts.count.astype(float))
         if self.reward is not None and counts.reward_m2 is not None:
             pooled = pooled + float(counts.reward_m2.sum())
-        return owed / spare * pooled
+        return pooled
 
 
 def standard_errors(solution: Solution, wanted: Target) -> tuple[Floats, Floats, Sample]:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from lingendice.data.checks import Floats
-from lingendice.data.counts import Counts
 from lingendice.gpu.device import Device
 from lingendice.gpu.device_counts import DeviceCounts
-from lingendice.model.compose import compose
+from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.interval import Influence
+from lingendice.results.interval import Influence, Piece
 from lingendice.results.result import Row
 from lingendice.results.solution import Solution
 from lingendice.results.targets import Interval
+from lingendice.solvers.control import Controls
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -127,19 +125,17 @@ class SpreadSolution(Solution):
     """
 
     def _adjoint_values(self) -> Floats:
-        operator: Any = self.operator
-        values: Floats = operator.state_values(self._mean_reward, self._single(), self.tol)
-        return values
+        return self.influence().adjoint(self._mean_reward[:, None])[:, 0]
 
     def _next_values(self, state_values: Floats) -> Floats:
         return self.operator.gather(self.operator.expected_next(state_values))
 
-    @cached_property
-    def _absorbed(self) -> Solution:
-        operator: Any = self.operator
-        absorbing, found = operator.absorbing(self.tol)
+    def _solved_again(self, choices: Choices) -> Solution:
+        counts: Any = self.operator.counts
+        operator = counts.operator_of(choices)
+        found, _ = operator.stationary(Controls(tol=self.tol), False)
         return replace(
-            self, state_distribution=found.single, state_distributions=found.every, source=absorbing
+            self, state_distribution=found.single, state_distributions=found.every, source=operator
         )
 
     def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
@@ -150,62 +146,39 @@ class SpreadSolution(Solution):
             )
         return super()._interval(level, of, method, **options)
 
-    def influence(self) -> Influence:
+    def influence(self) -> SpreadInfluence:
         """Of every logged transition and first state, as sums over the blocks of rows."""
         return SpreadInfluence(self)
-
-
-class StandardError(NamedTuple):
-    """The standard errors of a few functionals, in place of what they are made of."""
-
-    errors: Floats
-
-    def scores(self) -> Floats:
-        """One row whose squares are the variances."""
-        return self.errors[None, :]
 
 
 class SpreadInfluence(Influence):
     """Influence where entries lie elsewhere: what belongs to cells is here, squares are summed there."""
 
-    def value(self) -> Any:
-        """On the value: its own reward noise, and the division by what is identified."""
-        solution, operator = self.solution, self.operator
-        error = self._error(solution._filled_reward, solution.state_values, operator.logged_reward)
-        return StandardError(np.array([error / solution._identified]))
-
-    def functions(self, columns: Floats) -> Any:
-        """On sum mu f, for every column f over cells: one solve for values each."""
+    def adjoint(self, columns: Floats) -> Floats:
+        """Values of states for every column: one solve on the cluster each."""
         operator: Any = self.operator
-        errors = []
-        for column in columns.T:
-            gathered = operator.gather(column)
-            values = operator.state_values(gathered, self.solution._single(), self.solution.tol)
-            errors.append(self._error(column, values, None))
-        return StandardError(np.array(errors))
+        distribution, tol = self.solution._single(), self.solution.tol
+        return np.stack([operator.state_values(column, distribution, tol) for column in columns.T], axis=1)
 
-    def _error(self, function: Floats, values: Floats, reward: Floats | None) -> float:
+    def _piece(self, function: Floats, values: Floats, reward: Floats | None) -> Piece:
         operator: Any = self.operator
-        column = values[:, None]
-        restarted = self._restart_shift(self._fallen(column))
-        shift = (self._policy_shift(function[:, None], column) + restarted)[:, 0]
-        factor, share = self.tau * self.spread_again, self.solution.gamma * self._observed_share()
-        ending = float(self._value_of_ending(column)[0])
-        sums = operator.entry_sums(values, ending, factor, share, shift, reward)
-        variance = (sums.level + sums.reward) / self.total**2
-        first, logged = self._first_state(column), self.counts.initial_count
-        if first is not None and logged is not None:
-            variance += float(first[:, 0] ** 2 @ logged) / float(logged.sum()) ** 2
-        # Cells seen once show no spread: they get that of the others.
-        once, more = (self.n > 0) & (self.n <= 1.0), self.n > 1.0
-        owed = float((self.n * self.tau**2)[once].sum()) / self.total**2
-        spare = float((self.n - 1.0)[more].sum())
-        return math.sqrt(variance + (owed / spare * sums.pooled if spare > 0.0 else 0.0))
+        share, shift = self.solution.gamma * self._observed_share(), self._shift(function, values)
+        columns = zip(values.T, self._value_of_ending(values), shift.T, strict=True)
+        sums = [
+            operator.entry_sums(after, ending, self.tau, self.total, share, moved, reward)
+            for after, ending, moved in columns
+        ]
+        return SpreadPiece(self, np.stack(sums, axis=1), shift, self._first_state(values), reward)
 
-    def _counts_with(self, action: int, step: float) -> Counts:
-        held: Any = self.counts
-        moved: Counts = held.without_rows()
-        n_actions = moved.n_actions or 1
-        taken = np.arange(self.n.size) % n_actions == action
-        moved.__dict__["cell_count"] = self.n * np.where(taken, 1.0 + step, 1.0)
-        return moved
+
+@dataclass(frozen=True, eq=False)
+class SpreadPiece(Piece):
+    """Influence whose ``noise`` is known by its squares alone, summed over all entries."""
+
+    def rows(self) -> Floats:
+        """One row for all entries, whose squares are their variances."""
+        return np.vstack([np.sqrt(self.noise[0]), *self.rows_of_starts()])
+
+    def pooled(self) -> Floats:
+        """Squared noise of all transitions."""
+        return self.noise[1]

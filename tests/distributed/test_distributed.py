@@ -155,6 +155,7 @@ def test_a_policy_with_leaks_and_terminals(client, gamma, terminal):
         assert ours.standard_error == pytest.approx(theirs.standard_error, rel=1e-6)
         assert tuple(ours) == pytest.approx(tuple(theirs), rel=1e-6)
     assert found.value_bounds == pytest.approx(expected.value_bounds, abs=1e-8)
+    assert found.behavior_value == pytest.approx(expected.behavior_value, abs=1e-9)
 
 
 def test_a_solution_is_pickled_with_its_vectors(client):
