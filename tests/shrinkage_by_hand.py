@@ -171,9 +171,13 @@ class ByHand:
         never = k == 0
         unlogged = self.mass[never].sum()
         expected = (self.distribution * (k == 1).sum(axis=1) / (n + 1)).sum()
-        self.fill = spread * (0.25 * unlogged + 1.75 * max(unlogged - expected, 0.0))
+        self.fill = spread * (0.15 * unlogged + 1.75 * max(unlogged - expected, 0.0))
         span = max(np.abs(residual).max(), np.ptp(self.r))
         self.outcomes = 3 * (direct**2).sum() / self.distribution.sum() * span
+        after = np.where(self.end, -1, self.s2)
+        same = (s[:, None] == s) & (a[:, None] == a) & (after[:, None] == after)
+        once = (direct * residual)[(same.sum(axis=1) == 1) & (k[s, a] > 1)]
+        self.outcomes += min(abs(once.sum()), 3 * math.sqrt((once**2).sum()))
         bias = self.fill + self.ridge_error + self.outcomes
         self.half = (
             student.ppf(0.975, G - 1) / 1.959963984540054 * self.se * foldnorm.ppf(0.95, bias / self.se)

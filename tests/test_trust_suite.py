@@ -34,6 +34,7 @@ from trust import (
     toy_text,
     unseen,
     work,
+    works,
 )
 from trust.model import from_outcomes, policy_value
 from trust.problem import Problem
@@ -56,6 +57,10 @@ EXAMPLES: dict[str, Callable[[], Problem]] = {
     "delayed drug": partial.delayed_drug,
     "lazy": lambda: derived.slow()[0],
     "rare loss": lambda: derived.disasters()[3],
+    "call center": lambda: works.desks()[2],
+    "buses": lambda: works.upkeep()[5],
+    "gambler": lambda: works.lakes()[7],
+    "cards": lambda: works.lakes()[8],
 }
 
 

@@ -23,6 +23,7 @@ from trust import (
     toy_text,
     unseen,
     veiled,
+    works,
 )
 from trust.problem import Problem
 
@@ -46,6 +47,9 @@ DEVELOPMENT = {
     "tiny logs": Family(derived.tiny),
     "slow chains": Family(derived.slow),
     "one paying cell": Family(derived.lone_reward),
+    "service desks": Family(works.desks),
+    "upkeep": Family(works.upkeep),
+    "lakes": Family(works.lakes),
     "actions left out": Family(derived.never_taken, fits=False),
     "hidden or merged states": Family(derived.hidden, fits=False),
     "partial observation": Family(partial.problems, fits=False),

@@ -15,7 +15,9 @@ The allowance B is a sum of three parts:
                 where it goes, M_b what the behavior is expected to leave unlogged (Good and Turing), spread
                 the root mean square of logged advantages
     ridge       how far the extrapolation of the ridge to 0 may be off (gamma = 1 or nearly)
-    outcomes    3 / (effective sample) times the span of outcomes: the rule of three for what was never seen
+    outcomes    for what a transition may lead to and was never seen to: 3 / (effective sample) times the span
+                of outcomes (the rule of three), and |sum of c (y - Q)| over outcomes (x, s') seen once, which
+                stand for those never seen (Good and Turing)
 
 The interval is value +- t/z se cv(B / se), with cv the quantile of |N(B / se, 1)|: it covers whatever the
 bias is within +-B, and is value +- B where the standard error is 0.
@@ -23,6 +25,8 @@ bias is within +-B, and is value +- B where the standard error is 0.
 References
 ----------
 Armstrong and Kolesar (2018), Optimal inference in a class of regression models. Econometrica 86, 655-683.
+Good (1953), The population frequencies of species and the estimation of population parameters. Biometrika
+40, 237-264.
 Hanley and Lippman-Hand (1983), If nothing goes wrong, is everything all right? JAMA 249, 1743-1745.
 """
 
@@ -40,9 +44,11 @@ from lingendice.data.rows import row_of_entry
 from lingendice.results.targets import ValueScores
 from lingendice.solvers.shrinkage import Shrinkage
 
-UNSEEN, EXCESS = 0.25, 1.75
+UNSEEN, EXCESS = 0.15, 1.75
 """Allowance per unit of target mass never logged, and of what Good and Turing do not expect, in spreads."""
 RULE_OF_THREE = 3.0
+LARGEST_SURPRISE = 3.0
+"""Standard deviations that the sum over outcomes seen once may count with: of many, it is well known."""
 ROUNDING = 1e-10
 
 
@@ -213,6 +219,12 @@ class _Influence:
         """y - Q at the mean of every (cell, next state)."""
         return self.slope[self.cell] * self.found.outcome.entry_mean + self.level[self.cell]
 
+    def of_outcomes_seen_once(self) -> Floats:
+        """What each adds to the value, in cells of several visits: a single one shows no other outcome."""
+        counts = self.found.counts
+        once = (counts.count == 1) & (counts.cell_count[self.cell] > 1)
+        return self.direct[self.cell[once]] * self.of_entries()[once]
+
     def largest(self) -> float:
         """Largest |y - Q| among the logged transitions, as far as the counts show single rewards."""
         found, counts = self.found, self.found.counts
@@ -304,15 +316,28 @@ def _allowance(
     squares = float((found.counts.cell_count * influence.direct**2).sum())
     effective = mass**2 / squares if squares > 0.0 else math.inf
     span = _span(found, influence, reward_range)
+    outcomes = RULE_OF_THREE * mass * span / effective
+    outcomes += never_seen(influence.of_outcomes_seen_once())
     return Allowance(
         fill=fill,
         ridge=found.ridge_error,
-        outcomes=RULE_OF_THREE * mass * span / effective if span > 0.0 else math.inf,
+        outcomes=outcomes if span > 0.0 else math.inf,
         unlogged_mass=unlogged,
         expected_mass=expected,
         effective_sample=effective,
         span=span,
     )
+
+
+def never_seen(seen_once: Floats) -> float:
+    """For outcomes never seen, from what each outcome (cell, next state) seen once adds to the value.
+
+    An outcome of probability p is missing from k - 1 visits with probability (1 - p)^(k - 1), and seen once
+    in k visits with k p (1 - p)^(k - 1): those seen once, at weight 1 / k, estimate without bias what is
+    missing.
+    """
+    deviation = math.sqrt(float(seen_once @ seen_once))
+    return min(abs(float(seen_once.sum())), LARGEST_SURPRISE * deviation)
 
 
 def fill_allowance(spread: float, unlogged: float, expected: float) -> float:

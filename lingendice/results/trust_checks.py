@@ -19,8 +19,6 @@ from lingendice.results.diagnostics import Check, make_check
 from lingendice.results.markov_test import UNBROKEN, markov_test, row_order
 from lingendice.solvers.shrinkage import Shrinkage
 
-FAR = 5.0
-"""How many times rarer in the log the target's states may be, on average."""
 LEAST_SAMPLE = 0.04
 """Share of the log that the estimate must rest on, as an effective sample."""
 LARGEST_LEAK = 0.02
@@ -42,8 +40,6 @@ class Grounds(NamedTuple):
     """What an estimate rests on: all that the checks look at."""
 
     counts: Counts
-    state_mass: Floats
-    """The target's distribution, without what single transitions alone hold in place."""
     cell_distribution: Floats
     """Of the effective policy."""
     filled_mass: Floats
@@ -78,9 +74,9 @@ def trust_checks(
     interval = allowed_interval(found, level, reward_range)
     assert found.operator.reward is not None
     grounds = Grounds(
-        found.counts, found.mass_without_loops, found.operator.spread(found.state_distribution),
-        found.filled_mass, found.leak, interval.allowance.effective_sample, found.operator.reward,
-        found.reward_bounds, found.behavior, found.values, found.outcome.ending, found.gamma,
+        found.counts, found.operator.spread(found.state_distribution), found.filled_mass, found.leak,
+        interval.allowance.effective_sample, found.operator.reward, found.reward_bounds, found.behavior,
+        found.values, found.outcome.ending, found.gamma,
     )  # fmt: skip
     ridge = (_ridge(found, interval),) if found.ridge > 0.0 else ()
     return (*data_checks(grounds), *ridge, *order_checks(grounds))
@@ -88,7 +84,7 @@ def trust_checks(
 
 def data_checks(grounds: Grounds) -> tuple[Check, ...]:
     """Whether the log shows what the target does. O(nnz)."""
-    checks = (_support, _effective_sample, _leak, _never_logged, _rewards)
+    checks = (_effective_sample, _leak, _never_logged, _rewards)
     return tuple(check(grounds) for check in checks)
 
 
@@ -113,16 +109,6 @@ def trust_notes(found: Shrinkage, reward_range: tuple[float, float] | None = Non
             "reward_range= makes it allow for rewards never logged"
         )
     return tuple(notes)
-
-
-def _support(grounds: Grounds) -> Check:
-    """N sum_s d^2 / n: the mean of d / (n / N) under the target's distribution d."""
-    visits = grounds.cell_count.sum(axis=1)
-    mass = np.where(visits > 0, grounds.state_mass, 0.0)
-    mass = mass / max(float(mass.sum()), 1e-300)
-    rarer = float(grounds.counts.total) * float((mass**2 / np.where(visits > 0, visits, 1.0)).sum())
-    sentence = f"the target's states are on average {rarer:.3g} times rarer in the log"
-    return make_check("support", rarer, FAR, False, sentence, "log the states that the target visits")
 
 
 def _effective_sample(grounds: Grounds) -> Check:

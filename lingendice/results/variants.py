@@ -34,6 +34,7 @@ from lingendice.results.allowance import (
     allowed_interval,
     fill_allowance,
     half_width,
+    never_seen,
     value_scores,
 )
 from lingendice.results.diagnostics import Check
@@ -320,10 +321,15 @@ class HorizonSolution(Uncertified):
         expected = float(target @ ((logged == 1.0).sum(axis=1) / (visits + 1.0)))
         expected /= max(float(target.sum()), 1e-300)
         fill = fill_allowance(spread, self._filled_mass, expected)
-        span = max(float(np.abs(y - self.q_values[cell]).max()), float(np.ptp(reward)))
+        surprise = y - self.q_values[cell]
+        span = max(float(np.abs(surprise).max()), float(np.ptp(reward)))
         if self.reward_range is not None:
             span = max(span, self.reward_range[1] - self.reward_range[0])
-        return fill + RULE_OF_THREE * span * float(self.cell_distribution.sum()) / self._effective_sample
+        rare = RULE_OF_THREE * span * float(self.cell_distribution.sum()) / self._effective_sample
+        # Against the mean of the cell's other visits.
+        once = (counts.count == 1) & (counts.cell_count[cell] > 1)
+        weight = self.cell_distribution[cell[once]] / (counts.cell_count[cell[once]] - 1.0)
+        return fill + rare + never_seen(weight * surprise[once])
 
     @property
     def _effective_sample(self) -> float:
@@ -362,9 +368,8 @@ class HorizonSolution(Uncertified):
             return tuple(check for check in super()._checks() if check.name != "mixing")
         known = reward[self.operator.seen & np.isfinite(reward)]
         grounds = Grounds(
-            self.operator.counts, self._single(), self.cell_distribution, filled, self.leak,
-            self._effective_sample, reward, (float(known.min()), float(known.max())), None,
-            self.values_by_step[1], 0.0, self.gamma,
+            self.operator.counts, self.cell_distribution, filled, self.leak, self._effective_sample, reward,
+            (float(known.min()), float(known.max())), None, self.values_by_step[1], 0.0, self.gamma,
         )  # fmt: skip
         return (*data_checks(grounds), *order_checks(grounds))
 
