@@ -65,8 +65,8 @@ def kernels(n: int, nnz: int) -> list[Work]:
         Work(
             "extragradient: one attempt", 4 * (12 * nnz + 24 * n) + 200 * n, 4 * nnz, 8 * nnz + 60 * n, "step"
         ),
-        # a pass in each direction, and what lies between them: a state a cell
-        Work("ridge: one step of conjugate gradients", 24 * nnz + 220 * n, 2 * nnz, 4 * nnz + 20 * n, "step"),
+        # a pass in each direction, and some twenty array operations between them: one state per cell
+        Work("ridge: one step of conjugate gradients", 24 * nnz + 550 * n, 2 * nnz, 4 * nnz + 25 * n, "step"),
         Work("sample_gradients, update_coordinates", 140 * BATCH, 13 * BATCH, 30 * BATCH, "step"),
         # tables met at random; entries of 8 bytes written, and sorted in shared memory
         Work("draw_samples, list_entries, sort_segments", 200 * BATCH, 6 * BATCH, 0, "step"),

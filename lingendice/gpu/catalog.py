@@ -23,7 +23,7 @@ DEPTHS = (6,)
 """Steps of a cycle of extrapolation."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 _HOMES = (_PACKAGE / "_cuda", _PACKAGE.parent / "cuda")
-MODULES = ("operator", "saddle", "ridge", "resample")
+MODULES = ("operator", "saddle", "resample")
 
 
 class Kernel(NamedTuple):
@@ -69,11 +69,6 @@ KERNELS = {
     "update_coordinates": Kernel("saddle", _EACH_VALUE),
     "update_multiplier": Kernel("saddle"),
     "advance_clock": Kernel("saddle"),
-    "turn_around": Kernel("ridge", _EACH_VALUE),
-    "normal_image": Kernel("ridge", _EACH_VALUE, 256),
-    "step_along": Kernel("ridge", _EACH_VALUE, 256),
-    "turn_direction": Kernel("ridge", _EACH_VALUE, 256),
-    "finish_descent": Kernel("ridge", most_threads=256),
     "draw_factors": Kernel("resample", _EACH_VALUE),
     "draw_counts": Kernel("resample", _EACH_VALUE),
     "draw_means": Kernel("resample", _EACH_VALUE),

@@ -1,13 +1,14 @@
 """The ridge problem on the device: conjugate gradients there, everything else by the host's own system.
 
-The host composes the operator, exchanges the active set between descents and certifies the result; a step of
-a descent is one recorded sequence of launches, and scalars are read after a growing number of steps.
+The host composes the operator, exchanges the active set between descents and certifies the result; of a step
+three numbers come down.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,12 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
 from lingendice.gpu.chain import require_sizes
-from lingendice.gpu.device import Device, for_each, launch, n_blocks, repeat, require_bytes
-from lingendice.gpu.equation import SCRATCH, Equation, index_type
+from lingendice.gpu.device import Device, require_bytes
+from lingendice.gpu.equation import Equation, index_type, row_totals
 from lingendice.gpu.power_steps import POLL_SECONDS
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers.ridge import RidgeSystem
 
-# Places in the array of scalars, and roles of the kernel that finishes a sum: see cuda/ridge.cu.
-GOAL, REMAINING, ALONG, STRIDE, MOMENTUM, MADE, DESCENT = range(7)
-ALONG_DIRECTION, CURVATURE, LEFT = np.int32(0), np.int32(1), np.int32(2)
 REFINED = 1e-3
 """Part of a residual down to which float32 is trusted."""
 ADVICE = '; options={"storage": "float32"} halves vectors and matrix; or use device="cpu"'
@@ -33,7 +31,8 @@ def ridge_bytes(n_states: int, n_seen: int, n_entries: int, n_hubs: int, storage
     """Device memory of a descent: the matrix both ways, hubs, and vectors over seen cells and states."""
     offset, value = index_type(n_entries).itemsize, np.dtype(storage).itemsize
     matrix = 2 * (4 + value) * n_entries + (offset + 12) * (n_states + n_seen)
-    return matrix + 2 * value * n_hubs * (n_states + n_seen) + value * 11 * n_seen + value * 8 * n_states
+    vectors = (4 + 17 * value) * n_seen + (12 + 6 * value) * n_states
+    return matrix + 2 * value * n_hubs * (n_states + n_seen) + vectors
 
 
 class DeviceRidge(RidgeSystem):
@@ -43,92 +42,36 @@ class DeviceRidge(RidgeSystem):
         self, device: Device, operator: EmpiricalOperator, ridge: float, storage: str = "float64"
     ) -> None:
         super().__init__(operator, ridge)
-        self._step = _Step(device, self, np.dtype(storage))
         single = " in float32, refined in float64" if storage == "float32" else ""
         self.where = f", on {device.name}{single}"
+        self.device, self.storage = device, np.dtype(storage)
+        n_states, distribution = operator.n_states, self.flow.rows.distribution
+        require_sizes(n_states, len(distribution))
+        needed = ridge_bytes(n_states, self.q.size, self.rows.nnz, len(distribution), storage)
+        require_bytes(device, needed, ADVICE)
+        hubs = (self.hub_out.T, distribution)
+        self._push, self._pull = Equation.both_ways(device, self.rows, self.gamma, self.storage, *hubs)
+        self._group = device.upload(self.group, np.int32)
+        self._group_first = device.upload(np.searchsorted(self.group, np.arange(n_states + 1)), np.int32)
+        self._spread, self._q = (device.upload(part, self.storage) for part in (self.spread, self.q))
 
     def descent(self, free: NDArray[np.bool_], y: Floats, residual: Floats) -> _DeviceDescent:
-        return _DeviceDescent(self._step, free, y, residual)
+        return _DeviceDescent(self, free, y, residual)
+
+    def normal_there(self, y: Any) -> Any:
+        """H y on the device: a pass over the matrix in each direction."""
+        device = self.device
+        arriving, back = (device.empty(size, self.storage) for size in (self.operator.n_states, y.size))
+        self._push.product(y, arriving)
+        misfit = y - self._spread * arriving[self._group]
+        gathered = row_totals(device, self._group_first, self._spread * misfit)
+        self._pull.product(gathered.astype(self.storage, copy=False), back)
+        return misfit - back + (self.penalty * dot(self._q, y)) * self._q + self.ridge * y
 
 
-class _Step:
-    """The matrix and vectors of a descent and the launches of one step, over memory that stays where it is.
-
-    ``done`` is raised once a descent is over: passes over the matrix are then nothing, too.
-    """
-
-    def __init__(self, device: Device, system: RidgeSystem, storage: np.dtype[Any]) -> None:
-        self.device, self.system, self.storage = device, system, storage
-        n, n_states, distribution = system.q.size, system.operator.n_states, system.flow.rows.distribution
-        require_sizes(n_states, len(distribution))
-        needed = ridge_bytes(n_states, n, system.rows.nnz, len(distribution), storage.name)
-        require_bytes(device, needed, ADVICE)
-        hubs = (system.hub_out.T, distribution)
-        self.push, self.pull = Equation.both_ways(device, system.rows, system.gamma, storage, *hubs)
-        self.done = self.push.done = self.pull.done
-        self.value = self.push.value
-        self.group_first = device.upload(np.searchsorted(system.group, np.arange(n_states + 1)), np.int32)
-        self.spread, self.q, self.diagonal = (
-            device.upload(part, storage) for part in (system.spread, system.q, system.diagonal)
-        )
-        self.y, self.residual, self.direction, self.image, self.misfit, self.pulled = (
-            device.empty(n, storage) for _ in range(6)
-        )
-        self.pushed, self.gathered = (device.empty(n_states, storage) for _ in range(2))
-        self.free, self.scalars = device.empty(n, np.uint8), device.zeros(DESCENT, np.float64)
-        self.n_parts = n_blocks(device, n, device.block)
-        self.partials = device.empty(self.n_parts, np.float64)
-        self._repeat: Any = None
-
-    def begin(self, free: NDArray[np.bool_], residual: Floats) -> float:
-        """Set out from 0, toward what takes the residual away; returns its square."""
-        system, up = self.system, self.device.upload
-        direction = np.where(free, residual / system.diagonal, 0.0)
-        squared = float(direction @ residual)
-        self.y[:], self.free[:] = 0.0, up(free, np.uint8)
-        self.residual[:], self.direction[:] = up(residual, self.storage), up(direction, self.storage)
-        scalars = np.zeros(DESCENT)
-        scalars[REMAINING], scalars[ALONG] = squared, float(system.q @ direction)
-        self.scalars[:] = self.device.upload(scalars)
-        return squared
-
-    def advance(self, goal: float, n_steps: int) -> Any:
-        """At most this many steps; returns the scalars."""
-        self.scalars[GOAL : GOAL + 1] = goal
-        self.done[:] = 0
-        self._repeat = repeat(self.device, self, self._repeat, n_steps)
-        return self.device.download(self.scalars)
-
-    def __call__(self) -> None:
-        device, system = self.device, self.system
-        n, scalars = system.q.size, (self.scalars, self.done)
-        self.push.product(self.direction, self.pushed)
-        n_states = system.operator.n_states
-        around = (self.group_first, self.spread, self.pushed, self.direction, self.done)
-        arguments = (np.int32(n_states), *around, self.misfit, self.gathered)
-        for_each(device, "turn_around", (self.value,), n_states, arguments)
-        self.pull.product(self.gathered, self.pulled)
-        self._sum(
-            "normal_image", CURVATURE,
-            (np.int32(n), self.direction, self.misfit, self.pulled, self.q, np.float64(system.penalty),
-             np.float64(system.ridge), *scalars, self.image),
-        )  # fmt: skip
-        self._sum(
-            "step_along", LEFT,
-            (np.int32(n), self.direction, self.image, self.diagonal, self.free, *scalars, self.y,
-             self.residual),
-        )  # fmt: skip
-        self._sum(
-            "turn_direction", ALONG_DIRECTION,
-            (np.int32(n), self.residual, self.diagonal, self.free, self.q, *scalars, self.direction),
-        )  # fmt: skip
-
-    def _sum(self, kernel: str, role: Any, arguments: tuple[Any, ...]) -> None:
-        """Launch a kernel whose blocks leave partial sums, and the one that adds them up and decides."""
-        device, scalars = self.device, (self.scalars, self.done)
-        launch(device, kernel, (self.value,), self.n_parts, (*arguments, self.partials), shared_bytes=SCRATCH)
-        finish = (np.int32(self.n_parts), self.partials, role, *scalars)
-        launch(device, "finish_descent", (), 1, finish, shared_bytes=SCRATCH)
+def dot(one: Any, other: Any) -> float:
+    """Inner product of device arrays, summed in double precision."""
+    return float((one * other).sum(dtype=np.float64))
 
 
 class _DeviceDescent:
@@ -139,36 +82,46 @@ class _DeviceDescent:
     again.
     """
 
-    def __init__(self, step: _Step, free: NDArray[np.bool_], y: Floats, residual: Floats) -> None:
-        self.step, self.free, self.y, self.residual = step, free, y, residual
-        self.single = step.storage == np.float32
-        self.budget, self.start = 8, math.inf
+    def __init__(self, system: DeviceRidge, free: NDArray[np.bool_], y: Floats, residual: Floats) -> None:
+        self.system, self.y, self.residual = system, y, residual
+        self.single, self.start = system.storage == np.float32, math.inf
+        self.up = partial(system.device.upload, dtype=system.storage)
+        self.preconditioner = self.up(np.where(free, 1.0 / system.diagonal, 0.0))
         self._begin()
 
     def _begin(self) -> None:
         before = self.start
-        self.start = self.squared = self.step.begin(self.free, self.residual)
-        self.made, self.stuck = 0, self.single and not self.squared < 0.25 * before
+        self.left, self.moved = self.up(self.residual), self.up(np.zeros(self.y.size))
+        self.direction = self.left * self.preconditioner
+        self.start = self.squared = dot(self.left, self.direction)
+        self.stuck = self.single and not self.squared < 0.25 * before
 
     def advance(self, goal: float, at_most: int | None = None) -> tuple[float, int]:
-        if not self.squared > goal or self.stuck:
-            return self.squared, 0
-        began = time.perf_counter()
-        n_steps = self.budget if at_most is None else min(at_most, self.budget)
+        began, made = time.perf_counter(), 0
         near = max(goal, REFINED**2 * self.start) if self.single else goal
-        scalars = self.step.advance(near, n_steps)
-        spent = time.perf_counter() - began
-        self.budget = max(1, min(2 * self.budget, int(n_steps * POLL_SECONDS / max(spent, 1e-6))))
-        before, self.made = self.made, int(scalars[MADE])
-        done, self.squared = self.made - before, float(scalars[REMAINING])
-        if self.single and not self.squared > near:
+        while self.squared > near and not self.stuck and (at_most is None or made < at_most):
+            image = self.system.normal_there(self.direction)
+            curvature = dot(self.direction, image)
+            if not curvature > 0.0:
+                self.squared = math.nan
+                break
+            length = self.squared / curvature
+            self.moved = self.moved + length * self.direction
+            self.left = self.left - length * image
+            downhill = self.left * self.preconditioner
+            before, self.squared = self.squared, dot(self.left, downhill)
+            self.direction = downhill + (self.squared / before) * self.direction
+            made += 1
+            if time.perf_counter() - began > POLL_SECONDS:
+                break
+        if self.single and made and not self.squared > near:
             self.y, self.residual = self.point()
             self._begin()
-        return self.squared, done
+        return self.squared, made
 
     def point(self) -> tuple[Floats, Floats]:
-        download = self.step.device.download
-        correction = download(self.step.y).astype(np.float64)
+        download = self.system.device.download
+        correction = download(self.moved).astype(np.float64)
         if not self.single:
-            return self.y + correction, download(self.step.residual)
-        return self.y + correction, self.residual - self.step.system.normal(correction)
+            return self.y + correction, download(self.left)
+        return self.y + correction, self.residual - self.system.normal(correction)

@@ -331,65 +331,6 @@ def _gradients(device, types):
         close(device.download(sums).sum(), moved * on_u.sum())
 
 
-def ridge(device, types):
-    """Every part of a step of conjugate gradients against NumPy."""
-    n, n_states, parts, stride = 150, 40, 3, 0.7
-    up, close, T = types.up(device), types.close, types.T
-    group_first = np.sort(np.concatenate([[0, 0, n], RNG.integers(n, size=n_states - 2)])).astype(np.int32)
-    group = np.repeat(np.arange(n_states), np.diff(group_first))
-    spread, direction, pulled, q, y, residual = RNG.standard_normal((6, n))
-    diagonal, pushed, free = 1.0 + RNG.random(n), RNG.standard_normal(n_states), RNG.random(n) < 0.7
-    scalars = device.upload(np.array([1e-9, 5.0, 0.4, stride, 0.3, 0.0]))
-    known, image_now = (scalars, device.zeros(1, np.int32)), device.empty(n, types.value)
-    misfit, gathered = (device.empty(size, types.value) for size in (n, n_states))
-    partials = device.empty(parts, np.float64)
-    d, r, at, mask = up(direction), up(residual), up(y), device.upload(free.astype(np.uint8))
-
-    def sums(kernel, role, *arguments):
-        launch(device, kernel, T, parts, (np.int32(n), *arguments, partials), shared_bytes=SCRATCH)
-        found = device.download(partials).sum()
-        finish = (np.int32(parts), partials, np.int32(role), *known)
-        launch(device, "finish_descent", (), 1, finish, shared_bytes=SCRATCH)
-        return found, device.download(scalars)
-
-    around = (device.upload(group_first), up(spread), up(pushed), d, known[1], misfit, gathered)
-    for_each(device, "turn_around", T, n_states, (np.int32(n_states), *around))
-    here = direction - spread * pushed[group]
-    close(device.download(misfit), here)
-    close(device.download(gathered), np.bincount(group, spread * here, n_states))
-    image = here - pulled + 2.0 * 0.4 * q + 0.1 * direction
-    weights = (np.float64(2.0), np.float64(0.1))
-    found, now = sums("normal_image", 1, d, misfit, up(pulled), up(q), *weights, *known, image_now)
-    close(device.download(image_now), image)
-    close([found, now[3]], [direction @ image, 5.0 / (direction @ image)])
-    scalars[3:4] = stride
-    scalars[1:2] = 5.0
-    known[1][:] = 0
-    left = residual - stride * image
-    found, now = sums("step_along", 2, d, image_now, up(diagonal), mask, *known, at, r)
-    close(device.download(at), y + stride * direction)
-    close(device.download(r), left)
-    remaining = (left[free] ** 2 / diagonal[free]).sum()
-    close([found, now[4], now[1], now[5]], [remaining, remaining / 5.0, remaining, 1.0])
-    turned = np.where(free, left / diagonal, 0.0) + remaining / 5.0 * direction
-    found, now = sums("turn_direction", 0, r, up(diagonal), mask, up(q), *known, d)
-    close(device.download(d), turned)
-    close([found, now[2]], [q @ turned, q @ turned])
-    assert device.download(known[1])[0] == 0
-    scalars[0:1] = 2.0 * remaining  # at the goal: it is over, and nothing moves any more
-    launch(
-        device,
-        "finish_descent",
-        (),
-        1,
-        (np.int32(parts), partials, np.int32(0), *known),
-        shared_bytes=SCRATCH,
-    )
-    assert device.download(known[1])[0] == 1
-    sums("step_along", 2, d, image_now, up(diagonal), mask, *known, at, r)
-    close(device.download(at), y + stride * direction)
-
-
 def resample(device, types):
     """Reweighting against a plain loop; moments of the variates."""
     n, n_entries, n_clusters = 500, 23, 11
@@ -424,7 +365,6 @@ def resample(device, types):
 EXERCISES = {
     "operator": (operator, extrapolation, building),
     "saddle": (saddle,),
-    "ridge": (ridge,),
     "resample": (resample,),
 }
 

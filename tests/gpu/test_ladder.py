@@ -201,17 +201,6 @@ MUTANTS = {
     "two sums in one place": Mutant(
         "saddle", "partials[n_parts + blockIdx.x] = changed", "partials[blockIdx.x] = changed", "plain"
     ),
-    "states share their last cell": Mutant(
-        "ridge", "i < group_first[s + 1]", "i <= group_first[s + 1]", "plain", quick=True
-    ),
-    "a step after the descent is over": Mutant(
-        "ridge",
-        "    if (*done)\n        return;\n    double left",
-        "    double left",
-        "plain",
-    ),
-    "blocks share a sum": Mutant("ridge", "partials[blockIdx.x] = left", "partials[0] = left", "thread"),
-    "cell bound off by one": Mutant("ridge", "threadIdx.x; i < n;\n", "threadIdx.x; i <= n;\n", "address"),
     "entry bound off by one": Mutant(
         "resample", "if (entry < n_entries)\n", "if (entry <= n_entries)\n", "address"
     ),
