@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -15,6 +17,33 @@ import numpy as np
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _UNSAFE_IN_LINES = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 _CELL = "text-align:left;vertical-align:top;padding:0.1em 0.8em 0.1em 0"
+
+
+class ProgressLine:
+    """One line on a terminal's standard error, rewritten in place, removed at the end; nothing in a pipe."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted, self.width, self.shown_at = wanted, 0, -math.inf
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def is_due(self) -> bool:
+        """Whether to show something: ten times a second at most."""
+        return self.wanted and time.monotonic() - self.shown_at >= 0.1 and sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        """Put ``text`` in place of what the line says."""
+        self.shown_at = time.monotonic()
+        sys.stderr.write("\r" + text.ljust(self.width))
+        sys.stderr.flush()
+        self.width = len(text)
+
+    def __exit__(self, *_: object) -> None:
+        if self.width:
+            self.show("")
+            sys.stderr.write("\r")
+            sys.stderr.flush()
 
 
 def duration(seconds: float) -> str:

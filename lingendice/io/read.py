@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -14,6 +13,7 @@ import numpy as np
 
 from lingendice.data.checks import require_room, require_whole
 from lingendice.data.counts import Counts
+from lingendice.data.display import ProgressLine
 from lingendice.data.episodes import warn_breaks
 from lingendice.data.interrupts import interruptible
 from lingendice.io.array_files import read_matrix_file
@@ -343,7 +343,7 @@ class _Run:
             with meter:
                 for batch in batches:
                     self._add(batch)
-                    meter.show(self.counted.n_rows, batch.fraction)
+                    meter.tell(self.counted.n_rows, batch.fraction)
                     if stop is not None and batch.after is not None and batch.after >= stop:
                         break
         except BaseException:
@@ -381,31 +381,16 @@ class _Run:
         return piece
 
 
-class _Meter:
-    """Tells how far reading has come: to a function, or as one line that vanishes."""
+class _Meter(ProgressLine):
+    """Tells how far reading has come: to a function, or as a line."""
 
     def __init__(self, progress: Progress) -> None:
+        super().__init__(progress is True)
         self.report = progress if callable(progress) else None
-        self.line = progress is True and sys.stderr.isatty()
-        self.shown = 0
-        self.last = 0.0
 
-    def __enter__(self) -> _Meter:
-        return self
-
-    def show(self, rows: int, fraction: float | None) -> None:
+    def tell(self, rows: int, fraction: float | None) -> None:
         """Tell the number of rows and the share read."""
         if self.report is not None:
             self.report(rows, fraction)
-        now = time.monotonic()
-        if self.line and now - self.last > 0.1:
-            self.last = now
-            text = f"{rows:,} rows" if fraction is None else f"{rows:,} rows, {fraction:.0%}"
-            sys.stderr.write("\r" + text.ljust(self.shown))
-            sys.stderr.flush()
-            self.shown = len(text)
-
-    def __exit__(self, *_: object) -> None:
-        if self.shown:
-            sys.stderr.write("\r" + " " * self.shown + "\r")
-            sys.stderr.flush()
+        if self.is_due():
+            self.show(f"{rows:,} rows" if fraction is None else f"{rows:,} rows, {fraction:.0%}")

@@ -16,6 +16,7 @@ import numpy as np
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.model.transition_rows import TransitionRows, find_classes, submatrix
+from lingendice.solvers.control import Monitor, Stopped
 from lingendice.solvers.stationary import MODERATE_FLOPS, csr_arrays
 
 if TYPE_CHECKING:
@@ -28,17 +29,23 @@ SHARED_STATES = 2000
 
 @heeds_ctrl_c
 def solve_adjoint(
-    chain: TransitionRows, gamma: float, reward: Floats, distribution: Floats, tol: float, threads: int
-) -> Floats:
+    chain: TransitionRows, gamma: float, reward: Floats, distribution: Floats, tol: float, threads: int,
+    monitor: Monitor | None = None,
+) -> Floats:  # fmt: skip
     """V = r + gamma P V; at gamma = 1 the bias: V = r - g + P V with mu V = 0 (g = mu r).
 
-    At gamma = 1 the chain must have one recurrent class: with several the bias is not unique.
+    At gamma = 1 the chain must have one recurrent class: with several the bias is not unique. Where the
+    monitor ends the work (``monitor.stopped`` says so) V is what was reached, 0 if that is nothing.
     """
+    monitor = monitor or Monitor()
     if chain.n <= DENSE_STATES:
         return _dense(chain, gamma, reward, distribution)
-    if gamma < 1.0:
-        return _discounted(chain, gamma, reward, tol, threads)
-    return _average(chain, reward, distribution, tol, threads)
+    try:
+        if gamma < 1.0:
+            return _discounted(chain, gamma, reward, tol, threads, monitor)
+        return _average(chain, reward, distribution, tol, threads, monitor)
+    except Stopped:
+        return np.zeros(chain.n)
 
 
 def _dense(chain: TransitionRows, gamma: float, reward: Floats, distribution: Floats) -> Floats:
@@ -53,7 +60,9 @@ def _dense_system(chain: TransitionRows, gamma: float, distribution: Floats) -> 
     return system + distribution[None, :] if gamma == 1.0 else system
 
 
-def _discounted(chain: TransitionRows, gamma: float, reward: Floats, tol: float, threads: int) -> Floats:
+def _discounted(
+    chain: TransitionRows, gamma: float, reward: Floats, tol: float, threads: int, monitor: Monitor
+) -> Floats:
     from lingendice.solvers.discounted import discounted_values
 
     scale = max(float(np.abs(reward).max()), np.finfo(float).tiny)
@@ -61,11 +70,13 @@ def _discounted(chain: TransitionRows, gamma: float, reward: Floats, tol: float,
     if chain.absorbed.any():
         chain, earned = chain.with_sink(), np.append(earned, 0.0)
     held = chain.returning(np.full(chain.n, 1.0 / chain.n))
-    found = discounted_values(held, earned, gamma, tol=tol / (1 - gamma), threads=threads)
+    found = discounted_values(held, earned, gamma, tol=tol / (1 - gamma), threads=threads, monitor=monitor)
     return found.solution[: reward.size] * scale
 
 
-def _average(chain: TransitionRows, reward: Floats, distribution: Floats, tol: float, threads: int) -> Floats:
+def _average(
+    chain: TransitionRows, reward: Floats, distribution: Floats, tol: float, threads: int, monitor: Monitor
+) -> Floats:
     """Bias of the recurrent class first, then that of the transient states, which lead into it."""
     from scipy import sparse
 
@@ -77,7 +88,10 @@ def _average(chain: TransitionRows, reward: Floats, distribution: Floats, tol: f
     earned[: chain.n] = reward - distribution @ reward
     visits = np.concatenate([distribution, distribution @ chain.out])[nodes]
     bias = np.zeros(rates.shape[0])
-    bias[nodes] = _recurrent_bias(submatrix(rates, nodes), earned[nodes], visits / visits.sum(), tol, threads)
+    bias[nodes] = _recurrent_bias(
+        submatrix(rates, nodes), earned[nodes], visits / visits.sum(), tol, threads, monitor
+    )
+    monitor.check()
     transient = classes.transient
     if transient.size:
         from scipy.sparse.linalg import spsolve
@@ -88,16 +102,20 @@ def _average(chain: TransitionRows, reward: Floats, distribution: Floats, tol: f
     return bias[: chain.n] - distribution @ bias[: chain.n]
 
 
-def _recurrent_bias(rates: csr_array, earned: Floats, visits: Floats, tol: float, threads: int) -> Floats:
+def _recurrent_bias(
+    rates: csr_array, earned: Floats, visits: Floats, tol: float, threads: int, monitor: Monitor
+) -> Floats:
     """Elimination where it is affordable, else the levels of the iterative solver."""
     from lingendice.solvers.aggregation import relative_values
     from lingendice.solvers.elimination import Elimination
 
     indptr, indices, data = csr_arrays(rates)
-    factor = Elimination.analyze(indptr, indices, visits.size, data=data, max_flops=MODERATE_FLOPS)
+    factor = Elimination.analyze(
+        indptr, indices, visits.size, data=data, max_flops=MODERATE_FLOPS, monitor=monitor
+    )
     if factor.complete:
-        return factor.factorize(data, threads=threads).bias(earned)[1]
-    return relative_values(indptr, indices, data, visits, earned, tol=tol, threads=threads).h
+        return factor.factorize(data, threads=threads, monitor=monitor).bias(earned)[1]
+    return relative_values(indptr, indices, data, visits, earned, tol=tol, threads=threads, monitor=monitor).h
 
 
 @heeds_ctrl_c

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, require_flag, require_positive, require_whole
+from lingendice.data.display import ProgressLine
 from lingendice.data.interrupts import Work, interruptible
 from lingendice.kernels.parallel import resolve_threads
 
@@ -180,9 +181,9 @@ class Monitor:
     """
 
     def __init__(
-        self, controls: Controls | None = None, work: Work | None = None, progress: _Progress | None = None
+        self, controls: Controls | None = None, work: Work | None = None, line: ProgressLine | None = None
     ) -> None:
-        self._controls, self._work, self._progress = controls or Controls(), work, progress
+        self._controls, self._work, self._line = controls or Controls(), work, line
         self.stopped: Stop | None = None
 
     def __call__(self) -> bool:
@@ -197,8 +198,11 @@ class Monitor:
 
     def note(self, n_iter: int, error: float = math.inf, text: str = "") -> bool:
         """Record progress, shown as ``text`` where given; True once the work must end."""
-        if self._progress is not None:
-            self._progress.show(n_iter, error, text)
+        if self._line is not None and self._line.is_due():
+            reached = f"error {error:.1e}" if math.isfinite(error) else "error unknown"
+            goal, spent = self._controls.tol, self._controls.elapsed()
+            text = text or f"{reached} (goal {goal:.0e}), {spent:.1f} s"
+            self._line.show(f"lingendice: step {n_iter:,}, {text}")
         if self.stopped is None and math.isnan(error):
             self.stopped = Stop.NOT_FINITE
         if self.stopped is None and self._controls.max_iter is not None and n_iter >= self._controls.max_iter:
@@ -214,9 +218,9 @@ class Monitor:
 @contextmanager
 def watch(controls: Controls) -> Iterator[Monitor]:
     """A monitor for one piece of work; Ctrl-C is held back until the work ends that it is part of."""
-    with interruptible() as work, _Progress(controls) as progress:
+    with interruptible() as work, ProgressLine(controls.progress) as line:
         work.hold()
-        yield Monitor(controls, work, progress)
+        yield Monitor(controls, work, line)
 
 
 def run(solver: Solver, controls: Controls) -> Outcome:
@@ -234,32 +238,3 @@ def run(solver: Solver, controls: Controls) -> Outcome:
     if not outcome.converged:
         outcome.stopped = monitor.stopped
     return outcome
-
-
-class _Progress:
-    """One line on a terminal's standard error, rewritten in place, removed at the end; nothing in a pipe."""
-
-    def __init__(self, controls: Controls) -> None:
-        self.controls = controls
-        self.shown = 0
-        self.last = 0.0
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def show(self, n_iter: int, error: float, text: str = "") -> None:
-        now = self.controls.elapsed()
-        if not self.controls.progress or now - self.last < 0.1 or not sys.stderr.isatty():
-            return
-        self.last = now
-        reached = f"error {error:.1e}" if math.isfinite(error) else "error unknown"
-        text = text or f"{reached} (goal {self.controls.tol:.0e}), {now:.1f} s"
-        line = f"lingendice: step {n_iter:,}, {text}"
-        sys.stderr.write("\r" + line.ljust(self.shown))
-        sys.stderr.flush()
-        self.shown = len(line)
-
-    def __exit__(self, *_: object) -> None:
-        if self.shown:
-            sys.stderr.write("\r" + " " * self.shown + "\r")
-            sys.stderr.flush()

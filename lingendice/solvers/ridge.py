@@ -30,7 +30,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.interrupts import pending
 from lingendice.data.rows import row_sums
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.solvers.control import Controls, Outcome, Solver, Step, run
+from lingendice.solvers.control import Controls, Monitor, Outcome, Solver, Step, run
 
 ENTRIES_A_CALL = 5_000_000
 """Entries that one kernel call may visit: a few hundredths of a second."""
@@ -254,7 +254,9 @@ class RidgeSystem:
 
     # -- adjoint ----------------------------------------------------------------------------------
 
-    def adjoint(self, sensitivity: Floats, free: NDArray[np.bool_], tol: float) -> RidgeAdjoint:
+    def adjoint(
+        self, sensitivity: Floats, free: NDArray[np.bool_], tol: float, monitor: Monitor | None = None
+    ) -> RidgeAdjoint:
         """What mass is worth to a functional of the distribution, by one more linear solve.
 
         ``sensitivity`` is the functional's derivative by mass on each row (states, or cells). Solves
@@ -262,13 +264,14 @@ class RidgeSystem:
         the stationary distribution: a change dT of the operator changes the functional by gamma mu' dT V, up
         to terms in the residual.
         """
+        ends = pending if monitor is None else monitor
         right = np.where(free, self.q * sensitivity[self.seen], 0.0)
         u = np.zeros_like(self.q)
         goal = (max(tol, 1e-13) ** 2) * float(right @ (right / self.diagonal))
         descent, squared = self.descent(free, u, right), -1.0
         while squared < 0.0 or squared > goal:
             squared, done = descent.advance(goal)
-            if done == 0 or math.isnan(squared) or pending():
+            if done == 0 or math.isnan(squared) or ends():
                 break
         z = self.scaled(descent.point()[0])
         values = np.zeros(self.flow.n_cells)

@@ -35,6 +35,8 @@ Good (1953), The population frequencies of species and the estimation of populat
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -312,7 +314,16 @@ class _Estimate:
         value = _ratio(found, reward, self.n > 0)
         earned = np.where(self.n > 0, reward, value)
         tol, threads = self.rough.tol, controls.threads
-        return found, solve_adjoint(chain, gamma, earned, found, tol, threads), 0.0
+        with self._limited() as monitor:
+            return found, solve_adjoint(chain, gamma, earned, found, tol, threads, monitor), 0.0
+
+    @contextmanager
+    def _limited(self) -> Iterator[control.Monitor]:
+        """The limits of the call for an adjoint solve; one that they end counts against the last outcome."""
+        with control.watch(self.rough) as monitor:
+            yield monitor
+        if monitor.stopped is not None:
+            self.outcomes[-1] = replace(self.outcomes[-1], converged=False, stopped=monitor.stopped)
 
     def _solve_ridge(
         self, operator: EmpiricalOperator, reward: Floats, controls: Controls
@@ -324,7 +335,8 @@ class _Estimate:
         distribution = fit.row_distribution
         value = _ratio(distribution, reward, self.n > 0)
         surplus = np.where(self.n > 0, reward - value, 0.0)
-        values = system.adjoint(surplus, fit.free, self.rough.tol).values
+        with self._limited() as monitor:
+            values = system.adjoint(surplus, fit.free, self.rough.tol, monitor).values
         if operator.gamma < 1.0:
             return distribution, values + value / (1.0 - operator.gamma), 0.0
         return distribution, values, value

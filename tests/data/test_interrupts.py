@@ -16,12 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lingendice as lg
-from lingendice.data import interrupts
+from lingendice.data import display, interrupts
 from lingendice.data.interrupts import interruptible, pending
 from lingendice.io.stream_counter import Accumulator
 from lingendice.kernels import online_updates as online_kernels
 from lingendice.results import bootstrap as resampling
-from lingendice.solvers import control as iterate
 from lingendice.solvers import stationary as exact
 from lingendice.solvers.control import Controls, Stop
 
@@ -96,7 +95,7 @@ def policy(seed=1, n_states=12, n_actions=2):
 @pytest.fixture
 def at_the_end(monkeypatch):
     """Ctrl-C when a solver has ended, and before anybody was told."""
-    monkeypatch.setattr(iterate._Progress, "__exit__", ctrl_c)
+    monkeypatch.setattr(display.ProgressLine, "__exit__", ctrl_c)
 
 
 TABULAR = {
@@ -266,7 +265,7 @@ def test_bounds_are_not_made_of_a_distribution_that_was_cut_short(monkeypatch):
     counts = lg.Counts.from_transitions([0, 0, 1, 1], [1, 2, 0, 1], reward=[1.0, 0.0, 1.0, 1.0])
     given = {"initial": [1, 1, 0], "restart": [1, 0, 0]}
     solution, expected = lg.solve(counts, 0.9, **given), lg.solve(counts, 0.9, **given).value_bounds
-    monkeypatch.setattr(iterate._Progress, "__exit__", ctrl_c)
+    monkeypatch.setattr(display.ProgressLine, "__exit__", ctrl_c)
     with pytest.raises(KeyboardInterrupt):
         _ = solution.value_bounds
     monkeypatch.undo()

@@ -520,7 +520,7 @@ def test_progress_line_vanishes_and_is_silent_when_piped(monkeypatch, capsys):
             return True
 
     terminal = Terminal()
-    monkeypatch.setattr(reading.sys, "stderr", terminal)
+    monkeypatch.setattr("sys.stderr", terminal)
     lg.read_transitions(log, progress=True)
     assert "500 rows" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r")

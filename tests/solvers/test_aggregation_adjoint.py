@@ -6,7 +6,9 @@ from monitors import Asked
 from problems import long_double_distribution
 from reference_chains import arrays, birth_death, blocks_of_digraphs
 
-from lingendice.solvers import aggregation, levels
+import lingendice as lg
+from lingendice.model.compose import Choices, compose
+from lingendice.solvers import adjoint, aggregation, levels
 from lingendice.solvers.aggregation import relative_values
 
 
@@ -81,3 +83,22 @@ def test_a_distribution_with_zeros_is_refused():
     x[7] = 0.0
     with pytest.raises(ValueError, match=r"x\[7\]"):
         relative_values(*arrays(weights), x, np.arange(300.0))
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.999])
+@pytest.mark.parametrize("flops", [0.0, 1e12])
+def test_values_of_states_heed_limits(monkeypatch, gamma, flops):
+    """Elimination, levels and passes alike ask the monitor, and end with finite values."""
+    monkeypatch.setattr(adjoint, "MODERATE_FLOPS", flops)
+    monkeypatch.setattr("lingendice.solvers.elimination._CHUNK_VISITS", 1000)
+    counts = lg.Counts.from_matrix(blocks_of_digraphs(800, 1, 0.0, 3))
+    chain, reward = compose(counts, Choices(gamma=gamma)).chain, np.arange(800.0)
+    x = lg.solve(counts).stationary
+    asked = []
+    expected = adjoint.solve_adjoint(chain, gamma, reward, x, 1e-10, 1, Asked(lambda: asked.append(1)))
+    assert len(asked) > 1
+    ends = Asked(lambda: True)
+    found = adjoint.solve_adjoint(chain, gamma, reward, x, 1e-10, 1, ends)
+    assert ends.stopped is not None
+    assert np.isfinite(found).all()
+    assert np.abs(found - expected).max() > 1e-3 * np.abs(expected).max()

@@ -15,6 +15,7 @@ from shrinkage_by_hand import FEW, ByHand, deterministic_log, few_actions
 
 import lingendice as lg
 from lingendice.model.compose import Choices
+from lingendice.solvers import control, shrinkage
 from lingendice.solvers.shrinkage import shrink
 
 # Rows out of order are among what is tested.
@@ -273,3 +274,29 @@ def test_terminal_states(gamma):
     expected = (0.8 + 0.5) / 2 if gamma == 1.0 else 0.1 * (0.8 + 0.9 * 0.5)
     assert solution.value == pytest.approx(expected, abs=2e-3)
     assert solution.terminal_mass == pytest.approx(0.81 if gamma < 1 else 0.0, abs=2e-3)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_a_time_limit_ends_the_adjoint_solve(monkeypatch, gamma):
+    """What runs out of time in the last adjoint solve is no solution."""
+    n = 500
+    rng = np.random.default_rng(0)
+    state, action, following = rng.integers(0, n, 5000), rng.integers(0, 2, 5000), rng.integers(0, n, 5000)
+    counts = lg.Counts.from_transitions(state, following, action, reward=rng.random(5000))
+    choices = Choices(gamma=gamma, policy=np.full((n, 2), 0.5), initial=np.full(n, 1 / n))
+    controls = control.Controls(tol=1e-8, time_limit=1e6)
+    assert shrink(counts, choices, controls).converged
+    plain, begun = shrinkage._Estimate._limited, []
+
+    def late(self):
+        begun.append(1)
+        if len(begun) == shrinkage.ROUNDS:
+            self.rough = replace(self.rough, started=-1e9)
+        return plain(self)
+
+    monkeypatch.setattr(shrinkage._Estimate, "_limited", late)
+    found = shrink(counts, choices, controls)
+    assert len(begun) == shrinkage.ROUNDS
+    assert found.solved.stopped is control.Stop.TIME
+    assert not found.converged
+    assert np.isfinite(found.value)
