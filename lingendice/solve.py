@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lingendice.data.by_label import holds_several
-from lingendice.data.checks import refuse_unknown, require_choice
+from lingendice.data.checks import lies_on_device, refuse_unknown, require_choice
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import check, interruptible, pending, unmask
 from lingendice.data.policies import is_list_of_policies
 from lingendice.data.transitions import Transitions
-from lingendice.gpu.device import lies_on_device
 from lingendice.kernels.parallel import run_all
 from lingendice.model.compose import compose, compose_episodes
 from lingendice.results.build import (

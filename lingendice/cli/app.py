@@ -32,7 +32,7 @@ BAD_INPUT = 2
 NOT_TRUSTED = 3
 INTERRUPTED = 130
 BROKEN_PIPE = 141
-"""As a shell tells of a process that was stopped by SIGPIPE."""
+"""What a shell reports for a process that SIGPIPE stopped."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -221,7 +221,7 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
 def load(file: Path, names: Columns, policy: Any = None) -> tuple[Counts, Labels]:
     """Read and count a file as :func:`lingendice.read_transitions` does, and tell the labels that it uses.
 
-    A policy tells of states and actions that ids counting from 0 may happen not to contain.
+    The shape of a policy shows states and actions that the ids of a log may happen not to contain.
     """
     from lingendice.io.read import ReadOptions, count_piece
 

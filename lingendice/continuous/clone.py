@@ -3,7 +3,7 @@
 With tau = base * g networks learn only what products of cloned policy ratios do not explain. Under the
 distribution p * base the ratio to be learnt is g = mu / (p * base): the same saddle point with rows drawn in
 proportion to the base. It is exact for any weights that depend on nothing later than the row's action,
-since s' is then distributed as ever.
+since the distribution of s' is then unchanged.
 """
 
 from __future__ import annotations

@@ -120,15 +120,17 @@ def evaluate(preparation: Preparation, request: Request, method: str, reason: st
     ensemble = evaluation.q_of_log if headline == "FQE" else evaluation.rollout
     made = vars(evaluation)
     evidence = Evidence(
-        tuple(found),
-        headline,
-        ensemble.members,
-        evaluation.doubly_robust().scores if "q_of_model" in made else np.empty(0),
-        evaluation.naive().scores,
-        evaluation.rollout.clipped if "rollout" in made else 0.0,
-        _explosion(evaluation) if "q_of_log" in made else 0.0,
-        mass,
-        float(evaluation.model.ended.sum()) if "model" in made and evaluation.model.inferred else 0.0,
+        estimates=tuple(found),
+        headline=headline,
+        members=ensemble.members,
+        scores=evaluation.doubly_robust().scores if "q_of_model" in made else np.empty(0),
+        naive_scores=evaluation.naive().scores,
+        clipped=evaluation.rollout.clipped if "rollout" in made else 0.0,
+        largest_q=_explosion(evaluation) if "q_of_log" in made else 0.0,
+        ratio_mass=mass,
+        restarts=float(evaluation.model.ended.sum())
+        if "model" in made and evaluation.model.inferred
+        else 0.0,
     )
     return RatioOutcome(
         gamma=samples.gamma,

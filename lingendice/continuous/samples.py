@@ -57,7 +57,7 @@ class Samples:
     transitions: Transitions
     policy: Policy | None
     kind: str
-    """How the next action is had: "none", "discrete", "gaussian" or "sampled"."""
+    """How the next action is computed: "none", "discrete", "gaussian" or "sampled"."""
     state_scaling: Scaling
     action_scaling: Scaling
     logged: Singles

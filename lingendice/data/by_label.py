@@ -267,7 +267,7 @@ def _by_label(given: Any) -> bool:
 
 
 def _rows(name: str, given: Any, states: _Names, actions: _Names) -> Iterable[tuple[Any, Any]]:
-    """(state, choice) of every state that is told of."""
+    """(state, choice) of every state that is given."""
     if is_table(given) or _long_columns(given):
         return _table_rows(name, _read_table(given), actions)
     if isinstance(given, Mapping):

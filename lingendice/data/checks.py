@@ -182,6 +182,19 @@ def is_missing(value: Any) -> bool:
         return type(value).__name__ == "NAType"
 
 
+def lies_on_device(value: Any) -> bool:
+    """Whether a value is an array, a sparse matrix or counts in the memory of a CUDA device."""
+    if value is None or isinstance(value, (str, int, float, list, tuple, dict)):
+        return False
+    if hasattr(value, "__cuda_array_interface__") or getattr(value, "on_device", False) is True:
+        return True
+    if type(value).__module__.partition(".")[0] in ("cupy", "cupyx"):
+        return True
+    if hasattr(value, "__dlpack_device__"):
+        return int(value.__dlpack_device__()[0]) in (2, 13)  # device memory, managed memory
+    return False
+
+
 def plain_array(name: str, values: Any) -> NDArray[Any]:
     """Return a bare array of native byte order; masked and missing entries are refused.
 

@@ -54,7 +54,7 @@ def union(first: Labels, second: Labels) -> tuple[Labels, NDArray[np.int64]]:
 
 
 def _listed(column: Any) -> Any:
-    """A polars Series of strings as a list, which is had sooner than an array of them."""
+    """A polars Series of strings as a list, which is faster than an array of them."""
     text = type(column).__module__.startswith("polars") and str(column.dtype) in ("String", "Utf8")
     return column.to_list() if text else column
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lingendice.data.checks import NotAvailableYet, outside_level, require_choice
+from lingendice.data.checks import NotAvailableYet, lies_on_device, outside_level, require_choice
 from lingendice.data.counts import Counts
 from lingendice.divergences import FDivergence
 from lingendice.gpu.chain import Settings, device_distributions
-from lingendice.gpu.device import Device, current_device, lies_on_device, require_bytes, require_on_device
+from lingendice.gpu.device import Device, current_device, require_bytes, require_on_device
 from lingendice.gpu.device_counts import DeviceCounts, read_matrix
 from lingendice.gpu.device_ridge import DeviceRidge
 from lingendice.gpu.device_saddle import ADVICE, device_extragradient, device_sgd, saddle_bytes

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.data.checks import lies_on_device
 from lingendice.gpu.catalog import KERNELS, expression, expressions, module_source
 
 COMPILER_OPTIONS = ("-std=c++17",)
-_CUDA_IN_DLPACK = (2, 13)  # device memory, managed memory
 
 
 class DeviceUnavailable(ImportError):
@@ -270,19 +270,6 @@ def require_bytes(device: Device, needed: int, advice: str = '; use device="cpu"
 
 
 # -- arrays that come from elsewhere -----------------------------------------------------------------------
-
-
-def lies_on_device(value: Any) -> bool:
-    """Whether a value is an array, a sparse matrix or counts in the memory of a CUDA device."""
-    if value is None or isinstance(value, (str, int, float, list, tuple, dict)):
-        return False
-    if hasattr(value, "__cuda_array_interface__") or getattr(value, "on_device", False) is True:
-        return True
-    if type(value).__module__.partition(".")[0] in ("cupy", "cupyx"):
-        return True
-    if hasattr(value, "__dlpack_device__"):
-        return int(value.__dlpack_device__()[0]) in _CUDA_IN_DLPACK
-    return False
 
 
 def require_on_device(name: str, value: Any) -> None:

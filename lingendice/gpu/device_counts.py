@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lingendice.data.checks import (
     Floats,
     first_bad,
+    lies_on_device,
     read_flags,
     require_length,
     require_nonnegative,
@@ -26,7 +27,7 @@ from lingendice.data.counts import CellSums, Counts
 from lingendice.data.logs import require_size, require_weights
 from lingendice.data.matrices import are_probabilities, require_entries, require_square, row_sum_tolerance
 from lingendice.gpu.catalog import OFFSETS, WEIGHTS
-from lingendice.gpu.device import Device, current_device, lies_on_device, require_bytes
+from lingendice.gpu.device import Device, current_device, require_bytes
 from lingendice.gpu.equation import index_type, row_totals
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator

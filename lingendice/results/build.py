@@ -66,7 +66,7 @@ def exact_solution(
     reward_range: tuple[float, float] | None = None,
     **where: Any,
 ) -> Solution:
-    """Of stationary distributions; what leaks is told or refused. ``where``: see `certified_solution`."""
+    """Of stationary distributions; leaks are reported or refused. ``where``: see `certified_solution`."""
     return _judged(certified_solution(operator, distributions, controls, reward_range, **where))
 
 

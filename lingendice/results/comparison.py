@@ -134,8 +134,15 @@ class Comparison(Hinted):
         _, degrees, note = self._influences
         asked = self._asked(self._contrast([(first, second)]))
         gain, error, bias = (float(part[0]) for part in asked[:3])
-        half = half_width(error, bias, level, degrees)
-        return Interval(gain - half, gain + half, gain, error, level, "influence", f"paired; {note}", bias)
+        return Interval.around(
+            gain,
+            half_width(error, bias, level, degrees),
+            standard_error=error,
+            level=level,
+            method="influence",
+            note=f"paired; {note}",
+            bias_allowance=bias,
+        )
 
     def differences(self, level: float = 0.95) -> list[dict[str, Any]]:
         """What each policy gains over the logged behavior, and loses to the best: one row per policy.
@@ -215,11 +222,15 @@ class Comparison(Hinted):
 
     def _simultaneous(self, contrast: Floats, level: float, over: str) -> Interval:
         values, error, bias, spread = self._asked(contrast)
-        width = error * self._quantile(spread, error, level, two_sided=True) + bias
-        return Interval(
-            values - width, values + width, values, error, float(level), "influence",
-            f"simultaneous {over}; {self._influences[2]}", bias,
-        )  # fmt: skip
+        return Interval.around(
+            values,
+            error * self._quantile(spread, error, level, two_sided=True) + bias,
+            standard_error=error,
+            level=float(level),
+            method="influence",
+            note=f"simultaneous {over}; {self._influences[2]}",
+            bias_allowance=bias,
+        )
 
     def contenders(self, level: float = 0.95) -> tuple[Any, ...]:
         """Policies that may be the best: all but those significantly below some other, jointly.

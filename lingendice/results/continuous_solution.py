@@ -147,8 +147,15 @@ class ContinuousSolution(Result, Ratio):
         error = float(robust.standard_error or 0.0)
         total = math.hypot(float(evidence.members.std(ddof=1)), max(error, abs(robust.value - direct)))
         _, half = student(np.zeros(2), np.array([total, error]), level, evidence.scores.size - 1.0)
-        low, high = value - float(half[0]), value + float(half[0])
-        return Interval(low, high, value, error, level, method, NOTE, float(half[0] - half[1]))
+        return Interval.around(
+            value,
+            float(half[0]),
+            standard_error=error,
+            level=level,
+            method=method,
+            note=NOTE,
+            bias_allowance=float(half[0] - half[1]),
+        )
 
     def value_scores(self) -> ValueScores:
         """What the covariance of several values on one log is made of.

@@ -83,15 +83,13 @@ def episode_interval(
     found = changed.interval(level, "value", method, **options)
     # A fit to other rewards may shrink otherwise: what the two fits differ by is allowed for as bias.
     off = abs(found.estimate - (0.0 if ratio else estimate / steps))
-    return Interval(
-        estimate + steps * (found.low - found.estimate - off),
-        estimate + steps * (found.high - found.estimate + off),
-        estimate,
-        steps * found.standard_error,
-        found.level,
-        found.method,
-        found.note,
-        steps * (found.bias_allowance + off),
+    return replace(
+        found,
+        low=estimate + steps * (found.low - found.estimate - off),
+        high=estimate + steps * (found.high - found.estimate + off),
+        estimate=estimate,
+        standard_error=steps * found.standard_error,
+        bias_allowance=steps * (found.bias_allowance + off),
     )
 
 

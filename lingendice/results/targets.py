@@ -46,6 +46,11 @@ class Interval(Hinted):
 
     known_as = "Interval"
 
+    @classmethod
+    def around(cls, estimate: Any, half_width: Any, **facts: Any) -> Interval:
+        """The same distance to both sides."""
+        return cls(low=estimate - half_width, high=estimate + half_width, estimate=estimate, **facts)
+
     def __iter__(self) -> Iterator[Any]:
         """``low, high = sol.interval()``."""
         yield self.low

@@ -368,9 +368,18 @@ class HorizonSolution(Uncertified):
             return tuple(check for check in super()._checks() if check.name != "mixing")
         known = reward[self.operator.seen & np.isfinite(reward)]
         grounds = Grounds(
-            self.operator.counts, self.cell_distribution, filled, self.leak, self._effective_sample, reward,
-            (float(known.min()), float(known.max())), None, self.values_by_step[1], 0.0, self.gamma,
-        )  # fmt: skip
+            counts=self.operator.counts,
+            cell_distribution=self.cell_distribution,
+            filled_mass=filled,
+            leak=self.leak,
+            effective_sample=self._effective_sample,
+            reward=reward,
+            reward_bounds=(float(known.min()), float(known.max())),
+            behavior=None,
+            values=self.values_by_step[1],
+            ending=0.0,
+            gamma=self.gamma,
+        )
         return (*data_checks(grounds), *order_checks(grounds))
 
     @property
@@ -530,9 +539,15 @@ class PolicySolution(Solution):
         found = allowed_interval(self.fit, level, self.reward_range, error)
         allowed = f"allows {found.bias_allowance:.3g} for bias"
         return Interval(
-            found.low, found.high, found.estimate, found.standard_error, found.level, method,
-            f"{note or found.note}; {allowed}", found.bias_allowance,
-        )  # fmt: skip
+            low=found.low,
+            high=found.high,
+            estimate=found.estimate,
+            standard_error=found.standard_error,
+            level=found.level,
+            method=method,
+            note=f"{note or found.note}; {allowed}",
+            bias_allowance=found.bias_allowance,
+        )
 
     def _checks(self) -> tuple[Check, ...]:
         """Few checks, calibrated: see :mod:`lingendice.results.trust_checks`."""

@@ -13,13 +13,13 @@ from emulator.fake_cupy import FakeCupy
 
 import lingendice as lg
 from gpu.test_device_solve import counted_log, random_counts
+from lingendice.data.checks import lies_on_device
 from lingendice.gpu import device
 from lingendice.gpu.catalog import MODULES, expressions, module_source
 from lingendice.gpu.device import (
     COMPILER_OPTIONS,
     Device,
     DeviceUnavailable,
-    lies_on_device,
     load_everything,
     names_of,
     using,

@@ -10,8 +10,8 @@ from free_display import looked_at, nothing_is_computed
 
 import lingendice as lg
 from gpu.test_device_solve import random_counts, random_log
+from lingendice.data.checks import lies_on_device
 from lingendice.gpu import DeviceCounts, count_transitions
-from lingendice.gpu.device import lies_on_device
 from lingendice.results.remote_solution import DeviceSolution
 from lingendice.results.status import Status
 
