@@ -329,7 +329,7 @@ class _Estimate:
         self, operator: EmpiricalOperator, reward: Floats, controls: Controls
     ) -> tuple[Floats, Floats, float]:
         system = RidgeSystem(operator, self.ridge)
-        fit = system.solve(controls)
+        fit = system.solve(controls, None if self.fit is None else self.fit.y)
         self.fit = fit
         self.outcomes.append(fit.outcome)
         distribution = fit.row_distribution
@@ -517,8 +517,10 @@ class _Estimate:
         """What the value changes by from the ridge to none, extrapolated, and how far that may be off."""
         found, fit = [value], self.fit
         assert fit is not None
+        start = fit.y
         for power in (1, 2):
-            fit = fit.system.with_ridge(self.ridge / STEP**power).solve(self.rough, fit.y)
+            before, fit = fit, fit.system.with_ridge(self.ridge / STEP**power).solve(self.rough, start)
+            start = fit.y + (fit.y - before.y) / STEP  # nearly linear in the ridge
             self.outcomes.append(fit.outcome)
             found.append(_ratio(fit.row_distribution, reward, self.n > 0))
         first, second = found[1] - found[0], found[2] - found[1]
