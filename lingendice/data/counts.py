@@ -318,12 +318,18 @@ class Counts(Hinted):
             initial_count=initial,
         )
 
+    def without_rows(self) -> Counts:
+        """The same states, labels and first states, without transitions."""
+        left_out: dict[str, Any] = dict.fromkeys(("reward_count", "reward_mean", "reward_m2", "episodes"))
+        empty = Counts.empty(self.n_states, self.n_actions)
+        return replace(self, indptr=empty.indptr, indices=empty.indices, count=self.count[:0], **left_out)
+
     def save(self, path: str | Path) -> None:
         """Write to a file: ``.npz`` (everything) or ``.parquet`` (a table of pairs, without what
         each episode contributed: intervals are not clustered by episode then, and say so).
 
         The file is checksummed and takes the place of an older one in one step; nothing is pickled.
-        Parquet needs ``pip install 'lingendice[io]'``.
+        Parquet needs ``pip install 'lingendice[io]'``, paths such as ``s3://`` fsspec.
         """
         from lingendice.data.saving import save_counts
 

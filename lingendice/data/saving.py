@@ -45,9 +45,13 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """A stream whose bytes take the place of ``path`` at the end, or never.
 
     Links are followed, and permissions are those that an ordinary writing would leave. What is no ordinary
-    file (``/dev/stdout``, a pipe) is written as it is.
+    file (``/dev/stdout``, a pipe) is written as it is, and ``s3://`` and the like as fsspec does it.
     """
-    given = Path(path)
+    given = _located(path)
+    if isinstance(given, str):
+        with _remote(given, "wb") as stream:
+            yield stream
+        return
     if given.parent == Path("/dev") or (given.exists() and not given.is_file()):
         with given.open("wb") as stream:
             yield stream
@@ -79,6 +83,19 @@ def _created(unfinished: Path, path: str | Path) -> BinaryIO:
     except OSError as error:
         reason = f"no file can be made in {unfinished.parent} ({error.strerror}); choose another folder"
         raise OSError(error.errno, reason, str(path)) from None
+
+
+def _located(path: str | Path) -> str | Path:
+    """A path on this machine, or as it is what only fsspec knows: ``s3://bucket/name``."""
+    return str(path) if "://" in str(path) else Path(path)
+
+
+def _remote(path: str, mode: str) -> Any:
+    try:
+        import fsspec  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ImportError(f"{path} needs fsspec: pip install 'lingendice[dask]'") from error
+    return fsspec.open(path, mode).open()
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -114,7 +131,7 @@ COUNTS_KEY, _PARQUET_DIGEST = b"lingendice", b"lingendice.sha256"
 _COLUMNS = ("count", "reward_count", "reward_mean", "reward_m2")
 
 
-def write_archive(path: Path, arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> None:
+def write_archive(path: str | Path, arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> None:
     """Write arrays and a record of JSON values as ``.npz``."""
     text = json.dumps({"format": FORMAT, **record}, allow_nan=False, sort_keys=True)
     held = {**arrays, _RECORD: np.frombuffer(text.encode(), dtype=np.uint8)}
@@ -123,7 +140,7 @@ def write_archive(path: Path, arrays: Mapping[str, NDArray[Any]], record: Mappin
         np.savez(stream, **held)  # type: ignore[arg-type]
 
 
-def read_archive(path: Path, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def read_archive(path: str | Path, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Arrays and record of a file of the given kind, checked."""
     with _opened(path) as stream, _damage(path, "npz"), np.load(stream, allow_pickle=False) as archive:
         held = {name: archive[name] for name in archive.files}
@@ -137,10 +154,11 @@ def read_archive(path: Path, kind: str) -> tuple[dict[str, NDArray[Any]], dict[s
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: str | Path) -> Iterator[BinaryIO]:
     """The file, open; a file that is there and may not be read is no damage, and its OSError stands."""
     try:
-        stream = path.open("rb")
+        found = _located(path)
+        stream = _remote(found, "rb") if isinstance(found, str) else found.open("rb")
     except FileNotFoundError:
         raise StoredFileError(f"{path}: no such file") from None
     with stream:
@@ -148,7 +166,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _damage(path: Path, kind: str) -> Iterator[None]:
+def _damage(path: str | Path, kind: str) -> Iterator[None]:
     """Report whatever a parser raises as damage.
 
     A flipped bit may ask for anything, a password or terabytes of memory included.
@@ -163,12 +181,12 @@ def _damage(path: Path, kind: str) -> Iterator[None]:
         ) from None
 
 
-def _check_digest(path: Path, stored: Any, computed: Any) -> None:
+def _check_digest(path: str | Path, stored: Any, computed: Any) -> None:
     if stored != computed:
         raise StoredFileError(f"{path}: its SHA-256 does not fit its contents; it is damaged: make it again")
 
 
-def _check_record(path: Path, record: Mapping[str, Any], kind: str) -> None:
+def _check_record(path: str | Path, record: Mapping[str, Any], kind: str) -> None:
     if record.get("format", 0) > FORMAT:
         raise StoredFileError(f"{path}: written by a later lingendice (format {record['format']}); update it")
     if record.get("kind") != kind:
@@ -219,19 +237,17 @@ def _label(value: Any) -> Hashable:
 
 def save_counts(counts: Counts, path: str | Path) -> None:
     """Write counts by suffix: ``.npz``, or ``.parquet`` as a table of pairs."""
-    path = Path(path)
     _by_suffix(path, {".npz": _save_npz, ".parquet": _save_parquet})(counts, path)
 
 
 def load_counts(path: str | Path) -> dict[str, Any]:
     """The fields of the counts that :func:`save_counts` wrote."""
-    path = Path(path)
     loaded: dict[str, Any] = _by_suffix(path, {".npz": _load_npz, ".parquet": _load_parquet})(path)
     return loaded
 
 
-def _by_suffix(path: Path, choices: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
-    chosen = choices.get(path.suffix.lower())
+def _by_suffix(path: str | Path, choices: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    chosen = choices.get(Path(path).suffix.lower())
     if chosen is None:
         raise StoredFileError(f"{path}: counts are kept as .npz or .parquet; choose one of these suffixes")
     return chosen
@@ -241,21 +257,23 @@ _PLAIN = ("n_states", "n_actions", "has_sample_size")
 _LABELS = ("state_labels", "action_labels")
 
 
-def _record_of(counts: Counts) -> dict[str, Any]:
+def record_of(counts: Counts) -> dict[str, Any]:
+    """Sizes and labels of counts as JSON values."""
     plain = {name: getattr(counts, name) for name in _PLAIN}
     return {"kind": "counts", **plain, **{name: plain_labels(getattr(counts, name)) for name in _LABELS}}
 
 
-def _from_record(
+def fields_of(
     record: Mapping[str, Any], arrays: Mapping[str, Any], episodes: Episodes | None
 ) -> dict[str, Any]:
+    """Fields of counts from a record and the arrays beside it."""
     plain = {name: record[name] for name in _PLAIN}
     labels = {name: read_labels(record[name]) for name in _LABELS}
     return {**plain, **labels, "episodes": episodes, **arrays}
 
 
-def _save_npz(counts: Counts, path: Path) -> None:
-    write_archive(path, counts_arrays(counts), _record_of(counts))
+def _save_npz(counts: Counts, path: str | Path) -> None:
+    write_archive(path, counts_arrays(counts), record_of(counts))
 
 
 def counts_arrays(counts: Counts) -> dict[str, NDArray[Any]]:
@@ -268,17 +286,17 @@ def counts_arrays(counts: Counts) -> dict[str, NDArray[Any]]:
     return held
 
 
-def _load_npz(path: Path) -> dict[str, Any]:
+def _load_npz(path: str | Path) -> dict[str, Any]:
     arrays, record = read_archive(path, "counts")
     names = [name for name in arrays if name.startswith("episodes_")]
     kept = {name.removeprefix("episodes_"): arrays.pop(name) for name in names}
     episodes = None
     if kept:
         episodes = Episodes(**{name: kept.get(name) for name in Episodes._fields})  # type: ignore[arg-type]
-    return _from_record(record, arrays, episodes)
+    return fields_of(record, arrays, episodes)
 
 
-def _save_parquet(counts: Counts, path: Path) -> None:
+def _save_parquet(counts: Counts, path: str | Path) -> None:
     """One row per pair: state, action, next_state (null: the episode ended), count and reward statistics."""
     pa, parquet = arrow(), arrow("parquet")
     cells = np.repeat(np.arange(counts.n_cells), np.diff(counts.indptr))
@@ -290,7 +308,7 @@ def _save_parquet(counts: Counts, path: Path) -> None:
     for name in _COLUMNS:
         if getattr(counts, name) is not None:
             columns[name] = getattr(counts, name)
-    record = {"format": FORMAT, **_record_of(counts), "initial_count": None}
+    record = {"format": FORMAT, **record_of(counts), "n_cells": counts.n_cells, "initial_count": None}
     if counts.initial_count is not None:
         record["initial_count"] = _packed(counts.initial_count)
     text = json.dumps(record, allow_nan=False).encode()
@@ -323,7 +341,7 @@ def _packed(array: NDArray[Any]) -> list[str]:
     return [wide.dtype.str, base64.b64encode(wide.tobytes()).decode()]
 
 
-def _load_parquet(path: Path) -> dict[str, Any]:
+def _load_parquet(path: str | Path) -> dict[str, Any]:
     parquet = arrow("parquet")
     with _opened(path) as stream, _damage(path, "Parquet"):
         with parquet.ParquetFile(stream) as stored:
@@ -345,10 +363,11 @@ def _load_parquet(path: Path) -> dict[str, Any]:
     following = table["next_state"].fill_null(n_states).to_numpy()
     arrays = {name: table[name].to_numpy() for name in _COLUMNS if name in table.column_names}
     arrays["indices"] = following.astype(np.int32 if n_states + 1 < 2**31 else np.int64)
-    arrays["indptr"] = np.searchsorted(cells, np.arange(n_states * (n_actions or 1) + 1))
+    n_cells = record.get("n_cells", n_states * (n_actions or 1))  # fewer in a block of rows
+    arrays["indptr"] = np.searchsorted(cells, np.arange(n_cells + 1))
     if record["initial_count"] is not None:
         import base64
 
         kind, packed = record["initial_count"]
         arrays["initial_count"] = np.frombuffer(base64.b64decode(packed), dtype=kind)
-    return _from_record(record, arrays, None)
+    return fields_of(record, arrays, None)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import itertools
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -15,15 +13,10 @@ from numpy.typing import NDArray
 
 from lingendice.data.counts import CellSums, Counts
 from lingendice.data.merging import merge
-from lingendice.data.rows import row_of_entry
-from lingendice.data.saving import StoredFileError, arrow
+from lingendice.data.saving import load_counts
 
 STATISTICS = ("reward_count", "reward_mean", "reward_m2")
 """Columns beside the count that a log with rewards has."""
-VECTORS = ("cell_count", "terminal_count", "reward", "initial_count")
-"""What the client keeps of stored blocks, in a file of their own."""
-_KEY = b"lingendice"
-_VECTORS_FILE = "vectors.npz"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,13 +60,6 @@ def margins_of(block: RowBlock) -> Margins:
     """Sums over the rows of a block."""
     ended = block.terminal_count if block.has_terminals else None
     return Margins(block.cell_count, ended, block.reward, block.count.size, block.nbytes)
-
-
-def hollow(counts: Counts) -> Counts:
-    """The same states, labels and first states, without rows."""
-    empty = Counts.empty(counts.n_states, counts.n_actions)
-    absent: dict[str, Any] = dict.fromkeys((*STATISTICS, "episodes"))
-    return replace(counts, indptr=empty.indptr, indices=empty.indices, count=counts.count[:0], **absent)
 
 
 def cell_sums(frame: Counts, margins: Sequence[Margins]) -> CellSums:
@@ -137,66 +123,11 @@ def work_edges(lengths: NDArray[Any], n_parts: int) -> list[int]:
     return edges
 
 
-# -- files: one Parquet file for each block, under any path that fsspec knows ------------------------------
+def block_file(folder: str, number: int) -> str:
+    """Where a block is stored."""
+    return f"{folder}/block-{number:05d}.parquet"
 
 
-def _opened(folder: str, name: str, mode: str) -> Any:
-    import fsspec  # type: ignore[import-untyped]
-
-    system, path = fsspec.core.url_to_fs(folder)
-    if "w" in mode:
-        system.makedirs(path, exist_ok=True)
-    try:
-        return system.open(f"{path.rstrip('/')}/{name}", mode)
-    except FileNotFoundError:
-        raise StoredFileError(f"{folder}: no counts saved there ({name} is missing)") from None
-
-
-def _file_name(number: int) -> str:
-    return f"block-{number:05d}.parquet"
-
-
-def write_block(folder: str, number: int, block: RowBlock) -> int:
-    """Write one block; runs on the worker that has it."""
-    columns = {
-        "row": row_of_entry(block.indptr),
-        "next_state": block.indices,
-        "count": block.count,
-    }
-    columns |= {name: getattr(block, name) for name in STATISTICS if getattr(block, name) is not None}
-    record = {name: getattr(block, name) for name in ("n_states", "n_actions", "first", "last")}
-    table = arrow().table(columns).replace_schema_metadata({_KEY: json.dumps(record)})
-    with _opened(folder, _file_name(number), "wb") as stream:
-        arrow("parquet").write_table(table, stream)
-    return number
-
-
-def read_block(folder: str, number: int) -> RowBlock:
-    """Read one block; runs on the worker that needs it."""
-    with _opened(folder, _file_name(number), "rb") as stream:
-        table = arrow("parquet").read_table(stream)
-    record = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
-    if "first" not in record:
-        raise StoredFileError(f"{folder}/{_file_name(number)}: not a block of counts; save them again")
-    n_cells = (record["last"] - record["first"]) * (record["n_actions"] or 1)
-    held = {name: table.column(name).to_numpy() for name in table.column_names}
-    lengths = np.bincount(held.pop("row"), minlength=n_cells)
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    return RowBlock(**record, indptr=indptr, indices=held.pop("next_state"), **held)
-
-
-def write_vectors(folder: str, vectors: dict[str, Any], record: str) -> None:
-    """Write what the client keeps; comes last, so that a folder without it was not finished."""
-    held = {name: array for name, array in vectors.items() if array is not None}
-    stream = io.BytesIO()
-    np.savez(stream, record=np.frombuffer(record.encode(), np.uint8), **held)
-    with _opened(folder, _VECTORS_FILE, "wb") as file:
-        file.write(stream.getbuffer())
-
-
-def read_vectors(folder: str) -> tuple[dict[str, Any], str]:
-    """What the client keeps, and the record beside it."""
-    with _opened(folder, _VECTORS_FILE, "rb") as stream:
-        held = dict(np.load(io.BytesIO(stream.read()), allow_pickle=False))
-    record = held.pop("record").tobytes().decode()
-    return {name: held.get(name) for name in VECTORS}, record
+def read_block(path: str, first: int, last: int) -> RowBlock:
+    """A stored block; runs on the worker that needs it."""
+    return RowBlock(**load_counts(path), first=first, last=last)

@@ -27,7 +27,7 @@ _NAPS = 0.001, 0.02  # seconds between two looks at the tasks, at first and at m
 _LOOKS = 0.5  # seconds between two looks at who is still there, and how far the work has come
 _GRACE = 15.0  # seconds that parts have to end with the best they have
 _SILENCE = (TimeoutError, asyncio.TimeoutError)  # two classes up to Python 3.10
-_FAILED = ("error", "lost", "cancelled")
+FAILED = ("error", "lost", "cancelled")
 
 
 def client_of(client: Any) -> Any:
@@ -134,7 +134,7 @@ def await_tasks(
     nap, looked = _NAPS[0], time.monotonic()
     moved, told, step = looked, None, None
     while not all(task.done() for task in tasks):
-        failed = [task for task in tasks if task.status in _FAILED]
+        failed = [task for task in tasks if task.status in FAILED]
         if failed:
             within(client, REPLY, client.gather, failed)  # raises what it failed by
         now = time.monotonic()
@@ -193,22 +193,20 @@ class Crew:
         self.client, self.sources, self.edges = client, list(sources), edges
         self.parts: list[Any] = [None] * len(self.sources)
         self.addresses: list[str] = [""] * len(self.sources)
-        self.n_begun = 0
+        self.n_begun, self.monitor = 0, Monitor()
 
     def run(self, steps: Callable[[Crew], Any], monitor: Monitor) -> Any:
         """What ``steps`` returns, which asks for phases; from its beginning again where a worker is lost."""
-        self.n_begun = 0
+        self.n_begun, self.monitor = 0, monitor
 
         def attempt() -> Any:
             self.n_begun += 1
-            self._place(monitor)
+            self._place()
             return steps(self)
 
         return insist(attempt)
 
-    def phase(
-        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], monitor: Monitor
-    ) -> list[Any]:
+    def phase(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Run ``function(part, mesh, *arguments)`` on all parts at once; all but ``function`` is by part."""
         run, tasks = uuid.uuid4().hex, []
         try:
@@ -218,7 +216,7 @@ class Crew:
                 parts = {part: self.parts[part] for part in own}
                 where = (self.addresses, PATIENCE)
                 tasks.append(self._submit(address, mesh.run_phase, run, function, parts, sent, *where))
-            answers = results(self.client, tasks, monitor, self.addresses, run)
+            answers = results(self.client, tasks, self.monitor, self.addresses, run)
         finally:
             ask_everybody(self.client, mesh.end_run, run)
         found = {part: each for answer in answers for part, each in answer.items()}
@@ -228,13 +226,13 @@ class Crew:
         """A task for one worker and no other."""
         return self.client.submit(function, *arguments, workers=[address], pure=False)
 
-    def _place(self, monitor: Monitor) -> None:
+    def _place(self) -> None:
         """See that every part lies on a worker that is there; what was lost is made again from its source."""
         client, threads = self.client, workers_of(self.client)
         lost = [
             part
             for part, (held, address) in enumerate(zip(self.parts, self.addresses, strict=True))
-            if held is None or held.status in _FAILED or address not in threads
+            if held is None or held.status in FAILED or address not in threads
         ]
         blocks = {part: self.sources[part]() for part in lost}
         for part in lost:
@@ -246,4 +244,4 @@ class Crew:
             chosen = min(load, key=load.__getitem__)
             self.addresses[part] = chosen
             self.parts[part] = self._submit(chosen, make_part, block, part, self.edges)
-        await_tasks(client, self.parts, monitor, self.addresses)
+        await_tasks(client, self.parts, self.monitor, self.addresses)

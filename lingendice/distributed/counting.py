@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial, reduce
 from operator import getitem
 from typing import Any
 
@@ -19,11 +20,10 @@ import numpy as np
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import warn_breaks
 from lingendice.data.interrupts import interruptible
-from lingendice.data.labels import Labels
 from lingendice.data.merging import labels_to_ids
 from lingendice.data.saving import arrow
-from lingendice.distributed.blocks import cut_rows, hollow, join_blocks, margins_of, work_edges
-from lingendice.distributed.cluster import client_of, insist, results, workers_of
+from lingendice.distributed.blocks import cut_rows, join_blocks, margins_of, work_edges
+from lingendice.distributed.cluster import FAILED, client_of, insist, results, workers_of
 from lingendice.distributed.counts import DistributedCounts
 from lingendice.io.formats import PARQUET, format_of
 from lingendice.io.read import ReadOptions, Span, count_piece
@@ -97,9 +97,6 @@ class _Counting:
     def _submit(self, function: Any, *arguments: Any) -> Any:
         return self.client.submit(function, *arguments, pure=False)
 
-    def _results(self, futures: list[Any]) -> list[Any]:
-        return results(self.client, futures)
-
     def _tree(self, function: Any, futures: list[Any]) -> Any:
         """Neighbors joined in order, a few at a time."""
         while len(futures) > 1:
@@ -111,22 +108,20 @@ class _Counting:
 
     def run(self, n_blocks: int) -> DistributedCounts:
         """All stages."""
-        sparse = frozenset().union(*self._results([self._submit(_sparse_ids, each) for each in self.pieces]))
-        if sparse:
-            self.pieces = [self._submit(_numbered, each, sparse) for each in self.pieces]
-        without_rows = [self._submit(_without_rows, each) for each in self.pieces]
-        (whole,) = self._results([self._tree(_join_all, without_rows)])
+        without_rows = [self._submit(Piece.without_rows, each) for each in self.pieces]
+        (whole,) = results(self.client, [self._tree(_join_all, without_rows)])
         if whole.counts.n_states == 0:
             raise ValueError("no transitions: the log has no rows; give at least one")
         n_breaks, first_break = whole.breaks
         if n_breaks:
             warn_breaks(n_breaks, first_break)
         frame = whole.result()
-        ids = frozenset(what for what in whole.numbered if getattr(frame, f"{what}_labels") is None)
-        numbering = replace(hollow(frame), initial_count=None)
+        numbering = replace(frame.without_rows(), initial_count=None)
         links = Piece(whole.counts, None, whole.numbered, whole.rule)  # between rows of different pieces
-        pieces = [self._submit(_aligned, each, numbering, ids) for each in [*self.pieces, links]]
-        (lengths,) = self._results([self._tree(_add_lengths, [self._submit(_lengths, p) for p in pieces])])
+        pieces = [self._submit(_aligned, each, numbering, whole.numbered) for each in [*self.pieces, links]]
+        (lengths,) = results(
+            self.client, [self._tree(_add_lengths, [self._submit(_lengths, p) for p in pieces])]
+        )
         lengths = np.concatenate([lengths, np.zeros(frame.n_states - lengths.size, lengths.dtype)])
         edges = work_edges(lengths, min(n_blocks, frame.n_states))
         cuts = [self._submit(cut_rows, each, edges, frame.n_states) for each in pieces]
@@ -134,21 +129,16 @@ class _Counting:
             self._tree(join_blocks, [self._submit(getitem, each, number) for each in cuts])
             for number in range(len(edges) - 1)
         ]
-        margins = self._results([self._submit(margins_of, block) for block in joined])
-        sources = [_Held(self.client, block) for block in joined]
+        margins = results(self.client, [self._submit(margins_of, block) for block in joined])
+        sources = [partial(_held, self.client, block) for block in joined]
         return DistributedCounts(self.client, sources, edges, margins, frame)
 
 
-class _Held:
+def _held(client: Any, block: Any) -> Any:
     """A block that Dask holds, and makes again where it is lost."""
-
-    def __init__(self, client: Any, block: Any) -> None:
-        self.client, self.block = client, block
-
-    def __call__(self) -> Any:
-        if self.block.status in ("error", "lost", "cancelled"):
-            self.client.retry([self.block])  # blamed for the end of too many workers
-        return self.block
+    if block.status in FAILED:
+        client.retry([block])  # blamed for the end of too many workers
+    return block
 
 
 # -- pieces of the log ------------------------------------------------------------------------------------
@@ -190,46 +180,26 @@ def _count_part(source: Any, first: int, stop: int | None, columns: dict[str, An
     return count_piece(source, ReadOptions.of(threads=1, **columns), span)
 
 
-def _sparse_ids(piece: Piece) -> frozenset[str]:
-    return piece.numbered
-
-
-def _numbered(piece: Piece, sparse: frozenset[str]) -> Piece:
-    """Integers that are too sparse to be ids in one piece are labels in all."""
-    if piece.counts.n_states == 0:
-        return piece
-    for what in sorted(sparse):
-        piece = piece.with_numbers(what)
-    return piece
-
-
-def _without_rows(piece: Piece) -> Piece:
-    """What pieces are joined by: labels, sizes, first states, loose ends of episodes."""
-    return replace(piece, counts=hollow(piece.counts))
-
-
 def _join_all(*pieces: Piece) -> Piece:
-    joined = pieces[0]
-    for other in pieces[1:]:
-        joined = join(joined, other)
-    return joined
+    return reduce(join, pieces)
 
 
 # -- one numbering -----------------------------------------------------------------------------------------
 
 
-def _aligned(piece: Piece, frame: Counts, ids: frozenset[str]) -> Counts:
-    """The counts of a piece in the numbering of the whole, where ``ids`` says which integers are ids."""
-    counts = piece.counts
-    if counts.n_states == 0:
+def _aligned(piece: Piece, frame: Counts, numbered: frozenset[str]) -> Counts:
+    """The counts of a piece in the numbering of the whole; ``numbered``: see :class:`Piece`."""
+    if piece.counts.n_states == 0:
         return Counts.empty(0, frame.n_actions)
-    for what in piece.numbered:
-        labels: Labels | None = getattr(counts, f"{what}_labels")
-        if what in ids:
+    for what in sorted(numbered):
+        piece = piece.with_numbers(what)
+    counts = replace(piece.counts, initial_count=None)
+    for what in numbered:
+        name = f"{what}_labels"
+        if getattr(frame, name) is None:
             counts = labels_to_ids(counts, what)
-        elif labels is not None:
-            counts = replace(counts, **{f"{what}_labels": tuple(map(str, labels))})  # type: ignore[arg-type]
-    counts = replace(counts, initial_count=None)
+        else:
+            counts = replace(counts, **{name: tuple(map(str, getattr(counts, name)))})  # type: ignore[arg-type]
     if frame.state_labels is None and frame.action_labels is None:
         return counts.with_states(counts.n_states, frame.n_actions)
     return frame.merge(counts)

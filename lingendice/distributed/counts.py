@@ -5,17 +5,17 @@ The client keeps sizes, labels and vectors.
 
 from __future__ import annotations
 
-import copy
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lingendice.data.counts import Counts
-from lingendice.data.saving import plain_labels, read_labels
+from lingendice.data.saving import fields_of, read_archive, record_of, write_archive
 from lingendice.distributed import blocks as row_blocks
 from lingendice.distributed import cluster
 from lingendice.distributed.blocks import Margins
@@ -32,6 +32,10 @@ _HERE = {
 }  # fmt: skip
 """What Counts has and the client keeps."""
 _ELSEWHERE = {"indptr", "indices", "count", "reward_count", "reward_mean", "reward_m2", "matrix"}
+
+_STORED = ("cell_count", "terminal_count", "reward", "initial_count")
+"""Vectors that the client keeps of stored blocks, in a file of their own."""
+_KIND, _VECTORS = "distributed counts", "vectors.npz"
 
 
 class DistributedCounts:
@@ -89,10 +93,6 @@ class DistributedCounts:
             f"{self.n_blocks} blocks)"
         )
 
-    def without_rows(self) -> Counts:
-        """The vectors alone, as counts without entries: what an operator is composed from."""
-        return copy.copy(self.vectors)
-
     # -- making --------------------------------------------------------------------------------------------
 
     @classmethod
@@ -124,41 +124,42 @@ class DistributedCounts:
         same counts, whose blocks are read from there where they are needed and no longer held in memory.
         """
 
+        if "://" not in folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+
         def write() -> list[Any]:
             written = [
-                self.client.submit(row_blocks.write_block, folder, number, block, pure=False)
+                self.client.submit(Counts.save, block, row_blocks.block_file(folder, number), pure=False)
                 for number, block in enumerate(self._blocks())
             ]
             return results(self.client, written)
 
         insist(write)
-        vectors = {name: getattr(self, name) for name in row_blocks.VECTORS}
-        if not self.has_terminals:
-            vectors["terminal_count"] = None
-        kept = ("n_states", "n_actions", "has_sample_size", "edges", "n_entries", "nbytes")
-        record = {name: getattr(self, name) for name in kept}
-        record |= {name: plain_labels(getattr(self, name)) for name in ("state_labels", "action_labels")}
-        row_blocks.write_vectors(folder, vectors, json.dumps(record))
+        # The vectors come last: a folder without them was not finished.
+        arrays = {name: getattr(self, name) for name in _STORED if getattr(self, name) is not None}
+        kept = {name: getattr(self, name) for name in ("edges", "has_terminals", "n_entries", "nbytes")}
+        write_archive(f"{folder}/{_VECTORS}", arrays, {**record_of(self.vectors), **kept, "kind": _KIND})
         return DistributedCounts.load(folder, self.client)
 
     @classmethod
     def load(cls, folder: str, client: Any = None) -> DistributedCounts:
         """Counts that :meth:`save` wrote, on this cluster or another."""
         client = client_of(client)
-        vectors, stored = row_blocks.read_vectors(folder)
-        record = json.loads(stored)
+        arrays, record = read_archive(f"{folder}/{_VECTORS}", _KIND)
+        ends, reward, initial = (arrays.get(name) for name in _STORED[1:])
         frame = replace(
             Counts.empty(record["n_states"], record["n_actions"]),
-            state_labels=read_labels(record["state_labels"]),
-            action_labels=read_labels(record["action_labels"]),
-            has_sample_size=record["has_sample_size"],
-            initial_count=vectors.pop("initial_count"),
+            **fields_of(record, {"initial_count": initial}, None),
         )
         sources = [
-            partial(client.submit, row_blocks.read_block, folder, number, pure=False)
-            for number in range(len(record["edges"]) - 1)
+            partial(
+                client.submit, row_blocks.read_block, row_blocks.block_file(folder, number), *rows, pure=False
+            )
+            for number, rows in enumerate(pairwise(record["edges"]))
         ]
-        whole = Margins(**vectors, n_entries=record["n_entries"], nbytes=record["nbytes"])
+        sizes = record["n_entries"], record["nbytes"]
+        ends = ends if record["has_terminals"] else None
+        whole = Margins(arrays["cell_count"], ends, reward, *sizes)
         return cls(client, sources, record["edges"], [whole], frame)
 
     def close(self) -> None:

@@ -215,13 +215,13 @@ class Part:
         local = find_classes(self.own_matrix()).component.astype(np.int64)
         counts = [int(held[0][0]) for held in mesh.gather(np.array([int(local.max(initial=-1)) + 1]))]
         n_all = sum(counts)
-        n_nodes = n_all + len(distribution)
+        n_nodes = n_all + distribution.shape[1]
         component = local + sum(counts[: self.index])
         to = np.repeat(self.fetched(mesh, component), np.diff(pull.indptr))
         came = component[pull.sources]
         apart = to != came
         pairs = [np.unique(came[apart] * n_nodes + to[apart])]
-        for hub, (leaving, entering) in enumerate(zip(out.T, distribution, strict=True)):
+        for hub, (leaving, entering) in enumerate(zip(out.T, distribution.T, strict=True)):
             pairs.append(np.unique(component[leaving > 0.0]) * n_nodes + n_all + hub)
             pairs.append((n_all + hub) * n_nodes + np.unique(component[entering > 0.0]))
         keys = np.concatenate(pairs)

@@ -66,6 +66,7 @@ class Terms(NamedTuple):
     out: Floats
     """Share of each row that goes to each of a few distributions."""
     distribution: Floats
+    """States by such distributions."""
     start: Any
 
 
@@ -117,7 +118,7 @@ class Rounds(Pace):
         total = sum_parts(everybody)
         total[1] = max(each[1] for each in everybody)
         if self.out.shape[1]:
-            drawn += total[5:] @ self.terms.distribution
+            drawn += self.terms.distribution @ total[5:]
         return drawn, Facts(*total[:5])
 
     def scale(self, facts: Facts) -> float:
@@ -228,7 +229,7 @@ class ClusterRounds:
         )
         self.label = self.target_label[self.own]
         base = np.broadcast_to(rounds.base, self.label.shape)
-        known = [base, *rounds.terms.distribution]
+        known = [base, *rounds.terms.distribution.T]
         self.base, *self.distribution = self.mesh.total(np.stack([self._by_cluster(each) for each in known]))
 
     def _by_cluster(self, values: Floats) -> Floats:
@@ -401,7 +402,7 @@ def state_values(part: Part, mesh: Mesh, terms: Terms, reward: Any, distribution
     for number in range(_MOST_PASSES):
         image = r + rounds.c * part.pulled_back(part.fetched(mesh, v))
         if terms.out.shape[1]:
-            image += rounds.out @ mesh.total(terms.distribution @ v)
+            image += rounds.out @ mesh.total(terms.distribution.T @ v)
         if terms.gamma == 1.0:
             image -= mesh.total(np.array([mu @ image]))[0]
         own = np.array([np.abs(image - v).max(initial=0.0), float(mesh.run.stop)])

@@ -19,7 +19,7 @@ from lingendice.distributed.part import Part
 from lingendice.distributed.rounds import Terms, state_values, stationary
 from lingendice.model.compose import compose
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.model.transition_rows import TransitionRows, find_classes
+from lingendice.model.transition_rows import find_classes
 from lingendice.results.build import exact_solution
 from lingendice.results.remote_solution import SpreadSolution
 from lingendice.results.solution import Solution
@@ -80,9 +80,12 @@ class SpreadOperator(EmpiricalOperator):
     @classmethod
     def of(cls, counts: DistributedCounts, choices: Any) -> SpreadOperator:
         """Compose from the vectors of the counts."""
-        composed = compose(counts.without_rows(), choices)
+        composed = compose(counts.vectors, choices)
         held = {each.name: getattr(composed, each.name) for each in fields(EmpiricalOperator)}
-        held |= {"counts": counts, "rows": _without_entries(composed.rows)}
+        # Whoever reaches for entries gets None, and not an empty matrix.
+        nothing: Any = None
+        rows = replace(composed.rows, indptr=nothing, indices=nothing, weight=nothing)
+        held |= {"counts": counts, "rows": rows}
         return cls(**held, vectors=composed.chain, key=uuid.uuid4().hex)
 
     @property
@@ -98,73 +101,59 @@ class SpreadOperator(EmpiricalOperator):
 
     # -- what the parts are told ---------------------------------------------------------------------------
 
-    def _slices(self, values: Any, per_state: int = 1) -> list[Any]:
-        """A vector by part; a part where all entries are the same gets one number."""
-        edges = np.array(self.spread_counts.edges) * per_state
-        return [_short(values[first:last]) for first, last in itertools.pairwise(edges)]
+    def _by_part(self, *given: Any) -> list[tuple[Any, ...]]:
+        """Arguments by part: arrays over states or cells are cut, all else is for every part."""
+        edges = itertools.pairwise(self.spread_counts.edges)
+        return [tuple(_cut(each, *part, self.n_states) for each in given) for part in edges]
 
     def terms(self, limits: Controls, start: Floats) -> list[Terms]:
         """The equation, by part."""
-        chain, gamma, edges = self.vectors, self.gamma, self.spread_counts.edges
-        base = np.zeros(1)
-        if gamma < 1.0 and self.initial is not None:
-            base = (1.0 - gamma) * self.initial
-        bases = self._slices(base) if base.size == self.n_states else [0.0] * (len(edges) - 1)
-        losses = self._slices(chain.restarts(gamma))
-        keeps, starts = self._slices(chain.keep), self._slices(start)
-        return [
-            Terms(
-                gamma, limits.tol, limits.max_iter, keeps[part], bases[part], losses[part],
-                chain.out[first:last], chain.distribution[:, first:last], starts[part],
-            )
-            for part, (first, last) in enumerate(itertools.pairwise(edges))
-        ]  # fmt: skip
+        chain, gamma = self.vectors, self.gamma
+        base = 0.0 if gamma == 1.0 or self.initial is None else (1.0 - gamma) * self.initial
+        by_part = self._by_part(
+            gamma, limits.tol, limits.max_iter, chain.keep, base, chain.restarts(gamma), chain.out,
+            chain.distribution.T, start,
+        )  # fmt: skip
+        return [Terms(*part) for part in by_part]
 
     def _run(self, steps: Callable[[Crew], Any], monitor: Monitor) -> Any:
         """Steps over the prepared parts, begun anew where a worker is lost."""
 
         def on_prepared(crew: Crew) -> Any:
-            weights: list[Any] = [None] * len(crew.addresses)
-            key = "counts"
-            if self.policy is not None:
-                weights = self._slices(self.policy.ravel() * self.rows.keep, self.policy.shape[1])
-                key = self.key
             # Nothing is made anew but where the policy or a part is another.
-            crew.phase(Part.prepare, [(key, weight) for weight in weights], monitor)
+            key, weights = "counts", None
+            if self.policy is not None:
+                key, weights = self.key, self.policy.ravel() * self.rows.keep
+            crew.phase(Part.prepare, self._by_part(key, weights))
             return steps(crew)
 
         return self.spread_counts.crew.run(on_prepared, monitor)
 
-    # -- phases --------------------------------------------------------------------------------------------
-
-    def _phase(self, function: Callable[..., Any], arguments: Any) -> list[Any]:
-        """One phase by itself, for what a solution computes when asked."""
+    def _asked(self, steps: Callable[[Crew], Any]) -> Any:
+        """The same for what is computed when asked for, and has nothing to show before its end."""
         with watch(Controls()) as monitor:
             try:
-                found: list[Any] = self._run(lambda crew: crew.phase(function, arguments, monitor), monitor)
+                return self._run(steps, monitor)
             except Stopped:
                 raise KeyboardInterrupt from None
-        return found
+
+    # -- phases --------------------------------------------------------------------------------------------
 
     def expected_next(self, state_values: Floats) -> Floats:
         """K applied to values over states."""
-        counted = np.concatenate(
-            self._phase(Part.expected_next, [(part,) for part in self._slices(state_values)])
-        )
+        arguments = self._by_part(state_values)
+        counted = np.concatenate(self._asked(lambda crew: crew.phase(Part.expected_next, arguments)))
         return self.rows.scale * counted + self.rows.out @ (self.rows.distribution @ state_values)
 
     def state_values(self, reward: Floats, distribution: Floats, tol: float) -> Floats:
         """V = r + gamma P V; the bias at gamma = 1."""
-        size = max(float(np.abs(reward).max()), np.finfo(float).tiny)
+        goal = tol * max(float(np.abs(reward).max()), np.finfo(float).tiny)
         if self.gamma == 1.0:
             reward = reward - distribution @ reward
-        goal = tol * size
         terms = self.terms(Controls(tol=tol), np.zeros(self.n_states))
-        arguments = [
-            (term, earned, mu, goal)
-            for term, earned, mu in zip(terms, self._slices(reward), self._slices(distribution), strict=True)
-        ]
-        found = self._phase(state_values, arguments)
+        by_part = self._by_part(reward, distribution, goal)
+        arguments = [(term, *rest) for term, rest in zip(terms, by_part, strict=True)]
+        found = self._asked(lambda crew: crew.phase(state_values, arguments))
         if not found[0].residual <= 1e3 * goal:
             raise ValueError(
                 f"the values of states did not settle (residual {found[0].residual:.1e}): the chain is too "
@@ -177,31 +166,30 @@ class SpreadOperator(EmpiricalOperator):
         reward: Floats | None,
     ) -> Floats:  # fmt: skip
         """Sums of squared influences over all entries, as they count and as they are pooled."""
-        per_state = self.n_cells // self.n_states
-        taus, shares, shifts = (self._slices(each, per_state) for each in (tau, share, shift))
-        rewards = [None] * len(taus) if reward is None else self._slices(reward, per_state)
-        by_part = zip(self._slices(values), taus, shares, shifts, rewards, strict=True)
-        arguments = [(v, ending, t, total, *rest) for v, t, *rest in by_part]
-        return np.sum(self._phase(Part.influence, arguments), axis=0)
+        arguments = self._by_part(values, ending, tau, total, share, shift, reward)
+        return np.sum(self._asked(lambda crew: crew.phase(Part.influence, arguments)), axis=0)
 
     # -- stationary distributions --------------------------------------------------------------------------
 
     def stationary(self, limits: Controls, follow_initial: bool) -> tuple[Distributions, float]:
         """Every stationary distribution, and the L1 residual of the worst."""
-        begun: list[Floats] = []
+        starts: list[Floats] = []
+
+        def steps(crew: Crew) -> list[Outcome]:
+            if self.gamma < 1.0:
+                assert self.initial is not None
+                starts[:] = [self.initial]
+            else:
+                marks = [np.bincount(states, minlength=self.n_states) for states in self._recurrent(crew)]
+                starts[:] = [mark / mark.sum() for mark in marks]
+            return [self._solve_from(crew, start, limits) for start in starts]
+
         with watch(limits) as monitor:
-
-            def steps(crew: Crew) -> list[Outcome]:
-                starts = [self.initial] if self.gamma < 1.0 else self._starts(crew, monitor)
-                begun[:] = starts  # type: ignore[assignment]
-                return [self._solve_from(crew, start, limits, monitor) for start in begun]
-
             try:
                 outcomes = self._run(steps, monitor)
             except Stopped:
-                start = begun[0] if begun else np.full(self.n_states, 1.0 / self.n_states)
-                outcomes = [Outcome(start, "power", "ended early", converged=False, error=math.inf,
-                                    residual=2.0)]  # fmt: skip
+                start = starts[0] if starts else np.full(self.n_states, 1.0 / self.n_states)
+                outcomes = [Outcome(start, "power", "ended early", False, error=math.inf, residual=2.0)]
             for outcome in outcomes:
                 if not outcome.converged and outcome.stopped is None:
                     outcome.stopped = monitor.stopped
@@ -214,8 +202,8 @@ class SpreadOperator(EmpiricalOperator):
             )
         return Distributions(every[0] if len(every) == 1 else None, every, combined(outcomes)), residual
 
-    def _solve_from(self, crew: Crew, start: Floats, limits: Controls, monitor: Monitor) -> Outcome:
-        found = crew.phase(stationary, [(term,) for term in self.terms(limits, start)], monitor)
+    def _solve_from(self, crew: Crew, start: Floats, limits: Controls) -> Outcome:
+        found = crew.phase(stationary, [(term,) for term in self.terms(limits, start)])
         outcomes, sent = zip(*found, strict=True)
         x = np.concatenate([part.distribution for part in outcomes])
         lost = f", {crew.n_begun - 1} times begun again" if crew.n_begun > 1 else ""
@@ -225,59 +213,38 @@ class SpreadOperator(EmpiricalOperator):
         )
         return replace(outcomes[0], distribution=x if self.gamma < 1.0 else x / x.sum(), reason=told)
 
-    def _starts(self, crew: Crew, monitor: Monitor) -> list[Floats]:
-        """For every recurrent class the uniform distribution over its states."""
-        marks = [np.bincount(states, minlength=self.n_states) for states in self._recurrent(crew, monitor)]
-        return [mark / mark.sum() for mark in marks]
-
     def recurrent_classes(self) -> tuple[tuple[Any, ...], Any]:
         """The states of every recurrent class, and all others: for the audit."""
-        with watch(Controls()) as monitor:
-            found = self._run(lambda crew: self._recurrent(crew, monitor), monitor)
+        found = self._asked(self._recurrent)
         transient = np.ones(self.n_states, bool)
         for states in found:
             transient[states] = False
         return tuple(found), np.flatnonzero(transient)
 
-    def _recurrent(self, crew: Crew, monitor: Monitor) -> list[Any]:
-        """The states of every recurrent class, in the order of their first states."""
-        component, classes = self._components(crew, monitor)
-        found = [np.flatnonzero(np.isin(component, nodes)) for nodes in classes.recurrent]
-        return sorted((states for states in found if states.size), key=lambda states: int(states[0]))
+    def _recurrent(self, crew: Crew) -> list[Any]:
+        """The states of every recurrent class, in the order of their first states.
 
-    def _components(self, crew: Crew, monitor: Monitor) -> tuple[Any, Any]:
-        """The component of every state within its part, and the classes of the graph between components."""
+        Components within parts are found there, and classes of the graph between components here.
+        """
         from scipy.sparse import csr_array
 
-        chain, edges = self.vectors, self.spread_counts.edges
-        arguments = [
-            (chain.out[first:last], chain.distribution[:, first:last])
-            for first, last in itertools.pairwise(edges)
-        ]
-        parts = crew.phase(Part.condense, arguments, monitor)
+        chain = self.vectors
+        parts = crew.phase(Part.condense, self._by_part(chain.out, chain.distribution.T))
         n = parts[0].n_all + chain.n_hubs
         source, target = np.concatenate([part.edges for part in parts], axis=1)
         graph = csr_array((np.ones(source.size), (source, target)), shape=(n, n))
         graph.sum_duplicates()
-        return np.concatenate([part.component for part in parts]), find_classes(graph)
+        component = np.concatenate([part.component for part in parts])
+        found = [np.flatnonzero(np.isin(component, nodes)) for nodes in find_classes(graph).recurrent]
+        return sorted((states for states in found if states.size), key=lambda states: int(states[0]))
 
 
-class _RowsElsewhere(TransitionRows):
-    """Rows of which only the vectors are here."""
-
-    @property
-    def n(self) -> int:
-        return self.total.size
-
-
-def _without_entries(rows: TransitionRows) -> TransitionRows:
-    """The same vectors; whoever reaches for entries gets None, and not an empty matrix."""
-    nothing: Any = None
-    return _RowsElsewhere(nothing, nothing, nothing, rows.total, rows.keep, rows.out, rows.distribution)
-
-
-def _short(values: Any) -> Any:
-    """One number where all are the same."""
-    if values.size and values.ndim == 1 and values[0] == values[-1] and (values == values[0]).all():
-        return float(values[0])
-    return values
+def _cut(value: Any, first: int, last: int, n_states: int) -> Any:
+    """An array over states, or the cells of states, between two states; one number where all are the same."""
+    if not isinstance(value, np.ndarray):
+        return value
+    per_state = len(value) // n_states
+    part = value[first * per_state : last * per_state]
+    if part.ndim == 1 and part.size and part[0] == part[-1] and (part == part[0]).all():
+        return float(part[0])
+    return part

@@ -111,6 +111,12 @@ class Piece:
     def _occurring(self, what: str) -> Array:
         return _either(occurring(self.counts, what), self.occurring.get(what, NO_ROWS))
 
+    def without_rows(self) -> Piece:
+        """What neighbors are joined by: sizes, labels, ids that occur, first states, ends of episodes."""
+        kinds = ["state"] if self.counts.n_actions is None else ["state", "action"]
+        seen = {what: self._occurring(what) for what in kinds if self._labels(what) is None}
+        return replace(self, counts=self.counts.without_rows(), occurring=seen)
+
     def with_numbers(self, what: str) -> Piece:
         """The same, with integers that are ids here numbered like those that are not."""
         if what in self.numbered or self._labels(what) is not None:

@@ -59,7 +59,7 @@ class TransitionRows:
     @property
     def n(self) -> int:
         """Number of rows."""
-        return self.indptr.size - 1
+        return self.total.size
 
     @property
     def n_states(self) -> int:

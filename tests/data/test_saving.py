@@ -41,6 +41,16 @@ def test_round_trip(tmp_path, name, suffix):
     assert [entry.name for entry in tmp_path.iterdir()] == [f"counts{suffix}"]
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_paths_that_fsspec_knows(suffix):
+    pytest.importorskip("fsspec")
+    counts, path = examples()["everything"], f"memory://somewhere/counts{suffix}"
+    counts.save(path)
+    assert lg.Counts.load(path) == counts
+    with pytest.raises(ValueError, match=r"memory://nowhere.*: no such file"):
+        lg.Counts.load(f"memory://nowhere{suffix}")
+
+
 def test_kept_episodes(tmp_path):
     counts = lg.Counts.from_transitions(**make_log(), keep_episodes=True)
     counts.save(tmp_path / "counts.npz")

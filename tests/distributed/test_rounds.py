@@ -54,7 +54,7 @@ def solved(counts, gamma, n_parts, max_rounds=None):
         part.prepare(mesh, 0, None)
         terms = Terms(
             gamma, 1e-10, max_rounds, 1.0, (1.0 - gamma) / counts.n_states, 1.0 - gamma,
-            np.zeros((part.size, 0)), np.zeros((0, part.size)), start[edges[index] : edges[index + 1]],
+            np.zeros((part.size, 0)), np.zeros((part.size, 0)), start[edges[index] : edges[index + 1]],
         )  # fmt: skip
         return stationary(part, mesh, terms)[0]
 
