@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats, first_bad, numeric_array, require_choice, require_finite
+from lingendice.data.checks import Floats, numeric_array, require_below, require_choice, require_finite
 from lingendice.data.policies import ContinuousPolicy, DiscretePolicy, GaussianPolicy, Policy
 from lingendice.data.transitions import Transitions
 
@@ -238,10 +238,7 @@ def _encode(name: str, given: Any, n: int | None, scaling: Scaling) -> Singles:
         return scaling(points[:, None] if points.ndim == 1 else points).astype(np.float32)
     if ids.dtype.kind not in "iu" or ids.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional integers, got shape {ids.shape} of {ids.dtype}")
-    outside = (ids < 0) | (ids >= n)
-    if outside.any():
-        (row,) = first_bad(outside)
-        raise ValueError(f"{name}[{row}] is {ids[row]}, outside 0..{n - 1}")
+    require_below(name, ids, n)
     return np.eye(n, dtype=np.float32)[ids]
 
 

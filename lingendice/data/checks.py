@@ -303,12 +303,14 @@ def require_compressed(
 def _require_places(name: str, places: NDArray[Any], size: int, what: str) -> None:
     if places.dtype.kind not in "iu":
         raise ValueError(f"{name}.{what} has dtype {places.dtype}; give integers")
-    if places.size and not (places.min() >= 0 and places.max() < size):
-        (entry,) = first_bad((places < 0) | (places >= size))
-        raise ValueError(
-            f"{name}.{what}[{entry}] is {places[entry]}, outside 0..{size - 1}; "
-            "build the matrix anew from its entries"
-        )
+    require_below(f"{name}.{what}", places, size, "build the matrix anew from its entries")
+
+
+def require_below(name: str, ids: NDArray[Any], n: int, remedy: str = "fix it", kind: str = "") -> None:
+    """Refuse ids outside 0..n-1, naming the first."""
+    if ids.size and not (ids.min() >= 0 and ids.max() < n):
+        (entry,) = first_bad((ids < 0) | (ids >= n))
+        raise ValueError(f"{name}[{entry}] is {kind}{ids[entry]}, outside 0..{n - 1}; {remedy}")
 
 
 # -- distributions, policies, columns ------------------------------------------------------------------
@@ -338,13 +340,8 @@ def require_policy(name: str, values: Any, n_states: int, n_actions: int) -> Flo
         values = compressed_rows(name, values).toarray()
     table = numeric_array(name, values)
     if table.ndim == 1 and table.dtype.kind in "iu" and table.shape == (n_states,):
-        outside = (table < 0) | (table >= n_actions)
-        if outside.any():
-            (state,) = first_bad(outside)
-            raise ValueError(
-                f"{name}[{state}] is action {table[state]}, outside 0..{n_actions - 1}; "
-                "a deterministic policy holds one known action per state"
-            )
+        remedy = "a deterministic policy holds one known action per state"
+        require_below(name, table, n_actions, remedy, "action ")
         policy = np.zeros((n_states, n_actions))
         policy[np.arange(n_states), table] = 1.0
         return policy

@@ -23,6 +23,7 @@ from lingendice.data.checks import (
     first_bad,
     normalized_rows,
     numeric_array,
+    require_below,
     require_finite,
     require_nonnegative,
 )
@@ -119,13 +120,8 @@ def action_rows(found: NDArray[Any], n: int, n_actions: int) -> Floats:
     """Probabilities of discrete actions, one row per state, from probabilities or from actions."""
     if found.shape in ((n,), (n, 1)) and found.dtype.kind in "biu":
         ids = found.reshape(n).astype(np.int64)
-        wrong = (ids < 0) | (ids >= n_actions)
-        if wrong.any():
-            (row,) = first_bad(wrong)
-            raise ValueError(
-                f"policy(states)[{row}] is action {ids[row]}, but the log has actions 0..{n_actions - 1}; "
-                "pass n_actions= to Transitions where some were never logged"
-            )
+        remedy = "pass n_actions= to Transitions where some actions were never logged"
+        require_below("policy(states)", ids, n_actions, remedy, "action ")
         return np.eye(n_actions)[ids]
     return found
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import (
     Floats,
-    first_bad,
     lies_on_device,
     read_flags,
+    require_below,
     require_length,
     require_nonnegative,
     require_reward,
@@ -309,12 +309,7 @@ def _count_by_sorting(device: Device, keys: Any, weight: Any, reward: Any) -> tu
 
 def _count_states(device: Device, first_state: Any, n_states: int) -> Any:
     states = _ids(device, "first_state", first_state)
-    outside = (states < 0) | (states >= n_states)
-    if bool(outside.any()):
-        (row,) = first_bad(outside)
-        raise ValueError(
-            f"first_state[{row}] is {states[row]}, outside 0..{n_states - 1}; raise n_states or fix the id"
-        )
+    require_below("first_state", states, n_states, "raise n_states or fix the id")
     return np.bincount(states, minlength=n_states)
 
 

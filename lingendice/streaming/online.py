@@ -17,8 +17,8 @@ import lingendice as lg
 from lingendice.data.checks import (
     LARGEST_REWARD,
     Floats,
-    first_bad,
     numeric_array,
+    require_below,
     require_distribution,
     require_gamma,
     require_number,
@@ -224,10 +224,7 @@ class OnlineRatio:
                 f"{name} must be a whole number or a one-dimensional array of them, "
                 f"got shape {states.shape}, dtype {states.dtype}"
             )
-        outside = (states < 0) | (states >= self.n_states)
-        if outside.any():
-            (row,) = first_bad(outside)
-            raise ValueError(f"{name}[{row}] is {states[row]}, outside 0..{self.n_states - 1}")
+        require_below(name, states, self.n_states)
         return states.astype(np.int64, copy=False)
 
     def _flush(self) -> None:

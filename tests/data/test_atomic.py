@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import lingendice as lg
-from lingendice.continuous.train import write_checkpoint
 from lingendice.data import saving
 from lingendice.io.array_files import write_result
 
@@ -33,7 +32,7 @@ WRITERS = {
     "page.html": lambda path: lg.report(solved(), path, plots=False),
     "result.json": lambda path: write_result(path, {}, {"a": 1}),
     "result.npz": lambda path: write_result(path, {"a": np.ones(2)}, {}),
-    "training.npz": lambda path: write_checkpoint(path, [], [], {"seed": 0}),
+    "training.npz": lambda path: saving.write_archive(path, {}, {"kind": "training", "seed": 0}),
 }
 
 

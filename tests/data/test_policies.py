@@ -33,7 +33,7 @@ def test_discrete_functions_by_what_they_return():
     np.testing.assert_allclose(drawn[:, 0], 0.5, atol=0.25)
     with pytest.raises(ValueError, match="sums to"):
         discrete(lambda states: np.ones((6, 3)))
-    with pytest.raises(ValueError, match=r"action 5, but the log has actions 0\.\.2"):
+    with pytest.raises(ValueError, match=r"action 5, outside 0\.\.2"):
         discrete(lambda states: np.full(6, 5))
 
 
