@@ -50,8 +50,8 @@ class FDivergence(Divergence):
         name = type(self).__dict__.get("name")  # a class that inherits its name may differ from its parent
         if name not in CONJUGATES:
             raise NotAvailableYet(
-                f'divergence {type(self).__name__} in compiled code (SGD, networks and device="cuda")',
-                'use method="convex" or method="extragradient" on the host',
+                f"divergence {type(self).__name__} in compiled code (SGD and networks)",
+                'use method="convex" or method="extragradient"',
             )
         return CONJUGATES.index(name)
 

@@ -25,7 +25,7 @@ class WeightedL2(FDivergence):
         return 0.5 * y * y
 
     def excess_slope(self, y: Floats) -> Floats:
-        return np.array(y, dtype=float)
+        return 1.0 * y
 
     def excess_curvature(self, y: Floats) -> Floats:
         return np.ones_like(y)

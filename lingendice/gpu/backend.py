@@ -11,7 +11,7 @@ import numpy as np
 
 from lingendice.data.checks import NotAvailableYet, lies_on_device, outside_level, require_choice
 from lingendice.data.counts import Counts
-from lingendice.divergences import FDivergence
+from lingendice.divergences import MMD, FDivergence
 from lingendice.gpu.chain import Settings, device_distributions
 from lingendice.gpu.device import Device, current_device, require_bytes, require_on_device
 from lingendice.gpu.device_counts import DeviceCounts, read_matrix
@@ -100,12 +100,16 @@ class CudaBackend:
         _require_transitions(operator)
         method, reason = _saddle_method(request)
         problem, back = read_problem(operator, request.objective)
-        if not isinstance(problem.divergence, FDivergence) or problem.divergence.name == "equality":
+        if not isinstance(problem.divergence, (FDivergence, MMD)):
             raise NotAvailableYet(f"divergence {problem.divergence.name} on the device", 'use device="cpu"')
         own = dict(request.method.options)
         storage = np.dtype(Settings.read({"storage": own.pop("storage", "float64")}).storage)
         options = read_options(method, {"batch": DEVICE_BATCH} | own if method == "sgd" else own)
         if method == "sgd":
+            if problem.divergence.name in ("mmd", "equality"):
+                raise NotAvailableYet(
+                    f"divergence {problem.divergence.name} with SGD on the device", 'use device="cpu"'
+                )
             if problem.self_normalized:
                 raise NotAvailableYet(
                     'normalize="self" with SGD on the device', 'use method="extragradient", or device="cpu"'

@@ -241,18 +241,6 @@ def for_each(
     launch(device, kernel, templates, n_blocks(device, size, device.block // a_thread), arguments)
 
 
-def repeat(
-    device: Device, work: Callable[[], None], recorded: Callable[[], None] | None, times: int
-) -> Callable[[], None] | None:
-    """Do the work ``times`` times; returns what repeats it, recorded when it is first done."""
-    for _ in range(times):
-        if recorded is None:
-            recorded = device.record(work)  # which does it once
-        else:
-            recorded()
-    return recorded
-
-
 def load_everything(device: Device) -> int:
     """Compile every kernel; returns how many there are. For the self-test."""
     every = [(name, arguments) for name, kernel in KERNELS.items() for arguments in kernel.variants]

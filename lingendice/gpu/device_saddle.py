@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,12 +24,13 @@ from scipy.sparse import csr_array
 from lingendice.data.checks import Floats
 from lingendice.divergences import FDivergence
 from lingendice.gpu.catalog import c_type
-from lingendice.gpu.device import Device, for_each, launch, n_blocks, repeat
+from lingendice.gpu.device import Device, for_each, launch, n_blocks
 from lingendice.gpu.equation import SCRATCH, Equation
 from lingendice.gpu.power_steps import POLL_SECONDS
-from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
+from lingendice.model.features import MatrixFeatures
+from lingendice.model.operator import Flow
 from lingendice.solvers.control import Controls
-from lingendice.solvers.extragradient import SAFETY, Geometry, SaddlePoint, approach
+from lingendice.solvers.extragradient import ExtragradientSteps, Geometry, SaddlePoint, approach
 from lingendice.solvers.problem import RatioProblem, SaddleSolver
 from lingendice.solvers.saddle import n_entries as stored_entries
 from lingendice.solvers.sgd import alias_table, build_sampler, in_epochs, step_sizes
@@ -36,13 +38,10 @@ from lingendice.solvers.sgd import alias_table, build_sampler, in_epochs, step_s
 ADVICE = '; options={"storage": "float32"} halves vectors and matrices; or use device="cpu"'
 STEPS_AT_ONCE = 32
 """Steps of SGD that are drawn, sorted and recorded together."""
-# Places in the array of the pace: see cuda/saddle.cu.
-LENGTH, ACCEPTED, USED, TOTAL_LENGTH, ATTEMPTS, TAKEN, BROKEN, PACE = range(8)
-# Places in the array of the clock.
+# Places in the array of the clock: see cuda/saddle.cu.
 STEP, EPOCH, MULTIPLIER_LENGTH, CLOCK = range(4)
 SHARED_WIDTH = 4096
 """Entries of a segment that are sorted in shared memory."""
-MOST_BROKEN = 60
 IDLE_CHECKS = 20
 
 
@@ -67,172 +66,84 @@ def saddle_bytes(problem: RatioProblem, batch: int | None, value: int = 8) -> in
 
 
 class DeviceFlow:
-    """gamma T' m and its adjoint gamma T f over cells, and the field of the saddle point.
+    """What :class:`lingendice.model.operator.Flow` is to gradients, on the device.
 
-    With features, tau = Psi w and f = Phi v are products with matrices like any other. Where mass that enters
-    unseen cells goes on from the restart distribution, that is one more distribution to fall back to: its
-    share of each cell is the chance of entering them.
+    Where mass that enters unseen cells goes on from the restart distribution, that is one more distribution
+    to fall back to: its share of each cell is the chance of entering them.
     """
 
-    def __init__(self, device: Device, problem: RatioProblem, storage: Any = np.float64) -> None:
-        flow = problem.flow
-        self.storage, self.value = np.dtype(storage), (c_type(storage),)
-        rows, gamma = flow.rows, flow.gamma
-        self.device, self.problem = device, problem
-        self.n_cells = flow.n_cells
-        self.n_states = flow.n_states
-        self.n_actions = self.n_cells // self.n_states
-        policy = np.ones(self.n_cells) if flow.policy is None else flow.policy.ravel()
-        hubs = (flow.out.T, rows.distribution)
-        self.push, self.pull = Equation.both_ways(device, rows.kernel(), gamma, self.storage, *hubs)
-        up = partial(device.upload, dtype=self.storage)
-        self.policy, self.p = up(policy), up(flow.p)
-        self.start, self.weight = up(flow.start), up(flow.mass_weight)
-        self.only_seen = np.int32(flow.closure is not None)
-        self.mass = device.empty(self.n_cells, storage)
-        self.pushed, self.gathered = (device.empty(self.n_states, storage) for _ in range(2))
-        self.pulled = device.empty(self.n_cells, storage)
-        self.n_parts = n_blocks(device, self.n_cells, device.block)
-        self.partials = device.empty(self.n_parts, np.float64)
-        divergence = problem.divergence
-        assert isinstance(divergence, FDivergence)
-        self.kind = (np.int32(divergence.code), np.int32(divergence.weighs_by_ratio))
-        self.maps = [_FeatureMap(self, features) for features in (problem.features, problem.dual_features)]
-        self.n_w, self.n_v = problem.features.n_features, problem.dual_features.n_features
-        own = problem.self_normalized
-        self.price = np.float64(1.0 if own else problem.penalty)
-        self.keep = np.float64(0.0 if own else 1.0)
-
-    def field(self, point: Any, field: Any) -> None:
-        """field = (dJ/dw, -dJ/dv, -dJ/du) at the point; nothing comes to the host."""
-        device, n, problem = self.device, self.n_cells, self.problem
-        parts = (slice(0, self.n_w), slice(self.n_w, self.n_w + self.n_v))
-        last = slice(self.n_w + self.n_v, self.n_w + self.n_v + 1)
-        tau, f = (over.values(point[part]) for over, part in zip(self.maps, parts, strict=True))
-        on_tau, on_f = (over.gradient(field[part]) for over, part in zip(self.maps, parts, strict=True))
-        for_each(device, "weigh_ratio", self.value, n, (np.int32(n), self.p, tau, self.mass))
-        self.push.product(self.mass, self.pushed)
-        sizes = (np.int32(self.n_states), np.int32(self.n_actions))
-        gather = (*sizes, self.policy, self.p, self.only_seen, f, self.gathered)
-        for_each(device, "gather_actions", self.value, self.n_states, gather)
-        self.pull.product(self.gathered, self.pulled)
-        launch(
-            device, "saddle_field", self.value, self.n_parts,
-            (np.int32(n), np.int32(self.n_actions), self.only_seen, tau, f, point[last], self.pushed,
-             self.pulled, self.policy, self.p, self.start, self.weight, *self.kind, self.price,
-             np.float64(problem.ridge), np.float64(problem.ridge_center), on_tau, on_f, self.partials),
-            shared_bytes=SCRATCH,
-        )  # fmt: skip
-        launch(
-            device, "finish_field", self.value, 1,
-            (np.int32(self.n_parts), self.partials, point[last], np.float64(problem.flow.mass_offset),
-             self.price, self.keep, field[last]),
-            shared_bytes=SCRATCH,
-        )  # fmt: skip
-        for over, part in zip(self.maps, parts, strict=True):
-            over.gather(field[part])
-
-
-class _FeatureMap:
-    """Psi and Psi' on the device; over tables values and coefficients are the same array."""
-
-    def __init__(self, flow: DeviceFlow, features: FeatureMap) -> None:
-        self.matrix: Equation | None = None
-        if isinstance(features, Tabular):
-            return
-        assert isinstance(features, MatrixFeatures)
-        matrix = csr_array(features.matrix)
-        self.matrix, self.transposed = (
-            Equation.of(flow.device, part, 1.0, flow.storage) for part in (matrix, matrix.T.tocsr())
+    def __init__(self, device: Device, flow: Flow, storage: np.dtype[Any]) -> None:
+        self.device, self.storage = device, storage
+        policy = np.ones((flow.n_cells, 1)) if flow.policy is None else flow.policy
+        if flow.closure is not None:
+            policy = np.where(flow.seen.reshape(policy.shape), policy, 0.0)
+        hubs = (flow.out.T, flow.rows.distribution)
+        self._push, self._pull = Equation.both_ways(device, flow.rows.kernel(), flow.gamma, storage, *hubs)
+        up = partial(device.upload, dtype=storage)
+        self._policy, self.p = up(policy), up(flow.p)
+        self.start, self.mass_weight, self.mass_offset = (
+            up(flow.start),
+            up(flow.mass_weight),
+            flow.mass_offset,
         )
-        self._values, self._gradient = (flow.device.empty(features.n_cells, flow.storage) for _ in range(2))
 
-    def values(self, coefficients: Any) -> Any:
+    def inflow(self, mass: Any) -> Any:
+        """(1 - gamma) mu0 + gamma T' m over cells."""
+        arriving = _product(self._push, mass, self._policy.shape[0])
+        return self.start + (self._policy * arriving.reshape((-1, 1))).reshape(self.p.size)
+
+    def apply(self, values: Any) -> Any:
+        """gamma T f over cells."""
+        gathered = (self._policy * values.reshape(self._policy.shape)).sum(axis=1)
+        return _product(self._pull, gathered, self.p.size)
+
+
+class _DeviceFeatures:
+    """Psi and Psi' on the device."""
+
+    def __init__(self, device: Device, features: MatrixFeatures, storage: np.dtype[Any]) -> None:
+        matrix = csr_array(features.matrix)
+        self.n_cells, self.n_features = matrix.shape
+        self._matrix, self._transposed = (
+            Equation.of(device, part, 1.0, storage) for part in (matrix, matrix.T.tocsr())
+        )
+
+    def apply(self, weights: Any) -> Any:
         """Psi w over cells."""
-        if self.matrix is None:
-            return coefficients
-        self.matrix.product(coefficients, self._values)
-        return self._values
+        return _product(self._matrix, weights, self.n_cells)
 
-    def gradient(self, on_coefficients: Any) -> Any:
-        """Where the gradient by values goes."""
-        return on_coefficients if self.matrix is None else self._gradient
-
-    def gather(self, on_coefficients: Any) -> None:
-        """Psi' of the gradient by values."""
-        if self.matrix is not None:
-            self.transposed.product(self._gradient, on_coefficients)
+    def adjoint(self, values: Any) -> Any:
+        """Psi' of values over cells."""
+        return _product(self._transposed, values, self.n_features)
 
 
-class _Iteration:
-    """The arrays of the method, all on the device, and the launches of one attempt at a step."""
+def _product(equation: Equation, x: Any, size: int) -> Any:
+    out = equation.device.empty(size, equation.value_type)
+    equation.product(x.astype(equation.value_type, copy=False), out)
+    return out
+
+
+class _DeviceSteps(ExtragradientSteps):
+    """The host's steps over arrays on the device: points come down when gaps are certified."""
 
     def __init__(self, device: Device, problem: RatioProblem, storage: np.dtype[Any]) -> None:
+        up, self._down = partial(device.upload, dtype=storage), device.download
+        there: dict[str, Any] = {
+            name: _DeviceFeatures(device, held, storage) if isinstance(held, MatrixFeatures) else held
+            for name, held in (("features", problem.features), ("dual_features", problem.dual_features))
+        }
+        there["flow"] = DeviceFlow(device, problem.flow, storage)
         geometry = Geometry(problem)
-        self.n_w, self.n_v = problem.features.n_features, problem.dual_features.n_features
-        self.device, self.size = device, self.n_w + self.n_v + 1
-        self.flow = DeviceFlow(device, problem, storage)
-        up, self.value = partial(device.upload, dtype=storage), self.flow.value
-        top = np.broadcast_to(geometry.top, self.n_w)
-        self.metric = up(np.concatenate([geometry.on_w, geometry.on_v, [geometry.on_u]]))
-        self.low = up(np.concatenate([np.zeros(self.n_w), geometry.low, [-math.inf]]))
-        self.high = up(np.concatenate([top, geometry.high, [math.inf]]))
-        start = np.concatenate([problem.start(), np.zeros(self.n_v), [0.0]])
-        self.at, self.total = up(start), device.zeros(self.size, np.float64)
-        self.middle, self.here, self.ahead = (device.empty(self.size, storage) for _ in range(3))
-        pace = np.zeros(PACE)
-        pace[LENGTH] = 1.0
-        self.pace = device.upload(pace)
-        self.n_parts = n_blocks(device, self.size, device.block)
-        self.partials = device.empty(2 * self.n_parts, np.float64)
-        self.flow.field(self.at, self.here)
-        self.broken, self.weight = False, 0.0
-        self._repeat: Callable[[], None] | None = None
-
-    def __call__(self) -> None:
-        """One attempt; a step too long leaves the point where it is and shortens the next."""
-        device, size = self.device, np.int64(self.size)
-        box = (self.metric, self.low, self.high, self.pace)
-        for_each(device, "saddle_step", self.value, self.size, (size, self.at, self.here, *box, self.middle))
-        self.flow.field(self.middle, self.ahead)
-        parts = np.int32(self.n_parts)
-        launch(
-            device, "compare_fields", self.value, self.n_parts,
-            (size, self.at, self.middle, self.here, self.ahead, self.metric, self.partials, parts),
-            shared_bytes=SCRATCH,
-        )  # fmt: skip
-        launch(
-            device, "judge_step", (), 1, (parts, self.partials, np.float64(SAFETY), self.pace),
-            shared_bytes=SCRATCH,
-        )  # fmt: skip
-        step = (size, self.middle, self.ahead, *box, self.at, self.total)
-        for_each(device, "take_step", self.value, self.size, step)
-        self.flow.field(self.at, self.here)
-
-    def advance(self, most: int) -> int:
-        """All of them, and a look at how they went."""
-        self._repeat = repeat(self.device, self, self._repeat, most)
-        pace = self.device.download(self.pace)
-        self.broken = bool(pace[BROKEN] > MOST_BROKEN or not math.isfinite(pace[LENGTH]))
-        self.weight = float(pace[TOTAL_LENGTH])
-        return most
+        geometry.problem = replace(problem, **there)
+        for name in ("on_w", "on_v", "low", "high", "top"):
+            setattr(geometry, name, up(getattr(geometry, name)))
+        start = SaddlePoint(up(problem.start()), up(np.zeros(problem.dual_features.n_features)), 0.0)
+        super().__init__(geometry, start)
 
     def points(self) -> list[SaddlePoint]:
         """The last point and the average, on the host."""
-        held = [self.at, self._average()] if self.weight > 0.0 else [self.at]
-        down = [self.device.download(point) for point in held]
-        return [SaddlePoint(at[: self.n_w], at[self.n_w : -1], float(at[-1])) for at in down]
-
-    def restart(self, from_average: bool) -> None:
-        """Begin a new average."""
-        if from_average:
-            self.at[:] = self._average().astype(self.at.dtype, copy=False)
-            self.flow.field(self.at, self.here)
-        self.total[:] = 0.0
-        self.pace[TOTAL_LENGTH : TAKEN + 1] = 0.0
-
-    def _average(self) -> Any:
-        return self.total / max(self.weight, 1e-300)
+        down = self._down
+        return [SaddlePoint(down(w).astype(float), down(v).astype(float), u) for w, v, u in super().points()]
 
 
 def device_extragradient(
@@ -245,8 +156,7 @@ def device_extragradient(
     IDLE_CHECKS without a better one that is the end, with whatever gap was certified.
     """
     most_idle = IDLE_CHECKS if storage == np.float32 else None
-    steps = _Iteration(device, problem, storage)
-    return approach(problem, steps, controls.tol, controls.max_iter, most_idle)
+    return approach(problem, _DeviceSteps(device, problem, storage), controls.tol, most_idle)
 
 
 # -- stochastic gradients ----------------------------------------------------------------------------------
@@ -398,7 +308,11 @@ class _Run:
         """Rounds of STEPS_AT_ONCE steps that take about POLL_SECONDS, and a look whether all is finite."""
         began, left = time.perf_counter(), -(-(n_steps - done) // STEPS_AT_ONCE)
         rounds = min(self._rounds, left)
-        self._repeat = repeat(self.device, self, self._repeat, rounds)
+        for _ in range(rounds):
+            if self._repeat is None:
+                self._repeat = self.device.record(self)  # which does it once
+            else:
+                self._repeat()
         # Two numbers from the device, whose sum shows any value that is not finite.
         shown = sum(float(self.device.download(block.value.sum())) for block in (self.tau, self.f))
         self._finite = math.isfinite(shown)

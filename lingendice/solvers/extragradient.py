@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -147,36 +147,19 @@ def solve_extragradient(
             f'{divergence.name} has a constrained dual: use method="convex"'
             ", or Wasserstein(gradient_penalty=...) for the smooth stand-in"
         )
-    return approach(problem, _HostSteps(problem, start), tol)
-
-
-class Steps(Protocol):
-    """Steps of the method, wherever they are made."""
-
-    broken: bool
-    """Whether no step length would do any more."""
-
-    def advance(self, most: int) -> int:
-        """Make up to this many steps; returns how many."""
-
-    def points(self) -> list[SaddlePoint]:
-        """The last point and, where any step was made since the last restart, the average."""
-
-    def restart(self, from_average: bool) -> None:
-        """Begin a new average, from the present one or from the last point."""
+    at = SaddlePoint(*(start or (problem.start(), np.zeros(problem.dual_features.n_features), 0.0)))
+    return approach(problem, ExtragradientSteps(Geometry(problem), at), tol)
 
 
 def approach(
-    problem: RatioProblem, steps: Steps, tol: float, max_iter: int | None = None, most_idle: int | None = None
+    problem: RatioProblem, steps: ExtragradientSteps, tol: float, most_idle: int | None = None
 ) -> SaddleSolver:
     """Steps, certificates and restarts until the gap is small, or ``most_idle`` checks in a row are idle."""
     n_iter, idle, schedule, checkpoints = 0, 0, Schedule(), Checkpoints()
     while True:
-        due = schedule.check - schedule.since
-        made = steps.advance(due if max_iter is None else min(due, max(1, max_iter - n_iter)))
-        n_iter, schedule.since = n_iter + made, schedule.since + made
-        last = max_iter is not None and n_iter >= max_iter
-        if schedule.since >= schedule.check or steps.broken or last:
+        steps.advance()
+        n_iter, schedule.since = n_iter + 1, schedule.since + 1
+        if schedule.since >= schedule.check or steps.broken:
             candidates = [
                 certified(problem, *point, tol, "extragradient", n_iter) for point in steps.points()
             ]
@@ -194,39 +177,43 @@ def approach(
     return checkpoints.finish(n_iter)
 
 
-class _HostSteps:
-    """One step at a time; a restart weighs w and v against each other anew."""
+class ExtragradientSteps:
+    """Steps of the method from a point; a restart weighs w and v against each other anew."""
 
     broken = False
+    """Whether no step length would do any more."""
 
-    def __init__(self, problem: RatioProblem, start: tuple[Floats, Floats, float] | None) -> None:
-        zero = np.zeros(problem.dual_features.n_features)
-        self.geometry, self.length = Geometry(problem), 1.0
-        self.at = SaddlePoint(*(start or (problem.start(), zero, 0.0)))
+    def __init__(self, geometry: Geometry, at: SaddlePoint) -> None:
+        self.geometry, self.length, self.at = geometry, 1.0, at
         self._begin()
 
     def _begin(self) -> None:
         self.began, self.field = self.at, self.geometry.field(self.at)
-        self.total = SaddlePoint(np.zeros_like(self.at.w), np.zeros_like(self.at.v), 0.0)
-        self.weight = 0.0
+        # In double precision however the point is stored: thousands of steps are added up.
+        sums = [np.zeros_like(part, dtype=np.float64) for part in (self.at.w, self.at.v)]
+        self.total, self.weight = SaddlePoint(*sums, 0.0), 0.0
 
-    def advance(self, most: int) -> int:
+    def advance(self) -> None:
+        """One step."""
         self.at, self.field, middle, self.length, used = _extragradient_step(
             self.geometry, self.at, self.field, self.length
         )
         self.total, self.weight = self.total.plus(used, middle), self.weight + used
         self.broken = not math.isfinite(self.length)
-        return 1
 
     def points(self) -> list[SaddlePoint]:
-        if not self.weight:
-            return [self.at]
-        return [self.at, SaddlePoint(*(part / self.weight for part in self.total))]
+        """The last point and, where any step was made since the last restart, the average."""
+        return [self.at, self._average()] if self.weight else [self.at]
 
     def restart(self, from_average: bool) -> None:
-        self.at = self.points()[1] if from_average else self.at
+        """Begin a new average, from the present one or from the last point."""
+        self.at = self._average() if from_average else self.at
         self.geometry.rebalance(self.at.plus(-1.0, self.began))
         self._begin()
+
+    def _average(self) -> SaddlePoint:
+        w, v, u = (part / self.weight for part in self.total)
+        return SaddlePoint(w.astype(self.at.w.dtype), v.astype(self.at.v.dtype), u)
 
 
 def _extragradient_step(

@@ -121,7 +121,7 @@ class RatioProblem:
     @cached_property
     def mass_row(self) -> Floats:
         """a with N = a' w + offset."""
-        return np.asarray(self.features.adjoint(self.flow.p * self.flow.mass_weight))
+        return self.features.adjoint(self.flow.p * self.flow.mass_weight)  # type: ignore[no-any-return]
 
     def mass(self, w: Floats) -> Floats:
         """m = p tau."""
@@ -214,7 +214,7 @@ class RatioProblem:
         return coupled - self._dual_cost(mass, f, v) + rest + self._ridge_value(w)
 
     def gradients(self, w: Floats, v: Floats, u: float) -> tuple[Floats, Floats, float]:
-        """Gradients of J in w, v and u."""
+        """Gradients of J in w, v and u; all of it runs on device arrays, too."""
         tau, f = self.features.apply(w), self.dual_features.apply(v)
         mass = self.flow.p * tau
         to_tau = self.flow.apply(f) - f
@@ -229,8 +229,8 @@ class RatioProblem:
             to_tau = to_tau + self.ridge * (tau - self.ridge_center)
         if not self.self_normalized and self.penalty > 0:
             to_tau = to_tau + self.penalty * u * self.flow.mass_weight
-        on_w = np.asarray(self.features.adjoint(self.flow.p * to_tau))
-        on_v = np.asarray(self.dual_features.adjoint(to_f)) - self.dual_ridge * v
+        on_w = self.features.adjoint(self.flow.p * to_tau)
+        on_v = self.dual_features.adjoint(to_f) - self.dual_ridge * v
         return on_w, on_v, self.penalty * (self.total(w) - 1.0 - u)
 
     def _dual_cost(self, mass: Floats, f: Floats, v: Floats) -> float:

@@ -44,7 +44,17 @@ class Memory:
         self.live -= size
 
 
-FUNCTIONS = {"argmax", "bincount", "cumsum", "flatnonzero", "ndim", "searchsorted", "where"}
+FUNCTIONS = {
+    "argmax",
+    "bincount",
+    "clip",
+    "cumsum",
+    "flatnonzero",
+    "ndim",
+    "searchsorted",
+    "where",
+    "zeros_like",
+}
 """Functions of NumPy that device code calls on device arrays; CuPy has them by the same names."""
 MEMORY = Memory()
 _captures: list[Capture] = []

@@ -157,68 +157,11 @@ def building(device, types):
 
 
 def saddle(device, types):
-    """Steps, judgment and the update of coordinates that many samples met."""
-    n = 150
-    up, close, T = types.up(device), types.close, types.T
-    at, field, ahead, middle = RNG.standard_normal((4, n))
-    metric, low, high = 0.5 + RNG.random(n), np.full(n, -0.4), np.full(n, 0.9)
-    pace = np.array([0.3, 0, 0, 0, 0, 0, 0])
-    on_device, out, total = device.upload(pace), device.empty(n, types.value), device.zeros(n, np.float64)
-    box = (up(metric), up(low), up(high), on_device)
-    size = np.int64(n)
-    for_each(device, "saddle_step", T, n, (size, up(at), up(field), *box, out))
-    close(device.download(out), np.clip(at - 0.3 * field / metric, low, high))
-    parts = np.int32(3)
-    partials = device.empty(6, np.float64)
-    launch(device, "compare_fields", T, 3,
-           (size, *map(up, (at, middle, field, ahead)), box[0], partials, parts),
-           shared_bytes=SCRATCH)  # fmt: skip
-    moved, changed = ((middle - at) ** 2 * metric).sum(), ((ahead - field) ** 2 / metric).sum()
-    close(device.download(partials).reshape(2, 3).sum(axis=1), [moved, changed])
-    launch(device, "judge_step", (), 1, (parts, partials, np.float64(0.9), on_device), shared_bytes=SCRATCH)
-    taken = 0.3**2 * changed <= 0.81 * moved
-    judged = device.download(on_device)
-    assert bool(judged[1]) == taken
-    there = up(at)
-    for_each(device, "take_step", T, n, (size, up(middle), up(ahead), *box, there, total))
-    expected = np.clip(at - 0.3 * ahead / metric, low, high) if taken else at
-    close(device.download(there), expected)
-    close(device.download(total), 0.3 * middle if taken else 0 * middle)
-    _field(device, types)
+    """Samples, their gradients, and the update of coordinates that many of them met."""
     _coordinates(device, types, absent=1)
     _coordinates(device, types, absent=0)
     _samples(device)
     _gradients(device, types)
-
-
-def _field(device, types):
-    n, actions, parts = 60, 2, 3
-    up, close, T = types.up(device), types.close, types.T
-    point, policy, p, start, weight = RNG.random(2 * n + 1), *RNG.random((4, n))
-    pushed, pulled, field = RNG.random(n // actions), RNG.random(n), device.empty(2 * n + 1, types.value)
-    gathered, mass = (device.empty(k, types.value) for k in (n // actions, n))
-    partials = device.empty(parts, np.float64)
-    p[3] = 0.0
-    sizes = (np.int32(n), np.int32(actions), np.int32(1))
-    launch(device, "saddle_field", T, parts,
-           (*sizes, *map(up, (point[:n], point[n : 2 * n], point[2 * n :], pushed, pulled, policy, p, start)),
-            up(weight), np.int32(0), np.int32(1), np.float64(1.5), np.float64(0.2), np.float64(1.0),
-            field[:n], field[n : 2 * n], partials),
-           shared_bytes=SCRATCH)  # fmt: skip
-    launch(device, "finish_field", T, 1,
-           (np.int32(parts), partials, up(point[2 * n :]), np.float64(0.1), np.float64(1.5), np.float64(1.0),
-            field[2 * n :]), shared_bytes=SCRATCH)  # fmt: skip
-    tau, f, u = point[:n], point[n : 2 * n], point[-1]
-    inflow = np.where(p > 0, start + policy * np.repeat(pushed, actions), 0.0)
-    on_tau = p * (pulled - f + 0.2 * (tau - 1.0) + 1.5 * u * weight - 0.25 * f**2)
-    on_f = p * tau * 0.5 * f + p * tau - inflow
-    on_u = -1.5 * ((p * tau) @ weight + 0.1 - 1.0 - u)
-    close(device.download(field), np.concatenate([on_tau, on_f, [on_u]]))
-    gather = (np.int32(n // actions), np.int32(actions), up(policy), up(p), np.int32(1), up(f), gathered)
-    for_each(device, "gather_actions", T, n // actions, gather)
-    close(device.download(gathered), (policy * f * (p > 0)).reshape(-1, actions).sum(axis=1))
-    for_each(device, "weigh_ratio", T, n, (np.int32(n), up(p), up(tau), mass))
-    close(device.download(mass), p * tau)
 
 
 def _coordinates(device, types, absent):

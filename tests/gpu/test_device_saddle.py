@@ -10,10 +10,12 @@ from scipy import sparse
 
 import lingendice as lg
 from gpu.test_device_solve import counted_log, random_log
+from lingendice.divergences import Chi2
+from lingendice.divergences.base import CONJUGATES
 from lingendice.gpu.chain import Settings
 from lingendice.gpu.device import launch
 from lingendice.gpu.device_bootstrap import _Replicator, bootstrap
-from lingendice.gpu.device_saddle import DeviceFlow
+from lingendice.gpu.device_saddle import _DeviceSteps
 from lingendice.gpu_selftest import main
 from lingendice.model.compose import Choices, compose
 from lingendice.results.bootstrap import bootstrap as host_bootstrap
@@ -79,15 +81,49 @@ def test_the_field_over_features_is_the_gradient(device, kind, choices):
         choices["dual_features"] = np.random.default_rng(8).standard_normal((36, 5))
     linear = ObjectiveChoices(features=features_of(kind), **choices)
     problem, _ = read_problem(compose(small_counts(), Choices(0.9, policy=POLICY)), linear)
-    flow = DeviceFlow(device, problem)
-    size = flow.n_w + flow.n_v + 1
-    point, field = np.random.default_rng(1).random(size), device.empty(size, np.float64)
-    flow.field(device.upload(point), field)
-    at = SaddlePoint(point[: flow.n_w], point[flow.n_w : -1], float(point[-1]))
-    expected = Geometry(problem).field(at)
-    np.testing.assert_allclose(
-        device.download(field), np.concatenate([expected.w, expected.v, [expected.u]]), rtol=1e-10, atol=1e-12
-    )
+    assert_same_field(device, problem)
+
+
+def assert_same_field(device, problem):
+    """The field at a random point, on the device and on the host."""
+    rng, up = np.random.default_rng(1), device.upload
+    w, v = rng.random(problem.features.n_features), rng.random(problem.dual_features.n_features) - 0.4
+    expected = Geometry(problem).field(SaddlePoint(w, v, 0.3))
+    found = _DeviceSteps(device, problem, np.dtype(float)).geometry.field(SaddlePoint(up(w), up(v), 0.3))
+    np.testing.assert_allclose(device.download(found.w), expected.w, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(device.download(found.v), expected.v, rtol=1e-10, atol=1e-12)
+    assert found.u == pytest.approx(expected.u, rel=1e-12)
+
+
+class Steep(Chi2):
+    """A divergence of one's own."""
+
+    name = "steep"
+
+    def excess(self, y):
+        return 0.5 * y * y + np.where(y > 0, 0.1 * y * y * y, 0.0)
+
+    def excess_slope(self, y):
+        return y + np.where(y > 0, 0.3 * y * y, 0.0)
+
+
+@pytest.mark.parametrize("divergence", [*CONJUGATES, "mmd", Steep()])
+@pytest.mark.parametrize("ratio", ["state", "state_action"])
+def test_the_field_of_every_divergence_is_the_gradient(device, divergence, ratio):
+    """The conjugates are the divergences' own; some cells leak."""
+    log = random_log()
+    keep = ~((log["state"] == 4) & (log["action"] == 1))
+    counts = lg.Counts.from_transitions(**{name: column[keep] for name, column in log.items()})
+    operator = compose(counts, Choices(0.9, policy=POLICY, ratio=ratio))
+    assert_same_field(device, read_problem(operator, ObjectiveChoices(divergence=divergence))[0])
+
+
+def test_steps_are_those_of_the_host(device):
+    """The same points after as many steps, restarts and their new weights included."""
+    choices = {"policy": POLICY, "method": "extragradient", "tol": 1e-9, "max_iter": 150}
+    there, here = (lg.solve(small_counts(), 0.9, device=where, **choices) for where in ("cuda", "cpu"))
+    np.testing.assert_allclose(there.w_tau, here.w_tau, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(there.gap, here.gap, rtol=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
@@ -200,8 +236,12 @@ def replay(device, run, n_steps):
     [
         ({"features": np.ones((36, 2)), "method": "sgd"}, "features= with SGD on the device"),
         ({"normalize": "self", "method": "sgd"}, "SGD on the device"),
-        ({"divergence": "equality", "method": "extragradient"}, "divergence equality on the device"),
-        ({"divergence": "mmd", "method": "extragradient"}, "divergence mmd on the device"),
+        (
+            {"divergence": "wasserstein", "method": "extragradient", "ratio": "state"},
+            "divergence wasserstein on the device",
+        ),
+        ({"divergence": "mmd", "method": "sgd"}, "divergence mmd with SGD on the device"),
+        ({"divergence": "equality", "method": "sgd"}, "divergence equality with SGD on the device"),
         ({"method": "convex"}, "method='convex' on the device"),
         ({"method": "extragradient", "warm_start": object()}, "warm_start on the device"),
     ],

@@ -148,7 +148,7 @@ MUTANTS = {
         "prelude", "    __syncthreads();  // warp sums are written\n", "", "plain", "saddle", True
     ),
     "second barrier of block_sums removed": Mutant(
-        "prelude", "    __syncthreads();  // scratch may be used again\n", "", "thread", "saddle", True
+        "prelude", "    __syncthreads();  // scratch may be used again\n", "", "thread", "operator", True
     ),
     "half of the shuffles": Mutant(
         "prelude",
@@ -197,9 +197,6 @@ MUTANTS = {
     ),
     "a step past the end of the epoch": Mutant(
         "saddle", "if (now >= clock[EPOCH])", "if (now > clock[EPOCH])", "plain"
-    ),
-    "two sums in one place": Mutant(
-        "saddle", "partials[n_parts + blockIdx.x] = changed", "partials[blockIdx.x] = changed", "plain"
     ),
     "entry bound off by one": Mutant(
         "resample", "if (entry < n_entries)\n", "if (entry <= n_entries)\n", "address"
