@@ -157,7 +157,7 @@ def made_block(n_states, first, last, degree):
     size = n * degree
     return RowBlock(
         n_states, None, np.arange(0, size + 1, degree), indices.ravel(), np.ones(size, np.int64),
-        np.ones(size, np.int64), rng.random(size), np.zeros(size), first=first, last=last,
+        np.ones(size, np.int64), rng.random(size), np.zeros(size),
     )  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -13,21 +12,16 @@ from numpy.typing import NDArray
 
 from lingendice.data.counts import CellSums, Counts
 from lingendice.data.merging import merge
-from lingendice.data.saving import load_counts
 
 STATISTICS = ("reward_count", "reward_mean", "reward_m2")
 """Columns beside the count that a log with rewards has."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class RowBlock(Counts):
-    """Counts of the transitions that leave states ``first .. last``; next states are numbered in the whole.
+    """Counts of the transitions that leave some consecutive states; next states are numbered in the whole.
 
     ``n_states`` is that of the whole, and as a next state the terminal one.
     """
-
-    first: int = 0
-    last: int = 0
 
     def _require_rows(self) -> None:
         """Rows of counts that were checked."""
@@ -50,7 +44,7 @@ class Margins(NamedTuple):
     """What the client keeps of a block: sums over its rows."""
 
     cell_count: NDArray[Any]
-    terminal_count: NDArray[Any] | None
+    terminal_count: NDArray[Any]
     reward: NDArray[np.float64] | None
     n_entries: int
     nbytes: int
@@ -58,20 +52,15 @@ class Margins(NamedTuple):
 
 def margins_of(block: RowBlock) -> Margins:
     """Sums over the rows of a block."""
-    ended = block.terminal_count if block.has_terminals else None
-    return Margins(block.cell_count, ended, block.reward, block.count.size, block.nbytes)
+    return Margins(block.cell_count, block.terminal_count, block.reward, block.count.size, block.nbytes)
 
 
 def cell_sums(frame: Counts, margins: Sequence[Margins]) -> CellSums:
     """Sizes, labels and first states of ``frame``, sums of all blocks."""
-    ends = [np.zeros_like(m.cell_count) if m.terminal_count is None else m.terminal_count for m in margins]
+    counted, ended = (np.concatenate(sums) for sums in list(zip(*margins, strict=True))[:2])
     rewards = [held.reward for held in margins if held.reward is not None]
-    return CellSums.of(
-        frame,
-        np.concatenate([held.cell_count for held in margins]),
-        np.concatenate(ends) if any(held.terminal_count is not None for held in margins) else None,
-        np.concatenate(rewards) if len(rewards) == len(margins) else None,
-    )
+    reward = np.concatenate(rewards) if len(rewards) == len(margins) else None
+    return CellSums.of(frame, counted, ended if ended.any() else None, reward)
 
 
 def cut_rows(counts: Counts, edges: Sequence[int], n_states: int | None = None) -> list[RowBlock]:
@@ -93,7 +82,7 @@ def cut_rows(counts: Counts, edges: Sequence[int], n_states: int | None = None) 
             name: None if held is None else held[begin:end].copy() for name, held in columns.items()
         }
         sizes = (whole, counts.n_actions, indptr, indices)
-        blocks.append(RowBlock(*sizes, **kept, first=int(first), last=int(last)))
+        blocks.append(RowBlock(*sizes, **kept))
     return blocks
 
 
@@ -126,8 +115,3 @@ def work_edges(lengths: NDArray[Any], n_parts: int) -> list[int]:
 def block_file(folder: str, number: int) -> str:
     """Where a block is stored."""
     return f"{folder}/block-{number:05d}.parquet"
-
-
-def read_block(path: str, first: int, last: int) -> RowBlock:
-    """A stored block; runs on the worker that needs it."""
-    return RowBlock(**load_counts(path), first=first, last=last)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from lingendice.data.counts import Counts
 from lingendice.data.saving import fields_of, read_archive, record_of, write_archive
 from lingendice.distributed import blocks as row_blocks
 from lingendice.distributed import cluster
-from lingendice.distributed.blocks import Margins
+from lingendice.distributed.blocks import Margins, RowBlock
 from lingendice.distributed.cluster import Crew, client_of, insist, results
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ class DistributedCounts:
         insist(write)
         # The vectors come last: a folder without them was not finished.
         arrays = {name: getattr(self, name) for name in _STORED if getattr(self, name) is not None}
-        kept = {name: getattr(self, name) for name in ("edges", "has_terminals", "n_entries", "nbytes")}
+        kept = {name: getattr(self, name) for name in ("edges", "n_entries", "nbytes")}
         write_archive(f"{folder}/{_VECTORS}", arrays, {**record_of(self.vectors), **kept, "kind": _KIND})
         return DistributedCounts.load(folder, self.client)
 
@@ -146,20 +145,16 @@ class DistributedCounts:
         """Counts that :meth:`save` wrote, on this cluster or another."""
         client = client_of(client)
         arrays, record = read_archive(f"{folder}/{_VECTORS}", _KIND)
-        ends, reward, initial = (arrays.get(name) for name in _STORED[1:])
+        first_states = {"initial_count": arrays.get("initial_count")}
         frame = replace(
-            Counts.empty(record["n_states"], record["n_actions"]),
-            **fields_of(record, {"initial_count": initial}, None),
+            Counts.empty(record["n_states"], record["n_actions"]), **fields_of(record, first_states, None)
         )
-        sources = [
-            partial(
-                client.submit, row_blocks.read_block, row_blocks.block_file(folder, number), *rows, pure=False
-            )
-            for number, rows in enumerate(pairwise(record["edges"]))
-        ]
         sizes = record["n_entries"], record["nbytes"]
-        ends = ends if record["has_terminals"] else None
-        whole = Margins(arrays["cell_count"], ends, reward, *sizes)
+        sources = [
+            partial(client.submit, RowBlock.load, row_blocks.block_file(folder, number), pure=False)
+            for number in range(len(record["edges"]) - 1)
+        ]
+        whole = Margins(arrays["cell_count"], arrays["terminal_count"], arrays.get("reward"), *sizes)
         return cls(client, sources, record["edges"], [whole], frame)
 
     def close(self) -> None:

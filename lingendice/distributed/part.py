@@ -63,7 +63,7 @@ class Part:
 
     def __init__(self, block: RowBlock, index: int, edges: list[int]) -> None:
         self.block, self.index, self.edges = block, index, edges
-        self.size = block.last - block.first
+        self.size = edges[index + 1] - edges[index]
         self.system: Any = None
         """Names what ``pull`` was made for; None before :meth:`prepare`."""
 
@@ -103,7 +103,7 @@ class Part:
         data = _compact(data)
         reached = np.zeros(block.n_states, bool)
         reached[indices] = True
-        reached[block.first : block.last] = True
+        reached[self.edges[self.index] : self.edges[self.index + 1]] = True
         targets = np.flatnonzero(reached)
         label = np.cumsum(reached, dtype=np.int32)
         label -= 1
@@ -227,30 +227,28 @@ class Part:
         keys = np.concatenate(pairs)
         return Condensed(component, n_all, np.stack(np.divmod(keys, n_nodes)))
 
-    def expected_next(self, mesh: Mesh, values: Floats) -> Floats:
+    def _after(self, mesh: Mesh, values: Any, ending: float) -> Floats:
+        """Of every entry, the value of its next state; ``ending`` of the terminal one, numbered last."""
+        fetched = np.append(self.fetched(mesh, vector(values, self.size)), ending)
+        after: Floats = fetched[np.searchsorted(self.pull.targets, self.block.indices)]
+        return after
+
+    def expected_next(self, mesh: Mesh, values: Any) -> Floats:
         """For every cell, the sum of ``values`` over its counted next states, terminal ones aside."""
-        block = self.block
-        fetched = self.fetched(mesh, vector(values, self.size))
-        place = np.searchsorted(self.pull.targets, block.indices)
-        goes_on = block.indices != block.n_states
-        after = np.where(goes_on, fetched[np.minimum(place, fetched.size - 1)], 0.0)
-        return row_sums(block.indptr, block.count * after)
+        return row_sums(self.block.indptr, self.block.count * self._after(mesh, values, 0.0))
 
     def influence(
-        self, mesh: Mesh, values: Floats, ending: float, tau: Any, total: float, share: Any, shift: Any,
+        self, mesh: Mesh, values: Any, ending: float, tau: Any, total: float, share: Any, shift: Any,
         reward: Any,
     ) -> Floats:  # fmt: skip
         """Sums of squares of the influence of every entry; all but ``values`` is by cell."""
-        block = self.block
 
         def by_cell(given: Any) -> Floats:
-            return vector(given, block.n_cells)
+            return vector(given, self.block.n_cells)
 
-        fetched = np.append(self.fetched(mesh, vector(values, self.size)), ending)
-        place = np.searchsorted(self.pull.targets, block.indices)
-        after = fetched[np.where(block.indices == block.n_states, fetched.size - 1, place)]
-        entries = Entries(block, by_cell(tau), total)
-        noise, moved = entries.noise(by_cell(share), after[:, None]), by_cell(shift)[entries.cell, None]
+        after = self._after(mesh, values, ending)[:, None]
+        entries = Entries(self.block, by_cell(tau), total)
+        noise, moved = entries.noise(by_cell(share), after), by_cell(shift)[entries.cell, None]
         piece = Piece(entries, noise, moved, None, None if reward is None else by_cell(reward))
         return np.concatenate([(piece.rows_of_counts() ** 2).sum(axis=0), piece.pooled()])
 

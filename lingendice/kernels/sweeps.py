@@ -228,13 +228,9 @@ def push_rows(indptr, sources, weights, values, first, last, gathered):
 
 @fused_kernel
 def add_at(places, values, total):
-    """``total[places] += values``; an empty ``places`` stands for all of them in order."""
-    if places.size == 0:
-        for place in range(values.size):
-            total[place] += values[place]
-    else:
-        for place in range(values.size):
-            total[places[place]] += values[place]
+    """``total[places] += values``."""
+    for place in range(values.size):
+        total[places[place]] += values[place]
 
 
 @fused_kernel
