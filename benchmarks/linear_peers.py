@@ -59,11 +59,12 @@ def touched_cells(problem: RatioProblem, n: int):
     or projections: one event, the start table, and a line of three cells."""
     from numba import njit
 
+    from lingendice.data.rows import zeros_by_line
     from lingendice.kernels.random_numbers import draw, draw_event, mix
-    from lingendice.solvers.sgd import build_sampler, rows_by_cache_line
+    from lingendice.solvers.sgd import build_sampler
 
     sampler = build_sampler(problem.flow)
-    cells = rows_by_cache_line(problem.flow.n_cells, 8)
+    cells = zeros_by_line(problem.flow.n_cells * 8).reshape(-1, 8)
 
     @njit(error_model="numpy")
     def touch(counter, n, events, threshold, alias, cells):  # type: ignore[no-untyped-def]
