@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,16 +16,16 @@ from lingendice.gpu.device import Device, current_device, require_bytes, require
 from lingendice.gpu.device_counts import DeviceCounts, read_matrix
 from lingendice.gpu.device_ridge import DeviceRidge
 from lingendice.gpu.device_saddle import ADVICE, device_extragradient, device_sgd, saddle_bytes
+from lingendice.model.features import Tabular
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.solvers import sgd
-from lingendice.solvers.control import Stop
-from lingendice.solvers.problem import SaddleFit, run_saddle, without_steps
+from lingendice.solvers.control import Controls
+from lingendice.solvers.problem import RatioProblem, SaddleFit, SaddleSolver
 from lingendice.solvers.ridge import RidgeSystem
-from lingendice.solvers.saddle import limited, read_options, read_problem
+from lingendice.solvers.saddle import read_start, solve_saddle
 from lingendice.solvers.stationary import Distributions
 
 if TYPE_CHECKING:
-    from lingendice.solvers.request import Request
+    from lingendice.solvers.request import MethodChoices, Request
 
 
 OPTIONS = ("chunk_rows", "storage", "poll_every")
@@ -98,38 +97,27 @@ class CudaBackend:
     def saddle(self, operator: EmpiricalOperator, request: Request) -> SaddleFit:
         """Extragradient or minibatch SGD on the device; gaps are certified on the host."""
         _require_transitions(operator)
-        method, reason = _saddle_method(request)
-        problem, back = read_problem(operator, request.objective)
-        if not isinstance(problem.divergence, (FDivergence, MMD)):
-            raise NotAvailableYet(f"divergence {problem.divergence.name} on the device", 'use device="cpu"')
         own = dict(request.method.options)
         storage = np.dtype(Settings.read({"storage": own.pop("storage", "float64")}).storage)
-        options = read_options(method, {"batch": DEVICE_BATCH} | own if method == "sgd" else own)
-        if method == "sgd":
-            if problem.divergence.name in ("mmd", "equality"):
-                raise NotAvailableYet(
-                    f"divergence {problem.divergence.name} with SGD on the device", 'use device="cpu"'
-                )
-            if problem.self_normalized:
-                raise NotAvailableYet(
-                    'normalize="self" with SGD on the device', 'use method="extragradient", or device="cpu"'
-                )
-            problem = sgd.bounded_for_sgd(problem)
-        if not problem.bound_is_feasible:
-            outcome = without_steps(problem, request.limits.tol, method, Stop.BOUND)
-        elif not math.isfinite(problem.largest_mass):
-            outcome = without_steps(problem, request.limits.tol, method, Stop.UNBOUNDED)
-        else:
-            batch = int(options["batch"]) if method == "sgd" else None
-            require_bytes(self.device, saddle_bytes(problem, batch, storage.itemsize), ADVICE)
-            controls = limited(method, problem, options, request.limits)
-            if method == "sgd":
-                solver = device_sgd(self.device, problem, storage, controls, request.method.seed, options)
-            else:
-                solver = device_extragradient(self.device, problem, storage, controls)
-            outcome = run_saddle(solver, controls)
-        outcome.reason = f"{reason}, on {self.device.name}"
-        return SaddleFit(problem, outcome, back)
+        if request.method.name == "sgd":
+            own = {"batch": DEVICE_BATCH} | own
+        request = request._replace(method=request.method._replace(options=own))
+        fit = solve_saddle(operator, request, _saddle_method, partial(self._begin_saddle, storage))
+        fit.outcome.reason += f", on {self.device.name}"
+        return fit
+
+    def _begin_saddle(
+        self, storage: np.dtype[Any], problem: RatioProblem, method: str, choices: MethodChoices,
+        options: dict[str, Any], controls: Controls,
+    ) -> SaddleSolver:  # fmt: skip
+        batch = int(options["batch"]) if method == "sgd" else None
+        require_bytes(self.device, saddle_bytes(problem, batch, storage.itemsize), ADVICE)
+        if method == "extragradient":
+            start = read_start(problem, choices.warm_start, method)
+            return device_extragradient(self.device, problem, storage, controls.tol, start)
+        if choices.warm_start is not None:
+            raise NotAvailableYet("warm_start with SGD on the device", 'leave it out, or use device="cpu"')
+        return device_sgd(self.device, problem, storage, controls, choices.seed, options)
 
     def adopt(self, data: Any) -> DeviceCounts:
         """Counts or a matrix that lie on the device, as counts there."""
@@ -144,22 +132,25 @@ def _require_transitions(operator: EmpiricalOperator) -> None:
         )
 
 
-def _saddle_method(request: Request) -> tuple[str, str]:
-    """The method for a saddle point, and why."""
-    given, objective = request.method.name, request.objective
+def _saddle_method(problem: RatioProblem, given: str) -> tuple[str, str]:
+    """The method for a saddle point on the device, and why; an error where only the host has one."""
+    divergence, instead = problem.divergence, 'use method="extragradient", or device="cpu"'
     if given in HOST_METHODS:
-        raise NotAvailableYet(
-            f"method={given!r} on the device", 'use method="extragradient", or device="cpu"'
-        )
+        raise NotAvailableYet(f"method={given!r} on the device", instead)
     method = require_choice("method", given, ("auto", "extragradient", "sgd"))
-    if method == "sgd" and (objective.features is not None or objective.dual_features is not None):
-        raise NotAvailableYet(
-            "features= with SGD on the device", 'use method="extragradient", or device="cpu"'
-        )
-    if request.method.warm_start is not None:
-        raise NotAvailableYet("warm_start on the device", 'leave it out, or use device="cpu"')
+    if not isinstance(divergence, (FDivergence, MMD)):
+        raise NotAvailableYet(f"divergence {divergence.name} on the device", 'use device="cpu"')
     if method == "auto":
         return "extragradient", "the method for features, bounds and divergences"
+    missing = {
+        "features=": not (
+            isinstance(problem.features, Tabular) and isinstance(problem.dual_features, Tabular)
+        ),
+        f"divergence {divergence.name}": divergence.name in ("mmd", "equality"),
+        'normalize="self"': problem.self_normalized,
+    }
+    for name in (name for name, asked in missing.items() if asked and method == "sgd"):
+        raise NotAvailableYet(f"{name} with SGD on the device", instead)
     return method, "chosen by the caller"
 
 

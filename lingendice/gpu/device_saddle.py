@@ -30,7 +30,13 @@ from lingendice.gpu.power_steps import POLL_SECONDS
 from lingendice.model.features import MatrixFeatures
 from lingendice.model.operator import Flow
 from lingendice.solvers.control import Controls
-from lingendice.solvers.extragradient import ExtragradientSteps, Geometry, SaddlePoint, approach
+from lingendice.solvers.extragradient import (
+    ExtragradientSteps,
+    Geometry,
+    SaddlePoint,
+    approach,
+    starting_point,
+)
 from lingendice.solvers.problem import RatioProblem, SaddleSolver
 from lingendice.solvers.saddle import n_entries as stored_entries
 from lingendice.solvers.sgd import alias_table, build_sampler, in_epochs, step_sizes
@@ -126,7 +132,9 @@ def _product(equation: Equation, x: Any, size: int) -> Any:
 class _DeviceSteps(ExtragradientSteps):
     """The host's steps over arrays on the device: points come down when gaps are certified."""
 
-    def __init__(self, device: Device, problem: RatioProblem, storage: np.dtype[Any]) -> None:
+    def __init__(
+        self, device: Device, problem: RatioProblem, storage: np.dtype[Any], start: Any = None
+    ) -> None:
         up, self._down = partial(device.upload, dtype=storage), device.download
         there: dict[str, Any] = {
             name: _DeviceFeatures(device, held, storage) if isinstance(held, MatrixFeatures) else held
@@ -137,8 +145,8 @@ class _DeviceSteps(ExtragradientSteps):
         geometry.problem = replace(problem, **there)
         for name in ("on_w", "on_v", "low", "high", "top"):
             setattr(geometry, name, up(getattr(geometry, name)))
-        start = SaddlePoint(up(problem.start()), up(np.zeros(problem.dual_features.n_features)), 0.0)
-        super().__init__(geometry, start)
+        w, v, u = starting_point(problem, start)
+        super().__init__(geometry, SaddlePoint(up(w), up(v), u))
 
     def points(self) -> list[SaddlePoint]:
         """The last point and the average, on the host."""
@@ -147,7 +155,7 @@ class _DeviceSteps(ExtragradientSteps):
 
 
 def device_extragradient(
-    device: Device, problem: RatioProblem, storage: np.dtype[Any], controls: Controls
+    device: Device, problem: RatioProblem, storage: np.dtype[Any], tol: float, start: Any
 ) -> SaddleSolver:
     """:func:`lingendice.solvers.extragradient.solve_extragradient` with its steps on the device.
 
@@ -156,7 +164,7 @@ def device_extragradient(
     IDLE_CHECKS without a better one that is the end, with whatever gap was certified.
     """
     most_idle = IDLE_CHECKS if storage == np.float32 else None
-    return approach(problem, _DeviceSteps(device, problem, storage), controls.tol, most_idle)
+    return approach(problem, _DeviceSteps(device, problem, storage, start), tol, most_idle)
 
 
 # -- stochastic gradients ----------------------------------------------------------------------------------

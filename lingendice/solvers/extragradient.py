@@ -147,8 +147,12 @@ def solve_extragradient(
             f'{divergence.name} has a constrained dual: use method="convex"'
             ", or Wasserstein(gradient_penalty=...) for the smooth stand-in"
         )
-    at = SaddlePoint(*(start or (problem.start(), np.zeros(problem.dual_features.n_features), 0.0)))
-    return approach(problem, ExtragradientSteps(Geometry(problem), at), tol)
+    return approach(problem, ExtragradientSteps(Geometry(problem), starting_point(problem, start)), tol)
+
+
+def starting_point(problem: RatioProblem, given: tuple[Floats, Floats, float] | None) -> SaddlePoint:
+    """The given point, or the problem's own start with no dual."""
+    return SaddlePoint(*(given or (problem.start(), np.zeros(problem.dual_features.n_features), 0.0)))
 
 
 def approach(

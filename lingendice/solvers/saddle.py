@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -29,13 +29,22 @@ LARGEST_MATRIX = 10**9
 """Entries of features that the deterministic methods pass over again and again."""
 LARGEST_TABLE = 600
 """Cells up to which a tabular problem is solved by dense Newton steps."""
+Choose: TypeAlias = Callable[[RatioProblem, str], tuple[str, str]]
+"""The method for a problem, given what the caller said, and why."""
+Start: TypeAlias = "Callable[[RatioProblem, str, MethodChoices, dict[str, Any], Controls], SaddleSolver]"
+"""Begins to solve a problem by a method."""
 
 
-def solve_saddle(operator: EmpiricalOperator, request: Request) -> SaddleFit:
-    """Build the problem, choose a method and say why, and run it to a certified gap."""
+def solve_saddle(
+    operator: EmpiricalOperator, request: Request, choose: Choose | None = None, start: Start | None = None
+) -> SaddleFit:
+    """Build the problem, choose a method and say why, and run it to a certified gap.
+
+    A device has methods and steps of its own, and nothing else.
+    """
     controls = request.limits
     problem, back = read_problem(operator, request.objective)
-    method, reason = choose_method(problem, request.method.name)
+    method, reason = (choose or choose_method)(problem, request.method.name)
     options = read_options(method, request.method.options)
     if method == "sgd":
         problem = sgd.bounded_for_sgd(problem)
@@ -45,7 +54,8 @@ def solve_saddle(operator: EmpiricalOperator, request: Request) -> SaddleFit:
         outcome = without_steps(problem, controls.tol, method, Stop.UNBOUNDED)
     else:
         controls = limited(method, problem, options, controls)
-        outcome = run_saddle(_solver(problem, method, request.method, options, controls), controls)
+        solver = (start or _solver)(problem, method, request.method, options, controls)
+        outcome = run_saddle(solver, controls)
     outcome.reason = reason
     return SaddleFit(problem, outcome, back)
 
@@ -142,9 +152,7 @@ def _solver(
     problem: RatioProblem, method: str, choices: MethodChoices, options: dict[str, Any], controls: Controls
 ) -> SaddleSolver:
     tol, max_iter = controls.tol, controls.max_iter
-    start = None
-    if choices.warm_start is not None:
-        start = _warm_start(problem, choices.warm_start, method)
+    start = read_start(problem, choices.warm_start, method)
     if method == "convex":
         return convex.solve_convex(problem, tol)
     if method == "extragradient":
@@ -152,7 +160,10 @@ def _solver(
     return sgd.solve_sgd(problem, tol, choices.seed, options, max_iter, start)
 
 
-def _warm_start(problem: RatioProblem, given: Any, method: str) -> tuple[Floats, Floats, float]:
+def read_start(problem: RatioProblem, given: Any, method: str) -> tuple[Floats, Floats, float] | None:
+    """The point to start from: that of an earlier solution over the same features, where one is given."""
+    if given is None:
+        return None
     if method not in ("sgd", "extragradient"):
         raise ValueError(
             f'method="{method}" starts afresh; leave warm_start out, or use sgd or extragradient'

@@ -139,6 +139,19 @@ def test_extragradient_over_features(device, kind):
     assert np.abs(there.stationary - here.stationary).sum() <= 0.05
 
 
+def test_a_warm_start_is_that_of_the_host(device):
+    counts = small_counts()
+    choices = {"policy": POLICY, "method": "extragradient", "tol": 1e-6}
+    first = lg.solve(counts, 0.9, **choices | {"tol": 1e-4})
+    there, here = (
+        lg.solve(counts, 0.9, warm_start=first, device=where, **choices) for where in ("cuda", "cpu")
+    )
+    assert there.status is here.status is Status.SOLVED
+    assert there.n_iter == here.n_iter < lg.solve(counts, 0.9, **choices).n_iter
+    with pytest.raises(ValueError, match="warm_start must be a solution"):
+        lg.solve(counts, 0.9, warm_start=object(), device="cuda", **choices)
+
+
 def test_sgd_repeats_bit_for_bit_and_comes_nearer(device):
     counts = small_counts()
     choices = {
@@ -240,10 +253,10 @@ def replay(device, run, n_steps):
             {"divergence": "wasserstein", "method": "extragradient", "ratio": "state"},
             "divergence wasserstein on the device",
         ),
-        ({"divergence": "mmd", "method": "sgd"}, "divergence mmd with SGD on the device"),
+        ({"divergence": "mmd", "method": "sgd", "ratio": "state"}, "with SGD on the device"),
         ({"divergence": "equality", "method": "sgd"}, "divergence equality with SGD on the device"),
         ({"method": "convex"}, "method='convex' on the device"),
-        ({"method": "extragradient", "warm_start": object()}, "warm_start on the device"),
+        ({"method": "sgd", "bound": 4.0, "warm_start": object()}, "warm_start with SGD on the device"),
     ],
 )
 def test_what_the_device_does_not_serve_names_the_host(emulator, choices, message):
