@@ -70,8 +70,8 @@ def kernels(n: int, nnz: int) -> list[Work]:
         Work("sample_gradients, update_coordinates", 140 * BATCH, 13 * BATCH, 30 * BATCH, "step"),
         # tables met at random; entries of 8 bytes written, and sorted in shared memory
         Work("draw_samples, list_entries, sort_segments", 200 * BATCH, 6 * BATCH, 0, "step"),
-        # places in the log 4 + 4, weight 8, value 8, factor 8
-        Work("reweigh_entries", 32 * nnz, nnz, 3 * nnz, "replicate"),
+        # clusters 4 and weights 8 read, products written and read, for counts and for rewards
+        Work("bootstrap: weights of the log", 70 * nnz, nnz, 4 * nnz, "replicate"),
     ]
 
 

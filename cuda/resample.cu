@@ -1,7 +1,6 @@
-// The Bayesian bootstrap: random weights for clusters (episodes, blocks) or for counted entries, and the
-// counts that they give. Numbers depend on the seed and on the place alone, not on the launch. Columns are stored as T
-// (float or double), places in the log are I (int or long long); variates are drawn and summed in double, since
-// accepting or rejecting one compares logarithms.
+// The Bayesian bootstrap: random weights for clusters (episodes, blocks) or for counted entries. Numbers depend on
+// the seed and on the place alone, not on the launch. Columns are stored as T (float or double); variates are drawn
+// in double, since accepting or rejecting one compares logarithms.
 
 __device__ __forceinline__ double uniform(unsigned long long counter)
 {
@@ -58,38 +57,6 @@ __global__ void draw_counts(long long n, unsigned long long seed, const T *__res
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
          i += (long long)gridDim.x * blockDim.x)
         drawn[i] = T(count[i] > T(0) ? gamma_variate(double(count[i]), stream(seed, (unsigned long long)i)) : 0.0);
-}
-
-// Eight threads add up one entry: its transitions, in the order of the log, each weight * factor[cluster]
-// times. order lists the transitions by entry.
-template <typename T, typename I>
-__global__ void __launch_bounds__(256, 4)
-reweigh_entries(long long n_entries, const I *__restrict__ entry_first, const I *__restrict__ order,
-                const I *__restrict__ cluster, const T *__restrict__ weight, const T *__restrict__ value,
-                const T *__restrict__ factor, T *__restrict__ count, T *__restrict__ value_sum)
-{
-    const int lane = threadIdx.x % 8;
-    const int entries_a_block = blockDim.x / 8;
-    for (long long base = (long long)blockIdx.x * entries_a_block; base < n_entries;
-         base += (long long)gridDim.x * entries_a_block) {
-        const long long entry = base + threadIdx.x / 8;
-        double weighed = 0.0, summed = 0.0;
-        if (entry < n_entries)
-            for (long long i = (long long)entry_first[entry] + lane; i < entry_first[entry + 1]; i += 8) {
-                const I place = order[i];
-                const double w = double(weight[place]) * double(factor[cluster[place]]);
-                weighed += w;
-                summed += w * double(value[place]);
-            }
-        for (int offset = 4; offset > 0; offset /= 2) {
-            weighed += __shfl_down_sync(WHOLE_WARP, weighed, offset, 8);
-            summed += __shfl_down_sync(WHOLE_WARP, summed, offset, 8);
-        }
-        if (lane == 0 && entry < n_entries) {
-            count[entry] = T(weighed);
-            value_sum[entry] = T(summed);
-        }
-    }
 }
 
 // Means of rewards drawn anew: mean + sqrt(m2) / n times a standard normal.

@@ -64,7 +64,6 @@ KERNELS = {
     "draw_factors": Kernel("resample", _EACH_VALUE),
     "draw_counts": Kernel("resample", _EACH_VALUE),
     "draw_means": Kernel("resample", _EACH_VALUE),
-    "reweigh_entries": Kernel("resample", _variants(_VALUES, _OFFSETS), 256),
 }
 
 

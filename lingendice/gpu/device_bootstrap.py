@@ -88,7 +88,7 @@ def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
 def bootstrap_bytes(n_entries: int, n_cells: int, n_log: int, storage: str = "float64") -> int:
     """Device memory of replicates beside that of a solve."""
     value, place = np.dtype(storage).itemsize, index_type(n_log).itemsize
-    a_transition = max(4 * 8 + place, 2 * value + 2 * place)  # the sort of the log, or its columns
+    a_transition = max(4 * 8 + place, 4 * value + 2 * place) + 2 * value + place  # its sort, or its weights
     return (36 + 8 * value) * n_entries + 120 * n_cells + a_transition * n_log
 
 
@@ -137,18 +137,18 @@ class _Replicator:
         size = episodes.entry.size
         entry: NDArray[np.int64] = episodes.entry.astype(np.int64)
         up, place = device.upload, index_type(size + 1)
-        self.log_order = device.sort_order(up(entry)).astype(place)
+        order = device.sort_order(up(entry))
         bounds = np.concatenate([[0], np.cumsum(np.bincount(entry, minlength=counts.count.size))])
         self.entry_first = up(bounds, place)
-        self.cluster = up(self.sample.cluster, place)
-        self.weight = self.up(np.ones(size) if episodes.weight is None else episodes.weight)
-        self.log_reward = self.up(np.zeros(size) if episodes.reward is None else episodes.reward)
+        self.cluster = up(self.sample.cluster, place)[order]
+        self.weight = self.up(np.ones(size) if episodes.weight is None else episodes.weight)[order]
+        self.log_reward = self.up(np.zeros(size) if episodes.reward is None else episodes.reward)[order]
 
     def draw(self, seed: np.uint64) -> tuple[Any, Any]:
         """Counts and sums of rewards of one replicate, by entry."""
         device, size, value = self.device, int(self.count.size), self.value_type
-        drawn, earned = (device.empty(size, self.storage) for _ in range(2))
         if self.sample.cluster is None:
+            drawn, earned = (device.empty(size, self.storage) for _ in range(2))
             for_each(device, "draw_counts", value, size, (np.int64(size), seed, self.count, drawn))
             if self.fixed_reward:
                 return drawn, drawn
@@ -159,9 +159,9 @@ class _Replicator:
         n_clusters = self.sample.n_clusters
         factor = device.empty(n_clusters, self.storage)
         for_each(device, "draw_factors", value, n_clusters, (np.int64(n_clusters), seed, factor))
-        log = (self.entry_first, self.log_order, self.cluster, self.weight, self.log_reward, factor)
-        kinds = (*value, c_type(self.log_order.dtype))
-        for_each(device, "reweigh_entries", kinds, size, (np.int64(size), *log, drawn, earned), a_thread=8)
+        weight = self.weight * factor[self.cluster]
+        sums = (row_totals(device, self.entry_first, part) for part in (weight, weight * self.log_reward))
+        drawn, earned = (part.astype(self.storage, copy=False) for part in sums)
         return drawn, earned
 
     def distribution(self, drawn: Any) -> tuple[Any, Any]:

@@ -157,7 +157,7 @@ MUTANTS = {
         "plain",
         "saddle",
     ),
-    "mask of one lane": Mutant("prelude", "0xffffffffu", "0x1u", "plain", "resample", True),
+    "mask of one lane": Mutant("prelude", "0xffffffffu", "0x1u", "plain", "saddle", True),
     "row bound off by one": Mutant(
         "operator", "place < n_listed", "place <= n_listed", "address", quick=True
     ),
@@ -198,8 +198,8 @@ MUTANTS = {
     "a step past the end of the epoch": Mutant(
         "saddle", "if (now >= clock[EPOCH])", "if (now > clock[EPOCH])", "plain"
     ),
-    "entry bound off by one": Mutant(
-        "resample", "if (entry < n_entries)\n", "if (entry <= n_entries)\n", "address"
+    "variate bound off by one": Mutant(
+        "resample", "threadIdx.x; i < n;\n", "threadIdx.x; i <= n;\n", "address"
     ),
 }
 
