@@ -82,6 +82,7 @@ class Comparison(Hinted):
     @cached_property
     def _influences(self) -> tuple[Floats, float, str]:
         """Covariance of the values and of the behavior's, its degrees of freedom, and what it rests on."""
+        _ = self.values  # says what to do where there are no rewards
         found = [*self._scores, self.solutions[0].behavior_scores()]
         size = max((part.rows.shape[0] for part in found if part.rows is not None), default=1)
         scores = np.concatenate([_padded(part.rows, size) for part in found], axis=1)

@@ -105,3 +105,14 @@ def test_a_policy_that_cannot_be_judged_leaves_the_others_alone(mdp, policies):
     found = pair.interval()
     assert list(np.isfinite(found.high)) == [False, True]
     assert np.isinf(pair.difference("a", "b").high)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_without_rewards_there_is_nothing_to_compare(mdp, policies, gamma):
+    log = walk(mdp, 60, 20, seed=0)
+    del log["reward"]
+    together = lg.solve(lg.Counts.from_transitions(**log), gamma, policy=policies[:2])
+    for ask in (together.interval, together.contenders, lambda: together.difference(0, 1)):
+        with pytest.raises(ValueError, match="no rewards"):
+            ask()
+    assert "2 policies" in str(together)
