@@ -227,7 +227,7 @@ def model(file, workers=100, states=10**9, entries=10**11, gigabits=10):
         compute_seconds_per_round=per_entry * entries / workers,
         gigabytes_sent_per_worker_and_round=per_state * states * share / 1e9,
         message_seconds_per_round=per_state * states * share * 8 / (gigabits * 1e9),
-        messages_per_worker_and_round=(workers - 1) * max(1, states // workers // 500_000),
+        messages_per_worker_and_round=workers - 1,
         rows_gigabytes_per_worker=(12 * entries + 8 * states) / workers / 1e9,
         pull_gigabytes_per_worker=8 * entries / workers / 1e9,
         preparing_gigabytes_per_worker=5 * states / 1e9,
