@@ -152,12 +152,13 @@ def await_tasks(
             continue
         looked = now
         require_workers(client, needed)
-        if run is None:
+        steps = {} if run is None else ask_everybody(client, mesh.step_of, run)
+        furthest = max(filter(None, steps.values()), default=None)
+        if furthest is None:  # work that knows no steps, or has not come to the first
             moves = any(within(client, REPLY, client.processing).values())
         else:
-            furthest = max(filter(None, ask_everybody(client, mesh.step_of, run).values()), default=None)
             moves, step = furthest != step, furthest
-            if furthest is not None and monitor is not None:
+            if monitor is not None:
                 monitor.note(*furthest)
         if moves:
             moved = now
@@ -165,13 +166,15 @@ def await_tasks(
             raise asyncio.TimeoutError(f"nothing moved for {2 * PATIENCE:.0f} s")
 
 
-def results(client: Any, tasks: Sequence[Any], *how: Any) -> list[Any]:
-    """What tasks return; ``how`` they are waited for: see :func:`await_tasks`.
+def results(
+    client: Any, tasks: Sequence[Any], monitor: Monitor | None = None, needed: Sequence[str] = (),
+    run: str | None = None,
+) -> list[Any]:  # fmt: skip
+    """What tasks return; see :func:`await_tasks`.
 
     A needed worker that has left with its answer is not waited for, and large answers may take long.
     """
-    await_tasks(client, tasks, *how)
-    needed = how[1] if len(how) > 1 else ()
+    await_tasks(client, tasks, monitor, needed, run)
     patience = 1.0 if needed else 100 * REPLY
     while True:
         try:

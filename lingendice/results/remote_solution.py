@@ -127,9 +127,6 @@ class SpreadSolution(Solution):
     def _adjoint_values(self) -> Floats:
         return self.influence().adjoint(self._mean_reward[:, None])[:, 0]
 
-    def _next_values(self, state_values: Floats) -> Floats:
-        return self.operator.gather(self.operator.expected_next(state_values))
-
     def _solved_again(self, choices: Choices) -> Solution:
         counts: Any = self.operator.counts
         operator = counts.operator_of(choices)

@@ -436,16 +436,13 @@ class Solution(Result):
         if len(self.state_distributions) > 1 or self.ridge > 0.0:
             return None
         v = self.state_values
-        excess = self._mean_reward + self.gamma * self._next_values(v) - v
+        onward = self.operator.gather(self.operator.expected_next(v))
+        excess = self._mean_reward + self.gamma * onward - v
         visited = self._single() > 0
         bound = float(excess[visited].max())
         if self.gamma < 1.0 and self.operator.initial is not None:
             bound = max(bound, 0.0) + (1.0 - self.gamma) * float(self.operator.initial @ v)
         return bound - self.value
-
-    def _next_values(self, state_values: Floats) -> Floats:
-        """P V over states."""
-        return self.operator.chain.apply(state_values)
 
     @cached_property
     def _filled_reward(self) -> Floats:
