@@ -6,8 +6,9 @@ state (:mod:`lingendice.model.transition_rows`) and ``W(a|s)`` the (effective) p
     T(x'|x)  = K(s'|x) W(a'|s')
     G        = gamma T + (1 - gamma) 1 mu0'
 
-Solvers ask the operator for the view that they work on: ``rows`` (K over cells), ``chain`` (over states),
-``chain.extended()`` (hubs written as nodes) and ``flow()`` (masses over the cells that have data).
+Solvers ask the operator for the view that they work on: ``rows`` (K over cells), ``chain`` (over states) with
+``chain.extended()`` (hubs written as nodes) and ``chain.pull()`` (transposed, for sweeps), and ``flow()``
+(masses over the cells that have data) with ``flow.scaled_rows()`` (for the ridge).
 """
 
 from __future__ import annotations
@@ -41,6 +42,25 @@ def gather(policy: Floats | None, cells: Floats) -> Floats:
     if policy is None:
         return cells
     return np.einsum("sa,sa...->s...", policy, cells.reshape(*policy.shape, *cells.shape[1:]))
+
+
+class ScaledRows(NamedTuple):
+    """T between the cells with data, for masses divided by q = sqrt(p): the rows for the ridge.
+
+    An entry x, x' is ``rows[x, group[x']] spread[x'] + hub_out[x] @ from_hubs[:, x']``.
+    """
+
+    seen: NDArray[np.int64]
+    """Cells with data."""
+    q: Floats
+    rows: Any
+    """q K as a SciPy sparse array: seen cells by states."""
+    group: NDArray[np.int64]
+    """State of each seen cell."""
+    spread: Floats
+    """Policy of each seen cell, over q."""
+    hub_out: Floats
+    from_hubs: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +139,20 @@ class Flow:
         filled = np.where(self.seen, values, 0.0)
         filled[~self.seen] = self.closure.values(self.gather(filled))
         return filled
+
+    def scaled_rows(self) -> ScaledRows:
+        """The rows for the ridge: only cells with data, scaled by the root of p. O(nnz)."""
+        seen = np.flatnonzero(self.seen)
+        q = np.sqrt(self.p[seen])
+        policy = np.ones(self.n_cells) if self.policy is None else self.policy.ravel()
+        group = seen // (self.n_cells // self.n_states)
+        spread = policy[seen] / q
+        rows = self.rows.kernel()[seen]
+        rows.data = rows.data * np.repeat(q, np.diff(rows.indptr))
+        return ScaledRows(
+            seen, q, rows, group, spread, self.out[seen] * q[:, None],
+            self.rows.distribution[:, group] * spread,
+        )  # fmt: skip
 
     def inflow(self, mass: Floats) -> Floats:
         """(1 - gamma) mu0 + gamma T' m."""

@@ -59,15 +59,8 @@ class RidgeSystem:
         self.gamma = operator.gamma
         self.flow = flow = operator.flow(closed=True)
         self.over_cells = flow.policy is not None
-        self.seen = np.flatnonzero(flow.seen)
-        self.q = np.sqrt(flow.p[self.seen])
-        policy = np.ones(flow.n_cells) if flow.policy is None else flow.policy.ravel()
-        self.group = (np.arange(flow.n_cells) // (flow.n_cells // flow.n_states))[self.seen]
-        self.spread = policy[self.seen] / self.q
-        self.hub_out = flow.out[self.seen] * self.q[:, None]
-        self.from_hubs = flow.rows.distribution[:, self.group] * self.spread
-        self.rows = flow.rows.kernel()[self.seen]
-        self.rows.data = self.rows.data * np.repeat(self.q, np.diff(self.rows.indptr))
+        self.seen, self.q, self.rows, self.group, self.spread, *hubs = flow.scaled_rows()
+        self.hub_out, self.from_hubs = hubs
         self.loses_mass = flow.loses_mass
         # Where mass is absorbed the total is not 1, and gamma < 1 pins the distribution without it.
         self.penalty = 0.0 if self.loses_mass else float(penalty)
