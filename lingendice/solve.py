@@ -30,7 +30,7 @@ from lingendice.results.comparison import Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status
-from lingendice.solvers.request import Distribution, Request, require_transitions_terms
+from lingendice.solvers.request import SADDLE_METHODS, Distribution, Request, require_transitions_terms
 from lingendice.solvers.ridge import RidgeSystem
 from lingendice.solvers.shrinkage import shrink
 from lingendice.solvers.stationary import solve_small, stationary_distributions
@@ -393,9 +393,7 @@ class Backend(Protocol):
         """GenDICE's saddle point, over tables or features, with its primal-dual gap."""
 
 
-METHODS = (
-    "auto", "gth", "elimination", "gauss-seidel", "aggregation", "convex", "extragradient", "sgd",
-)  # fmt: skip
+METHODS = ("auto", "gth", "elimination", "gauss-seidel", "aggregation", *SADDLE_METHODS)
 
 
 class HostBackend:

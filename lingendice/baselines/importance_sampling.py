@@ -16,10 +16,10 @@ from lingendice.data.checks import (
     numeric_array,
     require_choice,
     require_gamma,
+    require_horizon,
     require_length,
     require_number,
     require_policy,
-    require_whole,
 )
 from lingendice.data.counts import Counts
 from lingendice.data.rows import row_of_entry
@@ -339,12 +339,6 @@ _ENDLESS = (
     " at gamma=1 averages over the logged steps, and here episodes end in terminal states; pass horizon=, "
     "take gamma < 1, or solve(...), which restarts them"
 )
-
-
-def require_horizon(horizon: int | None) -> None:
-    """Refuse a horizon of no steps."""
-    if horizon is not None and require_whole("horizon", horizon) < 1:
-        raise ValueError(f"horizon must be at least 1 step, got {horizon!r}; None counts all")
 
 
 def counted_steps(gamma: float, horizon: int | None) -> float | None:

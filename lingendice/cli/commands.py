@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.table import Table
 
@@ -272,8 +273,6 @@ def _exit_untrusted(strict: bool, *solutions: Solution) -> None:
 
 
 def _for_npz(solution: Solution, unique: bool, labels: Labels) -> dict[str, Any]:
-    import numpy as np
-
     named = {name: np.asarray(values) for name, values in labels.items()}
     if not unique:
         return {"distributions": np.stack(solution.distributions), **named}

@@ -167,11 +167,11 @@ def draw_demo(result: DemoResult, folder: Path) -> Path:
 
 
 def _draw_values(axes: Any, rows: tuple[DemoRow, ...]) -> None:
-    from lingendice.results.plots import BLUE, GREY, INK, dress, legend
+    from lingendice.results.plots import BLUE, GRAY, INK, dress, legend
 
     place = np.arange(len(rows))
     truth, estimate, low, high, naive = np.array([row[1:6] for row in rows], dtype=float).T
-    kinds = (("average of the log", naive, GREY), ("estimate", estimate, BLUE), ("truth", truth, INK))
+    kinds = (("average of the log", naive, GRAY), ("estimate", estimate, BLUE), ("truth", truth, INK))
     for shift, (label, values, color) in enumerate(kinds):
         bars = axes.bar(place + 0.27 * (shift - 1), values, width=0.25, label=label, color=color)
         axes.bar_label(bars, fmt="%.3f", fontsize=8, padding=16 if label == "estimate" else 2)

@@ -85,11 +85,10 @@ class HeldOut:
         """
         tau = self.base * np.maximum(learner.tau(self.logged), 0.0)
         phi = self._features(learner, self.logged)
-        arrived = mean_features(lambda x: self._features(learner, x), *self.following)
+        arrived = self._mean_features(learner, *self.following)
         g = (tau[:, None] * (self.gamma * arrived - phi)).mean(axis=0)
         if self.gamma < 1.0 and self.starting is not None:
-            first = mean_features(lambda x: self._features(learner, x), *self.starting)
-            g += (1.0 - self.gamma) * first.mean(axis=0)
+            g += (1.0 - self.gamma) * self._mean_features(learner, *self.starting).mean(axis=0)
         gram = (phi * tau[:, None]).T @ phi / len(phi)
         scale = float(np.trace(gram)) / len(gram)
         if not (math.isfinite(scale) and np.isfinite(g).all()):
@@ -105,11 +104,10 @@ class HeldOut:
             values = np.tanh(values) if learner.network.activation == "tanh" else np.maximum(values, 0.0)
         return np.hstack([values, np.ones((len(values), 1))])
 
-
-def mean_features(features, inputs: Singles, weights: Singles) -> Floats:  # type: ignore[no-untyped-def]
-    n, branches, d = inputs.shape
-    values = features(inputs.reshape(n * branches, d)).reshape(n, branches, -1)
-    return (values * weights[:, :, None]).sum(axis=1)
+    def _mean_features(self, learner: Learner, inputs: Singles, weights: Singles) -> Floats:
+        """At arrivals, averaged over the policy's actions."""
+        values = self._features(learner, inputs.reshape(-1, inputs.shape[2]))
+        return (values.reshape(*weights.shape, -1) * weights[:, :, None]).sum(axis=1)
 
 
 KERNEL_SECONDS = 0.1

@@ -99,6 +99,12 @@ def require_whole(name: str, value: Any, *, at_least: int = 0, at_most: int | No
     return int(value)
 
 
+def require_horizon(horizon: Any) -> None:
+    """Refuse a horizon of no steps; None counts all."""
+    if horizon is not None and require_whole("horizon", horizon) < 1:
+        raise ValueError(f"horizon must be at least 1 step, got {horizon!r}; None counts all")
+
+
 def require_room(n_cells: int) -> None:
     """Refuse more cells than the machine can hold: ids that are hashes or timestamps, not numbers from 0."""
     if not has_room(n_cells):

@@ -136,12 +136,12 @@ def _version(name: str) -> str | None:
 
 STYLE = """
 :root {
-  --ink: #24292f; --paper: #ffffff; --panel: #f6f8fa; --rule: #d0d7de; --grey: #59636e; --link: #0550ae;
+  --ink: #24292f; --paper: #ffffff; --panel: #f6f8fa; --rule: #d0d7de; --gray: #59636e; --link: #0550ae;
   --blue: #0072b2; --orange: #e69f00; --vermilion: #d55e00; --bad: #a33e00; --good: #0a6640;
 }
 @media (prefers-color-scheme: dark) {
   :root {
-    --ink: #e6edf3; --paper: #0d1117; --panel: #161b22; --rule: #3d444d; --grey: #9198a1; --link: #79b8ff;
+    --ink: #e6edf3; --paper: #0d1117; --panel: #161b22; --rule: #3d444d; --gray: #9198a1; --link: #79b8ff;
     --blue: #56b4e9; --orange: #e69f00; --vermilion: #ff8c42; --bad: #ffa270; --good: #5fd3a4;
   }
 }
@@ -162,13 +162,13 @@ a { color: var(--link); }
 :focus-visible { outline: 3px solid var(--orange); outline-offset: 2px; }
 .skip { position: absolute; left: -100vw; }
 .skip:focus { left: 1rem; top: 0.5rem; background: var(--paper); padding: 0.4rem; }
-.when, .note { color: var(--grey); font-size: 0.9rem; }
+.when, .note { color: var(--gray); font-size: 0.9rem; }
 nav ul { display: flex; flex-wrap: wrap; gap: 0.2rem 1.2rem; list-style: none; padding: 0; margin: 0.6rem 0; }
 .says { font-size: 1.25rem; line-height: 1.4; border-left: 4px solid var(--blue); padding-left: 0.9rem; }
 .big { font-size: 1.2rem; }
 .big strong { font-size: 2.6rem; line-height: 1.1; font-variant-numeric: tabular-nums; }
 dl { display: grid; grid-template-columns: minmax(8rem, max-content) minmax(0, 1fr); gap: 0.2rem 1.2rem; }
-dt { color: var(--grey); }
+dt { color: var(--gray); }
 dd { margin: 0; }
 /* A shade at an edge tells that there is more beyond it. */
 .scroll {
@@ -181,12 +181,12 @@ dd { margin: 0; }
 }
 table { border-collapse: collapse; font-size: 0.92rem; font-variant-numeric: tabular-nums; }
 table { overflow-wrap: normal; }
-caption { text-align: left; color: var(--grey); padding-bottom: 0.3rem; }
+caption { text-align: left; color: var(--gray); padding-bottom: 0.3rem; }
 th, td { padding: 0.25rem 1rem 0.25rem 0; text-align: right; white-space: nowrap; }
 tr { border-bottom: 1px solid var(--rule); }
 th:first-child { text-align: left; font-weight: 600; max-width: 18rem; }
 th:first-child { overflow: hidden; text-overflow: ellipsis; }
-thead th { color: var(--grey); font-weight: 400; }
+thead th { color: var(--gray); font-weight: 400; }
 .checks {
   list-style: none; padding: 0; display: grid; gap: 0.8rem;
   grid-template-columns: repeat(auto-fill, minmax(min(20rem, 100%), 1fr));
@@ -200,7 +200,7 @@ thead th { color: var(--grey); font-weight: 400; }
 .figures { grid-template-columns: repeat(auto-fill, minmax(min(24rem, 100%), 1fr)); }
 figure { margin: 0; }
 figure svg { width: 100%; height: auto; max-width: 36rem; }
-figcaption { color: var(--grey); font-size: 0.9rem; }
+figcaption { color: var(--gray); font-size: 0.9rem; }
 pre { background: var(--panel); padding: 0.8rem; border-radius: 4px; white-space: pre-wrap; }
 /* On a phone every row is a block of its own: nothing has to be scrolled for. */
 @media (max-width: 40rem) {
@@ -209,7 +209,7 @@ pre { background: var(--panel); padding: 0.8rem; border-radius: 4px; white-space
   tr { padding: 0.4rem 0; }
   th:first-child { max-width: none; }
   td { display: flex; justify-content: space-between; gap: 1rem; padding: 0.1rem 0; white-space: normal; }
-  td::before { content: attr(data-label); color: var(--grey); text-align: left; }
+  td::before { content: attr(data-label); color: var(--gray); text-align: left; }
   td:empty { display: none; }
 }
 @media (max-width: 32rem) { dl { grid-template-columns: minmax(0, 1fr); } dd { margin-bottom: 0.4rem; } }

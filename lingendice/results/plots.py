@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from lingendice.results.ridge_path import RidgePath
     from lingendice.results.solution import Solution
 
-INK, RULE, GREY = "#24292f", "#d0d7de", "#7d8590"
+INK, RULE, GRAY = "#24292f", "#d0d7de", "#7d8590"
 BLUE, ORANGE, VERMILION = "#0072b2", "#e69f00", "#d55e00"
-COLORS = {"ink": INK, "rule": RULE, "grey": GREY, "blue": BLUE, "orange": ORANGE, "vermilion": VERMILION}
+COLORS = {"ink": INK, "rule": RULE, "gray": GRAY, "blue": BLUE, "orange": ORANGE, "vermilion": VERMILION}
 """All the colors there are, by the names that a page may give other colors to."""
 
 PANEL = (4.6, 3.3)
@@ -82,7 +82,7 @@ def dress(ax: Any, title: str = "", x: str = "", y: str = "") -> None:
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     for side in ("left", "bottom"):
-        ax.spines[side].set_color(GREY)
+        ax.spines[side].set_color(GRAY)
     ax.grid(True, color=RULE, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.tick_params(which="both", colors=INK, labelsize=9)
@@ -166,7 +166,7 @@ def _value(solution: Solution, ax: Any) -> None:
     if behavior is not None:
         sampled = solution.operator.counts.has_sample_size
         error = solution.behavior_scores().standard_error if sampled else 0.0
-        rows.append(("behavior", behavior, behavior - 2 * error, behavior + 2 * error, GREY, "s"))
+        rows.append(("behavior", behavior, behavior - 2 * error, behavior + 2 * error, GRAY, "s"))
         said += ", behavior with two standard errors"
     place = np.arange(len(rows))[::-1]
     for at, (_, value, low, high, color, marker) in zip(place, rows, strict=True):
@@ -307,7 +307,7 @@ def _weight(solution: ContinuousSolution, ax: Any) -> None:
     rows = np.arange(1, share.size + 1) / share.size
     shown = np.unique(np.linspace(0, share.size - 1, CURVE_POINTS).astype(np.int64))
     ax.plot(rows[shown], share[shown], color=BLUE, linewidth=1.4, label="this ratio")
-    ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--", label="all alike")
+    ax.plot([0, 1], [0, 1], color=GRAY, linewidth=0.9, linestyle="--", label="all alike")
     size, total = solution.effective_sample_size, solution.tau.size
     dress(
         ax, f"Effective sample: {size:,.0f} of {total:,}", "share of the transitions, heaviest first",
@@ -395,7 +395,7 @@ def _intervals(comparison: Comparison, level: float, ax: Any) -> None:
     order = [comparison.names.index(name) for name in comparison.ranking]
     place = np.arange(len(order))[::-1]
     good = np.array([comparison.names[k] in may_win for k in order])
-    groups = ((good, BLUE, "o", "may be the best"), (~good, GREY, "s", "not the best"))
+    groups = ((good, BLUE, "o", "may be the best"), (~good, GRAY, "s", "not the best"))
     for chosen, color, marker, label in groups:
         if not chosen.any():
             continue

@@ -12,6 +12,7 @@ from lingendice.data.checks import (
     NotAvailableYet,
     require_choice,
     require_gamma,
+    require_horizon,
     require_number,
     require_positive,
     require_whole,
@@ -149,8 +150,7 @@ class Request(NamedTuple):
         if rest.get("clone") is not None:
             require_number("clone", rest["clone"])
         rest["gamma"] = require_gamma(rest.get("gamma", 1.0))
-        if rest.get("horizon") is not None and require_whole("horizon", rest["horizon"]) < 1:
-            raise ValueError(f"horizon must be at least 1 step, got {rest['horizon']!r}; None counts all")
+        require_horizon(rest.get("horizon"))
         on_interrupt = read_on_interrupt(options)
         own = {name: value for name, value in options.items() if name != "on_interrupt"} if options else {}
         return cls(
