@@ -80,10 +80,10 @@ def required_bytes(
 def streamed_bytes(
     n_states: int, n_cells: int, n_entries: int, most_entries: int, n_hubs: int, gamma: float, storage: str
 ) -> int:
-    """Device memory of a solve whose matrix stays on the host: vectors, and two buffers for chunks."""
+    """Device memory of a solve whose matrix stays on the host: vectors, and a buffer for chunks."""
     value = np.dtype(storage).itemsize
     vectors = _vector_bytes(n_states, n_cells, n_hubs, gamma, value, equation.index_type(n_entries).itemsize)
-    return vectors + 2 * most_entries * (value + 4)
+    return vectors + most_entries * (value + 4)
 
 
 def _vector_bytes(n_states: int, n_cells: int, n_hubs: int, gamma: float, value: int, offset: int) -> int:
@@ -99,7 +99,7 @@ def require_memory(
     free, text = device.free_bytes(), ""
     if settings.chunk_rows is None and n_entries:
         room = max(free - required_bytes(n_states, n_states, 0, 1, gamma, settings.storage), 0)
-        a_row = 2 * n_entries / n_states * (np.dtype(settings.storage).itemsize + 4)
+        a_row = n_entries / n_states * (np.dtype(settings.storage).itemsize + 4)
         rows = int(0.5 * room / max(a_row, 1e-9))
         if rows:
             text += f'; counts on the host can be streamed: options={{"chunk_rows": {min(rows, n_states)}}}'

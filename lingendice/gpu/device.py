@@ -32,8 +32,8 @@ class DeviceMemoryError(MemoryError):
 class Device:
     """CuPy on the current device: arrays that live there, kernels that run there, explicit ways in and out.
 
-    All work goes to the current stream, or is ordered with it by events; nothing waits but downloads, and
-    numbers read from arrays of one entry. There are also ``empty`` and ``zeros`` of a shape and type,
+    All work goes to the current stream; nothing waits but downloads, and numbers read from arrays of one
+    entry. There are also ``empty`` and ``zeros`` of a shape and type,
     ``arange`` and ``download``, the one way to the host. Functions of NumPy work on device arrays as on those
     of the host, so that much code, checks above all, serves both.
     """
@@ -74,28 +74,20 @@ class Device:
         return int(free) + int(self._cupy.get_default_memory_pool().free_bytes())
 
     def pinned(self, array: NDArray[Any], dtype: Any) -> NDArray[Any]:
-        """A copy in page-locked host memory, from which the device copies beside its kernels."""
+        """A copy in page-locked host memory, from which the device copies at the speed of the bus."""
         cuda, dtype = self._cupy.cuda, np.dtype(dtype)
         try:
             memory = cuda.alloc_pinned_memory(max(array.size, 1) * dtype.itemsize)
         except cuda.runtime.CUDARuntimeError:
-            # The host may lock no more pages: copies then wait for kernels, and are right all the same.
+            # The host may lock no more pages: copies are then slower, and right all the same.
             return np.ascontiguousarray(array, dtype)
         held = np.frombuffer(memory, dtype, array.size)
         held[:] = array
         return held
 
-    def side_stream(self) -> SideStream:
-        """A stream beside the current one."""
-        return SideStream(self._cupy.cuda)
-
-    def mark(self) -> Any:
-        """An event on the current stream: it is over when all that was asked of the stream before is."""
-        return self._cupy.cuda.get_current_stream().record(_event(self._cupy.cuda))
-
-    def after(self, event: Any) -> None:
-        """Let what is asked of the current stream from now on wait for an event; the host does not wait."""
-        self._cupy.cuda.get_current_stream().wait_event(event)
+    def copy(self, into: Any, array: NDArray[Any]) -> None:
+        """Fill a device array from page-locked memory of the host, on the current stream."""
+        into.set(array, stream=self._cupy.cuda.get_current_stream())
 
     def load(self, kernel: str, arguments: tuple[str, ...]) -> Callable[..., None]:
         """A compiled kernel, called as ``kernel(grid, block, arguments, shared_mem=bytes)``."""
@@ -120,29 +112,6 @@ class Device:
             graph = stream.end_capture()
         again: Callable[[], None] = graph.launch
         return again
-
-
-def _event(cuda: Any) -> Any:
-    return cuda.Event(disable_timing=True)
-
-
-class SideStream:
-    """Copies beside the kernels of the current stream; events say all that there is to wait for."""
-
-    def __init__(self, cuda: Any) -> None:
-        self._cuda, self._stream = cuda, cuda.Stream(non_blocking=True)
-
-    def copy(self, into: Any, array: NDArray[Any]) -> None:
-        """Fill a device array from page-locked memory of the host."""
-        into.set(array, stream=self._stream)
-
-    def mark(self) -> Any:
-        """An event on this stream."""
-        return self._stream.record(_event(self._cuda))
-
-    def after(self, event: Any) -> None:
-        """Let later copies wait for an event."""
-        self._stream.wait_event(event)
 
 
 def _is_single(wanted: str) -> bool:

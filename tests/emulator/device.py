@@ -5,17 +5,32 @@ from __future__ import annotations
 import ctypes
 import gc
 import weakref
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from emulator.streams import Capture, EmulatedStream, OrderError
 from lingendice.gpu.catalog import KERNELS, expression
 
 
 class EmulatorError(RuntimeError):
     """A kernel did what hardware leaves undefined, or was called wrongly."""
+
+
+class OrderError(RuntimeError):
+    """A capture does what a graph cannot hold, or a copy comes from memory that may move."""
+
+
+class Capture:
+    """Launches kept instead of run, with their arguments as they were."""
+
+    def __init__(self, device) -> None:
+        self.device, self.launches = device, []
+
+    def __call__(self) -> None:
+        """Launch the graph."""
+        self.device.graph_launches += 1
+        for launch in self.launches:
+            self.device.run(*launch)
 
 
 class Memory:
@@ -181,9 +196,6 @@ class EmulatedDevice:
         """Bytes that went to the host."""
         self.uploaded = 0
         self.launches = self.graph_launches = 0
-        self.stream = EmulatedStream(self, "default")
-        self.streams = 1
-        self._touched: dict[int, dict[str, int]] = {}
         self.page_locked: set[int] = set()
 
     def empty(self, shape, dtype):
@@ -203,7 +215,6 @@ class EmulatedDevice:
     def download(self, array):
         assert isinstance(array, EmulatedArray)
         self.refuse_in_capture("a copy to the host")
-        self.stream.touch([array])
         self.downloaded += array.nbytes
         return array.held.copy()
 
@@ -238,7 +249,7 @@ class EmulatedDevice:
         if _captures:
             raise OrderError(f"a capture makes {what}")
 
-    # -- streams ---------------------------------------------------------------------------------------
+    # -- page-locked memory ----------------------------------------------------------------------------
 
     def pinned(self, array, dtype):
         copied = np.array(array, dtype, order="C", copy=True)
@@ -251,33 +262,13 @@ class EmulatedDevice:
         self.page_locked.add(place)
         weakref.finalize(array, self.page_locked.discard, place)
 
-    def side_stream(self):
-        self.streams += 1
-        return EmulatedStream(self, f"side {self.streams}")
-
-    def touches(self, owner):
-        """Last work of each stream in an allocation."""
-        if id(owner) not in self._touched:
-            self._touched[id(owner)] = {}
-            weakref.finalize(owner, self._touched.pop, id(owner))
-        return self._touched[id(owner)]
-
-    def mark(self):
-        return self.stream.mark()
-
-    def after(self, event):
-        self.stream.after(event)
-
-    @contextmanager
-    def current(self, name):
-        """Make another stream the current one for a while, as a user may."""
-        before, self.stream = self.stream, EmulatedStream(self, name)
-        self.stream.after(before.mark())
-        try:
-            yield self.stream
-        finally:
-            before.after(self.stream.mark())
-            self.stream = before
+    def copy(self, into, array):
+        self.refuse_in_capture("a copy from the host")
+        if array.ctypes.data not in self.page_locked:
+            raise OrderError("a copy that nobody waits for needs page-locked memory")
+        assert into.dtype == array.dtype
+        self.uploaded += array.nbytes
+        into.held[...] = array
 
     # -- launches --------------------------------------------------------------------------------------
 
@@ -295,8 +286,7 @@ class EmulatedDevice:
         return call
 
     def run(self, name, most_threads, grid, block, given, shared_bytes):
-        """Run a kernel on the current stream."""
-        self.stream.touch([argument for argument in given if isinstance(argument, EmulatedArray)])
+        """Run a kernel."""
         n = len(given)
         pointers, types, kept = (ctypes.c_void_p * n)(), (ctypes.c_char_p * n)(), []
         for i, argument in enumerate(given):

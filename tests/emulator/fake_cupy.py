@@ -12,8 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from emulator import device as emulated
-from emulator.device import EmulatedArray, EmulatedDevice
-from emulator.streams import Capture
+from emulator.device import Capture, EmulatedArray, EmulatedDevice
 
 
 class FakeArray(EmulatedArray):
@@ -23,42 +22,31 @@ class FakeArray(EmulatedArray):
         return FakeArray(super().__getitem__(place).held)
 
     def set(self, array, stream=None):
-        stream.queue.copy(self, array)
+        assert stream is stream.streams[-1], "kernels of the current stream would not wait"
+        stream.device.copy(self, array)
 
 
 class FakeStream:
-    """A stream of CuPy: events, capture, and being the current one."""
+    """A stream of CuPy: capture, and being the current one."""
 
-    def __init__(self, device: EmulatedDevice, queue=None) -> None:
-        self._device, self.queue = device, queue if queue is not None else device.side_stream()
-
-    def record(self, event):
-        event.over = self.queue.mark()
-        return event
-
-    def wait_event(self, event):
-        self.queue.after(event.over)
+    def __init__(self, device: EmulatedDevice, streams: list) -> None:
+        self.device, self.streams = device, streams
 
     def synchronize(self):
         pass  # the emulator has done all work by then
 
     def __enter__(self):
-        self._before, self._device.stream = self._device.stream, self.queue
+        self.streams.append(self)
 
     def __exit__(self, *_):
-        self._device.stream = self._before
+        self.streams.pop()
 
     def begin_capture(self):
-        assert self._device.stream is self.queue, "only the current stream captures what is launched"
-        emulated._captures.append(Capture(self._device))
+        assert self.streams[-1] is self, "only the current stream captures what is launched"
+        emulated._captures.append(Capture(self.device))
 
     def end_capture(self):
         return SimpleNamespace(launch=emulated._captures.pop())
-
-
-class FakeEvent:
-    def __init__(self, disable_timing=False):
-        assert disable_timing, "events that take the time are slow"
 
 
 class FakeModule:
@@ -81,7 +69,8 @@ class FakeCupy:
     def __init__(self, device: EmulatedDevice) -> None:
         self._device = device
         self.modules = []
-        default = FakeStream(device, device.stream)
+        streams: list[FakeStream] = []
+        streams.append(FakeStream(device, streams))
 
         class CUDARuntimeError(RuntimeError):
             pass
@@ -96,9 +85,8 @@ class FakeCupy:
             runtime=runtime,
             graph=SimpleNamespace(),
             Device=lambda: SimpleNamespace(id=0),
-            Event=FakeEvent,
-            Stream=lambda non_blocking: FakeStream(device),
-            get_current_stream=lambda: default if device.stream is default.queue else None,
+            Stream=lambda non_blocking: FakeStream(device, streams),
+            get_current_stream=lambda: streams[-1],
             alloc_pinned_memory=self._pinned,
         )
 

@@ -1,4 +1,4 @@
-"""What the host asks of streams, graphs and memory: order, limits inside trials, estimates that hold."""
+"""What the host asks of graphs and memory: what they can hold, limits inside trials, estimates that hold."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import signal
 import numpy as np
 import pytest
 from emulator import device as emulated
-from emulator.device import EmulatedDevice
-from emulator.streams import EmulatedStream, OrderError
+from emulator.device import EmulatedDevice, OrderError
 from problems import birth_death
 from scipy import sparse
 
@@ -28,51 +27,15 @@ SLOW = birth_death(np.full(39, 0.3), np.full(39, 0.5))
 STREAMED = {"device": "cuda", "options": {"chunk_rows": 7}}
 
 
-# -- chunks of rows, copied beside the kernels -----------------------------------------------------------
+# -- chunks of rows --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def sides(monkeypatch):
-    """Every stream that is made beside the current one."""
-    made = []
-    plain = EmulatedDevice.side_stream
-
-    def side_stream(self):
-        made.append(plain(self))
-        return made[-1]
-
-    monkeypatch.setattr(EmulatedDevice, "side_stream", side_stream)
-    return made
-
-
-def test_copies_run_beside_kernels(emulator, sides):
+def test_chunks_are_copied_before_every_pass(emulator):
     counts = random_counts(50, seed=4)
     chunked = lg.solve(counts, 0.9, **STREAMED)
     assert_same_distribution(chunked, lg.solve(counts, 0.9))
-    (side,) = sides
-    # From the third chunk on a copy waits for the kernels of the chunk before the last, not for the last.
-    assert len(side.behind) > 100
-    assert min(side.behind[6:]) > 0
-
-
-def test_the_stream_of_the_user_is_the_one_that_works(emulator, sides):
-    counts = random_counts(50, seed=4)
-    before = emulator.stream.mark()
-    with emulator.current("the user's") as stream:
-        chunked = lg.solve(counts, 0.9, **STREAMED)
-        assert stream.known[stream.name] > 100
-        # All that was copied is over before anything that the user asks for next.
-        assert stream.known[sides[0].name] == sides[0].known[sides[0].name]
-    assert emulator.stream.known["default"] == before["default"]
-    assert_same_distribution(chunked, lg.solve(counts, 0.9))
-
-
-@pytest.mark.parametrize("culprit", [EmulatedDevice, EmulatedStream])
-def test_a_missing_wait_is_noticed(emulator, monkeypatch, culprit):
-    """Kernels that read before the copy is over, and copies over what kernels still read."""
-    monkeypatch.setattr(culprit, "after", lambda self, event: None)
-    with pytest.raises(OrderError, match="does not wait"):
-        lg.solve(random_counts(50, seed=4), 0.9, **STREAMED)
+    assert emulator.graph_launches == 0
+    assert emulator.uploaded > chunked.n_iter * 12 * counts.nnz
 
 
 def test_pageable_memory_is_noticed(emulator, monkeypatch):
