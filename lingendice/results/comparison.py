@@ -29,6 +29,7 @@ from lingendice.results.targets import Interval, ValueScores, require_level
 
 DRAWS = 20_000
 """Gaussian draws behind a simultaneous quantile: its error is about 0.01."""
+CONTRASTS_AT_A_TIME = 256
 BEHAVIOR = "behavior"
 """The name of the logged behavior in differences."""
 
@@ -134,7 +135,7 @@ class Comparison(Hinted):
         level = require_level(level)
         _, degrees, note = self._influences
         asked = self._asked(self._contrast([(first, second)]))
-        gain, error, bias = (float(part[0]) for part in asked[:3])
+        gain, error, bias = (float(part[0]) for part in asked)
         return Interval.around(
             gain,
             half_width(error, bias, level, degrees),
@@ -206,8 +207,8 @@ class Comparison(Hinted):
                 contrast[row, len(self) if is_behavior else self._place(name)] += sign
         return contrast
 
-    def _asked(self, contrast: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Values, standard errors, allowances and covariance of contrasts.
+    def _asked(self, contrast: Floats) -> tuple[Floats, Floats, Floats]:
+        """Values, standard errors and allowances of contrasts.
 
         A policy that a contrast does not ask for has no part in it, though 0 times nan or infinity is nan.
         """
@@ -215,17 +216,16 @@ class Comparison(Hinted):
         values = np.array([row[at] @ self._all_values[at] for row, at in zip(contrast, asked, strict=True)])
         bias = np.array([self._all_biases[at].sum() for at in asked])
         covariance = self._influences[0]
-        lost = np.isnan(np.diagonal(covariance))
-        spread: Floats = contrast @ np.where(np.isnan(covariance), 0.0, covariance) @ contrast.T
-        unknown = (contrast[:, lost] != 0.0).any(axis=1)
-        spread[unknown], spread[:, unknown] = np.nan, np.nan
-        return values, np.sqrt(np.maximum(np.diagonal(spread), 0.0)), bias, spread
+        variance = np.array([
+            row[at] @ covariance[np.ix_(at, at)] @ row[at] for row, at in zip(contrast, asked, strict=True)
+        ])  # fmt: skip
+        return values, np.sqrt(np.maximum(variance, 0.0)), bias
 
     def _simultaneous(self, contrast: Floats, level: float, over: str) -> Interval:
-        values, error, bias, spread = self._asked(contrast)
+        values, error, bias = self._asked(contrast)
         return Interval.around(
             values,
-            error * self._quantile(spread, error, level, two_sided=True) + bias,
+            error * self._quantile(contrast, error, level, two_sided=True) + bias,
             standard_error=error,
             level=float(level),
             method="influence",
@@ -245,20 +245,29 @@ class Comparison(Hinted):
         if not pairs:
             return self.names
         contrast = self._contrast([(self.names[i], self.names[j]) for i, j in pairs])
-        _, error, bias, spread = self._asked(contrast)
-        margin = error * self._quantile(spread, error, level, two_sided=False) + bias
+        _, error, bias = self._asked(contrast)
+        margin = error * self._quantile(contrast, error, level, two_sided=False) + bias
         beaten = {i for row, (i, j) in enumerate(pairs) if self.values[j] - self.values[i] > margin[row]}
         return tuple(name for place, name in enumerate(self.names) if place not in beaten)
 
-    def _quantile(self, covariance: Floats, error: Floats, level: float, two_sided: bool) -> float:
-        """Of the largest of all standardized contrasts."""
+    def _quantile(self, contrast: Floats, error: Floats, level: float, two_sided: bool) -> float:
+        """Of the largest of all standardized contrasts: O(draws x (policies^2 + contrasts x policies))."""
         require_level(level)
         noisy = error > 0
         if not noisy.any():
             return 0.0
-        correlation = covariance[np.ix_(noisy, noisy)] / np.outer(error[noisy], error[noisy])
-        draws = self._noise(correlation, np.random.default_rng(self.seed))
-        most = np.abs(draws).max(axis=1) if two_sided else draws.max(axis=1)
+        covariance, rng = np.nan_to_num(self._influences[0]), np.random.default_rng(self.seed)
+        contrast, error = contrast[noisy], error[noisy]
+        if len(contrast) <= len(covariance):
+            draws = self._noise(contrast @ covariance @ contrast.T / np.outer(error, error), rng)
+            most = np.abs(draws).max(axis=1) if two_sided else draws.max(axis=1)
+            return float(np.quantile(most, level))
+        # More contrasts than values: these are drawn, and the contrasts follow, some at a time.
+        draws, most = self._noise(covariance, rng), np.full(DRAWS, -np.inf)
+        scaled = (contrast / error[:, None]).T
+        for first in range(0, len(contrast), CONTRASTS_AT_A_TIME):
+            some = draws @ scaled[:, first : first + CONTRASTS_AT_A_TIME]
+            np.maximum(most, (np.abs(some) if two_sided else some).max(axis=1), out=most)
         return float(np.quantile(most, level))
 
     def _noise(self, covariance: Floats, rng: np.random.Generator) -> Floats:
