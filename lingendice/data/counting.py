@@ -11,24 +11,22 @@ import numpy as np
 from lingendice.data.few_pairs import (
     FLOAT64,
     INT64,
+    NO_FLAGS,
+    NO_IDS,
     Array,
     DType,
+    Log,
     PairCounts,
-    check_range,
-    corrected_moments,
+    Records,
     hash_pairs,
     index_type,
-    input_type,
-    part,
     ranges,
-    shifted_means,
     sort_pairs,
-    total_type,
 )
 from lingendice.data.interrupts import heeds_ctrl_c
-from lingendice.data.rows import Sliced
 from lingendice.kernels import partition as counting
 from lingendice.kernels.parallel import run_all
+from lingendice.kernels.partition import Columns, Sizes
 
 _UINT32 = np.dtype("uint32")
 
@@ -37,7 +35,8 @@ _CHUNK = 1 << 17  # transitions partitioned at a time: the output of a chunk sta
 _CHUNKS_A_TASK = 4
 _MAX_BUCKET_BITS = 11
 _DENSE_BITS = 16  # local keys of a dense bucket: a table of 2**16 counters stays in that cache too
-_TABLE_BITS = 15  # tables over all pairs, up to this size, need no partition
+_TABLE_ROWS = 1  # transitions per cell from which a table over all pairs needs no partition
+_LARGEST_TABLE = 1 << 23
 _SMALL_TABLE = 1 << 12  # cells that are no burden however few the transitions
 _BUCKET = 1 << 16  # transitions aimed at for a bucket that is sorted
 _GROUP = 1 << 18  # transitions of consecutive buckets which one task tallies
@@ -51,9 +50,7 @@ _FEW = 1 << 17  # transitions that NumPy counts in milliseconds, before the kern
 class _Plan(NamedTuple):
     """How keys are split; a function of the sizes of the problem alone."""
 
-    n_rows: int
-    n_columns: int
-    column_bits: int
+    sizes: Sizes
     shift: int
     n_buckets: int
     dense: bool
@@ -65,8 +62,9 @@ class _Partition(NamedTuple):
 
     keys: Array
     order: Array
-    weight: Array | None
-    value: Array | None
+    weight: Array
+    value: Array
+    """Empty where there are none."""
     slot: Array
     offsets: Array
 
@@ -82,21 +80,6 @@ class _Group(NamedTuple):
     m2: Array | None
 
 
-class _Sums(NamedTuple):
-    """Room for the sums over a group's pairs; empty where there is nothing to sum."""
-
-    total: Array
-    mean: Array
-    m2: Array
-    rest: Array
-
-    @classmethod
-    def reserve(cls, parts: _Partition, room: int) -> _Sums:
-        total = np.empty(0) if parts.weight is None else np.empty(room, parts.weight.dtype)
-        moments = (np.empty(0 if parts.value is None else room) for _ in range(3))
-        return cls(total, *moments)
-
-
 @heeds_ctrl_c
 def count_pairs(
     row: Any,
@@ -104,6 +87,9 @@ def count_pairs(
     n_rows: int,
     n_columns: int,
     *,
+    action: Any = None,
+    n_actions: int = 1,
+    ends: Any = None,
     weight: Any = None,
     value: Any = None,
     want_entry: bool = False,
@@ -111,8 +97,8 @@ def count_pairs(
 ) -> PairCounts:
     """Count how often each (row, column) pair occurs: ``c(x, y) = sum_t w_t [row_t = x, column_t = y]``.
 
-    With ``value``, also ``mean(x, y) = sum w v / c`` and ``m2(x, y) = sum w (v - mean)**2``, by a corrected
-    second pass, so that a large common offset costs no accuracy and equal values give exactly that
+    With ``value``, also ``mean(x, y) = sum w v / c`` and ``m2(x, y) = sum w (v - mean)**2``, from an origin
+    that follows the mean, so that a large common offset costs no accuracy and equal values give exactly that
     mean and zero. Sums run over the transitions of a pair in the order given, a million at a time: the
     result is the same bits for any number of threads.
 
@@ -122,12 +108,17 @@ def count_pairs(
     needs more than 32 bits), 8 more with ``weight``, ``value`` or ``want_entry``, and 8 more for each of
     weight and value. Where most of the data falls into one bucket, that bucket is split again, which
     costs the same once more. Use it for any number of transitions; up to a hundred thousand of them NumPy
-    sorts on one thread, to the same bits, and no kernel is compiled.
+    sorts on one thread, and no kernel is compiled.
 
     Parameters
     ----------
-    row, column : 1-d integer arrays (or :class:`~lingendice.data.rows.Sliced`) of equal length
+    row, column : 1-d integer arrays of equal length
     n_rows, n_columns : int
+    action : array, optional
+        Makes the row of a transition ``row * n_actions + action``.
+    n_actions : int
+    ends : boolean array, optional
+        Transitions that go to the last column, whatever their own says.
     weight : array, optional
         Frequency weights; integers are summed exactly as int64, floats as float64.
     value : array, optional
@@ -148,38 +139,49 @@ def count_pairs(
     >>> counts.indptr.tolist(), counts.indices.tolist(), counts.count.tolist()
     ([0, 1, 2], [0, 2], [1, 2])
     """
-    row, column = _integers(row, "row"), _integers(column, "column")
+    ids = {"row": row, "action": action, "column": column}
+    columns = {name: NO_IDS if ids[name] is None else _integers(ids[name], name) for name in ids}
     weight, value = _numbers(weight, "weight"), _numbers(value, "value")
-    for name, array in (("column", column), ("weight", weight), ("value", value)):
-        if array is not None and array.shape != row.shape:
-            raise ValueError(f"{name} has shape {array.shape}, row has {row.shape}")
+    flags = NO_FLAGS if ends is None else np.asarray(ends, bool)
+    for name, array in {**columns, "ends": flags, "weight": weight, "value": value}.items():
+        absent = array is None or array is NO_IDS or array is NO_FLAGS
+        if not absent and array.shape != columns["row"].shape:
+            raise ValueError(f"{name} has shape {array.shape}, row has {columns['row'].shape}")
     n_rows, n_columns = int(n_rows), int(n_columns)
-    if row.size <= _CHUNK:
-        threads = 1
     row_bits, column_bits = max(n_rows - 1, 0).bit_length(), max(n_columns - 1, 0).bit_length()
+    sizes = Sizes(n_rows, int(n_actions), n_columns, column_bits)
+    log = Log(Columns(*columns.values(), flags), sizes, weight, value)
+    if log.n <= _CHUNK:
+        threads = 1
     if row_bits + column_bits > 63:
-        return _count_renamed(row, column, n_rows, n_columns, weight, value, want_entry, threads)
-    if row.size <= _FEW:
-        return sort_pairs(row, column, n_rows, n_columns, weight, value, want_entry)
-    plan = _make_plan(row.size, n_rows, n_columns, row_bits, column_bits)
-    want_slots = want_entry or weight is not None or value is not None
-    if plan.dense and row_bits + column_bits <= _TABLE_BITS and not want_slots:
-        group = _tally_table(row, column, plan, threads)
-        writer = _Writer(plan._replace(shift=row_bits + column_bits, n_buckets=1), group.key.size, INT64)
+        return _count_renamed(log, want_entry, threads)
+    if log.n <= _FEW:
+        return sort_pairs(log, want_entry)
+    return _count_many(log, row_bits + column_bits, want_entry, threads)
+
+
+def _count_many(log: Log, bits: int, want_entry: bool, threads: int) -> PairCounts:
+    """Count by a table over all pairs where that is small, a hash table where pairs are few, else sorting."""
+    want_slots = want_entry or log.weight is not None or log.value is not None
+    cells = log.sizes.n_rows << log.sizes.column_bits
+    if not want_slots and cells <= min(max(log.n // _TABLE_ROWS, _SMALL_TABLE), _LARGEST_TABLE):
+        group = _tally_table(log, cells, threads)
+        writer = _Writer(_Plan(log.sizes, bits, 1, True, _UINT32), group.key.size, INT64)
         writer.append([group], 1)
         return writer.finish()
     if want_slots:
-        counts = hash_pairs(row, column, n_rows, n_columns, weight, value, want_entry, threads)
+        counts = hash_pairs(log, want_entry, threads)
         if counts is not None:
             return counts
-    parts = _partition(row, column, weight, value, plan, want_slots, threads)
+    plan = _make_plan(log, bits)
+    parts = _partition(log, plan, want_slots, threads)
     writer = _tally(parts, plan, threads)
     entry = _entries(parts, writer, threads) if want_entry else None
     return writer.finish()._replace(entry=entry)
 
 
 def _integers(array: Array, name: str) -> Array:
-    array = array if isinstance(array, Sliced) else np.asarray(array)
+    array = np.asarray(array)
     if array.ndim != 1:
         raise ValueError(f"{name} must have one dimension, got shape {array.shape}")
     if array.dtype.kind not in "iu" and array.size:
@@ -190,27 +192,23 @@ def _integers(array: Array, name: str) -> Array:
 def _numbers(array: Array | None, name: str) -> Array | None:
     if array is None:
         return None
-    array = array if isinstance(array, Sliced) else np.asarray(array)
+    array = np.asarray(array)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must hold integers or floats, got {array.dtype}")
     return array
 
 
-def _count_renamed(
-    row: Array, column: Array, n_rows: int, n_columns: int, weight: Array | None, value: Array | None,
-    want_entry: bool, threads: int,
-) -> PairCounts:  # fmt: skip
+def _count_renamed(log: Log, want_entry: bool, threads: int) -> PairCounts:
     """Count where no 63-bit key holds a pair: columns are numbered by rank first (a sort of N columns)."""
-    check_range(row, column, n_rows, n_columns)
-    names, rank = np.unique(np.asarray(column), return_inverse=True)
-    counts = count_pairs(
-        row, rank, n_rows, names.size, weight=weight, value=value, want_entry=want_entry, threads=threads
-    )
-    return counts._replace(indices=names[counts.indices].astype(index_type(n_columns)))
+    row, column = log.pairs()
+    names, rank = np.unique(column, return_inverse=True)
+    payload = {"weight": log.weight, "value": log.value, "want_entry": want_entry, "threads": threads}
+    counts = count_pairs(row, rank, log.sizes.n_rows, names.size, **payload)
+    return counts._replace(indices=names[counts.indices].astype(index_type(log.sizes.n_columns)))
 
 
-def _make_plan(n: int, n_rows: int, n_columns: int, row_bits: int, column_bits: int) -> _Plan:
-    bits = row_bits + column_bits
+def _make_plan(log: Log, bits: int) -> _Plan:
+    n, (n_rows, _, n_columns, column_bits) = log.n, log.sizes
     dense = n_rows << column_bits <= max(4 * n, _SMALL_TABLE) and bits - _MAX_BUCKET_BITS <= _DENSE_BITS
     if dense:
         wanted = max(bits - _DENSE_BITS, 5 if n > _CHUNK else 0)
@@ -219,52 +217,41 @@ def _make_plan(n: int, n_rows: int, n_columns: int, row_bits: int, column_bits: 
         wanted = max((n // _BUCKET).bit_length(), bits - 32, (n_rows // _GROUP_ROWS).bit_length())
     shift = bits - min(wanted, _MAX_BUCKET_BITS, bits)
     n_buckets = ((((n_rows - 1) << column_bits) | (n_columns - 1)) >> shift) + 1
-    return _Plan(n_rows, n_columns, column_bits, shift, n_buckets, dense, _UINT32 if shift <= 32 else INT64)
+    return _Plan(log.sizes, shift, n_buckets, dense, _UINT32 if shift <= 32 else INT64)
 
 
-def _check(bad: list[int], row: Array, column: Array, plan: _Plan) -> None:
+def _check(bad: list[int], log: Log) -> None:
     """Raise for the first transition out of range, where a task found one."""
     if max(bad) >= 0:
-        check_range(row, column, plan.n_rows, plan.n_columns)
+        log.pairs()
 
 
-def _partition(
-    row: Array, column: Array, weight: Array | None, value: Array | None, plan: _Plan, want_slots: bool,
-    threads: int,
-) -> _Partition:  # fmt: skip
-    n, kind = row.size, input_type(row, column)
+def _partition(log: Log, plan: _Plan, want_slots: bool, threads: int) -> _Partition:
+    n = log.n
     offsets = np.empty(((n + _CHUNK - 1) // _CHUNK, plan.n_buckets + 1), np.int32)
     keys = np.empty(n, plan.key_type)
     order = np.empty(n if want_slots else 0, np.int32)
     slot = np.empty(order.size, index_type(n))
-    payloads = [
-        None if weight is None else (weight, np.empty(n, total_type(weight))),
-        None if value is None else (value, np.empty(n, np.float64)),
-    ]
+    weight = np.empty(0 if log.weight is None else n, log.total_type)
+    value = np.empty(0 if log.value is None else n)
 
     def task(first_chunk: int, last_chunk: int) -> int:
         for chunk in range(first_chunk, last_chunk):
             start, stop = chunk * _CHUNK, min((chunk + 1) * _CHUNK, n)
-            chunk_order = order[start:stop]
+            columns, there = log.chunk(start, stop), order[start:stop]
             bad = counting.partition_chunk(
-                part(row, start, stop, kind), part(column, start, stop, kind),
-                plan.n_rows, plan.n_columns, plan.column_bits, plan.shift,
-                keys[start:stop], chunk_order, offsets[chunk],
-            )  # fmt: skip
+                columns, plan.sizes, plan.shift, keys[start:stop], there, offsets[chunk]
+            )
             if bad >= 0:
                 return start + int(bad)
-            for payload in payloads:
-                if payload is not None:
-                    source, target = payload
-                    counting.gather_chunk(
-                        part(source, start, stop, target.dtype), chunk_order, target[start:stop]
-                    )
+            for source, target in zip(log.payload(start, stop), (weight, value), strict=True):
+                if source.size:
+                    counting.gather_chunk(source, there, target[start:stop])
         return -1
 
     tasks = [partial(task, *chunks) for chunks in ranges(offsets.shape[0], _CHUNKS_A_TASK)]
-    _check(run_all(tasks, threads), row, column, plan)
-    targets = [None if payload is None else payload[1] for payload in payloads]
-    return _Partition(keys, order, targets[0], targets[1], slot, offsets)
+    _check(run_all(tasks, threads), log)
+    return _Partition(keys, order, weight, value, slot, offsets)
 
 
 def _cells(keys: int) -> int:
@@ -272,21 +259,20 @@ def _cells(keys: int) -> int:
     return (keys + 7) // 8 * 8
 
 
-def _tally_table(row: Array, column: Array, plan: _Plan, threads: int) -> _Group:
+def _tally_table(log: Log, cells: int, threads: int) -> _Group:
     """Count by one table over all pairs for each task; integers add up the same in any order."""
-    kind = input_type(row, column)
-    cells = _cells(plan.n_rows << plan.column_bits)
+    step = max(8 * _CHUNK, _TABLE_ROWS * cells, -(-log.n // threads))
 
     def task(start: int, stop: int) -> tuple[int, Array]:
-        table = np.zeros(cells, np.int64)
-        bad = counting.histogram_chunk(
-            part(row, start, stop, kind), part(column, start, stop, kind),
-            plan.n_rows, plan.n_columns, plan.column_bits, table,
-        )  # fmt: skip
-        return start + int(bad) if bad >= 0 else -1, table
+        table = np.zeros(_cells(cells), index_type(log.n))
+        for begin, end in ranges(stop - start, 8 * _CHUNK):
+            bad = counting.histogram_chunk(log.chunk(start + begin, start + end), log.sizes, table)
+            if bad >= 0:
+                return start + begin + int(bad), table
+        return -1, table
 
-    results = run_all([partial(task, *span) for span in ranges(row.size, 8 * _CHUNK)], threads)
-    _check([bad for bad, _ in results], row, column, plan)
+    results = run_all([partial(task, *span) for span in ranges(log.n, step)], threads)
+    _check([bad for bad, _ in results], log)
     table = results[0][1]
     for _, other in results[1:]:
         table += other
@@ -304,7 +290,7 @@ def _collect(first_bucket: int, table: Array, key_type: DType) -> _Group:
 def _group_bounds(sizes: Array, plan: _Plan) -> Iterator[tuple[int, int]]:
     """Cut the buckets into consecutive groups of about equal work; a large bucket stands alone."""
     ends = np.cumsum(sizes)
-    most = max(1, (_GROUP_ROWS << plan.column_bits) >> plan.shift)
+    most = max(1, (_GROUP_ROWS << plan.sizes.column_bits) >> plan.shift)
     first = 0
     while first < sizes.size:
         before = ends[first - 1] if first else 0
@@ -323,17 +309,16 @@ def _tally(parts: _Partition, plan: _Plan, threads: int) -> _Writer:
     wave_length = 1 if threads == 1 else _GROUPS_A_WAVE * threads
     # Scratch is used again in every wave: it stays in cache, and its pages are mapped once.
     scratch = [
-        (np.empty(room, plan.key_type), np.empty(room, np.int32), _Sums.reserve(parts, room))
+        (np.empty(room, plan.key_type), np.empty(room, np.int32), Records.reserve(room, parts.weight.dtype))
         for _ in range(min(wave_length, len(bounds)))
     ]
-    total_type = INT64 if parts.weight is None else parts.weight.dtype
-    writer = _Writer(plan, parts.keys.size, total_type, parts.value is not None)
+    writer = _Writer(plan, parts.keys.size, parts.weight.dtype, parts.value.size != 0)
     split = _tally_large_table if plan.dense else _tally_large_keys
 
-    def task(index: int, key: Array, count: Array, sums: _Sums) -> _Group:
+    def task(index: int, key: Array, count: Array, records: Records) -> _Group:
         first, last = bounds[index]
         group = _tally_group(parts, plan, first, sizes[first:last], key, count)
-        return _add_payloads(group, parts, work[index], sums)
+        return _add_payloads(group, parts, work[index], records)
 
     start = 0
     while start < len(bounds):
@@ -345,8 +330,8 @@ def _tally(parts: _Partition, plan: _Plan, threads: int) -> _Writer:
             groups = run_all([partial(task, index, *arrays) for index, arrays in wave], threads)
         else:
             group = split(parts, plan, bounds[start][0], work[start], threads)
-            sums = _Sums.reserve(parts, group.key.size)
-            groups, stop = [_add_payloads(group, parts, work[start], sums)], start + 1
+            records = Records.reserve(group.key.size, parts.weight.dtype)
+            groups, stop = [_add_payloads(group, parts, work[start], records)], start + 1
         writer.append(groups, threads)
         start = stop
     return writer
@@ -413,30 +398,18 @@ def _tally_large_keys(parts: _Partition, plan: _Plan, bucket: int, size: int, th
     return _Group(bucket, counts.indptr, key, counts.count, None, None)
 
 
-def _add_payloads(group: _Group, parts: _Partition, size: int, sums: _Sums) -> _Group:
+def _add_payloads(group: _Group, parts: _Partition, size: int, records: Records) -> _Group:
     """Sum weights and values over the transitions of a group's pairs, in the order given."""
-    n_pairs = group.key.size
+    if not (parts.weight.size or parts.value.size):
+        return group
+    records = records.first(group.key.size)
+    records.total[:, 0] = 0
     buckets = (group.first_bucket, group.first_bucket + group.pair_start.size - 1)
-    stretches = _stretches(parts, size)
-    if parts.weight is not None:
-        total = sums.total[:n_pairs]
-        total[:] = 0
-        for stretch in stretches:
-            counting.add_weights(parts.slot, parts.weight, parts.offsets, _CHUNK, *buckets, *stretch, total)
-        group = group._replace(total=total)
-    if parts.value is not None:
-        weight = np.empty(0) if parts.weight is None else parts.weight
-        inputs = (parts.slot, parts.value, weight, parts.offsets, _CHUNK, *buckets)
-        mean, m2, rest = sums.mean[:n_pairs], sums.m2[:n_pairs], sums.rest[:n_pairs]
-        mean[:], m2[:], rest[:] = np.nan, 0, 0
-        for stretch in stretches:
-            counting.add_values(*inputs, *stretch, mean, rest)
-        mean[:], rest[:] = shifted_means(group.total, rest, mean), 0
-        for stretch in stretches:
-            counting.add_deviations(*inputs, *stretch, mean, rest, m2)
-        mean, m2 = corrected_moments(group.total, rest, mean, m2)
-        group = group._replace(mean=mean, m2=m2)
-    return group
+    payload = (parts.slot, parts.weight, parts.value, parts.offsets, _CHUNK)
+    for stretch in _stretches(parts, size):
+        counting.add_payloads(*payload, *buckets, *stretch, *records)
+    total, mean, m2 = records.settled(parts.value.size != 0)
+    return group._replace(total=total, mean=mean, m2=m2)
 
 
 class _Writer:
@@ -448,8 +421,8 @@ class _Writer:
     def __init__(self, plan: _Plan, capacity: int, total_type: DType, moments: bool = False) -> None:
         self.plan = plan
         self.n_pairs = 0
-        self.indptr = np.empty(plan.n_rows + 1, np.int64)
-        self.indices = np.empty(capacity, index_type(plan.n_columns))
+        self.indptr = np.empty(plan.sizes.n_rows + 1, np.int64)
+        self.indices = np.empty(capacity, index_type(plan.sizes.n_columns))
         self.count = np.empty(capacity, total_type)
         self.mean = np.empty(capacity, FLOAT64) if moments else None
         self.m2 = np.empty(capacity, FLOAT64) if moments else None
@@ -467,7 +440,8 @@ class _Writer:
     def _write(self, group: _Group, start: int) -> None:
         plan, stop = self.plan, start + group.key.size
         counting.emit_pairs(
-            group.key, group.pair_start, group.first_bucket, plan.shift, plan.column_bits, plan.n_rows,
+            group.key, group.pair_start, group.first_bucket, plan.shift, plan.sizes.column_bits,
+            plan.sizes.n_rows,
             start, self.indices, self.indptr,
         )  # fmt: skip
         self.count[start:stop] = group.total

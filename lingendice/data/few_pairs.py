@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.data.rows import kernel_array
-from lingendice.kernels import partition as counting
 from lingendice.kernels.parallel import run_all
+from lingendice.kernels.partition import Columns, Sizes, hash_chunk, pool_pairs, settle_pairs
 
 Array = np.ndarray[Any, Any]
 DType = np.dtype[Any]
@@ -54,22 +54,64 @@ class PairRangeError(ValueError):
         self.position = position
 
 
-def total_type(weight: Array | None) -> DType:
-    return FLOAT64 if weight is not None and weight.dtype.kind == "f" else INT64
-
-
 def index_type(largest: int) -> DType:
     return INT32 if largest <= np.iinfo(np.int32).max else INT64
 
 
-def sort_pairs(
-    row: Array, column: Array, n_rows: int, n_columns: int, weight: Array | None, value: Array | None,
-    want_entry: bool,
-) -> PairCounts:  # fmt: skip
-    """Count by a sort of all keys; sums run over transitions in the order given, as those of the kernels."""
-    row, column = np.asarray(row), np.asarray(column)
-    check_range(row, column, n_rows, n_columns)
-    column_bits = max(n_columns - 1, 0).bit_length()
+class Log(NamedTuple):
+    """What is counted: ids, which may be out of range, and what is summed."""
+
+    columns: Columns
+    sizes: Sizes
+    weight: Array | None
+    value: Array | None
+
+    @property
+    def n(self) -> int:
+        """Transitions."""
+        return int(self.columns.row.size)
+
+    def chunk(self, start: int, stop: int) -> Columns:
+        """Some transitions in the one form kernels are compiled for; they copy no more than they must."""
+        small = all(np.can_cast(column.dtype, np.int32) for column in self.columns[:3])
+        kinds = (*3 * (INT32 if small else INT64,), np.bool_)
+        chunk = (
+            kernel_array(column[start:stop], kind) for column, kind in zip(self.columns, kinds, strict=True)
+        )
+        return Columns._make(chunk)
+
+    def payload(self, start: int, stop: int) -> tuple[Array, Array]:
+        """Weights and values of some transitions, empty where there are none."""
+        weight = NO_IDS if self.weight is None else self.weight[start:stop]
+        value = _NO_VALUES if self.value is None else self.value[start:stop]
+        return kernel_array(weight, self.total_type), kernel_array(value, FLOAT64)
+
+    @property
+    def total_type(self) -> DType:
+        """What weights are summed as."""
+        return FLOAT64 if self.weight is not None and self.weight.dtype.kind == "f" else INT64
+
+    def pairs(self) -> tuple[Array, Array]:
+        """Rows and columns, each in one array, all within range; raises :class:`PairRangeError`."""
+        (row, action, column, ends), (n_rows, n_actions, n_columns, _) = self.columns, self.sizes
+        outside = (row < 0) | (row >= n_rows // n_actions)
+        outside |= ((column < 0) | (column >= n_columns)) & ~(ends if ends.size else np.False_)
+        if action.size:
+            outside |= (action < 0) | (action >= n_actions)
+            row = row.astype(np.int64) * n_actions + action.astype(np.int64)
+        if outside.any():
+            position = int(outside.argmax())
+            raise PairRangeError(position, int(row[position]), int(column[position]), n_rows, n_columns)
+        return row, np.where(ends, n_columns - 1, column) if ends.size else column
+
+
+NO_IDS, NO_FLAGS, _NO_VALUES = np.empty(0, np.int32), np.empty(0, bool), np.empty(0)
+
+
+def sort_pairs(log: Log, want_entry: bool) -> PairCounts:
+    """Count by a sort of all keys, where the compiler would take longer to load."""
+    row, column = log.pairs()
+    n_rows, column_bits = log.sizes.n_rows, log.sizes.column_bits
     key = row.astype(np.int64)
     key <<= column_bits
     key |= column.astype(np.int64, copy=False)
@@ -79,9 +121,6 @@ def sort_pairs(
     key = key[order]
     begins = np.append(True, key[1:] != key[:-1])[: key.size]
     starts = np.flatnonzero(begins)
-    key = key[starts]
-    indptr = np.zeros(n_rows + 1, np.int64)
-    np.cumsum(np.bincount(key >> column_bits, minlength=n_rows), out=indptr[1:])
     slot = np.empty(order.size, np.int64)
     slot[order] = np.cumsum(begins) - 1
 
@@ -89,205 +128,131 @@ def sort_pairs(
         return np.bincount(slot, values, starts.size).astype(np.float64, copy=False)
 
     total, factor = np.diff(starts, append=order.size), None
-    if weight is not None:
-        factor = np.asarray(weight).astype(total_type(weight))
+    if log.weight is not None:
+        factor = log.weight.astype(log.total_type)
         exact = factor.dtype == INT64
         total = np.add.reduceat(factor[order], starts) if exact else summed(factor)
+
+    def average(values: Array) -> Array:
+        sums = summed(values if factor is None else factor * values)
+        return np.divide(sums, total, out=np.zeros(total.size), where=total != 0)
+
     mean, m2 = None, None
-    if value is not None:
-        value = np.asarray(value, np.float64)
+    if log.value is not None:
+        value = log.value.astype(np.float64)
         mean = value[order[starts]]
         deviation = value - mean[slot]
-        weighted = deviation if factor is None else factor * deviation
-        mean = shifted_means(total, summed(weighted), mean)
+        mean = np.where(total != 0, mean + average(deviation), 0.0)
         np.subtract(value, np.take(mean, slot, out=deviation, mode="clip"), out=deviation)
-        weighted = deviation if factor is None else factor * deviation
-        drift = summed(weighted)
-        m2 = summed(np.multiply(weighted, deviation, out=deviation))
-        mean, m2 = corrected_moments(total, drift, mean, m2)
-    entry = slot.astype(index_type(starts.size)) if want_entry else None
+        # What rounding left in the mean is taken out of it and of the squares.
+        drift = average(deviation)
+        m2 = np.maximum(average(deviation * deviation) - drift * drift, 0.0) * total
+        mean = mean + drift
+    return in_rows(key[starts], log, (total, mean, m2), slot if want_entry else None)
+
+
+def in_rows(
+    key: Array, log: Log, sums: tuple[Array, Array | None, Array | None], slot: Array | None
+) -> PairCounts:
+    """Compressed rows of sorted keys."""
+    n_rows, _, n_columns, column_bits = log.sizes
+    indptr = np.zeros(n_rows + 1, np.int64)
+    np.cumsum(np.bincount(key >> column_bits, minlength=n_rows), out=indptr[1:])
     indices = (key & ((1 << column_bits) - 1)).astype(index_type(n_columns))
-    return PairCounts(indptr, indices, total, mean, m2, entry)
-
-
-def shifted_means(total: Array, excess: Array, origin: Array) -> Array:
-    """Means of values measured from an origin; a pair of total weight zero has mean zero."""
-    weighted = total != 0
-    shift = np.divide(excess, total, out=np.zeros_like(origin), where=weighted)
-    return np.where(weighted, origin + shift, 0.0)
-
-
-def corrected_moments(total: Array, drift: Array, mean: Array, m2: Array) -> tuple[Array, Array]:
-    """Mean and squares without what rounding of the first mean left in them."""
-    weighted = total != 0
-    correction = np.divide(drift, total, out=np.zeros_like(mean), where=weighted)
-    return mean + correction, np.where(weighted, np.maximum(m2 - correction * drift, 0.0), 0.0)
-
-
-def check_range(row: Array, column: Array, n_rows: int, n_columns: int) -> None:
-    row, column = np.asarray(row), np.asarray(column)
-    outside = (row < 0) | (row >= n_rows) | (column < 0) | (column >= n_columns)
-    if outside.any():
-        position = int(outside.argmax())
-        raise PairRangeError(position, int(row[position]), int(column[position]), n_rows, n_columns)
-
-
-def part(array: Array, start: int, stop: int, dtype: DType) -> Array:
-    """Part of an array in the one form kernels are compiled for."""
-    return kernel_array(array[start:stop], dtype)
-
-
-def input_type(row: Array, column: Array) -> DType:
-    fits = all(np.can_cast(array.dtype, np.int32) for array in (row, column))
-    return INT32 if fits else INT64
+    entry = None if slot is None else slot.astype(index_type(key.size), copy=False)
+    return PairCounts(indptr, indices, *sums, entry)
 
 
 def ranges(total: int, step: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + step, total)) for start in range(0, total, step))
 
 
-class _Log(NamedTuple):
-    """What is counted: arrays, or columns that are worked out slice by slice."""
+class Records(NamedTuple):
+    """Sums over the transitions of pairs, four numbers each: see ``kernels.partition.add_value``."""
 
-    row: Any
-    column: Any
-    weight: Any
-    value: Any
-    n_rows: int
-    n_columns: int
-    column_bits: int
+    total: Array
+    """Total weights in the first column."""
+    moments: Array
+    """The same memory as floats."""
+
+    @classmethod
+    def reserve(cls, room: int, total_type: DType) -> Records:
+        """Room for so many pairs."""
+        moments = np.empty((room, 4))
+        return cls(moments.view(total_type), moments)
+
+    def first(self, n: int) -> Records:
+        """The first few."""
+        return Records(self.total[:n], self.moments[:n])
+
+    def settled(self, has_values: bool) -> tuple[Array, Array | None, Array | None]:
+        """Total weights and, where there are values, means and sums of squared deviations."""
+        count = np.empty(len(self.total), self.total.dtype)
+        mean, m2 = np.empty((2, count.size * has_values))
+        settle_pairs(*self, count, mean, m2)
+        return (count, mean, m2) if has_values else (count, None, None)
 
 
 class _Stretch:
     """The pairs of some transitions, numbered as they are first met."""
 
-    def __init__(self, log: _Log, start: int, stop: int) -> None:
+    def __init__(self, log: Log, start: int, stop: int, want_slots: bool) -> None:
         self.log, self.start, self.stop = log, start, stop
-        self.slot = np.empty(stop - start, np.int32)
+        self.slot = np.empty(stop - start if want_slots else 0, np.int32)
         """For every transition, the number of its pair."""
         room = min(stop - start, _MOST_PAIRS)
-        self.key, self.total = np.empty(room, np.uint64), np.empty(room, np.int64)
-        self.weight = None if log.weight is None else np.zeros(room, total_type(log.weight))
-        self.origin, self.excess = np.full(room, np.nan), np.zeros(room)
-        """For every pair its first value, and the weighted sum of what its values differ from that."""
-        self.differs = False
-        """Whether some pair has different values."""
+        self.key, self.records = np.empty(room, np.int64), Records.reserve(room, log.total_type)
 
-    def find(self) -> int:
-        """Look up all pairs; the first transition out of range, -1 for none, or -2 for too many pairs."""
-        log, n = self.log, 0
-        table = np.zeros(1 << max(self.key.size.bit_length(), 1), np.int32)
-        kind = input_type(log.row, log.column)
-        for start, stop, slot in self._chunks():
-            ids = part(log.row, start, stop, kind), part(log.column, start, stop, kind)
-            sizes = log.n_rows, log.n_columns, log.column_bits
-            n, bad = counting.look_up_pairs(*ids, *sizes, n, table, self.key, self.total, slot)
+    def count(self) -> int:
+        """Go through all transitions; the first out of range, -1 for none, or -2 for too many pairs."""
+        n, table = 0, np.zeros(1 << max(self.key.size.bit_length(), 1), np.int32)
+        sums = table, self.key, *self.records
+        for start, stop in ranges(self.stop - self.start, _CHUNK):
+            span = self.start + start, self.start + stop
+            columns, slot = self.log.chunk(*span), self.slot[start:stop]
+            n, bad = hash_chunk(columns, self.log.sizes, *self.log.payload(*span), n, *sums, slot)
             if n < 0 or bad >= 0:
-                return -2 if n < 0 else start + int(bad)
-            weight, value = self._payload(start, stop)
-            if self.weight is not None:
-                counting.add_weights(slot, weight, *_in_order(slot), self.weight)
-            if log.value is not None:
-                sums = self.origin, self.excess
-                self.differs |= counting.add_values(slot, value, weight, *_in_order(slot), *sums)
-        total = self.total if self.weight is None else self.weight
-        self.key, self.total = self.key[:n].view(np.int64), total[:n]
-        self.origin, self.excess = self.origin[:n], self.excess[:n]
+                return -2 if n < 0 else span[0] + int(bad)
+        self.key, self.records = self.key[:n], self.records.first(n)
         return -1
 
-    def deviations(self, mean: Array) -> Array:
-        """For every pair, the weighted sums of deviations from a mean, and of their squares."""
-        sums = np.zeros((2, mean.size))
-        for start, stop, slot in self._chunks():
-            weight, value = self._payload(start, stop)
-            counting.add_deviations(slot, value, weight, *_in_order(slot), mean, *sums)
-        return sums
 
-    def _chunks(self) -> Iterator[tuple[int, int, Array]]:
-        for start, stop in ranges(self.stop - self.start, _CHUNK):
-            yield self.start + start, self.start + stop, self.slot[start:stop]
-
-    def _payload(self, start: int, stop: int) -> tuple[Array, Array]:
-        weight, value = self.log.weight, self.log.value
-        weights = np.empty(0) if weight is None else part(weight, start, stop, total_type(weight))
-        return weights, np.empty(0) if value is None else part(value, start, stop, FLOAT64)
-
-
-def _in_order(slot: Array) -> tuple[Array, int, int, int, int, int]:
-    """Transitions in the order given, in the form of kernels: one bucket of one chunk."""
-    return np.array([[0, slot.size]], np.int32), slot.size, 0, 1, 0, 1
-
-
-def hash_pairs(
-    row: Any,
-    column: Any,
-    n_rows: int,
-    n_columns: int,
-    weight: Any,
-    value: Any,
-    want_entry: bool,
-    threads: int,
-) -> PairCounts | None:
+def hash_pairs(log: Log, want_entry: bool, threads: int) -> PairCounts | None:
     """Count where pairs are few, without moving a transition; None where they are many.
 
     Sums run over the transitions of a stretch in the order given, and over stretches in theirs.
     """
-    column_bits = max(n_columns - 1, 0).bit_length()
-    log = _Log(row, column, weight, value, n_rows, n_columns, column_bits)
-    stretches = [_Stretch(log, *ends) for ends in ranges(row.size, _STRETCH)]
+    stretches = [_Stretch(log, *ends, want_entry) for ends in ranges(log.n, _STRETCH)]
     given_up: list[_Stretch] = []
 
-    def find(stretch: _Stretch) -> int:
-        outcome = -2 if given_up else stretch.find()
+    def count(stretch: _Stretch) -> int:
+        outcome = -2 if given_up else stretch.count()
         if outcome != -1:
             given_up.append(stretch)
         return outcome
 
-    outcomes = run_all([partial(find, stretch) for stretch in stretches], threads)
+    outcomes = run_all([partial(count, stretch) for stretch in stretches], threads)
     if max(outcomes) >= 0:
-        check_range(row, column, n_rows, n_columns)
+        log.pairs()
     if given_up:
         return None
     # The pairs of all stretches are looked up once more, to number them together.
-    keys = np.concatenate([each.key for each in stretches])
-    pairs = log._replace(row=keys >> column_bits, column=keys & ((1 << column_bits) - 1))
-    every = _Stretch(pairs._replace(weight=None, value=None), 0, keys.size)
-    if every.find() != -1:
+    keys, bits = np.concatenate([each.key for each in stretches]), log.sizes.column_bits
+    pairs = Columns(keys >> bits, NO_IDS, keys & ((1 << bits) - 1), NO_FLAGS)
+    every = _Stretch(Log(pairs, log.sizes._replace(n_actions=1), None, None), 0, keys.size, True)
+    if every.count() != -1:
         return None
     order = np.argsort(every.key)
     key, rank = every.key[order], np.empty(order.size, np.int64)
     rank[order] = np.arange(order.size)
     places = np.split(rank[every.slot], np.cumsum([each.key.size for each in stretches])[:-1])
-    joined = list(zip(places, stretches, strict=True))
-    total = np.zeros(key.size, total_type(weight))
-    for place, each in joined:
-        total[place] += each.total
-    mean, m2 = (None, None) if value is None else _moments(joined, total, threads)
-    entry = None
+    records = Records.reserve(key.size, log.total_type)
+    records.total[:, 0] = 0
+    for where, each in zip(places, stretches, strict=True):
+        pool_pairs(where, *each.records, *records)
+    sums = records.settled(log.value is not None)
+    slot = None
     if want_entry:
-        kind = index_type(key.size)
-        entry = np.concatenate([np.take(place.astype(kind), each.slot) for place, each in joined])
-    indptr = np.zeros(n_rows + 1, np.int64)
-    np.cumsum(np.bincount(key >> column_bits, minlength=n_rows), out=indptr[1:])
-    indices = (key & ((1 << column_bits) - 1)).astype(index_type(n_columns))
-    return PairCounts(indptr, indices, total, mean, m2, entry)
-
-
-def _moments(joined: list[tuple[Array, _Stretch]], total: Array, threads: int) -> tuple[Array, Array]:
-    """Means and sums of squares over stretches, whose pairs have a place each."""
-    origin, excess, drift, m2 = np.zeros((4, total.size))
-    differs = False
-    for place, each in reversed(joined):
-        origin[place] = each.origin
-    for place, each in joined:
-        apart = each.origin - origin[place]
-        excess[place] += each.excess + each.total * apart
-        differs |= each.differs or bool(apart.any())
-    mean = shifted_means(total, excess, origin)
-    if not differs:  # as where states and actions determine the reward
-        return mean, m2
-    sums = run_all([partial(each.deviations, mean[place]) for place, each in joined], threads)
-    for (place, _), (rest, squares) in zip(joined, sums, strict=True):
-        drift[place] += rest
-        m2[place] += squares
-    return corrected_moments(total, drift, mean, m2)
+        kind, joined = index_type(key.size), zip(places, stretches, strict=True)
+        slot = np.concatenate([np.take(where.astype(kind), each.slot) for where, each in joined])
+    return in_rows(key, log, sums, slot)

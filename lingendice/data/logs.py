@@ -20,7 +20,6 @@ from lingendice.data.checks import (
 from lingendice.data.counting import count_pairs
 from lingendice.data.episodes import Episodes, Runs, find_episodes, time_order
 from lingendice.data.labels import Labels, encode
-from lingendice.data.rows import Sliced
 
 Array = NDArray[Any]
 
@@ -163,33 +162,6 @@ def with_next_states(log: Log) -> Log:
     return left._replace(runs=Runs(place[runs.start[kept[runs.start]]], runs.begins[in_order], order))
 
 
-def _cells(log: Log, n_actions: int, n_cells: int) -> Sliced:
-    """Rows of the counts: state and action in one number."""
-    kind = np.int32 if n_cells < 2**31 else np.int64
-
-    def read(start: int, stop: int) -> Array:
-        cell = log.state[start:stop].astype(kind)
-        cell *= n_actions
-        return np.add(cell, log.action[start:stop], out=cell, casting="unsafe")  # type: ignore[index]
-
-    return Sliced(log.state.size, kind, read)
-
-
-def _ends(log: Log, n_states: int) -> Any:
-    """Columns of the counts: next states, and the number of states where an episode ends."""
-    terminal = log.terminal
-    if terminal is None or not terminal.any():
-        return log.next_state
-    # Widened where the column is too narrow for the number that stands for the end.
-    fits = log.next_state.dtype == np.int32 and n_states <= np.iinfo(np.int32).max
-    end = (np.int32 if fits else np.int64)(n_states)
-    return Sliced(
-        terminal.size,
-        end.dtype,
-        lambda start, stop: np.where(terminal[start:stop], end, log.next_state[start:stop]),
-    )
-
-
 def count_log(
     log: Log, n_states: int, n_actions: int | None, keep_episodes: bool | None, threads: int
 ) -> dict[str, Any]:
@@ -207,10 +179,13 @@ def count_log(
         log = log.take(log.weight > 0)
     n_cells = n_states * (1 if n_actions is None else n_actions)
     tallied = count_pairs(
-        log.state if n_actions is None else _cells(log, n_actions, n_cells),
-        _ends(log, n_states),
+        log.state,
+        log.next_state,
         n_cells,
         n_states + 1,
+        action=log.action if n_actions is not None else None,
+        n_actions=n_actions or 1,
+        ends=log.terminal,
         weight=log.weight,
         value=log.reward,
         want_entry=keep_episodes or log.reward_m2 is not None,

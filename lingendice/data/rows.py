@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,22 +48,6 @@ def unsorted_row(indptr: NDArray[Any], indices: NDArray[Any]) -> int:
 def row_of_entry(indptr: NDArray[np.int64]) -> NDArray[np.int64]:
     """The row that each entry belongs to."""
     return np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
-
-
-class Sliced:
-    """A column that is worked out slice by slice, where it is read; NumPy makes an array of it at need."""
-
-    ndim = 1
-
-    def __init__(self, size: int, kind: Any, read: Callable[[int, int], NDArray[Any]]) -> None:
-        self.size, self.shape, self.dtype, self._read = size, (size,), np.dtype(kind), read
-
-    def __getitem__(self, rows: Any) -> NDArray[Any]:
-        start, stop, _ = rows.indices(self.size)
-        return self._read(start, stop)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return self._read(0, self.size).astype(dtype or self.dtype, copy=bool(copy))
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -47,6 +47,8 @@ class Batch:
     """Share of the whole that is read after this batch; None where the end is unknown."""
     n_rows_known: int = 0
     """Rows that the log is known to have at least."""
+    largest: dict[str, int] = field(default_factory=dict)
+    """The largest integer of each column of ids, or one beyond 63 bits where some are negative."""
 
 
 def read_batch(
@@ -78,7 +80,15 @@ def read_batch(
             columns[role] = entry.times()
         else:
             columns[role] = entry.numbers(role)
-    return Batch(join_ends(columns), n_rows, where, after, fraction)
+    integers = {role: column for role, column in columns.items() if isinstance(column, np.ndarray)}
+    largest = {role: _largest(integers[role]) for role in _COUNTED if role in integers}
+    return Batch(join_ends(columns), n_rows, where, after, fraction, largest=largest)
+
+
+def _largest(ids: NDArray[Any]) -> int:
+    """The largest of some integers, or one beyond 63 bits where some are negative: one pass, not two."""
+    largest = int(ids.view(ids.dtype.str.replace("i", "u")).max(initial=0))
+    return largest if ids.dtype.kind == "u" or largest >> (8 * ids.itemsize - 1) == 0 else 1 << 63
 
 
 class _Entry:
@@ -167,7 +177,7 @@ class _Entry:
             if column.size and column.max() > np.iinfo(np.int64).max:
                 raise self._wrong("integers beyond 63 bits", "pass labels=True to read them as names")
             column = column.astype(np.int64)
-        return _narrowed(column)
+        return column
 
     def _one_kind(self, column: NDArray[Any]) -> NDArray[Any]:
         """Objects as an array of strings or of integers."""
@@ -304,16 +314,8 @@ _IDS = "ids are integers or strings: cast it"
 _FLAGS = "flags are true/false, yes/no or 1/0"
 _YES, _NO = {"1", "1.0", "true", "t", "yes", "y"}, {"0", "0.0", "false", "f", "no", "n"}
 _LARGEST_WHOLE = 2.0**53
+_COUNTED = ("state", "action", "next_state")
 NO_ROWS = np.zeros(0, np.int64)
-
-
-def _narrowed(ids: NDArray[Any]) -> NDArray[Any]:
-    """Integers in 32 bits where they fit, which halves what is read later, else in 64."""
-    if ids.dtype == np.int32:
-        return ids
-    ends = np.iinfo(np.int32)
-    fits = not ids.size or (int(ids.min()) >= ends.min and int(ids.max()) <= ends.max)
-    return ids.astype(np.int32 if fits else np.int64, copy=False)
 
 
 def _unpack_bits(column: Any) -> NDArray[np.bool_]:
@@ -386,13 +388,13 @@ class IdMap:
         if isinstance(column, Coded):
             return np.take(self._number(column.values), column.codes)
         if self.what != "episode":
-            if column.min() < 0:
+            if batch.largest[role] >> 63:
                 row = int((column < 0).argmax())
                 raise FileError(
                     f"{batch.where(row)}: {role} is {column[row]}, but ids run from 0; fix it, or pass "
                     "labels=True to read ids as names"
                 )
-            self.size = max(self.size, int(column.max()) + 1)
+            self.size = max(self.size, batch.largest[role] + 1)
         return column
 
     def _expect(self, coded: bool, batch: Batch, role: str) -> None:

@@ -33,7 +33,8 @@ Columns = dict[str, Any]
 ROWS = 1 << 21
 """Rows that are counted together: some 100 MB."""
 MOST_ROWS = 1 << 24
-"""The same where pairs, or states and actions, are many, all of which joining pieces goes through."""
+"""The same where there is nothing to sum up, so that one table of all pairs may do, and where pairs, or
+states and actions, are many, all of which joining pieces goes through."""
 _FEW_TIMES = 8  # rows per pair from which joining pieces is no burden
 MOST_WAITING = 20_000_000
 """Rows of one episode, or of a log without episode ids, that are held to be sorted by time."""
@@ -111,8 +112,12 @@ class Accumulator:
     def _append(self, columns: Columns, room: int) -> None:
         """Copy rows behind those that wait, so that the memory of a batch serves the next one."""
         for role, column in columns.items():
-            held = self.waiting.setdefault(role, column[:0])
-            kind, size = np.result_type(held, column), self.n_waiting + column.size
+            known = self.maps.get("state" if role == "next_state" else role)
+            # Ids that fit are kept in 32 bits, which halves what is read later.
+            fits = known is not None and 0 < known.size < 2**31
+            held = self.waiting.setdefault(role, column[:0].astype(np.int32) if fits else column[:0])
+            kind = np.result_type(held, np.int32 if fits else column)
+            size = self.n_waiting + column.size
             if size > held.size or kind != held.dtype:
                 self.waiting[role] = np.empty(max(size, 2 * held.size, room), kind)
                 self.waiting[role][: self.n_waiting] = held[: self.n_waiting]
@@ -149,6 +154,7 @@ class Accumulator:
         self.derive = "next_state" not in roles
         if self.derive and "reward_m2" in roles:
             raise ValueError("reward_m2= is for rows that stand for several steps; they need next_state= too")
+        self.sums = not roles.isdisjoint(("weight", "reward"))
         self.knows_starts = not roles.isdisjoint(("episode", "terminal", "truncated"))
         # A row with a weight may stand for many steps.
         self.compares = self.knows_starts and not self.derive and "weight" not in roles
@@ -195,7 +201,7 @@ class Accumulator:
     def _ready(self) -> int:
         """How many of the waiting rows are to be counted now; by the number of rows alone."""
         sizes = [max(each.counts.n_cells, _FEW_TIMES * each.counts.count.size) for each in self.pieces]
-        rows = max(ROWS, min(max(sizes, default=0), MOST_ROWS))
+        rows = max(ROWS, min(max(sizes, default=0), MOST_ROWS)) if self.sums else MOST_ROWS
         if not self.by_time:
             return rows if self.n_waiting >= rows else 0
         # Whole episodes: as many as begin within those rows, or the first one where it is longer.

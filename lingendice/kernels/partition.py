@@ -1,25 +1,28 @@
 """Turn transitions into sorted, duplicate-free (row, column) pairs.
 
-The key of a transition is ``row << column_bits | column``; its high bits name a *bucket*, its low
-``shift`` bits are the *local key*. The work goes in three steps, each parallel:
+The key of a transition is ``row << column_bits | column``, where an action is the last digit of its row; its
+high bits name a *bucket*, its low ``shift`` bits are the *local key*. The work goes in three steps, each
+parallel:
 
 1. ``partition_chunk`` groups one chunk of transitions by bucket, inside the chunk. A chunk fits the
    second-level cache, so the scattered writes never reach main memory, and range checks cost no pass.
 2. ``tally_dense`` or ``tally_sorted`` walks the segments which one bucket has in all chunks, finds the
    distinct local keys in order and counts them: by a table over all local keys where these are few,
    by a radix sort where they are many. Either can also say, for each transition, its pair (``slot``);
-   ``add_weights``, ``add_values`` and ``add_deviations`` then sum over transitions in the order given.
+   ``add_payloads`` then sums weights and values over transitions in the order given.
 3. ``emit_pairs`` writes pairs to the final CSR arrays, ``emit_entries`` undoes the partition.
 
 Arrays in *partition order* hold transition ``t`` of chunk ``c`` at ``c * chunk_size + offset``; segment
 ``(c, b)`` is ``offsets[c, b]:offsets[c, b + 1]`` inside chunk ``c``. An array of length zero stands for
 "not wanted". Local keys are uint32 where they fit, else int64.
 
-Where distinct pairs are so few that a hash table of them stays in cache, ``look_up_pairs`` gives transitions
-their slots with nothing moved.
+Where distinct pairs are so few that a hash table of them stays in cache, ``hash_chunk`` counts and sums with
+nothing moved.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,27 +30,86 @@ from lingendice.kernels.jit import kernel
 
 _DIGIT_BITS = 11  # a radix table of 2**11 counters stays in the first-level cache
 _BLOCK = 8  # table cells skipped at a time where all are empty
+_KEYS = 512  # keys at a time: they stay in the first-level cache
 _TINY = 48  # below this, insertion beats the cost of clearing radix tables
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # multiplicative hashing: 2**64 over the golden ratio
 
 
+class Columns(NamedTuple):
+    """Transitions of one chunk, ids of one type."""
+
+    row: Any
+    action: Any
+    """Empty, or the last digit of the row."""
+    column: Any
+    ends: Any
+    """Empty, or whether a transition goes to the last column, whatever its own says."""
+
+
+class Sizes(NamedTuple):
+    """What ids run up to."""
+
+    n_rows: int
+    n_actions: int
+    """1 where there are none; rows have this as a factor."""
+    n_columns: int
+    column_bits: int
+
+
 @kernel
-def partition_chunk(row, column, n_rows, n_columns, column_bits, shift, keys, order, offsets):
+def _all_below(ids, limit):
+    low = high = ids[0]
+    for i in range(ids.size):
+        low, high = min(low, ids[i]), max(high, ids[i])
+    return low >= 0 and high < limit
+
+
+@kernel
+def pack_keys(columns, sizes, first, keys):
+    """Keys of transitions from ``first`` on; the number of keys before the first that is out of range."""
+    n = min(keys.size, columns.row.size - first)
+    row, column = columns.row[first : first + n], columns.column[first : first + n]
+    action, ends = columns.action[first : first + n], columns.ends[first : first + n]
+    n_states, n_actions = sizes.n_rows // sizes.n_actions, sizes.n_actions
+    last, column_bits = sizes.n_columns - 1, sizes.column_bits
+    fits = _all_below(row, n_states) and _all_below(column, sizes.n_columns)
+    if not (fits and (action.size == 0 or _all_below(action, n_actions))):
+        for i in range(n):
+            fits = 0 <= row[i] < n_states and (action.size == 0 or 0 <= action[i] < n_actions)
+            if not (fits and (0 <= column[i] <= last or (ends.size != 0 and ends[i]))):
+                return i
+    # Short loops, each of which runs in vectors.
+    for i in range(n):
+        keys[i] = row[i]
+    for i in range(action.size):
+        keys[i] = keys[i] * n_actions + action[i]
+    if ends.size != 0:
+        for i in range(n):
+            keys[i] = (keys[i] << column_bits) | (last if ends[i] else np.int64(column[i]))
+    else:
+        for i in range(n):
+            keys[i] = (keys[i] << column_bits) | np.int64(column[i])
+    return n
+
+
+@kernel
+def partition_chunk(columns, sizes, shift, keys, order, offsets):
     """Group one chunk by bucket, stably; return the first position out of range, or -1.
 
     ``keys`` takes local keys by bucket, ``order`` (if wanted) the position of each in the chunk, and
     ``offsets[b]:offsets[b + 1]`` becomes the segment of bucket b. Two passes over the chunk.
     """
-    n_rows, n_columns = np.uint64(n_rows), np.uint64(n_columns)
-    column_bits, shift = np.uint64(column_bits), np.uint64(shift)
-    one = np.uint64(1)
+    shift, one = np.uint64(shift), np.uint64(1)
+    packed = np.empty(_KEYS, np.int64)
+    size = columns.row.size
     for b in range(offsets.size):
         offsets[b] = 0
-    for i in range(row.size):
-        r, c = np.uint64(row[i]), np.uint64(column[i])
-        if (r >= n_rows) | (c >= n_columns):
-            return i
-        offsets[(((r << column_bits) | c) >> shift) + one] += np.int32(1)
+    for first in range(0, size, _KEYS):
+        n = pack_keys(columns, sizes, first, packed)
+        if n < min(_KEYS, size - first):
+            return first + n
+        for i in range(n):
+            offsets[(np.uint64(packed[i]) >> shift) + one] += np.int32(1)
     running = np.int32(0)
     for b in range(1, offsets.size):
         length = offsets[b]
@@ -56,14 +118,15 @@ def partition_chunk(row, column, n_rows, n_columns, column_bits, shift, keys, or
     # offsets[b + 1] is now the start of bucket b and becomes its end as the bucket fills.
     local_mask = (one << shift) - one
     want_order = order.size != 0
-    for i in range(row.size):
-        key = (np.uint64(row[i]) << column_bits) | np.uint64(column[i])
-        b = (key >> shift) + one
-        position = offsets[b]
-        offsets[b] = position + np.int32(1)
-        keys[np.uint64(position)] = key & local_mask
-        if want_order:
-            order[np.uint64(position)] = i
+    for first in range(0, size, _KEYS):
+        for i in range(pack_keys(columns, sizes, first, packed)):
+            key = np.uint64(packed[i])
+            b = (key >> shift) + one
+            position = offsets[b]
+            offsets[b] = position + np.int32(1)
+            keys[np.uint64(position)] = key & local_mask
+            if want_order:
+                order[np.uint64(position)] = first + i
     return -1
 
 
@@ -75,49 +138,126 @@ def gather_chunk(source, order, target):
 
 
 @kernel
-def histogram_chunk(row, column, n_rows, n_columns, column_bits, table):
+def histogram_chunk(columns, sizes, table):
     """Count keys straight into a table over all of them; return the first position out of range, or -1."""
-    n_rows, n_columns, column_bits = np.uint64(n_rows), np.uint64(n_columns), np.uint64(column_bits)
-    for i in range(row.size):
-        r, c = np.uint64(row[i]), np.uint64(column[i])
-        if (r >= n_rows) | (c >= n_columns):
-            return i
-        table[(r << column_bits) | c] += 1
+    packed = np.empty(_KEYS, np.int64)
+    for first in range(0, columns.row.size, _KEYS):
+        n = pack_keys(columns, sizes, first, packed)
+        if n < min(_KEYS, columns.row.size - first):
+            return first + n
+        for i in range(n):
+            table[np.uint64(packed[i])] += 1
     return -1
 
 
 @kernel
-def look_up_pairs(row, column, n_rows, n_columns, column_bits, n_pairs, table, pair_key, pair_count, slot):
-    """Number pairs as they are first met, count them, and give every transition the number of its pair.
+def add_value(value, weight, total, moments, pair):
+    """Add a value and its weight to a pair.
+
+    A pair has a record of four numbers: its total weight (in ``total``, integers or floats in the memory of
+    ``moments``), an origin near the mean of its values, and the weighted sums of what they differ from it and
+    of the squares of that. The origin moves to the mean where that is 0.4 standard deviations away: hardly
+    anything cancels. Equal values have exactly their mean.
+    """
+    before = total[pair, 0]
+    total[pair, 0] = before + weight
+    if before == 0:
+        moments[pair, 1], moments[pair, 2], moments[pair, 3] = value, 0.0, 0.0
+        return
+    difference = value - moments[pair, 1]
+    if difference == 0.0 and moments[pair, 3] == 0.0:  # as where states and actions determine the reward
+        return
+    added = weight * difference
+    excess, squares = moments[pair, 2] + added, moments[pair, 3] + added * difference
+    if 8.0 * excess * excess <= (before + weight) * squares:
+        moments[pair, 2], moments[pair, 3] = excess, squares
+    elif weight != 0:
+        _pool(moments, pair, before, value, 0.0, 0.0, weight)
+
+
+@kernel
+def _pool(moments, pair, before, origin, excess, squares, weight):
+    """Add values with these moments to a pair, and move its origin to the mean of all (Chan et al. 1983)."""
+    total = np.float64(before + weight)
+    shift, other_shift = moments[pair, 2] / before, excess / weight
+    between = origin - moments[pair, 1]
+    apart = between + (other_shift - shift)
+    within = max(moments[pair, 3] - moments[pair, 2] * shift, 0.0) + max(squares - excess * other_shift, 0.0)
+    excess += moments[pair, 2] + weight * between
+    moved = moments[pair, 1] + excess / total
+    moments[pair, 2] = excess - total * (moved - moments[pair, 1])
+    moments[pair, 3] = within + apart * apart * before * (weight / total)
+    moments[pair, 1] = moved
+
+
+@kernel
+def pool_pairs(place, total, moments, known_total, known):
+    """Add the records of some pairs to those at ``place``."""
+    for i in range(place.size):
+        pair, before, weight = place[i], known_total[place[i], 0], total[i, 0]
+        if before == 0:
+            known[pair] = moments[i]
+        elif weight != 0:
+            _pool(known, pair, before, moments[i, 1], moments[i, 2], moments[i, 3], weight)
+        known_total[pair, 0] = before + weight
+
+
+@kernel
+def settle_pairs(total, moments, count, mean, m2):
+    """Total weights, means and sums of squared deviations; a pair of total weight zero has zeros."""
+    for pair in range(count.size):
+        count[pair] = total[pair, 0]
+    for pair in range(mean.size):
+        mean[pair] = m2[pair] = 0.0
+        if total[pair, 0] != 0:
+            shift = moments[pair, 2] / total[pair, 0]
+            mean[pair] = moments[pair, 1] + shift
+            m2[pair] = max(moments[pair, 3] - moments[pair, 2] * shift, 0.0)
+
+
+@kernel
+def hash_chunk(columns, sizes, weight, value, n_pairs, table, pair_key, total, moments, slot):
+    """Number pairs as they are first met, and add the weights and values of transitions to theirs.
 
     ``table``, zeros in a power of two of cells at first, hashes keys to numbers, from 1 on; ``n_pairs`` are
     known. Returns how many there are then, or -1 where there is no room for another, and the first position
     out of range, or -1.
     """
-    n_rows, n_columns, column_bits = np.uint64(n_rows), np.uint64(n_columns), np.uint64(column_bits)
     one, last, shift = np.uint64(1), np.uint64(table.size - 1), np.uint64(64)
     cells = table.size
     while cells > 1:
         cells >>= 1
         shift -= one
-    for i in range(row.size):
-        r, c = np.uint64(row[i]), np.uint64(column[i])
-        if (r >= n_rows) | (c >= n_columns):
-            return n_pairs, i
-        key = (r << column_bits) | c
-        cell = (key * _GOLDEN) >> shift
-        number = np.int64(table[cell])
-        while number != 0 and pair_key[np.uint64(number - 1)] != key:
-            cell = (cell + one) & last
+    keys, pairs = np.empty(_KEYS, np.int64), np.empty(_KEYS, np.uint64)
+    for first in range(0, columns.row.size, _KEYS):
+        n = pack_keys(columns, sizes, first, keys)
+        if n < min(_KEYS, columns.row.size - first):
+            return n_pairs, first + n
+        # Pairs come first and updates later, so that the processor waits for many of them at a time.
+        for i in range(n):
+            pairs[i] = (np.uint64(keys[i]) * _GOLDEN) >> shift
+        for i in range(n):
+            key, cell = keys[i], pairs[i]
             number = np.int64(table[cell])
-        if number == 0:
-            if n_pairs == pair_key.size:
-                return -1, -1
-            pair_key[n_pairs], pair_count[n_pairs] = key, 0
-            n_pairs += 1
-            table[cell] = number = n_pairs
-        pair_count[np.uint64(number - 1)] += 1
-        slot[i] = number - 1
+            while number != 0 and pair_key[np.uint64(number - 1)] != key:
+                cell = (cell + one) & last
+                number = np.int64(table[cell])
+            if number == 0:
+                if n_pairs == pair_key.size:
+                    return -1, -1
+                pair_key[n_pairs], total[n_pairs, 0] = key, 0
+                n_pairs += 1
+                table[cell] = number = n_pairs
+            pairs[i] = np.uint64(number - 1)
+        for i in range(n):
+            w = weight[first + i] if weight.size != 0 else weight.dtype.type(1)
+            if value.size != 0:
+                add_value(value[first + i], w, total, moments, pairs[i])
+            else:
+                total[pairs[i], 0] += w
+        if slot.size != 0:
+            for i in range(n):
+                slot[first + i] = pairs[i]
     return n_pairs, -1
 
 
@@ -384,73 +524,30 @@ def tally_sorted_slots(
 
 
 @kernel
-def add_weights(slot, weight, offsets, chunk_size, first_bucket, last_bucket, first_chunk, last_chunk, total):
-    """Add the weights of some transitions to their pairs."""
-    for bucket in range(first_bucket, last_bucket):
-        for chunk in range(first_chunk, last_chunk):
-            base = chunk * chunk_size
-            for i in range(base + offsets[chunk, bucket], base + offsets[chunk, bucket + 1]):
-                total[slot[i]] += weight[i]
-
-
-@kernel
-def add_values(
+def add_payloads(
     slot,
-    value,
     weight,
+    value,
     offsets,
     chunk_size,
     first_bucket,
     last_bucket,
     first_chunk,
     last_chunk,
-    origin,
-    excess,
+    total,
+    moments,
 ):
-    """Add weighted values, measured from the first value of each pair (its origin, nan until met).
-
-    Equal values then have an excess of exactly zero, and so a mean that is exactly their value. Returns
-    whether some value differs from that of its pair.
-    """
-    differs = False
+    """Add the weights and values of some transitions to their pairs."""
     for bucket in range(first_bucket, last_bucket):
         for chunk in range(first_chunk, last_chunk):
             base = chunk * chunk_size
             for i in range(base + offsets[chunk, bucket], base + offsets[chunk, bucket + 1]):
                 pair = slot[i]
-                if np.isnan(origin[pair]):
-                    origin[pair] = value[i]
-                difference = value[i] - origin[pair]
-                differs |= difference != 0
-                excess[pair] += difference if weight.size == 0 else weight[i] * difference
-    return differs
-
-
-@kernel
-def add_deviations(
-    slot,
-    value,
-    weight,
-    offsets,
-    chunk_size,
-    first_bucket,
-    last_bucket,
-    first_chunk,
-    last_chunk,
-    mean,
-    drift,
-    m2,
-):
-    """Add weighted deviations from the mean (``drift``, zero but for rounding) and their squares."""
-    for bucket in range(first_bucket, last_bucket):
-        for chunk in range(first_chunk, last_chunk):
-            base = chunk * chunk_size
-            for i in range(base + offsets[chunk, bucket], base + offsets[chunk, bucket + 1]):
-                pair = slot[i]
-                deviation = value[i] - mean[pair]
-                weighted = deviation if weight.size == 0 else weight[i] * deviation
-                drift[pair] += weighted
-                m2[pair] += weighted * deviation
+                w = weight[i] if weight.size != 0 else weight.dtype.type(1)
+                if value.size != 0:
+                    add_value(value[i], w, total, moments, pair)
+                else:
+                    total[pair, 0] += w
 
 
 @kernel

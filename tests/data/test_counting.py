@@ -25,7 +25,7 @@ INTEGERS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", ">i4"]
 def tiny_sizes(most_hashed=0, stretch=1 << 20):
     """Cut chunks, groups and buckets so small that short inputs take every path; pairs to hash are few."""
     sizes = {
-        "_CHUNK": 32, "_CHUNKS_A_TASK": 2, "_MAX_BUCKET_BITS": 3, "_DENSE_BITS": 3, "_TABLE_BITS": 3,
+        "_CHUNK": 32, "_CHUNKS_A_TASK": 2, "_MAX_BUCKET_BITS": 3, "_DENSE_BITS": 3, "_LARGEST_TABLE": 8,
         "_SMALL_TABLE": 8, "_BUCKET": 16, "_GROUP": 24, "_GROUP_ROWS": 4, "_LARGE": 40, "_STRETCH": 64,
         "_FEW": 0,
     }  # fmt: skip
@@ -118,12 +118,35 @@ def test_agrees_with_brute_force_on_any_path(problem, most_hashed, want_entry):
     assert_same_bits(counts, threaded)
 
 
+@settings(max_examples=40, deadline=None)
+@given(problems(), st.integers(1, 5), st.sampled_from([None, 0, 300]))
+def test_actions_and_ends_are_digits_of_rows_and_columns(problem, n_actions, most_hashed):
+    row, column, n_rows, n_columns, weight, value = problem
+    rng = np.random.default_rng(row.size)
+    action, ends = rng.integers(0, n_actions, row.size).astype(np.int8), rng.random(row.size) < 0.3
+    cells = row.astype(np.int64) * n_actions + action
+    into = np.where(ends, n_columns, column.astype(np.int64))
+    noise = np.where(ends, -1, column.astype(np.int64))  # the column of a transition that ends is not read
+    options = {"weight": weight, "value": value, "want_entry": True}
+    with nullcontext() if most_hashed is None else tiny_sizes(most_hashed, stretch=50):
+        plain = count_pairs(cells, into, n_rows * n_actions, n_columns + 1, **options)
+        digits = count_pairs(
+            row, noise, n_rows * n_actions, n_columns + 1,
+            action=action, n_actions=n_actions, ends=ends, **options,
+        )  # fmt: skip
+    assert_same_bits(plain, digits)
+    if row.size:
+        with pytest.raises(PairRangeError, match="transition 0 "):
+            count_pairs(row, column, n_rows * n_actions, n_columns, action=action + 5, n_actions=n_actions)
+
+
 @settings(max_examples=25, deadline=None)
 @given(problems(), st.sampled_from([0, 300]))
 def test_the_way_the_work_is_cut_leaves_no_trace(problem, most_hashed):
     row, column, n_rows, n_columns, weight, value = problem
     options = {"weight": weight, "value": value, "want_entry": True}
-    whole = count_pairs(row, column, n_rows, n_columns, **options)
+    with mock.patch.object(tally, "_FEW", 0), mock.patch.object(few_pairs, "_MOST_PAIRS", most_hashed):
+        whole = count_pairs(row, column, n_rows, n_columns, **options)
     with tiny_sizes(most_hashed):
         cut = count_pairs(row, column, n_rows, n_columns, **options)
     assert_same_bits(whole, cut)

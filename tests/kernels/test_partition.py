@@ -7,6 +7,8 @@ import pytest
 
 from lingendice.kernels import partition as counting
 
+NO_FLAGS = np.empty(0, bool)
+
 
 @pytest.fixture
 def rng():
@@ -21,17 +23,9 @@ def partition(row, column, column_bits, shift, n_rows, n_columns, chunk_size, ke
     offsets = np.empty((n_chunks, n_buckets + 1), np.int32)
     for chunk in range(n_chunks):
         part = slice(chunk * chunk_size, min((chunk + 1) * chunk_size, row.size))
-        bad = counting.partition_chunk(
-            row[part],
-            column[part],
-            n_rows,
-            n_columns,
-            column_bits,
-            shift,
-            keys[part],
-            order[part],
-            offsets[chunk],
-        )
+        columns = counting.Columns(row[part], row[:0], column[part], NO_FLAGS)
+        sizes = counting.Sizes(n_rows, 1, n_columns, column_bits)
+        bad = counting.partition_chunk(columns, sizes, shift, keys[part], order[part], offsets[chunk])
         assert bad == -1
     return keys, order, offsets
 
@@ -54,8 +48,9 @@ def test_partition_finds_the_first_position_out_of_range(dtype, row, column):
     offsets = np.empty(100, np.int32)
     none = np.empty(0, np.int32)
     keys, table = np.empty(100, np.uint32), np.zeros(50 << 5, np.int64)
-    assert counting.partition_chunk(rows, columns, 50, 30, 5, 5, keys, none, offsets) == 41
-    assert counting.histogram_chunk(rows, columns, 50, 30, 5, table) == 41
+    chunk, sizes = counting.Columns(rows, rows[:0], columns, NO_FLAGS), counting.Sizes(50, 1, 30, 5)
+    assert counting.partition_chunk(chunk, sizes, 5, keys, none, offsets) == 41
+    assert counting.histogram_chunk(chunk, sizes, table) == 41
 
 
 @pytest.mark.parametrize(
