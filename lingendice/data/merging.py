@@ -161,21 +161,19 @@ def merge_rewards(
     """Chan's pooled mean and M2; a log without rewards contributes a reward count of zero."""
     if first.reward_mean is None and second.reward_mean is None:
         return None, None, None
-    spread = []
-    for place, counts in zip(places, (first, second), strict=True):
-        n, mean, m2 = np.zeros(size, dtype=counts.count.dtype), np.zeros(size), np.zeros(size)
-        if (
-            counts.reward_mean is not None
-            and counts.reward_count is not None
-            and counts.reward_m2 is not None
-        ):
-            n[place], mean[place], m2[place] = counts.reward_count, counts.reward_mean, counts.reward_m2
-        spread.append((n, mean, m2))
-    (n1, mean1, m21), (n2, mean2, m22) = spread
-    n = n1 + n2
-    share = np.divide(n2, n, out=np.zeros(size), where=n > 0)
-    shift = mean2 - mean1
-    return n, mean1 + shift * share, m21 + m22 + shift * shift * n1 * share
+    kind = np.result_type(first.count, second.count)
+    count, (mean, m2) = np.zeros(size, kind), np.zeros((2, size))
+    here, there = places
+    if first.reward_mean is not None:
+        count[here], mean[here], m2[here] = first.reward_count, first.reward_mean, first.reward_m2
+    if second.reward_mean is not None:
+        known, shift = count[there], second.reward_mean - mean[there]
+        count[there] += second.reward_count
+        total = count[there]
+        share = np.divide(second.reward_count, total, out=np.zeros(there.size), where=total > 0)
+        mean[there] += shift * share
+        m2[there] += second.reward_m2 + shift * shift * known * share
+    return count, mean, m2
 
 
 def _add_optional(first: NDArray[Any] | None, second: NDArray[Any] | None) -> NDArray[Any] | None:

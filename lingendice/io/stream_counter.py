@@ -101,9 +101,10 @@ class Accumulator:
         if self.keep_episodes is None and (known > MOST_KEPT or not self.knows_starts):
             self.keep_episodes = False
         at_once = batch.n_rows if self.by_time or self.keep_episodes is not False else ROWS
+        together = known if self.keep_episodes is not False else min(known, ROWS if self.sums else MOST_ROWS)
         for first in range(0, batch.n_rows, at_once):
             rows = {role: column[first : first + at_once] for role, column in columns.items()}
-            self._append(rows, 0 if self.keep_episodes is False else known)
+            self._append(rows, together)
             self.places.append((self.n_waiting, partial(_shifted, batch.where, first)))
             self.n_waiting += rows["state"].size
             while self.keep_episodes is False and (ready := self._ready()):
