@@ -194,10 +194,10 @@ def solve(
     device
         ``"cpu"``, or ``"cuda"`` for an NVIDIA GPU through CuPy: the exact equation by extrapolated power
         steps, the ridge by conjugate gradients, or ``method="extragradient"`` (over features, too) or
-        ``"sgd"``. Data on the host are copied there and the distributions back; data on the device (CuPy,
-        cupyx, DLPack, ``lingendice.gpu.DeviceCounts``) stay there, and so do the arrays of the solution; what
-        the exact equation does not give (the ridge of the default, say) is chosen on the host, with a
-        ``HostCopyWarning`` or ``options={"copy_to_host": True}``.
+        ``"sgd"``. Data on the host are copied there and the distributions back. Rows of data on the device
+        (CuPy, cupyx, DLPack, ``lingendice.gpu.DeviceCounts``) stay there, and arrays of the solution are
+        device arrays; vectors over states and cells go to the host and back. A ridge, a saddle point and the
+        default with a policy copy the rows, with a ``HostCopyWarning`` or ``options={"copy_to_host": True}``.
     options
         ``{"on_interrupt": "return"}`` returns the best so far on Ctrl-C instead of raising. For
         ``method="sgd"``: ``batch``, ``step_scale``, ``first_epoch``, ``average``. For ``device="cuda"``:
