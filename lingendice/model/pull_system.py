@@ -40,13 +40,18 @@ def go_on() -> None:
     """What is asked between kernel calls by work that nothing ends early."""
 
 
-def row_ranges(indptr: IntArray, first: int, last: int, work: int = CALL_WORK) -> list[tuple[int, int]]:
-    """Cut rows into consecutive ranges of about equal work (entries plus rows), at most ``work`` each."""
+def row_ranges(
+    indptr: IntArray, first: int, last: int, work: int = CALL_WORK, least: int = 8
+) -> list[tuple[int, int]]:
+    """Cut rows into consecutive ranges of about equal work (entries plus rows), at most ``work`` each.
+
+    Where threads share them there are at least ``least``.
+    """
     # A few thousand places to cut at are enough: looking at every row would cost as much as a pass.
     rows = np.append(np.arange(first, last, max(1, (last - first) // 4096)), last)
     cost = indptr[rows] + rows
     total = int(cost[-1] - cost[0])
-    pieces = max(-(-total // work), 8 if total > THREAD_WORK else 1)
+    pieces = max(-(-total // work), least if total > THREAD_WORK else 1)
     marks = cost[0] + np.arange(1, pieces) * total // pieces
     cuts = np.unique(np.concatenate([[first], rows[np.searchsorted(cost, marks)], [last]]))
     return list(pairwise(cuts.tolist()))

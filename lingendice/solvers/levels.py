@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,12 @@ class Level(PullSystem):
             system.threads, system.tick,
         )  # fmt: skip
 
-    @property
+    @cached_property
+    def ranges(self) -> list[tuple[int, int]]:
+        """Rows that one kernel call covers: a sweep takes them one after another."""
+        return row_ranges(self.indptr, 0, self.size, least=1)
+
+    @cached_property
     def edges(self) -> kernels.Pull:
         """The pull form as the kernels take it."""
         return kernels.Pull(self.indptr, self.sources, self.weights)
