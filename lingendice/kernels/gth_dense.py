@@ -282,6 +282,7 @@ def gth_dense(rates: np.ndarray, monitor: Callable[[], bool] | None = None) -> t
         Every entry relatively accurate, down to the smallest that float64 can hold beside the largest.
     ok : bool
         False where the chain is not irreducible (or its rates underflow); x is then not a distribution.
+        Exit rates above 0 prove that the last state is reached from every other, entries that it reaches all.
 
     Notes
     -----
@@ -330,47 +331,6 @@ def dense_bias(front, exit_rate, reward, time):  # type: ignore[no-untyped-def]
             total += row[j] * tail[j]
         h[k] = total
     return gain, h
-
-
-@kernel
-def is_irreducible_dense(rates):  # type: ignore[no-untyped-def]
-    """Whether every state reaches every other along positive off-diagonal rates. Cost O(n^2) at worst."""
-    n = rates.shape[0]
-    positive = True
-    for i in range(n):
-        for j in range(n):
-            if i != j and not rates[i, j] > 0.0:
-                positive = False
-                break
-        if not positive:
-            break
-    if positive:
-        return True
-    waiting = np.empty(n, np.int64)
-    missing = np.empty(n, np.int64)
-    for backward in range(2):
-        for i in range(1, n):
-            missing[i - 1] = i
-        n_missing = n - 1
-        waiting[0] = 0
-        n_waiting = 1
-        while n_waiting > 0 and n_missing > 0:
-            n_waiting -= 1
-            v = waiting[n_waiting]
-            kept = 0
-            for q in range(n_missing):
-                u = missing[q]
-                rate = rates[u, v] if backward == 1 else rates[v, u]
-                if rate > 0.0:
-                    waiting[n_waiting] = u
-                    n_waiting += 1
-                else:
-                    missing[kept] = u
-                    kept += 1
-            n_missing = kept
-        if n_missing > 0:
-            return False
-    return True
 
 
 SMALLEST_TOTAL = 2.2250738585072014e-308

@@ -349,12 +349,7 @@ def solve_small(matrix: NDArray[Any], gamma: float, tol: float) -> Outcome | Non
 
     The distribution is over states, the error and the residual are those to state.
     """
-    from lingendice.kernels.gth_dense import (
-        dense_residual,
-        gth_dense,
-        is_irreducible_dense,
-        prepare_dense,
-    )
+    from lingendice.kernels.gth_dense import dense_residual, gth_dense, prepare_dense
 
     n = matrix.shape[0]
     if n != matrix.shape[1] or not 0 < n <= LARGEST_FULL or matrix.dtype not in _PLAIN_DTYPES:
@@ -363,7 +358,7 @@ def solve_small(matrix: NDArray[Any], gamma: float, tol: float) -> Outcome | Non
     if matrix.dtype.itemsize != 8 or not matrix.flags.c_contiguous:
         matrix = np.ascontiguousarray(matrix, dtype=np.int64 if whole else np.float64)
     ok, rates, totals = prepare_dense(matrix, gamma, float(LARGEST_EXACT_COUNT) if whole else np.inf)
-    if not ok or not is_irreducible_dense(rates):
+    if not ok:
         return None
     if not whole and tolerance < np.abs(totals - 1.0).max() <= MISTAKEN:
         return None  # rows may be probabilities that do not sum to 1: the long way says so
