@@ -103,15 +103,7 @@ class Mesh:
 
     def total(self, numbers: Floats) -> Floats:
         """A round by itself: the sum over parts, the same bits everywhere."""
-        return sum_parts([held[0] for held in self.gather(numbers)])
-
-
-def sum_parts(numbers: Sequence[Floats]) -> Floats:
-    """Numbers of all parts added in order."""
-    total = np.array(numbers[0], dtype=np.float64)
-    for other in numbers[1:]:
-        total = total + other
-    return total
+        return np.sum([held[0] for held in self.gather(numbers)], axis=0)
 
 
 # -- the worker --------------------------------------------------------------------------------------------

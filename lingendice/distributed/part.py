@@ -255,8 +255,7 @@ class Part:
 
 def vector(value: Any, size: int) -> Floats:
     """One number for all entries, or one for each, as an array."""
-    array = np.atleast_1d(np.asarray(value, dtype=np.float64))
-    return np.full(size, array[0]) if array.size == 1 and size != 1 else np.ascontiguousarray(array)
+    return np.ascontiguousarray(np.broadcast_to(np.asarray(value, dtype=np.float64), size))
 
 
 def _compact(weights: Array) -> Array:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.data.checks import Floats
-from lingendice.distributed.mesh import Mesh, sum_parts
+from lingendice.distributed.mesh import Mesh
 from lingendice.distributed.part import Part, vector
 from lingendice.kernels import sweeps
 from lingendice.kernels.gth_dense import gth_dense
@@ -115,7 +115,7 @@ class Rounds(Pace):
         numbers = np.array([*own, *(self.x @ self.out)])
         y = self.y.astype(np.float32) if self.in_single else self.y
         drawn, everybody = self.part.pushed(self.mesh, y, numbers, from_others=from_others)
-        total = sum_parts(everybody)
+        total = np.sum(everybody, axis=0)
         total[1] = max(each[1] for each in everybody)
         if self.out.shape[1]:
             drawn += self.terms.distribution @ total[5:]
@@ -385,15 +385,13 @@ def stationary(part: Part, mesh: Mesh, terms: Terms) -> tuple[Outcome, int]:
     return Rounds(part, mesh, terms).run(), mesh.bytes_sent
 
 
-class Values(NamedTuple):
-    """Values of a part's states, and how far the equation is from being met."""
+def state_values(
+    part: Part, mesh: Mesh, terms: Terms, reward: Any, distribution: Any, goal: float
+) -> tuple[Floats, float]:
+    """V = r + gamma P V, or at gamma = 1 the bias with mu V = 0, by passes that are extrapolated.
 
-    values: Floats
-    residual: float
-
-
-def state_values(part: Part, mesh: Mesh, terms: Terms, reward: Any, distribution: Any, goal: float) -> Values:
-    """V = r + gamma P V, or at gamma = 1 the bias with mu V = 0, by passes that are extrapolated."""
+    Returns the values of the part's states, and how far the equation is from being met anywhere.
+    """
     rounds = Rounds(part, mesh, terms)
     r, mu = vector(reward, part.size), vector(distribution, part.size)
     v = np.zeros(part.size)
@@ -415,4 +413,4 @@ def state_values(part: Part, mesh: Mesh, terms: Terms, reward: Any, distribution
             break
         mixer.observe(image)
         v = image
-    return Values(best, least)
+    return best, least

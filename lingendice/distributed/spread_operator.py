@@ -154,12 +154,13 @@ class SpreadOperator(EmpiricalOperator):
         by_part = self._by_part(reward, distribution, goal)
         arguments = [(term, *rest) for term, rest in zip(terms, by_part, strict=True)]
         found = self._asked(lambda crew: crew.phase(state_values, arguments))
-        if not found[0].residual <= 1e3 * goal:
+        values, (residual, *_) = zip(*found, strict=True)
+        if not residual <= 1e3 * goal:
             raise ValueError(
-                f"the values of states did not settle (residual {found[0].residual:.1e}): the chain is too "
-                "slow for passes over a cluster; solve counts.gather() on one machine"
+                f"the values of states did not settle (residual {residual:.1e}): the chain is too slow for "
+                "passes over a cluster; solve counts.gather() on one machine"
             )
-        return np.concatenate([part.values for part in found])
+        return np.concatenate(values)
 
     def entry_sums(
         self, values: Floats, ending: float, tau: Floats, total: float, share: Floats, shift: Floats,
