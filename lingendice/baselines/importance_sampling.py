@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, NamedTuple
 
@@ -216,11 +217,11 @@ def trajectory_wise(
     span = _spans(paths, gamma, horizon)
     if weighted:
         span = weight * span
-    whole = float(span.sum())
+    whole = float(span.sum()) or math.nan
     # Products over long episodes may be tiny: they are divided by their sum before anything is squared.
-    value = float(earned.sum()) / whole if whole > 0 else float("nan")
-    influence = earned / whole - value * (span / whole) if whole > 0 else np.full(n, np.nan)
-    share = gamma**paths.step * (weight / whole if whole > 0 else np.full(n, np.nan))[paths.episode]
+    value = float(earned.sum()) / whole
+    influence = earned / whole - value * (span / whole)
+    share = gamma**paths.step * (weight / whole)[paths.episode]
     return log.answer(f"trajectory-wise {'weighted ' * weighted}importance sampling", value, influence, share)
 
 
