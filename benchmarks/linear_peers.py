@@ -59,12 +59,11 @@ def touched_cells(problem: RatioProblem, n: int):
     or projections: one event, the start table, and a line of three cells."""
     from numba import njit
 
-    from lingendice.data.rows import zeros_by_line
     from lingendice.kernels.random_numbers import draw, draw_event, mix
-    from lingendice.solvers.sgd import build_sampler
+    from lingendice.solvers.sgd import build_sampler, rows_by_cache_line
 
     sampler = build_sampler(problem.flow)
-    cells = zeros_by_line(problem.flow.n_cells * 8).reshape(-1, 8)
+    cells = rows_by_cache_line(problem.flow.n_cells, 8)
 
     @njit(error_model="numpy")
     def touch(counter, n, events, threshold, alias, cells):  # type: ignore[no-untyped-def]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.model.operator import Flow
 from lingendice.solvers.control import Step
 from lingendice.solvers.problem import Checkpoints, RatioProblem, SaddleSolver, certified, compressed
+
+if TYPE_CHECKING:
+    from lingendice.kernels.saddle_steps import Terms
 
 CHUNK_SECONDS = 0.1
 DEFAULT_DUAL_BOUND = 2.0
@@ -178,6 +181,8 @@ class _Runner:
         self.code, self.by_ratio = divergence.code, divergence.weighs_by_ratio
         self.top, self.box = problem.upper, problem.dual_box
         kinds = {type(problem.features), type(problem.dual_features)}
+        # A table in batches takes the steps of sparse features: its own kernel takes a sample at a time.
+        self.tabular = kinds == {Tabular} and batch == 1
         self.dense = kinds == {MatrixFeatures} and not (
             problem.features.is_sparse or problem.dual_features.is_sparse  # type: ignore[attr-defined]
         )
@@ -186,14 +191,14 @@ class _Runner:
             self.psi = _by_cache_lines(psi)
             self.phi = self.psi if phi is psi else _by_cache_lines(phi)
             self.start = np.asarray(problem.dual_features.adjoint(problem.flow.start))
-        else:
+        elif not self.tabular:
             self.psi, self.phi = compressed(problem.features), compressed(problem.dual_features)
         self.own = problem.mass_row if problem.self_normalized else np.empty(0)
         self.mass = 1.0
 
     def run(self, state: _State, first: int, last: int, n_steps: int) -> None:
         """Steps ``first : last`` of an epoch of ``n_steps``."""
-        from lingendice.kernels.saddle_steps import Block, Features, Terms, sgd_dense, sgd_sparse
+        from lingendice.kernels.saddle_steps import Terms
 
         problem = self.problem
         pace = self.scale / math.sqrt(n_steps)
@@ -202,7 +207,15 @@ class _Runner:
             problem.flow.mass_offset, problem.ridge, problem.ridge_center,
             self.steps.u * pace, self.steps.u_top, self.code, self.by_ratio,
         )  # fmt: skip
-        source, counter = self.sampler.source, np.uint64(state.counter)
+        if self.tabular:
+            self._run_tabular(state, first, last, terms, pace)
+        else:
+            self._run_features(state, first, last, terms, pace)
+
+    def _run_features(self, state: _State, first: int, last: int, terms: Terms, pace: float) -> None:
+        from lingendice.kernels.saddle_steps import Block, Features, sgd_dense, sgd_sparse
+
+        problem, source, counter = self.problem, self.sampler.source, np.uint64(state.counter)
         features = Features(self.psi, self.phi, problem.flow.mass_weight, self.own)
         low = np.zeros(state.w.size)
         primal = Block(state.w, state.w_sum, state.w_last, self.steps.w * pace, low, self.top)
@@ -218,8 +231,31 @@ class _Runner:
                 state.u, state.u_sum,
             )  # fmt: skip
 
+    def _run_tabular(self, state: _State, first: int, last: int, terms: Terms, pace: float) -> None:
+        from lingendice.kernels.saddle_steps import TAU, F, pack, sgd_tabular, sgd_tabular_self
+
+        problem = self.problem
+        if first == 0:
+            self.cells = rows_by_cache_line(state.w.size, 8)
+            pack(
+                state.w, self.steps.w * pace, self.top, state.v, self.steps.v * pace,
+                problem.flow.mass_weight, self.cells,
+            )  # fmt: skip
+        common = (np.uint64(state.counter), first, last, self.sampler.source, terms, self.cells)
+        low, high = -float(self.box[0]), float(problem.dual_top[0])
+        if problem.self_normalized:
+            state.counter, self.mass = sgd_tabular_self(*common, problem.mass_row, self.mass, low, high)
+        else:
+            state.counter, state.u, state.u_sum = sgd_tabular(*common, state.u, state.u_sum, low, high)
+        state.w, state.v = self.cells[:, TAU].copy(), self.cells[:, F].copy()
+
     def averages(self, state: _State, n_steps: int) -> tuple[Floats, Floats, float]:
         """The average point of the first ``n_steps`` steps of the epoch."""
+        if self.tabular:
+            from lingendice.kernels.saddle_steps import F_MOVED, TAU_MOVED
+
+            w, v = (self.cells[:, moved] / n_steps for moved in (TAU_MOVED, F_MOVED))
+            return state.w - w, state.v - v, state.u_sum / n_steps
         if not self.dense:
             from lingendice.kernels.saddle_steps import finish_averages
 
@@ -234,9 +270,14 @@ def _by_cache_lines(matrix: Floats) -> Floats:
     padded = -(-width // _LINE) * _LINE
     if n_rows * padded > LARGEST_COPY:
         return np.ascontiguousarray(matrix, dtype=float)
-    rows = zeros_by_line(n_rows * padded).reshape(n_rows, padded)
+    rows = rows_by_cache_line(n_rows, padded)
     rows[:, :width] = matrix
     return rows
+
+
+def rows_by_cache_line(n_rows: int, width: int) -> Floats:
+    """Zeros whose first row begins at a cache line; ``width`` a multiple of eight."""
+    return zeros_by_line(n_rows * width).reshape(n_rows, width)
 
 
 def solve_sgd(
@@ -249,7 +290,7 @@ def solve_sgd(
 ) -> SaddleSolver:
     """SGD in epochs of doubling length; the gap of each epoch's average is a checkpoint.
 
-    A tabular step costs O(1), about 0.1 us; E gap falls as 1 / sqrt(steps). Use it for streams and for
+    A tabular step costs O(1), some tens of ns; E gap falls as 1 / sqrt(steps). Use it for streams and for
     problems that nothing else can hold; where a few thousand features fit, ``convex`` is far more exact.
     """
     runner = _Runner(problem, step_sizes(problem), int(options["batch"]), float(options["step_scale"]))
