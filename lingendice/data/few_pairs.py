@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 DType = np.dtype[Any]
 
 INT32, INT64, FLOAT64 = (np.dtype(name) for name in ("int32", "int64", "float64"))
-_STRETCH = 1 << 20  # transitions whose pairs one task looks up
+_STRETCH = 1 << 21  # transitions whose pairs one task looks up
 _CHUNK = 1 << 16  # transitions at a time: their columns stay in the second-level cache
 _MOST_PAIRS = 1 << 17  # pairs whose table stays in cache
 

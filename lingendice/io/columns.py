@@ -81,7 +81,7 @@ def read_batch(
         else:
             columns[role] = entry.numbers(role)
     integers = {role: column for role, column in columns.items() if isinstance(column, np.ndarray)}
-    largest = {role: _largest(integers[role]) for role in _COUNTED if role in integers}
+    largest = {role: _largest(integers[role]) for role in ID_ROLES if role in integers}
     return Batch(join_ends(columns), n_rows, where, after, fraction, largest=largest)
 
 
@@ -314,7 +314,6 @@ _IDS = "ids are integers or strings: cast it"
 _FLAGS = "flags are true/false, yes/no or 1/0"
 _YES, _NO = {"1", "1.0", "true", "t", "yes", "y"}, {"0", "0.0", "false", "f", "no", "n"}
 _LARGEST_WHOLE = 2.0**53
-_COUNTED = ("state", "action", "next_state")
 NO_ROWS = np.zeros(0, np.int64)
 
 
@@ -387,14 +386,13 @@ class IdMap:
         self._expect(isinstance(column, Coded), batch, role)
         if isinstance(column, Coded):
             return np.take(self._number(column.values), column.codes)
-        if self.what != "episode":
-            if batch.largest[role] >> 63:
-                row = int((column < 0).argmax())
-                raise FileError(
-                    f"{batch.where(row)}: {role} is {column[row]}, but ids run from 0; fix it, or pass "
-                    "labels=True to read ids as names"
-                )
-            self.size = max(self.size, batch.largest[role] + 1)
+        if batch.largest[role] >> 63 and self.what != "episode":
+            row = int((column < 0).argmax())
+            raise FileError(
+                f"{batch.where(row)}: {role} is {column[row]}, but ids run from 0; fix it, or pass "
+                "labels=True to read ids as names"
+            )
+        self.size = max(self.size, batch.largest[role] + 1)
         return column
 
     def _expect(self, coded: bool, batch: Batch, role: str) -> None:

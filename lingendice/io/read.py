@@ -140,10 +140,10 @@ def read_transitions(
     unless it is ``terminal``. Without a column of episodes a log is one path, cut after rows that are
     ``terminal`` or ``truncated``. An episode id that comes back after such a row begins a new episode.
 
-    Takes one pass. Rows are held and counted together, two million at a time (up to sixteen where most
-    pairs are rare), which takes 100 MB (800 MB); what was counted takes 12 bytes per pair (36 with rewards),
-    8 per cell and some 50 per episode, up to three times that while parts of a log are joined. Labels come
-    on top.
+    Takes one pass. Rows are held and counted together, four million at a time (up to sixteen without rewards
+    and weights, or where most pairs are rare), which takes 200 MB (800 MB); what was counted takes 12 bytes
+    per pair (36 with rewards), 8 per cell and some 50 per episode, up to three times that while parts of a
+    log are joined. Labels come on top.
 
     Raises
     ------

@@ -30,8 +30,8 @@ from lingendice.io.segments import EpisodeRecords, Piece, join
 Array = NDArray[Any]
 Columns = dict[str, Any]
 
-ROWS = 1 << 21
-"""Rows that are counted together: some 100 MB."""
+ROWS = 1 << 22
+"""Rows that are counted together: some 200 MB."""
 MOST_ROWS = 1 << 24
 """The same where there is nothing to sum up, so that one table of all pairs may do, and where pairs, or
 states and actions, are many, all of which joining pieces goes through."""
