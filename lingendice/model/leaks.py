@@ -172,7 +172,7 @@ class Closure:
     @property
     def out(self) -> Floats:
         """Share of every row that falls back to each hub, now or after visits to leaks."""
-        return (self.rows.out + self.gamma * self.rows.kernel() @ self.onward) @ self.inverse
+        return self.rows.out + self.gamma * (self.rows.apply(self.onward) @ self.inverse)
 
     @property
     def held_in_all(self) -> Floats:
