@@ -307,30 +307,40 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distributi
 
 
 @kernel
-def solve_rows(indptr, indices, data, gamma, initial, restart, direct, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
-    """Solve compressed rows of counts; classes of up to ``direct`` nodes are eliminated densely. A status."""
-    n = indptr.size - 1
-    totals = np.empty(n)
-    status = row_totals(indptr, indices, data, totals) if distribution.size == n else BAD_DISTRIBUTION
-    status = first_fault(status, n, gamma, initial, restart)
-    if status != SOLVED:
-        distribution[:] = np.nan
-        return status
-    out, hubs = hubs_of(totals, gamma, initial, restart)
-    size = n + hubs.shape[0]
-    if size <= SMALL:
-        rates = np.zeros((size, size))
-        for i in range(n):
-            for entry in range(indptr[i], indptr[i + 1]):
-                rates[i, indices[entry]] += gamma * data[entry]
-        rates[:n, n:] = out
-        rates[n:, :n] = hubs
-        node_distribution, trusted = gth_small(rates)
-        if trusted:
-            # Nonzero pivots and entries prove that every node reaches every other.
-            share_out(node_distribution, np.arange(size), totals, distribution)
-            return SOLVED
-    start, target, rate = rows_between_nodes(indptr, indices, data, np.full(n, gamma), out, hubs)
+def dense_totals(counts, totals):  # type: ignore[no-untyped-def]
+    """Row sums of dense counts; returns a status."""
+    n = totals.size
+    if counts.shape[0] != n or counts.shape[1] != n:
+        return BAD_ENTRY
+    largest = 0.0
+    for i in range(n):
+        total = 0.0
+        for j in range(n):
+            if not float(counts[i, j]) >= 0.0:
+                return BAD_ENTRY
+            total += counts[i, j]
+        if not total < np.inf:
+            return BAD_ENTRY
+        totals[i] = total
+        largest = max(largest, total)
+    return SOLVED if largest > 0.0 else NO_DATA
+
+
+@kernel
+def solve_small(rates, out, hubs, totals, distribution):  # type: ignore[no-untyped-def]
+    """Eliminate few nodes, whose rates between states are filled in; False where some do not reach others."""
+    n = totals.size
+    rates[:n, n:] = out
+    rates[n:, :n] = hubs
+    node_distribution, trusted = gth_small(rates)
+    if trusted:  # nonzero pivots and entries prove that every node reaches every other
+        share_out(node_distribution, np.arange(rates.shape[0]), totals, distribution)
+    return trusted
+
+
+@kernel
+def solve_nodes(start, target, rate, totals, direct, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
+    """Solve rates between nodes; classes of up to ``direct`` nodes are eliminated densely. A status."""
     members, classes = closed_class(start, target)
     if classes != 1:
         distribution[:] = np.nan
@@ -353,19 +363,39 @@ def solve_rows(indptr, indices, data, gamma, initial, restart, direct, tol, max_
 @kernel
 def solve_dense_counts(counts, gamma, initial, restart, distribution):  # type: ignore[no-untyped-def]
     """mu = (1 - gamma) mu0 + gamma P' mu from dense counts into ``distribution``, eliminated; a status."""
-    if counts.shape[0] != counts.shape[1]:
+    n = distribution.size
+    totals = np.empty(n)
+    status = first_fault(dense_totals(counts, totals), n, gamma, initial, restart)
+    if status != SOLVED:
         distribution[:] = np.nan
-        return BAD_ENTRY
+        return status
+    out, hubs = hubs_of(totals, gamma, initial, restart)
+    size = n + hubs.shape[0]
+    if size <= SMALL:
+        rates = np.zeros((size, size))
+        for i in range(n):
+            for j in range(n):
+                rates[i, j] = gamma * counts[i, j]
+        if solve_small(rates, out, hubs, totals, distribution):
+            return SOLVED
     indptr, indices, data = compress(counts)
-    return solve_rows(
-        indptr, indices, data, gamma, initial, restart, counts.shape[0] + 2, 0.0, 0, distribution
-    )
+    start, target, rate = rows_between_nodes(indptr, indices, data, np.full(n, gamma), out, hubs)
+    return solve_nodes(start, target, rate, totals, size, 0.0, 0, distribution)
 
 
 @kernel
 def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
     """The same from compressed rows of counts; a class of more than `DIRECT` nodes is swept."""
-    return solve_rows(indptr, indices, data, gamma, initial, restart, DIRECT, tol, max_sweeps, distribution)
+    n = indptr.size - 1
+    totals = np.empty(n)
+    status = row_totals(indptr, indices, data, totals) if distribution.size == n else BAD_DISTRIBUTION
+    status = first_fault(status, n, gamma, initial, restart)
+    if status != SOLVED:
+        distribution[:] = np.nan
+        return status
+    out, hubs = hubs_of(totals, gamma, initial, restart)
+    start, target, rate = rows_between_nodes(indptr, indices, data, np.full(n, gamma), out, hubs)
+    return solve_nodes(start, target, rate, totals, DIRECT, tol, max_sweeps, distribution)
 
 
 # -- what is read off a distribution -------------------------------------------------------------------------

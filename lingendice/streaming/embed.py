@@ -39,8 +39,8 @@ from lingendice.kernels.counted_chains import (
     OUT_OF_RANGE,
     SEVERAL_DISTRIBUTIONS,
     SOLVED,
-    compress,
     count_pair,
+    dense_totals,
     ratio_into,
     row_totals,
     solve_dense_counts,
@@ -124,8 +124,7 @@ def to_csr(keys: Any, counts: Any, n_states: Any, indptr: Any, indices: Any, dat
 @kernel
 def visits(counts: Any, out: Any) -> Any:
     """n(x): outgoing transitions of each state, from dense counts. Returns a status."""
-    indptr, indices, data = compress(counts)
-    return row_totals(indptr, indices, data, out)
+    return dense_totals(counts, out)
 
 
 @kernel
