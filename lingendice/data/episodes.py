@@ -203,3 +203,18 @@ def group_sample(counts: Counts) -> Sample:
     if n < FEW_CLUSTERS:
         note += ", few enough that the interval is rough"
     return Sample(episodes.episode, n, episodes.first_state, n - 1, note)
+
+
+LONE_START = "; one first state, its spread taken to be that of the log's states (or pass initial=)"
+
+
+def lone_start_rows(worth: Floats, counts: Counts) -> Floats:
+    """Rows whose squares add up to the variance of what a first state is worth, where the log shows one.
+
+    One first state shows no spread: it is taken to be that of the log's states. ``worth`` has a row per state
+    and a column per functional.
+    """
+    visits = counts.cell_count.reshape(counts.n_states, -1).sum(axis=1)
+    weight, worth = visits[visits > 0] / visits.sum(), worth[visits > 0]
+    rows: Floats = np.sqrt(weight)[:, None] * (worth - weight @ worth)
+    return rows

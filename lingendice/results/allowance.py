@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.data.checks import Floats, require_number
-from lingendice.data.episodes import group_sample
+from lingendice.data.episodes import LONE_START, group_sample, lone_start_rows
 from lingendice.data.rows import row_of_entry
 from lingendice.results.targets import ValueScores
 from lingendice.solvers.shrinkage import Shrinkage
@@ -267,10 +267,8 @@ class _Influence:
         rows = rows * math.sqrt(sample.n_clusters / max(sample.n_clusters - 1, 1))
         note = sample.note
         if sample.first_state is None and first is not None:
-            # One first state shows no spread: it is taken to be that of the log's states.
-            weight = self.found.state_count / self.found.state_count.sum()
-            rows = np.concatenate([rows, np.sqrt(weight) * (first - weight @ first)])
-            note += "; one first state, its spread taken to be that of the log's states (or pass initial=)"
+            rows = np.concatenate([rows, lone_start_rows(first[:, None], counts)[:, 0]])
+            note += LONE_START
         return rows, sample.degrees, note
 
     def _scores_of_counts(self, first: Floats | None) -> Floats:

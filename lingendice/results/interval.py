@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, require_choice
 from lingendice.data.counts import CellSums, Counts
-from lingendice.data.episodes import Episodes, Sample, group_sample
+from lingendice.data.episodes import LONE_START, Episodes, Sample, group_sample, lone_start_rows
 from lingendice.data.rows import row_of_entry, row_sums
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.targets import Interval, Target, ValueScores, read_target, require_level
@@ -68,8 +68,9 @@ def interval(
             "the closed form holds for one recurrent class; several are mixed here by initial=: "
             'use method="bootstrap"'
         )
-    estimate, error, sample = standard_errors(solution, wanted)
-    low, high = wanted.limits(solution, estimate, error, level, sample.degrees)
+    influence = solution.influence()
+    estimate, error = standard_errors(influence, wanted)
+    low, high = wanted.limits(solution, estimate, error, level, influence.sample.degrees)
     return Interval(
         wanted.shape(low),
         wanted.shape(high),
@@ -77,7 +78,7 @@ def interval(
         wanted.shape(error),
         float(level),
         method,
-        sample.note,
+        influence.note,
     )
 
 
@@ -150,7 +151,16 @@ class Influence(Entries):
         """Rows whose products add up to the variance of the value."""
         refuse_smoothing(self.solution)
         rows = self.value().scores() if _is_identified(self.solution) else None
-        return ValueScores(rows, self.sample.degrees, self.sample.note)
+        return ValueScores(rows, self.sample.degrees, self.note)
+
+    @property
+    def note(self) -> str:
+        """What the variance rests on."""
+        nothing = np.zeros((self.operator.n_states, 1))
+        lone = self.sample.cluster is not None and self.sample.first_state is None
+        if lone and self._begun(nothing, lambda _: nothing) is not None:
+            return self.sample.note + LONE_START
+        return self.sample.note
 
     def value(self) -> Piece:
         """Influence on the value: its own reward noise, and the division by what is identified."""
@@ -347,7 +357,10 @@ class Piece:
             rows += np.bincount(cluster, weights=lone, minlength=n)[:, None] / parent.total
         if self.first is not None and sample.first_state is not None:
             rows += self.first[sample.first_state] / n
-        return math.sqrt(n / (n - 1.0)) * rows
+        rows = math.sqrt(n / (n - 1.0)) * rows
+        if self.first is None or sample.first_state is not None:
+            return rows
+        return np.vstack([rows, lone_start_rows(self.first, parent.counts)])
 
     def rows_of_counts(self) -> Floats:
         """Every transition on its own, from the counts and the spread of rewards alone."""
@@ -393,24 +406,24 @@ class Piece:
         return pooled
 
 
-def standard_errors(solution: Solution, wanted: Target) -> tuple[Floats, Floats, Sample]:
-    """Estimates and standard errors of the functionals, and what they rest on.
+def standard_errors(influence: Influence, wanted: Target) -> tuple[Floats, Floats]:
+    """Estimates and standard errors of the functionals.
 
     The distribution's entries take one adjoint solve each; up to 2,000 states they share one dense
     factorization, 2/3 n^3 operations and n^2 more per entry.
     """
-    influence = solution.influence()
+    solution = influence.solution
     estimate = wanted.read(solution)
     if wanted.name == "value":
-        return estimate, _root_diagonal(influence.value()), influence.sample
+        return estimate, _root_diagonal(influence.value())
     if wanted.function is not None:
-        return estimate, _root_diagonal(influence.functions(wanted.function[:, None])), influence.sample
+        return estimate, _root_diagonal(influence.functions(wanted.function[:, None]))
     assert wanted.entries is not None
     errors = np.empty(wanted.entries.size)
     for begin in range(0, wanted.entries.size, COLUMNS_AT_ONCE):
         some = wanted.entries[begin : begin + COLUMNS_AT_ONCE]
         errors[begin : begin + some.size] = _root_diagonal(influence.functions(_columns(solution, some)))
-    return estimate, errors, influence.sample
+    return estimate, errors
 
 
 def _columns(solution: Solution, entries: NDArray[np.int64]) -> Floats:

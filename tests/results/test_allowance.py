@@ -335,3 +335,31 @@ def test_a_loop_logged_once_counts_with_the_mass_that_arrives(gamma):
     changed = abs(found.value - without.value)
     noise = allowed_interval(without).standard_error
     assert allowed_interval(found).standard_error < noise + 2.0 * changed + 0.01 * noise
+
+
+@pytest.mark.parametrize("options", [{"horizon": 5}, {"ridge": 0, "clone": 0}])
+def test_other_estimates_do_not_take_one_first_state_for_certain_either(options):
+    mdp = random_mdp() | {"initial": np.full(S, 1 / S)}
+    horizon = options.get("horizon", 60)  # 0.5^60 is nothing
+    truth, covered = first_steps(mdp, 0.5, horizon), []
+    for seed in range(30):
+        sol = lg.solve(count(walk(mdp, 1, 1500, seed=seed)), 0.5, policy=mdp["policy"], **options)
+        covered.append(sol.interval(0.95).contains(truth))
+    assert np.mean(covered) >= 0.85
+    known = lg.solve(
+        counts_of_one_path(mdp), 0.5, policy=mdp["policy"], initial=mdp["initial"], **options
+    ).interval(0.95)
+    assert "first state" not in known.note
+    assert "one first state" in sol.interval(0.95).note
+    assert known.standard_error < sol.interval(0.95).standard_error / 2
+
+
+def first_steps(mdp, gamma, horizon):
+    """Mean reward of the first steps, step t weighted by gamma^t, one step at a time."""
+    state, total, weight = mdp["initial"], 0.0, 0.0
+    for step in range(horizon):
+        cells = state[:, None] * mdp["policy"]
+        total += gamma**step * float((cells * mdp["reward"]).sum())
+        weight += gamma**step
+        state = np.einsum("sa,sat->t", cells, mdp["kernel"])
+    return total / weight
