@@ -75,7 +75,7 @@ def _comparison_sections(comparison: Comparison, level: float) -> list[Section]:
 def _sections(
     result: Any, best: Solution, call: str | None, source: str | None, level: float, plots: bool
 ) -> list[Section]:
-    examined = audit(best)
+    examined, checks = audit(best), diagnose(best)  # first of all: facts leave out what checks tell
     heading, warning = "Estimate", ""
     if isinstance(result, Comparison):
         heading = f"Policy: {result.ranking[0]}"
@@ -86,7 +86,6 @@ def _sections(
                 "policy named beforehand, flatters it; the table above does not.</p>"
             )
     sections = [("estimate", heading, warning + _estimate(best, level))]
-    checks = diagnose(best)
     nothing = "<p>Nothing can be checked: there are several stationary distributions.</p>"
     sections.append(("trust", "Can it be trusted?", verdicts(checks) if checks else nothing))
     sections.append(("audit", "What the data identify", _audit(examined)))
@@ -348,9 +347,10 @@ def _continuous_sections(
     solution: ContinuousSolution, call: str | None, source: str | None, plots: bool
 ) -> list[Section]:
     """Estimate, checks, plots, and how to get the result again."""
+    checks = diagnose(solution)
     sections = [
         ("estimate", "Estimate", _continuous_estimate(solution)),
-        ("trust", "Can it be trusted?", verdicts(diagnose(solution))),
+        ("trust", "Can it be trusted?", verdicts(checks)),
     ]
     if plots:
         kinds = ["ratio", "weight"]

@@ -329,3 +329,10 @@ def test_the_page_itself_loads_without_a_word_on_the_console(browser, tmp_path, 
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert "CONSOLE" not in done.stderr
     assert (tmp_path / "shot.png").stat().st_size > 20_000
+
+
+def test_a_second_page_of_a_solution_is_the_first_one():
+    """Facts leave out what checks tell, whether or not those had been run before the page was asked for."""
+    solution = lg.solve([[90, 10], [30, 70]])
+    first, second = (re.sub(r"\d\d:\d\d UTC", "", lg.report(solution, plots=False)) for _ in range(2))
+    assert first == second
