@@ -223,6 +223,17 @@ def table_to_rows(keys, counts, n, indptr, indices, data):  # type: ignore[no-un
 
 
 @kernel
+def total_of(entries):  # type: ignore[no-untyped-def]
+    """The sum of some counts; nan where one is negative, or they are not finite."""
+    total = 0.0
+    for entry in entries:
+        if not float(entry) >= 0.0:
+            return np.nan
+        total += entry
+    return total if total < np.inf else np.nan
+
+
+@kernel
 def row_totals(indptr, indices, data, totals):  # type: ignore[no-untyped-def]
     """Row sums of compressed rows; returns a status."""
     n = totals.size
@@ -230,17 +241,28 @@ def row_totals(indptr, indices, data, totals):  # type: ignore[no-untyped-def]
         return BAD_ENTRY
     largest = 0.0
     for i in range(n):
-        total = 0.0
+        totals[i] = total_of(data[indptr[i] : indptr[i + 1]])
+        if not totals[i] >= 0.0:
+            return BAD_ENTRY
         for entry in range(indptr[i], indptr[i + 1]):
-            if not float(data[entry]) >= 0.0:
-                return BAD_ENTRY
             if indices[entry] < 0 or indices[entry] >= n:
                 return OUT_OF_RANGE
-            total += data[entry]
-        if not total < np.inf:
+        largest = max(largest, totals[i])
+    return SOLVED if largest > 0.0 else NO_DATA
+
+
+@kernel
+def dense_totals(counts, totals):  # type: ignore[no-untyped-def]
+    """The same of dense counts."""
+    n = totals.size
+    if counts.shape[0] != n or counts.shape[1] != n:
+        return BAD_ENTRY
+    largest = 0.0
+    for i in range(n):
+        totals[i] = total_of(counts[i])
+        if not totals[i] >= 0.0:
             return BAD_ENTRY
-        totals[i] = total
-        largest = max(largest, total)
+        largest = max(largest, totals[i])
     return SOLVED if largest > 0.0 else NO_DATA
 
 
@@ -304,26 +326,6 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distributi
     for k in range(size):
         visits[k] /= exits[k]
     return visits, settled
-
-
-@kernel
-def dense_totals(counts, totals):  # type: ignore[no-untyped-def]
-    """Row sums of dense counts; returns a status."""
-    n = totals.size
-    if counts.shape[0] != n or counts.shape[1] != n:
-        return BAD_ENTRY
-    largest = 0.0
-    for i in range(n):
-        total = 0.0
-        for j in range(n):
-            if not float(counts[i, j]) >= 0.0:
-                return BAD_ENTRY
-            total += counts[i, j]
-        if not total < np.inf:
-            return BAD_ENTRY
-        totals[i] = total
-        largest = max(largest, total)
-    return SOLVED if largest > 0.0 else NO_DATA
 
 
 @kernel
