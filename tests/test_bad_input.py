@@ -110,6 +110,8 @@ def test_bad_policies(policy, message):
         ({"unseen": "guess"}, "unseen must be one of"),
         ({"terminal": "x"}, "terminal must be one of"),
         ({"leak": "absorb"}, "loses all mass at gamma=1"),
+        ({"leak": "absorb", "gamma": 0.9, "restart": [1, 0, 0]}, 'leak="absorb" keeps their mass'),
+        ({"smoothing": 1, "restart": [1, 0, 0]}, "smoothing= leads on from there"),
         ({"tol": 0}, "tol must be positive"),
         ({"tol": -1}, "tol must be"),
         ({"tol": True}, "tol must be a number, got True"),

@@ -57,6 +57,11 @@ def read_fallbacks(
     require_choice("terminal", terminal, ("auto", "restart", "absorb"))
     if absorbs(leak) and not ends_for_good:
         raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
+    if has_restart and (smoothed or absorbs(leak)):
+        instead = "smoothing= leads on from there" if smoothed else 'leak="absorb" keeps their mass'
+        raise ValueError(
+            f"restart= is where states without outgoing transitions go on, but {instead}; leave one out"
+        )
     if smoothed:
         unseen = "prior"
     elif absorbs(leak):

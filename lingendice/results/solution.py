@@ -325,7 +325,7 @@ class Solution(Result):
     @cached_property
     def _absorbed(self) -> Solution:
         """The same problem with all mass absorbed that goes where there is no data."""
-        return self._solved_again(self.operator.choices._replace(leak="absorb", smoothing=None))
+        return self._solved_again(self.operator.choices._replace(leak="absorb", restart=None, smoothing=None))
 
     def _solved_again(self, choices: Choices) -> Solution:
         """The exact solution for the same data and other choices."""

@@ -390,7 +390,7 @@ def _question(rng: np.random.Generator, table: Table, form: Form) -> Question:
     needs = gamma < 1 and table.first is None and (n_actions is not None or form.n_states != n_states)
     if _chance(rng, 0.95 if needs else 0.25) or (needs and n_actions is None):
         question.initial = _distribution(rng, n_states)
-    if _chance(rng, 0.3):
+    if _chance(rng, 0.05 if question.leak == "absorb" else 0.3):
         question.restart = _distribution(rng, n_states)
     if _chance(rng, 0.15 if table.reward is not None else 0.4):
         by_state = n_actions is None or _chance(rng, 0.5)

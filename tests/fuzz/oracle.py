@@ -251,6 +251,8 @@ def answer(table: Table, question: Question) -> Answer:
         raise Refused("absorbed leaks take all mass at gamma = 1")
     if question.terminal == "absorb" and gamma == 1 and has_ends:
         raise Refused("absorbed ends take all mass at gamma = 1")
+    if question.leak == "absorb" and question.restart is not None:
+        raise Refused("what is absorbed does not restart")
     initial = _initial(table, question, make, has_ends)
     follow, over_states = followed_policy(table, question, n, make)
     kernel, ended = _kernel(table, question, make, n, initial)
