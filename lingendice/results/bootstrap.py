@@ -78,7 +78,7 @@ def bootstrap_interval(
     if wanted.name == "stationary":
         low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
     drawing = "replicates with replacement" if solution.ridge > 0.0 else "Bayesian replicates"
-    note = f"{replicates:,} {drawing}, {kind}; {sample.note}"
+    note = f"{replicates:,} {drawing}, {kind}; {solution.influence().note}"
     low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
     return Interval(low, high, estimate, error, level, "bootstrap", note)
 
@@ -136,6 +136,8 @@ class _Draws:
         self.reward = np.zeros(size) if episodes.reward is None else episodes.reward
         _, first_row = np.unique(episodes.episode, return_index=True)
         self.first_weight = self.weight[first_row]
+        visits = np.cumsum(base.cell_count.reshape(base.n_states, -1).sum(axis=1))
+        self.visits_up_to = visits / visits[-1]
 
     def counts(self, rng: np.random.Generator) -> Counts:
         """One replicate."""
@@ -143,12 +145,10 @@ class _Draws:
             return self._replaced(*self._rows(rng))
         n = self.sample.n_clusters
         if self.whole:
-            return self.weighted(np.bincount(rng.integers(n, size=n), minlength=n).astype(float))
-        return self.weighted(rng.standard_exponential(n))
-
-    def weighted(self, factor: Floats) -> Counts:
-        """The log with every cluster taken ``factor`` times."""
-        return self._replaced(*self._clusters(factor))
+            factor = np.bincount(rng.integers(n, size=n), minlength=n).astype(float)
+        else:
+            factor = rng.standard_exponential(n)
+        return self._replaced(*self._clusters(factor), self._first_states(factor, rng))
 
     def _replaced(self, count: Floats, mean: Floats | None, initial: Floats | None) -> Counts:
         reward_count = None if mean is None else count
@@ -162,19 +162,26 @@ class _Draws:
             episodes=None,
         )
 
-    def _clusters(self, factor: Floats) -> tuple[Floats, Floats | None, Floats | None]:
+    def _clusters(self, factor: Floats) -> tuple[Floats, Floats | None]:
+        """The log with every cluster taken ``factor`` times."""
         from lingendice.kernels.sweeps import reweigh
 
-        base, episodes = self.base, self.base.episodes
+        base = self.base
         count, reward_sum = np.zeros(base.count.size), np.zeros(base.count.size)
         reweigh(self.entry, self.cluster, self.weight, self.reward, factor, count, reward_sum)
         mean = reward_sum / np.where(count > 0, count, 1.0) if base.reward_mean is not None else None
-        initial = base.initial_count
-        if episodes is not None and self.sample.first_state is not None:
-            initial = np.bincount(
-                episodes.first_state, weights=factor * self.first_weight, minlength=base.n_states
-            )
-        return count, mean, initial
+        return count, mean
+
+    def _first_states(self, factor: Floats, rng: np.random.Generator) -> Floats | None:
+        base, first = self.base, self.sample.first_state
+        if base.initial_count is None:
+            return None
+        if first is not None:
+            return np.bincount(first, factor * self.first_weight, base.n_states).astype(float)
+        # One first state shows no spread, which is taken to be that of the log's states.
+        initial = np.zeros(base.n_states)
+        initial[np.searchsorted(self.visits_up_to, rng.random(), side="right")] = 1.0
+        return initial
 
     def _rows(self, rng: np.random.Generator) -> tuple[Floats, Floats | None, Floats | None]:
         base = self.base
