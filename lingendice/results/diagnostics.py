@@ -225,7 +225,7 @@ def _mixing(solution: Solution) -> Check:
         sentence = (
             f"what counts is forgotten in {reach:,.0f} steps (gamma); the log is {looks:,.0f} times that"
         )
-    remedy = "the log is short for so slow a chain: collect longer data, add smoothing=, or take gamma < 1"
+    remedy = "the log is short beside that time: collect longer data, add smoothing=, or take gamma < 1"
     return make_check("mixing", looks, LEAST_LOOKS, True, sentence, remedy)
 
 
