@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from trust import (
+    backlogs,
     blind,
     careless,
     derived,
@@ -64,6 +65,7 @@ REPORT = {
     "Gymnasium toy text": Family(toy_text.problems),
     "inventory": Family(operations.inventory),
     "networks of queues": Family(services.networks),
+    "backlogs": Family(backlogs.problems),
     "replacement": Family(operations.replacement),
     "clinical": Family(people.clinical),
     "catalogs": Family(services.catalogs),
