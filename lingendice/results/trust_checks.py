@@ -34,6 +34,8 @@ SAME_END = 3
 """Visits to a transition, every one of them the last of its episode, that tell of a forgotten flag."""
 NOTED_MASS, NOTED_PRIOR = 0.05, 0.6
 """Shares of the target's actions, never logged or valued by other actions, that are worth a note."""
+RARE, NOTED_RARE = 10.0, 0.02
+"""How many times as often the target takes a state that is rare in the log; share of time worth a note."""
 
 
 class Grounds(NamedTuple):
@@ -101,6 +103,14 @@ def trust_notes(found: Shrinkage, reward_range: tuple[float, float] | None = Non
         )
     if filled > NOTED_PRIOR:
         notes.append(f"{filled:.0%} of the target's actions are valued by transitions of other actions")
+    # As a check this would flag one good run in 25 more, and hardly a failure (benchmarks/trust).
+    rare = found.state_distribution * found.state_count.sum() > RARE * mass * found.state_count
+    share = float(found.state_distribution[rare & found.visited].sum()) / mass
+    if share > NOTED_RARE:
+        notes.append(
+            f"{share:.1%} of the target's time is spent in states {RARE:.0f} times as rare in the log, which "
+            "hardly shows where the target goes from there"
+        )
     sample = interval.allowance.effective_sample / RULE_OF_THREE
     if reward_range is None and math.isfinite(interval.half_width * sample):
         notes.append(

@@ -290,6 +290,19 @@ def test_an_estimate_that_rests_on_a_few_transitions_says_so():
     assert not check.ok
 
 
+def test_states_that_only_the_target_takes_often_are_noted():
+    """State 1 has 10 of 2,000 visits; a target that goes there whenever it can is there half of the time."""
+    state = (np.arange(2000) % 200 == 199).astype(int)
+    log = {"state": state, "next_state": np.append(state[1:], 0), "action": np.roll(state, -1)}
+    log["reward"] = np.random.default_rng(0).normal(size=2000)
+    counts = lg.Counts.from_transitions(**log, n_states=2, n_actions=2)
+    often, as_logged = ([[0.0, 1.0], [1.0, 0.0]], [[0.995, 0.005], [1.0, 0.0]])
+    noted, _ = trust_notes(shrink(counts, Choices(policy=np.array(often))))
+    assert 0.44 < float(noted.split("%")[0]) / 100 < 0.5
+    assert "states 10 times as rare in the log" in noted
+    assert len(trust_notes(shrink(counts, Choices(policy=np.array(as_logged))))) == 1
+
+
 def test_what_the_behavior_left_out_by_chance_is_left_to_the_interval():
     """Fifty actions, forty visits to each state: some are missed, as others logged once tell."""
     rng = np.random.default_rng(0)
