@@ -185,7 +185,8 @@ def readme_accuracy() -> str:
 
 
 README_FAMILIES = (
-    "Taxi", "Gymnasium toy text", "networks of queues", "inventory", "clinical", "catalogs", "ruin", MARKOV,
+    "Taxi", "Gymnasium toy text", "networks of queues", "backlogs", "inventory", "clinical",
+    "catalogs", "ruin", MARKOV,
 )  # fmt: skip
 
 
