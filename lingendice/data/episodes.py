@@ -94,7 +94,7 @@ def find_episodes(
             some = ids[begin : begin + _STEP + 1]
             np.not_equal(some[1:], some[:-1], out=changes[begin + 1 : begin + some.size])
         own = ids[np.flatnonzero(changes)]
-        if np.unique(own).size != own.size:
+        if (own[1:] <= own[:-1]).any() and np.unique(own).size != own.size:
             # Interleaved logs come back to an episode: the row before is the one before in its own episode.
             order = _stable_order(ids)
             in_order = ids[order]

@@ -111,13 +111,10 @@ NO_IDS, NO_FLAGS, _NO_VALUES = np.empty(0, np.int32), np.empty(0, bool), np.empt
 def sort_pairs(log: Log, want_entry: bool) -> PairCounts:
     """Count by a sort of all keys, where the compiler would take longer to load."""
     row, column = log.pairs()
-    n_rows, column_bits = log.sizes.n_rows, log.sizes.column_bits
     key = row.astype(np.int64)
-    key <<= column_bits
+    key <<= log.sizes.column_bits
     key |= column.astype(np.int64, copy=False)
-    bits = max((n_rows << column_bits) - 1, 1).bit_length()
-    # NumPy sorts digits of 16 bits by radix: linear time, and stable.
-    order = np.lexsort([(key >> low).astype(np.uint16) for low in range(0, bits, 16)])
+    order = _by_key(key, log)
     key = key[order]
     begins = np.append(True, key[1:] != key[:-1])[: key.size]
     starts = np.flatnonzero(begins)
@@ -149,6 +146,12 @@ def sort_pairs(log: Log, want_entry: bool) -> PairCounts:
         m2 = np.maximum(average(deviation * deviation) - drift * drift, 0.0) * total
         mean = mean + drift
     return in_rows(key[starts], log, (total, mean, m2), slot if want_entry else None)
+
+
+def _by_key(key: Array, log: Log) -> Array:
+    """The order of the keys; NumPy sorts digits of 16 bits by radix: linear time, and stable."""
+    bits = max((log.sizes.n_rows << log.sizes.column_bits) - 1, 1).bit_length()
+    return np.lexsort([(key >> low).astype(np.uint16) for low in range(0, bits, 16)])
 
 
 def in_rows(
@@ -242,7 +245,7 @@ def hash_pairs(log: Log, want_entry: bool, threads: int) -> PairCounts | None:
     every = _Stretch(Log(pairs, log.sizes._replace(n_actions=1), None, None), 0, keys.size, True)
     if every.count() != -1:
         return None
-    order = np.argsort(every.key)
+    order = _by_key(every.key, log)
     key, rank = every.key[order], np.empty(order.size, np.int64)
     rank[order] = np.arange(order.size)
     places = np.split(rank[every.slot], np.cumsum([each.key.size for each in stretches])[:-1])

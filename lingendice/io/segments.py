@@ -202,7 +202,8 @@ def _links(
 
 def _joined(first: EpisodeRecords, second: EpisodeRecords) -> EpisodeRecords:
     """Records of both: where an episode is in both, its first row is on the left, its last on the right."""
-    ids = np.union1d(first.ids, second.ids)
+    ids = np.sort(np.concatenate([first.ids, second.ids]), kind="stable")  # merges what is sorted
+    ids = ids[np.append(True, ids[1:] != ids[:-1])[: ids.size]]
     ours, theirs = np.searchsorted(ids, first.ids), np.searchsorted(ids, second.ids)
     joined: dict[str, Any] = {"ids": ids, "marks_starts": first.marks_starts}
     for name, left in first.arrays().items():

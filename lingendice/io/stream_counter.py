@@ -303,7 +303,7 @@ class Accumulator:
         lost = np.concatenate(rows)
         columns = log._asdict()
         return {
-            what: np.unique(np.concatenate([columns[role][lost] for role in roles if role in self.roles]))
+            what: distinct(np.concatenate([columns[role][lost] for role in roles if role in self.roles]))
             for what, roles in _ROLES_OF_IDS.items()
             if what in self.roles
             and self.rule.is_open(what)

@@ -224,7 +224,7 @@ def hash_chunk(columns, sizes, weight, value, n_pairs, table, pair_key, total, m
     out of range, or -1.
     """
     one, last, shift = np.uint64(1), np.uint64(table.size - 1), np.uint64(64)
-    cells = table.size
+    one_step, cells = weight.dtype.type(1), table.size
     while cells > 1:
         cells >>= 1
         shift -= one
@@ -236,7 +236,8 @@ def hash_chunk(columns, sizes, weight, value, n_pairs, table, pair_key, total, m
         # Pairs come first and updates later, so that the processor waits for many of them at a time.
         for i in range(n):
             pairs[i] = (np.uint64(keys[i]) * _GOLDEN) >> shift
-        for i in range(n):
+        for at in range(n):
+            i = np.uint64(at)
             key, cell = keys[i], pairs[i]
             number = np.int64(table[cell])
             while number != 0 and pair_key[np.uint64(number - 1)] != key:
@@ -249,12 +250,16 @@ def hash_chunk(columns, sizes, weight, value, n_pairs, table, pair_key, total, m
                 n_pairs += 1
                 table[cell] = number = n_pairs
             pairs[i] = np.uint64(number - 1)
-        for i in range(n):
-            w = weight[first + i] if weight.size != 0 else weight.dtype.type(1)
-            if value.size != 0:
-                add_value(value[first + i], w, total, moments, pairs[i])
-            else:
-                total[pairs[i], 0] += w
+        if weight.size == 0 and value.size != 0:  # the usual log, by a loop that asks nothing else
+            for i in range(n):
+                add_value(value[np.uint64(first + i)], one_step, total, moments, pairs[np.uint64(i)])
+        else:
+            for i in range(n):
+                w = weight[first + i] if weight.size != 0 else one_step
+                if value.size != 0:
+                    add_value(value[first + i], w, total, moments, pairs[i])
+                else:
+                    total[pairs[i], 0] += w
         if slot.size != 0:
             for i in range(n):
                 slot[first + i] = pairs[i]
