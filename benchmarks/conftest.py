@@ -125,7 +125,7 @@ def _table(rows: dict[str, dict]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for name, row in sorted(rows.items()):
-        times = ", ".join(f"{who} {_time(seconds)}" for who, seconds in row["seconds"].items())
+        times = ", ".join(f"{who} {_time(seconds)}" for who, seconds in sorted(row["seconds"].items()))
         met = "yes" if row["met"] else "**no**"
         lines.append(f"| {name} | {row['goal']} | {row['measured']} | {met} | {times} | {row['note']} |")
     machines = sorted({row["machine"] for row in rows.values()})
