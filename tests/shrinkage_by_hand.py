@@ -179,9 +179,9 @@ class ByHand:
         once = (direct * residual)[(same.sum(axis=1) == 1) & (k[s, a] > 1)]
         self.outcomes += min(abs(once.sum()), 3 * math.sqrt((once**2).sum()))
         bias = self.fill + self.ridge_error + self.outcomes
-        self.half = (
-            student.ppf(0.975, G - 1) / 1.959963984540054 * self.se * foldnorm.ppf(0.95, bias / self.se)
-        )
+        share = moved**2 / (moved**2).sum()
+        quantile = student.ppf(0.975, min(G - 1, 1 / (share**2).sum()))
+        self.half = quantile / 1.959963984540054 * self.se * foldnorm.ppf(0.95, bias / self.se)
 
 
 FEW = {"n_episodes": 12, "n_steps": 8}

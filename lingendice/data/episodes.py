@@ -181,7 +181,7 @@ class Sample(NamedTuple):
     first_state: NDArray[np.int64] | None
     """First state of every piece, where pieces are episodes."""
     degrees: float
-    """Degrees of freedom of the standard error."""
+    """Degrees of freedom of the standard error, at most: see :func:`effective_degrees`."""
     note: str
 
 
@@ -203,6 +203,25 @@ def group_sample(counts: Counts) -> Sample:
     if n < FEW_CLUSTERS:
         note += ", few enough that the interval is rough"
     return Sample(episodes.episode, n, episodes.first_state, n - 1, note)
+
+
+def effective_degrees(rows: Floats, most: float) -> float:
+    """Degrees of freedom of a standard error whose variance is the sum of the squares of ``rows``.
+
+    Where few pieces make up most of the noise, the variance is as uncertain as that of so few: of n pieces,
+    (sum r^2)^2 / sum r^4 count, n where all are alike and 1 where one piece is all there is. ``most`` is what
+    the number of pieces allows; infinite where rows are sums over single transitions.
+
+    References
+    ----------
+    A. V. Carter, K. T. Schnepel, D. G. Steigerwald (2017). Asymptotic behavior of a t-test robust to cluster
+        heterogeneity. The Review of Economics and Statistics 99.
+    """
+    largest = float(np.abs(rows).max(initial=0.0))
+    if math.isinf(most) or not largest > 0.0:
+        return most
+    squares = (rows / largest) ** 2
+    return min(most, float(squares.sum() ** 2 / (squares**2).sum()))
 
 
 LONE_START = "; one first state, its spread taken to be that of the log's states (or pass initial=)"

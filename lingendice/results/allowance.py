@@ -19,8 +19,9 @@ The allowance B is a sum of three parts:
                 of outcomes (the rule of three), and |sum of c (y - Q)| over outcomes (x, s') seen once, which
                 stand for those never seen (Good and Turing)
 
-The interval is value +- t/z se cv(B / se), with cv the quantile of |N(B / se, 1)|: it covers whatever the
-bias is within +-B, and is value +- B where the standard error is 0.
+The interval is value +- t/z se cv(B / se), with cv the quantile of |N(B / se, 1)| and t that of Student for
+as many degrees of freedom as episodes count: it covers whatever the bias is within +-B, and is value +- B
+where the standard error is 0.
 
 References
 ----------
@@ -39,7 +40,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.data.checks import Floats, require_number
-from lingendice.data.episodes import LONE_START, group_sample, lone_start_rows
+from lingendice.data.episodes import LONE_START, effective_degrees, group_sample, lone_start_rows
 from lingendice.data.rows import row_of_entry
 from lingendice.results.targets import ValueScores
 from lingendice.solvers.shrinkage import Shrinkage
@@ -269,7 +270,7 @@ class _Influence:
         if sample.first_state is None and first is not None:
             rows = np.concatenate([rows, lone_start_rows(first[:, None], counts)[:, 0]])
             note += LONE_START
-        return rows, sample.degrees, note
+        return rows, effective_degrees(rows, sample.degrees), note
 
     def _scores_of_counts(self, first: Floats | None) -> Floats:
         """Every transition on its own."""

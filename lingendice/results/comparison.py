@@ -81,8 +81,8 @@ class Comparison(Hinted):
         return self.ranking[0]
 
     @cached_property
-    def _influences(self) -> tuple[Floats, float, str]:
-        """Covariance of the values and of the behavior's, its degrees of freedom, and what it rests on."""
+    def _influences(self) -> tuple[Floats, Floats, str]:
+        """Covariance of the values and of the behavior's, degrees of freedom of each, what they rest on."""
         _ = self.values  # says what to do where there are no rewards
         found = [*self._scores, self.solutions[0].behavior_scores()]
         size = max((part.rows.shape[0] for part in found if part.rows is not None), default=1)
@@ -93,7 +93,7 @@ class Comparison(Hinted):
         ]
         if unknown:
             note += f"; not identified, so without an interval: {', '.join(unknown)}"
-        return scores.T @ scores, found[0].degrees, note
+        return scores.T @ scores, np.array([part.degrees for part in found]), note
 
     @cached_property
     def _scores(self) -> tuple[ValueScores, ...]:
@@ -119,9 +119,9 @@ class Comparison(Hinted):
     def interval(self, level: float = 0.95, *, confidence_level: float | None = None) -> Interval:
         """Simultaneous intervals: all hold together with probability ``level`` (or ``confidence_level``).
 
-        The half-width is the standard error times the quantile of max_k |t_k|, drawn from the joint
-        Gaussian (Student) distribution of the influence functions (a Gaussian multiplier bootstrap, summed in
-        closed form), plus the allowance for bias.
+        The half-width is the standard error times a quantile, plus the allowance for bias. The quantile is
+        that of max_k |z_k|, drawn from the joint Gaussian distribution of the influence functions (a Gaussian
+        multiplier bootstrap, summed in closed form), and for each policy Student's of the same probability.
         """
         level = level if confidence_level is None else confidence_level
         return self._simultaneous(np.eye(len(self), len(self) + 1), level, f"over {len(self)} policies")
@@ -133,16 +133,15 @@ class Comparison(Hinted):
         ("behavior", unless a policy is called so) stands for the logged behavior.
         """
         level = require_level(level)
-        _, degrees, note = self._influences
         asked = self._asked(self._contrast([(first, second)]))
-        gain, error, bias = (float(part[0]) for part in asked)
+        gain, error, bias, degrees = (float(part[0]) for part in asked)
         return Interval.around(
             gain,
             half_width(error, bias, level, degrees),
             standard_error=error,
             level=level,
             method="influence",
-            note=f"paired; {note}",
+            note=f"paired; {self._influences[2]}",
             bias_allowance=bias,
         )
 
@@ -177,6 +176,9 @@ class Comparison(Hinted):
             return dict.fromkeys(self.names, math.nan)
         rng = np.random.default_rng(self.seed)
         noise = self._noise(self.covariance[np.ix_(known, known)], rng)
+        degrees = self._influences[1][:-1][known]
+        few = np.isfinite(degrees)
+        noise[:, few] /= np.sqrt(rng.chisquare(degrees[few], size=(DRAWS, int(few.sum()))) / degrees[few])
         bias = self.bias_allowance[known]
         if not np.isfinite(bias).all():
             shares = np.full(int(known.sum()), 1.0 / known.sum())
@@ -207,25 +209,27 @@ class Comparison(Hinted):
                 contrast[row, len(self) if is_behavior else self._place(name)] += sign
         return contrast
 
-    def _asked(self, contrast: Floats) -> tuple[Floats, Floats, Floats]:
-        """Values, standard errors and allowances of contrasts.
+    def _asked(self, contrast: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Values, standard errors, allowances and degrees of freedom of contrasts.
 
-        A policy that a contrast does not ask for has no part in it, though 0 times nan or infinity is nan.
+        A policy that a contrast does not ask for has no part in it, though 0 times nan or infinity is nan. Of
+        two policies, the lower degrees of freedom count.
         """
         asked = [np.flatnonzero(row) for row in contrast]
         values = np.array([row[at] @ self._all_values[at] for row, at in zip(contrast, asked, strict=True)])
         bias = np.array([self._all_biases[at].sum() for at in asked])
-        covariance = self._influences[0]
+        covariance, each, _ = self._influences
+        degrees = np.array([each[at].min() for at in asked])
         variance = np.array([
             row[at] @ covariance[np.ix_(at, at)] @ row[at] for row, at in zip(contrast, asked, strict=True)
         ])  # fmt: skip
-        return values, np.sqrt(np.maximum(variance, 0.0)), bias
+        return values, np.sqrt(np.maximum(variance, 0.0)), bias, degrees
 
     def _simultaneous(self, contrast: Floats, level: float, over: str) -> Interval:
-        values, error, bias = self._asked(contrast)
+        values, error, bias, degrees = self._asked(contrast)
         return Interval.around(
             values,
-            error * self._quantile(contrast, error, level, two_sided=True) + bias,
+            error * self._quantiles(contrast, error, degrees, level, two_sided=True) + bias,
             standard_error=error,
             level=float(level),
             method="influence",
@@ -245,10 +249,22 @@ class Comparison(Hinted):
         if not pairs:
             return self.names
         contrast = self._contrast([(self.names[i], self.names[j]) for i, j in pairs])
-        _, error, bias = self._asked(contrast)
-        margin = error * self._quantile(contrast, error, level, two_sided=False) + bias
+        _, error, bias, degrees = self._asked(contrast)
+        margin = error * self._quantiles(contrast, error, degrees, level, two_sided=False) + bias
         beaten = {i for row, (i, j) in enumerate(pairs) if self.values[j] - self.values[i] > margin[row]}
         return tuple(name for place, name in enumerate(self.names) if place not in beaten)
+
+    def _quantiles(
+        self, contrast: Floats, error: Floats, degrees: Floats, level: float, two_sided: bool
+    ) -> Floats:
+        """Student's quantiles of the probability that the largest standardized contrast has as a Gaussian."""
+        from scipy.special import ndtr, stdtrit
+
+        quantile = self._quantile(contrast, error, level, two_sided)
+        few = np.isfinite(degrees)
+        quantiles = np.full(degrees.size, quantile)
+        quantiles[few] = stdtrit(degrees[few], ndtr(quantile))
+        return quantiles
 
     def _quantile(self, contrast: Floats, error: Floats, level: float, two_sided: bool) -> float:
         """Of the largest of all standardized contrasts: O(draws x (policies^2 + contrasts x policies))."""
@@ -271,13 +287,10 @@ class Comparison(Hinted):
         return float(np.quantile(most, level))
 
     def _noise(self, covariance: Floats, rng: np.random.Generator) -> Floats:
-        """Draws of the joint Gaussian (Student) distribution; the covariance may have lost rank."""
+        """Draws of the joint Gaussian distribution; the covariance may have lost rank."""
         values, vectors = np.linalg.eigh(covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         draws: Floats = rng.standard_normal((DRAWS, values.size)) @ root.T
-        degrees = self._influences[1]
-        if np.isfinite(degrees):
-            draws /= np.sqrt(rng.chisquare(degrees, size=(DRAWS, 1)) / degrees)
         return draws
 
     def to_dict(self) -> dict[str, Any]:

@@ -25,7 +25,14 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, require_choice
 from lingendice.data.counts import CellSums, Counts
-from lingendice.data.episodes import LONE_START, Episodes, Sample, group_sample, lone_start_rows
+from lingendice.data.episodes import (
+    LONE_START,
+    Episodes,
+    Sample,
+    effective_degrees,
+    group_sample,
+    lone_start_rows,
+)
 from lingendice.data.rows import row_of_entry, row_sums
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.targets import Interval, Target, ValueScores, read_target, require_level
@@ -69,8 +76,8 @@ def interval(
             'use method="bootstrap"'
         )
     influence = solution.influence()
-    estimate, error = standard_errors(influence, wanted)
-    low, high = wanted.limits(solution, estimate, error, level, influence.sample.degrees)
+    estimate, error, degrees = standard_errors(influence, wanted)
+    low, high = wanted.limits(solution, estimate, error, level, degrees)
     return Interval(
         wanted.shape(low),
         wanted.shape(high),
@@ -150,8 +157,10 @@ class Influence(Entries):
     def value_scores(self) -> ValueScores:
         """Rows whose products add up to the variance of the value."""
         refuse_smoothing(self.solution)
-        rows = self.value().scores() if _is_identified(self.solution) else None
-        return ValueScores(rows, self.sample.degrees, self.note)
+        if not _is_identified(self.solution):
+            return ValueScores(None, self.sample.degrees, self.note)
+        rows = self.value().scores()
+        return ValueScores(rows, effective_degrees(rows, self.sample.degrees), self.note)
 
     @property
     def note(self) -> str:
@@ -406,24 +415,25 @@ class Piece:
         return pooled
 
 
-def standard_errors(influence: Influence, wanted: Target) -> tuple[Floats, Floats]:
-    """Estimates and standard errors of the functionals.
+def standard_errors(influence: Influence, wanted: Target) -> tuple[Floats, Floats, float]:
+    """Estimates and standard errors of the functionals, and degrees of freedom.
 
     The distribution's entries take one adjoint solve each; up to 2,000 states they share one dense
     factorization, 2/3 n^3 operations and n^2 more per entry.
     """
     solution = influence.solution
     estimate = wanted.read(solution)
-    if wanted.name == "value":
-        return estimate, _root_diagonal(influence.value())
-    if wanted.function is not None:
-        return estimate, _root_diagonal(influence.functions(wanted.function[:, None]))
-    assert wanted.entries is not None
+    if wanted.entries is None:
+        function = wanted.function
+        one = influence.value() if function is None else influence.functions(function[:, None])
+        rows = one.scores()
+        return estimate, np.sqrt((rows**2).sum(axis=0)), effective_degrees(rows, influence.sample.degrees)
     errors = np.empty(wanted.entries.size)
     for begin in range(0, wanted.entries.size, COLUMNS_AT_ONCE):
         some = wanted.entries[begin : begin + COLUMNS_AT_ONCE]
-        errors[begin : begin + some.size] = _root_diagonal(influence.functions(_columns(solution, some)))
-    return estimate, errors
+        rows = influence.functions(_columns(solution, some)).scores()
+        errors[begin : begin + some.size] = np.sqrt((rows**2).sum(axis=0))
+    return estimate, errors, influence.sample.degrees
 
 
 def _columns(solution: Solution, entries: NDArray[np.int64]) -> Floats:
@@ -434,10 +444,6 @@ def _columns(solution: Solution, entries: NDArray[np.int64]) -> Floats:
     for column, entry in enumerate(entries):
         columns[entry * per_entry : (entry + 1) * per_entry, column] = 1.0
     return columns
-
-
-def _root_diagonal(piece: Piece) -> Floats:
-    return np.sqrt((piece.scores() ** 2).sum(axis=0))
 
 
 def _follows_target(operator: EmpiricalOperator) -> bool:

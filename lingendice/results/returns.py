@@ -21,7 +21,7 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
-from lingendice.data.episodes import group_sample
+from lingendice.data.episodes import effective_degrees, group_sample
 from lingendice.data.rows import row_of_entry
 from lingendice.results.targets import Interval, ValueScores
 
@@ -133,4 +133,5 @@ def average_scores(solution: Solution, average: float) -> ValueScores:
         moved = moved * episodes.weight
     n = sample.n_clusters
     rows = np.bincount(sample.cluster, weights=moved, minlength=n) / total
-    return ValueScores((rows * math.sqrt(n / max(n - 1, 1)))[:, None], sample.degrees, sample.note)
+    degrees = effective_degrees(rows, sample.degrees)
+    return ValueScores((rows * math.sqrt(n / max(n - 1, 1)))[:, None], degrees, sample.note)

@@ -280,7 +280,7 @@ class HorizonSolution(Uncertified):
                 'method="influence"; leave the other options out'
             )
         found = super()._interval(level, of, method)
-        allowance, degrees = self._bias_allowance, self.influence().sample.degrees
+        allowance, degrees = self._bias_allowance, self.value_scores().degrees
         half = half_width(found.standard_error, allowance, level, degrees)
         note, filled = found.note, self._filled_mass
         if filled > 0.0:

@@ -129,7 +129,7 @@ def test_one_path_is_cut_into_blocks():
         shrink(count(walk(mdp, 1, 400, seed=1)), Choices(gamma=1.0, policy=mdp["policy"]))
     )
     assert "20 blocks" in found.note
-    assert found.degrees == 19
+    assert 5 < found.degrees < 19
     assert found.standard_error > 0
 
 

@@ -126,7 +126,7 @@ def test_the_margin_of_many_contrasts_is_that_of_few(mdp):
     together = lg.solve(count(walk(mdp, 60, 20, seed=3)), 0.9, policy=policies, **PLUG_IN)
     pairs = [(i, j) for i in range(6) for j in range(6) if i != j]
     contrast = together._contrast(pairs)
-    _, error, _ = together._asked(contrast)
+    _, error, _, _ = together._asked(contrast)
     spread = contrast @ together._influences[0] @ contrast.T
     np.testing.assert_allclose(error**2, np.diagonal(spread), rtol=1e-10)
     largest = (together._noise(spread, np.random.default_rng(9)) / error).max(axis=1)

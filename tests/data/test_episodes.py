@@ -1,0 +1,53 @@
+"""Degrees of freedom of a standard error that few pieces make up."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import t
+
+from lingendice.data.episodes import effective_degrees
+
+ROWS = arrays(float, st.integers(1, 30), elements=st.floats(-1e3, 1e3))
+
+
+def test_equal_pieces_all_count_and_a_single_one_counts_once():
+    assert effective_degrees(np.full(40, -0.3), math.inf) == math.inf
+    assert effective_degrees(np.full(40, -0.3), 100.0) == pytest.approx(40.0)
+    assert effective_degrees(np.full(40, -0.3), 39.0) == 39.0
+    assert effective_degrees(np.array([0.0, 5.0, 0.0]), 2.0) == pytest.approx(1.0)
+    assert effective_degrees(np.array([[1.0], [1.0], [2.0]]), 9.0) == pytest.approx(6.0**2 / 18.0)
+    assert effective_degrees(np.zeros(7), 6.0) == 6.0
+
+
+@given(ROWS, st.sampled_from([1e-160, 1e-3, 1e150]))
+def test_units_and_order_do_not_matter(rows, unit):
+    found = effective_degrees(rows, rows.size)
+    assert found * (1 + 1e-12) >= 1.0
+    assert found <= rows.size
+    if np.abs(rows).max() > 1e-3:
+        assert effective_degrees(unit * rows[::-1], rows.size) == pytest.approx(found, rel=1e-9)
+
+
+@pytest.mark.parametrize(("skewed", "least", "most"), [(True, 0.90, 0.95), (False, 0.95, 0.975)])
+def test_a_mean_that_few_draws_decide_is_covered(skewed, least, most):
+    """Forty episodes of which one in ten pays: Student's interval of 39 degrees covers 79 %, not 95."""
+    rng, n = np.random.default_rng(0), 40
+    draws = rng.normal(size=(4000, n))
+    mean = 0.0
+    if skewed:
+        draws, mean = (rng.random((4000, n)) < 0.1) * rng.exponential(size=(4000, n)), 0.1
+    covered = {"plain": 0, "effective": 0}
+    for x in draws:
+        rows = (x - x.mean()) / math.sqrt(n * (n - 1))
+        error = abs(x.mean() - mean)
+        spread = math.sqrt((rows**2).sum())
+        covered["plain"] += error <= t.ppf(0.975, n - 1) * spread
+        covered["effective"] += error <= t.ppf(0.975, effective_degrees(rows, n - 1)) * spread
+    assert least <= covered["effective"] / len(draws) <= most
+    assert (covered["plain"] / len(draws) < 0.85) == skewed
