@@ -142,11 +142,23 @@ def _read_table(frame: Any) -> _Table:
     if hasattr(frame, "collect") and not hasattr(frame, "item"):
         frame = frame.collect()  # a lazy frame
     if hasattr(frame, "to_pydict"):
-        return _Table(frame.to_pydict(), None)
+        return _Table(
+            named_columns(frame.column_names, [column.to_pylist() for column in frame.columns]), None
+        )
     if hasattr(frame, "iloc"):
-        columns = {name: frame.iloc[:, k].tolist() for k, name in enumerate(frame.columns)}
-        return _Table(columns, frame.index.tolist())
+        columns = [frame.iloc[:, k].tolist() for k in range(len(frame.columns))]
+        return _Table(named_columns(frame.columns, columns), frame.index.tolist())
     return _Table({name: frame[name].to_list() for name in frame.columns}, None)
+
+
+def named_columns(names: Iterable[Any], columns: Iterable[Any], where: str = "") -> dict[Any, list[Any]]:
+    """Columns by name; of two with one name, nobody could tell which is meant."""
+    found: dict[Any, list[Any]] = {}
+    for name, column in zip(names, columns, strict=True):
+        if name in found and name != "":
+            raise ValueError(f"{where}column {name!r} appears twice; rename one")
+        found[name] = column
+    return found
 
 
 def _long_columns(given: Any) -> bool:

@@ -13,9 +13,7 @@ what to do.
 
 from __future__ import annotations
 
-import csv
 import json
-import warnings
 import zipfile
 from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
@@ -25,10 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.by_label import COLUMNS
+from lingendice.data.by_label import COLUMNS, named_columns
 from lingendice.data.checks import compressed_rows
 from lingendice.data.saving import replacing, write_text
-from lingendice.io.formats import ARRAYS, RESULTS, FileError
+from lingendice.io.csv_reader import Rows, text_rows
+from lingendice.io.formats import ARRAYS, RESULTS, TEXT, FileError, format_of
 
 
 def read_matrix_file(path: Path) -> Any:
@@ -42,30 +41,19 @@ def read_matrix_file(path: Path) -> Any:
 
 
 def read_array(path: str | Path) -> Any:
-    """Read a policy or a distribution: an array in ``.npy`` or ``.npz``, or ``.csv`` without a header.
+    """Read a policy or a distribution: an array in ``.npy`` or ``.npz``, or text without a header.
 
-    By label: ``.csv`` with a header that names ``state``, ``action`` and ``probability``, or ``.json``; see
-    :mod:`lingendice.data.by_label`.
+    By label: ``.csv`` or ``.tsv`` with a header that names ``state``, ``action`` and ``probability``, or
+    ``.json``; see :mod:`lingendice.data.by_label`.
     """
     path = Path(path)
     if not path.is_file():
         raise FileError(f"{path}: no such file")
-    suffix = path.suffix.lower()
+    suffix = format_of(path)
     if suffix == ".json":
         return _read_json(path)
-    if suffix == ".csv":
-        named = _read_columns(path)
-        if named is not None:
-            return named
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", UserWarning)  # a file without numbers is one
-                return np.loadtxt(path, delimiter=",", dtype=np.float64, ndmin=1, encoding="utf-8-sig")
-        except (ValueError, UserWarning) as error:
-            raise FileError(
-                f"{path}: expected rows of numbers, or a header that names state, action and probability "
-                f"({error})"
-            ) from None
+    if suffix in TEXT:
+        return _read_text(path)
     if suffix == ".npy":
         return _as_float(path, _load_array(path))
     if suffix == ".npz":
@@ -89,25 +77,36 @@ def _read_json(path: Path) -> dict[str, Any]:
     return held
 
 
-def _read_columns(path: Path) -> dict[str, list[Any]] | None:
-    """The columns of a table whose header has a column of states; None where there is no such header."""
-    with path.open(newline="", encoding="utf-8-sig") as stream:
-        rows = csv.reader(stream)
-        header = [name.strip() for name in next(rows, [])]
-        if not {name.casefold() for name in header} & set(COLUMNS["state"]):
-            return None
-        columns: dict[str, list[Any]] = {name: [] for name in header}
-        for row in filter(any, rows):
-            if len(row) != len(header):
-                raise FileError(f"{path}, line {rows.line_num}: {len(row)} entries for {len(header)} columns")
-            for name, entry in zip(header, row, strict=True):
-                columns[name].append(entry.strip())
-    for name in header:
-        if name.casefold() not in (*COLUMNS["state"], *COLUMNS["action"]):
+def _read_text(path: Path) -> NDArray[np.float64] | dict[str, list[Any]]:
+    """The columns of a table whose header has a column of states, else an array of numbers."""
+    rows = text_rows(path)
+    _, header = next(rows, (0, []))
+    if {name.casefold() for name in header} & set(COLUMNS["state"]):
+        return _read_columns(path, header, rows)
+    numbers = []
+    for line, row in text_rows(path, comments="#"):
+        try:
+            numbers.append([float(entry) for entry in row])
+        except ValueError as error:
+            raise FileError(f"{path}, line {line}: {error}; {_WANTED}") from None
+    if not numbers:
+        raise FileError(f"{path}: empty file; {_WANTED}")
+    return np.atleast_1d(np.squeeze(np.array(numbers)))
+
+
+_WANTED = "expected rows of numbers, or a header that names state, action and probability"
+
+
+def _read_columns(path: Path, header: list[str], rows: Rows) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = named_columns(header, [[] for _ in header], f"{path}: ")
+    text = {*COLUMNS["state"], *COLUMNS["action"], ""}
+    kinds = [(name, columns[name].append, str if name.casefold() in text else float) for name in header]
+    for line, row in rows:
+        for (name, append, kind), entry in zip(kinds, row, strict=True):
             try:
-                columns[name] = [float(entry) for entry in columns[name]]
+                append(kind(entry))
             except ValueError as error:
-                raise FileError(f"{path}, column {name!r}: {error}; give numbers") from None
+                raise FileError(f"{path}, line {line}, column {name!r}: {error}; give numbers") from None
     return columns
 
 

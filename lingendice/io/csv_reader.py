@@ -1,8 +1,9 @@
-"""Text files of transitions (CSV, TSV, compressed or not), with PyArrow in batches or without it as a whole.
+"""Text files (CSV, TSV, compressed or not): their rows, and logs with PyArrow in batches or without it.
 
-Text has no types, so both ways decide them alike. A column of ids holds integers where every entry reads as
-one, else names; states and next states are of one kind. Flags are words, the other columns are numbers.
-Blanks around entries mean nothing. An empty entry is missing, and so is a word like NA among numbers.
+:func:`text_rows` reads policies, lists of edges and logs. Text has no types, so both ways of reading a log
+decide them alike. A column of ids holds integers where every entry reads as one, else names; states and next
+states are of one kind. Flags are words, the other columns are numbers. Blanks around entries mean nothing. An
+empty entry is missing, and so is a word like NA among numbers.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import csv
 import gzip
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 
 from lingendice.data.saving import arrow
 from lingendice.io.columns import NO_ROWS, Batch, read_batch
-from lingendice.io.formats import FileError, format_of
+from lingendice.io.formats import COMPRESSED, FileError, format_of
 from lingendice.io.roles import FLAG_ROLES, Names
 
 _ID_GROUPS = (("state", "next_state"), ("action",), ("episode",))
@@ -34,8 +36,56 @@ _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 _BLOCK = 1 << 23
 
 
-def _delimiter(file: Path) -> str:
-    return "\t" if format_of(file) == ".tsv" else ","
+Rows = Iterator[tuple[int, list[str]]]
+"""Lines by their numbers, with their entries."""
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+def text_rows(file: Path, comments: str = "") -> Rows:
+    """Line and entries of each row, the header among them; all rows are equally long.
+
+    Entries are divided by commas in CSV, by tabs in TSV, by blanks in other text, where quotes mean nothing.
+    Blanks around an entry are not part of it, empty lines are passed over, and so are lines that begin with a
+    character of ``comments``.
+    """
+    delimiter, width = _DELIMITERS.get(format_of(file)), 0
+    try:
+        with _opened(file) as raw, TextIOWrapper(raw, "utf-8-sig", newline="") as stream:
+            lines: Iterable[str] = stream
+            if comments:
+                lines = ("\n" if line[0] in comments else line for line in stream)
+            if delimiter is None:
+                lines = (" ".join(line.split()) for line in lines)
+            rows = csv.reader(
+                lines,
+                delimiter=delimiter or " ",
+                quoting=csv.QUOTE_MINIMAL if delimiter else csv.QUOTE_NONE,
+            )
+            for row in filter(None, rows):
+                if len(row) != (width := width or len(row)):
+                    raise FileError(
+                        f"{file}, line {rows.line_num}: {len(row)} entries, {width} in the lines before"
+                    )
+                yield rows.line_num, [entry.strip() for entry in row]
+    except UnicodeDecodeError as error:
+        raise FileError(f"{file}: not UTF-8 text ({error.reason}); save it as UTF-8") from None
+    except csv.Error as error:
+        raise FileError(f"{file}, line {rows.line_num}: not a readable csv file ({error})") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise FileError(f"{file}: cannot be read ({error}); it is damaged: fetch it again") from None
+
+
+def _opened(file: Path) -> Any:
+    """The bytes of a file, unpacked."""
+    suffix = file.suffix.lower()
+    if suffix == ".gz" or suffix not in COMPRESSED:
+        return gzip.open(file) if suffix == ".gz" else file.open("rb")
+    try:
+        return arrow().input_stream(str(file), compression="detect")
+    except ImportError:
+        raise ImportError(
+            f"{file}: compressed by {file.suffix} needs PyArrow: pip install 'lingendice[io]'"
+        ) from None
 
 
 # -- with PyArrow ---------------------------------------------------------------------------------------
@@ -45,13 +95,14 @@ def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, st
     """A reader of batches, the columns of each role, and what finds the line of an error."""
     pa, module = arrow(), arrow("csv")
     # Entries may hold line ends: without saying so a block could end inside of quotes.
-    parsing = module.ParseOptions(delimiter=_delimiter(file), newlines_in_values=True)
+    parsing = module.ParseOptions(delimiter=_DELIMITERS[format_of(file)], newlines_in_values=True)
     try:
         with module.open_csv(str(file), parse_options=parsing) as first:
             kinds = dict(zip(first.schema.names, first.schema.types, strict=True))
             header = first.schema.names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _not_text(file, error) from None
+        _refuse_rows(file, names)
+        raise FileError(f"{file}: not a readable csv file ({_in_one_line(error)})") from None
     found = names.find(header, str(file))
     types = _arrow_types(found, kinds, names.labels)
     # Only what is empty is missing: NA is the name of a country. Among numbers it is an error.
@@ -70,12 +121,13 @@ def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, st
 
     def blame() -> str:
         """Read again in one thread, which knows the line at which it stops."""
+        _refuse_rows(file, names)
         try:
             with start(parallel=False) as reader:
                 for _ in reader:
                     pass
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            message = " ".join(str(error).split())[:300]
+            message = _in_one_line(error)
             for number, name in enumerate(header):
                 message = message.replace(f"CSV column #{number}:", f"column {name!r}:")
             return message.replace(" Row #", " line ")
@@ -87,11 +139,14 @@ def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, st
         raise FileError(f"{file}: cannot be read ({blame()}); fix the file") from None
 
 
-def _not_text(file: Path, error: Exception) -> FileError:
-    reason = " ".join(str(error).split())[:300]
-    if "Empty CSV file" in reason:
-        return FileError(f"{file}: empty file; the first line must name the columns")
-    return FileError(f"{file}: not a readable csv file ({reason})")
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _refuse_rows(file: Path, names: Names) -> None:
+    """Raise what is wrong with header or rows as the plain reader does, which knows the line."""
+    for _ in _with_header(file, names)[2]:
+        pass
 
 
 def _arrow_types(found: Mapping[str, str], kinds: Mapping[str, Any], labels: bool | None) -> dict[str, Any]:
@@ -119,57 +174,31 @@ def _arrow_types(found: Mapping[str, str], kinds: Mapping[str, Any], labels: boo
 # -- without --------------------------------------------------------------------------------------------
 
 
+def _with_header(file: Path, names: Names) -> tuple[list[str], dict[str, str], Rows]:
+    """The header, the column of each role, and the rows below."""
+    rows = text_rows(file)
+    _, header = next(rows, (0, []))
+    if not header:
+        raise FileError(f"{file}: empty file; the first line must name the columns")
+    return header, names.find(header, str(file)), rows
+
+
 def read_plainly(file: Path, names: Names) -> Batch:
     """The whole file, by the standard library."""
-    with _opened(file) as stream:
-        rows = csv.reader(stream, delimiter=_delimiter(file))
-        try:
-            header = next(rows, [])
-            if not header:
-                raise FileError(f"{file}: empty file; the first line must name the columns")
-            found = names.find(header, str(file))
-            columns: dict[str, list[str]] = {name: [] for name in found.values()}
-            lines: list[int] = []
-            _split_rows(file, rows, header, columns, lines)
-        except UnicodeDecodeError as error:
-            raise FileError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from None
-        except csv.Error as error:
-            raise FileError(f"{file}: not a readable csv file ({error})") from None
-        except (OSError, EOFError) as error:
-            raise FileError(f"{file}: cannot be read ({error}); it is damaged: fetch it again") from None
+    header, found, rows = _with_header(file, names)
+    columns: dict[str, list[str]] = {name: [] for name in found.values()}
+    appends = [(header.index(name), column.append) for name, column in columns.items()]
+    lines: list[int] = []
+    for line, row in rows:
+        lines.append(line)
+        for position, append in appends:
+            append(row[position])
 
     def where(row: int) -> str:
         return f"{file}, line {lines[row] if row < len(lines) else 1}"
 
     typed = _typed(found, columns, names.labels, where) if lines else dict.fromkeys(columns, NO_ROWS)
     return read_batch(typed, found, len(lines), where, names.labels, from_text=True)
-
-
-@contextmanager
-def _opened(file: Path) -> Iterator[Any]:
-    if format_of(file) == file.suffix.lower():
-        with file.open(newline="", encoding="utf-8-sig") as stream:
-            yield stream
-    elif file.suffix.lower() == ".gz":
-        with gzip.open(file, "rt", newline="", encoding="utf-8-sig") as stream:
-            yield stream
-    else:
-        raise ImportError(f"{file}: compressed by {file.suffix} needs PyArrow: pip install 'lingendice[io]'")
-
-
-def _split_rows(
-    file: Path, rows: Any, header: list[str], columns: Mapping[str, list[str]], lines: list[int]
-) -> None:
-    appends = [(header.index(name), column.append) for name, column in columns.items()]
-    width = len(header)
-    for row in rows:
-        if len(row) != width:
-            if not row:
-                continue
-            raise FileError(f"{file}: line {rows.line_num} has {len(row)} fields, the header has {width}")
-        for position, append in appends:
-            append(row[position].strip())
-        lines.append(rows.line_num)
 
 
 def _typed(

@@ -6,22 +6,22 @@ names. A third entry of an edge is its weight; parallel edges add up.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.by_label import is_table, table_columns
+from lingendice.data.by_label import is_table, named_columns, table_columns
 from lingendice.data.checks import numeric_array
 from lingendice.data.counts import Counts
 from lingendice.data.labels import encode
 from lingendice.data.saving import arrow
+from lingendice.io.csv_reader import text_rows
 from lingendice.io.formats import IPC, PARQUET, FileError, format_of
 
 SOURCE_COLUMNS = ("source", "src", "from", "state", "u")
@@ -59,29 +59,13 @@ def read_edge_file(path: Path, weight: str | None = "weight") -> Counts:
     if suffix in PARQUET or suffix in IPC:
         module = "parquet" if suffix in PARQUET else "feather"
         return edge_counts(arrow(module).read_table(path), weight)
-    opened = gzip.open if path.suffix.lower() == ".gz" else open
-    delimiter = {".csv": ",", ".tsv": "\t"}.get(suffix)
-    with opened(path, "rt", encoding="utf-8-sig") as stream:
-        return _read_text(path, stream, delimiter, weight)
-
-
-def _read_text(path: Path, stream: TextIO, delimiter: str | None, weight: str | None) -> Counts:
-    rows: list[list[str]] = []
-    for number, line in enumerate(stream, start=1):
-        if line.isspace() or line[0] in "#%":
-            continue
-        entries = [entry.strip() for entry in line.split(delimiter)]
-        if rows and len(entries) != len(rows[0]):
-            raise FileError(
-                f"{path}, line {number}: {len(entries)} entries, {len(rows[0])} in the lines before"
-            )
-        rows.append(entries)
+    rows = [entries for _, entries in text_rows(path, comments="#%")]
     header: list[str] = []
     if rows and {name.casefold() for name in rows[0]} & {*SOURCE_COLUMNS, *TARGET_COLUMNS}:
         header = rows.pop(0)
     columns = _transposed(rows, len(header) or 2)
     if header:
-        return _count(*_from_columns(dict(zip(header, columns, strict=True)), weight))
+        return _count(*_from_columns(named_columns(header, columns, f"{path}: "), weight))
     return _count(*_split(columns, str(path)), weight)
 
 
@@ -223,19 +207,13 @@ def find_citations(name: str, directory: str | Path | None = None) -> Path:
 
 def read_citations(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     """Cited and citing paper of every line, as strings."""
-    path = Path(path)
-    cited, citing = [], []
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
-        fields = line.split()
-        if not fields:
-            continue
-        if len(fields) != 2:
-            raise FileError(f"{path}, line {number}: expected 'cited <tab> citing', found {line!r}")
-        cited.append(fields[0])
-        citing.append(fields[1])
-    if not cited:
+    rows = [entries for _, entries in text_rows(Path(path))]
+    if not rows:
         raise FileError(f"{path}: holds no citation; delete it and load again to download it anew")
-    return np.array(cited), np.array(citing)
+    if len(rows[0]) != 2:
+        raise FileError(f"{path}: expected 'cited <tab> citing' in every line, found {rows[0]}")
+    cited, citing = np.array(rows).T
+    return cited, citing
 
 
 def check_sha256(path: str | Path, expected: str) -> None:

@@ -15,7 +15,7 @@ MATRICES = (".npz", ".npy", ".mtx")
 """Matrices, graphs and arrays, read whole."""
 STREAMED = (*PARQUET, *IPC, *TEXT)
 """Tables of transitions, read batch by batch."""
-ARRAYS = (".npy", ".npz", ".csv", ".json")
+ARRAYS = (".npy", ".npz", *TEXT, ".json")
 """Policies and distributions."""
 RESULTS = (".npz", ".json")
 """What results are written as."""

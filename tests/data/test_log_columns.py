@@ -259,7 +259,9 @@ def reader(request, monkeypatch):
         ("state,next_state\n", "no rows"),
         ("x,next_state\n0,1\n", "no column 'state'"),
         ("state,next_state,state\n0,1,2\n", "'state' appears twice"),
-        ("state,next_state\n0,1\n1\n", r"(line 3|Expected 2 columns, got 1)"),
+        ("state,next_state\n0,1\n1\n", "line 3: 1 entries, 2 in the lines before"),
+        ("state,next_state\na,b\n\udce9,a\n", "not UTF-8 text"),
+        ("# made by hand\nstate,next_state\n0,1\n", "no column 'state'.*found '# made by hand'"),
         ("state,next_state\n0,1\n1,\n", r"(line 3|row 1).*next_state' is (empty|null)"),
         ("state,next_state\na,b\n ,a\n", r"(line 3|row 1).*state' is (empty|null)"),
         ("state,next_state\n1,0\nNA,0\n", r"line 3.*NA"),
@@ -272,7 +274,7 @@ def reader(request, monkeypatch):
     ],
 )
 def test_bad_text_is_told_by_its_row(tmp_path, reader, text, says):
-    (tmp_path / "log.csv").write_text(text)
+    (tmp_path / "log.csv").write_text(text, errors="surrogateescape")
     with pytest.raises(ValueError, match=says):
         reader(tmp_path / "log.csv")
 
@@ -287,6 +289,7 @@ def test_bad_text_is_told_by_its_row(tmp_path, reader, text, says):
         ("state,next_state\ntrue,false\nfalse,true\n", ("false", "true")),
         ('state,next_state\n"a,b","c\nd"\n"c\nd","a,b"\n', ("a,b", "c\nd")),
         ("\ufeffstate,next_state\r\n0,1\r\n1,0\r\n", None),
+        ("\n\nstate,next_state\n0,1\n\n1,0\n", None),
     ],
 )
 def test_what_text_means(tmp_path, reader, text, labels):

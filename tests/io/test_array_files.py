@@ -97,10 +97,13 @@ def test_tables_by_label(write):
     assert read == {"State": ["a", "a"], "action": ["x", "y"], "probability": [0.25, 0.75]}
     assert read_array(write("state,x,y\n7,1,0\n", "wide.csv")) == {"state": ["7"], "x": [1.0], "y": [0.0]}
     assert read_array(write('{"a": {"x": 1}}', "policy.json")) == {"a": {"x": 1}}
-    with pytest.raises(FileError, match=r"line 3: 1 entries for 2 columns"):
+    with pytest.raises(FileError, match=r"line 3: 1 entries, 2 in the lines before"):
         read_array(write("state,action\na,x\nb\n", "short.csv"))
-    with pytest.raises(FileError, match="column 'probability': could not convert"):
+    with pytest.raises(FileError, match="line 2, column 'probability': could not convert"):
         read_array(write("state,action,probability\na,x,often\n", "words.csv"))
+    for header in ("state,x,x", "state,action,probability,probability"):
+        with pytest.raises(ValueError, match=r"twice\.csv: column '(x|probability)' appears twice"):
+            read_array(write(f"{header}\na{',1' * header.count(',')}\n", "twice.csv"))
     with pytest.raises(FileError, match="not readable as JSON"):
         read_array(write("{", "cut.json"))
     with pytest.raises(FileError, match="expected an object"):

@@ -21,6 +21,9 @@ from hypothesis import strategies as st
 
 import lingendice as lg
 from lingendice.cli.app import load
+from lingendice.io.array_files import read_array
+from lingendice.io.edge_lists import read_edge_file
+from lingendice.io.formats import FileError
 
 WORDS = {
     "words": ("no", "yes"),
@@ -261,3 +264,55 @@ def test_without_pyarrow_and_with_episodes_kept(tmp_path_factory, drawn):
         if {".csv", ".tsv", ".npz"} & set(file.suffixes):
             with mock.patch("lingendice.data.saving.import_module", side_effect=ImportError):
                 oracle.check(read(lambda file=file: lg.read_transitions(file), oracle), with_rewards)
+
+
+SPELLINGS = {
+    "plain.csv": "{0}\na,b,2\nb,a,1\n",
+    "marked.csv": "\ufeff{0}\r\na,b,2\r\nb,a,1\r\n",
+    "quoted.csv": '{1}\n"a","b","2"\n"b","a","1"\n',
+    "marked and quoted.csv": '\ufeff{1}\n"a","b","2"\n"b","a","1"\n',
+    "blanks.csv": "\n{0}\n a , b,2 \n\nb,a , 1\n",
+    "tabs.tsv": "{2}\na\tb\t2\nb\ta\t1\n",
+    "packed.csv.gz": "{0}\na,b,2\nb,a,1\n",
+    "packed.tsv.zst": "{2}\na\tb\t2\nb\ta\t1\n",
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_logs_policies_and_edges_are_read_from_the_same_text(tmp_path, name):
+    def write(*names):
+        quoted = ",".join(f'"{each}"' for each in names)
+        text = SPELLINGS[name].format(",".join(names), quoted, "\t".join(names)).encode()
+        if name.endswith(".zst"):
+            text = pa.compress(text, "zstd", asbytes=True)
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+        return tmp_path / name
+
+    log = lg.read_transitions(write("state", "next_state", "n"), weight="n")
+    assert log.state_labels == ("a", "b")
+    assert log.matrix.toarray().tolist() == [[0, 2], [1, 0]]
+    table = {"state": ["a", "b"], "action": ["b", "a"], "probability": [2.0, 1.0]}
+    assert read_array(write("state", "action", "probability")) == table
+    edges = read_edge_file(write("source", "target", "weight"))
+    assert edges.state_labels == ("a", "b")
+    assert edges.matrix.toarray().tolist() == [[0, 2], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"a,b\nb,a\nb\n", r"line 3: 1 entries, 2 in the lines before"),
+        ("a,b\nb,é\n".encode("latin-1"), r"not UTF-8 text"),
+        (b'a,b\n"b,a\nb,a\n', r"line 3: 1 entries, 2 in the lines before"),
+    ],
+)
+def test_what_is_wrong_with_text_is_said_alike(tmp_path, text, says):
+    for header, reader in (
+        (b"state,next_state\n", lg.read_transitions),
+        (b"state,action\n", read_array),
+        (b"source,target\n", read_edge_file),
+    ):
+        (tmp_path / "table.csv").write_bytes(header + text.partition(b"\n")[2])
+        with pytest.raises(ValueError, match=r"table\.csv.*" + says) as raised:
+            reader(tmp_path / "table.csv")
+        assert type(raised.value) is FileError
