@@ -250,6 +250,44 @@ def test_files(tmp_path):
     assert lg.pagerank(tmp_path / "e.parquet") == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("text", "edges"),
+    [
+        ("root,1\n1,2\n2,3\n3,1\n", [("root", "1"), ("1", "2"), ("2", "3"), ("3", "1")]),
+        ("1,2\n2,+1\n", [("1", "2"), ("2", "+1")]),
+        ("u,v\nv,w\nw,u\n", [("u", "v"), ("v", "w"), ("w", "u")]),
+        ("Source,Target,Weight\na,b,3\na,c,1\n", [("a", "b"), ("a", "b"), ("a", "b"), ("a", "c")]),
+        (
+            'source,target\n"a, the first",b\nb,"a, the first"\n',
+            [("a, the first", "b"), ("b", "a, the first")],
+        ),
+    ],
+)
+def test_what_the_text_of_edges_means(tmp_path, text, edges):
+    (tmp_path / "edges.csv").write_text(text)
+    multigraph = nx.MultiDiGraph(edges)
+    assert lg.pagerank(tmp_path / "edges.csv") == pytest.approx(theirs(multigraph), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("citing,cited\n1,2\n2,1\n", r"edges\.csv: the first line .*'citing', 'cited'.* source and target"),
+        ("source,target\na,b\n,b\n", r"edges\.csv: edge 2 has an empty end"),
+        ("source,target,kilometers\na,b,3\n", r"no column 'km' for the weight; .*'kilometers'"),
+    ],
+)
+def test_edges_that_are_none(tmp_path, text, says):
+    (tmp_path / "edges.csv").write_text(text)
+    with pytest.raises(ValueError, match=says):
+        lg.pagerank(tmp_path / "edges.csv", weight="km" if "kilometers" in text else "weight")
+
+
+def test_ends_beyond_integers_are_refused():
+    with pytest.raises(ValueError, match=r"target\[1\] is inf, not a state"):
+        lg.pagerank(np.array([[0.0, 1.0], [1.0, np.inf], [2.0, 0.0]]))
+
+
 def test_errors_of_files(tmp_path):
     with pytest.raises(ValueError, match="no such file"):
         lg.pagerank(tmp_path / "none.csv")

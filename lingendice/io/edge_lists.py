@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,13 +61,33 @@ def read_edge_file(path: Path, weight: str | None = "weight") -> Counts:
         module = "parquet" if suffix in PARQUET else "feather"
         return edge_counts(arrow(module).read_table(path), weight)
     rows = [entries for _, entries in text_rows(path, comments="#%")]
-    header: list[str] = []
-    if rows and {name.casefold() for name in rows[0]} & {*SOURCE_COLUMNS, *TARGET_COLUMNS}:
-        header = rows.pop(0)
+    header = rows.pop(0) if rows and _names_columns(path, rows) else []
     columns = _transposed(rows, len(header) or 2)
     if header:
-        return _count(*_from_columns(named_columns(header, columns, f"{path}: "), weight))
-    return _count(*_split(columns, str(path)), weight)
+        found = _from_columns(named_columns(header, columns, f"{path}: "), weight)
+    else:
+        found = *_split(columns, str(path)), weight
+    for end in found[:2]:
+        if "" in end:
+            raise FileError(
+                f"{path}: edge {end.index('') + 1} has an empty end; fill it in or leave the line out"
+            )
+    return _count(*found)
+
+
+def _names_columns(path: Path, rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row is a header; one that is neither known nor an edge of the others is refused."""
+    first = rows[0]
+    if {name.casefold() for name in first} & {*SOURCE_COLUMNS, *TARGET_COLUMNS}:
+        # Nodes may be called "u" and "v", too.
+        return not any(end in first for row in rows[1:] for end in row[:2])
+    numbers = all(_INTEGER.fullmatch(end) for row in rows[1:] for end in row[:2])
+    if numbers and len(rows) > 1 and not any(map(_INTEGER.fullmatch, first[:2])):
+        raise FileError(
+            f"{path}: the first line {list(first)} is no edge between numbers; call its columns source and "
+            "target, or leave it out"
+        )
+    return False
 
 
 def _transposed(rows: Sequence[Sequence[Any]], width: int = 2) -> list[Sequence[Any]]:
@@ -88,11 +109,14 @@ def _from_columns(columns: dict[Any, Any], weight: str | None) -> tuple[Any, Any
         if len(columns) < 2:
             raise ValueError(f"found the columns {list(columns)}; edges have the columns source and target")
         source, target = list(columns.values())[:2]
-    return source, target, None if weight is None else columns.get(weight), weight
+    value = None if weight is None else columns.get(weight, by_name.get(weight.casefold()))
+    if value is None and weight not in (None, "weight"):
+        raise ValueError(f"found no column {weight!r} for the weight; there are {list(columns)}")
+    return source, target, value, weight
 
 
 def _count(source: Any, target: Any, value: Any, weight: str | None) -> Counts:
-    (first, second), nodes = encode(("source", "target"), [_entries(end) for end in (source, target)])
+    (first, second), nodes = encode(("source", "target"), _ends(source, target))
     if nodes is None:
         found, ids = np.unique(np.concatenate([first, second]), return_inverse=True)
         nodes, (first, second) = tuple(found.tolist()), np.split(ids, [first.size])
@@ -101,17 +125,21 @@ def _count(source: Any, target: Any, value: Any, weight: str | None) -> Counts:
     return replace(counts, state_labels=nodes, has_sample_size=False)
 
 
-def _entries(end: Iterable[Any]) -> Any:
-    """A column of ends: text of integers is numbers where all of it is."""
-    if isinstance(end, np.ndarray):
-        whole = end.dtype.kind == "f" and bool((end == np.floor(end)).all())
-        return end.astype(np.int64) if whole else end
-    listed = list(end)
-    if not listed:
-        return np.empty(0, dtype=np.int64)
-    if all(type(entry) is str and entry.lstrip("-").isdigit() for entry in listed):
-        return [int(entry) for entry in listed]
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+
+
+def _ends(*ends: Any) -> list[Any]:
+    """Both columns of ends: text of integers is numbers where all of both is."""
+    if all(isinstance(end, np.ndarray) for end in ends):
+        return [end.astype(np.int64) if _is_whole(end) else end for end in ends]
+    listed = [list(end) for end in ends]
+    if all(type(entry) is str and _INTEGER.fullmatch(entry) for end in listed for entry in end):
+        return [np.array(end, dtype=np.int64) for end in listed]
     return listed
+
+
+def _is_whole(end: NDArray[Any]) -> bool:
+    return end.dtype.kind == "f" and bool(((end == np.floor(end)) & (np.abs(end) < 2.0**53)).all())
 
 
 def _numbers(value: Iterable[Any]) -> NDArray[Any]:
