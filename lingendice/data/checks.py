@@ -87,6 +87,15 @@ def _number(value: Any) -> float:
         raise ValueError("beyond the range of float64") from None
 
 
+def require_sum(*weights: Any) -> None:
+    """Refuse counts or weights whose sum would wrap, or be infinite, wherever the arrays lie."""
+    with np.errstate(over="ignore"):
+        total = sum(float(part.sum(dtype=np.float64)) for part in weights)
+    whole = all(part.dtype.kind in "biu" for part in weights)
+    if total >= 2.0**63 if whole else not np.isfinite(total):
+        raise ValueError("weight sums beyond 64 bits; scale the weights down")
+
+
 def require_whole(name: str, value: Any, *, at_least: int = 0, at_most: int | None = None) -> int:
     """Return a whole number, given as any kind of number."""
     try:

@@ -15,6 +15,7 @@ from lingendice.data.checks import (
     require_length,
     require_nonnegative,
     require_reward,
+    require_sum,
     require_whole,
 )
 from lingendice.data.counting import count_pairs
@@ -95,11 +96,7 @@ def require_weights(weights: Any, n: int) -> None:
     """Refuse what is no frequency weight, wherever the array lies."""
     require_length("weight", weights, n)
     require_nonnegative("weight", weights, "a frequency weight is at least 0")
-    whole = weights.dtype.kind in "biu"
-    with np.errstate(over="ignore"):
-        total = float(weights.sum(dtype=np.float64))
-    if total >= 2.0**63 if whole else not np.isfinite(total):
-        raise ValueError("weight sums beyond 64 bits; scale the weights down")
+    require_sum(weights)
 
 
 def require_size(name: str, given: int | None, labels: Labels | None, columns: tuple[Array, ...]) -> int:

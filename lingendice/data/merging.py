@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.data.checks import require_sum
 from lingendice.data.episodes import Episodes
 from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.data.labels import Labels, union
@@ -60,6 +61,7 @@ def unite(
     starts = [kernel_array(side.indptr, np.int64) for side in (first, second)]
     columns = [kernel_array(side.indices, column_type) for side in (first, second)]
     counts = [kernel_array(side.count, count_type) for side in (first, second)]
+    require_sum(*counts)
     places = [np.empty(column.size if want_places else 0, np.int64) for column in columns]
     indptr = np.zeros(first.n_cells + 1, np.int64)
     ranges = [(start, min(start + _ROWS, first.n_cells)) for start in range(0, first.n_cells, _ROWS)]

@@ -105,6 +105,13 @@ class _Entry:
             missing = missing_entry(column)
             if missing is not None:
                 self._null(missing[0])
+            if (
+                isinstance(column, (list, tuple))
+                and str in (kinds := set(map(type, column)))
+                and len(kinds) > 1
+            ):
+                # NumPy would make text of all of them: "nan" of a missing entry, "1" of 1.
+                column = np.fromiter(column, object, len(column))
             column = plain_array(name, column)
             if column.ndim != 1:
                 raise FileError(

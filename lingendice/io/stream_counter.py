@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import has_room
+from lingendice.data.checks import has_room, require_sum
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import Runs, count_breaks, find_episodes
 from lingendice.data.logs import MOST_KEPT, Log, count_log, initial_counts, with_next_states
@@ -220,6 +220,8 @@ class Accumulator:
         runs = find_episodes(columns.get("episode"), terminal, truncated, n)
         given: dict[str, Any] = {role: columns[role] for role in Log._fields if role in columns}
         log = Log(**{"next_state": columns["state"], **given, "runs": runs})
+        if log.weight is not None:
+            require_sum(log.weight)
         breaks = self._breaks(log, order)
         rows = with_next_states(log) if self.derive else log
         counted = count_log(rows, *sizes, self.keep_episodes is not False, self.threads)

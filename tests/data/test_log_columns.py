@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import warnings
+from functools import reduce
 from types import SimpleNamespace
 
 import numpy as np
@@ -236,6 +237,33 @@ def test_negative_and_fractional_ids_are_refused_with_their_row(tmp_path):
             lg.read_transitions(tmp_path / name)
         assert lg.read_transitions(tmp_path / name, labels=True).n_states == 3
     assert lg.read_transitions({"state": [0.0, 1.0], "next_state": [1.0, 0.0]}).state_labels is None
+
+
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        (["a", float("nan")], "row 1: column 'state' is null"),
+        (["1", 1], "row 1: column 'state' holds 1, a int; a column holds integers or strings, not both"),
+        ((0, "0"), "row 1: column 'state' holds '0', a str; a column holds integers or strings, not both"),
+    ],
+)
+def test_lists_of_mixed_entries_are_no_text(column, says):
+    for mixed in (column, np.array(column, object), pd.Series(column, dtype=object)):
+        with pytest.raises(ValueError, match=says):
+            lg.read_transitions({"state": mixed, "next_state": ["a", "a"]})
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_weights_that_wrap_are_refused(batched):
+    weight = np.array([2**62] * 4 + [5])  # their sum is 5 in 64 bits
+    assert int(weight.sum()) == 5
+    log = {"state": [0] * 5, "next_state": [1] * 5, "weight": weight}
+    batches = [{name: column[k : k + 1] for name, column in log.items()} for k in range(5)]
+    with pytest.raises(ValueError, match="weight sums beyond 64 bits"):
+        lg.read_transitions(batches if batched else log, weight="weight")
+    parts = [lg.Counts.from_transitions([0], [1], weight=[n]) for n in weight.tolist()]
+    with pytest.raises(ValueError, match="weight sums beyond 64 bits"):
+        reduce(lg.Counts.merge, parts)
 
 
 # -- text -------------------------------------------------------------------------------------------------
