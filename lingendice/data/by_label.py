@@ -119,8 +119,13 @@ class _Table(NamedTuple):
 
     def column(self, role: str) -> list[Any] | None:
         """The first column with a usual name of the role."""
-        by_name = {str(name).strip().casefold(): name for name in self.columns}
-        return next((self.columns[by_name[name]] for name in COLUMNS[role] if name in by_name), None)
+        for usual in COLUMNS[role]:
+            alike = [name for name in self.columns if str(name).strip().casefold() == usual]
+            if len(alike) > 1:
+                raise ValueError(f"column {usual!r} appears twice, as {alike}; rename one")
+            if alike:
+                return self.columns[alike[0]]
+        return None
 
 
 def is_table(values: Any) -> bool:

@@ -69,11 +69,21 @@ def read_array(path: str | Path) -> Any:
 def _read_json(path: Path) -> dict[str, Any]:
     """A policy or a distribution by label, as JSON writes mappings."""
     try:
-        held = json.loads(path.read_text(encoding="utf-8-sig"))
+        held = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_named_once)
     except ValueError as error:
         raise FileError(f"{path}: not readable as JSON ({error})") from None
     if not isinstance(held, dict):
         raise FileError(f"{path}: expected an object that maps states to actions, or to probabilities")
+    return held
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping; of two entries with one name, JSON itself would keep the last."""
+    held: dict[str, Any] = {}
+    for name, entry in pairs:
+        if name in held:
+            raise ValueError(f"{name!r} appears twice; give it once")
+        held[name] = entry
     return held
 
 

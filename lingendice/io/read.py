@@ -240,9 +240,12 @@ def count_piece(
 ) -> Piece:
     """As :func:`read_transitions`, also for a part of a log."""
     matrix = _read_matrix(source)
-    if isinstance(matrix, Counts):
-        return Piece(matrix)
     names, rule = options.names(), options.rule()
+    if isinstance(matrix, Counts):
+        named = [names.option(role) for role, name in options.columns.items() if isinstance(name, str)]
+        if named:
+            raise ValueError(f"a matrix or graph has no columns; leave {', '.join(named)} out")
+        return Piece(matrix)
     opened = open_source(source, options, names) if matrix is None else matrix
     by_time = isinstance(options.columns.get("time"), str)
     if by_time and (checkpoint is not None or span.keep_ends):

@@ -86,7 +86,8 @@ class Names:
             if column is not None:
                 found[role] = column
         if "state" not in found:
-            raise self._missing("state", "state", present, where)
+            free = [column for column in present if column not in found.values()]
+            raise self._missing("state", "state", free, where)
         self._note_unused(found, present, ignored)
         return found
 

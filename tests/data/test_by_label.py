@@ -234,6 +234,19 @@ def test_errors_of_tables_and_distributions(counts):
 # -- rewards, and what is no policy or matrix ---------------------------------------------------------------
 
 
+def test_columns_that_mean_the_same_are_refused(counts):
+    import pandas as pd
+
+    rows = [(state, action, chance) for state, row in NAMED.items() for action, chance in row.items()]
+    state, action, chance = map(list, zip(*rows, strict=True))
+    given = pd.DataFrame({"state": state, "State": state[::-1], "action": action, "probability": chance})
+    with pytest.raises(ValueError, match=r"column 'state' appears twice, as .*'State'"):
+        read_policy_table("policy", given, counts)
+    wide = pd.DataFrame([["new", 1, 0], ["worn", 1, 0], ["broken", 1, 0]], columns=["state", "run", "run"])
+    with pytest.raises(ValueError, match="column 'run' appears twice; rename one"):
+        read_policy_table("policy", wide, counts)
+
+
 def test_rewards_by_label(counts):
     by_state = lg.solve(counts, 0.9, policy=NAMED, reward={"broken": -1.0, "new": 2.0, "worn": 1})
     assert by_state.value == lg.solve(counts, 0.9, policy=NAMED, reward=[-1.0, 2.0, 1.0]).value

@@ -106,5 +106,7 @@ def test_tables_by_label(write):
             read_array(write(f"{header}\na{',1' * header.count(',')}\n", "twice.csv"))
     with pytest.raises(FileError, match="not readable as JSON"):
         read_array(write("{", "cut.json"))
+    with pytest.raises(FileError, match=r"twice\.json: .*'a' appears twice; give it once"):
+        read_array(write('{"a": {"x": 1}, "b": {"x": 1}, "a": {"y": 1}}', "twice.json"))
     with pytest.raises(FileError, match="expected an object"):
         read_array(write("[1, 2]", "list.json"))

@@ -331,6 +331,8 @@ def test_graphs_and_matrices(tmp_path):
 
     matrix = sparse.csr_array([[0, 2], [3, 1]])
     assert lg.read_transitions(matrix).count.tolist() == [2, 3, 1]
+    with pytest.raises(ValueError, match="a matrix or graph has no columns; leave state=, weight= out"):
+        lg.read_transitions(matrix, state="s", weight="cost")
     sparse.save_npz(tmp_path / "m.npz", sparse.csr_matrix(matrix))
     assert lg.read_transitions(tmp_path / "m.npz").count.tolist() == [2, 3, 1]
     assert lg.read_transitions(nx.path_graph(3)).n_states == 3
