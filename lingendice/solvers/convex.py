@@ -51,13 +51,17 @@ def solve_convex(problem: RatioProblem, tol: float) -> SaddleSolver:
 
 
 class _Point(NamedTuple):
-    """Primal, dual and multipliers: z of w >= 0, y of w <= upper, u of the total mass."""
+    """Primal, dual and multipliers: z of w >= 0, y of w <= upper, u of the total mass, and those of the box
+    of v.
+    """
 
     w: Floats
     v: Floats
     u: float
     z: Floats
     y: Floats
+    below: Floats
+    above: Floats
 
 
 class _Couplings:
@@ -77,6 +81,7 @@ class _Couplings:
         self.start = np.asarray(problem.dual_features.adjoint(flow.start))
         self.ridge = problem.ridge * _dense(features.adjoint(_as_array(mass))) if problem.ridge > 0 else None
         self.has_upper = problem.bound is not None
+        self.has_box = bool(np.isfinite(problem.dual_box).all())
 
     def coupling(self, f: Floats) -> Floats:
         """R = Phi' (gamma T' - (1 + excess'(f))) diag(p) Psi."""
@@ -164,7 +169,9 @@ class _Newton:
         y = np.zeros_like(w)
         if problem.bound is not None:
             y = np.where(self.usable, product / np.where(self.usable, problem.bound - w, 1.0), 0.0)
-        self.point = _Point(w, np.zeros(problem.dual_features.n_features), 0.0, z, y)
+        v = np.zeros(problem.dual_features.n_features)
+        side = product / problem.dual_box  # 0 where there is no box
+        self.point = _Point(w, v, 0.0, z, y, side, side)
         self.residuals = self._residuals(self.point)
 
     def slack(self) -> float:
@@ -181,10 +188,18 @@ class _Newton:
         if self.problem.bound is not None:
             products += float(self._room(point)[self.usable] @ point.y[self.usable])
             count *= 2
+        if self.parts.has_box:
+            under, over = self._sides(point)
+            products += float(under @ point.below + over @ point.above)
+            count += 2 * point.v.size
         return products / max(count, 1)
 
     def _room(self, point: _Point) -> Floats:
         return np.where(self.usable, (self.problem.bound or 0.0) - point.w, 1.0)
+
+    def _sides(self, point: _Point) -> tuple[Floats, Floats]:
+        """Distances of v to the two sides of its box."""
+        return point.v + self.problem.dual_box, self.problem.dual_box - point.v
 
     def _residuals(self, point: _Point) -> tuple[Floats, Floats, float]:
         problem = self.problem
@@ -192,7 +207,7 @@ class _Newton:
         if problem.self_normalized:
             on_w = on_w + point.u * problem.mass_row
         on_u = problem.total(point.w) - 1.0 - (0.0 if problem.self_normalized else point.u)
-        return np.where(self.usable, on_w - point.z + point.y, 0.0), on_v, on_u
+        return np.where(self.usable, on_w - point.z + point.y, 0.0), on_v + point.below - point.above, on_u
 
     def step(self) -> bool:
         """Predict with no barrier, see how far that leads, and correct with the barrier that deserves."""
@@ -202,27 +217,41 @@ class _Newton:
         barrier = point.z / w_safe + (point.y / room if parts.has_upper else 0.0)
         barrier = np.where(usable, barrier, 1.0)
         hessian = parts.hessian(self.problem.mass(point.w), f)
+        under, over = self._sides(point)
+        if parts.has_box:
+            hessian[np.diag_indices_from(hessian)] += point.below / under + point.above / over
         kkt = _factor_kkt(parts, parts.coupling(f), hessian, barrier, usable)
         if kkt is None:
             return False
 
-        def direction(target: Floats | float, target_above: Floats | float) -> _Point:
+        def direction(
+            target: Floats | float,
+            target_above: Floats | float,
+            at_box: tuple[Floats | float, Floats | float],
+        ) -> _Point:
             push = target / w_safe - point.z
             if parts.has_upper:
                 push = push - (target_above / room - point.y)
-            dw, dv, du = kkt(np.where(usable, push - self.residuals[0], 0.0), *self.residuals[1:])
+            inward = (at_box[0] / under - point.below) - (at_box[1] / over - point.above)
+            on_w, on_v, on_u = self.residuals
+            dw, dv, du = kkt(np.where(usable, push - on_w, 0.0), on_v + inward, on_u)
             dz = np.where(usable, (target - point.z * dw) / w_safe - point.z, 0.0)
             dy = np.zeros_like(dw)
             if parts.has_upper:
                 dy = np.where(usable, (target_above + point.y * dw) / room - point.y, 0.0)
-            return _Point(dw, dv, du, dz, dy)
+            below = (at_box[0] - point.below * dv) / under - point.below
+            above = (at_box[1] + point.above * dv) / over - point.above
+            return _Point(dw, dv, du, dz, dy, below, above)
 
         now = self.slack()
-        ahead = direction(0.0, 0.0)
+        ahead = direction(0.0, 0.0, (0.0, 0.0))
         length = min(1.0, self._longest(ahead, f))
         after = max(self._slack(_move(point, ahead, length)), 0.0)
         target = now * max((after / now) ** 3 if now > 0 else 0.0, 1e-4)
-        final = direction(target - ahead.w * ahead.z, target + ahead.w * ahead.y)
+        at_box = (
+            (target - ahead.v * ahead.below, target + ahead.v * ahead.above) if parts.has_box else (0.0, 0.0)
+        )
+        final = direction(target - ahead.w * ahead.z, target + ahead.w * ahead.y, at_box)
         if not all(np.isfinite(part).all() for part in final):
             return False
         return self._advance(final, f, target)
@@ -233,6 +262,11 @@ class _Newton:
             down = np.where(self.usable, -change.w, 0.0)
             longest = min(longest, _to_boundary(self._room(self.point), down))
             longest = min(longest, _to_boundary(self.point.y, change.y))
+        if self.parts.has_box:
+            for side, by in zip(self._sides(self.point), (change.v, -change.v), strict=True):
+                longest = min(longest, _to_boundary(side, by))
+            longest = min(longest, _to_boundary(self.point.below, change.below))
+            longest = min(longest, _to_boundary(self.point.above, change.above))
         limit = self.problem.divergence.dual_limit
         if math.isfinite(limit):
             longest = min(longest, _to_boundary(limit - f, -self.problem.dual_features.apply(change.v)))
@@ -261,6 +295,9 @@ class _Newton:
         if self.problem.bound is not None:
             above = np.where(self.usable, self._room(point) * point.y - target, 0.0)
             total += above @ above
+        if self.parts.has_box:
+            for side, held in zip(self._sides(point), (point.below, point.above), strict=True):
+                total += float(((side * held - target) ** 2).sum())
         return math.sqrt(total)
 
 

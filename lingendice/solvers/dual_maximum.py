@@ -55,7 +55,7 @@ def maximize_dual(problem: RatioProblem, w: Floats, near: Floats | None) -> Best
         if np.all(np.abs(best.v) <= problem.dual_box):
             return best
         bounded = _box_newton(problem, mass, residual, best.v)
-        return bounded if bounded.value < best.value else best._replace(kind="bound")
+        return bounded._replace(value=min(bounded.value, best.value))
     return _box_newton(problem, mass, residual, near)
 
 

@@ -277,9 +277,18 @@ class RatioProblem:
         if self.bound is not None and not self.self_normalized:
             return level + float(np.minimum(slope, 0.0) @ self.upper)
         usable = self.mass_row > 0
+        if self.bound is not None:
+            return level + self._cheapest(slope[usable], self.mass_row[usable])
         steepest = float((slope[usable] / self.mass_row[usable]).min())
         room = self.largest_mass - self.flow.mass_offset
         return level + room * (steepest if self.self_normalized else min(0.0, steepest))
+
+    def _cheapest(self, slope: Floats, mass: Floats) -> float:
+        """min of slope' w over 0 <= w <= bound with total mass 1: the box is filled from the least price."""
+        order = np.argsort(slope / mass)
+        full = float(self.bound or 0.0) * mass[order]
+        filled = np.minimum(np.cumsum(full), 1.0 - self.flow.mass_offset)
+        return float(np.diff(filled, prepend=0.0) @ (slope / mass)[order])
 
     def gap(self, w: Floats, v: Floats, u: float) -> Gap:
         """The primal-dual gap of (w, v, u)."""
@@ -304,9 +313,17 @@ class RatioProblem:
         return Gap(primal, given, best.kind), v, u
 
     def rescaled(self, w: Floats) -> Floats:
-        """w scaled to total mass 1."""
-        held = float(self.mass_row @ w)
-        return w * ((1.0 - self.flow.mass_offset) / held) if held > 0 else self.start()
+        """w scaled to total mass 1, or moved toward the top of its box where scaling would leave it."""
+        held, wanted = float(self.mass_row @ w), 1.0 - self.flow.mass_offset
+        if not held > 0.0:
+            return self.start()
+        if self.bound is None or held >= wanted:
+            return w * (wanted / held)
+        room = self.bound - w
+        share = (wanted - held) / max(
+            float(self.mass_row @ room), wanted - held
+        )  # 1 if the bound is too small
+        return w + share * room
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from saddle_problems import SMOOTH, chain_counts, chain_flow, exact_ratio, some_features
+from scipy.optimize import linprog, minimize
 
 from lingendice.data.counts import Counts
 from lingendice.divergences import Wasserstein
@@ -66,6 +67,55 @@ def test_gradient_penalty_stands_in_for_the_metric():
     outcome = run(solve_extragradient(relaxed, 1e-5), Controls(tol=1e-5, max_iter=3000))
     assert outcome.converged
     assert hard.gap.primal <= outcome.gap.primal <= 1.3 * hard.gap.primal
+
+
+EXCESS = {
+    "chi2": (lambda y: y * y / 4, lambda y: y / 2),
+    "weighted_l2": (lambda y: y * y / 2, lambda y: y),
+    "kl": (lambda y: np.expm1(y) - y, np.expm1),
+    "hellinger": (lambda y: y * y / (1 - y), lambda y: 1 / (1 - y) ** 2 - 1),
+}
+
+
+@pytest.mark.parametrize("solver", [solve_convex, solve_extragradient])
+@pytest.mark.parametrize("normalize", ["penalty", "self"])
+@pytest.mark.parametrize("name", EXCESS)
+def test_a_point_at_the_bounds_is_optimal_by_general_solvers(name, normalize, solver):
+    """|v| <= C and w <= C both bind; SciPy maximizes over the box of v, and minimizes over that of w."""
+    n, gamma, bound = 12, 0.9, 0.4
+    flow = chain_flow(n, gamma, seed=7)
+    psi = np.random.default_rng(1).uniform(0.0, 1.5, (n, 4))
+    phi = np.random.default_rng(2).normal(size=(n, 5)) * 0.3
+    features = MatrixFeatures(psi), MatrixFeatures(phi)
+    problem = RatioProblem.build(flow, *features, name, normalize=normalize, bound=bound, penalty=0.5)
+    outcome = solve(solver(problem, TIGHT), max_iter=40_000)
+    assert outcome.converged
+    assert max(outcome.w.max(), np.abs(outcome.v).max()) <= bound * (1 + 1e-12)
+
+    counts = chain_counts(n, 7)
+    step, p = counts / counts.sum(axis=1, keepdims=True), counts.sum(axis=1) / counts.sum()
+    mass = p * (psi @ outcome.w)
+    away = (1 - gamma) / n + gamma * step.T @ mass - mass
+    weight = p if name == "weighted_l2" else mass
+    excess, slope = EXCESS[name]
+
+    def loss(v):
+        return weight @ excess(phi @ v) - away @ (phi @ v), phi.T @ (weight * slope(phi @ v) - away)
+
+    tight = {"ftol": 1e-16, "gtol": 1e-13}
+    best = minimize(
+        loss, 0.0 * outcome.v, jac=True, method="L-BFGS-B", bounds=[(-bound, bound)] * 5, options=tight
+    )
+    total, price = p @ psi, 0.5 if normalize == "penalty" else 0.0
+    primal = -best.fun + price / 2 * (total @ outcome.w - 1) ** 2
+    f = phi @ outcome.v
+    fixed = (1 - gamma) * f.mean() - (p @ excess(f) if name == "weighted_l2" else 0.0)
+    on_tau = gamma * step @ f - f - (0.0 if name == "weighted_l2" else excess(f)) + price * outcome.u
+    imposed = {"A_eq": total[None, :], "b_eq": [1.0]} if normalize == "self" else {}
+    least = linprog(psi.T @ (p * on_tau), bounds=(0, bound), **imposed)
+    dual = least.fun + fixed - price * (outcome.u + outcome.u**2 / 2)
+    assert abs(primal - dual) < 1e-8
+    assert abs(outcome.gap.primal - primal) < 1e-9
 
 
 @pytest.mark.parametrize("bound", [1.0, 3.0])
