@@ -45,6 +45,8 @@ BUFFER = 1024
 """Single transitions gathered before they are counted together."""
 HEAVIEST = 2.0**300
 """Weight of a new transition at which, with forgetting, all counts are scaled down."""
+LIGHTEST = 2.0**-700
+"""Weight, when counts are scaled down, below which a row is dropped while all its digits are still there."""
 WORN = 8
 """Steps of a refresh after which the next one starts from a new factor."""
 FEWEST_PLANNED = 64
@@ -101,7 +103,7 @@ class OnlineRatio:
         As for :func:`lingendice.solve`.
     forgetting
         Weight of a transition relative to the next one, in (0, 1]. 1 keeps everything; 0.999 weighs the last
-        thousand or so.
+        thousand or so. Rows of states are dropped in the end, below 1e-210 of the weight of the last one.
     tol
         Relative error of the worst entry at which a re-solve stops.
 
@@ -245,16 +247,17 @@ class OnlineRatio:
                 start = stop
 
     def _count(self, states: Ids, next_states: Ids, rewards: Floats | None) -> None:
-        # Weights grow by 1 / forgetting: between two scalings they stay far from the ends of float64.
-        growth = 1.0 / self.forgetting
-        most = states.size if growth == 1.0 else max(1, int(np.log(HEAVIEST) / np.log(growth)))
-        for start in range(0, states.size, max(most, 1)):
-            part = slice(start, start + most)
-            self._count_part(
-                states[part], next_states[part], None if rewards is None else rewards[part], growth
-            )
-            if self._weight > HEAVIEST:
+        # Weights grow by 1 / forgetting: between two scalings they stay far from the ends of float64. The
+        # scalings come at the same transitions however the stream is cut into batches.
+        growth, start = 1.0 / self.forgetting, 0
+        most = max(1, int(np.log(HEAVIEST) / np.log(growth))) if growth > 1.0 else 2**62
+        while start < states.size:
+            part = slice(start, start + most - self._counted % most)
+            earned = None if rewards is None else rewards[part]
+            self._count_part(states[part], next_states[part], earned, growth)
+            if self._counted % most == 0:
                 self._scale_down()
+            start = part.stop
 
     def _count_part(self, states: Ids, next_states: Ids, rewards: Floats | None, growth: float) -> None:
         from lingendice.kernels.online_updates import add_rewards, add_transitions
@@ -284,13 +287,17 @@ class OnlineRatio:
         return np.full(self.n_states, -1, np.int64)
 
     def _scale_down(self) -> None:
-        """Bring the weight of the next transition back to 1; what underflows was forgotten."""
+        """Bring the weight of the next transition back to 1; what weighs next to nothing was forgotten."""
         self._counts /= self._weight
+        self._counts[self._counts.sum(axis=1) < LIGHTEST] = 0.0
         np.sum(self._counts, axis=1, out=self._totals)
         if self._rewards is not None:
-            pair_weight, _, pair_m2, cells = self._rewards
-            for table in (pair_weight, pair_m2, cells):
-                table /= self._weight
+            pair_weight, pair_mean, pair_m2, cells = self._rewards
+            pair_weight /= self._weight
+            pair_m2 /= self._weight
+            pair_weight[pair_weight.sum(axis=1) < LIGHTEST] = 0.0
+            np.sum(pair_weight, axis=1, out=cells[0])
+            np.einsum("ij,ij->i", pair_weight, pair_mean, out=cells[1])
         self._weight = 1.0
         self._factor = self._plan = None
         self._may_plan = True

@@ -212,6 +212,38 @@ def test_forgetting_weighs_by_age(forgetting):
         assert online.value == pytest.approx(expected.value, rel=1e-8)
 
 
+def test_what_is_dropped_by_forgetting_is_whole_rows_whatever_the_batches():
+    """State 3 was left in the beginning only: its row is exact, or (1e-210 later) gone; never in between."""
+    length, forgetting, gamma = 1500, 0.5, 0.9
+    later = walk(3, length + 1, seed=8)
+    states = np.concatenate([[3] * 4, later[:-1], [later[-1]]])
+    next_states = np.concatenate([[0, 0, 0, 1], later[1:], [3]])
+    rewards = np.arange(states.size, dtype=float)
+    cut = {size: lg.OnlineRatio(4, gamma, forgetting=forgetting) for size in (1, 7, states.size)}
+    kept = []
+    for size, online in cut.items():
+        for start in range(0, states.size, size):
+            part = slice(start, start + size)
+            online.update(states[part], next_states[part], rewards[part])
+            row = online.snapshot().matrix.toarray()[3] if size == 1 else np.zeros(4)
+            if row.any() and start > 2:
+                kept.append(start)
+                np.testing.assert_allclose(row / row.sum(), [7 / 15, 8 / 15, 0, 0], rtol=1e-14)
+    assert 700 < max(kept) < 1100
+    solutions = [online.solution() for online in cut.values()]  # denormal rows would be refused here
+    weight = forgetting ** np.arange(states.size - 1, -1, -1.0)
+    table, earned = np.zeros((4, 4)), np.zeros(4)
+    np.add.at(table, (states[4:], next_states[4:]), weight[4:])
+    np.add.at(earned, states[4:], (weight * rewards)[4:])
+    total = table.sum(axis=1)
+    step = np.vstack([table[:3] / total[:3, None], np.full(4, 0.25)])
+    mu = np.linalg.solve(np.eye(4) - gamma * step.T, np.full(4, (1 - gamma) / 4))
+    for online, solution in zip(cut.values(), solutions, strict=True):
+        np.testing.assert_array_equal(online.stationary, solutions[0].stationary)
+        np.testing.assert_allclose(solution.stationary, mu, rtol=1e-12)
+        assert online.value == pytest.approx(mu[:3] @ (earned[:3] / total[:3]) / mu[:3].sum(), rel=1e-12)
+
+
 def test_value_and_interval_are_those_of_solve():
     n = 20
     states = walk(n, 4001, seed=6)
