@@ -18,7 +18,7 @@ from lingendice.data.checks import Floats
 from lingendice.divergences import FDivergence, PolyhedralMetric, TotalVariation, Wasserstein
 from lingendice.model.features import Tabular
 from lingendice.solvers.control import Step
-from lingendice.solvers.dual_maximum import curvature, polyhedron
+from lingendice.solvers.dual_maximum import curvature, polyhedron, within_domain
 from lingendice.solvers.problem import RatioProblem, SaddleSolver, certified
 
 LARGEST = 3000
@@ -366,7 +366,7 @@ def _by_linear_programs(problem: RatioProblem, tol: float) -> SaddleSolver:
     under the cuts is where the next one is solved. Where the residual can vanish the first program ends it.
     """
     cuts: list[_Cut] = []
-    best, level, history = None, 1.0, []
+    best, proof, level, history = None, None, 1.0, []
     for n_iter in range(1, MOST_STEPS):
         solved = _linear_program(problem, level)
         if solved is None:
@@ -377,6 +377,10 @@ def _by_linear_programs(problem: RatioProblem, tol: float) -> SaddleSolver:
         if problem.self_normalized:
             v = cut.v
         outcome = certified(problem, w, v, following - 1.0, tol, "convex", n_iter)
+        if proof is None or outcome.gap.dual > proof.gap.dual:
+            proof = outcome
+        else:  # the dual of an earlier level proves more
+            outcome = certified(problem, w, proof.v, proof.u, tol, "convex", n_iter)
         history.append(outcome.gap.value)
         if best is None or outcome.gap.value < best.gap.value:
             best = outcome
@@ -458,5 +462,5 @@ def _linear_program(problem: RatioProblem, level: float) -> tuple[Floats, _Cut] 
     if solved.status != 0:
         return None
     marginals = solved.eqlin.marginals
-    v = marginals[: problem.dual_features.n_features]
+    v = within_domain(problem, marginals[: problem.dual_features.n_features])
     return solved.x[:n_w], _Cut(level, float(solved.fun), float(marginals[-1]), v)

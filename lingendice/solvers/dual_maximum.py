@@ -207,7 +207,14 @@ def _linear_program(problem: RatioProblem, residual: Floats) -> Best:
     )
     if solved.status != 0:
         return Best(np.zeros(pull.size), math.inf, "exact")
-    return Best(solved.x[: pull.size], float(-solved.fun), "exact")
+    return Best(within_domain(problem, solved.x[: pull.size]), float(-solved.fun), "exact")
+
+
+def within_domain(problem: RatioProblem, v: Floats) -> Floats:
+    """v of a linear program, whose rounding may take f past the end of the domain of phi*, back inside."""
+    limit = problem.divergence.dual_limit
+    highest = float(np.abs(problem.dual_features.apply(v)).max(initial=0.0))
+    return v * ((1.0 - 1e-15) * limit / highest) if highest >= limit else v
 
 
 def polyhedron(problem: RatioProblem) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_positive, require_whole
-from lingendice.divergences import PolyhedralMetric, TotalVariation, Wasserstein
+from lingendice.divergences import MMD, PolyhedralMetric, TotalVariation, Wasserstein
 from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, read_features
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers import convex, extragradient, sgd
@@ -67,7 +67,9 @@ def read_problem(
     tabular_dual = choices.dual_features is None and choices.features is None
     flow = operator.flow(closed=tabular_dual)
     psi = read_features("features", choices.features, flow.n_cells, nonnegative=True)
-    given = choices.dual_features if choices.dual_features is not None else choices.features
+    given = choices.dual_features
+    if given is None and not (isinstance(choices.divergence, MMD) or choices.divergence == "mmd"):
+        given = choices.features  # MMD has its kernel
     phi = read_features("dual_features", given, flow.n_cells, nonnegative=False)
     if choices.features is None and not isinstance(phi, Tabular):
         unseen = int((~flow.seen).sum())

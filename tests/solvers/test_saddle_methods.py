@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from saddle_problems import SMOOTH, chain_counts, chain_flow, exact_ratio, some_features
-from scipy.optimize import linprog, minimize
+from scipy.optimize import linprog, minimize, minimize_scalar, nnls
 
+import lingendice as lg
 from lingendice.data.counts import Counts
-from lingendice.divergences import Wasserstein
+from lingendice.divergences import MMD, Wasserstein
 from lingendice.model.compose import Choices, compose
 from lingendice.model.features import MatrixFeatures
 from lingendice.solvers.control import Controls, run
@@ -125,6 +126,62 @@ def test_a_bound_is_kept_and_the_gap_still_closes(bound):
     assert outcome.converged
     assert outcome.w.max() <= bound
     assert outcome.w.min() >= 0
+
+
+def least_total_variation(step, p, gamma, psi, phi, total):
+    """min over w >= 0 of mass ``total`` of the max over |Phi v| <= 1/2, by the linear program in (w, y)."""
+    n, width = psi.shape
+    away = phi.T @ (gamma * step.T - np.eye(n)) @ (p[:, None] * psi)
+    equal = np.vstack(
+        [np.hstack([-away, phi.T, -phi.T]), np.concatenate([p @ psi, np.zeros(2 * n)])[None, :]]
+    )
+    right = np.append(phi.sum(axis=0) * (1 - gamma) / n, total)
+    return linprog(np.concatenate([np.zeros(width), np.full(2 * n, 0.5)]), A_eq=equal, b_eq=right).fun
+
+
+@pytest.mark.parametrize("normalize", ["penalty", "self"])
+def test_linear_programs_over_features_reach_the_least_total_variation(normalize):
+    """Their duals end at |f| = 1/2, the end of the domain of phi*, or beyond it by rounding."""
+    n, gamma, penalty = 10, 0.9, 0.5
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        psi, phi = np.abs(rng.normal(size=(n, 3))), rng.normal(size=(n, 3))
+        features = MatrixFeatures(psi), MatrixFeatures(phi)
+        choices = {"normalize": normalize, "penalty": penalty}
+        flow = chain_flow(n, gamma, seed)
+        outcome = solve(
+            solve_convex(RatioProblem.build(flow, *features, "total_variation", **choices), TIGHT)
+        )
+        assert outcome.converged
+        counts = chain_counts(n, seed)
+        step, p = counts / counts.sum(axis=1, keepdims=True), counts.sum(axis=1) / counts.sum()
+        given = step, p, gamma, psi, phi
+        if normalize == "self":
+            least = least_total_variation(*given, 1.0)
+        else:
+            least = minimize_scalar(
+                lambda mass, given=given: least_total_variation(*given, mass) + penalty / 2 * (mass - 1) ** 2,
+                bounds=(0.01, 2.0),
+                options={"xatol": 1e-9},
+            ).fun
+        assert abs(outcome.gap.primal - least) < 1e-8
+
+
+def test_mmd_over_features_is_a_nonnegative_least_squares_problem():
+    n, gamma, penalty = 10, 0.9, 0.3
+    rng = np.random.default_rng(0)
+    psi, points, counts = rng.uniform(size=(n, 3)), rng.normal(size=(n, 2)), chain_counts(n)
+    metric = MMD(points, bandwidth=1.0)
+    solution = lg.solve(counts, gamma, features=psi, divergence=metric, penalty=penalty)
+    step, p = counts / counts.sum(axis=1, keepdims=True), counts.sum(axis=1) / counts.sum()
+    kernel = np.exp(-((points[:, None] - points[None]) ** 2).sum(axis=2) / 2)
+    root = np.linalg.cholesky(kernel).T
+    left = np.vstack([root @ (np.eye(n) - gamma * step.T) @ (p[:, None] * psi), np.sqrt(penalty) * (p @ psi)])
+    right = np.append(root @ np.full(n, (1 - gamma) / n), np.sqrt(penalty))
+    expected, _ = nnls(left, right)
+    assert solution.converged
+    np.testing.assert_allclose(solution.w_tau, expected, atol=1e-4)
+    assert np.linalg.norm(left @ solution.w_tau - right) <= np.linalg.norm(left @ expected - right) + 1e-8
 
 
 # -- stochastic gradient ---------------------------------------------------------------------------------
