@@ -69,6 +69,7 @@ def choose(transitions: Transitions, request: Request) -> tuple[str, str]:
 def preparation_of(transitions: Transitions, request: Request) -> Preparation:
     """The log as all policies share it."""
     _refuse_features(request)
+    _refuse_objective(request)
     if transitions.reward is None:
         raise ValueError("values need rewards; pass reward= to Transitions, or method='gendice' for a ratio")
     settings = Settings.read(dict(request.method.options), request.method.seed, request.limits.threads)
@@ -79,6 +80,21 @@ def _refuse_features(request: Request) -> None:
     for name in ("features", "dual_features"):
         if getattr(request.objective, name) is not None:
             raise ValueError(f"{name} belongs to method='linear'; leave it out otherwise")
+
+
+def _refuse_objective(request: Request) -> None:
+    """Refuse what says how a ratio is found, where values come from a model or from FQE."""
+    given, ratios = request.objective, "it belongs to method='gendice' and 'linear'"
+    asked = {
+        "divergence": (given.divergence != "chi2", ratios),
+        "penalty": (given.penalty != 1.0, ratios),
+        "ridge": (request.ridge != 0.0, ratios),
+        "bound": (given.bound is not None, ratios),
+        "max_iter": (request.limits.max_iter is not None, "options={'effort': 'quick'} trains for less long"),
+    }
+    for name, (is_given, instead) in asked.items():
+        if is_given:
+            raise ValueError(f"{name} does not apply to a model, FQE or DR; leave it out: {instead}")
 
 
 def compare_continuous(

@@ -153,6 +153,15 @@ def test_integers_and_missing_rewards_go_to_the_ratio():
         lg.solve(pushed(), 1.0, policy=TARGET, options={"effort": "lazy"})
 
 
+@pytest.mark.parametrize(
+    "given", [{"divergence": "kl"}, {"penalty": 3.0}, {"ridge": 0.1}, {"bound": 2.0}, {"max_iter": 5}]
+)
+@pytest.mark.parametrize("method", ["auto", "model", "fqe", "dr"])
+def test_what_a_value_does_not_depend_on_is_refused(method, given):
+    with pytest.raises(ValueError, match=f"{next(iter(given))} does not apply"):
+        lg.solve(pushed(), 1.0, policy=TARGET, method=method, options=QUICK, **given)
+
+
 def test_time_limit_keeps_the_model():
     found = lg.solve(pushed(), 1.0, policy=TARGET, options=QUICK, time_limit=1e-6)
     assert found.status is lg.Status.TIME_LIMIT
