@@ -15,7 +15,14 @@ from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, 
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers import convex, extragradient, sgd
 from lingendice.solvers.control import Controls, Stop
-from lingendice.solvers.problem import RatioProblem, SaddleFit, SaddleSolver, run_saddle, without_steps
+from lingendice.solvers.problem import (
+    RatioProblem,
+    SaddleFit,
+    SaddleOutcome,
+    SaddleSolver,
+    run_saddle,
+    without_steps,
+)
 from lingendice.solvers.request import SADDLE_METHODS, ObjectiveChoices
 
 if TYPE_CHECKING:
@@ -46,6 +53,7 @@ def solve_saddle(
     problem, back = read_problem(operator, request.objective)
     method, reason = (choose or choose_method)(problem, request.method.name)
     options = read_options(method, request.method.options)
+    asked = problem
     if method == "sgd":
         problem = sgd.bounded_for_sgd(problem)
     if not problem.bound_is_feasible:
@@ -56,8 +64,23 @@ def solve_saddle(
         controls = limited(method, problem, options, controls)
         solver = (start or _solver)(problem, method, request.method, options, controls)
         outcome = run_saddle(solver, controls)
+        if (
+            asked.bound is not None
+            and (problem.dual_box < asked.dual_box).any()
+            and math.isfinite(outcome.gap.value)
+        ):
+            outcome = judged(asked, outcome, controls.tol)
+            reason += f"; SGD keeps |w_f| <= {problem.dual_box.max():.3g}, inside the domain of phi*"
     outcome.reason = reason
     return SaddleFit(problem, outcome, back)
+
+
+def judged(asked: RatioProblem, outcome: SaddleOutcome, tol: float) -> SaddleOutcome:
+    """An outcome under a narrower bound than was asked for, with the gap of what was asked for."""
+    gap, v, u = asked.best_gap(outcome.w, outcome.v, outcome.u)
+    converged = gap.value <= tol
+    stopped = outcome.stopped if converged or outcome.stopped is not None else Stop.GAP
+    return replace(outcome, gap=gap, v=v, u=u, error=gap.value, converged=converged, stopped=stopped)
 
 
 def read_problem(

@@ -78,54 +78,57 @@ EXCESS = {
 }
 
 
-@pytest.mark.parametrize("solver", [solve_convex, solve_extragradient])
-@pytest.mark.parametrize("normalize", ["penalty", "self"])
-@pytest.mark.parametrize("name", EXCESS)
-def test_a_point_at_the_bounds_is_optimal_by_general_solvers(name, normalize, solver):
-    """|v| <= C and w <= C both bind; SciPy maximizes over the box of v, and minimizes over that of w."""
-    n, gamma, bound = 12, 0.9, 0.4
-    flow = chain_flow(n, gamma, seed=7)
-    psi = np.random.default_rng(1).uniform(0.0, 1.5, (n, 4))
-    phi = np.random.default_rng(2).normal(size=(n, 5)) * 0.3
-    features = MatrixFeatures(psi), MatrixFeatures(phi)
-    problem = RatioProblem.build(flow, *features, name, normalize=normalize, bound=bound, penalty=0.5)
-    outcome = solve(solver(problem, TIGHT), max_iter=40_000)
-    assert outcome.converged
-    assert max(outcome.w.max(), np.abs(outcome.v).max()) <= bound * (1 + 1e-12)
-
-    counts = chain_counts(n, 7)
+def bounds_by_scipy(counts, gamma, psi, phi, name, normalize, bound, penalty, point):
+    """(max over |v| <= bound, min over 0 <= w <= bound) of the objective at a point (w, v, u)."""
+    n = len(counts)
+    w, v, u = point
     step, p = counts / counts.sum(axis=1, keepdims=True), counts.sum(axis=1) / counts.sum()
-    mass = p * (psi @ outcome.w)
+    mass = p * (psi @ w)
     away = (1 - gamma) / n + gamma * step.T @ mass - mass
     weight = p if name == "weighted_l2" else mass
     excess, slope = EXCESS[name]
 
     def loss(v):
-        return weight @ excess(phi @ v) - away @ (phi @ v), phi.T @ (weight * slope(phi @ v) - away)
+        f = phi @ v
+        if name == "hellinger" and f.max() >= 1.0:
+            return 1e10, 0.0 * v
+        return weight @ excess(f) - away @ f, phi.T @ (weight * slope(f) - away)
 
+    box = [(-bound, bound)] * v.size
     tight = {"ftol": 1e-16, "gtol": 1e-13}
-    best = minimize(
-        loss, 0.0 * outcome.v, jac=True, method="L-BFGS-B", bounds=[(-bound, bound)] * 5, options=tight
-    )
-    total, price = p @ psi, 0.5 if normalize == "penalty" else 0.0
-    primal = -best.fun + price / 2 * (total @ outcome.w - 1) ** 2
-    f = phi @ outcome.v
+    best = minimize(loss, 0.0 * v, jac=True, method="L-BFGS-B", bounds=box, options=tight)
+    total, price = p @ psi, penalty if normalize == "penalty" else 0.0
+    primal = -best.fun + price / 2 * (total @ w - 1) ** 2
+    f = phi @ v
     fixed = (1 - gamma) * f.mean() - (p @ excess(f) if name == "weighted_l2" else 0.0)
-    on_tau = gamma * step @ f - f - (0.0 if name == "weighted_l2" else excess(f)) + price * outcome.u
+    on_tau = gamma * step @ f - f - (0.0 if name == "weighted_l2" else excess(f)) + price * u
     imposed = {"A_eq": total[None, :], "b_eq": [1.0]} if normalize == "self" else {}
     least = linprog(psi.T @ (p * on_tau), bounds=(0, bound), **imposed)
-    dual = least.fun + fixed - price * (outcome.u + outcome.u**2 / 2)
+    return primal, least.fun + fixed - price * (u + u**2 / 2)
+
+
+@pytest.mark.parametrize("solver", [solve_convex, solve_extragradient])
+@pytest.mark.parametrize("normalize", ["penalty", "self"])
+@pytest.mark.parametrize("name", EXCESS)
+def test_a_point_at_the_bounds_is_optimal_by_general_solvers(name, normalize, solver):
+    """|v| <= C and w <= C both bind; SciPy maximizes over the box of v, and minimizes over that of w."""
+    n, gamma, bound, penalty = 12, 0.9, 0.4, 0.5
+    psi = np.random.default_rng(1).uniform(0.0, 1.5, (n, 4))
+    phi = np.random.default_rng(2).normal(size=(n, 5)) * 0.3
+    features = MatrixFeatures(psi), MatrixFeatures(phi)
+    choices = {"normalize": normalize, "bound": bound, "penalty": penalty}
+    outcome = solve(
+        solver(RatioProblem.build(chain_flow(n, gamma, seed=7), *features, name, **choices), TIGHT),
+        max_iter=40_000,
+    )
+    assert outcome.converged
+    assert max(outcome.w.max(), np.abs(outcome.v).max()) <= bound * (1 + 1e-12)
+    point = outcome.w, outcome.v, outcome.u
+    primal, dual = bounds_by_scipy(
+        chain_counts(n, 7), gamma, psi, phi, name, normalize, bound, penalty, point
+    )
     assert abs(primal - dual) < 1e-8
     assert abs(outcome.gap.primal - primal) < 1e-9
-
-
-@pytest.mark.parametrize("bound", [1.0, 3.0])
-def test_a_bound_is_kept_and_the_gap_still_closes(bound):
-    problem = RatioProblem.build(chain_flow(12, 0.9), some_features(12, 4), None, "chi2", bound=bound)
-    outcome = solve(solve_convex(problem, TIGHT))
-    assert outcome.converged
-    assert outcome.w.max() <= bound
-    assert outcome.w.min() >= 0
 
 
 def least_total_variation(step, p, gamma, psi, phi, total):
@@ -333,6 +336,22 @@ def test_minibatches_lower_the_noise(kind):
         last = [sgd(some_problem(kind), seed, 2000, batch=batch, average=False)[1].w for seed in range(6)]
         spread[batch] = np.std(last, axis=0).mean()
     assert spread[64] < 0.5 * spread[1]
+
+
+def test_the_gap_of_sgd_is_that_of_the_bound_asked_for():
+    """Its steps keep f well inside the domain of phi*; what is better beyond must not count as solved."""
+    n, gamma, bound, tol = 6, 1.0, 2.0, 1e-2
+    counts = chain_counts(n, 3)
+    psi = np.abs(np.random.default_rng(3).normal(size=(n, 2)))
+    phi = np.random.default_rng(53).normal(size=(n, 2))
+    choices = {"features": psi, "dual_features": phi, "divergence": "hellinger", "bound": bound}
+    solution = lg.solve(counts, gamma, method="sgd", tol=tol, max_iter=100_000, **choices)
+    point = solution.w_tau, solution.w_f, solution.u
+    primal, dual = bounds_by_scipy(counts, gamma, psi, phi, "hellinger", "penalty", bound, 1.0, point)
+    assert primal - dual > 2 * tol
+    assert solution.gap == pytest.approx(primal - dual, rel=1e-6)
+    assert solution.status.value == "gap above tol"
+    assert "|w_f| <= 0.193" in solution.reason
 
 
 @pytest.mark.parametrize("batch", [1, 4])
