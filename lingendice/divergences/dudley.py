@@ -7,7 +7,7 @@ R. M. Dudley (2002). Real Analysis and Probability. Cambridge University Press, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -25,6 +25,9 @@ class Dudley(Wasserstein):
 
     name = "dudley"
     default_bound = 1.0
+
+    def __init__(self, metric: Any = None, graph: Any = None) -> None:
+        super().__init__(metric, graph)
 
     def fit(self, flow: Flow) -> Dudley:
         fitted = Dudley(self.metric, self.graph)

@@ -57,6 +57,12 @@ class Wasserstein(PolyhedralMetric):
         """Read the edges for the cells of a problem."""
         fitted = Wasserstein(self.metric, self.graph, self.gradient_penalty)
         fitted.first, fitted.second, fitted.length = edges_of(self.metric, self.graph, flow)
+        if self.gradient_penalty is not None and (fitted.length == 0).any():
+            edge = int(np.argmin(fitted.length))
+            raise ValueError(
+                f"cells {fitted.first[edge]} and {fitted.second[edge]} lie at distance 0, by which the "
+                "gradient penalty divides; give them a positive one, or leave gradient_penalty out"
+            )
         return fitted
 
     def lipschitz(self, f: Floats) -> float:

@@ -240,3 +240,14 @@ def test_equality_costs_the_bound_for_every_unit_of_residual(residual, bound):
     assert found == pytest.approx(bound * np.abs(inflow - mass).sum(), rel=1e-12)
     assert excess_and_slope(equality.code, bound) == (0.0, 0.0)
     assert equality.phi(np.array([1.0, 0.5])).tolist() == [0.0, np.inf]
+
+
+def test_gradient_penalties_that_would_be_ignored_or_divide_by_zero_are_refused():
+    metric = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    counts = [[1, 2, 3], [2, 1, 1], [4, 1, 2]]
+    with pytest.raises(TypeError, match="gradient_penalty"):
+        Dudley(metric, gradient_penalty=1.0)
+    soft = Wasserstein(metric, gradient_penalty=1.0)
+    with pytest.raises(ValueError, match="cells 0 and 1 lie at distance 0"):
+        lg.solve(counts, 0.9, features=np.eye(3), divergence=soft)
+    assert lg.solve(counts, 0.9, features=np.eye(3), divergence=Wasserstein(metric)).converged
