@@ -247,8 +247,7 @@ class OnlineRatio:
                 start = stop
 
     def _count(self, states: Ids, next_states: Ids, rewards: Floats | None) -> None:
-        # Weights grow by 1 / forgetting: between two scalings they stay far from the ends of float64. The
-        # scalings come at the same transitions however the stream is cut into batches.
+        # Scalings keep weights far from the ends of float64, at the same transitions whatever the batches.
         growth, start = 1.0 / self.forgetting, 0
         most = max(1, int(np.log(HEAVIEST) / np.log(growth))) if growth > 1.0 else 2**62
         while start < states.size:
