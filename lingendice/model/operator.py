@@ -132,12 +132,12 @@ class Flow:
         """The adjoint of :meth:`apply_transpose`: gamma T f over cells."""
         return self.gamma * self.rows.apply(self.gather(self.with_leaks(values)))
 
-    def with_leaks(self, values: Floats) -> Floats:
-        """Values over cells, those of leaks filled in from where they lead."""
+    def with_leaks(self, values: Floats, own: Floats | float = 0.0) -> Floats:
+        """Values over cells, those of leaks filled in: what is their ``own``, and what they lead to."""
         if self.closure is None:
             return values
-        filled = np.where(self.seen, values, 0.0)
-        filled[~self.seen] = self.closure.values(self.gather(filled))
+        filled = np.where(self.seen, values, own)
+        filled[~self.seen] += self.closure.values(self.gather(filled))
         return filled
 
     def scaled_rows(self) -> ScaledRows:

@@ -253,12 +253,14 @@ class RidgeSystem:
         """What mass is worth to a functional of the distribution, by one more linear solve.
 
         ``sensitivity`` is the functional's derivative by mass on each row (states, or cells). Solves
-        H u = q s over the free entries. V = M u / q is to the ridge solution what the value function is to
-        the stationary distribution: a change dT of the operator changes the functional by gamma mu' dT V, up
-        to terms in the residual.
+        H u = q s over the free entries, s with what the row brings to leaks. V = M u / q is to the ridge
+        solution what the value function is to the stationary distribution: a change dT of the operator
+        changes the functional by gamma mu' dT V, up to terms in the residual.
         """
-        ends = pending if monitor is None else monitor
-        right = np.where(free, self.q * sensitivity[self.seen], 0.0)
+        ends, flow = pending if monitor is None else monitor, self.flow
+        leaks = flow.with_leaks(np.zeros(flow.n_cells), sensitivity)
+        worth = sensitivity + self.gamma * flow.rows.apply(flow.gather(leaks))
+        right = np.where(free, self.q * worth[self.seen], 0.0)
         u = np.zeros_like(self.q)
         goal = (max(tol, 1e-13) ** 2) * float(right @ (right / self.diagonal))
         descent, squared = self.descent(free, u, right), -1.0
@@ -267,9 +269,9 @@ class RidgeSystem:
             if done == 0 or math.isnan(squared) or ends():
                 break
         z = self.scaled(descent.point()[0])
-        values = np.zeros(self.flow.n_cells)
+        values = np.zeros(flow.n_cells)
         values[self.seen] = z / self.q
-        return RidgeAdjoint(z, self.flow.gather(self.flow.with_leaks(values)))
+        return RidgeAdjoint(z, flow.gather(flow.with_leaks(values, sensitivity)))
 
 
 class Descent(Protocol):

@@ -83,6 +83,44 @@ def test_influence_is_the_derivative(mdp, gamma, options, ending):
         assert slope == pytest.approx(expected, rel=5e-3, abs=1e-5)
 
 
+def by_episodes(log, weight, read, options):
+    """Standard error of what ``read`` reads off a solution, by its slope in the weight of every episode."""
+
+    def solved(factor):
+        return lg.solve(count(log, weight=weight * factor[log["episode"]]), **options)
+
+    n, step = log["episode"].max() + 1, 1e-3
+    base = read(solved(np.ones(n)))
+    slopes = [(read(solved(1.0 + step * (np.arange(n) == e))) - base) / step for e in range(n)]
+    return np.sqrt(n / (n - 1.0) * np.square(slopes).sum(axis=0))
+
+
+@pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
+@pytest.mark.parametrize("ratio", ["state", "state_action"])
+@pytest.mark.parametrize(
+    ("gamma", "more"), [(0.9, {}), (0.9, {"terminal": "restart"}), (0.9, {"leak": "absorb"}), (1.0, {})]
+)
+def test_cells_without_data_have_a_standard_error_with_a_ridge(mdp, gamma, more, ratio):
+    """Mass that the ridge's distribution brings to them moves with the counts, as all of it does."""
+    log = walk(mdp, 80, 60, seed=9, ending=0.01)
+    kept = (log["state"] != 0) | (log["action"] != 1)
+    kept &= log["state"] != 3  # reached, and never left
+    log = {name: column[kept] for name, column in log.items()}
+    log["episode"] = np.unique(log["episode"], return_inverse=True)[1]
+    options = {"gamma": gamma, "policy": mdp["policy"], "ridge": 1e-3, "ratio": ratio, **more}
+    function = np.random.default_rng(2).standard_normal(S * A)
+
+    def read(solution):
+        return np.append(solution.stationary, solution.cell_distribution @ function)
+
+    expected = by_episodes(log, np.ones(log["episode"].size), read, options)
+    solution = lg.solve(count(log), **options)
+    assert solution.stationary[3 * A + 1 if ratio == "state_action" else 3] > 0.005
+    found = solution.interval(of="stationary").standard_error
+    found = np.append(found, solution.interval(of=function).standard_error)
+    np.testing.assert_allclose(found, expected, rtol=0.1, atol=1e-4)
+
+
 def test_distribution_has_the_covariance_of_a_walk():
     """On expected counts the standard error is the asymptotic one of a Markov chain, entry by entry."""
     rng = np.random.default_rng(1)
