@@ -183,6 +183,8 @@ class Sample(NamedTuple):
     degrees: float
     """Degrees of freedom of the standard error, at most: see :func:`effective_degrees`."""
     note: str
+    first_weight: Floats | None = None
+    """Weight of every piece's first state, 1 on average; None where all weigh the same."""
 
 
 def group_sample(counts: Counts) -> Sample:
@@ -202,7 +204,23 @@ def group_sample(counts: Counts) -> Sample:
     note = f"clustered by {n:,} episodes"
     if n < FEW_CLUSTERS:
         note += ", few enough that the interval is rough"
-    return Sample(episodes.episode, n, episodes.first_state, n - 1, note)
+    return Sample(episodes.episode, n, episodes.first_state, n - 1, note, _first_weights(episodes))
+
+
+def _first_weights(episodes: Episodes) -> Floats | None:
+    """Weight of every episode's first row, 1 on average."""
+    if episodes.weight is None:
+        return None
+    weight = np.zeros(episodes.first_state.size)
+    weight[episodes.episode[::-1]] = episodes.weight[::-1]  # of several the last assigned stays
+    return weight / weight.mean()
+
+
+def first_state_scores(sample: Sample, worth: Floats) -> Floats:
+    """What every piece adds by its first state, whose ``worth`` has a row per state."""
+    assert sample.first_state is not None
+    scores: Floats = worth[sample.first_state] / sample.n_clusters
+    return scores if sample.first_weight is None else (sample.first_weight * scores.T).T
 
 
 def effective_degrees(rows: Floats, most: float) -> float:

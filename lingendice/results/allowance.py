@@ -40,7 +40,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.data.checks import Floats, require_number
-from lingendice.data.episodes import LONE_START, effective_degrees, group_sample, lone_start_rows
+from lingendice.data.episodes import (
+    LONE_START,
+    effective_degrees,
+    first_state_scores,
+    group_sample,
+    lone_start_rows,
+)
 from lingendice.data.rows import row_of_entry
 from lingendice.results.targets import ValueScores
 from lingendice.solvers.shrinkage import Shrinkage
@@ -264,7 +270,7 @@ class _Influence:
             moved = moved * episodes.weight
         rows: Floats = np.bincount(sample.cluster, weights=moved, minlength=sample.n_clusters).astype(float)
         if first is not None and sample.first_state is not None:
-            rows = rows + first[sample.first_state] / sample.n_clusters
+            rows = rows + first_state_scores(sample, first)
         rows = rows * math.sqrt(sample.n_clusters / max(sample.n_clusters - 1, 1))
         note = sample.note
         if sample.first_state is None and first is not None:

@@ -134,8 +134,6 @@ class _Draws:
         self.cluster = self.sample.cluster.astype(np.int64)
         self.weight = np.ones(size) if episodes.weight is None else episodes.weight.astype(float)
         self.reward = np.zeros(size) if episodes.reward is None else episodes.reward
-        _, first_row = np.unique(episodes.episode, return_index=True)
-        self.first_weight = self.weight[first_row]
         visits = np.cumsum(base.cell_count.reshape(base.n_states, -1).sum(axis=1))
         self.visits_up_to = visits / visits[-1]
 
@@ -177,7 +175,9 @@ class _Draws:
         if base.initial_count is None:
             return None
         if first is not None:
-            return np.bincount(first, factor * self.first_weight, base.n_states).astype(float)
+            weight = self.sample.first_weight
+            begun = factor if weight is None else factor * weight
+            return np.bincount(first, begun, base.n_states).astype(float)
         # One first state shows no spread, which is taken to be that of the log's states.
         initial = np.zeros(base.n_states)
         initial[np.searchsorted(self.visits_up_to, rng.random(), side="right")] = 1.0

@@ -30,6 +30,7 @@ from lingendice.data.episodes import (
     Episodes,
     Sample,
     effective_degrees,
+    first_state_scores,
     group_sample,
     lone_start_rows,
 )
@@ -365,7 +366,7 @@ class Piece:
             lone = weight * parent.factor[cell] * (episodes.reward - known[cell])
             rows += np.bincount(cluster, weights=lone, minlength=n)[:, None] / parent.total
         if self.first is not None and sample.first_state is not None:
-            rows += self.first[sample.first_state] / n
+            rows += first_state_scores(sample, self.first)
         rows = math.sqrt(n / (n - 1.0)) * rows
         if self.first is None or sample.first_state is not None:
             return rows

@@ -95,6 +95,19 @@ def by_episodes(log, weight, read, options):
     return np.sqrt(n / (n - 1.0) * np.square(slopes).sum(axis=0))
 
 
+@pytest.mark.parametrize("options", [{}, PLUG_IN, {"ratio": "state", "ridge": 1e-3}, {"horizon": 4}])
+def test_first_states_weigh_what_their_rows_weigh(mdp, options):
+    log = walk(mdp, 80, 20, seed=4)
+    weight = np.where(np.random.default_rng(1).random(80) < 0.2, 8.0, 1.0)[log["episode"]]
+    options = {"gamma": 0.5, "policy": mdp["policy"]} | options
+    expected = by_episodes(log, weight, lambda solution: solution.value, options)
+    solution = lg.solve(count(log, weight=weight), **options)
+    assert solution.interval().standard_error == pytest.approx(expected, rel=0.02)
+    if "horizon" not in options:
+        drawn = solution.interval(method="bootstrap", replicates=400).standard_error
+        assert drawn == pytest.approx(expected, rel=0.25)
+
+
 @pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
 @pytest.mark.parametrize("ratio", ["state", "state_action"])
 @pytest.mark.parametrize(
