@@ -56,7 +56,8 @@ UNSEEN, EXCESS = 0.15, 1.75
 RULE_OF_THREE = 3.0
 LARGEST_SURPRISE = 3.0
 """Standard deviations that the sum over outcomes seen once may count with: of many, it is well known."""
-ROUNDING = 1e-10
+ROUNDING = 1e-13
+"""Of the largest number that outcomes are computed from: differences below it are none."""
 
 
 class Allowance(NamedTuple):
@@ -253,8 +254,7 @@ class _Influence:
     def error_of(self, rows: Floats) -> float:
         """The standard error; rounding of what does not vary is none."""
         error = math.sqrt(float((rows**2).sum()))
-        scale = max(1.0, float(np.abs(self.found.outcome.entry_mean).max(initial=0.0)))
-        return error if error > ROUNDING * scale else 0.0
+        return error if error > _rounding(self.found) else 0.0
 
     def scores(self) -> tuple[Floats, float, str]:
         """Rows whose squares add up to the variance, its degrees of freedom, and what it rests on."""
@@ -363,9 +363,15 @@ def _span(found: Shrinkage, influence: _Influence, reward_range: tuple[float, fl
     if reward_range is None:
         span = max(largest, found.reward_bounds[1] - found.reward_bounds[0])
         # Rounding in what does not vary is no measure either.
-        return span if span > ROUNDING * float(np.abs(found.outcome.entry_mean).max(initial=1.0)) else 0.0
+        return span if span > _rounding(found) else 0.0
     after = np.append(found.values[found.visited], found.outcome.ending)
     return max(largest, reward_range[1] - reward_range[0] + found.gamma * float(np.ptp(after)))
+
+
+def _rounding(found: Shrinkage) -> float:
+    """What outcomes that are all the same may differ by, in the units of the rewards."""
+    largest = max(map(abs, found.reward_bounds))  # at gamma = 1 the value is taken off the outcomes
+    return ROUNDING * max(largest, float(np.abs(found.outcome.entry_mean).max(initial=0.0)))
 
 
 def _checked_range(found: Shrinkage, reward_range: tuple[float, float]) -> tuple[float, float]:

@@ -173,6 +173,42 @@ def test_rewards_that_never_vary_have_no_finite_interval_unless_their_range_is_g
     assert 0.0 <= known.low < 0.1 < known.high <= 1.0
 
 
+@pytest.mark.parametrize(
+    ("scale", "offset"), [(2.0**-60, 0.0), (2.0**-30, 0.0), (1.0, 2.0**30), (2.0**60, 0.0)]
+)
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_the_unit_and_the_origin_of_rewards_do_not_matter(gamma, scale, offset):
+    mdp = random_mdp()
+    log = walk(mdp, 40, 20, seed=2)
+    log["reward"] = np.round(log["reward"] * 2**12) / 2**12  # nothing is lost to the offset
+    expected = lg.solve(count(log), gamma, policy=mdp["policy"]).interval()
+    log["reward"] = scale * log["reward"] + offset
+    found = lg.solve(count(log), gamma, policy=mdp["policy"]).interval()
+    assert expected.standard_error > 0.01
+    assert found.standard_error == pytest.approx(scale * expected.standard_error, rel=1e-4)
+    assert found.bias_allowance == pytest.approx(scale * expected.bias_allowance, rel=1e-4)
+    assert found.high - found.low == pytest.approx(scale * (expected.high - expected.low), rel=1e-4)
+
+
+def test_next_to_no_discount_is_none():
+    mdp = random_mdp()
+    counts = count(walk(mdp, 40, 20, seed=2))
+    average, discounted = (lg.solve(counts, g, policy=mdp["policy"]).interval() for g in (1.0, 1.0 - 1e-11))
+    assert discounted.standard_error == pytest.approx(average.standard_error, rel=1e-3)
+    assert discounted.high == pytest.approx(average.high, rel=1e-3)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("reward", [1e-12, 1.0, 1e9])
+def test_a_reward_that_never_varies_has_no_noise(gamma, reward):
+    mdp = random_mdp()
+    log = walk(mdp, 40, 20, seed=2)
+    log["reward"] = np.full(log["state"].size, reward)
+    found = lg.solve(count(log), gamma, policy=mdp["policy"]).interval()
+    assert found.standard_error == 0.0
+    assert math.isinf(found.bias_allowance)
+
+
 def test_a_reward_range_widens_through_the_values_and_cuts_the_ends():
     mdp = random_mdp()
     found = shrink(count(walk(mdp, 10, 20, seed=1)), Choices(gamma=0.9, policy=mdp["policy"]))
