@@ -39,6 +39,8 @@ class Stationarity(NamedTuple):
     right: Floats
     reward: Floats
     operator: EmpiricalOperator
+    weight: Floats
+    """Mass that a unit on each seen cell stands for: its own, and what it leaves in terminal states."""
 
     def answer(
         self, method: str, tau: Floats, note: str, started: float, settled: bool = True
@@ -57,17 +59,17 @@ class Stationarity(NamedTuple):
     ) -> tuple[Floats, Floats, float]:
         """f over the seen cells, tau over the free ones and u of a saddle point, by one factorization of
 
-        [dual P, M, 0;  M', primal P, coupling p;  0, p', corner] (f, tau, u) = (b, earned, 1)
+        [dual P, M, 0;  M', primal P, coupling m;  0, m', corner] (f, tau, u) = (b, earned, 1) ,  m = p weight
         """
         from scipy import sparse
         from scipy.sparse.linalg import spsolve
 
         n, inside = self.seen.size, self.matrix[:, np.flatnonzero(free)]
-        p = sparse.csc_array(self.p[free][:, None])
+        mass = sparse.csc_array((self.p * self.weight)[free][:, None])
         blocks = [
             [dual * sparse.diags_array(self.p), inside, None],
-            [inside.T, primal * sparse.diags_array(self.p[free]), coupling * p],
-            [None, p.T, sparse.csc_array([[corner]])],
+            [inside.T, primal * sparse.diags_array(self.p[free]), coupling * mass],
+            [None, mass.T, sparse.csc_array([[corner]])],
         ]
         right = np.concatenate([self.right, np.broadcast_to(earned, int(free.sum())), [1.0]])
         solved = spsolve(sparse.block_array(blocks, format="csc"), right)
@@ -100,7 +102,8 @@ def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Sta
     flow = operator.flow(closed=False)
     p = flow.p[seen]
     matrix = sparse.diags_array(p) - gamma * (moves.T @ sparse.diags_array(p))
-    return Stationarity(seen, p, matrix.tocsc(), flow.start[seen], operator.reward[seen], operator)
+    reward, weight = operator.reward[seen], flow.mass_weight[seen]
+    return Stationarity(seen, p, matrix.tocsc(), flow.start[seen], reward, operator, weight)
 
 
 def target_operator(
@@ -142,7 +145,8 @@ def gradient_dice(
 
     The saddle point's linear system in (f, tau, u), 2 n + 1 unknowns for n cells with data, is factorized
     once; normal equations would square its condition. The expectation in the penalty is that of the data,
-    E_p. The value is E_p[tau r], not rescaled.
+    E_p, to which the mass of terminal states is added where they absorb. The value is E_p[tau r], not
+    rescaled.
 
     gamma = 1 is supported (``penalty`` > 0 and one recurrent class).
 
@@ -183,9 +187,10 @@ def best_dice(
             + E_p[zeta (alpha_reward r + gamma nu(x') - nu(x) - lam)] + alpha_nu E_p[nu^2] / 2
             - alpha_zeta E_p[zeta^2] / 2
 
-    so that E_p zeta = 1 holds exactly and stationarity up to ``alpha_nu``, which must be positive: where data
-    leak the two constraints contradict each other. The value is E_p[zeta r]. Each round of the
-    active-set method factorizes one sparse system of 2 n + 1 unknowns for n cells with data.
+    so that E_p zeta = 1 holds exactly (with the mass of terminal states, where they absorb) and stationarity
+    up to ``alpha_nu``, which must be positive: where data leak the two constraints contradict each other. The
+    value is E_p[zeta r]. Each round of the active-set method factorizes one sparse system of 2 n + 1 unknowns
+    for n cells with data.
 
     gamma = 1 is supported.
 
@@ -226,7 +231,7 @@ def _solve_free(
     nu, found, multiplier = system.saddle(free, -alpha_nu, alpha_zeta, 1.0, 0.0, earned[free])
     zeta = np.zeros(system.seen.size)
     zeta[free] = found
-    slope = alpha_reward * system.reward - multiplier - (system.matrix.T @ nu) / system.p
+    slope = alpha_reward * system.reward - multiplier * system.weight - (system.matrix.T @ nu) / system.p
     return zeta, np.where(free, 0.0, slope)
 
 

@@ -398,6 +398,22 @@ def test_terminal_restarts_enter_the_equation(mdp):
         np.testing.assert_allclose(system.matrix @ tau, system.right, atol=1e-12)
 
 
+def test_mass_in_terminal_states_counts_in_normalizations(mdp):
+    counts = count(walk(mdp, 80, 25, seed=0, ending=0.1))
+    plug_in = lg.solve(counts, GAMMA, policy=mdp["policy"], **PLUG_IN)
+    assert plug_in.leak == 0
+    assert plug_in.terminal_mass > 0.2
+    for penalty in (0.01, 100.0):
+        found = baselines.gradient_dice(counts, GAMMA, policy=mdp["policy"], penalty=penalty)
+        assert found.value == pytest.approx(plug_in.value, rel=1e-8)
+        np.testing.assert_allclose(found.tau, plug_in.tau, rtol=1e-7)
+    for nonnegative in (True, False):
+        best = baselines.best_dice(
+            counts, GAMMA, policy=mdp["policy"], alpha_nu=1e-9, nonnegative=nonnegative
+        )
+        np.testing.assert_allclose(best.tau, plug_in.tau, rtol=1e-4, atol=1e-5)
+
+
 def test_refusals(mdp, full):
     bare = count(walk(mdp, 6, 6, seed=4), keep=False)
     ended = count(walk(mdp, 12, 6, seed=4, ending=0.2))
