@@ -65,6 +65,8 @@ def interval(
     refuse_smoothing(solution)
     solution._single()
     wanted = read_target(solution, of, entries)
+    if wanted.name == "value":
+        refuse_partial_rewards(solution.operator)
     if wanted.name == "value" and not _is_identified(solution):
         return Interval(*(math.nan,) * 4, float(level), method, UNIDENTIFIED)
     if method == "bootstrap":
@@ -114,6 +116,21 @@ def refuse_smoothing(solution: Solution) -> None:
         )
 
 
+def refuse_partial_rewards(operator: EmpiricalOperator) -> None:
+    """Refuse logged rewards of some transitions only: their noise is not that of all transitions."""
+    counts = operator.counts
+    if operator.logged_reward is None or counts.reward_count is None:
+        return
+    known, missing = counts.reward_count > 0, counts.reward_count < counts.count
+    if missing.any() and known.any():
+        cell = int(row_of_entry(counts.indptr)[np.argmax(missing)])
+        raise ValueError(
+            f"some transitions from cell {cell} have no logged reward (logs with and without rewards were "
+            "merged), and no standard error of the value shows that; merge logs with rewards alone, or pass "
+            "reward= to solve"
+        )
+
+
 # -- influence -----------------------------------------------------------------------------------------
 
 
@@ -158,6 +175,7 @@ class Influence(Entries):
     def value_scores(self) -> ValueScores:
         """Rows whose products add up to the variance of the value."""
         refuse_smoothing(self.solution)
+        refuse_partial_rewards(self.operator)
         if not _is_identified(self.solution):
             return ValueScores(None, self.sample.degrees, self.note)
         rows = self.value().scores()

@@ -38,7 +38,7 @@ from lingendice.results.allowance import (
     value_scores,
 )
 from lingendice.results.diagnostics import Check
-from lingendice.results.interval import Influence, Piece
+from lingendice.results.interval import Influence, Piece, refuse_partial_rewards
 from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
 from lingendice.results.targets import Interval, ValueScores, student
@@ -531,6 +531,7 @@ class PolicySolution(Solution):
         """
         if not (isinstance(of, str) and of == "value") or self.value is None or math.isnan(self.value):
             return super()._interval(level, of, method, **options)
+        refuse_partial_rewards(self.operator)
         error = note = None
         if method != "influence" or options:
             drawn = super()._interval(level, of, method, **options)
@@ -566,6 +567,7 @@ class PolicySolution(Solution):
         """Rows whose products add up to the variance of the value, and the allowance for bias."""
         if self.value is None or math.isnan(self.value):
             return super().value_scores()
+        refuse_partial_rewards(self.operator)
         return value_scores(self.fit, self.reward_range)
 
     listed = (*Solution.listed, "correction", "shrinkage", "gate")

@@ -384,3 +384,24 @@ def test_a_prior_on_rows_has_no_interval():
         with pytest.raises(ValueError, match=r"smoothing=2 biases the answer.*leave smoothing out"):
             lg.solve(counts, smoothing=smoothing).interval(of="stationary")
     assert (lg.solve(counts, smoothing=0.0).interval(of="stationary").standard_error > 0).all()
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("options", [{}, PLUG_IN, {"horizon": 5}])
+def test_rewards_of_a_part_of_the_log_have_no_interval(mdp, options, keep):
+    """Half the rewards have twice the variance, and that of the merged counts was none at all."""
+    log = walk(mdp, 60, 20, seed=5)
+    known = log["episode"] < 30
+    part, rest = ({name: column[rows] for name, column in log.items()} for rows in (known, ~known))
+    counts = count(part, keep=keep).merge(count(rest, keep=keep, reward=None))
+    solution = lg.solve(counts, 0.9, policy=mdp["policy"], **options)
+    assert np.isfinite(solution.value)
+    for asked in ({}, {"of": "return"}):
+        with pytest.raises(ValueError, match="no logged reward"):
+            solution.interval(**asked)
+    with pytest.raises(ValueError, match="no logged reward"):
+        lg.solve(counts, 0.9, policy=[mdp["policy"]] * 2, **options).difference(0, 1)
+    given = lg.solve(counts, 0.9, policy=mdp["policy"], reward=mdp["reward"], **options)
+    assert given.interval().standard_error > 0
+    if "horizon" not in options:
+        assert (solution.interval(of="stationary").standard_error > 0).all()
