@@ -242,6 +242,12 @@ def distributions(**paths: Path | None) -> dict[str, Any]:
     return {name: read_array(path) for name, path in paths.items() if path is not None}
 
 
+def keep_inputs(out: Path, *inputs: Path | None) -> None:
+    """Refuse to write over a file that is read."""
+    if out.exists() and any(path is not None and path.exists() and out.samefile(path) for path in inputs):
+        raise ValueError(f"{out}: is read by this command; write the result to another file")
+
+
 def policies(paths: list[Path]) -> dict[str, Any]:
     """Policies by the names of their files; a three-dimensional array holds several."""
     stems = [path.stem for path in paths]

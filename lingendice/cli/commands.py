@@ -29,6 +29,7 @@ from lingendice.cli.app import (
     cell,
     distributions,
     echo,
+    keep_inputs,
     load,
     policies,
     print_json,
@@ -114,6 +115,7 @@ def solve(
 
         if out is not None:
             files.check_result_path(out)
+            keep_inputs(out, file, policy, initial)
         given = distributions(policy=policy, initial=initial)
         data, labels = _loaded(file, names, given.get("policy"))
         solution = lg.solve(data, gamma=gamma, progress=sys.stderr.isatty(), **given)
@@ -122,6 +124,11 @@ def solve(
         unique = solution.status is not lg.Status.SEVERAL_DISTRIBUTIONS
         if unique:
             if level is not None:
+                if solution.value is None:
+                    raise ValueError(
+                        "--level gives an interval of the value, and the data hold no rewards; name their "
+                        "column by --reward, or leave --level out"
+                    )
                 solution.interval(level)
             solution.diagnose()
             _ = solution.gap
@@ -204,6 +211,7 @@ def report(
     with report_errors():
         import lingendice as lg
 
+        keep_inputs(out, file, initial, *(policy or []))
         named = policies(policy or [])
         result: Solution | Comparison
         if len(named) > 1:

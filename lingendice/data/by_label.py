@@ -198,6 +198,10 @@ def _weights_by_label(name: str, given: Any, states: _Names) -> Iterable[tuple[A
             raise ValueError(
                 f"{name} needs the columns 'state' and 'probability'; found {list(table.columns)}"
             )
+        if table.column("action") is not None:
+            raise ValueError(
+                f"{name} has a column of actions, as a policy has; give 'state' and 'probability' alone"
+            )
         return zip(labels, weights, strict=True)
     if isinstance(given, Mapping):
         return given.items()

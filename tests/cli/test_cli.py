@@ -142,6 +142,25 @@ def test_out_of_unknown_kind_is_refused_before_solving(run, calls, log, tmp_path
     assert ".npz or .json" in result.stderr
 
 
+def test_no_result_takes_the_place_of_what_is_read(run, tmp_path):
+    log, policy = tmp_path / "log.npz", tmp_path / "pi.npy"
+    np.savez(log, state=[0, 1], next_state=[1, 0], action=[0, 1], reward=[1.0, 0.0])
+    np.save(policy, np.full((2, 2), 0.5))
+    before = log.read_bytes(), policy.read_bytes()
+    for command, out in (("solve", log), ("report", log), ("report", policy)):
+        result = run(command, log, "--policy", policy, "--out", out)
+        assert result.exit_code == 2
+        assert "is read by this command; write the result to another file" in result.stderr
+    assert (log.read_bytes(), policy.read_bytes()) == before
+
+
+def test_a_level_without_rewards_names_the_option(run, tmp_path):
+    np.savez(tmp_path / "walk.npz", state=[0, 1], next_state=[1, 0])
+    result = run("solve", tmp_path / "walk.npz", "--level", "0.9")
+    assert result.exit_code == 2
+    assert "hold no rewards; name their column by --reward, or leave --level out" in result.stderr
+
+
 def test_exit_code_1_without_convergence(run, calls, log):
     calls.solution = FakeSolution(2, lg.Status.ITERATION_LIMIT)
     result = run("solve", log, *NAMED)

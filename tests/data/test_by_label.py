@@ -247,6 +247,12 @@ def test_columns_that_mean_the_same_are_refused(counts):
         read_policy_table("policy", wide, counts)
 
 
+def test_a_policy_is_no_distribution(counts):
+    policy = {"state": ["new", "new"], "action": ["run", "wait"], "probability": [0.9, 0.1]}
+    with pytest.raises(ValueError, match=r"initial has a column of actions, as a policy has"):
+        read_distribution("initial", policy, counts)
+
+
 def test_rewards_by_label(counts):
     by_state = lg.solve(counts, 0.9, policy=NAMED, reward={"broken": -1.0, "new": 2.0, "worn": 1})
     assert by_state.value == lg.solve(counts, 0.9, policy=NAMED, reward=[-1.0, 2.0, 1.0]).value
