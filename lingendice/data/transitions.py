@@ -16,6 +16,7 @@ from lingendice.data.checks import (
     first_bad,
     numeric_array,
     plain_array,
+    read_flags,
     require_finite,
     require_flags,
     require_length,
@@ -302,8 +303,9 @@ def d4rl_columns(dataset: Mapping[str, ArrayLike]) -> Arguments:
         if name not in dataset:
             raise ValueError(f"dataset has no {name!r}; it has {', '.join(map(repr, dataset))}")
     state = np.asarray(dataset["observations"])
-    terminal = np.asarray(dataset["terminals"]).astype(bool).reshape(len(state))
-    cut = np.asarray(dataset.get("timeouts", np.zeros(len(state)))).astype(bool).reshape(len(state))
+    terminal = read_flags("terminals", _one_per_step("terminals", dataset["terminals"]), len(state))
+    timeouts = dataset.get("timeouts", np.zeros(len(state), bool))
+    cut = read_flags("timeouts", _one_per_step("timeouts", timeouts), len(state))
     episode = np.concatenate([[0], np.cumsum((terminal | cut)[:-1])])
     keep = np.ones(len(state), dtype=bool)
     if "next_observations" in dataset:
@@ -315,10 +317,21 @@ def d4rl_columns(dataset: Mapping[str, ArrayLike]) -> Arguments:
         keep[-1] = keep[-1] and bool(terminal[-1])
     columns = {
         "state": state, "action": np.asarray(dataset["actions"]),
-        "reward": np.asarray(dataset["rewards"]).reshape(len(state)), "next_state": following,
+        "reward": _one_per_step("rewards", dataset["rewards"]), "next_state": following,
         "episode": episode, "terminal": terminal,
     }  # fmt: skip
+    for name, values in columns.items():
+        if len(values) != len(state):
+            raise ValueError(
+                f"{name} has {len(values)} entries but observations has {len(state)}; give one per step"
+            )
     return {name: values[keep] for name, values in columns.items()}
+
+
+def _one_per_step(name: str, values: ArrayLike) -> NDArray[Any]:
+    """A column of numbers, which some files keep as arrays of one column."""
+    column = numeric_array(name, values)
+    return column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column
 
 
 def minari_columns(dataset: Any) -> Arguments:
@@ -356,6 +369,11 @@ def gymnasium_columns(steps: Iterable[tuple[Any, ...]]) -> Arguments:
     """
     rows: dict[int, list[tuple[Any, ...]]] = {}
     for step in steps:
+        if len(step) < 6:
+            raise ValueError(
+                f"a step has {len(step)} entries; give (observation, action, reward, next, terminated, "
+                "truncated)"
+            )
         state, action, reward, following, ended, cut = step[:6]
         info = step[6] if len(step) > 6 else {}
         if np.ndim(reward) == 0:
@@ -414,5 +432,5 @@ def _columns(parts: Sequence[tuple[NDArray[Any], ...]]) -> Arguments:
     episode = np.repeat(np.arange(len(parts)), [len(part[2]) for part in parts])
     return {
         "state": state, "action": action, "reward": reward, "next_state": following, "episode": episode,
-        "terminal": ended.astype(bool),
+        "terminal": require_flags("terminal", ended, len(reward)),
     }  # fmt: skip

@@ -121,3 +121,28 @@ def test_ratios_are_asked_for_at_states_and_actions_that_exist(state, action, me
     assert samples.inputs(np.array([2], np.uint8), [1]).tolist() == [[0, 0, 1, 0, 1]]
     with pytest.raises(ValueError, match=message):
         samples.inputs(state, action)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"terminals": [0, np.nan, 1]}, r"terminals\[1\] is nan; flags are"),
+        ({"terminals": [0, 2, 1]}, r"terminals\[1\] is 2; flags are"),
+        ({"timeouts": [0, -1, 0]}, r"timeouts\[1\] is -1; flags are"),
+        ({"rewards": [1.0, 2.0]}, "reward has 2 entries but observations has 3"),
+        ({"next_observations": np.zeros((2, 1))}, "next_state has 2 entries but observations has 3"),
+    ],
+)
+def test_columns_of_d4rl_that_do_not_fit(changed, says):
+    log = {
+        "observations": np.arange(3.0)[:, None], "actions": [0, 1, 0], "rewards": np.ones((3, 1)),
+        "terminals": np.array([[0], [0], [1]]), "next_observations": np.ones((3, 1)),
+    }  # fmt: skip
+    assert lg.Transitions.from_d4rl(log).terminal.tolist() == [False, False, True]
+    with pytest.raises(ValueError, match=says):
+        lg.Transitions.from_d4rl({**log, **changed})
+
+
+def test_steps_of_too_few_entries_are_named():
+    with pytest.raises(ValueError, match="a step has 5 entries; give"):
+        lg.Transitions.from_gymnasium([(0, 0, 1.0, 1, False)])
