@@ -287,6 +287,8 @@ def compressed_rows(name: str, matrix: Any) -> csr_array:
     values = plain_array(f"{name}.data", matrix.data)
     if values.dtype == np.uint64 and values.size and values.max() > np.iinfo(np.int64).max:
         raise ValueError(f"{name} holds {values.max()}, beyond 2**53, where counts stop being exact")
+    if values.dtype.kind in "iu":
+        require_sum(values)
     wanted = np.dtype(np.int64 if matrix.dtype.kind in "biu" else np.float64)
     return sparse.csr_array(matrix.astype(wanted, copy=False))
 

@@ -374,3 +374,18 @@ def test_masked_batches_of_a_log_are_refused():
     rewarded = {**log, "state": np.array([0, 1, 0, 1]), "reward": np.array([0, 1e308, 0, 0])}
     with pytest.raises(ValueError, match=r"column 'reward' is 1e\+308"):
         lg.read_transitions(rewarded)
+
+
+def test_duplicates_that_wrap_are_refused():
+    places = ([0, 0, 0, 0, 1], [1, 1, 1, 1, 0])
+    wrapping = sparse.coo_array((np.array([2**62] * 4 + [1]), places), shape=(2, 2))  # 2**64 is 0 in 64 bits
+    for form in ("coo", "csr", "csc"):
+        with pytest.raises(ValueError, match="sums beyond 64 bits; scale the weights down"):
+            lg.Counts.from_matrix(wrapping if form == "coo" else _apart(wrapping, form))
+
+
+def _apart(matrix, form):
+    """Compressed rows or columns with the duplicates still apart."""
+    if form == "csr":
+        return sparse.csr_array((matrix.data, matrix.coords[1], [0, 4, 5]), shape=(2, 2))
+    return sparse.csc_array((matrix.data[::-1], matrix.coords[0][::-1], [0, 1, 5]), shape=(2, 2))
