@@ -118,7 +118,9 @@ def refuse_smoothing(solution: Solution) -> None:
 
 def refuse_partial_rewards(operator: EmpiricalOperator) -> None:
     """Refuse logged rewards of some transitions only: their noise is not that of all transitions."""
-    counts = operator.counts
+    counts: Any = operator.counts
+    if not isinstance(counts, Counts):
+        return  # rows on a cluster are counted from logs of one form
     if operator.logged_reward is None or counts.reward_count is None:
         return
     known, missing = counts.reward_count > 0, counts.reward_count < counts.count
