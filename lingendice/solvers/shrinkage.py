@@ -156,8 +156,8 @@ class Shrinkage:
 
     @cached_property
     def mass(self) -> float:
-        """Mass that earns rewards: 1, or less where terminals absorb."""
-        return float(self.state_distribution.sum())
+        """Mass that earns rewards: 1, or less where terminals absorb; never more by rounding."""
+        return min(float(self.state_distribution.sum()), 1.0)
 
     @cached_property
     def mass_without_loops(self) -> Floats:
@@ -466,7 +466,7 @@ class _Estimate:
         if self.ridge > 0.0:
             correction, ridge_error = self._without_ridge(reward, value)
         value += correction
-        mass = float(found.distribution.sum())
+        mass = min(float(found.distribution.sum()), 1.0)
         logged = found.distribution[self.state] * self.target.reshape(-1)[self.cells]
         if not logged.any():
             value = float("nan")  # no transition of any action that the target takes: all would be filled in
