@@ -139,7 +139,9 @@ class TransitionRows:
     def apply_transpose(self, mass: Floats) -> Floats:
         """K' mass: the mass that arrives in every state. O(nnz) for each column."""
         counted = self._weights.T @ (mass.T * self.scale).T
-        return counted + self.distribution.T @ (self.out.T @ mass)  # type: ignore[no-any-return]
+        # For one hub out.T @ mass is a dot product, for which BLAS may wait longer than all else takes.
+        fallen = np.einsum("rh,r...->h...", self.out, mass)
+        return counted + self.distribution.T @ fallen  # type: ignore[no-any-return]
 
     def falling_to(self, distribution: Floats) -> Floats:
         """Share of each row that falls back to a distribution, rounding aside."""

@@ -179,14 +179,16 @@ class Solution(Result):
         With ``leak="absorb"`` it includes all that would have followed.
         """
         unseen = ~self.operator.seen
-        return float(self.cell_distribution[unseen] @ self.operator.visit_mass[unseen])
+        visit_mass = self.operator.visit_mass[unseen]
+        return float(np.einsum("x,x->", self.cell_distribution[unseen], visit_mass))
 
     @cached_property
     def terminal_mass(self) -> float:
         """Mass of the distribution that sits in terminal states, at zero reward (gamma < 1)."""
         if self.gamma == 1.0:
             return 0.0
-        return float(self.gamma / (1.0 - self.gamma) * (self.cell_distribution @ self.operator.ended))
+        ended = float(np.einsum("x,x->", self.cell_distribution, self.operator.ended))
+        return self.gamma / (1.0 - self.gamma) * ended
 
     @property
     def sample(self) -> tuple[float, str]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -89,3 +93,27 @@ def test_state_chain_is_the_policy_average_of_the_cells(name):
         cells = np.einsum("sa,sat->st", operator.policy, cells.reshape(n_states, -1, n_states))
     pulled = np.stack([operator.chain.apply(unit) for unit in np.eye(n_states)], axis=1)
     assert np.allclose(pulled, cells, atol=1e-13)
+
+
+FALLING_MASS = """
+import numpy as np
+from lingendice.model.transition_rows import TransitionRows
+
+n = 50_000
+rng = np.random.default_rng(0)
+rows = TransitionRows(
+    indptr=np.zeros(n + 1, np.int64), indices=np.empty(0, np.int32), weight=np.empty(0), total=np.zeros(n),
+    keep=np.zeros(n), out=np.ones((n, 1)), distribution=np.ones((1, 1)),
+)
+print([float(rows.apply_transpose(rng.random(n))[0]).hex() for _ in range(20)])
+"""
+
+
+def test_mass_that_falls_back_has_the_same_bits_for_any_number_of_blas_threads():
+    found = set()
+    for threads in "12":
+        names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+        command = [sys.executable, "-c", FALLING_MASS]
+        environment = {**os.environ, **dict.fromkeys(names, threads)}
+        found.add(subprocess.run(command, env=environment, check=True, capture_output=True).stdout)
+    assert len(found) == 1
