@@ -40,7 +40,7 @@ class Batch:
     columns: dict[str, Column]
     n_rows: int
     where: Callable[[int], str] = field(repr=False)
-    """Tells in words where a row of the batch stands."""
+    """Tells in words where a row of the batch stands; may take a while, for errors."""
     after: Position | None = None
     """Where reading can go on after this batch; None inside a part that cannot be cut."""
     fraction: float | None = None
@@ -49,6 +49,8 @@ class Batch:
     """Rows that the log is known to have at least."""
     largest: dict[str, int] = field(default_factory=dict)
     """The largest integer of each column of ids, or one beyond 63 bits where some are negative."""
+    place: Callable[[int], str] | None = field(default=None, repr=False)
+    """The same at once, where ``where`` takes a while."""
 
 
 def read_batch(

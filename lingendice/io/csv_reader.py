@@ -13,9 +13,11 @@ import gzip
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +93,16 @@ def _opened(file: Path) -> Any:
 # -- with PyArrow ---------------------------------------------------------------------------------------
 
 
-def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, str], Callable[[], str]]:
+class Blame(NamedTuple):
+    """Finds the line of an error by reading the file once more."""
+
+    reason: Callable[[], str]
+    """Why it cannot be read."""
+    where: Callable[[int, int], str]
+    """Where a row stands, given the first row of its batch and its place in that."""
+
+
+def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, str], Blame]:
     """A reader of batches, the columns of each role, and what finds the line of an error."""
     pa, module = arrow(), arrow("csv")
     # Entries may hold line ends: without saying so a block could end inside of quotes.
@@ -119,7 +130,7 @@ def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, st
             str(file), read_options=reading, parse_options=parsing, convert_options=converting
         )
 
-    def blame() -> str:
+    def reason() -> str:
         """Read again in one thread, which knows the line at which it stops."""
         _refuse_rows(file, names)
         try:
@@ -134,13 +145,20 @@ def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, st
         return "it changed while it was read"
 
     try:
-        return start(threads > 1), found, blame
+        return start(threads > 1), found, Blame(reason, partial(_line_of, file, names))
     except (pa.ArrowException, OSError, UnicodeDecodeError):
-        raise FileError(f"{file}: cannot be read ({blame()}); fix the file") from None
+        raise FileError(f"{file}: cannot be read ({reason()}); fix the file") from None
 
 
 def _in_one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
+
+
+def _line_of(file: Path, names: Names, first: int, row: int) -> str:
+    row += first
+    for line, _ in islice(_with_header(file, names)[2], row, row + 1):
+        return f"{file}, line {line}"
+    return f"{file}, row {row}"  # it changed while it was read
 
 
 def _refuse_rows(file: Path, names: Names) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from lingendice.data.saving import COUNTS_KEY, arrow
 from lingendice.io.columns import Batch, Position, is_text, read_batch
-from lingendice.io.csv_reader import open_text, read_plainly
+from lingendice.io.csv_reader import Blame, open_text, read_plainly
 from lingendice.io.formats import COMPRESSED, IPC, PARQUET, STREAMED, FileError, format_of
 from lingendice.io.roles import ID_ROLES, Names
 
@@ -313,13 +313,13 @@ def read_stream(
     part: int,
     names: Names,
     found: Mapping[str, str] | None = None,
-    blame: Callable[[], str] | None = None,
+    blame: Blame | None = None,
 ) -> Iterator[Batch]:
     """Batches of an Arrow stream; parts that were read before are passed over.
 
     Of a text file the columns are ``found`` already, and ``blame`` explains an error better than PyArrow.
     """
-    pa, is_csv = arrow(), blame is not None
+    pa = arrow()
     if found is None:
         found = names.find(reader.schema.names, what)
     index = first = 0
@@ -329,22 +329,18 @@ def read_stream(
         except StopIteration:
             return
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            message = " ".join(str(error).split())[:300] if blame is None else blame()
+            message = " ".join(str(error).split())[:300] if blame is None else blame.reason()
             raise FileError(
                 f"{what}, batch {index} (from row {first}): cannot be read ({message}); fix the file, or "
                 "give the column one type throughout (ids are read as names with labels=True)"
             ) from None
         index += 1
         if index > part:
-            yield read_batch(
-                rows,
-                found,
-                len(rows),
-                _place(f"{what}, batch {index - 1}", first),
-                names.labels,
-                (number, index),
-                from_text=is_csv,
-            )
+            place = _place(what, first)
+            where = place if blame is None else partial(blame.where, first)
+            after, from_text = (number, index), blame is not None
+            batch = read_batch(rows, found, len(rows), where, names.labels, after, from_text=from_text)
+            yield replace(batch, place=place)
         first += len(rows)
 
 

@@ -105,7 +105,7 @@ class Accumulator:
         for first in range(0, batch.n_rows, at_once):
             rows = {role: column[first : first + at_once] for role, column in columns.items()}
             self._append(rows, together)
-            self.places.append((self.n_waiting, partial(_shifted, batch.where, first)))
+            self.places.append((self.n_waiting, partial(_shifted, batch.place or batch.where, first)))
             self.n_waiting += rows["state"].size
             while self.keep_episodes is False and (ready := self._ready()):
                 self._take(self._count(ready))

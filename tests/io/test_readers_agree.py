@@ -316,3 +316,38 @@ def test_what_is_wrong_with_text_is_said_alike(tmp_path, text, says):
         with pytest.raises(ValueError, match=r"table\.csv.*" + says) as raised:
             reader(tmp_path / "table.csv")
         assert type(raised.value) is FileError
+
+
+BAD_ENTRIES = {
+    "negative id": "0,-1,1.0,no",
+    "fraction": "0.5,0,1.0,no",
+    "infinite": "0,0,inf,no",
+    "empty": "0,0,,no",
+    "flag": "0,0,1.0,maybe",
+}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("entry", BAD_ENTRIES)
+def test_a_bad_entry_is_named_by_its_line_with_and_without_pyarrow(tmp_path, monkeypatch, entry, suffix):
+    monkeypatch.setattr("lingendice.io.csv_reader._BLOCK", 1 << 12)  # several batches
+    path = tmp_path / f"log{suffix}"
+    lines = ["state,next_state,reward,terminal", *["0,1,1.0,no", "", '1,0,2.0,"no\n"'] * 400]
+    lines += [BAD_ENTRIES[entry], *["0,1,1.0,no"] * 50]
+    with (gzip.open if suffix == ".csv.gz" else open)(path, "wt", newline="") as stream:
+        stream.write("\n".join(lines))
+    where = re.escape(f"{path}, line {1 + 400 * 4 + 1}: ")
+    with pytest.raises(FileError, match=where):
+        lg.read_transitions(path)
+    without = mock.patch("lingendice.data.saving.import_module", side_effect=ImportError)
+    with without, pytest.raises(FileError, match=where):
+        lg.read_transitions(path)
+
+
+def test_a_row_of_a_frame_is_counted_from_its_beginning():
+    n = 300_000  # several batches
+    reward = np.ones(n)
+    reward[n - 2] = np.nan
+    frame = pa.table({"state": np.zeros(n, int), "next_state": np.zeros(n, int), "reward": reward})
+    with pytest.raises(FileError, match=f"the Table, row {n - 2}: column 'reward' is nan"):
+        lg.read_transitions(frame)
