@@ -125,6 +125,12 @@ class _Entry:
     def _null(self, row: int, what: str = "null") -> None:
         raise FileError(f"{self.where(row)}: {self.name} is {what}; fill it in or leave the row out")
 
+    def _refuse(self, wrong: NDArray[np.bool_], column: NDArray[Any], why: str) -> None:
+        """Name the first entry that is wrong, if any is."""
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise FileError(f"{self.where(row)}: {self.name} is {column[row]!s}{why}")
+
     def _refuse_nulls(self, column: Any) -> None:
         if column.null_count:
             self._null(int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))))
@@ -212,12 +218,8 @@ class _Entry:
         if labels:
             return column
         other = (column != np.floor(column)) | (np.abs(column) > _LARGEST_WHOLE)
-        if other.any():
-            row = int(other.argmax())
-            raise FileError(
-                f"{self.where(row)}: {self.name} is {column[row]!s}, which is no id; {_IDS}, bin it, or pass "
-                "labels=True to read it as a name"
-            )
+        why = f", which is no id; {_IDS}, bin it, or pass labels=True to read it as a name"
+        self._refuse(other, column, why)
         return column.astype(np.int64)
 
     # -- numbers and flags -------------------------------------------------------------------------------
@@ -255,21 +257,12 @@ class _Entry:
         numbers = column.astype(np.int64 if whole else np.float64, copy=False)
         low, high = (numbers.min(), numbers.max()) if numbers.size else (0, 0)
         if not (np.isfinite(low) and np.isfinite(high)):
-            row = int((~np.isfinite(numbers)).argmax())
-            raise FileError(
-                f"{self.where(row)}: {self.name} is {numbers[row]}, not a finite number; fix that entry"
-            )
+            self._refuse(~np.isfinite(numbers), numbers, ", not a finite number; fix that entry")
         if role == "reward" and max(high, -low) > LARGEST_REWARD:
-            row = int((np.abs(numbers) > LARGEST_REWARD).argmax())
-            raise FileError(
-                f"{self.where(row)}: {self.name} is {numbers[row]}, beyond {LARGEST_REWARD:g}, where sums of "
-                "squares overflow; divide all rewards by a constant"
-            )
+            why = "where sums of squares overflow; divide all rewards by a constant"
+            self._refuse(np.abs(numbers) > LARGEST_REWARD, numbers, f", beyond {LARGEST_REWARD:g}, {why}")
         if role != "reward" and low < 0:
-            row = int((numbers < 0).argmax())
-            raise FileError(
-                f"{self.where(row)}: {self.name} is {numbers[row]}; a {role.replace('_', ' ')} is at least 0"
-            )
+            self._refuse(numbers < 0, numbers, f"; a {role.replace('_', ' ')} is at least 0")
         return numbers
 
     def times(self) -> NDArray[Any]:
@@ -299,10 +292,7 @@ class _Entry:
         column = self._plain(_FLAGS)
         if column.dtype.kind == "b":
             return column
-        other = (column != 0) & (column != 1)
-        if other.any():
-            row = int(other.argmax())
-            raise FileError(f"{self.where(row)}: {self.name} is {column[row]}; {_FLAGS}")
+        self._refuse((column != 0) & (column != 1), column, f"; {_FLAGS}")
         return column.astype(bool)
 
     def _flags_of_text(self, column: Column) -> NDArray[np.bool_]:
