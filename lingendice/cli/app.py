@@ -230,7 +230,8 @@ def load(file: Path, names: Columns, policy: Any = None) -> tuple[Counts, Labels
         on_command_line=True,
         **names,
     )
-    counts = count_piece(file, options).result()
+    with work(f"Reading {file.name}"):
+        counts = count_piece(file, options).result()
     labels = {name: getattr(counts, name) for name in ("state_labels", "action_labels")}
     return counts, {
         name: [str(label) for label in given] for name, given in labels.items() if given is not None

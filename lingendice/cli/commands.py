@@ -45,7 +45,7 @@ from lingendice.results.status import Status
 from lingendice.results.tables import heaviest
 
 if TYPE_CHECKING:
-    from lingendice import Comparison, Counts, Solution
+    from lingendice import Comparison, Solution
 
 _SOLVE_HELP = """Solve for the stationary distribution, the ratio to the data and the value.
 
@@ -117,7 +117,7 @@ def solve(
             files.check_result_path(out)
             keep_inputs(out, file, policy, initial)
         given = distributions(policy=policy, initial=initial)
-        data, labels = _loaded(file, names, given.get("policy"))
+        data, labels = load(file, names, given.get("policy"))
         solution = lg.solve(data, gamma=gamma, progress=sys.stderr.isatty(), **given)
         if isinstance(solution, lg.Comparison):
             raise ValueError(f"{policy}: holds several policies; rank them with lingendice compare")
@@ -144,8 +144,7 @@ def solve(
             files.write_result(out, _for_npz(solution, unique, labels), summary)
             if not as_json:
                 echo(f"written to {out}")
-    _exit_without_answer(solution)
-    _exit_untrusted(strict, solution)
+    _exit_unless_answered(strict, solution)
 
 
 @app.command(help=_AUDIT_HELP)
@@ -161,7 +160,7 @@ def audit(
         import lingendice as lg
 
         given = distributions(policy=policy)
-        data, labels = _loaded(file, names, given.get("policy"))
+        data, labels = load(file, names, given.get("policy"))
         examined = lg.audit(data, gamma=gamma, **given)
         if as_json:
             print_json({**examined.to_dict(), **labels})
@@ -190,8 +189,7 @@ def compare(
             print_json({**comparison.to_dict(), "level": level, "table": strict_json(rows)})
         else:
             _print_table(*comparison.columns(), f"Best first; {comparison.caption}.")
-    _exit_without_answer(*comparison)
-    _exit_untrusted(strict, *comparison)
+    _exit_unless_answered(strict, *comparison)
 
 
 @app.command(help=_REPORT_HELP)
@@ -221,7 +219,7 @@ def report(
             given = distributions(initial=initial)
             if named:
                 (given["policy"],) = named.values()
-            data, labels = _loaded(file, names, given.get("policy"))
+            data, labels = load(file, names, given.get("policy"))
             result = single = lg.solve(data, gamma=gamma, progress=sys.stderr.isatty(), **given)
             solutions = (single,)
         with work("Writing the page"):
@@ -237,13 +235,7 @@ def report(
             print_json({**result.to_dict(), **labels, "report": str(out)})
         else:
             echo(f"written to {out}")
-    _exit_without_answer(*solutions)
-    _exit_untrusted(strict, *solutions)
-
-
-def _loaded(file: Path, names: Columns, policy: Any) -> tuple[Counts, Labels]:
-    with work(f"Reading {file.name}"):
-        return load(file, names, policy)
+    _exit_unless_answered(strict, *solutions)
 
 
 def _compared(
@@ -251,14 +243,14 @@ def _compared(
 ) -> tuple[Comparison, Labels]:
     import lingendice as lg
 
-    data, labels = _loaded(file, names, next(iter(named.values())))
+    data, labels = load(file, names, next(iter(named.values())))
     with work(f"Solving for {len(named)} policies"):
         found = lg.solve(data, gamma, policy=named, **distributions(initial=initial))
     return found, labels
 
 
-def _exit_without_answer(*solutions: Solution) -> None:
-    """Say why there is no answer, and exit with the code for it; go on where there is one."""
+def _exit_unless_answered(strict: bool, *solutions: Solution) -> None:
+    """Say why there is no answer, or with ``--strict`` which checks failed, and exit with the code for it."""
     for solution in solutions:
         if solution.status is Status.SEVERAL_DISTRIBUTIONS:
             say("error: the data has several recurrent classes, so no unique distribution exists.")
@@ -269,10 +261,6 @@ def _exit_without_answer(*solutions: Solution) -> None:
             say(f"error: {what} ({solution.status.value}).")
             say(f"Next step: {solution.status.advice}")
             raise typer.Exit(NO_ANSWER)
-
-
-def _exit_untrusted(strict: bool, *solutions: Solution) -> None:
-    """With ``--strict``, say which checks failed and exit with the code for it."""
     reasons = [why for solution in solutions for why in solution.why_not] if strict else []
     for why in dict.fromkeys(reasons):
         say(f"not trusted: {why}")
