@@ -164,17 +164,13 @@ def _from_hashables(
                 for label in dict.fromkeys(part):
                     if label not in position:
                         if is_missing(label):
-                            raise _Missing
+                            raise _unusable_label(name, part, begin)
                         position[label] = len(position)
-            except (TypeError, _Missing):
+            except TypeError:
                 raise _unusable_label(name, part, begin) from None
             out[begin : begin + len(part)] = np.fromiter(map(position.__getitem__, part), np.int64, len(part))
         ids.append(out)
     return ids, tuple(position)
-
-
-class _Missing(Exception):
-    """An entry that is missing was met; which one is found out afterwards."""
 
 
 def _unusable_label(name: str, part: list[Any], begin: int) -> ValueError:

@@ -336,9 +336,14 @@ def _one_per_step(name: str, values: ArrayLike) -> NDArray[Any]:
 
 def minari_columns(dataset: Any) -> Arguments:
     """Episodes with one observation more than actions, and flags of their ends."""
-    return _joined(
-        (one.observations, one.actions, one.rewards, one.terminations) for one in dataset.iterate_episodes()
-    )
+    parts = []
+    for one in dataset.iterate_episodes():
+        if isinstance(one.observations, Mapping):
+            raise ValueError("observations are dictionaries; flatten them to one array per step first")
+        seen = np.asarray(one.observations)
+        action, reward, ended = map(np.asarray, (one.actions, one.rewards, one.terminations))
+        parts.append((seen[:-1], action, reward, seen[1:], ended))
+    return _columns(parts)
 
 
 def d3rlpy_columns(dataset: Any) -> Arguments:
@@ -412,16 +417,6 @@ def _without_resets(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         if not (resets and np.array_equal(last[3], step[0])):
             kept.append(step)
     return kept
-
-
-def _joined(episodes: Iterable[tuple[Any, ...]]) -> Arguments:
-    parts = []
-    for observations, action, reward, ended in episodes:
-        if isinstance(observations, Mapping):
-            raise ValueError("observations are dictionaries; flatten them to one array per step first")
-        seen = np.asarray(observations)
-        parts.append((seen[:-1], np.asarray(action), np.asarray(reward), seen[1:], np.asarray(ended)))
-    return _columns(parts)
 
 
 def _columns(parts: Sequence[tuple[NDArray[Any], ...]]) -> Arguments:

@@ -468,9 +468,5 @@ class Stream(InOnePart):
 
 def is_frame(source: Any) -> bool:
     """Whether the object is a table that Arrow can read."""
-    return (
-        hasattr(source, "__arrow_c_stream__")
-        or hasattr(source, "collect_schema")
-        or hasattr(source, "read_next_batch")
-        or (hasattr(source, "__arrow_c_array__") or type(source).__module__.startswith("pandas"))
-    )
+    methods = ("__arrow_c_stream__", "__arrow_c_array__", "collect_schema", "read_next_batch")
+    return type(source).__module__.startswith("pandas") or any(hasattr(source, name) for name in methods)
