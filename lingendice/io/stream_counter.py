@@ -11,7 +11,6 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,7 @@ class Accumulator:
         """Columns that begin with the rows that are not counted yet; their memory is used again."""
         self.n_waiting = 0
         self.places: list[tuple[int, Callable[[int], str]]] = []
-        """Where waiting rows come from: the first of a batch, and what tells of its rows."""
+        """Where the batches of waiting rows began, which may be below 0, and what tells of their rows."""
         self.first_break = ""
         self.runs: list[int] = []
         """Waiting rows at which the id of the episode changes, where they are sorted by time."""
@@ -105,7 +104,7 @@ class Accumulator:
         for first in range(0, batch.n_rows, at_once):
             rows = {role: column[first : first + at_once] for role, column in columns.items()}
             self._append(rows, together)
-            self.places.append((self.n_waiting, partial(_shifted, batch.place or batch.where, first)))
+            self.places.append((self.n_waiting - first, batch.place or batch.where))
             self.n_waiting += rows["state"].size
             while self.keep_episodes is False and (ready := self._ready()):
                 self._take(self._count(ready))
@@ -389,10 +388,6 @@ class Accumulator:
             names = np.array(list(self.maps["episode"].position))[ends.ids]
             ends = replace(ends, ids=names).take(np.argsort(names, kind="stable"))
         return replace(piece, counts=counts, episodes=ends).settled()
-
-
-def _shifted(where: Callable[[int], str], first: int, row: int) -> str:
-    return where(first + row)
 
 
 def _size(piece: Piece) -> int:
