@@ -377,7 +377,8 @@ class Reach:
         while True:
             place = self._first(left)
             if place is None:
-                return classes
+                # A transient state may have led to a class of later states first.
+                return sorted(classes, key=self._first)  # type: ignore[arg-type]
             while True:
                 mark = self.device.zeros(n, self.forward.value_type)
                 mark[place : place + 1] = 1
