@@ -120,6 +120,7 @@ NOT_CLUSTERED = (
     "lg.read_transitions(..., keep_episodes=True) and lg.solve do so on one machine that holds the log"
 )
 
+
 @dataclass(frozen=True, eq=False, repr=False)
 class SpreadSolution(Solution):
     """A :class:`lingendice.Solution` whose operator has vectors alone and asks the cluster for the rest.
