@@ -243,6 +243,13 @@ class Counts(Hinted):
         return read_only(np.divide(total, seen, out=np.full(seen.shape, np.nan), where=seen > 0))
 
     @cached_property
+    def unrewarded(self) -> NDArray[np.bool_] | None:
+        """Cells with a transition whose reward was not logged; None for logs without rewards."""
+        if self.reward_count is None:
+            return None
+        return read_only(row_sums(self.indptr, (self.reward_count < self.count).astype(np.int64)) > 0)
+
+    @cached_property
     def terminal_count(self) -> NDArray[Any]:
         """How many transitions of each cell ended their episode in a terminal state."""
         return read_only(row_sums(self.indptr, np.where(self.indices == self.n_states, self.count, 0)))
@@ -392,7 +399,7 @@ class CellSums(Counts):
     @classmethod
     def of(
         cls, frame: Counts, cell_count: NDArray[Any], terminal_count: NDArray[Any] | None,
-        reward: Floats | None,
+        reward: Floats | None, unrewarded: NDArray[np.bool_] | None = None,
     ) -> CellSums:  # fmt: skip
         """Sizes, labels and first states of ``frame``; ``terminal_count`` is None where nothing ended."""
         kept = ("initial_count", "state_labels", "action_labels", "has_sample_size")
@@ -403,6 +410,7 @@ class CellSums(Counts):
             has_terminals=terminal_count is not None,
             terminal_count=read_only(np.zeros_like(cell_count) if terminal_count is None else terminal_count),
             reward=None if reward is None else read_only(reward),
+            unrewarded=None if unrewarded is None else read_only(unrewarded),
         )
         return own
 

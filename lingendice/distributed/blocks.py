@@ -46,21 +46,25 @@ class Margins(NamedTuple):
     cell_count: NDArray[Any]
     terminal_count: NDArray[Any]
     reward: NDArray[np.float64] | None
+    unrewarded: NDArray[np.bool_] | None
     n_entries: int
     nbytes: int
 
 
 def margins_of(block: RowBlock) -> Margins:
     """Sums over the rows of a block."""
-    return Margins(block.cell_count, block.terminal_count, block.reward, block.count.size, block.nbytes)
+    sums = block.cell_count, block.terminal_count, block.reward, block.unrewarded
+    return Margins(*sums, block.count.size, block.nbytes)
 
 
 def cell_sums(frame: Counts, margins: Sequence[Margins]) -> CellSums:
     """Sizes, labels and first states of ``frame``, sums of all blocks."""
     counted, ended = (np.concatenate(sums) for sums in list(zip(*margins, strict=True))[:2])
-    rewards = [held.reward for held in margins if held.reward is not None]
-    reward = np.concatenate(rewards) if len(rewards) == len(margins) else None
-    return CellSums.of(frame, counted, ended if ended.any() else None, reward)
+    rewards = [
+        np.concatenate(sums) if all(held is not None for held in sums) else None
+        for sums in list(zip(*margins, strict=True))[2:4]
+    ]
+    return CellSums.of(frame, counted, ended if ended.any() else None, *rewards)
 
 
 def cut_rows(counts: Counts, edges: Sequence[int], n_states: int | None = None) -> list[RowBlock]:

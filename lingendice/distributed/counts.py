@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from lingendice.solvers.request import Request
 
 _HERE = {
-    "n_states", "n_actions", "n_cells", "cell_count", "terminal_count", "has_terminals", "reward", "total",
+    "n_states", "n_actions", "n_cells", "cell_count", "terminal_count", "has_terminals", "reward",
+    "unrewarded", "total",
     "data_distribution", "initial_count", "state_labels", "action_labels", "has_sample_size", "episodes",
     "label_of", "label_of_action",
 }  # fmt: skip
 """What Counts has and the client keeps."""
 _ELSEWHERE = {"indptr", "indices", "count", "reward_count", "reward_mean", "reward_m2", "matrix"}
 
-_STORED = ("cell_count", "terminal_count", "reward", "initial_count")
+_STORED = ("cell_count", "terminal_count", "reward", "unrewarded", "initial_count")
 """Vectors that the client keeps of stored blocks, in a file of their own."""
 _KIND, _VECTORS = "distributed counts", "vectors.npz"
 
@@ -154,7 +155,9 @@ class DistributedCounts:
             partial(client.submit, RowBlock.load, row_blocks.block_file(folder, number), pure=False)
             for number in range(len(record["edges"]) - 1)
         ]
-        whole = Margins(arrays["cell_count"], arrays["terminal_count"], arrays.get("reward"), *sizes)
+        unrewarded = arrays["unrewarded"] if "reward" in arrays else None
+        sums = arrays["cell_count"], arrays["terminal_count"], arrays.get("reward"), unrewarded
+        whole = Margins(*sums, *sizes)
         return cls(client, sources, record["edges"], [whole], frame)
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ METHODS = ("auto",)
 
 def solve_spread(counts: DistributedCounts, request: Request) -> Solution:
     """The exact equation for one request."""
-    request = _checked(request)
+    request = _checked(counts, request)
     operator = SpreadOperator.of(counts, request.problem)
     with interruptible(request.on_interrupt) as work:
         found, residual = operator.stationary(request.limits, request.follows_initial)
@@ -45,7 +45,7 @@ def solve_spread(counts: DistributedCounts, request: Request) -> Solution:
     return solution
 
 
-def _checked(request: Request) -> Request:
+def _checked(counts: DistributedCounts, request: Request) -> Request:
     """Refuse what is for one machine; a policy table that is a Dask array is brought here."""
     require_choice("method", request.method.name, METHODS)
     advice = "use counts.gather() and solve on one machine"
@@ -53,10 +53,11 @@ def _checked(request: Request) -> Request:
     given = {
         "a ridge": objective.ridge is not None and objective.ridge != 0,
         "clone=": problem.clone is not None and problem.clone != 0,
-        "features=": objective.features is not None,
+        "features=": objective.features is not None or objective.dual_features is not None,
+        "bound=": objective.bound is not None,
         "horizon=": problem.horizon is not None,
         "device='cuda'": request.method.device != "cpu",
-        "a comparison of policies": holds_several(problem.policy),
+        "a comparison of policies": holds_several(problem.policy, counts.vectors),
     }
     for name in (name for name, asked in given.items() if asked):
         raise NotAvailableYet(f"{name} for counts on a cluster", advice)

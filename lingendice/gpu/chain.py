@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +62,25 @@ class DeviceChain(NamedTuple):
             held = equation.resident_matrix(push.device, indptr, columns, rates)
         zero = push.device.zeros(push.n_in, push.value_type)
         return Equation(push.device, held, push.distributions, push.shares, push.n_hubs, zero, 1.0, push.n_in)
+
+    def returning(self, marks: Any, tol: float) -> Equation:
+        """The chain that begins anew from the initial distribution after every visit to a marked state."""
+        push, device, n = self.push, self.push.device, self.push.n_in
+        require_sizes(n, push.n_hubs + 1)
+        where = device.download(marks) if push.matrix.streamed else marks
+        chunks = []
+        for chunk in push.matrix.chunks:
+            rates = np.where(where[chunk.sources] > 0, 0, chunk.rates).astype(push.value_type)
+            chunks.append(
+                replace(chunk, rates=device.pinned(rates, rates.dtype) if push.matrix.streamed else rates)
+            )
+        shares, distributions = (device.empty((push.n_hubs + 1) * n, push.value_type) for _ in range(2))
+        for hub in range(push.n_hubs):
+            its = slice(hub * n, (hub + 1) * n)
+            shares[its], distributions[its] = push.shares[its] * (1 - marks), push.distributions[its]
+        shares[push.n_hubs * n :], distributions[push.n_hubs * n :] = marks, self.initial
+        matrix = replace(push.matrix, chunks=tuple(chunks))
+        return Equation(device, matrix, shares, distributions, push.n_hubs + 1, push.start, 1.0, n, tol)
 
 
 def required_bytes(
@@ -184,32 +203,45 @@ def solve_chain(
 ) -> Distributions:
     """Solve ``mu = (1 - gamma) mu0 + gamma P' mu``; at gamma = 1 one distribution for each recurrent class.
 
-    Distributions are device arrays. With several classes and ``follow_initial`` the chain is followed from
-    the initial distribution: its steps keep the probability of ending in each class, and so does their
-    extrapolation.
+    Distributions are device arrays. With several classes and ``follow_initial`` they are weighed by where the
+    chain from the initial distribution ends up: made to begin anew there after every visit to a class, it
+    visits the classes in proportion to the probabilities of ending in them.
     """
-    device, dtype = chain.push.device, chain.push.value_type
+    push, tol = chain.push, chain.push.tol
+    device, dtype = push.device, push.value_type
 
-    def distribution_from(first: Any, unique: bool = True) -> Outcome:
-        return run(iterate_distribution(chain.push, first, poll_every, controls.max_iter, unique), controls)
+    def distribution_from(equation: Equation, first: Any) -> Outcome:
+        return run(iterate_distribution(equation, first, poll_every, controls.max_iter), controls)
 
-    if chain.push.gamma < 1.0:
-        outcome = distribution_from(chain.initial)
+    if push.gamma < 1.0:
+        outcome = distribution_from(push, chain.initial)
         return Distributions(outcome.distribution, (outcome.distribution,), outcome)
-    classes = Reach(chain.push, chain.backward()).recurrent_classes()
+    classes = Reach(push, chain.backward()).recurrent_classes()
+    mixes = len(classes) > 1 and follow_initial and chain.initial is not None
+    if mixes:
+        push = replace(push, tol=0.5 * tol)  # the other half is for the weights
     outcomes = [
-        distribution_from((mark / float(device.download(mark.sum()))).astype(dtype)) for mark in classes
+        distribution_from(push, (mark / float(device.download(mark.sum()))).astype(dtype)) for mark in classes
     ]
     distributions = tuple(outcome.distribution for outcome in outcomes)
     if len(distributions) == 1:
         return Distributions(distributions[0], distributions, outcomes[0])
-    if not follow_initial or chain.initial is None:
-        return Distributions(None, distributions, combined(outcomes))
-    mixture = distribution_from(chain.initial, unique=False)
-    # Mass that has not left the transient states yet belongs to no distribution.
-    outside = float(device.download((mixture.distribution * (1 - sum(classes))).sum()))
-    mixture.converged = mixture.converged and outside <= chain.push.tol
-    return Distributions(mixture.distribution, distributions, combined([*outcomes, mixture]))
+    worst = combined(outcomes)
+    if not mixes:
+        return Distributions(None, distributions, worst)
+    visits = distribution_from(chain.returning(sum(classes), 0.25 * tol), chain.initial)
+    ends = np.array([float(device.download((visits.distribution * mark).sum())) for mark in classes])
+    outcome = combined([*outcomes, visits])
+    assert worst.error is not None
+    assert visits.error is not None
+    outcome.error = worst.error + 2.0 * visits.error  # of an entry, of a weight and of their sum
+    outcome.residual = max(float(found.residual or 0.0) for found in outcomes)
+    if not ends.sum() > 0.0:  # ended before any class was reached
+        return Distributions(None, distributions, outcome)
+    single = device.zeros(push.n_in, dtype)
+    for weight, each in zip(ends / ends.sum(), distributions, strict=True):
+        single[:] = single + float(weight) * each
+    return Distributions(single, distributions, outcome)
 
 
 def device_distributions(

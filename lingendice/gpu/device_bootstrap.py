@@ -65,8 +65,13 @@ def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
     counts, choices = operator.counts, operator.choices
     reasons = {
         "a ridge": solution.ridge > 0.0,
+        "a saddle point (features, bound, divergence)": solution.cell_ridge_distribution is not None,
+        "a horizon, a baseline or the default with a policy": not solution.certified,
         "several distributions": len(solution.state_distributions) > 1,
         "no rewards": operator.reward is None,
+        "rewards logged in part": choices.reward is None
+        and counts.unrewarded is not None
+        and bool(counts.unrewarded.any()),
         "smoothing": bool(choices.smoothing),
         "transitions into terminal states": counts.has_terminals,
         "a cloned behavior": counts.n_actions is not None
@@ -81,7 +86,8 @@ def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
     for name, present in reasons.items():
         if present:
             raise ValueError(
-                f'the bootstrap on the device does not serve {name}; use sol.interval(method="bootstrap")'
+                f"the bootstrap on the device does not serve {name}; use sol.interval(), there also with "
+                'method="bootstrap"'
             )
 
 

@@ -46,10 +46,13 @@ LAZY = 0.5
 
 
 def iterate_distribution(
-    equation: Equation, first: Any, poll_every: int | None = None, max_iter: int | None = None,
-    unique: bool = True,
+    equation: Equation, first: Any, poll_every: int | None = None, max_iter: int | None = None
 ) -> Generator[Step, Stop | None, Outcome]:  # fmt: skip
     """Solve ``x = start + gamma T' x`` from ``first``; at gamma = 1 with total mass one.
+
+    Every start within ``first`` has to lead to the same distribution, as in one recurrent class: mixes cut
+    off what is negative, which moves mass from class to class. At gamma = 1 the distribution has converged
+    only if another start is seen to approach it: see :func:`condition_of`.
 
     Parameters
     ----------
@@ -62,10 +65,6 @@ def iterate_distribution(
         Cycles between two looks at the flag; None lets the time they take decide.
     max_iter
         Steps after which the caller will stop: no more than that are asked of the device at once.
-    unique
-        Whether every start within ``first`` leads to the same distribution, as in one recurrent class. At
-        gamma = 1 the distribution has then converged only if another start is seen to approach it: see
-        :func:`condition_of`.
 
     Returns
     -------
@@ -90,7 +89,7 @@ def iterate_distribution(
     repeat = recorded(cycle)
     smooth: Callable[[], None] | None = None
     made = 1 if repeat is not cycle else 0  # recording makes a cycle
-    watch = _Watch(equation, unique)
+    watch = _Watch(equation)
     cycles = poll_every or 1
     while True:
         began = time.perf_counter()
@@ -123,9 +122,9 @@ def iterate_distribution(
 class _Watch:
     """What the host knows of a run, and what it decides: go on, smooth more between mixes, or give up."""
 
-    def __init__(self, equation: Equation, unique: bool) -> None:
+    def __init__(self, equation: Equation) -> None:
         self.equation = equation
-        self.to_be_tried = unique and equation.gamma == 1.0
+        self.to_be_tried = equation.gamma == 1.0
         self.smoothing, self.steps, self.error, self.done = 0, 0, math.inf, False
         self.condition: float | None = None
         self.tried = not self.to_be_tried
@@ -377,7 +376,8 @@ class Reach:
         while True:
             place = self._first(left)
             if place is None:
-                return classes
+                # A transient state may have led to a class of later states first.
+                return sorted(classes, key=self._first)  # type: ignore[arg-type]
             while True:
                 mark = self.device.zeros(n, self.forward.value_type)
                 mark[place : place + 1] = 1

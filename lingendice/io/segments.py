@@ -13,6 +13,7 @@ from lingendice.data.counts import Counts
 from lingendice.data.labels import Labels, union
 from lingendice.data.merging import keep_only, labels_to_ids, merge, occurring, sort_labels
 from lingendice.io.columns import NO_ROWS, SPARE_IDS, IdRule
+from lingendice.io.formats import FileError
 
 Array = NDArray[Any]
 
@@ -69,6 +70,10 @@ class Piece:
     """Rows that do not begin in the next state of the row before in their episode, and the first of them."""
     occurring: Mapping[str, Array] = field(default_factory=dict)
     """Ids of states and actions, where some rows are in no pair: terminal next states, weights of zero."""
+    roles: frozenset[str] = frozenset()
+    """What its columns are for; known of what was counted apart."""
+    where: str = ""
+    """Where its first row stands."""
 
     def result(self) -> Counts:
         """The counts, labels in sorted order as in :meth:`Counts.from_transitions`."""
@@ -144,11 +149,21 @@ def join(left: Piece, right: Piece, threads: int | None = None) -> Piece:
         return left
     if left.counts.n_states == 0:
         return right
+    if left.roles != right.roles:
+        raise other_columns(right.where, right.roles, left.roles)
     for what in left.numbered ^ right.numbered:
         left, right = left.with_numbers(what), right.with_numbers(what)
         if (what in left.numbered) != (what in right.numbered):
             raise ValueError(f"one log has {what} labels and the other bare ids; pass labels=True")
     return _joined_pieces(left, right, threads)
+
+
+def other_columns(where: str, roles: frozenset[str], before: frozenset[str]) -> FileError:
+    """What to say of rows that have other columns than those before them."""
+    return FileError(
+        f"{where}: columns for {', '.join(sorted(roles))} here, but for {', '.join(sorted(before))} before; "
+        "name the columns to use, or pass False"
+    )
 
 
 def _joined_pieces(left: Piece, right: Piece, threads: int | None) -> Piece:

@@ -24,7 +24,7 @@ from lingendice.data.logs import MOST_KEPT, Log, count_log, initial_counts, with
 from lingendice.data.saving import StoredFileError, counts_arrays, read_archive, write_archive
 from lingendice.io.columns import NO_ROWS, SPARE_IDS, Batch, IdMap, IdRule, Position, distinct
 from lingendice.io.formats import FileError
-from lingendice.io.segments import EpisodeRecords, Piece, join
+from lingendice.io.segments import EpisodeRecords, Piece, join, other_columns
 
 Array = NDArray[Any]
 Columns = dict[str, Any]
@@ -69,6 +69,8 @@ class Accumulator:
         self.rule, self.keep_ends, self.keep_episodes = rule, keep_ends, keep_episodes
         self.by_time, self.threads = by_time, threads
         self.roles: frozenset[str] = frozenset()
+        self.first_place = ""
+        """Where the first row stands."""
         self.maps = {what: IdMap(what) for what in ("state", "action", "episode")}
         self.waiting: Columns = {}
         """Columns that begin with the rows that are not counted yet; their memory is used again."""
@@ -128,11 +130,9 @@ class Accumulator:
         roles = frozenset(batch.columns)
         if not self.roles:
             self.begin(roles)
+            self.first_place = batch.where(0)
         if roles != self.roles:
-            raise FileError(
-                f"{batch.where(0)}: columns for {', '.join(sorted(roles))} here, but for "
-                f"{', '.join(sorted(self.roles))} before; name the columns to use, or pass False"
-            )
+            raise other_columns(batch.where(0), roles, self.roles)
         if self.by_time and "time" not in roles:
             raise FileError(f"{batch.where(0)}: such a log has no column for time=; leave it out")
         columns: Columns = {}
@@ -387,7 +387,8 @@ class Accumulator:
         if ends is not None and self.maps["episode"].coded:
             names = np.array(list(self.maps["episode"].position))[ends.ids]
             ends = replace(ends, ids=names).take(np.argsort(names, kind="stable"))
-        return replace(piece, counts=counts, episodes=ends).settled()
+        told = {"roles": self.roles, "where": self.first_place}
+        return replace(piece, counts=counts, episodes=ends, **told).settled()  # type: ignore[arg-type]
 
 
 def _size(piece: Piece) -> int:

@@ -38,6 +38,9 @@ from lingendice.kernels.sparse_rows import (
     FULL,
 ) = range(9)
 
+# States whose pairs have numbers of 64 bits.
+MOST_STATES = 3_037_000_499
+
 # Nodes of a recurrent class up to which it is eliminated densely, whatever its structure.
 DIRECT = 600
 
@@ -175,9 +178,11 @@ def share_out(node_distribution, members, totals, distribution):  # type: ignore
 @kernel
 def count_pair(keys, counts, n, i, j, weight):  # type: ignore[no-untyped-def]
     """Add to the count of (i, j) in a hash table with linear probing; free keys are -1."""
-    if i < 0 or i >= n or j < 0 or j >= n:
+    if i < 0 or i >= n or j < 0 or j >= n or n > MOST_STATES:
         return OUT_OF_RANGE
     capacity = keys.size
+    if counts.size < capacity:
+        return BAD_ENTRY
     key = np.int64(i) * n + j
     at = np.int64(mix(np.uint64(key)) % np.uint64(capacity))
     for _ in range(capacity):

@@ -118,14 +118,11 @@ def refuse_smoothing(solution: Solution) -> None:
 
 def refuse_partial_rewards(operator: EmpiricalOperator) -> None:
     """Refuse logged rewards of some transitions only: their noise is not that of all transitions."""
-    counts: Any = operator.counts
-    if not isinstance(counts, Counts):
-        return  # rows on a cluster are counted from logs of one form
-    if operator.logged_reward is None or counts.reward_count is None:
+    known, missing = operator.logged_reward, operator.counts.unrewarded
+    if known is None or missing is None:
         return
-    known, missing = counts.reward_count > 0, counts.reward_count < counts.count
-    if missing.any() and known.any():
-        cell = int(row_of_entry(counts.indptr)[np.argmax(missing)])
+    if missing.any() and not np.isnan(known).all():
+        cell = int(np.argmax(missing))
         raise ValueError(
             f"some transitions from cell {cell} have no logged reward (logs with and without rewards were "
             "merged), and no standard error of the value shows that; merge logs with rewards alone, or pass "

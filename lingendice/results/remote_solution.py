@@ -115,6 +115,11 @@ for _name in ("value_bounds", "gap"):
 
 # -- rows on a cluster -----------------------------------------------------------------------------------
 
+NOT_CLUSTERED = (
+    "transitions taken as a Markov chain's, not clustered by episode: counts on a cluster know none; "
+    "lg.read_transitions(..., keep_episodes=True) and lg.solve do so on one machine that holds the log"
+)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SpreadSolution(Solution):
@@ -149,7 +154,14 @@ class SpreadSolution(Solution):
 
 
 class SpreadInfluence(Influence):
-    """Influence where entries lie elsewhere: what belongs to cells is here, squares are summed there."""
+    """Influence where entries lie elsewhere: what belongs to cells is here, squares are summed there.
+
+    Rows on a cluster are of sources, and an episode runs through many of them: it is not known there.
+    """
+
+    def __init__(self, solution: Solution) -> None:
+        super().__init__(solution)
+        self.sample = self.sample._replace(note=NOT_CLUSTERED)
 
     def adjoint(self, columns: Floats) -> Floats:
         """Values of states for every column: one solve on the cluster each."""

@@ -83,7 +83,7 @@ _MESSAGES = {
     NOT_CONVERGED: "not within tol after max_sweeps; raise max_sweeps, or use lingendice.solve",
     BAD_GAMMA: "gamma must lie in (0, 1]",
     BAD_DISTRIBUTION: "a distribution has the wrong length, a negative or infinite entry, or no mass",
-    OUT_OF_RANGE: "a state lies outside 0..n-1",
+    OUT_OF_RANGE: "a state lies outside 0..n-1, or n is beyond 3,037,000,499, where pairs have no numbers",
     FULL: "the table of pairs is full; allocate a larger one",
 }
 

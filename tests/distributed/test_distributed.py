@@ -99,6 +99,22 @@ def test_rows_out_of_order_are_told_across_files_too(client, tmp_path):
             read(str(tmp_path))
 
 
+@pytest.mark.parametrize("missing", ["reward", "terminal", "episode"])
+def test_files_with_other_columns_are_refused_as_on_one_machine(client, tmp_path, missing):
+    log = make_log()
+    first, second = cut(log, [300])
+    pq.write_table(pa.table(first), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({name: part for name, part in second.items() if name != missing}), tmp_path / "b.parquet"
+    )
+    errors = []
+    for read in (lg.read_transitions, lambda path: lg.distributed.count(path, client)):
+        with pytest.raises(ValueError, match=r"b\.parquet.*row 0: columns for .* here, but for") as caught:
+            read(str(tmp_path))
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+
+
 def test_blocks_in_files_are_opened_by_another_cluster(client, tmp_path):
     log = make_log(labeled=True)
     write_parts(tmp_path, log, [300])
@@ -158,6 +174,35 @@ def test_a_policy_with_leaks_and_terminals(client, gamma, terminal):
     assert found.behavior_value == pytest.approx(expected.behavior_value, abs=1e-9)
 
 
+def test_rewards_logged_in_part_have_no_interval_of_the_value(client, tmp_path):
+    """As on one machine; the mean of a function has one, and so has the value of rewards that are given."""
+    log = make_log()
+    some, rest = cut(log, [250])
+    del rest["reward"]
+    merged = lg.Counts.from_transitions(**some) + lg.Counts.from_transitions(**rest, n_states=9, n_actions=3)
+    spread = DistributedCounts.from_counts(merged, client)
+    for counts in (merged, spread, spread.save(str(tmp_path))):
+        solution = lg.solve(counts, 0.9, ridge=0)
+        with pytest.raises(ValueError, match=r"some transitions from cell 0 have no logged reward"):
+            solution.interval()
+        assert solution.interval(of=np.arange(9.0)).standard_error > 0
+        assert lg.solve(counts, 0.9, ridge=0, reward=np.arange(9.0)).interval().standard_error > 0
+    whole = DistributedCounts.from_counts(lg.Counts.from_transitions(**log), client)
+    assert lg.solve(whole, 0.9, ridge=0).interval().standard_error > 0
+
+
+def test_the_interval_says_that_it_is_not_clustered_and_what_is(client, tmp_path):
+    """The advice works: it is clustered by episode then."""
+    log = make_log()
+    write_parts(tmp_path, log, [100, 350])
+    spread = lg.solve(lg.distributed.count(str(tmp_path), client), 0.9, ridge=0).interval()
+    assert "not clustered by episode" in spread.note
+    assert "lg.read_transitions(..., keep_episodes=True)" in spread.note
+    here = lg.solve(lg.read_transitions(str(tmp_path), keep_episodes=True), 0.9, ridge=0).interval()
+    assert here.note.startswith("clustered by")
+    assert spread.estimate == pytest.approx(here.estimate, abs=1e-9)
+
+
 def test_a_solution_is_pickled_with_its_vectors(client):
     counts = lg.Counts.from_transitions(**make_log())
     found = lg.solve(DistributedCounts.from_counts(counts, client), 0.9)
@@ -184,9 +229,12 @@ def test_policies_by_function_and_in_pieces(client):
     spread = DistributedCounts.from_counts(counts, client)
     table = np.random.default_rng(1).dirichlet(np.ones(3), 9)
     expected = lg.solve(counts, 0.9, policy=table, ridge=0, ratio="state_action").value
-    for policy in (da.from_array(table, chunks=(4, 3)), lambda states: table[states]):
+    by_state = {state: dict(enumerate(row)) for state, row in enumerate(table.tolist())}
+    for policy in (da.from_array(table, chunks=(4, 3)), lambda states: table[states], by_state):
         found = lg.solve(spread, 0.9, policy=policy, ratio="state_action")
         assert found.value == pytest.approx(expected, abs=1e-9)
+    with pytest.raises(lg.NotAvailableYet, match="a comparison of policies"):
+        lg.solve(spread, 0.9, policy={"one": table, "other": table[::-1]})
 
 
 def test_several_classes_and_a_periodic_chain(client):
@@ -274,7 +322,8 @@ def test_arguments_are_checked_as_by_solve(client, name, bad):
 
 def test_what_is_for_one_machine_is_refused(client):
     spread = DistributedCounts.from_counts(lg.Counts.from_transitions(**make_log()), client)
-    for terms in ({"ridge": 0.1}, {"features": np.ones((27, 1))}, {"method": "sgd"}, {"clone": 3.0}):
+    features = {"features": np.ones((27, 1))}, {"dual_features": np.ones((27, 1))}, {"bound": 2.0}
+    for terms in ({"ridge": 0.1}, *features, {"method": "sgd"}, {"clone": 3.0}):
         with pytest.raises(ValueError, match=r"gather|method"):
             lg.solve(spread, 0.9, **terms)
     with pytest.raises(ValueError, match=r"checkpoint= is an option of lg\.read_transitions alone"):

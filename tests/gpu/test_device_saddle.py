@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -305,6 +306,39 @@ def test_a_bootstrap_that_would_leave_noise_out_is_refused(emulator):
         bootstrap(lg.solve(counts, 0.9, policy=POLICY, ridge=0, clone=0, device="cuda"), 3)
     with pytest.raises(ValueError, match="a ridge"):
         bootstrap(lg.solve(counts, policy=POLICY), 3)
+
+
+OTHER_ANSWERS = {
+    "a horizon, a baseline or the default with a policy": ({}, {"horizon": 3}),
+    "a saddle point": (
+        {"bound": 1.0}, {"features": np.random.default_rng(0).random((36, 2)), "penalty": 0.5},
+        {"method": "extragradient", "tol": 1e-2}, {"divergence": "kl", "ridge": 0.1},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHER_ANSWERS)
+def test_a_bootstrap_of_another_answer_than_the_exact_one_is_refused(emulator, name):
+    """Replicates are of the exact equation, whatever the solution was of."""
+    counts = small_counts(keep_episodes=True)
+    for choices in OTHER_ANSWERS[name]:
+        solution = lg.solve(counts, 0.5, policy=POLICY, initial=np.ones(12), **choices)
+        with pytest.raises(ValueError, match=f"does not serve ({name}|a ridge)"):
+            bootstrap(solution, 3)
+
+
+def test_a_bootstrap_of_rewards_logged_in_part_is_refused(emulator):
+    """As on the host: of merged logs the rewards of episodes are unknown, and were taken for 0."""
+    counts = small_counts(keep_episodes=True)
+    without = dataclasses.replace(
+        counts, reward_count=None, reward_mean=None, reward_m2=None,
+        episodes=counts.episodes._replace(reward=None),
+    )  # fmt: skip
+    solution = lg.solve(counts + without, policy=POLICY, ridge=0, clone=0)
+    with pytest.raises(ValueError, match="rewards logged in part"):
+        bootstrap(solution, 3)
+    with pytest.raises(ValueError, match="have no logged reward"):
+        solution.interval(method="bootstrap")
 
 
 def test_the_self_test_records_a_run(device, tmp_path, capsys):

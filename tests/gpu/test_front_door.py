@@ -67,6 +67,13 @@ def test_several_distributions(solve):
     np.testing.assert_allclose(limit.stationary, [0.125, 0.125, 0.375, 0.375], rtol=1e-9)
 
 
+def test_several_distributions_are_in_the_order_of_their_first_states(solve):
+    """State 0 leads to the class that comes last."""
+    matrix = np.array([[0, 0, 0, 1.0], [0, 1.0, 0, 0], [0, 1.0, 1.0, 0], [0, 0, 0, 2.0]])
+    found = [distribution.tolist() for distribution in solve(matrix).distributions]
+    assert found == [pytest.approx([0, 1, 0, 0]), pytest.approx([0, 0, 0, 1])]
+
+
 def test_what_was_never_seen_leaving(solve):
     matrix, gamma = np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]), 0.9
     kernel = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1.0)

@@ -224,6 +224,47 @@ def test_a_chain(solve_there, device, case):
     assert_same(here, told(lambda: solve_there(chain_of(matrix), gamma, **choices)), device)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_the_limit_over_several_classes(solve_there, device, seed):
+    """Weights by the chance of ending in each class, which is a linear system over the other states."""
+    rng = np.random.default_rng(seed)
+    n, ends = 8, 2 + seed % 2
+    matrix = rng.random((n, n)) * (rng.random((n, n)) < 0.4) + np.roll(np.eye(n), -1, axis=1)
+    matrix[:ends] = np.eye(n)[:ends]
+    initial = rng.random(n)
+    kernel, start = matrix / matrix.sum(axis=1, keepdims=True), initial / initial.sum()
+    inner, to_ends = kernel[ends:, ends:], kernel[ends:, :ends]
+    expected = start[:ends] + start[ends:] @ np.linalg.solve(np.eye(n - ends) - inner, to_ends)
+    there = solve_there(chain_of(matrix), 1.0, initial=initial)
+    assert there.status is Status.SOLVED
+    stationary = there.to_host().stationary if hasattr(there, "to_host") else there.stationary
+    np.testing.assert_allclose(stationary[:ends], expected, rtol=max(there.error, 1e-12))
+    np.testing.assert_array_equal(stationary[ends:], 0.0)
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 3])
+def test_the_limit_over_several_classes_with_hubs(device, chunk_rows):
+    """Classes that fall back to a distribution, and rows that are streamed."""
+    matrix = np.zeros((7, 7))
+    matrix[[0, 1, 2, 2, 3, 4, 4, 5], [1, 0, 0, 3, 4, 2, 5, 5]] = 1.0, 2.0, 1.0, 3.0, 1.0, 2.0, 1.0, 1.0
+    choices = {"restart": np.array([1.0, 3, 0, 0, 0, 0, 0]), "initial": np.array([0.0, 0, 1, 2, 3, 0, 4])}
+    options = {} if chunk_rows is None else {"chunk_rows": chunk_rows}
+    here = told(lambda: lg.solve(matrix, 1.0, **choices))
+    there = told(lambda: lg.solve(matrix, 1.0, device="cuda", options=options, **choices))
+    assert_same(here, there, device, 1e-9)
+
+
+def test_a_limit_that_was_not_reached_is_no_limit(device):
+    """Two steps from the middle of a line lead to neither of its ends: no weights are made up."""
+    n = 60
+    matrix = np.eye(n, k=1) + np.eye(n, k=-1)
+    matrix[[0, -1]] = np.eye(n)[[0, -1]]
+    there = lg.solve(matrix, 1.0, initial=np.eye(n)[n // 2], max_iter=2, device="cuda")
+    assert not there.converged
+    with pytest.raises(lg.SeveralDistributions):
+        _ = there.stationary
+
+
 STEP = {"state": np.array([0, 1, 2]), "next_state": np.array([1, 0, 1])}
 COUNTING_CASES = {
     "a state out of range": {"state": np.array([0, 7, 2])},

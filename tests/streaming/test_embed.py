@@ -136,6 +136,19 @@ def test_table_says_when_it_is_full():
     assert held.sum() == 4
 
 
+def test_what_a_table_of_pairs_cannot_hold_is_refused():
+    """Numbers of pairs beyond 64 bits were those of others; too short an array was written behind."""
+    keys, held = np.full(8, -1), np.zeros(8)
+    huge = 2**40
+    for state in (2**39, 2**39 + 2**24):  # whose pairs with 7 have one number but for 2**64
+        assert embed.count_sparse(keys, held, huge, state, 7) == embed.OUT_OF_RANGE
+    assert "3,037,000,499" in embed.message(embed.OUT_OF_RANGE)
+    assert embed.count_sparse(keys, held, 3_037_000_499, 3_037_000_498, 3_037_000_498) == embed.SOLVED
+    assert keys.max() == 3_037_000_499**2 - 1
+    assert embed.count_sparse(np.full(8, -1), held[:2], 5, 1, 2) == embed.BAD_ENTRY
+    assert held.sum() == 1.0
+
+
 def test_count_checks_its_range():
     counts = np.zeros((2, 2))
     assert embed.count(counts, 1, 0) == embed.SOLVED
