@@ -65,8 +65,9 @@ _ADVICE = {
         "or features that are positive on every cell with data"
     ),
     Status.GAP_ABOVE_TOL: (
-        "rounding keeps the gap above tol, as with nearly collinear features or tiny data distributions; "
-        "raise tol, drop features, or pass bound="
+        "rounding keeps the gap above tol, as with nearly collinear features or tiny data distributions, or "
+        "SGD's own bound on |w_f| does (sol.reason says so); raise tol, drop features, pass bound=, or take "
+        'method="extragradient"'
     ),
     Status.ERROR_ABOVE_TOL: (
         "the stated error (sol.error) exceeds tol, and rounding keeps it there; raise tol, take a smaller "
