@@ -126,11 +126,12 @@ def error_bound(residual: float, gamma: float) -> float:
 
 
 def combined(outcomes: list[Outcome]) -> Outcome:
-    """One outcome for distributions that all have to be right: the hardest, with the largest error of any."""
+    """One outcome for distributions that all have to be right: the hardest, with the largest error of any,
+    unknown where that of any is."""
     hardest = max(
         outcomes, key=lambda outcome: (not outcome.converged, outcome.n_iter, outcome.distribution.size)
     )
-    worst = max(outcomes, key=lambda outcome: -math.inf if outcome.error is None else outcome.error)
+    worst = max(outcomes, key=lambda outcome: math.inf if outcome.error is None else outcome.error)
     return replace(hardest, error=worst.error, error_kind=worst.error_kind, condition=worst.condition)
 
 

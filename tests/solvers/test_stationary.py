@@ -157,6 +157,15 @@ def test_iteration_limit():
         assert solution.residual > 0
 
 
+@pytest.mark.parametrize("initial", [None, np.full(5020, 1 / 5020)])
+def test_an_error_is_unknown_where_that_of_one_class_is(initial):
+    """A small class solved exactly beside one whose solve was ended has no part in the error to state."""
+    both = sparse.csr_array(sparse.block_diag([digraph(20, 3), digraph(5000, 5)]))
+    solution = lg.solve(both, max_iter=1, initial=initial)
+    assert solution.status is lg.Status.ITERATION_LIMIT
+    assert solution.error is None
+
+
 def test_refuses_dense_elimination_that_cannot_fit():
     with pytest.raises(ValueError, match='method="gth" would need'):
         lg.solve(
