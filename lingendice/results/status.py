@@ -35,7 +35,20 @@ class Status(Enum):
         """Likely cause and next step; empty for a solved problem and for networks trained to plan."""
         return _ADVICE[self]
 
+    @property
+    def ended_short(self) -> bool:
+        """Whether the solve ended short of its goal, which no interval allows for."""
+        return self not in _ENDED_WELL
 
+
+_ENDED_WELL = (
+    Status.SOLVED,
+    Status.TRAINED,
+    Status.SEVERAL_DISTRIBUTIONS,
+    Status.NOT_IDENTIFIED,
+    Status.NOT_RELIABLE,
+)
+"""At their end: the last two judge what the data say."""
 _ADVICE = {
     Status.SOLVED: "",
     Status.TRAINED: "",
