@@ -203,7 +203,9 @@ def read_start(problem: RatioProblem, given: Any, method: str) -> tuple[Floats, 
         raise ValueError(
             f'method="{method}" starts afresh; leave warm_start out, or use sgd or extragradient'
         )
-    w = getattr(given, "w_tau", None)
-    if w is None or np.size(w) != problem.features.n_features:
+    w, u = getattr(given, "w_tau", None), getattr(given, "u", None)
+    if w is None or u is None or np.shape(w) != (problem.features.n_features,):
         raise ValueError("warm_start must be a solution over the same features")
-    return w, np.zeros(problem.dual_features.n_features), given.u
+    if not (np.isfinite(w).all() and math.isfinite(u)):
+        raise ValueError("warm_start ended with coefficients that are not finite; leave it out")
+    return w, np.zeros(problem.dual_features.n_features), u
