@@ -180,7 +180,8 @@ def solve(
         The objective's divergence (a name or an object of :mod:`lingendice.divergences`), the weight of its
         penalty on E_p tau - 1, or ``normalize="self"`` to impose it. The tabular answer depends on none.
     bound
-        The paper's C: 0 <= w <= C and |w_f| <= C.
+        The paper's C: 0 <= w <= C and |w_f| <= C. Without it w and w_f are free, but ``method="sgd"`` steps
+        within |w_f| <= 2; ``sol.gap`` is that of the free problem, so that it shows where 2 is too small.
     method
         ``"auto"``, or ``"gth"`` (dense elimination), ``"elimination"`` (sparse), ``"gauss-seidel"``,
         ``"aggregation"`` for the exact equation; ``"convex"``, ``"extragradient"``, ``"sgd"`` for

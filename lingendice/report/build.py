@@ -155,6 +155,8 @@ def verdict(result: Solution | Comparison | ContinuousSolution, level: float) ->
 def _of_policies(comparison: Comparison, level: float) -> str:
     if all(map(math.isnan, comparison.values)):
         return "No policy can be judged: the data say nothing about their values."
+    if comparison.unfinished:
+        return f"There is no ranking to rely on: solves ended short of their goals: {comparison.unfinished}."
     best = comparison.best
     row = next(row for row in comparison.differences(level) if row["policy"] == best)
     said = _gain(str(best), row["over_behavior"])

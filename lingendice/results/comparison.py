@@ -80,6 +80,16 @@ class Comparison(Hinted):
             raise ValueError(f"no policy can be called the best: {UNIDENTIFIED}, for any of them")
         return self.ranking[0]
 
+    @property
+    def unfinished(self) -> str:
+        """The policies whose solve ended short of its goal, each with its status; empty where none did."""
+        ended = [
+            f"{name} ({solution.status.value})"
+            for name, solution in zip(self.names, self.solutions, strict=True)
+            if solution.status.ended_short
+        ]
+        return ", ".join(ended)
+
     @cached_property
     def _influences(self) -> tuple[Floats, Floats, str]:
         """Covariance of the values and of the behavior's, degrees of freedom of each, what they rest on."""
@@ -93,6 +103,8 @@ class Comparison(Hinted):
         ]
         if unknown:
             note += f"; not identified, so without an interval: {', '.join(unknown)}"
+        if self.unfinished:
+            note += f"; ended short of their goals, which is not allowed for: {self.unfinished}"
         return scores.T @ scores, np.array([part.degrees for part in found]), note
 
     @cached_property
@@ -169,20 +181,20 @@ class Comparison(Hinted):
         """How likely each policy is the best of them, by name; nan for one whose value is not identified.
 
         From draws of the joint distribution of the values' noise, and of biases anywhere within their
-        allowances; infinite allowances leave every policy as likely.
+        allowances; infinite ones, and noise that is not known, leave every policy as likely.
         """
         known = np.isfinite(self.values)
         if not known.any():
             return dict.fromkeys(self.names, math.nan)
-        rng = np.random.default_rng(self.seed)
-        noise = self._noise(self.covariance[np.ix_(known, known)], rng)
-        degrees = self._influences[1][:-1][known]
-        few = np.isfinite(degrees)
-        noise[:, few] /= np.sqrt(rng.chisquare(degrees[few], size=(DRAWS, int(few.sum()))) / degrees[few])
-        bias = self.bias_allowance[known]
-        if not np.isfinite(bias).all():
+        covariance, bias = self.covariance[np.ix_(known, known)], self.bias_allowance[known]
+        if not (np.isfinite(bias).all() and np.isfinite(covariance).all()):
             shares = np.full(int(known.sum()), 1.0 / known.sum())
         else:
+            rng = np.random.default_rng(self.seed)
+            noise = self._noise(covariance, rng)
+            degrees = self._influences[1][:-1][known]
+            few = np.isfinite(degrees)
+            noise[:, few] /= np.sqrt(rng.chisquare(degrees[few], size=(DRAWS, int(few.sum()))) / degrees[few])
             drawn = self.values[known] + noise + bias * rng.uniform(-1.0, 1.0, size=noise.shape)
             shares = np.bincount(drawn.argmax(axis=1), minlength=noise.shape[1]) / DRAWS
         found = np.full(len(self), math.nan)
@@ -318,6 +330,8 @@ class Comparison(Hinted):
     def table(self, level: float = 0.95) -> list[dict[str, Any]]:
         """One row per policy, best first: value, interval, leak, failed checks, how likely it is the best.
 
+        The status of a solve that ended short of its goal stands first among the failed checks.
+
         Computes the intervals and runs the checks of every policy; ``print`` shows them from then on.
         """
         found = self.interval(level)
@@ -330,7 +344,7 @@ class Comparison(Hinted):
                 "low": float(found.low[k]),
                 "high": float(found.high[k]),
                 "leak": self.solutions[k].leak,
-                "failed_checks": [check.name for check in self.solutions[k].diagnose() if not check.ok],
+                "failed_checks": _failures(self.solutions[k]),
                 "may_be_best": self.names[k] in may_win,
                 "probability_best": self.probability_best[self.names[k]],
             }
@@ -368,10 +382,11 @@ class Comparison(Hinted):
     @property
     def caption(self) -> str:
         """What is compared, beside the logged behavior, and what was not computed yet."""
+        title = repr(self) + (f"; ended short of their goals: {self.unfinished}" if self.unfinished else "")
         if "_known_table" not in self.__dict__:
-            return f"{self!r}; intervals and checks not computed: call table()"
+            return f"{title}; intervals and checks not computed: call table()"
         behavior = self.behavior_value
-        return repr(self) + ("" if behavior is None else f"; behavior's value {behavior:.4g}")
+        return title + ("" if behavior is None else f"; behavior's value {behavior:.4g}")
 
     def _repr_html_(self) -> str:
         return table(*self.columns(), self.caption)
@@ -384,6 +399,12 @@ class Comparison(Hinted):
         widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (headings, *rows)]
         return "\n".join([self.caption, *lines])
+
+
+def _failures(solution: Any) -> list[str]:
+    """How the solve ended, where that is short of its goal, and the names of the checks that fail."""
+    ended = [solution.status.value] if solution.status.ended_short else []
+    return ended + [check.name for check in solution.diagnose() if not check.ok]
 
 
 def _padded(rows: Floats | None, size: int) -> Floats:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lingendice.data.display import duration, strict_json, table_of_facts
@@ -157,6 +158,9 @@ class Result(Hinted, Shown):
             found = self._episode_interval(level, of, method, options)
         else:
             found = self._interval(level, of, method, **options)
+            if self.status.ended_short:
+                short = f"the solve ended short of its goal ({self.status.value}), which is not allowed for"
+                found = replace(found, note=f"{found.note}; {short}")
         return self._remember(_INTERVAL + of, found) if isinstance(of, str) else found
 
     @property

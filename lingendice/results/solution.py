@@ -68,8 +68,8 @@ class Solution(Result):
     ``tol``."""
     error_kind: str
     """"bound": L1, proven. "estimate": extrapolated, entrywise relative (L1 with a ridge). "direct":
-    entrywise relative, an estimate of the rounding of a method that neither iterates nor subtracts. "gap":
-    of GenDICE's objective."""
+    entrywise relative, an estimate of the rounding of a method that neither iterates nor subtracts (L1 for
+    gamma < 1). "gap": of GenDICE's objective."""
     condition: float | None
     """Amplification behind an estimate: of the last change, 1 / (1 - contraction), or of a gradient."""
     n_iter: int

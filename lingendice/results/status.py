@@ -35,7 +35,20 @@ class Status(Enum):
         """Likely cause and next step; empty for a solved problem and for networks trained to plan."""
         return _ADVICE[self]
 
+    @property
+    def ended_short(self) -> bool:
+        """Whether the solve ended short of its goal, which no interval allows for."""
+        return self not in _ENDED_WELL
 
+
+_ENDED_WELL = (
+    Status.SOLVED,
+    Status.TRAINED,
+    Status.SEVERAL_DISTRIBUTIONS,
+    Status.NOT_IDENTIFIED,
+    Status.NOT_RELIABLE,
+)
+"""At their end: the last two judge what the data say."""
 _ADVICE = {
     Status.SOLVED: "",
     Status.TRAINED: "",
@@ -65,8 +78,9 @@ _ADVICE = {
         "or features that are positive on every cell with data"
     ),
     Status.GAP_ABOVE_TOL: (
-        "rounding keeps the gap above tol, as with nearly collinear features or tiny data distributions; "
-        "raise tol, drop features, or pass bound="
+        "rounding keeps the gap above tol, as with nearly collinear features or tiny data distributions, or "
+        "SGD's own bound on |w_f| does (sol.reason says so); raise tol, drop features, pass bound=, or take "
+        'method="extragradient"'
     ),
     Status.ERROR_ABOVE_TOL: (
         "the stated error (sol.error) exceeds tol, and rounding keeps it there; raise tol, take a smaller "

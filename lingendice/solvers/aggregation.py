@@ -66,9 +66,10 @@ GENERAL = Effort(before=2, after=2, visits=2)
 class Plan:
     """What the weights and some sweeps say about a chain.
 
-    ``method`` is "sweeps" (mixes well), "aggregation" (blocks at a gap of the weights) or "direct" (slow and
-    without a gap: compare the work of an elimination with ``predicted_sweeps``). ``contraction`` is the rate
-    of the sweeps made, 1 if none were. ``run`` lets ``solve_stationary`` go on instead of starting again.
+    ``method`` is "sweeps" (mixes well), "aggregation" (blocks at a gap of the weights), "direct" (slow and
+    without a gap: compare the work of an elimination with ``predicted_sweeps``) or "ended" (the work must
+    end: ``solve_stationary`` gives what was reached). ``contraction`` is the rate of the sweeps made, 1 if
+    none were. ``run`` lets ``solve_stationary`` go on instead of starting again.
     """
 
     method: str
@@ -335,11 +336,16 @@ def plan(
     """Say which method suits an irreducible chain, from the gaps of its weights and some sweeps.
 
     ``O(nnz)``: a few passes over the weights, then at most four dozen sweeps, fewer where they are seen to
-    be slow. The work is not lost: hand the plan to ``solve_stationary``. Raises ``Stopped``.
+    be slow. The work is not lost, also where it must end: hand the plan to ``solve_stationary``. Raises
+    ``Stopped`` before the first sweep.
     """
     run = _begin(indptr, indices, data, tol, threads, monitor)
-    run.settled = run.sweep_until(4 * PROBE, PATIENCE) and run.verify()
-    if not run.settled and run.use_gap():
+    try:
+        run.settled = run.sweep_until(4 * PROBE, PATIENCE) and run.verify()
+        falls_apart = not run.settled and run.use_gap()
+    except Stopped:
+        return Plan("ended", run.rate, np.inf, 1, run)
+    if falls_apart:
         return Plan("aggregation", run.rate, np.inf, run.blocks[1] if run.blocks else 1, run)
     predicted = 0.0 if run.settled else run.foreseen()
     return Plan("sweeps" if predicted <= PATIENCE else "direct", run.rate, predicted, 1, run)

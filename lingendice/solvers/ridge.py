@@ -318,6 +318,9 @@ class _Ending:
         error, _ = self.error(distribution)
         if error > self.tol and self.amplification is None:
             self.amplification = yield from self._amplify(free, steps)
+            if self.amplification is None:  # the work must end, with an error that is not known to be small
+                self.settled = False
+                return 0.0
             error, _ = self.error(distribution)
         if error <= self.tol or not error < LEAST_GAIN * self._best:
             return 0.0
@@ -325,15 +328,17 @@ class _Ending:
         # From what was reached, which may be far below the goal already: else no step would be made.
         return min(goal, squared) * (0.3 * self.tol / error) ** 2
 
-    def _amplify(self, free: NDArray[np.bool_], steps: int) -> Generator[Step, Any, float]:
-        """|H^-1 g| / |g| of a random g, which has its share of every mode."""
+    def _amplify(self, free: NDArray[np.bool_], steps: int) -> Generator[Step, Any, float | None]:
+        """|H^-1 g| / |g| of a random g, which has its share of every mode; None where the work must end."""
         system = self.system
         drawn = np.where(free, np.random.default_rng(0).standard_normal(free.size), 0.0)
         goal = min(1e-2, 0.1 / self._modes) ** 2 * float(drawn @ (drawn / system.diagonal))
         descent, squared = system.descent(free, np.zeros(free.size), drawn), -1.0
         while squared < 0.0 or squared > goal:
             squared, done = descent.advance(goal)
-            if done == 0 or math.isnan(squared) or (yield Step(steps)) is not None:
+            if (yield Step(steps)) is not None:
+                return None
+            if done == 0 or math.isnan(squared):
                 return 1.0 / system.ridge
         return float(np.linalg.norm(descent.point()[0]) / np.linalg.norm(drawn))
 

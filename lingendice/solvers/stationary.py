@@ -234,6 +234,7 @@ def _automatic(
         "sweeps": f"mixes well: about {found.predicted_sweeps:.0f} further sweeps foreseen",
         "aggregation": f"falls apart into {found.blocks:,} nearly separate blocks",
         "direct": "slow mixing and much fill",
+        "ended": "ended early",
     }[found.method]
     outcome = _iterate(rates, controls, monitor, why, found)
     if outcome.converged or monitor.stopped is not None:

@@ -9,6 +9,7 @@ import pytest
 from logs import A, S, count, exact, random_mdp, walk
 
 import lingendice as lg
+from lingendice.report.build import verdict
 from lingendice.results.interval import Influence
 
 PLUG_IN = {"ratio": "state_action", "ridge": 0.0}
@@ -144,3 +145,41 @@ def test_many_policies_are_compared_in_little_memory(mdp):
     tracemalloc.stop()
     assert peak < 250e6
     assert together.best in kept
+
+
+def line_of_states(n):
+    """Action 0 drifts to the left and 1 to the right, where rewards are."""
+    state, action, up = (part.ravel() for part in np.indices((n, 2, 10)))
+    to = np.clip(state + np.where(up < np.where(action == 1, 6, 4), 1, -1), 0, n - 1)
+    reward = np.where(state > n - 20, 1.0, 0.0) - 0.01 * action + 0.1 * (up % 2)
+    counts = lg.Counts.from_transitions(state, to, action=action, reward=reward)
+    return counts, {"left": np.tile([1.0, 0.0], (n, 1)), "right": np.tile([0.0, 1.0], (n, 1))}
+
+
+def test_solves_that_ended_short_of_their_goals_are_marked_wherever_they_are_ranked():
+    """After one sweep the values are the wrong way around, and their noise says nothing of that."""
+    counts, policies = line_of_states(400)
+    early, exact_ones = (
+        lg.solve(counts, policy=policies, ridge=0, **terms)
+        for terms in ({"method": "aggregation", "max_iter": 1}, {"method": "elimination"})
+    )
+    assert (early.best, exact_ones.best) == ("left", "right")
+    told = "left (iteration limit), right (iteration limit)"
+    assert told in str(early)
+    assert told in early.interval().note
+    assert told in early.difference("left", "right").note
+    assert "iteration limit" in early["left"].interval().note
+    assert [row["failed_checks"][0] for row in early.table()] == ["iteration limit"] * 2
+    assert told in str(early)
+    assert told in verdict(early, 0.95)
+    assert not exact_ones.unfinished
+    assert "ended short" not in exact_ones.interval().note + exact_ones["left"].interval().note
+
+
+def test_noise_that_is_not_known_makes_no_policy_the_best(mdp, policies):
+    comparison = lg.solve(count(walk(mdp, 60, 20, seed=0)), 0.9, policy=policies, **PLUG_IN)
+    covariance, degrees, note = comparison._influences
+    covariance = covariance.copy()
+    covariance[0] = covariance[:, 0] = np.nan
+    comparison.__dict__["_influences"] = covariance, degrees, note
+    assert set(comparison.probability_best.values()) == {1 / len(policies)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -176,3 +177,13 @@ def test_warm_start_is_used():
     cold = lg.solve(COUNTS, 0.9, method="extragradient", tol=1e-6)
     warm = lg.solve(COUNTS, 0.9, method="extragradient", warm_start=cold)
     assert warm.n_iter <= lg.solve(COUNTS, 0.9, method="extragradient").n_iter
+
+
+@pytest.mark.parametrize("method", ["extragradient", "sgd"])
+@pytest.mark.parametrize(
+    "changed", [{"w_tau": np.full(30, np.nan)}, {"u": np.inf}, {"w_tau": np.ones((30, 1))}]
+)
+def test_a_warm_start_that_is_no_point_is_refused(method, changed):
+    cold = lg.solve(COUNTS, 0.9, method="extragradient", tol=1e-3)
+    with pytest.raises(ValueError, match="warm_start"):
+        lg.solve(COUNTS, 0.9, method=method, max_iter=1000, warm_start=replace(cold, **changed))

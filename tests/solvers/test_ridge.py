@@ -10,7 +10,7 @@ from scipy.optimize import nnls
 import lingendice as lg
 from lingendice.model.compose import Choices, compose
 from lingendice.solvers import ridge as ridge_module
-from lingendice.solvers.control import Controls
+from lingendice.solvers.control import Controls, Stop
 from lingendice.solvers.ridge import RidgeSystem
 
 EXACT = Controls(tol=1e-13)
@@ -194,3 +194,27 @@ def test_a_warm_start_shortens_the_way():
     warm = system.solve(EXACT, cold.y)
     assert warm.outcome.n_iter < cold.outcome.n_iter
     assert np.allclose(warm.y, cold.y, atol=1e-10)
+
+
+def test_work_ends_when_told_to_wherever_it_is():
+    """Also while the error is estimated by one more solve, which began once the goal had been met."""
+    n = 400
+    ring = 5 * np.roll(np.eye(n, dtype=int), 1, axis=1) + 4 * np.roll(np.eye(n, dtype=int), -1, axis=1)
+    start = np.random.default_rng(0).dirichlet(np.ones(n))
+    system = RidgeSystem(compose(lg.Counts.from_matrix(ring), Choices(gamma=0.999, initial=start)), 1e-5)
+
+    def ended_after(steps):
+        solver = system._descend(Controls(tol=1e-10), None, 32, False)
+        try:
+            next(solver)
+            for _ in range(steps):
+                solver.send(None)
+            solver.send(Stop.TIME)
+        except StopIteration as end:
+            return end.value
+        raise AssertionError(f"went on after it was told to end at step {steps}")
+
+    outcomes = [ended_after(steps) for steps in range(15)]
+    assert all(outcome.error > 1e-10 for outcome in outcomes)
+    assert not any(outcome.converged for outcome in outcomes)
+    assert ended_after(16).converged

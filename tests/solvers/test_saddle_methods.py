@@ -354,6 +354,26 @@ def test_the_gap_of_sgd_is_that_of_the_bound_asked_for():
     assert "|w_f| <= 0.193" in solution.reason
 
 
+def test_the_gap_of_sgd_without_a_bound_is_that_of_the_free_problem():
+    """SGD keeps |f| <= 2. The ratio is too stiff to fit a start that is rarely logged: its f is beyond."""
+    counts = np.array([[0, 1, 0, 1, 0], [0, 200, 100, 50, 50], [0, 90, 30, 200, 80], [0, 9, 90, 9, 300],
+                       [0, 200, 20, 100, 80]])  # fmt: skip
+    features, start, gamma, tol = np.column_stack([np.ones(5), np.arange(5) / 4]), np.eye(5)[0], 0.9, 0.05
+    choices = {"features": features, "dual_features": np.eye(5), "initial": start, "max_iter": 3_000_000}
+    solution = lg.solve(counts, gamma, method="sgd", tol=tol, **choices)
+    p = counts.sum(axis=1) / counts.sum()
+    mass = p * (features @ solution.w_tau)
+    inflow = (1 - gamma) * start + gamma * mass @ (counts / counts.sum(axis=1, keepdims=True))
+    free = ((inflow - mass) ** 2 / mass).sum() + (mass.sum() - 1) ** 2 / 2
+    assert solution.objective == pytest.approx(free, rel=1e-9)
+    exact = lg.solve(counts, gamma, method="convex", tol=1e-7, **choices)
+    assert np.abs(exact.w_f).max() > 10.0
+    assert solution.gap >= free - exact.objective > 3 * tol
+    assert solution.status.value == "gap above tol"
+    assert "|w_f| <= 2" in solution.reason
+    assert "bound=" in solution.status.advice
+
+
 @pytest.mark.parametrize("batch", [1, 4])
 def test_self_normalized_sgd_nears_the_ratio(batch):
     _, outcome = sgd(some_problem("tabular", "self"), max_iter=400_000, batch=batch)

@@ -157,6 +157,24 @@ def test_iteration_limit():
         assert solution.residual > 0
 
 
+@pytest.mark.parametrize("sweeps", [1, 5])
+def test_what_was_reached_is_returned_while_the_method_is_chosen(sweeps):
+    chain = digraph(5000, 5)
+    found = lg.solve(chain, max_iter=sweeps)
+    asked = lg.solve(chain, max_iter=sweeps, method="gauss-seidel")
+    assert (found.n_iter, found.status) == (sweeps, lg.Status.ITERATION_LIMIT)
+    np.testing.assert_array_equal(found.stationary, asked.stationary)
+
+
+@pytest.mark.parametrize("initial", [None, np.full(5020, 1 / 5020)])
+def test_an_error_is_unknown_where_that_of_one_class_is(initial):
+    """A small class solved exactly beside one whose solve was ended has no part in the error to state."""
+    both = sparse.csr_array(sparse.block_diag([digraph(20, 3), digraph(5000, 5)]))
+    solution = lg.solve(both, time_limit=1e-9, initial=initial)
+    assert solution.status is lg.Status.TIME_LIMIT
+    assert solution.error is None
+
+
 def test_refuses_dense_elimination_that_cannot_fit():
     with pytest.raises(ValueError, match='method="gth" would need'):
         lg.solve(
