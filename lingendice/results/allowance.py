@@ -294,16 +294,13 @@ class _Influence:
     def _first_state(self) -> Floats | None:
         """Mass that starts afresh times V(s0) - mean V; None where first states are not estimated."""
         found, operator = self.found, self.found.operator
-        logged = found.counts.initial_count
-        if logged is None or not logged.sum() > 0:
+        if operator.initial is None or not operator.initial_is_logged:
             return None
-        start = np.asarray(logged, dtype=float) / float(logged.sum())
-        mass = 0.0
-        if operator.initial is not None and np.allclose(operator.initial, start, rtol=1e-12, atol=0.0):
-            mass = 1.0 - found.gamma
-        cells = operator.spread(found.state_distribution)
-        mass += found.gamma * float(cells @ operator.rows.falling_to(start))
-        return mass / found.identified * (found.values - start @ found.values) if mass > 0.0 else None
+        mass, fallen = 1.0 - found.gamma, operator.falling.get("initial")
+        if fallen is not None:
+            mass += found.gamma * float(operator.spread(found.state_distribution) @ fallen)
+        values = found.values - operator.initial @ found.values
+        return mass / found.identified * values if mass > 0.0 else None
 
 
 # -- allowance ----------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from the data distribution and from the estimated first-state distribution. The 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -188,7 +187,7 @@ class Influence(Entries):
         """What the variance rests on."""
         nothing = np.zeros((self.operator.n_states, 1))
         lone = self.sample.cluster is not None and self.sample.first_state is None
-        if lone and self._begun(nothing, lambda _: nothing) is not None:
+        if lone and self._begun(nothing, {}) is not None:
             return self.sample.note + LONE_START
         return self.sample.note
 
@@ -263,38 +262,32 @@ class Influence(Entries):
             return np.zeros(values.shape[1])
         return self.operator.initial @ values
 
-    def _fallen(self, values: Floats) -> Callable[[int], Floats]:
-        """What the mass that falls back to a distribution of the rows is worth by the state it comes to."""
-        out, gamma = self.operator.rows.out, self.solution.gamma
-        return lambda hub: gamma * float(self.solution.cell_distribution @ out[:, hub]) * values
+    def _fallen(self, values: Floats) -> dict[str, Floats]:
+        """What the mass that falls back to a distribution is worth by the state it comes to; by its name."""
+        gamma, mass = self.solution.gamma, self.solution.cell_distribution
+        return {source: gamma * float(mass @ out) * values for source, out in self.operator.falling.items()}
 
-    def _restart_shift(self, fallen: Callable[[int], Floats]) -> Floats:
+    def _restart_shift(self, fallen: dict[str, Floats]) -> Floats:
         """Rows that restart from the data distribution move with it."""
         operator = self.operator
-        data = self.counts.data_distribution.reshape(operator.n_states, -1).sum(axis=1)
-        hubs = [k for k, hub in enumerate(operator.rows.distribution) if np.array_equal(hub, data)]
-        if not hubs:
+        if "data" not in fallen:
             return np.zeros((operator.n_cells, 1))
-        worth = sum(map(fallen, hubs[1:]), fallen(hubs[0]))
+        data = self.counts.data_distribution.reshape(operator.n_states, -1).sum(axis=1)
+        worth = fallen["data"]
         return np.repeat(worth - data @ worth, operator.n_cells // operator.n_states, axis=0)
 
     def _first_state(self, values: Floats) -> Floats | None:
         """Influence of a first state in each state; None where the initial distribution is not estimated."""
         return self._begun((1.0 - self.solution.gamma) * values, self._fallen(values))
 
-    def _begun(self, values: Floats, fallen: Callable[[int], Floats]) -> Floats | None:
+    def _begun(self, values: Floats, fallen: dict[str, Floats]) -> Floats | None:
         """The same for what beginning in a state is worth, and what falling back to it is."""
-        logged, operator = self.counts.initial_count, self.operator
-        if logged is None or not logged.sum() > 0:
+        initial = self.operator.initial
+        if initial is None or not self.operator.initial_is_logged:
             return None
-        start = np.asarray(logged, dtype=float) / float(logged.sum())
-        worth = [
-            fallen(k) for k, hub in enumerate(operator.rows.distribution) if _same_distribution(hub, start)
-        ]
-        if operator.initial is not None and _same_distribution(operator.initial, start):
-            worth.append(values)
-        total = sum(worth[1:], worth[0]) if worth else None
-        return None if total is None else total - start @ total
+        worth = values + fallen["initial"] if "initial" in fallen else values
+        started: Floats = worth - initial @ worth
+        return started
 
     def _policy_shift(self, function: Floats, values: Floats) -> Floats:
         """N d(s) sum_a dW(a|s)/dn(x) Q(s, a), by central differences of the effective policy.
@@ -470,10 +463,6 @@ def _columns(solution: Solution, entries: NDArray[np.int64]) -> Floats:
 def _follows_target(operator: EmpiricalOperator) -> bool:
     """Whether the effective policy is the target itself, which no count moves."""
     return operator.ratio == "state_action" and operator.choices.policy is not None
-
-
-def _same_distribution(first: Floats, second: Floats) -> bool:
-    return bool(np.allclose(first, second, rtol=1e-12, atol=0.0))
 
 
 def _row_means(indptr: NDArray[np.int64], count: NDArray[Any], entries: Floats, n: Floats) -> Floats:

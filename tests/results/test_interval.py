@@ -405,3 +405,34 @@ def test_rewards_of_a_part_of_the_log_have_no_interval(mdp, options, keep):
     assert given.interval().standard_error > 0
     if "horizon" not in options:
         assert (solution.interval(of="stationary").standard_error > 0).all()
+
+
+@pytest.mark.parametrize("options", [{}, PLUG_IN, {"ratio": "state", "ridge": 1e-3}, {"horizon": 4}])
+@pytest.mark.parametrize(("gamma", "given"), [(0.5, "initial"), (0.7, "restart"), (1.0, "restart")])
+def test_what_is_given_is_known_even_where_it_equals_the_log(mdp, gamma, given, options):
+    """The logged shares, given, have no noise, no more than shares next to them."""
+    log = walk(mdp, 60, 4 if given == "initial" else 1, seed=3)
+    if given == "restart":
+        log = {name: column[log["state"] != 3] for name, column in log.items()}
+        log["episode"] = np.arange(log["state"].size)
+    counts = count(log)
+    shares = counts.initial_count / counts.initial_count.sum()
+    near = shares * (1.0 + 1e-9 * np.arange(S))
+
+    def error(**more):
+        return lg.solve(counts, gamma, policy=mdp["policy"], **options, **more).interval().standard_error
+
+    expected = error(**{given: near / near.sum()})
+    assert error(**{given: shares}) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
+def test_what_falls_back_to_the_data_moves_with_it_once(mdp):
+    """Episodes of one step begin where the data are, and make no noise beyond that of the data."""
+    log = walk(mdp, 200, 1, seed=5)
+    kept = log["state"] != 3
+    log = {name: column[kept] for name, column in log.items()} | {"episode": np.arange(kept.sum())}
+    clustered = lg.solve(count(log), policy=mdp["policy"], **PLUG_IN)
+    bare = lg.solve(count(log, keep=False, episode=None), policy=mdp["policy"], **PLUG_IN)
+    assert clustered.leak > 0.05
+    assert clustered.interval().standard_error == pytest.approx(bare.interval().standard_error, rel=0.01)
