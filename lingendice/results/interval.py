@@ -15,6 +15,7 @@ from the data distribution and from the estimated first-state distribution. The 
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -138,6 +139,11 @@ def refuse_partial_rewards(operator: EmpiricalOperator) -> None:
 class Entries:
     """Counted transitions, or a block of them, and by cell what the influence of each is made of."""
 
+    owes = True
+    """Whether cells seen once, which show no spread, are given that of the others."""
+    of_clusters = 1.0
+    """For the degree of freedom that the mean of all clusters takes."""
+
     def __init__(self, counts: Counts, tau: Floats, total: float) -> None:
         self.counts, self.tau, self.total = counts, tau, total
         self.n = n = counts.cell_count.astype(float)
@@ -172,6 +178,20 @@ class Influence(Entries):
         total, n = float(counts.total), counts.cell_count
         tau = np.divide(distribution * total, n, out=np.zeros_like(distribution), where=n > 0)
         super().__init__(counts, tau, total)
+        n_clusters = self.sample.n_clusters
+        self.of_clusters = math.sqrt(n_clusters / (n_clusters - 1.0)) if n_clusters else 1.0
+
+    def as_reweighed(self) -> Influence:
+        """The same as exponential weights on clusters show it: too little.
+
+        Of the variance of a mean of n they show n / (n + 1), and of that n - 1 degrees of freedom are left:
+        in a cell seen twice a third, in one seen once nothing.
+        """
+        shown, n_clusters = copy(self), self.sample.n_clusters
+        shown.factor = self.tau * np.sqrt(self.n / (self.n + 1.0))
+        shown.of_clusters = math.sqrt(n_clusters / (n_clusters + 1.0)) if n_clusters else 1.0
+        shown.owes = False
+        return shown
 
     def value_scores(self) -> ValueScores:
         """Rows whose products add up to the variance of the value."""
@@ -380,7 +400,7 @@ class Piece:
             rows += np.bincount(cluster, weights=lone, minlength=n)[:, None] / parent.total
         if self.first is not None and sample.first_state is not None:
             rows += first_state_scores(sample, self.first)
-        rows = math.sqrt(n / (n - 1.0)) * rows
+        rows = parent.of_clusters * rows
         if self.first is None or sample.first_state is not None:
             return rows
         return np.vstack([rows, lone_start_rows(self.first, parent.counts)])
@@ -415,6 +435,8 @@ class Piece:
     def _once_seen(self) -> Floats:
         """Variance owed to cells seen once, which show no spread: they get the spread of the others."""
         parent = self.parent
+        if not parent.owes:
+            return np.zeros(self.shift.shape[1])
         once, more = (parent.n > 0) & (parent.n <= 1.0), parent.n > 1.0
         owed = float((parent.n * parent.tau**2)[once].sum()) / parent.total**2
         spare = float((parent.n - 1.0)[more].sum())

@@ -114,6 +114,11 @@ class Target(NamedTuple):
     entries: NDArray[np.int64] | None
     function: Floats | None
 
+    @property
+    def solves(self) -> int:
+        """Adjoint solves of the closed form."""
+        return 1 if self.entries is None else self.entries.size
+
     def shape(self, numbers: Floats) -> Any:
         """A number for one functional, an array for the entries of the distribution."""
         return numbers if self.name == "stationary" else float(numbers[0])

@@ -200,6 +200,51 @@ def test_bootstrap_agrees_with_the_closed_form(mdp, gamma):
 
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("keep", [True, False])
+def test_bootstrap_of_cells_seen_a_few_times_is_as_wide(mdp, gamma, keep):
+    """Over 200 such logs the closed form is within a tenth of the spread; weights show 6 tenths of it."""
+    solution = lg.solve(count(walk(mdp, 10, 8, seed=4), keep=keep), gamma, policy=mdp["policy"], **PLUG_IN)
+    for of in ("value", np.arange(S)):
+        closed = solution.interval(of=of)
+        drawn = {
+            kind: solution.interval(of=of, method="bootstrap", replicates=400, kind=kind)
+            for kind in ("t", "percentile", "basic")
+        }
+        for found in drawn.values():
+            assert found.standard_error == pytest.approx(closed.standard_error, rel=0.2)
+        assert drawn["t"].high - drawn["t"].low == pytest.approx(closed.high - closed.low, rel=0.2)
+        widths = [drawn[kind].high - drawn[kind].low for kind in ("percentile", "basic")]
+        assert widths[0] == pytest.approx(4.0 * closed.standard_error, rel=0.25)
+        assert widths[1] == pytest.approx(widths[0])
+    some = {"of": "stationary", "entries": np.arange(0, S * A, 4)}
+    drawn = solution.interval(**some, method="bootstrap", replicates=400)
+    closed = solution.interval(**some)
+    np.testing.assert_allclose(drawn.standard_error, closed.standard_error, rtol=0.3)
+
+
+def test_more_entries_than_replicates_are_not_worth_a_closed_form(mdp):
+    solution = lg.solve(count(walk(mdp, 10, 8, seed=4)), 0.9, policy=mdp["policy"])
+    told = [
+        solution.interval(of="stationary", entries=[0] * n, method="bootstrap", replicates=20).note
+        for n in (20, 21)
+    ]
+    assert ["understate" in note for note in told] == [False, True]
+
+
+def test_bootstrap_has_the_degrees_of_freedom_of_the_closed_form(mdp):
+    """Where a few episodes make up the noise, as many count."""
+    weight = np.where(np.arange(40) < 2, 100.0, 1.0)
+    log = walk(mdp, 40, 20, seed=4)
+    counts = count(log, weight=weight[log["episode"]])
+    for options in (PLUG_IN, {"ratio": "state", "ridge": 1e-3}):
+        solution = lg.solve(counts, 0.9, policy=mdp["policy"], **options)
+        closed, drawn = solution.interval(), solution.interval(method="bootstrap", replicates=20)
+        quantile = (closed.high - closed.estimate) / closed.standard_error
+        assert quantile > 2.5
+        assert drawn.high - drawn.estimate == pytest.approx(quantile * drawn.standard_error)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
 @pytest.mark.parametrize(
     "options", [{"ratio": "state", "ridge": 1e-4, "clone": 1.0}, {"ratio": "state_action", "ridge": 1e-3}]
 )
