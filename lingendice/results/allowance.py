@@ -148,7 +148,8 @@ def value_scores(found: Shrinkage, reward_range: tuple[float, float] | None = No
     """What comparisons of several estimates on one log are made of."""
     influence = _Influence(found)
     rows, degrees, note = influence.scores()
-    return ValueScores(rows[:, None], degrees, note, _allowance(found, influence, reward_range).total)
+    allowed, most = _allowance(found, influence, reward_range).total, group_sample(found.counts).degrees
+    return ValueScores(rows[:, None], degrees, note, allowed, most)
 
 
 def half_width(error: float, bias: float, level: float, degrees: float) -> float:

@@ -200,7 +200,8 @@ class Influence(Entries):
         if not _is_identified(self.solution):
             return ValueScores(None, self.sample.degrees, self.note)
         rows = self.value().scores()
-        return ValueScores(rows, effective_degrees(rows, self.sample.degrees), self.note)
+        most = self.sample.degrees
+        return ValueScores(rows, effective_degrees(rows, most), self.note, most=most)
 
     @property
     def note(self) -> str:

@@ -99,6 +99,8 @@ class ValueScores(NamedTuple):
     degrees: float
     note: str
     bias_allowance: float = 0.0
+    most: float | None = None
+    """Degrees of freedom if all pieces were alike; None where it does not matter whether they are."""
 
     @property
     def standard_error(self) -> float:
