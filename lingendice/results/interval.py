@@ -40,6 +40,7 @@ from lingendice.results.targets import Interval, Target, ValueScores, read_targe
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
+    from lingendice.solvers.ridge import ByMisfit
 
 COLUMNS_AT_ONCE = 64
 """Functions whose influence is held in memory at one time."""
@@ -222,25 +223,40 @@ class Influence(Entries):
     def functions(self, columns: Floats) -> Piece:
         """Influence on sum mu f, for every column f over cells."""
         if self.solution.ridge > 0.0:
-            return self._piece(columns, self._ridge_adjoint(columns), None)
+            return self._with_ridge(columns)
         gathered = np.stack([self.operator.gather(column) for column in columns.T], axis=1)
         return self._piece(columns, self.adjoint(gathered), None)
 
-    def _ridge_adjoint(self, columns: Floats) -> Floats:
-        """V of every column, from the adjoint of the regularized system."""
+    def _with_ridge(self, columns: Floats) -> Piece:
+        """The same from the adjoint of the regularized system, whose solution is not quite stationary."""
         from lingendice.solvers.ridge import RidgeSystem
 
         solution, operator = self.solution, self.operator
         system = RidgeSystem(operator, solution.ridge)
         free = solution.tau[system.seen] > 0
-        values = []
+        values, by_misfit = [], []
         for column in columns.T:
             # A distribution that loses mass to terminal states is not scaled to 1: its means are plain sums.
             mean = 0.0 if system.loses_mass else float(solution.cell_distribution @ column)
             by_row = column - mean if system.over_cells else operator.gather(column - mean)
-            found = system.adjoint(by_row, free, solution.tol).values
-            values.append(found if solution.gamma == 1.0 else found + mean / (1.0 - solution.gamma))
-        return np.stack(values, axis=1)
+            found = system.adjoint(by_row, free, solution.tol)
+            earned = 0.0 if solution.gamma == 1.0 else mean / (1.0 - solution.gamma)
+            values.append(found.values + earned)
+            by_misfit.append(self._of_misfit(system.by_misfit(solution.tau, found)))
+        piece = self._piece(columns, np.stack(values, axis=1), None)
+        return replace(piece, shift=piece.shift + np.stack(by_misfit, axis=1))
+
+    def _of_misfit(self, moved: ByMisfit) -> Floats:
+        """Influence of every (cell, next state) by the misfit of a ridge."""
+        operator, p = self.operator, self.counts.data_distribution
+        mass = moved.mass if moved.mass.size == operator.n_cells else operator.spread(moved.mass)
+        by_data = np.repeat(moved.by_data, operator.n_cells // moved.by_data.size)
+        values = moved.values[:, None]
+        after = np.vstack([values, self._value_of_ending(values)])[self.counts.indices]
+        share = np.divide(mass, p, out=np.zeros_like(mass), where=p > 0)
+        noise = self.noise(self.solution.gamma * self._observed_share() * share, after)[:, 0]
+        influence: Floats = noise + (by_data - p @ by_data)[self.cell]
+        return influence
 
     def adjoint(self, columns: Floats) -> Floats:
         """V of every column over states."""

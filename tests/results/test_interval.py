@@ -134,6 +134,23 @@ def test_cells_without_data_have_a_standard_error_with_a_ridge(mdp, gamma, more,
     np.testing.assert_allclose(found, expected, rtol=0.1, atol=1e-4)
 
 
+@pytest.mark.parametrize("ratio", ["state", "state_action"])
+def test_a_ridge_that_loses_mass_moves_with_the_data_beyond_its_adjoint(mdp, ratio):
+    """Far from stationary the weights p of the misfit matter, too: a fifth of the error of entries."""
+    log = walk(mdp, 60, 20, seed=3, ending=0.1)
+    options = {"gamma": 0.99, "policy": mdp["policy"], "ridge": 1e-2, "ratio": ratio}
+    function = np.random.default_rng(1).standard_normal(S)
+
+    def read(solution):
+        return np.append(solution.stationary[1], solution.cell_distribution @ np.repeat(function, A))
+
+    expected = by_episodes(log, np.ones(log["episode"].size), read, options)
+    solution = lg.solve(count(log), **options)
+    found = solution.interval(of="stationary", entries=[1]).standard_error
+    found = np.append(found, solution.interval(of=function).standard_error)
+    np.testing.assert_allclose(found, expected, rtol=0.07)
+
+
 def test_distribution_has_the_covariance_of_a_walk():
     """On expected counts the standard error is the asymptotic one of a Markov chain, entry by entry."""
     rng = np.random.default_rng(1)
