@@ -245,7 +245,7 @@ def count_piece(
         named = [names.option(role) for role, name in options.columns.items() if isinstance(name, str)]
         if named:
             raise ValueError(f"a matrix or graph has no columns; leave {', '.join(named)} out")
-        return Piece(matrix)
+        return Piece(_of_size(matrix, *rule.sizes))
     opened = open_source(source, options, names) if matrix is None else matrix
     by_time = isinstance(options.columns.get("time"), str)
     if by_time and (checkpoint is not None or span.keep_ends):
@@ -314,6 +314,20 @@ def _read_matrix(source: Any) -> Counts | Source | None:
     if not isinstance(data, dict):
         return Counts.from_matrix(data)
     return Counts.load(Path(source)) if {"record", "sha256"} <= data.keys() else Stream([data], str(source))
+
+
+def _of_size(counts: Counts, n_states: int | None, n_actions: int | None) -> Counts:
+    """What a matrix holds, or a file of counts, over as many states and actions as asked for."""
+    if n_actions is not None and counts.n_actions is None:
+        raise ValueError(f"n_actions={n_actions} but the data hold no actions; leave n_actions out")
+    sizes = {"states": (n_states, counts.n_states), "actions": (n_actions, counts.n_actions)}
+    for what, (asked, held) in sizes.items():
+        if asked is not None and held is not None and asked < held:
+            raise ValueError(
+                f"n_{what}={asked} but the data are over {held} {what}; raise n_{what}, or leave it out"
+            )
+    wanted = [held if asked is None else asked for asked, held in sizes.values()]
+    return counts.with_states(wanted[0] or 0, wanted[1])
 
 
 class _Run:

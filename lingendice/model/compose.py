@@ -94,10 +94,12 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         # Not observed - ended: where nearly all episodes end, rounding would leave few digits of it.
         keep = observed * np.divide(total, n, out=np.zeros_like(n), where=n > 0)
     out, distribution = np.zeros((counts.n_cells, 0)), np.zeros((0, counts.n_states))
+    falling: dict[str, Floats] = {}
     for share, source in ((1.0 - observed, fallbacks.unseen), (ended, fallbacks.ended)):
         if source is not None and share.any():
             target = _fallback_distribution(source, counts, choices, initial)
             out, distribution = add_hub(out, distribution, share, target)
+            falling[source] = falling[source] + share if source in falling else share
     return EmpiricalOperator(
         counts=counts,
         gamma=gamma,
@@ -108,6 +110,7 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         ended=ended if fallbacks.ends_absorb else np.zeros(counts.n_cells),
         reward=_cell_reward(counts, choices.reward),
         leak_policy=choices.leak,
+        falling=falling,
         choices=choices,
     )
 

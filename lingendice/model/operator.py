@@ -13,7 +13,7 @@ Solvers ask the operator for the view that they work on: ``rows`` (K over cells)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -238,6 +238,9 @@ class EmpiricalOperator:
     """Share of each cell's transitions that ended in a terminal state and were absorbed."""
     reward: Floats | None
     leak_policy: str
+    falling: Mapping[str, Floats]
+    """Share of each row that falls back to a distribution, by its name in
+    :class:`lingendice.model.leaks.Fallbacks`."""
     choices: Any = None
     """The :class:`lingendice.model.compose.Choices` it was built from: what to repeat on resampled counts."""
 
@@ -252,6 +255,16 @@ class EmpiricalOperator:
     def logged_reward(self) -> Floats | None:
         """Mean rewards of cells where they are the log's own, and so noisy; None where they were given."""
         return self.reward if self.choices.reward is None else None
+
+    @property
+    def initial_is_logged(self) -> bool:
+        """Whether the initial distribution is that of the log's first states, and so noisy.
+
+        One that was given is known, though it may have the same entries.
+        """
+        logged = self.counts.initial_count
+        known = self.initial is None or self.choices.initial is not None
+        return not known and logged is not None and bool(logged.sum() > 0)
 
     @property
     def n_states(self) -> int:

@@ -143,11 +143,6 @@ class TransitionRows:
         fallen = np.einsum("rh,r...->h...", self.out, mass)
         return counted + self.distribution.T @ fallen  # type: ignore[no-any-return]
 
-    def falling_to(self, distribution: Floats) -> Floats:
-        """Share of each row that falls back to a distribution, rounding aside."""
-        same = [np.allclose(hub, distribution, rtol=1e-12, atol=0.0) for hub in self.distribution]
-        return self.out[:, np.array(same, dtype=bool)].sum(axis=1)
-
     # -- absorbed mass ---------------------------------------------------------------------------------
 
     def restarts(self, gamma: float) -> Floats:

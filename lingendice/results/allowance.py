@@ -137,7 +137,7 @@ def allowed_interval(
     half = half_width(error, allowance.total, level, degrees)
     low, high = found.value - half, found.value + half
     if reward_range is not None:
-        mass = found.mass
+        mass = min(found.mass, 1.0)  # which rounding may exceed
         low, high = max(low, reward_range[0] * mass), min(high, reward_range[1] * mass)
     return AllowedInterval(
         low, high, found.value, error, allowance.total, allowance, float(level), degrees, note
@@ -148,7 +148,8 @@ def value_scores(found: Shrinkage, reward_range: tuple[float, float] | None = No
     """What comparisons of several estimates on one log are made of."""
     influence = _Influence(found)
     rows, degrees, note = influence.scores()
-    return ValueScores(rows[:, None], degrees, note, _allowance(found, influence, reward_range).total)
+    allowed, most = _allowance(found, influence, reward_range).total, group_sample(found.counts).degrees
+    return ValueScores(rows[:, None], degrees, note, allowed, most)
 
 
 def half_width(error: float, bias: float, level: float, degrees: float) -> float:
@@ -294,16 +295,13 @@ class _Influence:
     def _first_state(self) -> Floats | None:
         """Mass that starts afresh times V(s0) - mean V; None where first states are not estimated."""
         found, operator = self.found, self.found.operator
-        logged = found.counts.initial_count
-        if logged is None or not logged.sum() > 0:
+        if operator.initial is None or not operator.initial_is_logged:
             return None
-        start = np.asarray(logged, dtype=float) / float(logged.sum())
-        mass = 0.0
-        if operator.initial is not None and np.allclose(operator.initial, start, rtol=1e-12, atol=0.0):
-            mass = 1.0 - found.gamma
-        cells = operator.spread(found.state_distribution)
-        mass += found.gamma * float(cells @ operator.rows.falling_to(start))
-        return mass / found.identified * (found.values - start @ found.values) if mass > 0.0 else None
+        mass, fallen = 1.0 - found.gamma, operator.falling.get("initial")
+        if fallen is not None:
+            mass += found.gamma * float(operator.spread(found.state_distribution) @ fallen)
+        values = found.values - operator.initial @ found.values
+        return mass / found.identified * values if mass > 0.0 else None
 
 
 # -- allowance ----------------------------------------------------------------------------------------

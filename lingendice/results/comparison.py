@@ -17,9 +17,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
 from lingendice.data.display import strict_json, table
+from lingendice.data.episodes import effective_degrees
 from lingendice.data.hints import Hinted
 from lingendice.results.allowance import half_width
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
@@ -93,11 +95,7 @@ class Comparison(Hinted):
     @cached_property
     def _influences(self) -> tuple[Floats, Floats, str]:
         """Covariance of the values and of the behavior's, degrees of freedom of each, what they rest on."""
-        _ = self.values  # says what to do where there are no rewards
-        found = [*self._scores, self.solutions[0].behavior_scores()]
-        size = max((part.rows.shape[0] for part in found if part.rows is not None), default=1)
-        scores = np.concatenate([_padded(part.rows, size) for part in found], axis=1)
-        note = found[0].note
+        found, scores, note = self._every_score, self._rows, self._every_score[0].note
         unknown = [
             str(name) for name, part in zip(self.names, self._scores, strict=True) if part.rows is None
         ]
@@ -106,6 +104,19 @@ class Comparison(Hinted):
         if self.unfinished:
             note += f"; ended short of their goals, which is not allowed for: {self.unfinished}"
         return scores.T @ scores, np.array([part.degrees for part in found]), note
+
+    @cached_property
+    def _every_score(self) -> tuple[ValueScores, ...]:
+        """Those of the policies, and of the behavior."""
+        _ = self.values  # says what to do where there are no rewards
+        return (*self._scores, self.solutions[0].behavior_scores())
+
+    @cached_property
+    def _rows(self) -> Floats:
+        """Influence of every piece of the log on every value, the behavior's last."""
+        found = [part.rows for part in self._every_score]
+        size = max((rows.shape[0] for rows in found if rows is not None), default=1)
+        return np.concatenate([_padded(rows, size) for rows in found], axis=1)
 
     @cached_property
     def _scores(self) -> tuple[ValueScores, ...]:
@@ -224,18 +235,29 @@ class Comparison(Hinted):
     def _asked(self, contrast: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Values, standard errors, allowances and degrees of freedom of contrasts.
 
-        A policy that a contrast does not ask for has no part in it, though 0 times nan or infinity is nan. Of
-        two policies, the lower degrees of freedom count.
+        A policy that a contrast does not ask for has no part in it, though 0 times nan or infinity is nan.
         """
         asked = [np.flatnonzero(row) for row in contrast]
         values = np.array([row[at] @ self._all_values[at] for row, at in zip(contrast, asked, strict=True)])
         bias = np.array([self._all_biases[at].sum() for at in asked])
-        covariance, each, _ = self._influences
-        degrees = np.array([each[at].min() for at in asked])
+        covariance = self._influences[0]
+        degrees = np.array([self._degrees(row, at) for row, at in zip(contrast, asked, strict=True)])
         variance = np.array([
             row[at] @ covariance[np.ix_(at, at)] @ row[at] for row, at in zip(contrast, asked, strict=True)
         ])  # fmt: skip
         return values, np.sqrt(np.maximum(variance, 0.0)), bias, degrees
+
+    def _degrees(self, row: Floats, at: NDArray[np.int64]) -> float:
+        """Degrees of freedom of one contrast.
+
+        Those of a difference are its own: what two policies have in common cancels, and of many pieces that
+        each value rests on a few may be left.
+        """
+        parts = [self._every_score[place] for place in at]
+        most = [part.most for part in parts if part.most is not None]
+        if len(parts) == 1 or len(most) < len(parts):
+            return min(part.degrees for part in parts)
+        return effective_degrees(self._rows[:, at] @ row[at], min(most))
 
     def _simultaneous(self, contrast: Floats, level: float, over: str) -> Interval:
         values, error, bias, degrees = self._asked(contrast)

@@ -15,7 +15,7 @@ from the data distribution and from the estimated first-state distribution. The 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ from lingendice.results.targets import Interval, Target, ValueScores, read_targe
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
+    from lingendice.solvers.ridge import ByMisfit
 
 COLUMNS_AT_ONCE = 64
 """Functions whose influence is held in memory at one time."""
@@ -136,6 +137,11 @@ def refuse_partial_rewards(operator: EmpiricalOperator) -> None:
 class Entries:
     """Counted transitions, or a block of them, and by cell what the influence of each is made of."""
 
+    owes = True
+    """Whether cells seen once, which show no spread, are given that of the others."""
+    of_clusters = 1.0
+    """For the degree of freedom that the mean of all clusters takes."""
+
     def __init__(self, counts: Counts, tau: Floats, total: float) -> None:
         self.counts, self.tau, self.total = counts, tau, total
         self.n = n = counts.cell_count.astype(float)
@@ -170,6 +176,20 @@ class Influence(Entries):
         total, n = float(counts.total), counts.cell_count
         tau = np.divide(distribution * total, n, out=np.zeros_like(distribution), where=n > 0)
         super().__init__(counts, tau, total)
+        n_clusters = self.sample.n_clusters
+        self.of_clusters = math.sqrt(n_clusters / (n_clusters - 1.0)) if n_clusters else 1.0
+
+    def as_reweighed(self) -> Influence:
+        """The same as exponential weights on clusters show it: too little.
+
+        Of the variance of a mean of n they show n / (n + 1), and of that n - 1 degrees of freedom are left:
+        in a cell seen twice a third, in one seen once nothing.
+        """
+        shown, n_clusters = copy(self), self.sample.n_clusters
+        shown.factor = self.tau * np.sqrt(self.n / (self.n + 1.0))
+        shown.of_clusters = math.sqrt(n_clusters / (n_clusters + 1.0)) if n_clusters else 1.0
+        shown.owes = False
+        return shown
 
     def value_scores(self) -> ValueScores:
         """Rows whose products add up to the variance of the value."""
@@ -178,14 +198,15 @@ class Influence(Entries):
         if not _is_identified(self.solution):
             return ValueScores(None, self.sample.degrees, self.note)
         rows = self.value().scores()
-        return ValueScores(rows, effective_degrees(rows, self.sample.degrees), self.note)
+        most = self.sample.degrees
+        return ValueScores(rows, effective_degrees(rows, most), self.note, most=most)
 
     @property
     def note(self) -> str:
         """What the variance rests on."""
         nothing = np.zeros((self.operator.n_states, 1))
         lone = self.sample.cluster is not None and self.sample.first_state is None
-        if lone and self._begun(nothing, lambda _: nothing) is not None:
+        if lone and self._begun(nothing, {}) is not None:
             return self.sample.note + LONE_START
         return self.sample.note
 
@@ -199,25 +220,40 @@ class Influence(Entries):
     def functions(self, columns: Floats) -> Piece:
         """Influence on sum mu f, for every column f over cells."""
         if self.solution.ridge > 0.0:
-            return self._piece(columns, self._ridge_adjoint(columns), None)
+            return self._with_ridge(columns)
         gathered = np.stack([self.operator.gather(column) for column in columns.T], axis=1)
         return self._piece(columns, self.adjoint(gathered), None)
 
-    def _ridge_adjoint(self, columns: Floats) -> Floats:
-        """V of every column, from the adjoint of the regularized system."""
+    def _with_ridge(self, columns: Floats) -> Piece:
+        """The same from the adjoint of the regularized system, whose solution is not quite stationary."""
         from lingendice.solvers.ridge import RidgeSystem
 
         solution, operator = self.solution, self.operator
         system = RidgeSystem(operator, solution.ridge)
         free = solution.tau[system.seen] > 0
-        values = []
+        values, by_misfit = [], []
         for column in columns.T:
             # A distribution that loses mass to terminal states is not scaled to 1: its means are plain sums.
             mean = 0.0 if system.loses_mass else float(solution.cell_distribution @ column)
             by_row = column - mean if system.over_cells else operator.gather(column - mean)
-            found = system.adjoint(by_row, free, solution.tol).values
-            values.append(found if solution.gamma == 1.0 else found + mean / (1.0 - solution.gamma))
-        return np.stack(values, axis=1)
+            found = system.adjoint(by_row, free, solution.tol)
+            earned = 0.0 if solution.gamma == 1.0 else mean / (1.0 - solution.gamma)
+            values.append(found.values + earned)
+            by_misfit.append(self._of_misfit(system.by_misfit(solution.tau, found)))
+        piece = self._piece(columns, np.stack(values, axis=1), None)
+        return replace(piece, shift=piece.shift + np.stack(by_misfit, axis=1))
+
+    def _of_misfit(self, moved: ByMisfit) -> Floats:
+        """Influence of every (cell, next state) by the misfit of a ridge."""
+        operator, p = self.operator, self.counts.data_distribution
+        mass = moved.mass if moved.mass.size == operator.n_cells else operator.spread(moved.mass)
+        by_data = np.repeat(moved.by_data, operator.n_cells // moved.by_data.size)
+        values = moved.values[:, None]
+        after = np.vstack([values, self._value_of_ending(values)])[self.counts.indices]
+        share = np.divide(mass, p, out=np.zeros_like(mass), where=p > 0)
+        noise = self.noise(self.solution.gamma * self._observed_share() * share, after)[:, 0]
+        influence: Floats = noise + (by_data - p @ by_data)[self.cell]
+        return influence
 
     def adjoint(self, columns: Floats) -> Floats:
         """V of every column over states."""
@@ -260,38 +296,32 @@ class Influence(Entries):
             return np.zeros(values.shape[1])
         return self.operator.initial @ values
 
-    def _fallen(self, values: Floats) -> Callable[[int], Floats]:
-        """What the mass that falls back to a distribution of the rows is worth by the state it comes to."""
-        out, gamma = self.operator.rows.out, self.solution.gamma
-        return lambda hub: gamma * float(self.solution.cell_distribution @ out[:, hub]) * values
+    def _fallen(self, values: Floats) -> dict[str, Floats]:
+        """What the mass that falls back to a distribution is worth by the state it comes to; by its name."""
+        gamma, mass = self.solution.gamma, self.solution.cell_distribution
+        return {source: gamma * float(mass @ out) * values for source, out in self.operator.falling.items()}
 
-    def _restart_shift(self, fallen: Callable[[int], Floats]) -> Floats:
+    def _restart_shift(self, fallen: dict[str, Floats]) -> Floats:
         """Rows that restart from the data distribution move with it."""
         operator = self.operator
-        data = self.counts.data_distribution.reshape(operator.n_states, -1).sum(axis=1)
-        hubs = [k for k, hub in enumerate(operator.rows.distribution) if np.array_equal(hub, data)]
-        if not hubs:
+        if "data" not in fallen:
             return np.zeros((operator.n_cells, 1))
-        worth = sum(map(fallen, hubs[1:]), fallen(hubs[0]))
+        data = self.counts.data_distribution.reshape(operator.n_states, -1).sum(axis=1)
+        worth = fallen["data"]
         return np.repeat(worth - data @ worth, operator.n_cells // operator.n_states, axis=0)
 
     def _first_state(self, values: Floats) -> Floats | None:
         """Influence of a first state in each state; None where the initial distribution is not estimated."""
         return self._begun((1.0 - self.solution.gamma) * values, self._fallen(values))
 
-    def _begun(self, values: Floats, fallen: Callable[[int], Floats]) -> Floats | None:
+    def _begun(self, values: Floats, fallen: dict[str, Floats]) -> Floats | None:
         """The same for what beginning in a state is worth, and what falling back to it is."""
-        logged, operator = self.counts.initial_count, self.operator
-        if logged is None or not logged.sum() > 0:
+        initial = self.operator.initial
+        if initial is None or not self.operator.initial_is_logged:
             return None
-        start = np.asarray(logged, dtype=float) / float(logged.sum())
-        worth = [
-            fallen(k) for k, hub in enumerate(operator.rows.distribution) if _same_distribution(hub, start)
-        ]
-        if operator.initial is not None and _same_distribution(operator.initial, start):
-            worth.append(values)
-        total = sum(worth[1:], worth[0]) if worth else None
-        return None if total is None else total - start @ total
+        worth = values + fallen["initial"] if "initial" in fallen else values
+        started: Floats = worth - initial @ worth
+        return started
 
     def _policy_shift(self, function: Floats, values: Floats) -> Floats:
         """N d(s) sum_a dW(a|s)/dn(x) Q(s, a), by central differences of the effective policy.
@@ -384,7 +414,7 @@ class Piece:
             rows += np.bincount(cluster, weights=lone, minlength=n)[:, None] / parent.total
         if self.first is not None and sample.first_state is not None:
             rows += first_state_scores(sample, self.first)
-        rows = math.sqrt(n / (n - 1.0)) * rows
+        rows = parent.of_clusters * rows
         if self.first is None or sample.first_state is not None:
             return rows
         return np.vstack([rows, lone_start_rows(self.first, parent.counts)])
@@ -419,6 +449,8 @@ class Piece:
     def _once_seen(self) -> Floats:
         """Variance owed to cells seen once, which show no spread: they get the spread of the others."""
         parent = self.parent
+        if not parent.owes:
+            return np.zeros(self.shift.shape[1])
         once, more = (parent.n > 0) & (parent.n <= 1.0), parent.n > 1.0
         owed = float((parent.n * parent.tau**2)[once].sum()) / parent.total**2
         spare = float((parent.n - 1.0)[more].sum())
@@ -467,10 +499,6 @@ def _columns(solution: Solution, entries: NDArray[np.int64]) -> Floats:
 def _follows_target(operator: EmpiricalOperator) -> bool:
     """Whether the effective policy is the target itself, which no count moves."""
     return operator.ratio == "state_action" and operator.choices.policy is not None
-
-
-def _same_distribution(first: Floats, second: Floats) -> bool:
-    return bool(np.allclose(first, second, rtol=1e-12, atol=0.0))
 
 
 def _row_means(indptr: NDArray[np.int64], count: NDArray[Any], entries: Floats, n: Floats) -> Floats:

@@ -125,7 +125,7 @@ def average_scores(solution: Solution, average: float) -> ValueScores:
     episodes = counts.episodes
     if sample.cluster is None or episodes is None:
         rows = np.concatenate([off * np.sqrt(counts.count), np.sqrt(m2)]) / total
-        return ValueScores(rows[:, None], sample.degrees, sample.note)
+        return ValueScores(rows[:, None], sample.degrees, sample.note, most=sample.degrees)
     moved = off[episodes.entry]
     if logged and episodes.reward is not None:
         moved = np.where(np.isfinite(episodes.reward), episodes.reward - average, 0.0)
@@ -134,4 +134,5 @@ def average_scores(solution: Solution, average: float) -> ValueScores:
     n = sample.n_clusters
     rows = np.bincount(sample.cluster, weights=moved, minlength=n) / total
     degrees = effective_degrees(rows, sample.degrees)
-    return ValueScores((rows * math.sqrt(n / max(n - 1, 1)))[:, None], degrees, sample.note)
+    rows = rows * math.sqrt(n / max(n - 1, 1))
+    return ValueScores(rows[:, None], degrees, sample.note, most=sample.degrees)

@@ -99,6 +99,8 @@ class ValueScores(NamedTuple):
     degrees: float
     note: str
     bias_allowance: float = 0.0
+    most: float | None = None
+    """Degrees of freedom if all pieces were alike; None where it does not matter whether they are."""
 
     @property
     def standard_error(self) -> float:
@@ -113,6 +115,11 @@ class Target(NamedTuple):
     name: str
     entries: NDArray[np.int64] | None
     function: Floats | None
+
+    @property
+    def solves(self) -> int:
+        """Adjoint solves of the closed form."""
+        return 1 if self.entries is None else self.entries.size
 
     def shape(self, numbers: Floats) -> Any:
         """A number for one functional, an array for the entries of the distribution."""

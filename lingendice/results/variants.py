@@ -403,9 +403,9 @@ class HorizonInfluence(Influence):
         """Influence on the value: that of every step, added up over time."""
         solution, operator = self.solution, self.operator
         values, reward = solution.values_by_step, solution._filled_reward
-        ended = np.append(np.zeros(operator.n_states), 0.0)
+        whole, ended = solution.episode_steps, np.append(np.zeros(operator.n_states), 0.0)
         entry = np.zeros(self.counts.count.size)
-        hubs = np.zeros((operator.n_states, operator.rows.n_hubs))
+        fallen = {source: np.zeros((operator.n_states, 1)) for source in operator.falling}
         action_values = np.zeros(operator.n_cells)
         for step, (weight, state) in enumerate(forward(operator, solution.horizon)):
             cells = weight * operator.spread(state)
@@ -414,17 +414,16 @@ class HorizonInfluence(Influence):
             sums = row_sums(self.counts.indptr, self.counts.count * after)
             mean = np.divide(sums, self.n, out=np.zeros_like(sums), where=self.n > 0)
             entry += operator.gamma * cells[self.cell] * (after - mean[self.cell])
-            hubs += operator.gamma * np.outer(values[step + 1], cells @ operator.rows.out)
+            for source, out in operator.falling.items():
+                fallen[source][:, 0] += operator.gamma / whole * float(cells @ out) * values[step + 1]
             if operator.policy is not None:
                 q = reward + operator.gamma * operator.expected_next(values[step + 1])
                 action_values += weight * np.repeat(state, operator.policy.shape[1]) * q
-        whole = solution.episode_steps
         held = whole * solution.cell_distribution[self.cell]
         noise = np.divide(entry, held, out=np.zeros_like(entry), where=held > 0)
         noise *= self._observed_share()[self.cell]
-        hubs /= whole
-        shift = self._filled_in(action_values / whole)[:, None] + self._restart_shift(lambda k: hubs[:, [k]])
-        first = self._begun(values[0][:, None] / whole, lambda k: hubs[:, [k]])
+        shift = self._filled_in(action_values / whole)[:, None] + self._restart_shift(fallen)
+        first = self._begun(values[0][:, None] / whole, fallen)
         scale = 1.0 / solution._identified
         return Piece(self, noise[:, None], shift[self.cell], first, operator.logged_reward, scale)
 

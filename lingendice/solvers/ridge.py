@@ -268,10 +268,27 @@ class RidgeSystem:
             squared, done = descent.advance(goal)
             if done == 0 or math.isnan(squared) or ends():
                 break
-        z = self.scaled(descent.point()[0])
-        values = np.zeros(flow.n_cells)
-        values[self.seen] = z / self.q
-        return RidgeAdjoint(z, flow.gather(flow.with_leaks(values, sensitivity)))
+        u = descent.point()[0]
+        z = self.scaled(u)
+        return RidgeAdjoint(z, flow.gather(flow.with_leaks(self._over_rows(z / self.q), sensitivity)), u)
+
+    def by_misfit(self, tau: Floats, found: RidgeAdjoint) -> ByMisfit:
+        """How counts move the functional of an adjoint because the solution is not stationary.
+
+        With r = M y - c a change dp moves it by sum (ridge u y + z r) / p dp, and a change dT by gamma
+        (q u)' dT (r / q) besides gamma mu' dT V: mass and values exchange their roles.
+        """
+        y = self.q * tau[self.seen]
+        misfit = self.scaled(y) - self._target
+        by_data = self._over_rows((self.ridge * found.mass * y + found.scaled * misfit) / self.q**2)
+        values = self.flow.gather(self.flow.with_leaks(self._over_rows(misfit / self.q)))
+        return ByMisfit(by_data, self._over_rows(self.q * found.mass), values)
+
+    def _over_rows(self, seen: Floats) -> Floats:
+        """Over all rows, with 0 where nothing was seen."""
+        rows = np.zeros(self.flow.n_cells)
+        rows[self.seen] = seen
+        return rows
 
 
 class Descent(Protocol):
@@ -387,6 +404,19 @@ class RidgeAdjoint(NamedTuple):
     """sqrt(p) V over seen rows."""
     values: Floats
     """V over states."""
+    mass: Floats
+    """u over seen rows."""
+
+
+class ByMisfit(NamedTuple):
+    """What moves a functional in proportion to the stationarity residual."""
+
+    by_data: Floats
+    """By the data's mass on each row."""
+    mass: Floats
+    """Mass over rows whose transitions lead to ``values``."""
+    values: Floats
+    """Over states."""
 
 
 class RidgeFit(NamedTuple):

@@ -364,7 +364,9 @@ class _Estimate:
     def _prepare_features(self) -> None:
         n_actions = self.target.shape[1]
         actions = self.k.reshape(self.target.shape).sum(axis=0)
-        self.marginal = (actions + 0.5) / (actions.sum() + 0.5 * n_actions)
+        # Actions that nobody takes are as good as not declared.
+        taken = (actions > 0) | (self.target > 0).any(axis=0)
+        self.marginal = (actions + 0.5) / (actions.sum() + 0.5 * np.count_nonzero(taken))
         every = np.arange(self.k.size)
         self.cells = np.flatnonzero(self.k > 0)
         self.state = self.cells // n_actions

@@ -338,6 +338,23 @@ def test_graphs_and_matrices(tmp_path):
     assert lg.read_transitions(nx.path_graph(3)).n_states == 3
 
 
+def test_sizes_that_are_asked_for_hold_for_matrices_and_files_of_counts(tmp_path):
+    matrix = sparse.csr_array([[0, 2], [3, 1]])
+    sparse.save_npz(tmp_path / "m.npz", sparse.csr_matrix(matrix))
+    lg.Counts.from_transitions([0, 1], [1, 0], action=[0, 1]).save(tmp_path / "counts.npz")
+    for source in (matrix, tmp_path / "m.npz", tmp_path / "counts.npz"):
+        found = lg.read_transitions(source, n_states=5)
+        assert found.n_states == 5
+        assert found.cell_count[2 * (found.n_actions or 1) :].sum() == 0
+        with pytest.raises(ValueError, match="n_states=1 but the data are over 2 states; raise n_states"):
+            lg.read_transitions(source, n_states=1)
+    assert lg.read_transitions(tmp_path / "counts.npz", n_actions=3).cell_count.tolist() == [1, 0, 0, 0, 1, 0]
+    with pytest.raises(ValueError, match="n_actions=1 but the data are over 2 actions"):
+        lg.read_transitions(tmp_path / "counts.npz", n_actions=1)
+    with pytest.raises(ValueError, match="n_actions=3 but the data hold no actions"):
+        lg.read_transitions(matrix, n_actions=3)
+
+
 # -- errors -----------------------------------------------------------------------------------------------
 
 

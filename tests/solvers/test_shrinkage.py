@@ -57,6 +57,19 @@ def test_the_order_of_rows_does_not_matter_to_the_value(gamma):
     assert values[0] == pytest.approx(values[1], rel=1e-7)
 
 
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_actions_that_nobody_takes_do_not_matter(gamma):
+    mdp = random_mdp()
+    log = walk(mdp, 8, 8, seed=27) | {"terminal": None}
+    found = []
+    for more in (0, 5):
+        counts = lg.Counts.from_transitions(**log, n_states=S, n_actions=A + more, keep_episodes=True)
+        policy = np.column_stack([mdp["policy"], np.zeros((S, more))])
+        told = lg.solve(counts, gamma, policy=policy).interval()
+        found.append((told.estimate, told.standard_error, told.bias_allowance))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-8)
+
+
 @given(st.integers(0, 10_000), st.sampled_from([0.3, 0.9, 0.99, 0.9999]), st.sampled_from([0.0, 0.1, 0.5]))
 @settings(max_examples=30, deadline=None)
 def test_stationary_and_terminal_mass_are_1(seed, gamma, ending):
