@@ -137,7 +137,7 @@ def allowed_interval(
     half = half_width(error, allowance.total, level, degrees)
     low, high = found.value - half, found.value + half
     if reward_range is not None:
-        mass = min(found.mass, 1.0)  # which rounding may exceed
+        mass = found.mass
         low, high = max(low, reward_range[0] * mass), min(high, reward_range[1] * mass)
     return AllowedInterval(
         low, high, found.value, error, allowance.total, allowance, float(level), degrees, note
