@@ -191,15 +191,6 @@ class Comparison(Hinted):
 
     # -- contrasts -------------------------------------------------------------------------------------
 
-    @property
-    def _all_values(self) -> Floats:
-        behavior = self.behavior_value
-        return np.append(self.values, math.nan if behavior is None else behavior)
-
-    @property
-    def _all_biases(self) -> Floats:
-        return np.append(self.bias_allowance, 0.0)
-
     def _contrast(self, pairs: list[tuple[Any, Any]]) -> Floats:
         """Rows that take the second value of each pair from the first; the behavior comes last."""
         contrast = np.zeros((len(pairs), len(self) + 1))
@@ -215,10 +206,12 @@ class Comparison(Hinted):
         A policy that a contrast does not ask for has no part in it, though 0 times nan or infinity is nan. Of
         two policies, the lower degrees of freedom count.
         """
+        behavior, (covariance, each, _) = self.behavior_value, self._influences
+        every_value = np.append(self.values, math.nan if behavior is None else behavior)
+        every_bias = np.append(self.bias_allowance, 0.0)
         asked = [np.flatnonzero(row) for row in contrast]
-        values = np.array([row[at] @ self._all_values[at] for row, at in zip(contrast, asked, strict=True)])
-        bias = np.array([self._all_biases[at].sum() for at in asked])
-        covariance, each, _ = self._influences
+        values = np.array([row[at] @ every_value[at] for row, at in zip(contrast, asked, strict=True)])
+        bias = np.array([every_bias[at].sum() for at in asked])
         degrees = np.array([each[at].min() for at in asked])
         variance = np.array([
             row[at] @ covariance[np.ix_(at, at)] @ row[at] for row, at in zip(contrast, asked, strict=True)
