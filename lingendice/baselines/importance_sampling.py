@@ -351,10 +351,8 @@ def counted_steps(gamma: float, horizon: int | None) -> float | None:
 
 def tail_weight(gamma: float, logged: int, horizon: int | None) -> float:
     """Weight of the steps beyond those logged: 0 where nothing is asked of them."""
-    if horizon is None and gamma == 1.0:
-        return 0.0
-    whole = 1.0 / (1.0 - gamma) if horizon is None else total_weight(gamma, horizon)
-    return max(whole - total_weight(gamma, logged), 0.0)
+    whole = counted_steps(gamma, horizon)
+    return 0.0 if whole is None else max(whole - total_weight(gamma, logged), 0.0)
 
 
 def _spans(paths: Paths, gamma: float, horizon: int | None) -> Floats:
