@@ -250,16 +250,12 @@ def hash_chunk(columns, sizes, weight, value, n_pairs, table, pair_key, total, m
                 n_pairs += 1
                 table[cell] = number = n_pairs
             pairs[i] = np.uint64(number - 1)
-        if weight.size == 0 and value.size != 0:  # the usual log, by a loop that asks nothing else
-            for i in range(n):
-                add_value(value[np.uint64(first + i)], one_step, total, moments, pairs[np.uint64(i)])
-        else:
-            for i in range(n):
-                w = weight[first + i] if weight.size != 0 else one_step
-                if value.size != 0:
-                    add_value(value[first + i], w, total, moments, pairs[i])
-                else:
-                    total[pairs[i], 0] += w
+        for i in range(n):
+            w = weight[first + i] if weight.size != 0 else one_step
+            if value.size != 0:
+                add_value(value[first + i], w, total, moments, pairs[i])
+            else:
+                total[pairs[i], 0] += w
         if slot.size != 0:
             for i in range(n):
                 slot[first + i] = pairs[i]
