@@ -291,10 +291,6 @@ def per_decision(
 
     gamma = 1 without a horizon: the average over the logged steps; refused where episodes end in terminal
     states.
-
-    References
-    ----------
-    D. Precup, R. S. Sutton, S. Singh (2000). Eligibility traces for off-policy policy evaluation. ICML.
     """
     return step_wise(counts, gamma, policy=policy, behavior=behavior, weighted=False, horizon=horizon)
 
@@ -400,10 +396,6 @@ def neural_importance_sampling(
     the first H steps only; without it gamma = 1 is refused where episodes end in terminal states. Takes
     O(episodes x longest episode) memory; products are kept as logarithms. The standard error treats episodes
     as independent and the weights as known: it is short where few episodes carry most of the weight.
-
-    References
-    ----------
-    D. Precup, R. S. Sutton, S. Singh (2000). Eligibility traces for off-policy policy evaluation. ICML.
     """
     gamma = require_gamma(gamma)
     require_horizon(horizon)
