@@ -249,15 +249,9 @@ def neural_dual_dice(
 ) -> ContinuousSolution:
     """min over nu, max over zeta of E zeta (nu - gamma nu') - E zeta^2 / 2 - (1 - gamma) E nu(x0).
 
-    tau = zeta, which may be negative. The same networks, batches, optimizer and ``options`` as
-    ``solve(..., method="gendice")``, at the same cost per step.
-
-    gamma = 1 is not supported: the objective loses its linear term and tau = 0 is optimal.
-
-    References
-    ----------
-    O. Nachum, Y. Chow, B. Dai, L. Li (2019). DualDICE: Behavior-agnostic estimation of discounted
-        stationary distribution corrections. NeurIPS.
+    :func:`dual_dice` with networks, for gamma < 1 as there. tau = zeta, which may be negative. The same
+    networks, batches, optimizer and ``options`` as ``solve(..., method="gendice")``, at the same cost per
+    step.
     """
     if require_gamma(gamma) == 1.0:
         raise ValueError(

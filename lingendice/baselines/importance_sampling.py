@@ -291,10 +291,6 @@ def per_decision(
 
     gamma = 1 without a horizon: the average over the logged steps; refused where episodes end in terminal
     states.
-
-    References
-    ----------
-    D. Precup, R. S. Sutton, S. Singh (2000). Eligibility traces for off-policy policy evaluation. ICML.
     """
     return step_wise(counts, gamma, policy=policy, behavior=behavior, weighted=False, horizon=horizon)
 
@@ -351,10 +347,8 @@ def counted_steps(gamma: float, horizon: int | None) -> float | None:
 
 def tail_weight(gamma: float, logged: int, horizon: int | None) -> float:
     """Weight of the steps beyond those logged: 0 where nothing is asked of them."""
-    if horizon is None and gamma == 1.0:
-        return 0.0
-    whole = 1.0 / (1.0 - gamma) if horizon is None else total_weight(gamma, horizon)
-    return max(whole - total_weight(gamma, logged), 0.0)
+    whole = counted_steps(gamma, horizon)
+    return 0.0 if whole is None else max(whole - total_weight(gamma, logged), 0.0)
 
 
 def _spans(paths: Paths, gamma: float, horizon: int | None) -> Floats:
@@ -402,10 +396,6 @@ def neural_importance_sampling(
     the first H steps only; without it gamma = 1 is refused where episodes end in terminal states. Takes
     O(episodes x longest episode) memory; products are kept as logarithms. The standard error treats episodes
     as independent and the weights as known: it is short where few episodes carry most of the weight.
-
-    References
-    ----------
-    D. Precup, R. S. Sutton, S. Singh (2000). Eligibility traces for off-policy policy evaluation. ICML.
     """
     gamma = require_gamma(gamma)
     require_horizon(horizon)

@@ -200,11 +200,15 @@ def count_transitions(
     needed = counting_bytes(n, n_cells, n_pairs, densely, sum(column.dtype.itemsize for column in summed))
     require_bytes(device, needed, "; count parts of the log, or on the host by lingendice.Counts")
     keys = _keys(columns, values.get("terminal"), n_states, n_actions)
+    mean = deviation = None
     if densely:
-        counted = _count_densely(keys, n_pairs)
+        bins = np.bincount(keys, minlength=n_pairs)
+        distinct = np.flatnonzero(bins)
+        count = bins[distinct]
     else:
-        counted = _count_by_sorting(device, keys, values.get("weight"), values.get("reward"))
-    distinct, count, mean, deviation = counted
+        distinct, count, mean, deviation = _count_by_sorting(
+            device, keys, values.get("weight"), values.get("reward")
+        )
     rows = distinct // distinct.dtype.type(n_states + 1)
     indptr = np.searchsorted(rows, device.arange(n_cells + 1)).astype(index_type(distinct.size + 1))
     indices = (distinct - rows * distinct.dtype.type(n_states + 1)).astype(np.int32)
@@ -265,12 +269,6 @@ def _keys(columns: dict[str, Any], terminal: Any, n_states: int, n_actions: int 
     if n_actions is not None:
         cell = cell * kind.type(n_actions) + columns["action"].astype(kind, copy=False)
     return cell * kind.type(n_states + 1) + following
-
-
-def _count_densely(keys: Any, n_bins: int) -> tuple[Any, Any, None, None]:
-    bins = np.bincount(keys, minlength=n_bins)
-    distinct = np.flatnonzero(bins)
-    return distinct, bins[distinct], None, None
 
 
 def _count_by_sorting(device: Device, keys: Any, weight: Any, reward: Any) -> tuple[Any, Any, Any, Any]:

@@ -72,14 +72,11 @@ def first_fault(status, n, gamma, initial, restart):  # type: ignore[no-untyped-
 def compress(counts):  # type: ignore[no-untyped-def]
     """Dense counts as compressed rows, zeros included."""
     n, m = counts.shape
-    start = np.empty(n + 1, np.int64)
     target = np.empty(n * m, np.int64)
-    for i in range(n + 1):
-        start[i] = i * m
     for i in range(n):
         for j in range(m):
             target[i * m + j] = j
-    return start, target, counts.ravel()
+    return m * np.arange(n + 1), target, counts.ravel()
 
 
 @kernel
@@ -130,23 +127,10 @@ def eliminate_dense(rates):  # type: ignore[no-untyped-def]
 @kernel
 def closed_class(indptr, indices):  # type: ignore[no-untyped-def]
     """Nodes of the one closed class of a graph, and how many closed classes there are."""
-    n = indptr.size - 1
-    component = np.zeros(n, np.int64)
+    component = np.zeros(indptr.size - 1, np.int64)
     count = strong_components(indptr, indices, component)
-    closed = closed_components(indptr, indices, component, count)
-    found = 0
-    which = -1
-    for c in range(count):
-        if closed[c]:
-            found += 1
-            which = c
-    members = np.empty(n, np.int64)
-    size = 0
-    for i in range(n):
-        if component[i] == which:
-            members[size] = i
-            size += 1
-    return members[:size].copy(), found
+    closed = np.flatnonzero(closed_components(indptr, indices, component, count))
+    return np.flatnonzero(component == closed[-1]), closed.size
 
 
 @kernel
@@ -203,28 +187,18 @@ def count_pair(keys, counts, n, i, j, weight):  # type: ignore[no-untyped-def]
 def table_to_rows(keys, counts, n, indptr, indices, data):  # type: ignore[no-untyped-def]
     """Write the pairs of a table as compressed rows, columns ascending; their number, or -1 without room."""
     indptr[:] = 0
-    pairs = 0
-    for at in range(keys.size):
-        if keys[at] >= 0:
-            pairs += 1
-            indptr[keys[at] // n + 1] += 1
-    if pairs > indices.size or pairs > data.size:
+    slots = np.flatnonzero(keys >= 0)
+    for slot in slots:
+        indptr[keys[slot] // n + 1] += 1
+    if slots.size > indices.size or slots.size > data.size:
         return -1
     for i in range(n):
         indptr[i + 1] += indptr[i]
-    held = np.empty(pairs, np.int64)
-    place = np.empty(pairs, np.int64)
-    at = 0
-    for slot in range(keys.size):
-        if keys[slot] >= 0:
-            held[at] = keys[slot]
-            place[at] = slot
-            at += 1
-    order = np.argsort(held)
-    for at in range(pairs):
-        indices[at] = held[order[at]] % n
-        data[at] = counts[place[order[at]]]
-    return pairs
+    slots = slots[np.argsort(keys[slots])]
+    for at in range(slots.size):
+        indices[at] = keys[slots[at]] % n
+        data[at] = counts[slots[at]]
+    return slots.size
 
 
 @kernel

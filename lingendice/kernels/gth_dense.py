@@ -380,7 +380,4 @@ def dense_residual(rates, distribution, gamma):  # type: ignore[no-untyped-def]
     for i in range(n):
         for j in range(n):
             stepped[j] += distribution[i] * rates[i, j]
-    total = 0.0
-    for j in range(n):
-        total += abs(distribution[j] - stepped[j])
-    return total
+    return np.abs(distribution - stepped).sum()

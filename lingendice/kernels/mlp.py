@@ -264,11 +264,8 @@ def _forward(parameters, layout, rows, inputs, hidden, slope, out, keep):
         chunk = max(1, _ALONE // (inner * width))
         for first in range(0, rows, chunk):
             n = min(chunk, rows - first)
-            single_gemm(
-                SINGLE, PLAIN, PLAIN, width, n, inner, _ADDED_TO.ctypes, parameters[weights_at:].ctypes,
-                width, source[source_at + first * inner :].ctypes, inner, _ADDED_TO[1:].ctypes,
-                target[at + first * width :].ctypes, width,
-            )  # fmt: skip
+            _multiply(source, source_at + first * inner, inner, parameters, weights_at, _ADDED_TO, target,
+                      at + first * width, width, n, inner)  # fmt: skip
         if not last:
             _apply_silu(hidden[at : at + rows * width], slope[at : at + rows * width], keep)
             source, source_at, target_at = hidden, at, at + rows * width

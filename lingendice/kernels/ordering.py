@@ -159,14 +159,8 @@ def continue_order(state, nodes, lists, budget):  # type: ignore[no-untyped-def]
     elements; degree bound; mark; degree lists (head, after, before); parent, what a node was merged into;
     and the pivots in order of elimination.
     """
-    kind, weight, start, length, n_elements, degree = (
-        nodes[0],
-        nodes[1],
-        nodes[2],
-        nodes[3],
-        nodes[4],
-        nodes[5],
-    )
+    kind, weight, start = nodes[0], nodes[1], nodes[2]
+    length, n_elements, degree = nodes[3], nodes[4], nodes[5]
     mark, head, after, before, parent, pivots = nodes[6], nodes[7], nodes[8], nodes[9], nodes[10], nodes[11]
     n = kind.size
     used = state[SPACE_USED]
@@ -174,11 +168,9 @@ def continue_order(state, nodes, lists, budget):  # type: ignore[no-untyped-def]
     least = state[LEAST_DEGREE]
     done = state[N_DONE]
     visited = 0
-    bucket = np.empty(n, np.int64)
+    bucket = np.full(n, -1)
     chain = np.empty(n, np.int64)
     hashes = np.empty(n, np.int64)
-    for i in range(n):
-        bucket[i] = -1
     while done < n and visited < budget:
         while head[least] < 0:
             least += 1
@@ -375,9 +367,7 @@ def finish_order(state, nodes):  # type: ignore[no-untyped-def]
     """The order: each pivot with all that was merged into it, then the nodes kept for last, as numbered."""
     kind, parent, pivots = nodes[0], nodes[10], nodes[11]
     n = kind.size
-    rank = np.empty(n, np.int64)
-    for i in range(n):
-        rank[i] = -1
+    rank = np.full(n, -1)
     for k in range(state[N_PIVOTS]):
         rank[pivots[k]] = k
     n_groups = state[N_PIVOTS]

@@ -50,11 +50,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def _start(task: Callable[[], T], threads: int) -> Future[T]:
-    """A task in the pool, in the context of its caller: Ctrl-C, device and floating-point settings."""
-    return _pool(threads).submit(copy_context().run, task)
-
-
 def _outcome(future: Future[T]) -> T:
     while True:
         try:
@@ -72,7 +67,8 @@ def run_all(tasks: Iterable[Callable[[], T]], threads: int) -> list[T]:
     tasks = list(tasks)
     if threads == 1 or len(tasks) == 1:
         return [task() for task in tasks]
-    started = [_start(task, threads) for task in tasks]
+    # Each in the context of its caller: Ctrl-C, device and floating-point settings.
+    started = [_pool(threads).submit(copy_context().run, task) for task in tasks]
     try:
         return [_outcome(future) for future in started]
     finally:

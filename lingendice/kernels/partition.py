@@ -346,69 +346,39 @@ def _digit_starts(counts, n_values, size):
 
 
 @kernel
-def _sort_keys(local, scratch, size, shift, starts):
-    """Sort ``local[:size]`` by its low ``shift`` bits; True if the result is in ``scratch``."""
-    swapped = False
-    if size <= _TINY:
-        for i in range(1, size):
-            key = local[i]
-            j = i
-            while j > 0 and local[j - 1] > key:
-                local[j] = local[j - 1]
-                j -= 1
-            local[j] = key
-        return swapped
-    n_digits = (shift + _DIGIT_BITS - 1) // _DIGIT_BITS
-    width = (shift + n_digits - 1) // max(n_digits, 1)
-    mask = np.uint64((np.int64(1) << width) - 1)
-    n_values = np.int64(1) << width
-    source, target = local, scratch
-    for digit in range(n_digits):
-        low = np.uint64(digit * width)
-        for value in range(n_values):
-            starts[value] = 0
-        for i in range(size):
-            starts[(np.uint64(source[i]) >> low) & mask] += np.int32(1)
-        if _digit_starts(starts, n_values, size):
-            for i in range(size):
-                value = (np.uint64(source[i]) >> low) & mask
-                position = starts[value]
-                starts[value] = position + np.int32(1)
-                target[np.uint64(position)] = source[i]
-            source, target = target, source
-            swapped = not swapped
-    return swapped
+def _key_of(item, keys):
+    """What an item is sorted by: its entry in ``keys``, or itself without any."""
+    return item if keys is None else keys[np.uint64(item)]
 
 
 @kernel
-def _sort_order(local, order, scratch, size, shift, starts):
-    """Sort the positions ``0 .. size - 1`` by their key; True if the result is in ``scratch``."""
+def _sort(items, scratch, keys, size, shift, starts):
+    """Sort ``items[:size]`` by the low ``shift`` bits of their keys; True if the result is in ``scratch``."""
     swapped = False
-    for i in range(size):
-        order[i] = i
     if size <= _TINY:
         for i in range(1, size):
-            key = local[i]
+            item = items[i]
             j = i
-            while j > 0 and local[order[j - 1]] > key:
-                order[j] = order[j - 1]
+            while j > 0 and _key_of(items[j - 1], keys) > _key_of(item, keys):
+                items[j] = items[j - 1]
                 j -= 1
-            order[j] = i
+            items[j] = item
         return swapped
     n_digits = (shift + _DIGIT_BITS - 1) // _DIGIT_BITS
     width = (shift + n_digits - 1) // max(n_digits, 1)
     mask = np.uint64((np.int64(1) << width) - 1)
     n_values = np.int64(1) << width
-    source, target = order, scratch
+    source, target = items, scratch
     for digit in range(n_digits):
         low = np.uint64(digit * width)
         for value in range(n_values):
             starts[value] = 0
         for i in range(size):
-            starts[(np.uint64(local[i]) >> low) & mask] += np.int32(1)
+            key = items[i] if keys is None else keys[i]  # all of them, in whatever order
+            starts[(np.uint64(key) >> low) & mask] += np.int32(1)
         if _digit_starts(starts, n_values, size):
             for i in range(size):
-                value = (np.uint64(local[np.uint64(source[i])]) >> low) & mask
+                value = (np.uint64(_key_of(source[i], keys)) >> low) & mask
                 position = starts[value]
                 starts[value] = position + np.int32(1)
                 target[np.uint64(position)] = source[i]
@@ -488,7 +458,7 @@ def tally_sorted(
         if size == 0:
             continue
         gather_bucket(keys, offsets, chunk_size, first_bucket + b, 0, n_chunks, 0, local[0])
-        in_second = _sort_keys(local[0], local[1], size, shift, starts)
+        in_second = _sort(local[0], local[1], None, size, shift, starts)
         n_pairs = _append_runs(local[1 if in_second else 0], size, n_pairs, pair_key, pair_count)
     pair_start[sizes.size] = n_pairs
     return n_pairs
@@ -520,7 +490,9 @@ def tally_sorted_slots(
             continue
         bucket = first_bucket + b
         gather_bucket(keys, offsets, chunk_size, bucket, 0, n_chunks, 0, local[0])
-        in_second = _sort_order(local[0], order[0], order[1], size, shift, starts)
+        for i in range(size):
+            order[0, i] = i
+        in_second = _sort(order[0], order[1], local[0], size, shift, starts)
         by_key, spare = order[1 if in_second else 0], order[0 if in_second else 1]
         n_pairs = _append_groups(local[0], by_key, size, n_pairs, pair_key, pair_count, spare)
         scatter_bucket(spare, offsets, chunk_size, bucket, 0, n_chunks, 0, slot)

@@ -235,15 +235,9 @@ def pack_events(threshold, alias, cell, following, packed):  # type: ignore[no-u
 
 
 @kernel
-def place_event(bits, events):  # type: ignore[no-untyped-def]
-    """The record that 64 random bits look up first (fewer than 2**32 events)."""
-    return np.int64(((bits >> _32) * np.uint64(events.shape[0])) >> _32)
-
-
-@kernel
 def draw_event(bits, events):  # type: ignore[no-untyped-def]
-    """(cell, next) of a random event of `pack_events`, from 64 random bits."""
-    i = place_event(bits, events)
+    """(cell, next) of a random event of `pack_events` (fewer than 2**32), from 64 random bits."""
+    i = np.int64(((bits >> _32) * np.uint64(events.shape[0])) >> _32)
     # Both are read before the choice: a branch here would be guessed wrong every other time.
     own, other = events[i, 1], events[i, 2]
     pair = own if np.int64(bits & _LOW) < events[i, 0] else other

@@ -26,12 +26,10 @@ def elimination_tree(graph_start, graph, order):  # type: ignore[no-untyped-def]
     """
     n = order.size
     step = np.empty(n, np.int32)
-    parent = np.empty(n, np.int32)
-    ancestor = np.empty(n, np.int32)
+    parent = np.full(n, -1, np.int32)
+    ancestor = np.full(n, -1, np.int32)
     for k in range(n):
         step[order[k]] = k
-        parent[k] = -1
-        ancestor[k] = -1
     for k in range(n):
         v = order[k]
         for q in range(graph_start[v], graph_start[v + 1]):
@@ -96,13 +94,9 @@ def column_counts(graph_start, graph, order, parent):  # type: ignore[no-untyped
             count[k] = 1
         if parent[k] >= 0:
             first[parent[k]] = min(first[parent[k]], first[k])
-    latest = np.empty(n, np.int32)
-    last_leaf = np.empty(n, np.int32)
-    ancestor = np.empty(n, np.int32)
-    for k in range(n):
-        latest[k] = -1
-        last_leaf[k] = -1
-        ancestor[k] = k
+    latest = np.full(n, -1, np.int32)
+    last_leaf = np.full(n, -1, np.int32)
+    ancestor = np.arange(n).astype(np.int32)
     for k in range(n):
         if parent[k] >= 0:
             count[parent[k]] -= 1
@@ -198,15 +192,10 @@ def front_states(graph_start, graph, order, begin, size, above):  # type: ignore
     for s in range(groups):
         start[s + 1] = start[s] + size[s] - (begin[s + 1] - begin[s])
     border = np.empty(start[groups], np.int32)
-    filled = np.empty(groups, np.int64)
-    seen = np.empty(n, np.int32)
-    child = np.empty(groups, np.int32)
+    filled = start[:groups].copy()
+    seen = np.full(n, -1, np.int32)
+    child = np.full(groups, -1, np.int32)
     sibling = np.empty(groups, np.int32)
-    for k in range(n):
-        seen[k] = -1
-    for s in range(groups):
-        filled[s] = start[s]
-        child[s] = -1
     for s in range(groups):
         last = begin[s + 1]
         for k in range(begin[s], last):
@@ -269,9 +258,7 @@ def sort_entries(indptr, indices, place, order, owner):  # type: ignore[no-untyp
             start[owner[min(step[v], step[indices[q]])] + 1] += 1
     for s in range(start.size - 1):
         start[s + 1] += start[s]
-    at = np.empty(start.size, np.int64)
-    for s in range(start.size):
-        at[s] = start[s]
+    at = start.copy()
     row = np.empty(indptr[n], np.int32)
     column = np.empty(indptr[n], np.int32)
     where = np.empty(indptr[n], np.int64)

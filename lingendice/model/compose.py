@@ -173,7 +173,9 @@ def _initial_distribution(counts: Counts, choices: Choices) -> Floats | None:
 def _fallback_distribution(source: str, counts: Counts, choices: Choices, initial: Floats | None) -> Floats:
     """A distribution that rows fall back to, by its name in :class:`lingendice.model.leaks.Fallbacks`."""
     if source == "prior":
-        return _prior_distribution(choices, counts.n_states)
+        if isinstance(choices.smoothing, tuple):
+            return require_distribution("smoothing distribution", choices.smoothing[1], counts.n_states)
+        return np.full(counts.n_states, 1.0 / counts.n_states)
     if source == "restart":
         return require_distribution("restart", choices.restart, counts.n_states)
     if source == "initial":
@@ -198,12 +200,6 @@ def _smoothing_weight(choices: Choices) -> float:
             f"smoothing must be a weight or a pair (weight, distribution), got {type(smoothing).__name__}"
         )
     return require_number("smoothing", smoothing)
-
-
-def _prior_distribution(choices: Choices, n_states: int) -> Floats:
-    if isinstance(choices.smoothing, tuple):
-        return require_distribution("smoothing distribution", choices.smoothing[1], n_states)
-    return np.full(n_states, 1.0 / n_states)
 
 
 def _without_terminals(counts: Counts) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:

@@ -332,19 +332,18 @@ class EmpiricalOperator:
 
     def apply_transpose(self, distribution: Floats) -> Floats:
         """G' distribution, for a (signed) distribution over cells."""
-        stepped = self.gamma * self.spread(
-            self.next_state_distribution(np.asarray(distribution, dtype=float))
-        )
-        if self.gamma < 1.0 and self.cell_initial is not None:
-            stepped += (1.0 - self.gamma) * np.sum(distribution) * self.cell_initial
-        return stepped
+        return self._stepped(np.asarray(distribution, dtype=float), np.sum(distribution))
 
     def residual(self, cell_distribution: Floats) -> Floats:
         """mu - (1 - gamma) mu0 - gamma T' mu over cells; absorbed mass makes it no distribution of G."""
+        return cell_distribution - self._stepped(cell_distribution, 1.0)
+
+    def _stepped(self, cell_distribution: Floats, started: float) -> Floats:
+        """gamma T' mu, and what of the mass ``started`` begins anew."""
         stepped = self.gamma * self.spread(self.next_state_distribution(cell_distribution))
         if self.gamma < 1.0 and self.cell_initial is not None:
-            stepped += (1.0 - self.gamma) * self.cell_initial
-        return cell_distribution - stepped
+            stepped += (1.0 - self.gamma) * started * self.cell_initial
+        return stepped
 
     # -- views -----------------------------------------------------------------------------------------
 

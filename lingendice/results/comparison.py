@@ -214,15 +214,6 @@ class Comparison(Hinted):
 
     # -- contrasts -------------------------------------------------------------------------------------
 
-    @property
-    def _all_values(self) -> Floats:
-        behavior = self.behavior_value
-        return np.append(self.values, math.nan if behavior is None else behavior)
-
-    @property
-    def _all_biases(self) -> Floats:
-        return np.append(self.bias_allowance, 0.0)
-
     def _contrast(self, pairs: list[tuple[Any, Any]]) -> Floats:
         """Rows that take the second value of each pair from the first; the behavior comes last."""
         contrast = np.zeros((len(pairs), len(self) + 1))
@@ -237,10 +228,12 @@ class Comparison(Hinted):
 
         A policy that a contrast does not ask for has no part in it, though 0 times nan or infinity is nan.
         """
+        behavior, covariance = self.behavior_value, self._influences[0]
+        every_value = np.append(self.values, math.nan if behavior is None else behavior)
+        every_bias = np.append(self.bias_allowance, 0.0)
         asked = [np.flatnonzero(row) for row in contrast]
-        values = np.array([row[at] @ self._all_values[at] for row, at in zip(contrast, asked, strict=True)])
-        bias = np.array([self._all_biases[at].sum() for at in asked])
-        covariance = self._influences[0]
+        values = np.array([row[at] @ every_value[at] for row, at in zip(contrast, asked, strict=True)])
+        bias = np.array([every_bias[at].sum() for at in asked])
         degrees = np.array([self._degrees(row, at) for row, at in zip(contrast, asked, strict=True)])
         variance = np.array([
             row[at] @ covariance[np.ix_(at, at)] @ row[at] for row, at in zip(contrast, asked, strict=True)
@@ -257,6 +250,8 @@ class Comparison(Hinted):
         most = [part.most for part in parts if part.most is not None]
         if len(parts) == 1 or len(most) < len(parts):
             return min(part.degrees for part in parts)
+        if math.isinf(min(most)):
+            return math.inf
         return effective_degrees(self._rows[:, at] @ row[at], min(most))
 
     def _simultaneous(self, contrast: Floats, level: float, over: str) -> Interval:

@@ -25,15 +25,16 @@ TOP_CELLS = 10
 
 
 def make_frame(columns: dict[str, Any], library: str | None = None) -> Any:
-    """A frame of the library asked for, else of the one in use, else of the one installed."""
+    """A frame, with arrays of its own, of the library asked for, else of the one in use or installed."""
     if library is not None:
         library = require_choice("library", library, LIBRARIES)
     else:
         ready = [name for name in LIBRARIES if name in sys.modules]
         ready += [name for name in LIBRARIES if find_spec(name) is not None]
         library = ready[0] if ready else "pandas"
+    own = {name: np.array(part) if isinstance(part, np.ndarray) else part for name, part in columns.items()}
     try:
-        return import_module(library).DataFrame(columns)
+        return import_module(library).DataFrame(own)
     except ImportError as error:
         raise ImportError(
             f"to_frame needs {library}: pip install {library}, or pip install 'lingendice[io]' for pandas"
@@ -61,13 +62,7 @@ def solution_frame(solution: Solution, library: str | None) -> Any:
     if operator.reward is not None:
         columns["reward"] = _mean_reward(operator.reward.reshape(count.shape), count, by_action)
     columns["count"] = count.ravel() if by_action else count.sum(axis=1)
-    return make_frame(
-        {
-            name: np.array(values) if isinstance(values, np.ndarray) else values
-            for name, values in columns.items()
-        },
-        library,
-    )
+    return make_frame(columns, library)
 
 
 def _mean_reward(reward: Any, count: Any, by_action: bool) -> Any:
@@ -87,12 +82,12 @@ def continuous_frame(solution: ContinuousSolution, library: str | None) -> Any:
     for name in ("state", "action"):
         values = getattr(log, name)
         if values is not None and values.ndim == 2:
-            columns |= {f"{name}_{k}": values[:, k].copy() for k in range(values.shape[1])}
+            columns |= {f"{name}_{k}": values[:, k] for k in range(values.shape[1])}
         elif values is not None:
-            columns[name] = values.copy()
+            columns[name] = values
     if log.reward is not None:
-        columns["reward"] = log.reward.copy()
-    return make_frame({**columns, "tau": np.array(solution.tau)}, library)
+        columns["reward"] = log.reward
+    return make_frame({**columns, "tau": solution.tau}, library)
 
 
 def comparison_frame(comparison: Comparison, level: float, library: str | None) -> Any:
