@@ -68,12 +68,11 @@ def target_log_density(transitions: Transitions, policy: Any) -> Floats:
     target = transitions.read_policy(policy)
     if isinstance(target, DiscretePolicy):
         with np.errstate(divide="ignore"):
-            return np.log(
-                target.probabilities(transitions.state)[np.arange(len(transitions)), transitions.action]
-            )
+            table = target.probabilities(transitions.state.copy())
+            return np.log(table[np.arange(len(transitions)), transitions.action])
     if not isinstance(target, ContinuousPolicy) or transitions.action is None:
         raise ValueError("a ratio of policies needs actions and a policy")
-    return target.log_density(transitions.state, transitions.action)
+    return target.log_density(transitions.state.copy(), transitions.action.copy())
 
 
 def clone_log_ratio(transitions: Transitions, policy: Any, **clone_options: Any) -> Floats:

@@ -260,14 +260,14 @@ def _arrivals(
 ) -> Arrivals:
     states = _encode("state", raw, transitions.n_states, state_scaling)
     if isinstance(policy, DiscretePolicy):
-        action = policy.probabilities(raw)
+        action = policy.probabilities(raw.copy())  # functions of users may write into what they get
         if action.shape[1] != transitions.n_actions:
             raise ValueError(
                 f"the policy knows {action.shape[1]} actions, the log {transitions.n_actions}; pass "
                 "n_actions= to Transitions where some actions were never logged"
             )
     elif isinstance(policy, GaussianPolicy):
-        means = policy.means(raw)
+        means = policy.means(raw.copy())
         if means.shape[1] != action_scaling.shift.size:
             raise ValueError(
                 f"mean(states) has {means.shape[1]} coordinates, the logged actions "
