@@ -37,7 +37,7 @@ from lingendice.continuous.regression import (
     run_steps,
     squared,
 )
-from lingendice.continuous.samples import Samples
+from lingendice.continuous.samples import Samples, spread_of
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import check
 from lingendice.data.policies import DiscretePolicy, GaussianPolicy
@@ -184,7 +184,7 @@ def fit_dynamics(
     scale = np.maximum(np.sqrt(np.average(change**2, axis=0, weights=weight + 1e-9)), 1e-4)
     stays = ended < 0.5
     center = float(reward[stays].mean())
-    spread = max(float(reward[stays].std()), 1e-3 * max(abs(center), 1e-3))
+    spread = spread_of(reward, stays)
     d = change.shape[1]
     targets = np.column_stack([change / scale, (reward - center) / spread]).astype(np.float32)
     fold = folds(samples, MEMBERS, seed)

@@ -305,3 +305,48 @@ def test_steps_weigh_as_discounted_time_does(gamma):
     truth = 1.0 + 2.0 * (1.0 - gamma) / (1.0 - gamma * np.exp(-1.0 / 20.0))
     assert weight.sum() == pytest.approx(1.0, rel=1e-12)
     assert found == pytest.approx(truth, rel=0.005)
+
+
+# -- noise that is not normal, ends that shape it, units ----------------------------------------------------
+
+
+def driven(noise, seed, episodes=40, length=50):
+    """s' = .7 s + .4 a + noise of mean 0, both coordinates alike; rewards are up to the caller."""
+    rng = np.random.default_rng(seed)
+    now = 0.3 * rng.normal(size=(episodes, 2))
+    parts = []
+    for _ in range(length):
+        action = 0.6 * rng.normal(size=(episodes, 1))
+        then = 0.7 * now + 0.4 * action + noise(rng, episodes)
+        parts.append((now, action, then))
+        now = then
+    rows = (np.stack(part, axis=1).reshape(episodes * length, -1) for part in zip(*parts, strict=True))
+    return *rows, np.repeat(np.arange(episodes), length)
+
+
+NOISES = {
+    "skewed": lambda rng, n: 0.5 * (rng.exponential(size=(n, 1)) - 1.0) * np.ones(2),
+    "jumps": lambda rng, n: 0.5 * (rng.random((n, 1)) < 0.3) * np.ones(2) - 0.15,
+    "bounded": lambda rng, n: rng.uniform(-0.8, 0.8, (n, 2)),
+    "dependent": lambda rng, n: 0.4 * rng.normal(size=(n, 1)) * np.array([1.0, -1.0]),
+}
+
+
+@pytest.mark.parametrize("gamma", [0.95, 1.0])
+def test_answers_do_not_depend_on_units(gamma):
+    state, action, following, episode = driven(NOISES["bounded"], 7, episodes=20)
+    policy = GaussianPolicy(lambda states: np.full((len(states), 1), 0.5), 0.3)
+    reward = state[:, 0] - action[:, 0] ** 2
+    found = {}
+    for scale, shift in ((1.0, 0.0), (1e-9, 0.0), (1e6, 0.0), (1.0, 1e5)):
+        log = lg.Transitions(state, action, scale * reward + shift, following, episode=episode)
+        solution = lg.solve(log, gamma, policy=policy, options={"effort": "quick"})
+        found[scale, shift] = [(one.value - shift) / scale for one in solution.estimates]
+        found[scale, shift].append(solution.interval().standard_error / scale)
+    for other in found.values():
+        np.testing.assert_allclose(other, found[1.0, 0.0], atol=2e-3)
+    tiny = [1e-12 * part for part in (state, following)]
+    small = GaussianPolicy(lambda states: np.full((len(states), 1), 0.5e-6), 0.3e-6)
+    log = lg.Transitions(tiny[0], 1e-6 * action, reward, tiny[1], episode=episode)
+    solution = lg.solve(log, gamma, policy=small, options={"effort": "quick"})
+    np.testing.assert_allclose([one.value for one in solution.estimates], found[1.0, 0.0][:-1], atol=2e-3)
