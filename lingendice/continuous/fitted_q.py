@@ -200,7 +200,7 @@ def _simulated(model: Dynamics, member: int, inputs: Singles, rng: np.random.Gen
     moved, gamma = model.predict(member, inputs), model.samples.gamma
     arrivals = np.empty((len(inputs), DRAWS, inputs.shape[1]), dtype=np.float32)
     for draw in range(DRAWS):
-        states = np.clip(model.shake(moved.states, rng), model.low, model.high)
+        states = model.shake(moved.states, rng)
         if model.ends is not None and not model.absorbing:
             again = rng.random(len(states)) < moved.ends
             states[again] = model.fresh(int(again.sum()), rng)
