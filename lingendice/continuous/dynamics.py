@@ -269,7 +269,12 @@ def folds(samples: Samples, n: int, seed: int) -> NDArray[np.int64]:
     """A part 0..n-1 for each row: whole episodes where there are enough of them, else runs of rows."""
     episode = samples.transitions.episode
     if episode is None or int(episode.max()) + 1 < n:
-        episode = np.arange(len(samples.logged)) * (10 * n) // len(samples.logged)
+        rows = len(samples.logged)
+        if rows < 2:
+            raise ValueError(
+                "one transition is too few to fit on some and to check on others; log more of them"
+            )
+        episode = np.arange(rows) * min(10 * n, rows) // rows
     return np.random.default_rng([seed, 30]).permutation(int(episode.max()) + 1)[episode] % n
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import lingendice as lg
 from lingendice.baselines import doubly_robust, fitted_q, model_based
-from lingendice.continuous.dynamics import fit_dynamics, roll_out, step_weights
+from lingendice.continuous.dynamics import fit_dynamics, folds, roll_out, step_weights
 from lingendice.continuous.evaluation import EFFORTS, Evaluation, Preparation, Settings
 from lingendice.continuous.regression import EndProbability, fit_end_probability
 from lingendice.continuous.samples import prepare
@@ -453,3 +453,14 @@ def test_answers_do_not_depend_on_units(gamma):
     log = lg.Transitions(tiny[0], 1e-6 * action, reward, tiny[1], episode=episode)
     solution = lg.solve(log, gamma, policy=small, options={"effort": "quick"})
     np.testing.assert_allclose([one.value for one in solution.estimates], found[1.0, 0.0][:-1], atol=2e-3)
+
+
+def test_every_member_has_rows_to_train_on():
+    for n in range(2, 40):
+        log = lg.Transitions(np.arange(n) / n, next_state=np.arange(n) / n, episode=np.zeros(n))
+        for seed in range(5):
+            assert np.unique(folds(prepare(log, None, 0.9), 3, seed)).size == min(n, 3)
+    log = lg.Transitions([0.5], reward=[1.0], next_state=[0.7], episode=[0])
+    for method in ("auto", "fqe", "model", "dr"):
+        with pytest.raises(ValueError, match="one transition is too few"):
+            lg.solve(log, 0.9, method=method)
