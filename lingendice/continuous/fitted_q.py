@@ -38,6 +38,11 @@ _LONGEST = 100.0
 FOLDS = 3
 
 
+def share_begun(gamma: float, fitting: Fitting) -> float:
+    """gamma to the number of sweeps: what they leave of a constant that Q begins at; 0 at gamma = 1."""
+    return float(gamma ** (_FOLLOW * fitting.steps)) if gamma < 1.0 else 0.0
+
+
 class Unit(NamedTuple):
     """Networks learn (value - center) / scale; differential values, at gamma = 1, are only scaled."""
 

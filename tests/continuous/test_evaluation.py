@@ -106,6 +106,7 @@ def with_evidence(solution, **changes):
         ({"clipped": 0.06, "headline": "model"}, "within the log"),
         ({"members": np.array([0.0, 1.0, 2.0]), "headline": "model"}, "agreement"),
         ({"headline": "FQE", "largest_q": 1.2}, "size of Q"),
+        ({"headline": "FQE", "begun": 0.3}, "sweeps"),
         ({"headline": "DR", "ratio_mass": 0.4}, "mean ratio"),
     ],
 )
@@ -193,3 +194,23 @@ def test_several_policies_share_the_model(solution, monkeypatch):
     listed = lg.solve(pushed(), 1.0, policy=list(policies.values()), method="model", options=QUICK)
     assert listed.names == (0, 1)
     np.testing.assert_array_equal(listed.values, [both[name].evidence["model"].value for name in policies])
+
+
+@pytest.mark.parametrize(("gamma", "reliable"), [(0.95, True), (0.999, False), (1.0, True)])
+def test_too_few_sweeps_for_the_horizon_are_told(gamma, reliable):
+    found = lg.solve(pushed(2), gamma, policy=TARGET, method="fqe", options=QUICK)
+    (check,) = [one for one in found.diagnose() if one.name == "sweeps"]
+    assert check.ok == reliable
+    assert found.converged == reliable
+    # What is left of the first value after 500 sweeps that each move 0.15 of the way.
+    left = 0.0 if gamma == 1.0 else gamma ** (0.15 * 500)
+    assert found.evidence.begun == pytest.approx(left)
+
+
+def test_a_doubted_model_is_not_replaced_by_an_unfinished_q():
+    log = pushed(3)
+    far = GaussianPolicy(lambda states: np.full((len(states), 1), 9.0), 0.1)
+    found = {gamma: lg.solve(log, gamma, policy=far, options=QUICK) for gamma in (0.95, 0.999)}
+    assert found[0.999].evidence.headline == "model"
+    assert not found[0.999].converged
+    assert found[0.95].evidence.clipped > 0.05
