@@ -96,8 +96,7 @@ class TorchModel:
             earned += weight * (
                 model.reward_center + model.reward_scale * out[:, d] + ends * model.ending_reward
             )
-            noise = model.noise * model.change_scale * rng.standard_normal((n, d))
-            states = np.clip(moved + noise, model.low, model.high)
+            states = model.shake(moved, rng)
             again = rng.random(n) < ends
             if again.any():
                 states[again] = model.fresh(int(again.sum()), rng)

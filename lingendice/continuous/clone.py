@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.continuous.regression import Fitting, fit
-from lingendice.continuous.samples import Samples, prepare
+from lingendice.continuous.samples import Samples, Scaling, prepare
 from lingendice.data.checks import Floats
 from lingendice.data.policies import ContinuousPolicy, DiscretePolicy, GaussianPolicy, normal_log_density
 from lingendice.data.transitions import Transitions
 
 SMALLEST_STD = 1e-3
+"""Of the clone, in standard deviations of the logged action."""
 WEIGHT_DECAY = 1e-4
 
 
@@ -51,12 +52,13 @@ def clone_log_density(
         logs = out - out.max(axis=1, keepdims=True)
         logs -= np.log(np.exp(logs).sum(axis=1, keepdims=True))
         return logs[np.arange(len(action)), action]
-    center, scale = action.mean(axis=0), np.maximum(action.std(axis=0), SMALLEST_STD)
+    scaling = Scaling.of(action)
+    center, scale = scaling.shift, scaling.scale
     k = action.shape[1]
     out = fit(inputs, (action - center) / scale, fitting, seed, "gaussian", 2 * k)(inputs).astype(np.float64)
     bounds = [np.full(k, end) if given is None else np.broadcast_to(np.asarray(given, float), (k,))
               for given, end in ((low, -np.inf), (high, np.inf))]  # fmt: skip
-    std = np.maximum(np.exp(out[:, k:]) * scale, SMALLEST_STD)
+    std = np.maximum(np.exp(out[:, k:]), SMALLEST_STD) * scale
     return normal_log_density(action, center + out[:, :k] * scale, std, bounds[0], bounds[1])
 
 
@@ -69,11 +71,13 @@ def target_log_density(transitions: Transitions, policy: Any) -> Floats:
     if isinstance(target, DiscretePolicy):
         with np.errstate(divide="ignore"):
             return np.log(
-                target.probabilities(transitions.state)[np.arange(len(transitions)), transitions.action]
+                target.probabilities(transitions.state.copy())[
+                    np.arange(len(transitions)), transitions.action
+                ]
             )
     if not isinstance(target, ContinuousPolicy) or transitions.action is None:
         raise ValueError("a ratio of policies needs actions and a policy")
-    return target.log_density(transitions.state, transitions.action)
+    return target.log_density(transitions.state.copy(), transitions.action.copy())
 
 
 def clone_log_ratio(transitions: Transitions, policy: Any, **clone_options: Any) -> Floats:

@@ -11,11 +11,13 @@ import numpy as np
 
 from lingendice.continuous.clone import base_of, clone_log_ratio
 from lingendice.continuous.evaluation import Evaluation, Preparation, Settings, normalized
+from lingendice.continuous.fitted_q import share_begun
 from lingendice.continuous.learner import NeuralOptions, gendice, read_neural_options
 from lingendice.continuous.linear_ratio import solve_features
 from lingendice.continuous.outcome import (
     LARGEST_SPREAD,
     LEAST_SAMPLE_SHARE,
+    MOST_BEGUN,
     MOST_CLIPPED,
     RATIO_MASS,
     Estimate,
@@ -143,6 +145,7 @@ def evaluate(preparation: Preparation, request: Request, method: str, reason: st
         naive_scores=evaluation.naive().scores,
         clipped=evaluation.rollout.clipped if "rollout" in made else 0.0,
         largest_q=_explosion(evaluation) if "q_of_log" in made else 0.0,
+        begun=_begun(evaluation) if "q_of_log" in made else 0.0,
         ratio_mass=mass,
         restarts=float(evaluation.model.ended.sum())
         if "model" in made and evaluation.model.inferred
@@ -184,6 +187,10 @@ def _explosion(evaluation: Evaluation) -> float:
     return evaluation.q_of_log.largest / LARGEST_Q[evaluation.samples.gamma == 1.0]
 
 
+def _begun(evaluation: Evaluation) -> float:
+    return share_begun(evaluation.samples.gamma, evaluation.settings.effort.q)
+
+
 def _headline(evaluation: Evaluation, made: list[str]) -> tuple[str, str]:
     """The estimate that is the value, and why: the first, unless checks speak against it.
 
@@ -202,7 +209,7 @@ def _headline(evaluation: Evaluation, made: list[str]) -> tuple[str, str]:
         doubts.append(f"{rollout.clipped:.0%} of its coordinates leave the log's range")
     if rollout.members.std(ddof=1) > scale:
         doubts.append("its members disagree")
-    if doubts and "FQE" in made:
+    if doubts and "FQE" in made and _begun(evaluation) <= MOST_BEGUN:
         q = evaluation.q_of_log
         if math.isfinite(q.value) and _explosion(evaluation) <= 1.0 and q.members.std(ddof=1) <= scale:
             return "FQE", f"FQE in place of the model: {', '.join(doubts)}"

@@ -2,12 +2,12 @@
 
 With z a standardized state, a step either stays on the dynamics or restarts,
 
-    z' = z + scale f(z, a) + noise   with probability 1 - q(z'),     z' ~ initial distribution   else,
+    z' = z + scale (f(z, a) + error)   with probability 1 - q(z'),     z' ~ initial distribution   else,
 
 with q a logistic function of the predicted next state. Where the log flags its terminal states they are the
 ends; where it does not (``restarts="auto"``), which rows are restarts is inferred by expectation
 maximization: a regression through the jumps of restarts is wrong everywhere. Each member leaves out a third
-of the episodes, from which the noise is read.
+of the episodes, at whose steps it errs: simulated steps draw one of these errors.
 
 References
 ----------
@@ -37,7 +37,7 @@ from lingendice.continuous.regression import (
     run_steps,
     squared,
 )
-from lingendice.continuous.samples import Samples
+from lingendice.continuous.samples import Samples, Singles, spread_of
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import check
 from lingendice.data.policies import DiscretePolicy, GaussianPolicy
@@ -50,6 +50,10 @@ _MAD = 1.4826
 """Of a normal distribution: standard deviation over median absolute deviation."""
 _LEAST_SPREAD = 1e-3
 """Of a coordinate's noise, in standard deviations of the coordinate."""
+_LEAST_CHANGE = 1e-4
+"""Of a coordinate in a step, in standard deviations of the coordinate."""
+_NEARLY = 0.1
+"""How far beyond the range a coordinate has to be to count as outside, in units of its change."""
 _RATES = (1e-4, 0.5)
 """Between which the share of restarts is kept while they are inferred."""
 _LONGEST_PATH = 2000
@@ -61,6 +65,8 @@ _TAIL = 4.0
 """Degrees of freedom of a step's error where restarts are inferred. Networks err with heavier tails than a
 normal distribution has: by that, 11 and 23 of 5,000 ordinary steps of a pendulum that starts anywhere were
 taken for restarts, by this none. On Cartpole, Reacher and HalfCheetah both find the same rows."""
+_TRIES = 8
+"""Draws of an error for one step, where episodes have ends that it may not go beyond."""
 _SURE = 0.9
 """Posterior probability from which a row counts as a restart whose next state is a fresh start."""
 
@@ -74,8 +80,9 @@ class Dynamics:
     change_scale: Floats
     reward_center: float
     reward_scale: float
-    noise: Floats
-    """Of one step, in units of ``change_scale``: from rows that each member did not see."""
+    errors: Singles
+    """(n, d): what steps are drawn with, in units of ``change_scale``: those at logged rows, each of the
+    member that did not see it. Whole rows: skewed, bounded and dependent noise stays what it is."""
     ended: Floats
     """(N,): probability that the row was a restart, or ended the episode."""
     inferred: bool
@@ -90,6 +97,7 @@ class Dynamics:
     """Raw states to start from."""
     low: Floats
     high: Floats
+    """Between which paths are kept: where the log goes on from, or arrives without ending there."""
     seed: int
     _policy_lock: Any = field(default_factory=threading.Lock, repr=False)
 
@@ -144,10 +152,27 @@ class Dynamics:
         reward = self.reward_center + self.reward_scale * out[:, -1] + ends * self.ending_reward
         return Prediction(states, reward, ends)
 
+    @property
+    def tolerance(self) -> Floats:
+        """How far beyond the range counts as outside: networks err a little on constants."""
+        return np.maximum(_NEARLY * self.change_scale, 2.0 * _LEAST_CHANGE)
+
+    def draws(self, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """(n, tries): rows of ``errors`` to try one after another until a step stays within the range.
+
+        What goes on after flagged ends did not arrive beyond them: its noise is that of steps which stay.
+        """
+        tries = _TRIES if self.ends is not None and not self.inferred else 1
+        return rng.integers(0, len(self.errors), (n, tries))
+
     def shake(self, states: Floats, rng: np.random.Generator) -> Floats:
-        """Predicted states with the noise of a step."""
-        noise = rng.standard_normal(states.shape, dtype=np.float32)
-        return states + (self.noise * self.change_scale) * noise
+        """Predicted states with the noise of a step, within the range."""
+        draws = self.draws(len(states), rng)
+        found = states + self.change_scale * self.errors[draws[:, 0]]
+        for again in draws.T[1:]:
+            beyond = np.flatnonzero(((found < self.low) | (found > self.high)).any(axis=1))
+            found[beyond] = states[beyond] + self.change_scale * self.errors[again[beyond]]
+        return np.clip(found, self.low, self.high)
 
     def fresh(self, n: int, rng: np.random.Generator) -> Floats:
         """Standardized draws of the initial distribution."""
@@ -179,12 +204,15 @@ def fit_dynamics(
     flagged = transitions.terminal is not None
     beginnings = _Beginnings.read(samples, restarts)
     ended = np.zeros(len(here)) if beginnings is None else _first_guess(samples, change, beginnings)
+    if transitions.terminal is not None and not transitions.terminal.all():
+        # What happens at an end is told apart from steps: some logs hold a filler in place of its next state.
+        ended = transitions.terminal.astype(np.float64)
     reward = np.zeros(len(here)) if transitions.reward is None else transitions.reward
     weight = 1.0 - ended
-    scale = np.maximum(np.sqrt(np.average(change**2, axis=0, weights=weight + 1e-9)), 1e-4)
+    scale = np.maximum(np.sqrt(np.average(change**2, axis=0, weights=weight + 1e-9)), _LEAST_CHANGE)
     stays = ended < 0.5
     center = float(reward[stays].mean())
-    spread = max(float(reward[stays].std()), 1e-3 * max(abs(center), 1e-3))
+    spread = spread_of(reward, stays)
     d = change.shape[1]
     targets = np.column_stack([change / scale, (reward - center) / spread]).astype(np.float32)
     fold = folds(samples, MEMBERS, seed)
@@ -205,14 +233,16 @@ def fit_dynamics(
             for learner in learners:
                 learner.weights[:] = 1.0 - ended
     predicted = np.stack(run_all([partial(one.net, samples.logged) for one in learners], threads))
-    unseen = predicted[fold, np.arange(len(here))] - targets
+    unseen = targets - predicted[fold, np.arange(len(here))]
     stays = ended < 0.5
     if flagged:
         assert transitions.terminal is not None
         ended = transitions.terminal.astype(np.float64)
     mean = predicted.mean(axis=0).astype(np.float64)
+    expected = here + mean[:, :-1] * scale
+    ends = fit_end_probability(expected, ended, folds(samples, 3, seed + 1))
     off = reward - (center + spread * mean[:, -1])
-    next_states = np.vstack([here, here + change])
+    next_states = np.vstack([here, (here + change)[stays]])
     first = transitions.first_states
     fresh = transitions.next_state[ended > _SURE] if beginnings is not None else transitions.state[:0]
     starts = transitions.state if first is None else np.concatenate([first, fresh])
@@ -222,11 +252,11 @@ def fit_dynamics(
         change_scale=scale,
         reward_center=center,
         reward_scale=spread,
-        noise=_MAD * np.median(np.abs(unseen[stays, :-1]), axis=0),
+        errors=np.ascontiguousarray(unseen[stays, :-1]),
         ended=ended,
         inferred=beginnings is not None,
         absorbing=flagged and bool(samples.absorbed.any()),
-        ends=fit_end_probability(here + mean[:, :-1] * scale, ended, folds(samples, 3, seed + 1)),
+        ends=ends,
         ending_reward=float(ended @ off / ended.sum()) if ended.sum() > 0.5 else 0.0,
         starts=starts,
         low=next_states.min(axis=0),
@@ -239,7 +269,12 @@ def folds(samples: Samples, n: int, seed: int) -> NDArray[np.int64]:
     """A part 0..n-1 for each row: whole episodes where there are enough of them, else runs of rows."""
     episode = samples.transitions.episode
     if episode is None or int(episode.max()) + 1 < n:
-        episode = np.arange(len(samples.logged)) * (10 * n) // len(samples.logged)
+        rows = len(samples.logged)
+        if rows < 2:
+            raise ValueError(
+                "one transition is too few to fit on some and to check on others; log more of them"
+            )
+        episode = np.arange(rows) * min(10 * n, rows) // rows
     return np.random.default_rng([seed, 30]).permutation(int(episode.max()) + 1)[episode] % n
 
 
@@ -370,18 +405,17 @@ def _follow(model: Dynamics, gamma: float, n: int, visits: float, seed: list[int
     simulation, paths = _simulation(model), _begin(model, n, rng)
     restarts = not model.absorbing and model.ends is not None
     visit_draws, end_draws = np.empty(n), np.ones(n)
-    noise = np.empty(paths.states.shape, dtype=np.float32)
     clipped, lived, visited = 0.0, 0.0, []
     for step, share in enumerate(step_weights(gamma)):
         if step % 20 == 0:
             check()
         actions, action_draws = model.decide(paths.raw.copy(), rng)
         rng.random(out=visit_draws)
-        rng.standard_normal(out=noise, dtype=np.float32)
+        error_draws = model.draws(n, rng)
         if restarts:
             rng.random(out=end_draws)
         n_visited, n_restarted, left, here = simulators.simulate_step(
-            simulation, paths, actions, action_draws, visit_draws, noise, end_draws,
+            simulation, paths, actions, action_draws, visit_draws, error_draws, end_draws,
             (share, visits / n, model.absorbing),
         )  # fmt: skip
         clipped, lived = clipped + left, lived + here
@@ -406,7 +440,8 @@ def _simulation(model: Dynamics) -> simulators.Simulation:
         state_scaling=np.stack([samples.state_scaling.shift, samples.state_scaling.scale]),
         action_scaling=np.stack([samples.action_scaling.shift, samples.action_scaling.scale]),
         action_noise=model.action_noise,
-        change=np.stack([model.change_scale, model.noise * model.change_scale, model.low, model.high]),
+        change=np.stack([model.change_scale, model.low, model.high, model.tolerance]),
+        errors=model.errors,
         reward=np.array([model.reward_center, model.reward_scale, model.ending_reward]),
         end_constant=constant,
         end_linear=linear,

@@ -1,7 +1,8 @@
 """Fitted Q evaluation: Q(x) = r + gamma E V(s'), V(s) = E_pi Q(s, .), by temporal differences.
 
 Rewards are scaled by 1 - gamma, so that Q is a value per step; at gamma = 1 Q is differential,
-r - rho + V(s'), and rho is the value. Fitted to the log, or to steps that a model of the dynamics draws.
+r - rho + V(s'), and rho is the value. Fitted to the log, or to steps that a model of the dynamics draws, with
+rewards in units of their own spread: steps of Adam have a size, and answers must not depend on the currency.
 
 References
 ----------
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from lingendice.continuous.dynamics import Dynamics, folds
 from lingendice.continuous.regression import Fitting, Perceptron, run_steps
-from lingendice.continuous.samples import Arrivals, Samples, Singles, expected_inputs
+from lingendice.continuous.samples import Arrivals, Samples, Singles, expected_inputs, spread_of
 from lingendice.data.checks import Floats
 from lingendice.kernels import mlp
 from lingendice.kernels.parallel import run_all
@@ -37,19 +38,65 @@ _LONGEST = 100.0
 FOLDS = 3
 
 
+def share_begun(gamma: float, fitting: Fitting) -> float:
+    """gamma to the number of sweeps: what they leave of a constant that Q begins at; 0 at gamma = 1."""
+    return float(gamma ** (_FOLLOW * fitting.steps)) if gamma < 1.0 else 0.0
+
+
+class Unit(NamedTuple):
+    """Networks learn (value - center) / scale; differential values, at gamma = 1, are only scaled."""
+
+    center: float
+    scale: float
+    gamma: float
+
+    @classmethod
+    def of(cls, samples: Samples) -> Unit:
+        """Mean and standard deviation of the logged rewards."""
+        reward = samples.transitions.reward
+        if reward is None:
+            raise ValueError("fitted Q evaluation needs rewards; pass reward= to Transitions")
+        return cls(float(reward.mean()), spread_of(reward), samples.gamma)
+
+    def rewards(self, reward: Floats, ends: Any) -> Singles:
+        """What a step adds to Q as it is learnt; past an end, of probability ``ends``, the value is 0."""
+        share = 1.0 - self.gamma if self.gamma < 1.0 else 1.0
+        ended = self.gamma * ends * self.center if self.gamma < 1.0 else 0.0
+        return ((share * (reward - self.center) - ended) / self.scale).astype(np.float32)
+
+    def limits(self, reward: Floats) -> tuple[float, float]:
+        """Of what is learnt from: no value per step lies beyond the rewards (and 0 where episodes end)."""
+        if self.gamma == 1.0:
+            reach = _LONGEST * float(np.ptp(reward)) / self.scale
+            return -reach, reach
+        low, high = min(float(reward.min()), 0.0), max(float(reward.max()), 0.0)
+        return (low - self.center) / self.scale, (high - self.center) / self.scale
+
+    def values(self, learnt: Any) -> Floats:
+        """Values of what networks say."""
+        shift = self.center if self.gamma < 1.0 else 0.0
+        return shift + self.scale * np.asarray(learnt, dtype=np.float64)
+
+    def average(self, rho: float) -> float:
+        """The average reward, at gamma = 1."""
+        return self.center + self.scale * rho
+
+
 class Steps(NamedTuple):
     """What temporal differences are taken over."""
 
     inputs: Singles
     """(n, d)."""
     reward: Singles
-    """(n,), scaled."""
+    """(n,), as ``Unit`` has them."""
     arrivals: Singles
     """(n, branches, d)."""
     weight: Singles
     """(n, branches): gamma times the probability of a branch; 0 past what ended."""
     exact: bool
     """Whether branches are all the actions there are; else they are draws."""
+    limits: tuple[float, float]
+    """Between which the values lie that are learnt from."""
 
 
 class Learner:
@@ -60,26 +107,13 @@ class Learner:
     ) -> None:
         self.net = Perceptron(steps.inputs.shape[1], 1, fitting, seed)
         self.steps, self.rows, self.gamma = steps, rows, gamma
-        mean = float(steps.reward[rows].mean())
-        if gamma < 1.0:
-            # Begin at the value of the log: from 0 the first 1 / (1 - gamma) sweeps go into the constant.
-            self.net.parameters[self.net.layout[-1, 3]] = mean / (1.0 - gamma)
+        # It begins near 0, the mean of the log: the first 1 / (1 - gamma) sweeps need not go into a constant.
         self.slow = self.net.parameters.copy()
-        self.state = np.array([mean if gamma == 1.0 else 0.0, 0.0])
+        self.state = np.array([float(steps.reward[rows].mean()) if gamma == 1.0 else 0.0, 0.0])
 
     @cached_property
     def _buffers(self) -> tuple[Singles, ...]:
         return self.net.buffers(self.steps.arrivals.shape[1] if self.steps.exact else 1)
-
-    @cached_property
-    def _limits(self) -> tuple[float, float]:
-        """Of what is learnt from: no value per step lies beyond the rewards (and 0 where episodes end)."""
-        reward, gamma = self.steps.reward, self.gamma
-        if gamma == 1.0:
-            reach = _LONGEST * float(np.ptp(reward))
-            return -reach, reach
-        low, high = (float(end) / (1.0 - gamma) for end in (reward.min(), reward.max()))
-        return min(low, 0.0), max(high, 0.0)
 
     def advance(self, steps: int) -> None:
         """Take some steps; safe to call from several threads, one after another."""
@@ -87,7 +121,7 @@ class Learner:
         with net.lock:
             mlp.fitted_q_steps(
                 net.network, self.slow, net.moments, self.rows, data[:4],
-                (not data.exact, _FOLLOW, _RHO if self.gamma == 1.0 else 0.0, *self._limits), net.rates,
+                (not data.exact, _FOLLOW, _RHO if self.gamma == 1.0 else 0.0, *data.limits), net.rates,
                 net.fitting.batch,
                 (net.seed, net.done), steps, self._buffers, self.state,
             )  # fmt: skip
@@ -130,8 +164,12 @@ def fit_to_log(samples: Samples, seed: int, threads: int, fitting: Fitting = FIT
         arrivals[again], weight[again] = branches(samples, samples.starting, firsts, rng)
     weight = weight * np.float32(samples.gamma)
     weight[samples.absorbed] = 0.0
-    steps = Steps(samples.logged, _scaled_reward(samples), arrivals, weight, samples.kind != "sampled" and
-                  samples.kind != "gaussian")  # fmt: skip
+    unit, reward = Unit.of(samples), samples.transitions.reward
+    assert reward is not None
+    steps = Steps(
+        samples.logged, unit.rewards(reward, samples.absorbed), arrivals, weight,
+        samples.kind not in ("sampled", "gaussian"), unit.limits(reward),
+    )  # fmt: skip
     fold = folds(samples, FOLDS, seed)
     learners = [
         Learner(steps, np.flatnonzero(fold != k), samples.gamma, fitting, seed * FOLDS + k)
@@ -167,22 +205,16 @@ def _simulated(model: Dynamics, member: int, inputs: Singles, rng: np.random.Gen
     moved, gamma = model.predict(member, inputs), model.samples.gamma
     arrivals = np.empty((len(inputs), DRAWS, inputs.shape[1]), dtype=np.float32)
     for draw in range(DRAWS):
-        states = np.clip(model.shake(moved.states, rng), model.low, model.high)
+        states = model.shake(moved.states, rng)
         if model.ends is not None and not model.absorbing:
             again = rng.random(len(states)) < moved.ends
             states[again] = model.fresh(int(again.sum()), rng)
         arrivals[:, draw] = model.act(states, rng)
     weight = gamma * (1.0 - moved.ends) if model.absorbing else np.full(len(inputs), gamma)
     weights = np.repeat(weight[:, None], DRAWS, axis=1).astype(np.float32)
-    reward = (moved.reward * (1.0 - gamma if gamma < 1.0 else 1.0)).astype(np.float32)
-    return Steps(inputs, reward, arrivals, weights, False)
-
-
-def _scaled_reward(samples: Samples) -> Singles:
-    reward = samples.transitions.reward
-    if reward is None:
-        raise ValueError("fitted Q evaluation needs rewards; pass reward= to Transitions")
-    return (reward * (1.0 - samples.gamma if samples.gamma < 1.0 else 1.0)).astype(np.float32)
+    unit = Unit.of(model.samples)
+    reward = unit.rewards(moved.reward, moved.ends if model.absorbing else 0.0)
+    return Steps(inputs, reward, arrivals, weights, False, unit.limits(moved.reward))
 
 
 def branches(
@@ -208,21 +240,25 @@ def _read(
     following_inputs = _mean_inputs(samples, samples.following, np.arange(n), rng)
     first_inputs = None if starting is None else _mean_inputs(samples, starting, np.arange(len(first)), rng)
 
+    unit = Unit.of(samples)
+
     def read(k: int) -> Floats:
         net, rows = learners[k].net, np.flatnonzero(fold == k)
-        q[rows] = net(samples.logged[rows])[:, 0]
-        following[rows] = _expect(net, following_inputs, rows)
+        q[rows] = unit.values(net(samples.logged[rows])[:, 0])
+        following[rows] = unit.values(_expect(net, following_inputs, rows))
         stays[rows] = following[rows]
         if model is not None:
             states = model.predict(k, samples.logged[rows]).states
             inside = np.clip(states, model.low, model.high)
-            stays[rows] = net(model.act(inside, np.random.default_rng([k, 43])))[:, 0]
-        return np.zeros(0) if first_inputs is None else _expect(net, first_inputs, np.arange(len(first)))
+            stays[rows] = unit.values(net(model.act(inside, np.random.default_rng([k, 43])))[:, 0])
+        if first_inputs is None:
+            return np.zeros(0)
+        return unit.values(_expect(net, first_inputs, np.arange(len(first))))
 
     firsts = run_all([partial(read, k) for k in range(len(learners))], threads)
     if first.size:
         first = np.mean(firsts, axis=0)
-    members = np.array([one.rho if samples.gamma == 1.0 else float(v.mean())
+    members = np.array([unit.average(one.rho) if samples.gamma == 1.0 else float(v.mean())
                         for one, v in zip(learners, firsts, strict=True)])  # fmt: skip
     assert samples.transitions.reward is not None
     bound = float(np.abs(samples.transitions.reward).max()) or 1.0

@@ -16,6 +16,8 @@ LEAST_SAMPLE_SHARE = 0.02
 """Of the effective sample of a ratio."""
 LARGEST_SPREAD = 0.25
 """Of the members' values, in standard deviations of the reward."""
+MOST_BEGUN = 0.25
+"""Of the value that fitted Q evaluation begins at, the log's mean: what its sweeps may leave of it."""
 MOST_CLIPPED = 0.05
 """Of simulated coordinates, at the edge of the range of the log."""
 
@@ -59,6 +61,8 @@ class Evidence:
     """Share of simulated coordinates that left the range of the log."""
     largest_q: float = 0.0
     """Largest |Q| of FQE in units of what rewards allow; above 1 it explodes."""
+    begun: float = 0.0
+    """Share of what FQE began at, the log's mean, that its sweeps leave where nothing mixes or ends."""
     ratio_mass: float = 1.0
     """Mean of the ratio before it was normalized."""
     restarts: float = 0.0

@@ -13,6 +13,15 @@ from lingendice.data.policies import ContinuousPolicy, DiscretePolicy, GaussianP
 from lingendice.data.transitions import Transitions
 
 Singles = NDArray[np.float32]
+ROUNDING = 1e-13
+"""Spread of a constant, in units of itself, that its mean may leave by rounding."""
+_LEAST_SPREAD = 1e-3
+"""Of rewards, in units of their range: those that are constant but for a few stay nearly so."""
+
+
+def spread_of(reward: Floats, rows: Any = slice(None)) -> float:
+    """Standard deviation of rewards at some rows, as a unit: positive, and of the size that rewards have."""
+    return max(float(reward[rows].std()), _LEAST_SPREAD * float(np.ptp(reward)), np.finfo(float).tiny)
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +35,8 @@ class Scaling:
     def of(cls, *samples: Floats) -> Scaling:
         """Mean 0 and variance 1 over the samples together."""
         together = np.concatenate(samples)
-        spread = together.std(axis=0)
-        return cls(together.mean(axis=0), np.where(spread > 1e-8, spread, 1.0))
+        spread, size = together.std(axis=0), np.abs(together).max(axis=0)
+        return cls(together.mean(axis=0), np.where(spread > ROUNDING * size, spread, 1.0))
 
     @classmethod
     def none(cls, dimension: int) -> Scaling:
@@ -260,14 +269,14 @@ def _arrivals(
 ) -> Arrivals:
     states = _encode("state", raw, transitions.n_states, state_scaling)
     if isinstance(policy, DiscretePolicy):
-        action = policy.probabilities(raw)
+        action = policy.probabilities(raw.copy())  # functions of users may write into what they get
         if action.shape[1] != transitions.n_actions:
             raise ValueError(
                 f"the policy knows {action.shape[1]} actions, the log {transitions.n_actions}; pass "
                 "n_actions= to Transitions where some actions were never logged"
             )
     elif isinstance(policy, GaussianPolicy):
-        means = policy.means(raw)
+        means = policy.means(raw.copy())
         if means.shape[1] != action_scaling.shift.size:
             raise ValueError(
                 f"mean(states) has {means.shape[1]} coordinates, the logged actions "

@@ -42,7 +42,7 @@ HELD_ROWS = 4096
 def split_rows(samples: Samples, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(training rows, held-out rows): whole episodes where there are at least ten, else single rows."""
     n = len(samples.logged)
-    if share == 0.0:
+    if share == 0.0 or n == 1:
         return np.arange(n), np.arange(n)
     rng = np.random.default_rng([seed, 3])
     episode = samples.transitions.episode

@@ -112,7 +112,10 @@ def adapted(given: Any) -> Adapted:
 def mean_action_rows(given: Any, states: NDArray[Any], n_actions: int) -> Floats:
     """Probabilities of a policy that only draws, from ``DRAWS`` draws in each state."""
     rng = np.random.default_rng(0)
-    drawn = [action_rows(adapted(given)(states, rng), len(states), n_actions) for _ in range(DRAWS)]
+    drawn = []
+    for _ in range(DRAWS):
+        rows = action_rows(adapted(given)(states, rng), len(states), n_actions)
+        drawn.append(require_action_distributions("policy(states, rng)", rows, len(states)))
     return np.mean(drawn, axis=0)
 
 
@@ -224,7 +227,21 @@ class SampledPolicy(ContinuousPolicy):
         if self.density is None:
             return super().log_density(states, actions)
         density = numeric_array("density(states, actions)", self.density(states, actions))
-        return density.astype(np.float64, copy=False).reshape(len(states))
+        density = density.astype(np.float64, copy=False)
+        if density.shape not in ((len(states),), (len(states), 1)):
+            raise ValueError(
+                f"density(states, actions) returned shape {density.shape} for {len(states)} states; give one "
+                "log density per row"
+            )
+        density = density.reshape(len(states))
+        wrong = np.isnan(density) | (density == np.inf)
+        if wrong.any():
+            (row,) = first_bad(wrong)
+            raise ValueError(
+                f"density(states, actions)[{row}] is {density[row]}; log densities are finite, or -inf where "
+                "the policy never takes the action"
+            )
+        return density
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,9 +284,15 @@ class GaussianPolicy(ContinuousPolicy):
             "low": -np.inf if self.low is None else self.low,
             "high": np.inf if self.high is None else self.high,
         }
+        arrays = {name: numeric_array(name, values) for name, values in given.items()}
+        for name, values in arrays.items():
+            if values.shape not in ((), (1,), (dimension,)):
+                raise ValueError(
+                    f"{name} has shape {values.shape}; give one number, or one for each of the {dimension} "
+                    "coordinates of an action"
+                )
         std, low, high = (
-            np.broadcast_to(numeric_array(name, values).astype(np.float64, copy=False), (dimension,))
-            for name, values in given.items()
+            np.broadcast_to(values.astype(np.float64, copy=False), (dimension,)) for values in arrays.values()
         )
         require_nonnegative("std", std, "standard deviations are at least 0")
         crossed = ~(low <= high)
@@ -310,7 +333,10 @@ def require_action_distributions(name: str, values: ArrayLike, n: int) -> Floats
     """Check one distribution over actions per row."""
     table = numeric_array(name, values)
     if table.ndim != 2 or len(table) != n:
-        raise ValueError(f"{name} must have shape ({n}, n_actions), got {table.shape}")
+        raise ValueError(
+            f"{name} must have shape ({n}, n_actions), got {table.shape} of {table.dtype}; give one row of "
+            "probabilities per state"
+        )
     return normalized_rows(name, table, 1e-4, "its rows")
 
 

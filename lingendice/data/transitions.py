@@ -105,6 +105,8 @@ class Transitions:
         n = len(points["state"])
         if n == 0:
             raise ValueError("state has no rows; give at least one transition")
+        if "initial_state" in points and len(points["initial_state"]) == 0:
+            raise ValueError("initial_state has no rows; leave it out where it is unknown")
         self._check_states(points)
         if points["state"].ndim == 1:
             n_states = _count("n_states", n_states, points)

@@ -223,7 +223,9 @@ class Simulation(NamedTuple):
     action_noise: Any
     """(3, k): standard deviation, least and largest value of an action, before it is standardized."""
     change: Any
-    """(4, d): scale of the networks' change, noise of a step, least and largest state; standardized."""
+    """(4, d): scale of the networks' change, least and largest state, how far beyond counts; standardized."""
+    errors: Any
+    """(rows, d): the noise of a step is one of these rows, in units of the change; float32."""
     reward: Any
     """[center, scale, what the step that ends adds]."""
     end_constant: Any
@@ -252,7 +254,7 @@ class Paths(NamedTuple):
 
 
 @kernel
-def simulate_step(model, paths, actions, action_draws, visit_draws, noise, end_draws, terms):
+def simulate_step(model, paths, actions, action_draws, visit_draws, error_draws, end_draws, terms):
     """Move all paths on by a step, (number of visited rows, of restarted ones, weight clipped, weight lived).
 
     ``terms`` is (weight of the step, rate of visits, whether what ends stays ended). Actions are
@@ -277,8 +279,9 @@ def simulate_step(model, paths, actions, action_draws, visit_draws, noise, end_d
             visited[n_visited] = r
             n_visited += 1
         # What has ended is simulated on, at no weight: where it goes does not count.
-        clipped += weight * _shake(state, noise[r], model.change)
-        lived += weight * d
+        stays = weight * (1.0 - ends)
+        clipped += stays * _shake(state, model.errors, error_draws[r], model.change)
+        lived += stays * d
         _unscale(state, model.state_scaling[0], model.state_scaling[1], raw[r])
         if absorbing:
             alive[r] *= 1.0 - ends
@@ -295,15 +298,22 @@ def _move(here, step, scale, state):
 
 
 @kernel
-def _shake(state, noise, change):
-    """Add the noise of a step, clip to the range of the log; how many coordinates were outside."""
-    spread, low, high = change[1], change[2], change[3]
+def _shake(state, errors, draws, change):
+    """Add the first noise that stays in the range, or the last, clipped; how many were outside."""
+    scale, low, high, nearly = change[0], change[1], change[2], change[3]
+    d = state.size
+    for k in range(draws.size):
+        error, beyond = errors[draws[k]], False
+        for j in range(d):
+            x = state[j] + scale[j] * np.float64(error[j])
+            beyond = beyond or x < low[j] or x > high[j]
+        if not beyond or k == draws.size - 1:
+            break
     outside = 0
-    for j in range(state.size):
-        x = state[j] + spread[j] * noise[j]
-        inside = low[j] if x < low[j] else (high[j] if x > high[j] else x)
-        outside += inside != x
-        state[j] = inside
+    for j in range(d):
+        x = state[j] + scale[j] * np.float64(error[j])
+        state[j] = min(max(x, low[j]), high[j])
+        outside += abs(x - state[j]) > nearly[j]
     return outside
 
 

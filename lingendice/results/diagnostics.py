@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from lingendice.continuous.outcome import LARGEST_SPREAD, LEAST_SAMPLE_SHARE, MOST_CLIPPED, RATIO_MASS
+from lingendice.continuous.outcome import (
+    LARGEST_SPREAD,
+    LEAST_SAMPLE_SHARE,
+    MOST_BEGUN,
+    MOST_CLIPPED,
+    RATIO_MASS,
+)
 from lingendice.data.checks import Floats
 from lingendice.data.display import amount
 from lingendice.data.rows import row_sums
@@ -288,7 +294,7 @@ def decisive_checks(solution: ContinuousSolution) -> tuple[Check, ...]:
     if evidence is None:
         checks += _residual(solution)
     elif evidence.headline == "FQE":
-        checks.append(_explosion(evidence))
+        checks += [_explosion(evidence), _sweeps(evidence)]
     if evidence is not None and evidence.headline in ("model", "DR"):
         checks.append(_clipped(evidence))
     return tuple(checks)
@@ -342,6 +348,12 @@ def _agreement(solution: ContinuousSolution) -> Check:
 def _explosion(evidence: Evidence) -> Check:
     sentence = f"the largest |Q| is {evidence.largest_q:.2g} of what rewards allow"
     return make_check("size of Q", evidence.largest_q, 1.0, False, sentence, 'take method="model"')
+
+
+def _sweeps(evidence: Evidence) -> Check:
+    sentence = f"the sweeps of FQE leave up to {evidence.begun:.0%} of what it began at, the log's mean"
+    remedy = 'take method="model", or a smaller gamma: such a horizon needs more sweeps'
+    return make_check("sweeps", evidence.begun, MOST_BEGUN, False, sentence, remedy)
 
 
 def _clipped(evidence: Evidence) -> Check:

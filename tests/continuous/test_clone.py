@@ -7,7 +7,7 @@ import pytest
 from neural_problems import SMALL, small_mdp
 
 import lingendice as lg
-from lingendice.continuous.clone import DEFENSIVE, LEAST_EFFECTIVE, base_of, resampled
+from lingendice.continuous.clone import DEFENSIVE, LEAST_EFFECTIVE, base_of, clone_log_density, resampled
 from lingendice.continuous.samples import prepare
 
 
@@ -125,3 +125,14 @@ def test_what_a_base_needs():
         lg.solve(lg.Transitions(state, None, None, state), method="gendice", max_iter=1, options=options)
     with pytest.raises(ValueError, match="base"):
         lg.solve(continuous, policy=lambda s, rng: s, method="gendice", options={"base": "known"})
+
+
+def test_clones_do_not_depend_on_the_unit_of_actions():
+    rng = np.random.default_rng(3)
+    state = rng.normal(size=(400, 1))
+    action = 0.5 * state + 0.3 * rng.normal(size=(400, 1))
+    found = []
+    for unit in (1.0, 1e-7):
+        log = lg.Transitions(state, unit * action, next_state=state)
+        found.append(clone_log_density(log, steps=200) + np.log(unit))
+    np.testing.assert_allclose(*found, atol=1e-3)

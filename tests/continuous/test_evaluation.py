@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import lingendice as lg
 from lingendice.continuous import dynamics
+from lingendice.continuous.dispatch import _headline
 from lingendice.continuous.dynamics import fit_dynamics
+from lingendice.continuous.evaluation import EFFORTS, Settings
 from lingendice.continuous.learner import NeuralOptions
 from lingendice.continuous.outcome import RatioOutcome
+from lingendice.continuous.samples import prepare
 from lingendice.data.policies import GaussianPolicy
 from lingendice.results.build import continuous_solution
 from lingendice.solvers.control import Controls
@@ -106,6 +110,7 @@ def with_evidence(solution, **changes):
         ({"clipped": 0.06, "headline": "model"}, "within the log"),
         ({"members": np.array([0.0, 1.0, 2.0]), "headline": "model"}, "agreement"),
         ({"headline": "FQE", "largest_q": 1.2}, "size of Q"),
+        ({"headline": "FQE", "begun": 0.3}, "sweeps"),
         ({"headline": "DR", "ratio_mass": 0.4}, "mean ratio"),
     ],
 )
@@ -193,3 +198,25 @@ def test_several_policies_share_the_model(solution, monkeypatch):
     listed = lg.solve(pushed(), 1.0, policy=list(policies.values()), method="model", options=QUICK)
     assert listed.names == (0, 1)
     np.testing.assert_array_equal(listed.values, [both[name].evidence["model"].value for name in policies])
+
+
+@pytest.mark.parametrize(("gamma", "reliable"), [(0.95, True), (0.999, False), (1.0, True)])
+def test_too_few_sweeps_for_the_horizon_are_told(gamma, reliable):
+    found = lg.solve(pushed(2), gamma, policy=TARGET, method="fqe", options=QUICK)
+    (check,) = [one for one in found.diagnose() if one.name == "sweeps"]
+    assert check.ok == reliable
+    assert found.converged == reliable
+    # What is left of the first value after 500 sweeps that each move 0.15 of the way.
+    left = 0.0 if gamma == 1.0 else gamma ** (0.15 * 500)
+    assert found.evidence.begun == pytest.approx(left)
+
+
+@pytest.mark.parametrize(("gamma", "headline"), [(0.95, "FQE"), (0.999, "model"), (1.0, "FQE")])
+def test_a_doubted_model_is_not_replaced_by_an_unfinished_q(gamma, headline):
+    evaluation = SimpleNamespace(
+        samples=prepare(pushed(3), TARGET, gamma),
+        settings=Settings("auto", EFFORTS["quick"]),
+        rollout=SimpleNamespace(value=0.5, members=np.array([0.5, 0.5]), clipped=0.2),
+        q_of_log=SimpleNamespace(value=0.4, members=np.array([0.4, 0.4]), largest=0.5),
+    )
+    assert _headline(evaluation, ["model", "DR", "FQE"])[0] == headline

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 import lingendice as lg
 from lingendice.continuous.learner import Batches, Learner, Network, NeuralOptions, gendice
 from lingendice.continuous.samples import prepare
-from lingendice.continuous.train import HeldOut
+from lingendice.continuous.train import HeldOut, split_rows
 
 RIDGE = 1e-4
 """On v, as a share of the mean square of a feature."""
@@ -91,3 +91,8 @@ def test_residual_is_the_root_of_the_largest_objective(kind, gamma, activation):
     expected = np.sqrt(-best.fun)
     assert expected > 0.01
     assert HeldOut(samples, rows, seed=0).residual(learner) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_single_row_is_trained_on():
+    samples = prepare(lg.Transitions([0.5], next_state=[0.7], episode=[0]), None, 0.9)
+    assert [rows.tolist() for rows in split_rows(samples, 0.1, 0)] == [[0], [0]]

@@ -237,3 +237,59 @@ def test_steps_of_gymnasium(mode):
     assert single.n_episodes == 1
     with pytest.raises(ValueError, match="no steps"):
         lg.Transitions.from_gymnasium([])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda states, actions: np.zeros(3), r"returned shape \(3,\) for 4 states; give one log density"),
+        (lambda states, actions: np.array([0.0, np.nan, 0.0, 0.0]), r"\)\[1\] is nan; log densities"),
+        (lambda states, actions: np.array([0.0, 0.0, 0.0, np.inf]), r"\)\[3\] is inf; log densities"),
+    ],
+)
+def test_densities_are_checked(given, words):
+    policy = lg.policies.SampledPolicy(lambda states, rng: states, density=given)
+    with pytest.raises(ValueError, match=words):
+        policy.log_density(np.zeros((4, 1)), np.zeros((4, 1)))
+
+
+def test_densities_may_be_columns_and_impossible():
+    policy = lg.policies.SampledPolicy(
+        lambda states, rng: states, density=lambda states, actions: np.where(actions > 0.5, -np.inf, actions)
+    )
+    found = policy.log_density(np.zeros((2, 1)), np.array([[0.25], [1.0]]))
+    np.testing.assert_array_equal(found, [0.25, -np.inf])
+
+
+def test_bounds_and_deviations_are_per_coordinate():
+    for name in ("std", "low", "high"):
+        given = {"std": 0.1, name: np.ones((5, 1))}
+        with pytest.raises(ValueError, match=rf"{name} has shape \(5, 1\); give one number, or one for each"):
+            lg.policies.GaussianPolicy(lambda states: states, **given).scales(2)
+
+
+def test_drawn_actions_of_another_shape_are_named():
+    policy = read_policy(lambda states, rng: np.zeros(3, int), discrete=True, n_states=None, n_actions=2)
+    with pytest.raises(ValueError, match=r"must have shape \(5, n_actions\), got \(3,\) of int64"):
+        policy.probabilities(np.zeros((5, 1)))
+
+
+def overwrites(states):
+    states *= 0.0
+    return states
+
+
+@pytest.mark.parametrize("method", ["auto", "linear"])
+@pytest.mark.parametrize("kind", ["gaussian", "discrete"])
+def test_policies_cannot_change_the_log(kind, method):
+    rng = np.random.default_rng(0)
+    state, action = rng.normal(size=(60, 2)), rng.normal(size=(60, 2))
+    policy = lg.policies.GaussianPolicy(overwrites, 0.1)
+    if kind == "discrete":
+        action = rng.integers(0, 2, 60)
+        policy = lambda states: 0.5 + overwrites(states)  # noqa: E731
+    log = lg.Transitions(state, action, state[:, 0], state + 0.1, episode=np.arange(60) // 10)
+    kept = [part.copy() for part in (log.state, log.next_state, log.action, log.first_states)]
+    lg.solve(log, 0.9, policy=policy, method=method, options={"effort": "quick"} if method == "auto" else {})
+    for part, before in zip((log.state, log.next_state, log.action, log.first_states), kept, strict=True):
+        np.testing.assert_array_equal(part, before)

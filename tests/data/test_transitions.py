@@ -146,3 +146,9 @@ def test_columns_of_d4rl_that_do_not_fit(changed, says):
 def test_steps_of_too_few_entries_are_named():
     with pytest.raises(ValueError, match="a step has 5 entries; give"):
         lg.Transitions.from_gymnasium([(0, 0, 1.0, 1, False)])
+
+
+def test_an_empty_sample_of_initial_states_is_refused():
+    state = np.zeros((3, 2))
+    with pytest.raises(ValueError, match="initial_state has no rows; leave it out"):
+        lg.Transitions(state, next_state=state, initial_state=np.zeros((0, 2)))
