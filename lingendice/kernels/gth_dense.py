@@ -194,9 +194,7 @@ def dense_distribution(front, exit_rate):  # type: ignore[no-untyped-def]
         return x, -1
     mantissa = np.zeros(n)
     exponent = np.zeros(n, np.int64)
-    states = np.empty(n, np.int64)
-    for i in range(n):
-        states[i] = i
+    states = np.arange(n)
     mantissa[n - 1] = 1.0
     flat = front.reshape(n * n)
     for k in range(n - 2, -1, -1):

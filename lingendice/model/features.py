@@ -286,7 +286,7 @@ def one_hot(groups: Any) -> FittedFeatures:
     held, inverse = np.unique(ids, return_inverse=True)
 
     def rows(place: NDArray[Any]) -> Any:
-        ones = (np.arange(held.size)[place] >= 0).astype(float)
+        ones = np.ones(place.shape)
         return csr_array((ones, place, np.arange(place.size + 1)), shape=(place.size, held.size))
 
     def evaluate(x: Floats) -> Any:
