@@ -33,8 +33,7 @@ from lingendice.data.rows import row_of_entry
 from lingendice.kernels.parallel import resolve_threads, run_all
 from lingendice.model.compose import compose
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.interval import standard_errors
-from lingendice.results.targets import Interval, Target
+from lingendice.results.targets import Interval, ReplicateNoise, Target
 from lingendice.solvers.control import Controls
 from lingendice.solvers.ridge import RidgeSystem
 from lingendice.solvers.stationary import stationary_distributions
@@ -62,38 +61,33 @@ def bootstrap_interval(
     kind: str,
     seed: int,
     threads: int | None,
+    noise: ReplicateNoise,
 ) -> Interval:
     """Interval from replicates: see :meth:`lingendice.Solution.interval`.
 
     ``kind``: "t" takes the standard deviation of the replicates and Student's quantile, "percentile" the
-    quantiles of the replicates, "basic" those reflected at the estimate.
+    quantiles of the replicates, "basic" those reflected at the estimate. ``noise``: the closed form's.
     """
     require_choice("kind", kind, ("t", "percentile", "basic"))
     if replicates < 20:
         raise ValueError(f"replicates must be at least 20, got {replicates}")
-    estimate, influence = wanted.read(solution), solution.influence()
+    estimate = wanted.read(solution)
     drawn = bootstrap(solution, wanted.read, replicates, seed=seed, threads=threads)
-    degrees, mean = influence.sample.degrees, drawn.mean(axis=0)
-    # A closed form for more entries would cost more solves than the replicates did.
-    closed = len(solution.state_distributions) == 1 and wanted.solves <= replicates
-    if closed:
-        _, owed, degrees = standard_errors(influence, wanted)
-        if not solution.ridge > 0.0:
-            _, shown, _ = standard_errors(influence.as_reweighed(), wanted)
-            stretch = np.divide(owed, shown, out=np.ones_like(owed), where=shown > 0.0)
-            drawn = mean + stretch * (drawn - mean)
+    if noise.stretch is not None:
+        mean = drawn.mean(axis=0)
+        drawn = mean + noise.stretch * (drawn - mean)
     error = drawn.std(axis=0, ddof=1)
     low, high = np.quantile(drawn, [0.5 - level / 2.0, 0.5 + level / 2.0], axis=0)
     if kind == "basic":
         low, high = 2.0 * estimate - high, 2.0 * estimate - low
     elif kind == "t":
-        low, high = wanted.limits(solution, estimate, error, level, degrees)
+        low, high = wanted.limits(solution, estimate, error, level, noise.degrees)
     if wanted.name == "stationary":
         low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
     drawing = "replicates with replacement" if solution.ridge > 0.0 else "Bayesian replicates"
-    if not closed and not solution.ridge > 0.0:
+    if noise.stretch is None:
         drawing += ", which understate the noise of cells seen a few times"
-    note = f"{replicates:,} {drawing}, {kind}; {influence.note}"
+    note = f"{replicates:,} {drawing}, {kind}; {noise.note}"
     low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
     return Interval(low, high, estimate, error, level, "bootstrap", note)
 

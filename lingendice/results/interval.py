@@ -36,7 +36,14 @@ from lingendice.data.episodes import (
 )
 from lingendice.data.rows import row_of_entry, row_sums
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.targets import Interval, Target, ValueScores, read_target, require_level
+from lingendice.results.targets import (
+    Interval,
+    ReplicateNoise,
+    Target,
+    ValueScores,
+    read_target,
+    require_level,
+)
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
@@ -73,7 +80,8 @@ def interval(
     if method == "bootstrap":
         from lingendice.results.bootstrap import bootstrap_interval
 
-        return bootstrap_interval(solution, level, wanted, int(replicates), kind, seed, threads)
+        noise = _noise_of_replicates(solution, wanted, int(replicates))
+        return bootstrap_interval(solution, level, wanted, int(replicates), kind, seed, threads, noise)
     if len(solution.state_distributions) > 1:
         raise ValueError(
             "the closed form holds for one recurrent class; several are mixed here by initial=: "
@@ -91,6 +99,18 @@ def interval(
         method,
         influence.note,
     )
+
+
+def _noise_of_replicates(solution: Solution, wanted: Target, replicates: int) -> ReplicateNoise:
+    influence = solution.influence()
+    has_ridge, degrees, stretch = solution.ridge > 0.0, influence.sample.degrees, None
+    if len(solution.state_distributions) == 1 and wanted.solves <= replicates:
+        _, owed, degrees = standard_errors(influence, wanted)
+        if not has_ridge:
+            _, shown, _ = standard_errors(influence.as_reweighed(), wanted)
+            stretch = np.divide(owed, shown, out=np.ones_like(owed), where=shown > 0.0)
+    # With a ridge clusters are drawn with replacement, which shows all of the noise.
+    return ReplicateNoise(degrees, np.ones(1) if has_ridge else stretch, influence.note)
 
 
 def _is_identified(solution: Solution) -> bool:

@@ -108,6 +108,15 @@ class ValueScores(NamedTuple):
         return 0.0 if self.rows is None else float(np.sqrt((self.rows**2).sum()))
 
 
+class ReplicateNoise(NamedTuple):
+    """What the closed form says of the noise that replicates show."""
+
+    degrees: float
+    stretch: Floats | None
+    """The standard error over what replicates show of it; None where it would cost more solves than they."""
+    note: str
+
+
 class Target(NamedTuple):
     """A functional of the distribution: the value, entries of the distribution, or the mean of a function on
     cells."""
