@@ -137,7 +137,9 @@ class ContinuousSolution(Result, Ratio):
             )
         level = require_level(level)
         evidence = self.evidence
-        if evidence is None or evidence.scores.size < 2:
+        if evidence is not None and evidence.scores.size == 1:
+            raise ValueError("the log is one episode, and no noise shows between episodes; log more of them")
+        if evidence is None or not evidence.scores.size:
             raise ValueError(
                 f"method={self.method!r} gives no interval: the noise of the data is not measured; "
                 'method="auto" and method="dr" measure it'

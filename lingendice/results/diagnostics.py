@@ -295,7 +295,8 @@ def decisive_checks(solution: ContinuousSolution) -> tuple[Check, ...]:
         checks += _residual(solution)
     elif evidence.headline == "FQE":
         checks += [_explosion(evidence), _sweeps(evidence)]
-    if evidence is not None and evidence.headline in ("model", "DR"):
+    # FQE in the place of a model that left the log goes on from the same data, by smoothness alone.
+    if evidence is not None and (evidence.headline in ("model", "DR") or evidence.clipped > 0.0):
         checks.append(_clipped(evidence))
     return tuple(checks)
 
@@ -358,7 +359,7 @@ def _sweeps(evidence: Evidence) -> Check:
 
 def _clipped(evidence: Evidence) -> Check:
     sentence = f"{evidence.clipped:.1%} of simulated coordinates leave the range of the log"
-    remedy = 'the target goes where the log has no data: take method="fqe", or log closer to the target'
+    remedy = "the target goes where the log has no data, and neither model nor FQE can know: log closer to it"
     return make_check("within the log", evidence.clipped, MOST_CLIPPED, False, sentence, remedy)
 
 

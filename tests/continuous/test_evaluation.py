@@ -108,6 +108,7 @@ def with_evidence(solution, **changes):
     ("changes", "check"),
     [
         ({"clipped": 0.06, "headline": "model"}, "within the log"),
+        ({"clipped": 0.06, "headline": "FQE"}, "within the log"),
         ({"members": np.array([0.0, 1.0, 2.0]), "headline": "model"}, "agreement"),
         ({"headline": "FQE", "largest_q": 1.2}, "size of Q"),
         ({"headline": "FQE", "begun": 0.3}, "sweeps"),
@@ -126,6 +127,16 @@ def test_failures_are_loud(solution, changes, check):
     assert "none to rely on" in page
     assert f"<strong>{failed.value:.6g}" not in page
     assert f"<strong>{fine.value:.6g}" in lg.report(fine, plots=False)
+
+
+def test_one_episode_has_no_interval():
+    rng = np.random.default_rng(3)
+    state = rng.normal(size=(60, 1))
+    action = rng.normal(size=(60, 1))
+    log = lg.Transitions(state, action, state[:, 0], 0.5 * state + action, episode=np.zeros(60))
+    found = lg.solve(log, 0.5, policy=TARGET, options=QUICK)
+    with pytest.raises(ValueError, match="the log is one episode"):
+        found.interval()
 
 
 def test_a_collapsed_ratio_is_not_headlined():
