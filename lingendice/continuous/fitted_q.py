@@ -52,11 +52,15 @@ class Unit(NamedTuple):
 
     @classmethod
     def of(cls, samples: Samples) -> Unit:
-        """Mean and standard deviation of the logged rewards."""
+        """Mean and standard deviation of the logged rewards.
+
+        Where episodes are absorbed the mean is what an end costs: of rewards that hardly differ it is the scale.
+        """
         reward = samples.transitions.reward
         if reward is None:
             raise ValueError("fitted Q evaluation needs rewards; pass reward= to Transitions")
-        return cls(float(reward.mean()), spread_of(reward), samples.gamma)
+        center, scale = float(reward.mean()), spread_of(reward)
+        return cls(center, max(scale, abs(center)) if samples.absorbed.any() else scale, samples.gamma)
 
     def rewards(self, reward: Floats, ends: Any) -> Singles:
         """What a step adds to Q as it is learnt; past an end, of probability ``ends``, the value is 0."""

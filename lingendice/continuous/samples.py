@@ -21,7 +21,8 @@ _LEAST_SPREAD = 1e-3
 
 def spread_of(reward: Floats, rows: Any = slice(None)) -> float:
     """Standard deviation of rewards at some rows, as a unit: positive, and of the size that rewards have."""
-    return max(float(reward[rows].std()), _LEAST_SPREAD * float(np.ptp(reward)), np.finfo(float).tiny)
+    least = _LEAST_SPREAD * float(np.ptp(reward)), ROUNDING * float(np.abs(reward).max())
+    return max(float(reward[rows].std()), *least, np.finfo(float).tiny)
 
 
 @dataclass(frozen=True, eq=False)

@@ -146,8 +146,10 @@ class ContinuousSolution(Result, Ratio):
             )
         robust, value = evidence["DR"], evidence.value
         direct = evidence["FQE" if evidence.headline == "FQE" else "model"].value
-        error = float(robust.standard_error or 0.0)
-        total = math.hypot(float(evidence.members.std(ddof=1)), max(error, abs(robust.value - direct)))
+        error, apart = float(robust.standard_error or 0.0), abs(robust.value - direct)
+        if math.isnan(apart) or math.isnan(error):  # nothing audits the value
+            error = apart = math.inf
+        total = math.hypot(float(evidence.members.std(ddof=1)), max(error, apart))
         _, half = student(np.zeros(2), np.array([total, error]), level, evidence.scores.size - 1.0)
         return Interval.around(
             value,

@@ -435,6 +435,31 @@ def test_flagged_ends_are_paid_once_and_shape_what_goes_on(filler):
     assert abs(found.value - exact) < 0.08
 
 
+@pytest.mark.parametrize("pay", [1.0, 0.1, -3e5])
+def test_a_constant_reward_is_worth_what_survives(pay):
+    """As on CartPole: nothing varies but when it ends."""
+    state, action, _, following, episode, over = walk(1)
+    paid = np.full(len(state), pay)
+    log = lg.Transitions(state, action, paid, following, episode=episode, terminal=over)
+    found = lg.solve(log, 0.95, policy=inward, options={"effort": "quick"})
+    exact = pay * exact_walk(0.95, 0.0)
+    assert found.interval().contains(exact)
+    assert found.interval().high - found.interval().low < 0.5 * abs(pay)
+    for one in found.estimates:
+        if one.name in ("model", "FQE", "DR"):
+            assert abs(one.value - exact) < 0.1 * abs(pay)
+
+
+@pytest.mark.parametrize("pay", [0.0, 0.1, 1e9])
+@pytest.mark.parametrize("gamma", [0.95, 1.0])
+def test_a_constant_reward_that_never_ends_is_the_value(pay, gamma):
+    state, action, following, episode = driven(NOISES["bounded"], 7, episodes=10)
+    policy = GaussianPolicy(lambda states: np.full((len(states), 1), 0.2), 0.3)
+    log = lg.Transitions(state, action, np.full(len(state), pay), following, episode=episode)
+    found = lg.solve(log, gamma, policy=policy, options={"effort": "quick"})
+    np.testing.assert_allclose([one.value for one in found.estimates], pay, rtol=1e-3, atol=1e-12)
+
+
 @pytest.mark.parametrize("gamma", [0.95, 1.0])
 def test_answers_do_not_depend_on_units(gamma):
     state, action, following, episode = driven(NOISES["bounded"], 7, episodes=20)

@@ -129,6 +129,15 @@ def test_failures_are_loud(solution, changes, check):
     assert f"<strong>{fine.value:.6g}" in lg.report(fine, plots=False)
 
 
+def test_a_value_that_nothing_audits_has_no_finite_interval(solution):
+    lost = [
+        dataclasses.replace(one, value=np.nan) if one.name == "DR" else one
+        for one in solution.evidence.estimates
+    ]
+    found = with_evidence(solution, estimates=tuple(lost)).interval()
+    assert (found.low, found.high) == (-np.inf, np.inf)
+
+
 def test_one_episode_has_no_interval():
     rng = np.random.default_rng(3)
     state = rng.normal(size=(60, 1))
