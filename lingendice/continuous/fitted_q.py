@@ -54,7 +54,7 @@ class Unit(NamedTuple):
     def of(cls, samples: Samples) -> Unit:
         """Mean and standard deviation of the logged rewards.
 
-        Where episodes are absorbed the mean is what an end costs: of rewards that hardly differ it is the scale.
+        Where episodes are absorbed the mean is what an end costs: a scale, where rewards hardly differ.
         """
         reward = samples.transitions.reward
         if reward is None:

@@ -147,10 +147,10 @@ class ContinuousSolution(Result, Ratio):
         robust, value = evidence["DR"], evidence.value
         direct = evidence["FQE" if evidence.headline == "FQE" else "model"].value
         error, apart = float(robust.standard_error or 0.0), abs(robust.value - direct)
+        spread = np.array([math.hypot(float(evidence.members.std(ddof=1)), max(error, apart)), error])
+        _, half = student(np.zeros(2), spread, level, evidence.scores.size - 1.0)
         if math.isnan(apart) or math.isnan(error):  # nothing audits the value
-            error = apart = math.inf
-        total = math.hypot(float(evidence.members.std(ddof=1)), max(error, apart))
-        _, half = student(np.zeros(2), np.array([total, error]), level, evidence.scores.size - 1.0)
+            half = np.array([math.inf, 0.0])
         return Interval.around(
             value,
             float(half[0]),
