@@ -376,6 +376,31 @@ def test_paths_have_the_noise_of_the_log(kind, reward):
     assert abs(found.value - exact) < 0.09
 
 
+def test_what_networks_err_by_is_no_noise():
+    """Nothing is random in the first log, and there is too little of it to learn; the second is all noise."""
+    rng = np.random.default_rng(8)
+    onward = rng.normal(0.0, 0.6, size=(9, 8))
+    now, rows = rng.normal(size=(20, 8)), []
+    for _ in range(30):
+        action = rng.normal(size=(20, 1))
+        then = np.tanh(2.0 * np.hstack([now, action]) @ onward)
+        rows.append((now, action, then))
+        now = then
+    state, action, following = (np.stack(part, 1).reshape(600, -1) for part in zip(*rows, strict=True))
+    log = lg.Transitions(state, action, state[:, 0], following, episode=np.repeat(np.arange(20), 30))
+    policy = GaussianPolicy(lambda states: 0.0 * states[:, :1], 0.3)
+    model = fit_dynamics(prepare(log, policy, 0.9), "none", 0, 1, QUICK)
+    logged = model.samples.state_scaling(following)
+    every = np.stack([model.predict(member, model.samples.logged).states for member in range(3)])
+    missed = (logged - every[folds(model.samples, 3, 0), np.arange(600)]) / model.change_scale
+    assert np.sqrt((model.errors**2).mean()) < 0.7 * np.sqrt((missed**2).mean())
+    noisy = driven(NOISES["bounded"], 5)
+    log = lg.Transitions(noisy[0], noisy[1], noisy[0][:, 0], noisy[2], episode=noisy[3])
+    model = fit_dynamics(prepare(log, policy, 0.9), "none", 0, 1, QUICK)
+    deviation = model.errors.std(axis=0) * model.change_scale * model.samples.state_scaling.scale
+    np.testing.assert_allclose(deviation, 0.8 / np.sqrt(3.0), rtol=0.08)
+
+
 def test_a_constant_coordinate_is_not_outside():
     state, action, following, episode = driven(NOISES["bounded"], 6, episodes=20)
     seven = np.full((len(state), 1), 7.0)
