@@ -104,12 +104,13 @@ def limit_distributions(
 
 
 def _solve_class(
-    rates: csr_array, nodes: NDArray[Any], n_states: int, method: str, controls: Controls, **known: bool
-) -> Outcome:
+    rates: csr_array, nodes: NDArray[Any], n_states: int, method: str, controls: Controls,
+    accepted: float = 0.0,
+) -> Outcome:  # fmt: skip
     """Solve one recurrent class; what fails there is named by its number in the whole chain."""
     n_hubs = int((nodes >= n_states).sum())
     try:
-        return solve_irreducible(submatrix(rates, nodes), n_hubs, method, controls, **known)
+        return solve_irreducible(submatrix(rates, nodes), n_hubs, method, controls, accepted=accepted)
     except EliminationError as error:
         raise error.renumbered(nodes) from None
 
@@ -122,8 +123,9 @@ def _discounted(
         return outcome.distribution, outcome
     rates, feeds = chain.extended(gamma, initial)
     (nodes,) = find_classes(rates).recurrent
-    sweeps_failed = nodes.size > DENSE_NODES
-    outcome = _solve_class(rates, nodes, chain.n, method, controls, sweeps_failed=sweeps_failed)
+    # Sweeps of the chain itself were too slow, or rounding forbids them: 1 - gamma is too small.
+    accepted = MODERATE_FLOPS if _sweeps_goal(gamma, controls.tol) > 0.0 else QUICK_FLOPS
+    outcome = _solve_class(rates, nodes, chain.n, method, controls, accepted)
     visits = np.zeros(rates.shape[0])
     visits[nodes] = outcome.distribution
     # Every restart is one visit to the initial distribution: (1 - gamma) visits per step, absorbed
@@ -170,16 +172,16 @@ def _absorption(
 
 
 def solve_irreducible(
-    rates: csr_array, n_hubs: int, method: str, controls: Controls, *, sweeps_failed: bool = False
+    rates: csr_array, n_hubs: int, method: str, controls: Controls, accepted: float = 0.0
 ) -> Outcome:
     """Stationary distribution (up to scale) of an irreducible chain over nodes; its last ``n_hubs`` are
-    hubs."""
+    hubs. An elimination of up to ``accepted`` operations is made before anything is iterated."""
     n = rates.shape[0]
     if n == 1:
         return Outcome(np.ones(1), "gth", "a single state", converged=True, error=0.0)
     with watch(controls) as monitor:
         try:
-            outcome = _run(rates, n_hubs, method, controls, monitor, sweeps_failed)
+            outcome = _run(rates, n_hubs, method, controls, monitor, accepted)
             if n_hubs:
                 outcome.residual = None  # of the nodes, hubs included: not that of the states
         except InterruptedError:
@@ -191,7 +193,7 @@ def solve_irreducible(
 
 
 def _run(
-    rates: csr_array, n_hubs: int, method: str, controls: Controls, monitor: Monitor, sweeps_failed: bool
+    rates: csr_array, n_hubs: int, method: str, controls: Controls, monitor: Monitor, accepted: float
 ) -> Outcome:
     n = rates.shape[0]
     if method == "gth" and 8 * n * n > LARGEST_FACTOR:
@@ -205,18 +207,20 @@ def _run(
         return _eliminate(rates, factor, controls, monitor, "as asked")
     if method in ("gauss-seidel", "aggregation"):
         return _iterate(rates, controls, monitor, "as asked")
-    return _automatic(rates, n_hubs, controls, monitor, sweeps_failed)
+    return _automatic(rates, n_hubs, controls, monitor, accepted)
 
 
 def _automatic(
-    rates: csr_array, n_hubs: int, controls: Controls, monitor: Monitor, sweeps_failed: bool
+    rates: csr_array, n_hubs: int, controls: Controls, monitor: Monitor, accepted: float
 ) -> Outcome:
     """Elimination where it is cheap, sweeps where the chain mixes, blocks where it nearly falls apart."""
     n = rates.shape[0]
-    if n <= FEW_NODES or sweeps_failed:
-        factor = _analyze(rates, n_hubs, MODERATE_FLOPS if sweeps_failed else QUICK_FLOPS, monitor)
+    if n <= FEW_NODES:
+        accepted = max(accepted, QUICK_FLOPS)
+    if accepted > 0.0:
+        factor = _analyze(rates, n_hubs, accepted, monitor)
         if _fits(factor):
-            why = "sweeps were too slow" if sweeps_failed else f"{n:,} nodes, little fill"
+            why = "sweeps were too slow" if accepted > QUICK_FLOPS else f"{n:,} nodes, little fill"
             return _eliminate(rates, factor, controls, monitor, why)
     from lingendice.solvers.aggregation import plan
 
@@ -226,7 +230,7 @@ def _automatic(
         threads=controls.threads,
         monitor=monitor,
     )
-    if found.method == "direct" and not sweeps_failed:
+    if found.method == "direct" and accepted < MODERATE_FLOPS:
         factor = _analyze(rates, n_hubs, MODERATE_FLOPS, monitor)
         if _fits(factor):
             return _eliminate(rates, factor, controls, monitor, "slow mixing and moderate fill")
@@ -295,14 +299,18 @@ def _iterate(
     return outcome
 
 
+def _sweeps_goal(gamma: float, tol: float) -> float:
+    """What rounding leaves of the tolerance, a little less: the residual is measured again elsewhere."""
+    return 0.9 * tol - error_bound(0.0, gamma)
+
+
 def solve_discounted(
     chain: TransitionRows, gamma: float, initial: Floats, method: str, controls: Controls
 ) -> Outcome | None:
     """Distribution for gamma < 1 by sweeps; None where elimination of the restarting chain is better."""
     if method in ("gth", "elimination", "aggregation") or (method == "auto" and chain.n <= DENSE_NODES):
         return None
-    # What rounding leaves of the tolerance, a little less: the residual is measured again elsewhere.
-    goal = 0.9 * controls.tol - error_bound(0.0, gamma)
+    goal = _sweeps_goal(gamma, controls.tol)
     if goal <= 0.0 and method == "auto":
         return None
     from lingendice.solvers.discounted import discounted_distribution

@@ -166,6 +166,22 @@ def test_what_was_reached_is_returned_while_the_method_is_chosen(sweeps):
     np.testing.assert_array_equal(found.stationary, asked.stationary)
 
 
+@pytest.mark.parametrize("gap", [1e-6, 1e-8, 1e-12])
+def test_a_chain_that_mixes_is_swept_however_close_gamma_is_to_1(gap):
+    """Rounding forbids sweeps of the chain itself, and its elimination fills up: 42 s for 20,000 states."""
+    rng, n = np.random.default_rng(3), 20_000
+    chain = sparse.csr_array((np.ones(5 * n), rng.integers(0, n, 5 * n), 5 * np.arange(n + 1)), shape=(n, n))
+    solution = lg.solve(chain, 1.0 - gap, initial=np.full(n, 1.0 / n))
+    assert (solution.status, solution.method) == (lg.Status.SOLVED, "gauss-seidel")
+    assert "mixes well" in solution.reason
+    stepped = np.full(n, 1.0 / n)
+    for _ in range(200):
+        stepped = gap / n + (1.0 - gap) * (chain.T @ stepped) / 5.0
+    assert np.abs(solution.stationary - stepped).sum() < 1e-10
+    line = sparse.csr_array(2.0 * np.eye(4000, k=1) + np.eye(4000, k=-1) + np.eye(4000))
+    assert lg.solve(line, 1.0 - gap).method == "elimination"
+
+
 @pytest.mark.parametrize("initial", [None, np.full(5020, 1 / 5020)])
 def test_an_error_is_unknown_where_that_of_one_class_is(initial):
     """A small class solved exactly beside one whose solve was ended has no part in the error to state."""
