@@ -88,7 +88,7 @@ class Elimination:
             Entries: where given, explicit zeros are left out of the pattern, which later `factorize` calls
             must then share.
         max_flops : float
-            Stop ordering as soon as more operations than this are certain; the prediction is then a
+            Stop ordering as soon as more operations than this are certain; the prediction is then at least a
             lower bound, `complete` is False, and `factorize` refuses.
         monitor : Monitor, optional
             Asked between chunks; `InterruptedError` when it answers yes.
@@ -117,7 +117,8 @@ class Elimination:
         self.fill = int((width * (2 * self._size - width)).sum())
         border = self._size - width
         self.flops = float((2 / 3 * (self._size**3 - border**3)).sum())
-        self.complete = True
+        # The last nodes, all neighbors of each other, are ordered at once: that may be most of the work.
+        self.complete = self.flops <= max_flops
         return self
 
     def factorize(

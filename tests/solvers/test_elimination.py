@@ -214,6 +214,16 @@ def test_cost_is_known_first_and_can_be_refused(monkeypatch):
         refused.factorize(walk.data)
 
 
+def test_what_is_ordered_at_once_at_the_end_counts_too():
+    """The last nodes of a random graph are all neighbors: nearly all of its 8e11 operations."""
+    rng, n = np.random.default_rng(3), 20_000
+    indices, indptr = rng.integers(0, n, 5 * n), 5 * np.arange(n + 1)
+    assert Elimination.analyze(indptr, indices, n, max_flops=1e12).complete
+    refused = Elimination.analyze(indptr, indices, n, max_flops=5e8)
+    assert refused.flops > 1e11
+    assert not refused.complete
+
+
 def test_stop_on_request(monkeypatch):
     walk = grid_walk(30)
     monkeypatch.setattr("lingendice.solvers.elimination._CHUNK_OPERATIONS", 1.0)
