@@ -182,6 +182,8 @@ def solve(
     bound
         The paper's C: 0 <= w <= C and |w_f| <= C. Without it w and w_f are free, but ``method="sgd"`` steps
         within |w_f| <= 2; ``sol.gap`` is that of the free problem, so that it shows where 2 is too small.
+        Divergences whose best f is unbounded (KL, reverse KL, Jensen-Shannon, Hellinger, Wasserstein) are
+        defined with |w_f| <= 10 unless ``bound=`` says otherwise.
     method
         ``"auto"``, or ``"gth"`` (dense elimination), ``"elimination"`` (sparse), ``"gauss-seidel"``,
         ``"aggregation"`` for the exact equation; ``"convex"``, ``"extragradient"``, ``"sgd"`` for
