@@ -155,7 +155,7 @@ def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_h
         for k in range(np.uint64(size)):
             t = float(begin + k) + 1.0
             # Unsigned: Numba then leaves out the test for negative indices.
-            x, y, z, follows = np.uint64(xs[k]), np.uint64(ys[k]), np.uint64(zs[k]), ys[k] >= 0
+            x, y, follows = np.uint64(xs[k]), np.uint64(ys[k]), ys[k] >= 0
             tau_x, f_x, nu = cells[x, TAU], cells[x, F], cells[x, WEIGHT]
             excess, slope = excess_and_slope(code, f_x)
             to_tau = penalty * u * nu - f_x + ridge * (tau_x - center)
@@ -167,21 +167,8 @@ def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_h
             to_f = -tau_x - slope
             f_y = cells[y, F] if follows else 0.0
             to_tau += weight * f_y
-            if follows and start_mass > 0.0 and x != y and x != z and y != z:
-                # The usual case, apart: a function would count the references to its array.
-                f_z = cells[z, F]
-                new = min(max(f_y + cells[y, F_STEP] * weight * tau_x, f_low), f_high)
-                cells[y, F] = new
-                cells[y, F_MOVED] += t * (new - f_y)
-                new = min(max(f_z + cells[z, F_STEP] * start_mass, f_low), f_high)
-                cells[z, F] = new
-                cells[z, F_MOVED] += t * (new - f_z)
-                new = min(max(f_x + cells[x, F_STEP] * to_f, f_low), f_high)
-                cells[x, F] = new
-                cells[x, F_MOVED] += t * (new - f_x)
-            else:
-                started = zs[k] if start_mass > 0.0 else -1
-                move_f(cells, xs[k], ys[k], started, to_f, weight * tau_x, start_mass, f_low, f_high, t)
+            started = zs[k] if start_mass > 0.0 else -1
+            move_f(cells, xs[k], ys[k], started, to_f, weight * tau_x, start_mass, f_low, f_high, t)
             moved = min(max(tau_x - cells[x, TAU_STEP] * to_tau, 0.0), cells[x, TOP])
             cells[x, TAU] = moved
             cells[x, TAU_MOVED] += t * (moved - tau_x)
