@@ -295,7 +295,7 @@ class _Run:
             (number, np.int32(batch), self.clock, samples.from_, samples.to, samples.discount,
              np.float64(samples.start_mass), self.tau.value, self.f.value, self.u, self.weight, *self.kind,
              np.float64(problem.penalty), np.float64(flow.mass_offset), np.float64(problem.ridge),
-             np.float64(problem.ridge_center), self.on_tau, self.on_f, self.u_parts),
+             self.on_tau, self.on_f, self.u_parts),
             shared_bytes=SCRATCH,
         )  # fmt: skip
         for block, each, gradient, sign in ((self.tau, 1, self.on_tau, -1.0), (self.f, 3, self.on_f, 1.0)):

@@ -103,7 +103,7 @@ def step_sizes(problem: RatioProblem) -> Steps:
         on_tau = on_tau + excess
         slope = slope * most_tau
     if problem.ridge > 0:
-        on_tau = on_tau + problem.ridge * np.maximum(most_tau, problem.ridge_center)
+        on_tau = on_tau + problem.ridge * np.maximum(most_tau, 1.0)
     # Second moments of each coordinate; three parts of the gradient of f may meet in one of them.
     square_w = _square(problem.features, p * on_tau**2)
     carried = gamma * flow.apply_transpose(p * most_tau**2)
@@ -204,7 +204,7 @@ class _Runner:
         pace = self.scale / math.sqrt(n_steps)
         terms = Terms(
             problem.flow.gamma, 0.0 if problem.self_normalized else problem.penalty,
-            problem.flow.mass_offset, problem.ridge, problem.ridge_center,
+            problem.flow.mass_offset, problem.ridge,
             self.steps.u * pace, self.steps.u_top, self.code, self.by_ratio,
         )  # fmt: skip
         if self.tabular:
