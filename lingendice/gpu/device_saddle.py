@@ -195,11 +195,12 @@ class _Samples:
     def __init__(self, device: Device, problem: RatioProblem, batch: int, seed: int) -> None:
         flow = problem.flow
         sampler = build_sampler(flow)
+        source = sampler.source
         self.device, self.batch, self.n_cells = device, batch, flow.n_cells
         event_t, event_a = alias_table(sampler.probability)
-        distribution_t, distribution_a, policy_t, policy_a, restart_t, restart_a = sampler.tables
-        start_t, start_a, self.start_mass = sampler.starts
-        seen, factor = sampler.redirects
+        distribution_t, distribution_a, policy_t, policy_a, restart_t, restart_a = source.tables
+        start_t, start_a, self.start_mass = source.starts
+        seen, factor = source.redirects
         redirects = seen.size > 0
         if redirects and restart_t.size != flow.n_cells:
             factor = 0.0
@@ -208,7 +209,7 @@ class _Samples:
         self.before = (
             np.int64(event_t.size), up(event_t), up(event_a), up(sampler.cell), up(sampler.following),
             np.int64(distribution_t.shape[1]), up(distribution_t.ravel()), up(distribution_a.ravel()),
-            np.int32(sampler.actions),
+            np.int32(source.actions),
             up(policy_t), up(policy_a), np.int32(redirects), np.float64(factor), up(flow.p),
             np.int64(flow.n_cells), up(restart_t), up(restart_a), np.float64(self.start_mass), up(start_t),
             up(start_a), np.float64(flow.gamma),
