@@ -79,7 +79,6 @@ class DeviceFlow:
     """
 
     def __init__(self, device: Device, flow: Flow, storage: np.dtype[Any]) -> None:
-        self.device, self.storage = device, storage
         policy = np.ones((flow.n_cells, 1)) if flow.policy is None else flow.policy
         if flow.closure is not None:
             policy = np.where(flow.seen.reshape(policy.shape), policy, 0.0)
@@ -250,7 +249,7 @@ class _Run:
         seed: int,
     ) -> None:  # fmt: skip
         self.device, self.problem, self.batch, self.scale = device, problem, batch, scale
-        self.storage, self.type = storage, (c_type(storage),)
+        self.type = (c_type(storage),)
         divergence = problem.divergence
         assert isinstance(divergence, FDivergence)
         self.lengths = step_sizes(problem)

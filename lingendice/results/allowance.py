@@ -100,10 +100,6 @@ class AllowedInterval:
         """Before it is cut to what rewards allow."""
         return half_width(self.standard_error, self.bias_allowance, self.level, self.degrees)
 
-    def contains(self, truth: float) -> bool:
-        """Whether the interval holds ``truth``."""
-        return bool(self.low <= truth <= self.high)
-
 
 def allowed_interval(
     found: Shrinkage,
