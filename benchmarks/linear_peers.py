@@ -62,7 +62,7 @@ def touched_cells(problem: RatioProblem, n: int):
     from lingendice.kernels.random_numbers import draw, draw_event, mix
     from lingendice.solvers.sgd import build_sampler, rows_by_cache_line
 
-    sampler = build_sampler(problem.flow)
+    source = build_sampler(problem.flow).source
     cells = rows_by_cache_line(problem.flow.n_cells, 8)
 
     @njit(error_model="numpy")
@@ -79,7 +79,7 @@ def touched_cells(problem: RatioProblem, n: int):
                     cells[at[k, c], 4] += 1.0
                 cells[at[k, 0], 0] += 1.0
 
-    given = (n, sampler.events, sampler.starts[0], sampler.starts[1], cells)
+    given = (n, source.events, source.starts[0], source.starts[1], cells)
     touch(np.uint64(1), *given)
     return lambda: touch(np.uint64(1), *given)
 

@@ -1,6 +1,6 @@
 // Stochastic steps toward GenDICE's saddle point over one tau and one f for each cell:
 //
-//     J = (q - m)' f - sum_x c(x) excess(f(x)) + penalty (u (N - 1) - u^2 / 2) + ridge/2 E_p (tau - center)^2
+//     J = (q - m)' f - sum_x c(x) excess(f(x)) + penalty (u (N - 1) - u^2 / 2) + ridge/2 E_p (tau - 1)^2
 //
 // m = p tau, q = start + gamma T' m, N = sum_x weight(x) m(x) + offset, c = m or p.
 //
@@ -156,7 +156,7 @@ sample_gradients(int step, int batch, const double *__restrict__ clock, const in
                  const int *__restrict__ to, const double *__restrict__ discount, double start_mass,
                  const T *__restrict__ tau, const T *__restrict__ f, const double *__restrict__ u,
                  const T *__restrict__ weight, int code, int by_ratio, double penalty, double offset, double ridge,
-                 double center, T *__restrict__ on_tau, T *__restrict__ on_f, double *__restrict__ u_parts)
+                 T *__restrict__ on_tau, T *__restrict__ on_f, double *__restrict__ u_parts)
 {
     SHARED_MEMORY(double, scratch);
     if (clock[STEP] + step >= clock[EPOCH])
@@ -168,7 +168,7 @@ sample_gradients(int step, int batch, const double *__restrict__ clock, const in
         const double ratio = double(tau[x]), dual = double(f[x]), rate = discount[i];
         double slope;
         const double excess = excess_and_slope(code, dual, &slope);
-        double to_tau = penalty * u[0] * double(weight[x]) - dual + ridge * (ratio - center);
+        double to_tau = penalty * u[0] * double(weight[x]) - dual + ridge * (ratio - 1.0);
         if (y >= 0)
             to_tau += rate * double(f[y]);
         if (by_ratio)

@@ -91,11 +91,7 @@ class LinearRatio:
         self._samples, self._features, self._weights = samples, features, weights
 
     def __call__(self, state: Any, action: Any) -> Floats:
-        return self.at(self._samples.inputs(state, action))
-
-    def at(self, inputs: Any) -> Floats:
-        """tau at standardized inputs."""
-        return np.asarray(self._features(inputs) @ self._weights)
+        return np.asarray(self._features(self._samples.inputs(state, action)) @ self._weights)
 
 
 def read_linear_options(given: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
@@ -32,6 +32,8 @@ KERNEL_SECONDS = 0.05
 """How long one call into compiled code lasts, so that Ctrl-C is heard."""
 HIDDEN_NUMBERS = 2**18
 """Hidden values held at a time where many rows are evaluated: rows that stay in the cache."""
+LOSSES = ("huber", "logistic", "softmax", "gaussian")
+"""By their numbers in ``kernels/mlp.py``."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,6 @@ class Fitting:
     rate: float = 3e-3
     weight_decay: float = 1e-5
     hidden: tuple[int, ...] = (64, 64)
-    decay: bool = True
 
 
 class Perceptron:
@@ -83,11 +84,6 @@ class Perceptron:
         """Numbers that the network gives for a row of inputs."""
         return int(self.layout[-1, 1])
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether all parameters are numbers."""
-        return bool(np.isfinite(self.parameters.sum()))
-
     def __call__(self, inputs: NDArray[Any]) -> Singles:
         """Outputs, (rows, outputs); safe to call from several threads."""
         found = np.empty((len(inputs), self.n_outputs), dtype=np.float32)
@@ -114,9 +110,8 @@ class Perceptron:
 
     @property
     def rates(self) -> tuple[float, float, float]:
-        """(rate, weight decay, planned steps or 0)."""
-        fitting = self.fitting
-        return fitting.rate, fitting.weight_decay, float(fitting.steps) if fitting.decay else 0.0
+        """(rate, weight decay, planned steps)."""
+        return self.fitting.rate, self.fitting.weight_decay, float(self.fitting.steps)
 
 
 @dataclass
@@ -134,13 +129,12 @@ class Regression:
     loss: str = "huber"
     shape: Singles | None = None
     rows: NDArray[np.int64] | None = None
-    _losses: tuple[str, ...] = field(default=("huber", "logistic", "softmax", "gaussian"), repr=False)
 
     @cached_property
     def _fixed(self) -> tuple[Any, ...]:
         rows = np.arange(len(self.inputs)) if self.rows is None else self.rows
         shape = squared(self.net.n_outputs) if self.shape is None else self.shape
-        return rows, shape, self._losses.index(self.loss), self.net.buffers()
+        return rows, shape, LOSSES.index(self.loss), self.net.buffers()
 
     def advance(self, steps: int) -> None:
         """Take some steps; safe to call from several threads, one after another."""

@@ -342,15 +342,13 @@ def _tally_group(
 ) -> _Group:
     pair_start = np.empty(sizes.size + 1, np.int64)
     where = (parts.keys, parts.offsets, _CHUNK, first_bucket, sizes, plan.shift)
+    found = (key, count, pair_start, parts.slot)
     if plan.dense:
-        n_pairs = counting.tally_dense(*where, key, count, pair_start, parts.slot)
+        n_pairs = counting.tally_dense(*where, *found)
     else:
         local = np.empty((2, int(sizes.max())), plan.key_type)
-        if parts.slot.size:
-            order = np.empty(local.shape, np.int32)
-            n_pairs = counting.tally_sorted_slots(*where, local, order, key, count, pair_start, parts.slot)
-        else:
-            n_pairs = counting.tally_sorted(*where, local, key, count, pair_start)
+        order = np.empty((2, local.shape[1] if parts.slot.size else 0), np.int32)
+        n_pairs = counting.tally_sorted(*where, local, order, *found)
     return _Group(first_bucket, pair_start, key[:n_pairs], count[:n_pairs], None, None)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, first_bad, outside_level, require_length
+from lingendice.data.rows import stable_order
 
 if TYPE_CHECKING:
     from lingendice.data.counts import Counts
@@ -96,7 +97,8 @@ def find_episodes(
         own = ids[np.flatnonzero(changes)]
         if (own[1:] <= own[:-1]).any() and np.unique(own).size != own.size:
             # Interleaved logs come back to an episode: the row before is the one before in its own episode.
-            order = _stable_order(ids)
+            # Differences of signed ids may be beyond their type, and are right as unsigned ones.
+            order = stable_order((ids - ids.min()).view(f"u{ids.itemsize}"))
             in_order = ids[order]
             np.not_equal(in_order[1:], in_order[:-1], out=changes[1:])
     for flags in (terminal, truncated):
@@ -104,19 +106,6 @@ def find_episodes(
             changes[1:] |= (flags if order is None else flags[order])[:-1]
     start = np.flatnonzero(changes) if order is None else np.sort(order[changes])
     return Runs(start, changes, order)
-
-
-def _stable_order(ids: Array) -> NDArray[np.int64]:
-    """The rows sorted by integers, equal ones as they come; O(N) where the integers span 32 bits."""
-    low = int(ids.min()) if ids.size else 0
-    span = int(ids.max()) - low if ids.size else 0
-    if span >> 32 or ids.dtype == np.uint64:
-        return np.argsort(ids, kind="stable")
-    above = np.subtract(ids, low, dtype=np.int64).astype(np.uint32)
-    order = np.argsort(above.astype(np.uint16), kind="stable")  # NumPy sorts 16 bits by counting
-    if span >> 16:
-        order = order[np.argsort((above[order] >> 16).astype(np.uint16), kind="stable")]
-    return order
 
 
 class Breaks(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.data.rows import kernel_array
+from lingendice.data.rows import kernel_array, stable_order
 from lingendice.kernels.parallel import run_all
 from lingendice.kernels.partition import Columns, Sizes, hash_chunk, pool_pairs, settle_pairs
 
@@ -114,7 +114,7 @@ def sort_pairs(log: Log, want_entry: bool) -> PairCounts:
     key = row.astype(np.int64)
     key <<= log.sizes.column_bits
     key |= column.astype(np.int64, copy=False)
-    order = _by_key(key, log)
+    order = stable_order(key)
     key = key[order]
     begins = np.append(True, key[1:] != key[:-1])[: key.size]
     starts = np.flatnonzero(begins)
@@ -146,12 +146,6 @@ def sort_pairs(log: Log, want_entry: bool) -> PairCounts:
         m2 = np.maximum(average(deviation * deviation) - drift * drift, 0.0) * total
         mean = mean + drift
     return in_rows(key[starts], log, (total, mean, m2), slot if want_entry else None)
-
-
-def _by_key(key: Array, log: Log) -> Array:
-    """The order of the keys; NumPy sorts digits of 16 bits by radix: linear time, and stable."""
-    bits = max((log.sizes.n_rows << log.sizes.column_bits) - 1, 1).bit_length()
-    return np.lexsort([(key >> low).astype(np.uint16) for low in range(0, bits, 16)])
 
 
 def in_rows(
@@ -245,7 +239,7 @@ def hash_pairs(log: Log, want_entry: bool, threads: int) -> PairCounts | None:
     every = _Stretch(Log(pairs, log.sizes._replace(n_actions=1), None, None), 0, keys.size, True)
     if every.count() != -1:
         return None
-    order = _by_key(every.key, log)
+    order = stable_order(every.key)
     key, rank = every.key[order], np.empty(order.size, np.int64)
     rank[order] = np.arange(order.size)
     places = np.split(rank[every.slot], np.cumsum([each.key.size for each in stretches])[:-1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lingendice.divergences.base import Divergence, FDivergence, IntegralMetric, PolyhedralMetric
+from lingendice.divergences.base import Divergence, FDivergence, PolyhedralMetric
 from lingendice.divergences.chi2 import Chi2
 from lingendice.divergences.dudley import Dudley
 from lingendice.divergences.equality import Equality
@@ -44,7 +44,6 @@ __all__ = [
     "Equality",
     "FDivergence",
     "Hellinger",
-    "IntegralMetric",
     "JensenShannon",
     "PolyhedralMetric",
     "ReverseKL",

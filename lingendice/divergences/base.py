@@ -79,10 +79,6 @@ class FDivergence(Divergence):
         """phi*(y) = max over t of t y - phi(t)."""
         return y + self.excess(y)
 
-    def conjugate_slope(self, y: Floats) -> Floats:
-        """(phi*)'(y): the t that attains the maximum."""
-        return 1.0 + self.excess_slope(y)
-
     def best_dual(self, inflow: Floats, mass: Floats, weight: Floats, low: Floats, high: Floats) -> Floats:
         """The f in [low, high] that maximizes (q - m) f - c excess(f), cell by cell."""
         residual = inflow - mass
@@ -97,37 +93,10 @@ class FDivergence(Divergence):
         f = self.best_dual(inflow, mass, weight, low, high)
         residual = inflow - mass
         if np.any(~np.isfinite(f) & (residual != 0)):
-            return math.inf if not self._finite_at_infinity else self._unbounded_value(inflow, mass)
+            return math.inf
         used = np.isfinite(f)
         weighed = used & (weight > 0)
         return float(residual[used] @ f[used] - weight[weighed] @ self.excess(f[weighed]))
-
-    _finite_at_infinity = False
-    """Whether phi(t) stays finite as f -> -inf (t -> 0)."""
-
-    def _unbounded_value(self, inflow: Floats, mass: Floats) -> float:
-        empty = mass <= 0
-        if np.any(inflow[empty] > 0) and math.isinf(self.dual_limit):
-            return math.inf
-        t = np.divide(inflow, mass, out=np.ones_like(mass), where=~empty)
-        return float(mass @ self.phi(t) + self.dual_limit_slope * inflow[empty].sum())
-
-    @property
-    def dual_limit_slope(self) -> float:
-        """Growth of phi at infinity, lim phi(t) / t: what inflow costs where there is no mass."""
-        return self.dual_limit if math.isfinite(self.dual_limit) else 0.0
-
-
-class IntegralMetric(Divergence):
-    """max over f in a set of (q - m)' f: metrics between measures."""
-
-    @abstractmethod
-    def distance(self, residual: Floats) -> float:
-        """The exact metric for q - m = residual."""
-
-    @abstractmethod
-    def project(self, f: Floats) -> Floats:
-        """The closest (or scaled) f inside the set."""
 
 
 class DualSet(NamedTuple):
@@ -140,27 +109,9 @@ class DualSet(NamedTuple):
     limit: Floats
 
 
-class PolyhedralMetric(IntegralMetric):
-    """A metric max over f in a :class:`DualSet`: its distance is a linear program."""
+class PolyhedralMetric(Divergence):
+    """A metric max over f in a :class:`DualSet` of (q - m)' f: its distance is a linear program."""
 
     @abstractmethod
     def dual_set(self, n: int, bound: float) -> DualSet:
         """The constraints on f over ``n`` cells, with |f| <= bound where the set itself has no bound."""
-
-    def distance(self, residual: Floats) -> float:
-        """max over the set of residual' f, by the HiGHS linear-programming solver."""
-        from scipy.optimize import linprog
-        from scipy.sparse import hstack
-
-        limits = self.dual_set(residual.size, self.default_bound)
-        extra = limits.on_extra.shape[1]
-        solved = linprog(
-            np.concatenate([-residual, np.zeros(extra)]),
-            A_ub=hstack([limits.on_dual, limits.on_extra], format="csr"),
-            b_ub=limits.limit,
-            bounds=(None, None),
-            method="highs",
-        )
-        if solved.status != 0:
-            raise ValueError(f"the distance could not be computed: {solved.message}")
-        return float(-solved.fun)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from lingendice.data.checks import Floats
 from lingendice.divergences.base import DualSet
 from lingendice.divergences.wasserstein import Wasserstein, differences
 
@@ -34,9 +33,6 @@ class Dudley(Wasserstein):
         read = super().fit(flow)
         fitted.first, fitted.second, fitted.length = read.first, read.second, read.length
         return fitted
-
-    def project(self, f: Floats) -> Floats:
-        return f / max(1.0, float(np.abs(f).max(initial=0.0)) + self.lipschitz(f))
 
     def dual_set(self, n: int, bound: float) -> DualSet:
         rise = differences(self.first, self.second, n)

@@ -14,7 +14,6 @@ class Hellinger(FDivergence):
     name = "hellinger"
     dual_limit = 1.0
     default_bound = 10.0
-    _finite_at_infinity = True
 
     def phi(self, t: Floats) -> Floats:
         return (np.sqrt(t) - 1.0) ** 2

@@ -17,7 +17,6 @@ class JensenShannon(FDivergence):
     name = "jensen_shannon"
     dual_limit = math.log(2.0)
     default_bound = 10.0
-    _finite_at_infinity = True
 
     def phi(self, t: Floats) -> Floats:
         return xlogy(t, t) - (t + 1.0) * np.log((t + 1.0) / 2.0)

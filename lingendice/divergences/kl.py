@@ -14,7 +14,6 @@ class KL(FDivergence):
 
     name = "kl"
     default_bound = 10.0
-    _finite_at_infinity = True
 
     def phi(self, t: Floats) -> Floats:
         return xlogy(t, t) - t + 1.0

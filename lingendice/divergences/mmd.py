@@ -8,13 +8,12 @@ A. Gretton, K. M. Borgwardt, M. J. Rasch, B. Schoelkopf, A. Smola (2012). A kern
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lingendice.data.checks import Floats, numeric_array, require_positive
-from lingendice.divergences.base import IntegralMetric
+from lingendice.divergences.base import Divergence
 
 if TYPE_CHECKING:
     from lingendice.model.operator import Flow
@@ -23,11 +22,11 @@ LARGEST = 4000
 """Cells up to which the kernel is held in full; beyond, give Nystroem dual features."""
 
 
-class MMD(IntegralMetric):
+class MMD(Divergence):
     """1/2 (q - m)' K (q - m) = max over f of (q - m)' f - 1/2 ||f||_H^2.
 
-    The metric itself, max over the unit ball of H, has the same minimizer where the minimum is zero but
-    is not smooth there; its value is :meth:`distance`.
+    The metric itself, the maximum over the unit ball of H, has the same minimizer where the minimum is zero
+    but is not smooth there.
 
     Parameters
     ----------
@@ -41,7 +40,6 @@ class MMD(IntegralMetric):
     name = "mmd"
     kernel: Floats
     """K over the cells, once fitted."""
-    width: float
 
     def __init__(self, points: Any = None, bandwidth: float | str = "median") -> None:
         self.points = points
@@ -72,7 +70,6 @@ class MMD(IntegralMetric):
             width = float(trial[int(np.argmax(power))])
         else:
             width = float(self.bandwidth)
-        fitted.width = width
         fitted.kernel = np.exp(-square / (2.0 * width * width))
         return fitted
 
@@ -81,19 +78,6 @@ class MMD(IntegralMetric):
         values, vectors = np.linalg.eigh(self.kernel)
         keep = values > values[-1] * 1e-14
         return vectors[:, keep] * np.sqrt(values[keep])
-
-    def witness(self, residual: Floats) -> Floats:
-        """The maximizing f, K (q - m)."""
-        return self.kernel @ residual
-
-    def distance(self, residual: Floats) -> float:
-        """The metric sqrt((q - m)' K (q - m))."""
-        return math.sqrt(max(float(residual @ self.kernel @ residual), 0.0))
-
-    def project(self, f: Floats) -> Floats:
-        """f scaled into the unit ball of H."""
-        inside = np.linalg.lstsq(self.kernel, f, rcond=None)[0]
-        return f / max(1.0, math.sqrt(max(float(f @ inside), 0.0)))
 
 
 def _square_distances(points: Any, n: int) -> Floats:

@@ -65,16 +65,6 @@ class Wasserstein(PolyhedralMetric):
             )
         return fitted
 
-    def lipschitz(self, f: Floats) -> float:
-        """The largest |f(i) - f(j)| / length."""
-        rise = np.abs(f[self.first] - f[self.second])
-        ratio = np.divide(rise, self.length, out=np.where(rise > 0, np.inf, 0.0), where=self.length > 0)
-        return float(ratio.max(initial=0.0))
-
-    def project(self, f: Floats) -> Floats:
-        """f scaled into the set."""
-        return f / max(1.0, self.lipschitz(f))
-
     def dual_set(self, n: int, bound: float) -> DualSet:
         rise = differences(self.first, self.second, n)
         eye = sparse.eye_array(n)

@@ -79,7 +79,6 @@ class DeviceFlow:
     """
 
     def __init__(self, device: Device, flow: Flow, storage: np.dtype[Any]) -> None:
-        self.device, self.storage = device, storage
         policy = np.ones((flow.n_cells, 1)) if flow.policy is None else flow.policy
         if flow.closure is not None:
             policy = np.where(flow.seen.reshape(policy.shape), policy, 0.0)
@@ -195,11 +194,12 @@ class _Samples:
     def __init__(self, device: Device, problem: RatioProblem, batch: int, seed: int) -> None:
         flow = problem.flow
         sampler = build_sampler(flow)
+        source = sampler.source
         self.device, self.batch, self.n_cells = device, batch, flow.n_cells
         event_t, event_a = alias_table(sampler.probability)
-        distribution_t, distribution_a, policy_t, policy_a, restart_t, restart_a = sampler.tables
-        start_t, start_a, self.start_mass = sampler.starts
-        seen, factor = sampler.redirects
+        distribution_t, distribution_a, policy_t, policy_a, restart_t, restart_a = source.tables
+        start_t, start_a, self.start_mass = source.starts
+        seen, factor = source.redirects
         redirects = seen.size > 0
         if redirects and restart_t.size != flow.n_cells:
             factor = 0.0
@@ -208,7 +208,7 @@ class _Samples:
         self.before = (
             np.int64(event_t.size), up(event_t), up(event_a), up(sampler.cell), up(sampler.following),
             np.int64(distribution_t.shape[1]), up(distribution_t.ravel()), up(distribution_a.ravel()),
-            np.int32(sampler.actions),
+            np.int32(source.actions),
             up(policy_t), up(policy_a), np.int32(redirects), np.float64(factor), up(flow.p),
             np.int64(flow.n_cells), up(restart_t), up(restart_a), np.float64(self.start_mass), up(start_t),
             up(start_a), np.float64(flow.gamma),
@@ -249,7 +249,7 @@ class _Run:
         seed: int,
     ) -> None:  # fmt: skip
         self.device, self.problem, self.batch, self.scale = device, problem, batch, scale
-        self.storage, self.type = storage, (c_type(storage),)
+        self.type = (c_type(storage),)
         divergence = problem.divergence
         assert isinstance(divergence, FDivergence)
         self.lengths = step_sizes(problem)
@@ -295,7 +295,7 @@ class _Run:
             (number, np.int32(batch), self.clock, samples.from_, samples.to, samples.discount,
              np.float64(samples.start_mass), self.tau.value, self.f.value, self.u, self.weight, *self.kind,
              np.float64(problem.penalty), np.float64(flow.mass_offset), np.float64(problem.ridge),
-             np.float64(problem.ridge_center), self.on_tau, self.on_f, self.u_parts),
+             self.on_tau, self.on_f, self.u_parts),
             shared_bytes=SCRATCH,
         )  # fmt: skip
         for block, each, gradient, sign in ((self.tau, 1, self.on_tau, -1.0), (self.f, 3, self.on_f, 1.0)):

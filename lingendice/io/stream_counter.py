@@ -214,7 +214,7 @@ class Accumulator:
         """The first rows that wait as a piece; ``alone`` where no neighbor will ask for its ends."""
         columns = {role: column[:n] for role, column in self.waiting.items()}
         order = self._sort_by_time(columns, n) if self.by_time else None
-        sizes, labels = self._numbered_where_sparse(columns, n)
+        sizes, labels = self._numbered_where_sparse(columns)
         terminal, truncated = columns.get("terminal"), columns.get("truncated")
         runs = find_episodes(columns.get("episode"), terminal, truncated, n)
         given: dict[str, Any] = {role: columns[role] for role in Log._fields if role in columns}
@@ -237,9 +237,7 @@ class Accumulator:
         self._forget(n)
         return piece
 
-    def _numbered_where_sparse(
-        self, columns: Columns, n: int
-    ) -> tuple[tuple[int, int | None], dict[str, Any]]:
+    def _numbered_where_sparse(self, columns: Columns) -> tuple[tuple[int, int | None], dict[str, Any]]:
         """Numbers of states and actions; integers that are too sparse to be ids are numbered in place."""
         sizes: dict[str, int] = {}
         labels: dict[str, Any] = {}

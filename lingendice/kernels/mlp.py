@@ -357,9 +357,8 @@ def _step(network, rows, buffers, moments, rate, decay, taken):
 
 @internal
 def _scheduled(rates, done):
-    """The learning rate after ``done`` steps: constant, or a half cosine over ``planned`` steps."""
-    rate, planned = rates[0], rates[2]
-    return rate if planned == 0.0 else rate * 0.5 * (1.0 + math.cos(math.pi * min(1.0, done / planned)))
+    """The learning rate after ``done`` steps: a half cosine over the planned ones."""
+    return rates[0] * 0.5 * (1.0 + math.cos(math.pi * min(1.0, done / rates[2])))
 
 
 @fused_kernel

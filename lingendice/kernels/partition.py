@@ -443,29 +443,6 @@ def _append_groups(local, by_key, size, n_pairs, pair_key, pair_count, local_slo
 
 @kernel
 def tally_sorted(
-    keys, offsets, chunk_size, first_bucket, sizes, shift, local, pair_key, pair_count, pair_start
-):
-    """Count buckets by a radix sort in cache: time O(transitions * shift / 11) a bucket.
-
-    ``local`` has two rows of room for the largest of these buckets.
-    """
-    n_chunks = offsets.shape[0]
-    starts = np.empty(1 << _DIGIT_BITS, np.int32)
-    n_pairs = 0
-    for b in range(sizes.size):
-        pair_start[b] = n_pairs
-        size = sizes[b]
-        if size == 0:
-            continue
-        gather_bucket(keys, offsets, chunk_size, first_bucket + b, 0, n_chunks, 0, local[0])
-        in_second = _sort(local[0], local[1], None, size, shift, starts)
-        n_pairs = _append_runs(local[1 if in_second else 0], size, n_pairs, pair_key, pair_count)
-    pair_start[sizes.size] = n_pairs
-    return n_pairs
-
-
-@kernel
-def tally_sorted_slots(
     keys,
     offsets,
     chunk_size,
@@ -479,7 +456,11 @@ def tally_sorted_slots(
     pair_start,
     slot,
 ):
-    """As ``tally_sorted``, with a slot for every transition; ``order`` has the shape of ``local``."""
+    """Count buckets by a radix sort in cache: time O(transitions * shift / 11) a bucket.
+
+    ``local`` has two rows of room for the largest of these buckets, and so has ``order`` where slots are
+    wanted.
+    """
     n_chunks = offsets.shape[0]
     starts = np.empty(1 << _DIGIT_BITS, np.int32)
     n_pairs = 0
@@ -490,6 +471,10 @@ def tally_sorted_slots(
             continue
         bucket = first_bucket + b
         gather_bucket(keys, offsets, chunk_size, bucket, 0, n_chunks, 0, local[0])
+        if slot.size == 0:
+            in_second = _sort(local[0], local[1], None, size, shift, starts)
+            n_pairs = _append_runs(local[1 if in_second else 0], size, n_pairs, pair_key, pair_count)
+            continue
         for i in range(size):
             order[0, i] = i
         in_second = _sort(order[0], order[1], local[0], size, shift, starts)

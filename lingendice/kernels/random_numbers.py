@@ -153,14 +153,17 @@ _SCALE = 2.0**-32
 
 
 class Source(NamedTuple):
-    """Where samples (x, x', x0) are drawn from; see `solvers.sgd.Sampler`."""
+    """Where samples (x, x', x0) are drawn from."""
 
     events: Any
+    """A record for each observed pair, each draw from a distribution, each end: see `pack_events`."""
     tables: Any
     redirects: Any
     starts: Any
+    """(threshold, alias, total mass) of (1 - gamma) mu0."""
     actions: Any
     most_draws: Any
+    """Random numbers that an event and what follows it may take."""
 
 
 @kernel

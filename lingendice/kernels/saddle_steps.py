@@ -54,7 +54,6 @@ class Terms(NamedTuple):
     penalty: Any
     offset: Any
     ridge: Any
-    center: Any
     u_step: Any
     u_top: Any
     code: Any
@@ -142,11 +141,11 @@ def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_h
     """Take steps ``first : last`` of an epoch from sampled (x, x', x0); returns (counter, u, sum of u).
 
     J's terms at a sample: gamma tau(x) f(x') - tau(x) f(x) - c(x) excess(f(x)) + (1 - gamma) f(x0)
-    + penalty (u (nu(x) tau(x) + offset - 1) - u^2/2) + ridge/2 (tau(x) - center)^2.
+    + penalty (u (nu(x) tau(x) + offset - 1) - u^2/2) + ridge/2 (tau(x) - 1)^2.
     """
     events, tables, redirects, starts, actions, _ = source
     start_mass = starts[2]
-    gamma, penalty, offset, ridge, center, u_step, u_top, code, by_ratio = terms
+    gamma, penalty, offset, ridge, u_step, u_top, code, by_ratio = terms
     xs, ys, zs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     factors = np.empty(BLOCK)
     for begin in range(first, last, BLOCK):
@@ -155,10 +154,10 @@ def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_h
         for k in range(np.uint64(size)):
             t = float(begin + k) + 1.0
             # Unsigned: Numba then leaves out the test for negative indices.
-            x, y, z, follows = np.uint64(xs[k]), np.uint64(ys[k]), np.uint64(zs[k]), ys[k] >= 0
+            x, y, follows = np.uint64(xs[k]), np.uint64(ys[k]), ys[k] >= 0
             tau_x, f_x, nu = cells[x, TAU], cells[x, F], cells[x, WEIGHT]
             excess, slope = excess_and_slope(code, f_x)
-            to_tau = penalty * u * nu - f_x + ridge * (tau_x - center)
+            to_tau = penalty * u * nu - f_x + ridge * (tau_x - 1.0)
             if by_ratio:
                 to_tau -= excess
                 slope *= tau_x
@@ -167,21 +166,8 @@ def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_h
             to_f = -tau_x - slope
             f_y = cells[y, F] if follows else 0.0
             to_tau += weight * f_y
-            if follows and start_mass > 0.0 and x != y and x != z and y != z:
-                # The usual case, apart: a function would count the references to its array.
-                f_z = cells[z, F]
-                new = min(max(f_y + cells[y, F_STEP] * weight * tau_x, f_low), f_high)
-                cells[y, F] = new
-                cells[y, F_MOVED] += t * (new - f_y)
-                new = min(max(f_z + cells[z, F_STEP] * start_mass, f_low), f_high)
-                cells[z, F] = new
-                cells[z, F_MOVED] += t * (new - f_z)
-                new = min(max(f_x + cells[x, F_STEP] * to_f, f_low), f_high)
-                cells[x, F] = new
-                cells[x, F_MOVED] += t * (new - f_x)
-            else:
-                started = zs[k] if start_mass > 0.0 else -1
-                move_f(cells, xs[k], ys[k], started, to_f, weight * tau_x, start_mass, f_low, f_high, t)
+            started = zs[k] if start_mass > 0.0 else -1
+            move_f(cells, xs[k], ys[k], started, to_f, weight * tau_x, start_mass, f_low, f_high, t)
             moved = min(max(tau_x - cells[x, TAU_STEP] * to_tau, 0.0), cells[x, TOP])
             cells[x, TAU] = moved
             cells[x, TAU_MOVED] += t * (moved - tau_x)
@@ -194,7 +180,7 @@ def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_h
 def sample_pull(f_x, f_y, tau, u, nu, weight, terms):  # type: ignore[no-untyped-def]
     """Gradients of J's sample in tau(x) and f(x)."""
     excess, slope = excess_and_slope(terms.code, f_x)
-    to_tau = terms.penalty * u * nu - f_x + terms.ridge * (tau - terms.center) + weight * f_y
+    to_tau = terms.penalty * u * nu - f_x + terms.ridge * (tau - 1.0) + weight * f_y
     if terms.by_ratio:
         to_tau -= excess
         slope *= tau
@@ -292,7 +278,7 @@ def sgd_sparse(counter, first, last, batch, source, terms, features, held, prima
     """
     events, tables, redirects, starts, actions, _ = source
     start_t, start_a, start_mass = starts
-    gamma, penalty, offset, _, _, u_step, u_top, _, _ = terms
+    gamma, penalty, offset, _, u_step, u_top, _, _ = terms
     mass_weight, own = features.mass_weight, features.own
     psi_p, psi_i, psi_d = features.psi
     phi_p, phi_i, phi_d = features.phi

@@ -1,4 +1,4 @@
-"""Compressed-row helpers: transpose, sums, uniform rows, degree order, block splitting, union of rows, walks.
+"""Compressed-row helpers: transpose, uniform rows, degree order, block splitting, union of rows, walks.
 
 All arrays are raw: ``indptr`` int64, ``indices`` int32 (int64 beyond 2**31 columns), ``data``
 float64 or empty. An empty ``data`` means that every stored entry has weight one, which halves
@@ -13,26 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.kernels.jit import fused_kernel, kernel
-
-
-@fused_kernel
-def row_sums(indptr, data, first, last, sums):
-    """Sum of the entries of each row of a range, whole numbers exactly."""
-    for row in range(first, last):
-        total = data.dtype.type(0)
-        for entry in range(indptr[row], indptr[row + 1]):
-            total += data[entry]
-        sums[row] = total
-
-
-@kernel
-def scale_rows(indptr, data, scale, scaled):
-    """Each entry times the scale of its row."""
-    for row in range(indptr.size - 1):
-        factor = scale[row]
-        for entry in range(indptr[row], indptr[row + 1]):
-            scaled[entry] = data[entry] * factor
+from lingendice.kernels.jit import kernel
 
 
 @kernel

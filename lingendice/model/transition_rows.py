@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
-from lingendice.data.rows import scale_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +91,7 @@ class TransitionRows:
         """The counted part of K as a SciPy sparse array."""
         from scipy.sparse import csr_array
 
-        data = scale_rows(self.indptr, self.weight, self.scale)
+        data = self.weight * np.repeat(self.scale, np.diff(self.indptr))
         return csr_array((data, self.indices, self.indptr), shape=(self.n, self.n_states))
 
     @cached_property

@@ -48,7 +48,7 @@ from lingendice.data.episodes import (
     lone_start_rows,
 )
 from lingendice.data.rows import row_of_entry
-from lingendice.results.targets import ValueScores
+from lingendice.results.targets import ValueScores, require_level
 from lingendice.solvers.shrinkage import Shrinkage
 
 UNSEEN, EXCESS = 0.15, 1.75
@@ -100,10 +100,6 @@ class AllowedInterval:
         """Before it is cut to what rewards allow."""
         return half_width(self.standard_error, self.bias_allowance, self.level, self.degrees)
 
-    def contains(self, truth: float) -> bool:
-        """Whether the interval holds ``truth``."""
-        return bool(self.low <= truth <= self.high)
-
 
 def allowed_interval(
     found: Shrinkage,
@@ -126,8 +122,7 @@ def allowed_interval(
     standard_error
         In place of the one in closed form: a bootstrap's.
     """
-    if not 0.0 < require_number("level", level) < 1.0:
-        raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+    level = require_level(level)
     if reward_range is not None:
         reward_range = _checked_range(found, reward_range)
     influence = _Influence(found)
@@ -139,9 +134,7 @@ def allowed_interval(
     if reward_range is not None:
         mass = found.mass
         low, high = max(low, reward_range[0] * mass), min(high, reward_range[1] * mass)
-    return AllowedInterval(
-        low, high, found.value, error, allowance.total, allowance, float(level), degrees, note
-    )
+    return AllowedInterval(low, high, found.value, error, allowance.total, allowance, level, degrees, note)
 
 
 def value_scores(found: Shrinkage, reward_range: tuple[float, float] | None = None) -> ValueScores:

@@ -69,11 +69,9 @@ class Grounds(NamedTuple):
         return self.counts.cell_count.reshape(self.filled_mass.shape).astype(float)
 
 
-def trust_checks(
-    found: Shrinkage, reward_range: tuple[float, float] | None = None, level: float = 0.95
-) -> tuple[Check, ...]:
+def trust_checks(found: Shrinkage, reward_range: tuple[float, float] | None = None) -> tuple[Check, ...]:
     """All checks of an estimate and its interval. O(N log N) for the Markov test, O(nnz) for the rest."""
-    interval = allowed_interval(found, level, reward_range)
+    interval = allowed_interval(found, reward_range=reward_range)
     assert found.operator.reward is not None
     grounds = Grounds(
         found.counts, found.operator.spread(found.state_distribution), found.filled_mass, found.leak,

@@ -68,12 +68,11 @@ class Plan:
 
     ``method`` is "sweeps" (mixes well), "aggregation" (blocks at a gap of the weights), "direct" (slow and
     without a gap: compare the work of an elimination with ``predicted_sweeps``) or "ended" (the work must
-    end: ``solve_stationary`` gives what was reached). ``contraction`` is the rate of the sweeps made, 1 if
-    none were. ``run`` lets ``solve_stationary`` go on instead of starting again.
+    end: ``solve_stationary`` gives what was reached). ``run`` lets ``solve_stationary`` go on instead of
+    starting again.
     """
 
     method: str
-    contraction: float
     predicted_sweeps: float
     blocks: int
     run: Run
@@ -344,11 +343,11 @@ def plan(
         run.settled = run.sweep_until(4 * PROBE, PATIENCE) and run.verify()
         falls_apart = not run.settled and run.use_gap()
     except Stopped:
-        return Plan("ended", run.rate, np.inf, 1, run)
+        return Plan("ended", np.inf, 1, run)
     if falls_apart:
-        return Plan("aggregation", run.rate, np.inf, run.blocks[1] if run.blocks else 1, run)
+        return Plan("aggregation", np.inf, run.blocks[1] if run.blocks else 1, run)
     predicted = 0.0 if run.settled else run.foreseen()
-    return Plan("sweeps" if predicted <= PATIENCE else "direct", run.rate, predicted, 1, run)
+    return Plan("sweeps" if predicted <= PATIENCE else "direct", predicted, 1, run)
 
 
 def solve_stationary(

@@ -70,15 +70,11 @@ class _Couplings:
     def __init__(self, problem: RatioProblem) -> None:
         self.problem = problem
         flow, features = problem.flow, problem.features
-        self.psi = (
-            features.scaled(np.ones(flow.n_cells)) if isinstance(features, Tabular) else features.matrix
-        )  # type: ignore[attr-defined]
         mass = features.scaled(flow.p)
         pushed = flow.apply_transpose(mass if isinstance(mass, np.ndarray) else np.asarray(mass.todense()))
         self.mass = mass
         self.steady = _dense(problem.dual_features.adjoint(pushed))
         self.own = _dense(problem.dual_features.adjoint(_as_array(mass)))
-        self.start = np.asarray(problem.dual_features.adjoint(flow.start))
         self.ridge = problem.ridge * _dense(features.adjoint(_as_array(mass))) if problem.ridge > 0 else None
         self.has_upper = problem.bound is not None
         self.has_box = bool(np.isfinite(problem.dual_box).all())

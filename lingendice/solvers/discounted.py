@@ -38,14 +38,12 @@ class DiscountedResult:
     """Outcome of a discounted solve.
 
     ``residual`` is that of ``solution`` itself, computed after the last sweep: its L1 norm for a
-    distribution,
-    its largest entry for values. ``error_bound = residual / (1 - gamma)`` bounds the error in the same
-    norm. ``history`` holds the residual as estimated after each sweep.
+    distribution, its largest entry for values. Over 1 - gamma it bounds the error in the same norm.
+    ``history`` holds the residual as estimated after each sweep.
     """
 
     solution: FloatArray
     residual: float
-    error_bound: float
     sweeps: int
     converged: bool
     history: FloatArray
@@ -97,7 +95,7 @@ def discounted_distribution(
         )
     except Stopped:
         # Nothing is known but that T' keeps mass: the residual of any distribution is at most 2 gamma.
-        return DiscountedResult(initial, 2.0 * gamma, 2.0 * gamma / (1.0 - gamma), 0, False, np.empty(0))
+        return DiscountedResult(initial, 2.0 * gamma, 0, False, np.empty(0))
     return solver.run(tol * (1.0 - gamma))
 
 
@@ -160,7 +158,6 @@ class _DistributionSolver:
         return DiscountedResult(
             solution=distribution,
             residual=residual,
-            error_bound=residual / (1.0 - self.gamma),
             sweeps=math.ceil(self.sweeps),
             converged=residual <= target,
             history=np.array(self.history),
@@ -354,7 +351,6 @@ class _ValueSolver:
         return DiscountedResult(
             solution=self.values,
             residual=residual,
-            error_bound=residual / (1.0 - self.gamma),
             sweeps=len(self.history),
             converged=residual <= target,
             history=np.array(self.history),

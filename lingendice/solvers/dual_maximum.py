@@ -39,7 +39,7 @@ def maximize_dual(problem: RatioProblem, w: Floats, near: Floats | None) -> Best
         v = np.asarray(problem.dual_features.adjoint(inflow - mass))
         return Best(v, 0.5 * float(v @ v), "exact")
     if isinstance(divergence, Wasserstein) and divergence.gradient_penalty is not None:
-        return _box_newton(problem, mass, inflow - mass, _quasi_newton(problem, mass, inflow - mass, near))
+        return _box_newton(problem, mass, inflow - mass, _quasi_newton(problem, inflow - mass, near))
     tabular = isinstance(problem.dual_features, Tabular)
     if isinstance(divergence, PolyhedralMetric) or (isinstance(divergence, TotalVariation) and not tabular):
         return _linear_program(problem, inflow - mass)
@@ -137,7 +137,7 @@ def _box_newton(problem: RatioProblem, mass: Floats, residual: Floats, near: Flo
     return Best(v, bound, "bound")
 
 
-def _quasi_newton(problem: RatioProblem, mass: Floats, residual: Floats, near: Floats | None) -> Floats:
+def _quasi_newton(problem: RatioProblem, residual: Floats, near: Floats | None) -> Floats:
     """A point near the inner maximum where the curvature vanishes on whole regions: L-BFGS in the box."""
     from scipy.optimize import minimize
 

@@ -59,7 +59,7 @@ class Elimination:
         self._pattern: Entries
         self._graph: Lists
         self._fronts: elimination.Fronts
-        self._factor: elimination.Factor | None = None
+        self._factor: elimination.Factor
         self._order = self._begin = self._size = self._owner = self._above = np.empty(0, np.int32)
         self._block = np.empty(0, np.int64)
 
@@ -200,17 +200,12 @@ class Elimination:
         cuts = [0, *np.unique(np.searchsorted(self._block[:-1], levels)).tolist(), groups]
         return list(pairwise(cuts))
 
-    def _factored(self) -> tuple[elimination.Fronts, elimination.Factor]:
-        if self._factor is None:
-            raise ValueError("call factorize first")
-        return self._fronts, self._factor
-
     def stationary(self) -> np.ndarray:
         """The stationary distribution, sum one, every entry relatively accurate. Cost: one pass over the
         factor."""
         x = np.empty(self.n)
         x[-1] = 1.0
-        factored = self._factored()
+        factored = self._fronts, self._factor
         safe = all(
             elimination.solve_distribution(*factored, x, high, low) for low, high in reversed(self._chunks())
         )
@@ -236,7 +231,7 @@ class Elimination:
         ``time`` is one everywhere by default; states that take no time (hubs) have zero. The bias is zero
         at one state: shift it as needed. Two passes over the factor.
         """
-        factored = self._factored()
+        factored = self._fronts, self._factor
         if factored[1].rows.size < self._block[-1]:
             raise ValueError("bias needs a factor made with keep_rows=True")
         r = np.asarray(reward, np.float64)[self._order]

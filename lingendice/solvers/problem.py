@@ -28,12 +28,10 @@ from lingendice.data.checks import Floats
 from lingendice.divergences import (
     MMD,
     Divergence,
-    Equality,
     FDivergence,
     PolyhedralMetric,
     TotalVariation,
     Wasserstein,
-    WeightedL2,
     read_divergence,
 )
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
@@ -73,7 +71,6 @@ class RatioProblem:
     divergence: Divergence
     penalty: float = 1.0
     ridge: float = 0.0
-    ridge_center: float = 1.0
     normalize: str = "penalty"
     bound: float | None = None
     dual_bound: float | None = None
@@ -98,18 +95,6 @@ class RatioProblem:
                 )
             return cls(flow, features, MatrixFeatures(read.root()), read, dual_ridge=1.0, **choices)
         return cls(flow, features, dual_features or Tabular(flow.n_cells), read, **choices)
-
-    @classmethod
-    def gradient_dice(cls, flow: Flow, **choices: Any) -> RatioProblem:
-        """GradientDICE: 1/2 |q - m|^2 weighted by 1/p, plus the penalty on the total mass."""
-        return cls.build(flow, divergence=WeightedL2(), **choices)
-
-    @classmethod
-    def dual_dice(cls, flow: Flow, **choices: Any) -> RatioProblem:
-        """DualDICE (gamma < 1): min 1/2 E_p tau^2 with q = m imposed by an unbounded f, no penalty."""
-        if flow.gamma == 1.0:
-            raise ValueError("DualDICE needs gamma < 1: its change of variables has no solution at gamma = 1")
-        return cls.build(flow, divergence=Equality(), penalty=0.0, ridge=1.0, ridge_center=0.0, **choices)
 
     # -- parts -----------------------------------------------------------------------------------------
 
@@ -182,7 +167,7 @@ class RatioProblem:
         if self.self_normalized:
             return 1.0
         start = self.start()
-        worst = self.best_dual(start).value + self._multiplier_value(start) + self._ridge_value(start)
+        worst = self.primal(start)
         if not math.isfinite(worst):
             return math.inf
         bounds = [math.inf]
@@ -190,7 +175,7 @@ class RatioProblem:
             bounds.append(1.0 + math.sqrt(2.0 * worst / self.penalty))
         if self.ridge > 0:
             bounds.append(
-                float(self.flow.mass_weight.max()) * (self.ridge_center + math.sqrt(2.0 * worst / self.ridge))
+                float(self.flow.mass_weight.max()) * (1.0 + math.sqrt(2.0 * worst / self.ridge))
                 + self.flow.mass_offset
             )
         return min(bounds)
@@ -226,7 +211,7 @@ class RatioProblem:
         elif isinstance(self.divergence, Wasserstein) and self.divergence.gradient_penalty is not None:
             to_f = to_f - self.divergence.penalty(f)[1]
         if self.ridge > 0:
-            to_tau = to_tau + self.ridge * (tau - self.ridge_center)
+            to_tau = to_tau + self.ridge * (tau - 1.0)
         if not self.self_normalized and self.penalty > 0:
             to_tau = to_tau + self.penalty * u * self.flow.mass_weight
         on_w = self.features.adjoint(self.flow.p * to_tau)
@@ -246,7 +231,7 @@ class RatioProblem:
     def _ridge_value(self, w: Floats) -> float:
         if self.ridge == 0.0:
             return 0.0
-        return 0.5 * self.ridge * float(self.flow.p @ (self.features.apply(w) - self.ridge_center) ** 2)
+        return 0.5 * self.ridge * float(self.flow.p @ (self.features.apply(w) - 1.0) ** 2)
 
     def _multiplier_value(self, w: Floats) -> float:
         return 0.0 if self.self_normalized else 0.5 * self.penalty * (self.total(w) - 1.0) ** 2
@@ -256,10 +241,6 @@ class RatioProblem:
     def best_dual(self, w: Floats, near: Floats | None = None) -> Best:
         """Maximize J over v. Tabular f: closed form, O(nnz). Linear f and a square excess: one Cholesky."""
         return maximize_dual(self, w, near)
-
-    def best_multiplier(self, w: Floats) -> float:
-        """Maximize J over u."""
-        return self.total(w) - 1.0
 
     def primal(self, w: Floats) -> float:
         """max over (v, u) of J(w, v, u)."""
@@ -290,14 +271,6 @@ class RatioProblem:
         filled = np.minimum(np.cumsum(full), 1.0 - self.flow.mass_offset)
         return float(np.diff(filled, prepend=0.0) @ (slope / mass)[order])
 
-    def gap(self, w: Floats, v: Floats, u: float) -> Gap:
-        """The primal-dual gap of (w, v, u)."""
-        if self.self_normalized:
-            w = self.rescaled(w)
-        best = self.best_dual(w, v)
-        primal = best.value + self._multiplier_value(w) + self._ridge_value(w)
-        return Gap(primal, self.dual(w, v, u), best.kind)
-
     def best_gap(self, w: Floats, v: Floats, u: float) -> tuple[Gap, Floats, float]:
         """The smaller gap of (w, v, u) and of w with its own best dual, and that dual."""
         if self.self_normalized:
@@ -306,7 +279,7 @@ class RatioProblem:
         primal = best.value + self._multiplier_value(w) + self._ridge_value(w)
         given = self.dual(w, v, u)
         if np.isfinite(best.v).all():
-            multiplier = self.best_multiplier(w)
+            multiplier = self.total(w) - 1.0
             other = self.dual(w, best.v, multiplier)
             if other > given:
                 return Gap(primal, other, best.kind), best.v, multiplier

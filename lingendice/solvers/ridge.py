@@ -1,6 +1,6 @@
 """The ridge problem: a stationary ratio drawn gently toward 1, by conjugate gradients.
 
-    min over tau >= 0 of  1/2 sum_x ((A tau - b)(x))^2 / p(x) + lambda/2 (p'tau - 1)^2
+    min over tau >= 0 of  1/2 sum_x ((A tau - b)(x))^2 / p(x) + 1/2 (p'tau - 1)^2
                           + eps/2 sum_x p(x) (tau(x) - 1)^2
     A = diag(p) - gamma T_p',   b = (1 - gamma) mu0
 
@@ -53,7 +53,7 @@ class RidgeSystem:
     where = ""
     """Where the steps are made, for the reason that a solution gives."""
 
-    def __init__(self, operator: EmpiricalOperator, ridge: float, penalty: float = 1.0) -> None:
+    def __init__(self, operator: EmpiricalOperator, ridge: float) -> None:
         self.operator = operator
         self.ridge = float(ridge)
         self.gamma = operator.gamma
@@ -63,7 +63,7 @@ class RidgeSystem:
         self.hub_out, self.from_hubs = hubs
         self.loses_mass = flow.loses_mass
         # Where mass is absorbed the total is not 1, and gamma < 1 pins the distribution without it.
-        self.penalty = 0.0 if self.loses_mass else float(penalty)
+        self.penalty = 0.0 if self.loses_mass else 1.0
         self._target = flow.start[self.seen] / self.q
 
     def with_ridge(self, ridge: float) -> RidgeSystem:
@@ -111,11 +111,6 @@ class RidgeSystem:
         moved = self.gamma**2 * (self.rows.power(2) @ squares + hubs) - 2.0 * self.gamma * loops * self.spread
         return np.maximum(1.0 + moved, 0.0) + self.penalty * self.q**2 + self.ridge  # type: ignore[no-any-return]
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Seen cells, twice."""
-        return self.q.size, self.q.size
-
     def scaled(self, y: Floats) -> Floats:
         """M y."""
         counted = self.spread * (self._columns @ y)[self.group]
@@ -129,18 +124,6 @@ class RidgeSystem:
     def normal(self, y: Floats) -> Floats:
         """H y = (M'M + penalty q q' + ridge) y, the Hessian of the problem."""
         return self.scaled_transpose(self.scaled(y)) + (self.penalty * (self.q @ y)) * self.q + self.ridge * y
-
-    def objective(self, y: Floats) -> float:
-        """The ridge problem's objective at y = sqrt(p) tau."""
-        misfit = self.scaled(y) - self._target
-        return (
-            float(
-                misfit @ misfit
-                + self.penalty * (self.q @ y - 1.0) ** 2
-                + self.ridge * ((y - self.q) ** 2).sum()
-            )
-            / 2.0
-        )
 
     # -- solving ----------------------------------------------------------------------------------
 

@@ -103,7 +103,7 @@ def step_sizes(problem: RatioProblem) -> Steps:
         on_tau = on_tau + excess
         slope = slope * most_tau
     if problem.ridge > 0:
-        on_tau = on_tau + problem.ridge * np.maximum(most_tau, problem.ridge_center)
+        on_tau = on_tau + problem.ridge * np.maximum(most_tau, 1.0)
     # Second moments of each coordinate; three parts of the gradient of f may meet in one of them.
     square_w = _square(problem.features, p * on_tau**2)
     carried = gamma * flow.apply_transpose(p * most_tau**2)
@@ -204,7 +204,7 @@ class _Runner:
         pace = self.scale / math.sqrt(n_steps)
         terms = Terms(
             problem.flow.gamma, 0.0 if problem.self_normalized else problem.penalty,
-            problem.flow.mass_offset, problem.ridge, problem.ridge_center,
+            problem.flow.mass_offset, problem.ridge,
             self.steps.u * pace, self.steps.u_top, self.code, self.by_ratio,
         )  # fmt: skip
         if self.tabular:
@@ -374,28 +374,14 @@ Alias = tuple[Floats, NDArray[np.int32]]
 
 @dataclass(frozen=True, eq=False)
 class Sampler:
-    """Alias tables in the layout that the kernels read."""
+    """Alias tables in the layout that the kernels read, and what each event is."""
 
-    events: NDArray[np.int64]
-    """A record for each observed pair, each draw from a distribution, each end: see
-    `kernels.random_numbers.pack_events`."""
+    source: Source
     cell: NDArray[np.int32]
     """The cell that each event leaves."""
     following: NDArray[np.int32]
-    tables: tuple[Any, ...]
-    redirects: tuple[Any, ...]
-    starts: tuple[Any, ...]
-    """(threshold, alias, total mass) of (1 - gamma) mu0."""
-    actions: int
     probability: Floats
     """Of every event."""
-    most_draws: int
-    """Random numbers that an event and what follows it may take."""
-
-    @property
-    def source(self) -> Source:
-        """What the kernels draw from."""
-        return Source(self.events, self.tables, self.redirects, self.starts, self.actions, self.most_draws)
 
 
 def build_sampler(flow: Flow) -> Sampler:
@@ -439,10 +425,11 @@ def build_sampler(flow: Flow) -> Sampler:
         alias_rows(rows.distribution) if rows.n_hubs else (np.ones((1, 1)), np.zeros((1, 1), np.int32))
     )
     tables = (distribution_t, distribution_a, policy_t.ravel(), policy_a.ravel(), *alias_table(restart))
-    return Sampler(
-        event_table(probability[keep], cell, code), cell, code, tables, (seen, factor), starts, actions,
-        probability[keep], 1 + int(rows.n_hubs > 0) + int(actions > 1) + int(closure is not None),
+    source = Source(
+        event_table(probability[keep], cell, code), tables, (seen, factor), starts, actions,
+        1 + int(rows.n_hubs > 0) + int(actions > 1) + int(closure is not None),
     )  # fmt: skip
+    return Sampler(source, cell, code, probability[keep])
 
 
 def event_table(probability: Floats, cell: NDArray[np.int32], following: NDArray[np.int32]) -> Any:

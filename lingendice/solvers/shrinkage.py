@@ -94,8 +94,6 @@ class Shrinkage:
     gate: float
     """How much of the regression was kept, 0 to 1."""
     ridge: float
-    ridge_correction: float
-    """Change of the value by the extrapolation of the ridge to 0; 0 without a ridge."""
     ridge_error: float
     """How far that extrapolation may be off."""
     outcome: Outcome
@@ -106,11 +104,6 @@ class Shrinkage:
     """Where it was given."""
     solved: control.Outcome
     """How the last distribution was found; converged where every solve on the way was."""
-
-    @property
-    def converged(self) -> bool:
-        """Whether every solve met its tolerance."""
-        return self.solved.converged
 
     @property
     def counts(self) -> Counts:
@@ -238,7 +231,7 @@ def shrink(counts: Counts, choices: Choices, controls: Controls | None = None) -
         regression = estimate.regress(round_)
         prior = (regression.fill_features @ regression.coefficients).reshape(prior.shape)
         if not last:
-            kappa = estimate.shrinkage_strength(round_, regression)
+            kappa = estimate.shrinkage_strength(round_)
     return estimate.finish(round_, regression, prior, kappa)
 
 
@@ -258,10 +251,6 @@ class _Estimate:
     def __init__(self, counts: Counts, choices: Choices, controls: Controls) -> None:
         if counts.n_actions is None or choices.policy is None:
             raise ValueError("shrinkage needs actions and a policy; pass policy=, and counts with action=")
-        if not counts.has_sample_size:
-            raise ValueError(
-                "a row-stochastic matrix carries no sample size to shrink by; pass counts of transitions"
-            )
         self.counts, self.controls = counts, controls
         self.rough = replace(controls, tol=max(controls.tol, ROUGH))
         self.target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
@@ -439,7 +428,7 @@ class _Estimate:
         squares = float((k * weight**2).sum())
         return weight * (float((k * weight).sum()) / squares) if squares > 0.0 else weight
 
-    def shrinkage_strength(self, found: _Round, regression: Regression) -> float:
+    def shrinkage_strength(self, found: _Round) -> float:
         """Variance of y within cells over the mean product of two advantages of one cell, at most 1."""
         k = self.k[self.cells]
         total, squares = self._advantages(found.outcome)
@@ -485,7 +474,6 @@ class _Estimate:
             kappa=kappa,
             gate=regression.gate,
             ridge=self.ridge,
-            ridge_correction=correction,
             ridge_error=ridge_error,
             outcome=found.outcome,
             regression=regression,

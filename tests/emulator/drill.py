@@ -244,18 +244,17 @@ def _gradients(device, types):
     up, store, close = device.upload, types.up(device), types.close
     tau, f, weight = RNG.random((3, n))
     from_, to = RNG.integers(n, size=2 * batch), RNG.integers(-1, n, size=2 * batch)
-    discount, u, start_mass, penalty, offset, ridge, center = (
+    discount, u, start_mass, penalty, offset, ridge = (
         RNG.random(2 * batch),
         0.3,
         0.1,
         1.5,
         0.2,
         0.4,
-        0.9,
     )
     x, y, rate = from_[batch:], to[batch:], discount[batch:]
     ahead = np.where(y >= 0, rate * f[y], 0.0)
-    on_tau = penalty * u * weight[x] - f[x] + ridge * (tau[x] - center) + ahead - 0.25 * f[x] ** 2
+    on_tau = penalty * u * weight[x] - f[x] + ridge * (tau[x] - 1.0) + ahead - 0.25 * f[x] ** 2
     on_f = np.stack([-tau[x] - 0.5 * tau[x] * f[x], np.where(y >= 0, rate * tau[x], 0.0),
                      np.full(batch, start_mass)], axis=1)  # fmt: skip
     on_u = penalty * (weight[x] * tau[x] + offset - 1.0 - u)
@@ -266,7 +265,7 @@ def _gradients(device, types):
                (np.int32(step), np.int32(batch), up(np.array([0.0, n_steps, 0.0])),
                 *map(up, (from_.astype(np.int32), to.astype(np.int32), discount)), np.float64(start_mass),
                 store(tau), store(f), up(np.array([u, 0.0])), store(weight), np.int32(0), np.int32(1),
-                np.float64(penalty), np.float64(offset), np.float64(ridge), np.float64(center), *found, sums),
+                np.float64(penalty), np.float64(offset), np.float64(ridge), *found, sums),
                shared_bytes=SCRATCH)  # fmt: skip
         moved = float(n_steps > step)
         close(device.download(found[0]), moved * on_tau)

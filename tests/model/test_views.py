@@ -65,7 +65,7 @@ def extended(operator):
 
 def ridge_rows(operator):
     system = RidgeSystem(operator, 1e-3)
-    return system.scaled_transpose, system.scaled, *system.shape
+    return system.scaled_transpose, system.scaled, system.q.size, system.q.size
 
 
 def flow_view(closed):

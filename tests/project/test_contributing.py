@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lingendice import baselines
-from lingendice.divergences import DIVERGENCES, FDivergence, IntegralMetric
+from lingendice.divergences import DIVERGENCES, FDivergence
 from lingendice.divergences.base import CONJUGATES
 from lingendice.gpu.catalog import KERNELS
 from lingendice.io import formats
@@ -50,7 +50,6 @@ def test_compiled_code_numbers_conjugates_as_the_registry_does():
     on_device = re.search(r"enum \{ (CHI2, [^}]*?) \};", (ROOT / "cuda" / "saddle.cu").read_text())
     assert on_device
     assert on_device[1].lower().split(", ") == list(CONJUGATES)
-    assert all(issubclass(each, FDivergence | IntegralMetric) for each in DIVERGENCES.values())
 
 
 def test_every_divergence_has_a_test():

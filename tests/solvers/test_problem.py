@@ -60,10 +60,9 @@ def test_gap_brackets_the_objective(name, seed):
     w = w / problem.total(w)
     if name in ("wasserstein", "dudley"):
         v = v / 10
-    gap = problem.gap(w, v, u)
     here = problem.objective(w, v, u)
-    assert gap.primal >= here - 1e-9
-    assert here >= gap.dual - 1e-9
+    assert problem.primal(w) >= here - 1e-9
+    assert here >= problem.dual(w, v, u) - 1e-9
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
@@ -90,18 +89,6 @@ def test_penalty_is_what_tells_the_multiples_apart():
     tau = exact_ratio(chain_counts(8, seed=3), 1.0)
     problem = RatioProblem.build(chain_flow(8, 1.0, seed=3), penalty=2.0)
     assert problem.primal(3.0 * tau) == pytest.approx(0.5 * 2.0 * 4.0)
-
-
-@pytest.mark.parametrize("make", [RatioProblem.gradient_dice, RatioProblem.dual_dice])
-def test_other_members_of_the_family_agree(make):
-    problem = make(chain_flow(12, 0.9))
-    outcome = run(solve_convex(problem, 1e-10), Controls(tol=1e-10))
-    assert np.abs(outcome.w - exact_ratio(chain_counts(12), 0.9)).max() < 1e-8
-
-
-def test_dual_dice_refuses_gamma_one():
-    with pytest.raises(ValueError, match="gamma < 1"):
-        RatioProblem.dual_dice(chain_flow(6, 1.0))
 
 
 def test_mass_outside_the_features_is_infinite():

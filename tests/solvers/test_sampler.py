@@ -44,19 +44,18 @@ def test_sampled_transitions_have_the_distribution_of_the_flow(gamma, leak):
     """E over events of factor * f(x') is (T f)(x) weighted by p: checked by many draws, seed fixed."""
     flow, _ = mdp_flow(gamma, True, leak=leak)
     sampler = build_sampler(flow)
+    source = sampler.source
     rng = np.random.default_rng(0)
     f = np.where(flow.seen, rng.standard_normal(flow.n_cells), 0.0)
     tau = rng.uniform(size=flow.n_cells)
     counter, total, square, n = np.uint64(7), 0.0, 0.0, 60000
     with np.errstate(over="ignore"):
         for _ in range(n):
-            x, following = draw_event(np.uint64(mix(counter)), sampler.events)
+            x, following = draw_event(np.uint64(mix(counter)), source.events)
             counter = np.uint64(counter + GOLDEN)
-            y, factor, after = draw_next(
-                counter, following, sampler.actions, sampler.tables, sampler.redirects
-            )
+            y, factor, after = draw_next(counter, following, source.actions, source.tables, source.redirects)
             # Steps over dense features give each sample as many numbers as it may need.
-            assert np.uint64(after) in [counter + np.uint64(k) * GOLDEN for k in range(sampler.most_draws)]
+            assert np.uint64(after) in [counter + np.uint64(k) * GOLDEN for k in range(source.most_draws)]
             counter = np.uint64(after)
             value = 0.0 if y < 0 else gamma * factor * tau[x] * f[y]
             total, square = total + value, square + value * value

@@ -298,7 +298,7 @@ def test_a_time_limit_ends_the_adjoint_solve(monkeypatch, gamma):
     counts = lg.Counts.from_transitions(state, following, action, reward=rng.random(5000))
     choices = Choices(gamma=gamma, policy=np.full((n, 2), 0.5), initial=np.full(n, 1 / n))
     controls = control.Controls(tol=1e-8, time_limit=1e6)
-    assert shrink(counts, choices, controls).converged
+    assert shrink(counts, choices, controls).solved.converged
     plain, begun = shrinkage._Estimate._limited, []
 
     def late(self):
@@ -311,5 +311,5 @@ def test_a_time_limit_ends_the_adjoint_solve(monkeypatch, gamma):
     found = shrink(counts, choices, controls)
     assert len(begun) == shrinkage.ROUNDS
     assert found.solved.stopped is control.Stop.TIME
-    assert not found.converged
+    assert not found.solved.converged
     assert np.isfinite(found.value)
