@@ -17,10 +17,19 @@ from lingendice.data.checks import Floats
 from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.model.transition_rows import TransitionRows, find_classes, submatrix
 from lingendice.solvers.control import Monitor, Stopped
-from lingendice.solvers.stationary import MODERATE_FLOPS, csr_arrays
+from lingendice.solvers.stationary import (
+    MODERATE_FLOPS,
+    PATIENT_FLOPS,
+    SWEEPS_TRIED,
+    csr_arrays,
+    fits,
+    sweeps_goal,
+)
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+    from lingendice.solvers.discounted import DiscountedResult
 
 DENSE_STATES = 400
 SHARED_STATES = 2000
@@ -63,15 +72,46 @@ def _dense_system(chain: TransitionRows, gamma: float, distribution: Floats) -> 
 def _discounted(
     chain: TransitionRows, gamma: float, reward: Floats, tol: float, threads: int, monitor: Monitor
 ) -> Floats:
-    from lingendice.solvers.discounted import discounted_values
-
+    """Sweeps where rounding leaves them the digits and they are soon done, as for the distribution."""
     scale = max(float(np.abs(reward).max()), np.finfo(float).tiny)
     earned = reward / scale
+    if sweeps_goal(gamma, tol) > 0.0:
+        found = _swept(chain, gamma, earned, tol, threads, monitor)
+        if found.converged or monitor.stopped is not None:
+            return found.solution[: chain.n] * scale
+    return _restarting(chain, gamma, earned, tol, threads, monitor) * scale
+
+
+def _swept(
+    chain: TransitionRows, gamma: float, earned: Floats, tol: float, threads: int, monitor: Monitor
+) -> DiscountedResult:
+    from lingendice.solvers.discounted import discounted_values
+
     if chain.absorbed.any():
         chain, earned = chain.with_sink(), np.append(earned, 0.0)
     held = chain.returning(np.full(chain.n, 1.0 / chain.n))
-    found = discounted_values(held, earned, gamma, tol=tol / (1 - gamma), threads=threads, monitor=monitor)
-    return found.solution[: reward.size] * scale
+    return discounted_values(
+        held, earned, gamma, tol=tol / (1 - gamma), threads=threads, max_sweeps=SWEEPS_TRIED, monitor=monitor
+    )
+
+
+def _restarting(
+    chain: TransitionRows, gamma: float, earned: Floats, tol: float, threads: int, monitor: Monitor
+) -> Floats:
+    """V as the bias h of a chain that restarts anywhere and pays c for it.
+
+    With s the share of each visit that restarts, h = r - c s + gamma P h + s mean(h), and then
+    V = h - mean(h) + c. What all entries of V share grows as 1 / (1 - gamma), and rounding with it; h does
+    not.
+    """
+    n = chain.n
+    rates, restarts = chain.extended(gamma, np.full(n, 1.0 / n))
+    (nodes,) = find_classes(rates).recurrent
+    earned = np.append(earned, np.zeros(rates.shape[0] - n))
+    cost, bias = _recurrent_bias(
+        submatrix(rates, nodes), earned[nodes], restarts[nodes], None, tol, threads, monitor
+    )
+    return bias[:n] - bias[:n].mean() + cost
 
 
 def _average(
@@ -88,8 +128,9 @@ def _average(
     earned[: chain.n] = reward - distribution @ reward
     visits = np.concatenate([distribution, distribution @ chain.out])[nodes]
     bias = np.zeros(rates.shape[0])
-    bias[nodes] = _recurrent_bias(
-        submatrix(rates, nodes), earned[nodes], visits / visits.sum(), tol, threads, monitor
+    time = np.where(nodes < chain.n, 1.0, 0.0)
+    _, bias[nodes] = _recurrent_bias(
+        submatrix(rates, nodes), earned[nodes], time, visits / visits.sum(), tol, threads, monitor
     )
     monitor.check()
     transient = classes.transient
@@ -103,19 +144,40 @@ def _average(
 
 
 def _recurrent_bias(
-    rates: csr_array, earned: Floats, visits: Floats, tol: float, threads: int, monitor: Monitor
-) -> Floats:
-    """Elimination where it is affordable, else the levels of the iterative solver."""
-    from lingendice.solvers.aggregation import relative_values
+    rates: csr_array, earned: Floats, time: Floats, visits: Floats | None, tol: float, threads: int,
+    monitor: Monitor,
+) -> tuple[float, Floats]:  # fmt: skip
+    """What is earned per time, and the bias, which one constant may be added to.
+
+    By elimination where it is affordable, else by the levels of the iterative solver; where these do not
+    settle, by an elimination that takes long. ``visits``: the stationary distribution, where it is known.
+    """
+    from lingendice.solvers.aggregation import relative_values, solve_stationary
     from lingendice.solvers.elimination import Elimination
 
-    indptr, indices, data = csr_arrays(rates)
-    factor = Elimination.analyze(
-        indptr, indices, visits.size, data=data, max_flops=MODERATE_FLOPS, monitor=monitor
+    arrays = indptr, indices, data = csr_arrays(rates)
+    residual = np.nan
+    for accepted in (MODERATE_FLOPS, PATIENT_FLOPS):
+        factor = Elimination.analyze(
+            indptr, indices, earned.size, data=data, max_flops=accepted, monitor=monitor
+        )
+        if fits(factor):
+            return factor.factorize(data, threads=threads, monitor=monitor).bias(earned, time)
+        if accepted == PATIENT_FLOPS:
+            break
+        if visits is None:
+            visits = solve_stationary(*arrays, tol=tol, threads=threads, monitor=monitor).distribution
+        gain = float(visits @ earned) / float(visits @ time)
+        found = relative_values(
+            *arrays, visits, earned - gain * time, tol=tol, threads=threads, monitor=monitor
+        )
+        if found.converged or found.stopped:
+            return gain, found.h
+        residual = found.residual
+    raise ValueError(
+        f"the values of states did not settle (residual {residual:.1e}), and an elimination would take more "
+        f"than {PATIENT_FLOPS:.0e} operations: the chain is too slow and too large for both; raise tol"
     )
-    if factor.complete:
-        return factor.factorize(data, threads=threads, monitor=monitor).bias(earned)[1]
-    return relative_values(indptr, indices, data, visits, earned, tol=tol, threads=threads, monitor=monitor).h
 
 
 @heeds_ctrl_c

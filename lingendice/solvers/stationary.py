@@ -124,7 +124,7 @@ def _discounted(
     rates, feeds = chain.extended(gamma, initial)
     (nodes,) = find_classes(rates).recurrent
     # Sweeps of the chain itself were too slow, or rounding forbids them: 1 - gamma is too small.
-    accepted = MODERATE_FLOPS if _sweeps_goal(gamma, controls.tol) > 0.0 else QUICK_FLOPS
+    accepted = MODERATE_FLOPS if sweeps_goal(gamma, controls.tol) > 0.0 else QUICK_FLOPS
     outcome = _solve_class(rates, nodes, chain.n, method, controls, accepted)
     visits = np.zeros(rates.shape[0])
     visits[nodes] = outcome.distribution
@@ -219,7 +219,7 @@ def _automatic(
         accepted = max(accepted, QUICK_FLOPS)
     if accepted > 0.0:
         factor = _analyze(rates, n_hubs, accepted, monitor)
-        if _fits(factor):
+        if fits(factor):
             why = "sweeps were too slow" if accepted > QUICK_FLOPS else f"{n:,} nodes, little fill"
             return _eliminate(rates, factor, controls, monitor, why)
     from lingendice.solvers.aggregation import plan
@@ -232,7 +232,7 @@ def _automatic(
     )
     if found.method == "direct" and accepted < MODERATE_FLOPS:
         factor = _analyze(rates, n_hubs, MODERATE_FLOPS, monitor)
-        if _fits(factor):
+        if fits(factor):
             return _eliminate(rates, factor, controls, monitor, "slow mixing and moderate fill")
     why = {
         "sweeps": f"mixes well: about {found.predicted_sweeps:.0f} further sweeps foreseen",
@@ -244,7 +244,7 @@ def _automatic(
     if outcome.converged or monitor.stopped is not None:
         return outcome
     factor = _analyze(rates, n_hubs, PATIENT_FLOPS, monitor)
-    if not _fits(factor):
+    if not fits(factor):
         return outcome
     return _eliminate(rates, factor, controls, monitor, "the iterations did not settle")
 
@@ -275,7 +275,8 @@ def _analyze(rates: csr_array, n_hubs: int, max_flops: float, monitor: Monitor) 
     )
 
 
-def _fits(factor: Elimination) -> bool:
+def fits(factor: Elimination) -> bool:
+    """Whether an ordering was found within the operations allowed, and its factor within memory."""
     return factor.complete and 8 * factor.fill <= LARGEST_FACTOR
 
 
@@ -299,7 +300,7 @@ def _iterate(
     return outcome
 
 
-def _sweeps_goal(gamma: float, tol: float) -> float:
+def sweeps_goal(gamma: float, tol: float) -> float:
     """What rounding leaves of the tolerance, a little less: the residual is measured again elsewhere."""
     return 0.9 * tol - error_bound(0.0, gamma)
 
@@ -310,7 +311,7 @@ def solve_discounted(
     """Distribution for gamma < 1 by sweeps; None where elimination of the restarting chain is better."""
     if method in ("gth", "elimination", "aggregation") or (method == "auto" and chain.n <= DENSE_NODES):
         return None
-    goal = _sweeps_goal(gamma, controls.tol)
+    goal = sweeps_goal(gamma, controls.tol)
     if goal <= 0.0 and method == "auto":
         return None
     from lingendice.solvers.discounted import discounted_distribution
