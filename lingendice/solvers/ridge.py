@@ -235,11 +235,27 @@ class RidgeSystem:
 
         Unseen rows receive their mass from the others, and the whole is scaled to 1.
         """
-        moved *= 1.0 + self.gamma * (self.seen.size < self.flow.n_cells)
+        moved *= self._mass_gain
         if self.loses_mass:
             return moved
-        mass = float(self.q @ y)
+        mass = float(self.completed(y).sum())
         return 2.0 * moved / mass if mass > 0.0 else math.inf
+
+    @cached_property
+    def _mass_gain(self) -> float:
+        """The most that one unit of mass on a seen row amounts to with its visits to unseen rows: many, where
+        those restart into one another."""
+        flow = self.flow
+        if self.seen.size == flow.n_cells:
+            return 1.0
+        visits = flow.with_leaks(np.zeros(flow.n_cells), 1.0)
+        return 1.0 + self.gamma * float(flow.rows.apply(flow.gather(visits))[self.seen].max())
+
+    def completed(self, y: Floats) -> Floats:
+        """p tau on seen rows and what arrives on the others, not normalized."""
+        distribution = np.zeros(self.flow.n_cells)
+        distribution[self.seen] = y * self.q
+        return self.flow.completed(distribution)
 
     def descent(self, free: NDArray[np.bool_], y: Floats, residual: Floats) -> Descent:
         """Conjugate gradients over the free entries from y, where the gradient is -residual."""
@@ -439,11 +455,8 @@ class RidgeFit(NamedTuple):
     @property
     def row_distribution(self) -> Floats:
         """p tau on seen rows and what arrives on the others, in total 1 unless mass is absorbed."""
-        system = self.system
-        distribution = np.zeros(system.flow.n_cells)
-        distribution[system.seen] = self.y * system.q
-        distribution = system.flow.completed(distribution)
-        return distribution if system.loses_mass else distribution / distribution.sum()
+        distribution = self.system.completed(self.y)
+        return distribution if self.system.loses_mass else distribution / distribution.sum()
 
     @property
     def misfit(self) -> Floats:
