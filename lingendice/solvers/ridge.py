@@ -292,13 +292,18 @@ class RidgeSystem:
         """How counts move the functional of an adjoint because the solution is not stationary.
 
         With r = M y - c a change dp moves it by sum (ridge u y + z r) / p dp, and a change dT by gamma
-        (q u)' dT (r / q) besides gamma mu' dT V: mass and values exchange their roles.
+        (q u)' dT (r / q) besides gamma mu' dT V: mass and values exchange their roles. All of it is relative
+        to the mass, which ``tau`` is scaled by: the solution itself is the multiple that is best.
         """
         y = self.q * tau[self.seen]
-        misfit = self.scaled(y) - self._target
+        total = float(self._right_side @ y) / float(y @ self.normal(y))
+        misfit = self.scaled(y) - self._target / total
         by_data = self._over_rows((self.ridge * found.mass * y + found.scaled * misfit) / self.q**2)
         values = self.flow.gather(self.flow.with_leaks(self._over_rows(misfit / self.q)))
-        return ByMisfit(by_data, self._over_rows(self.q * found.mass), values)
+        mass = self._over_rows(self.q * found.mass)
+        in_leaks = self.flow.completed(mass) - self.flow.completed(np.zeros_like(mass)) - mass
+        begun = (1.0 - self.gamma) * (1.0 / total - 1.0) * found.values
+        return ByMisfit(by_data, mass + in_leaks, values, begun)
 
     def _over_rows(self, seen: Floats) -> Floats:
         """Over all rows, with 0 where nothing was seen."""
@@ -433,6 +438,8 @@ class ByMisfit(NamedTuple):
     """Mass over rows whose transitions lead to ``values``."""
     values: Floats
     """Over states."""
+    begun: Floats
+    """Over states, what beginning there is worth beyond (1 - gamma) V, since the solution is scaled."""
 
 
 class RidgeFit(NamedTuple):
