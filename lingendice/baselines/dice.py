@@ -23,6 +23,7 @@ from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.build import baseline_solution, continuous_solution
 from lingendice.results.continuous_solution import ContinuousSolution
+from lingendice.results.solution import effective_size
 from lingendice.results.variants import BaselineSolution, Estimate
 from lingendice.solvers.control import Controls
 
@@ -48,7 +49,8 @@ class Stationarity(NamedTuple):
         """The solution that a ratio over the seen cells amounts to; the value E_p[tau r] is not rescaled."""
         distribution = np.zeros(self.operator.n_cells)
         distribution[self.seen] = self.p * tau
-        size = float(self.operator.counts.total) * float(self.p @ tau) ** 2 / float(self.p @ tau**2)
+        total, mean = float(self.operator.counts.total), float(self.p @ tau)
+        size = effective_size(total, mean, float(self.p @ tau**2))
         value = float(self.p @ (tau * self.reward))
         gamma = self.operator.gamma
         found = Estimate(value, gamma, method, note, effective_sample_size=size, settled=settled)

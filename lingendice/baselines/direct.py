@@ -16,8 +16,10 @@ import lingendice as lg
 from lingendice.baselines.importance_sampling import (
     Paths,
     effective_size,
+    largest_by_step,
+    products,
     read_paths,
-    running_products,
+    running_logs,
     standard_error,
     step_ratios,
 )
@@ -195,7 +197,8 @@ def doubly_robust(
     n = paths.n_episodes
     if not 1 <= int(folds) <= n:
         raise ValueError(f"folds must lie between 1 and the {n} episodes, got {folds!r}")
-    weight = running_products(paths, step_ratios(counts, paths, policy, behavior))
+    logs = running_logs(paths, step_ratios(counts, paths, policy, behavior))
+    weight = products(logs, largest_by_step(paths, logs)[paths.step] if weighted else 0.0)
     if weighted:
         alive = np.bincount(paths.step).astype(float)
         mean = np.bincount(paths.step, weights=weight) / alive

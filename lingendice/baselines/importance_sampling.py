@@ -16,6 +16,7 @@ from lingendice.data.checks import (
     Floats,
     numeric_array,
     require_choice,
+    require_finite,
     require_gamma,
     require_horizon,
     require_length,
@@ -125,24 +126,50 @@ def step_ratios(counts: Counts, paths: Paths, policy: Any, behavior: Any) -> Flo
     return target[paths.cell] / chance
 
 
-LEAST_PRODUCT = 1e-290
-"""Smaller products count as 0: their reciprocals would overflow."""
+MOST_LOG_PRODUCT = 690.0
+"""Products beyond e^690 are refused: sums of them would overflow."""
 
 
-def running_products(paths: Paths, ratio: Floats) -> Floats:
-    """Product of the ratios of an episode up to and including each step."""
-    products = np.empty_like(ratio)
+def running_logs(paths: Paths, ratio: Floats) -> NDArray[np.longdouble]:
+    """Log of the product of the ratios of an episode up to and including each step.
+
+    Products over a thousand steps overflow, or underflow all alike. Extended precision, where there is one,
+    keeps the digits of their ratios to one another.
+    """
+    with np.errstate(divide="ignore"):
+        logs = np.log(ratio.astype(np.longdouble))
     begin = np.flatnonzero(paths.step == 0)
     for first, last in zip(begin, np.append(begin[1:], ratio.size), strict=True):
-        products[first:last] = np.cumprod(ratio[first:last])
-    products[products < LEAST_PRODUCT] = 0.0
-    return products
+        logs[first:last] = np.cumsum(logs[first:last])
+    return logs
+
+
+def products(logs: NDArray[Any], level: Any = 0.0) -> Floats:
+    """What logs of products stand for, divided by e^level; a level of -inf is that of products of 0."""
+    scaled = (logs - np.where(np.isfinite(level), level, 0.0)).astype(np.float64)
+    if scaled.max(initial=0.0) > MOST_LOG_PRODUCT:
+        raise ValueError(
+            f"a product of target / behavior over an episode is e^{scaled.max():.0f}, beyond float64; take "
+            "the weighted form (step_wise, or weighted=True), or count fewer steps by horizon="
+        )
+    return np.exp(scaled)
+
+
+def largest_by_step(paths: Paths, logs: NDArray[np.longdouble]) -> NDArray[np.longdouble]:
+    """The largest log of any episode that reaches each step."""
+    largest = np.full(int(paths.step.max()) + 1, -np.inf, np.longdouble)
+    np.maximum.at(largest, paths.step, logs)
+    return largest
 
 
 def standard_error(influence: Floats) -> float | None:
     """Root of the squared influences of episodes; a single one shows no spread, so there is none to give."""
-    n = influence.size
-    return float(np.sqrt((influence**2).sum() * n / (n - 1))) if n > 1 else None
+    n, largest = influence.size, float(np.abs(influence).max(initial=0.0))
+    if n < 2:
+        return None
+    if not largest > 0.0:
+        return largest
+    return largest * float(np.sqrt(((influence / largest) ** 2).sum() * n / (n - 1)))
 
 
 def effective_size(weights: Floats) -> float:
@@ -211,14 +238,13 @@ def trajectory_wise(
     D. Precup, R. S. Sutton, S. Singh (2000). Eligibility traces for off-policy policy evaluation. ICML.
     """
     log = _Weighed.read("trajectory_wise", counts, gamma, policy, behavior, horizon)
-    gamma, paths = log.gamma, log.paths
-    n, weight = paths.n_episodes, log.weight[paths.last]
+    gamma, paths, n = log.gamma, log.paths, log.paths.n_episodes
+    weight = log.final_weight if weighted else products(log.logs[paths.last])
     earned = weight * np.bincount(paths.episode, weights=gamma**paths.step * paths.reward, minlength=n)
     span = _spans(paths, gamma, horizon)
     if weighted:
         span = weight * span
     whole = float(span.sum()) or math.nan
-    # Products over long episodes may be tiny: they are divided by their sum before anything is squared.
     value = float(earned.sum()) / whole
     influence = earned / whole - value * (span / whole)
     share = gamma**paths.step * (weight / whole)[paths.episode]
@@ -239,9 +265,10 @@ def step_wise(
     Step t has the mean A_t = sum_e w r / sum_e w (``weighted``) or sum_e w r / E over the episodes that
     reach it; one that ended in a terminal state goes on with its last weight and reward 0. The value is
     sum gamma^t A_t over the T logged steps, divided by sum_{t<T} gamma^t + e sum_{t>=T} gamma^t, with e the
-    share of the weight at step T that has ended: what was cut off is left out, what ended counts. So the
-    value is (1 - gamma) times the discounted return where all episodes end. ``horizon`` counts the first H
-    steps only. nan where no episode has a positive weight. O(N).
+    share of the weight at step T that has ended: what was cut off is left out, and so are steps that no
+    positive weight reaches (``weighted``); what ended counts. So the value is (1 - gamma) times the
+    discounted return where all episodes end. ``horizon`` counts the first H steps only. nan where no episode
+    has a positive weight. O(N).
 
     gamma = 1 without a horizon: the average over the logged steps, biased toward the start of episodes;
     refused where episodes end in terminal states.
@@ -251,29 +278,36 @@ def step_wise(
     D. Precup, R. S. Sutton, S. Singh (2000). Eligibility traces for off-policy policy evaluation. ICML.
     """
     log = _Weighed.read("step_wise", counts, gamma, policy, behavior, horizon)
-    gamma, paths, weight = log.gamma, log.paths, log.weight
-    n, logged = paths.n_episodes, int(paths.step.max()) + 1
-    ends, counted = paths.terminal, weight if weighted else np.ones(paths.step.size)
+    gamma, paths = log.gamma, log.paths
+    n, logged, ends = paths.n_episodes, int(paths.step.max()) + 1, paths.terminal
+    counted_logs = log.logs if weighted else np.zeros_like(log.logs)
     # Episodes that ended still stand in the denominator of every later step.
-    ended = _sums(paths.step[ends], counted[ends], logged)
-    below = _sums(paths.step, counted, logged) + _after(ended)
+    ended = np.full(logged + 1, -np.inf, np.longdouble)
+    np.logaddexp.at(ended, paths.step[ends] + 1, counted_logs[ends])
+    ended = np.logaddexp.accumulate(ended)
+    # Only the ratios of weights to one another count: those of a step are relative to the largest.
+    level = np.maximum(largest_by_step(paths, log.logs), ended[:-1]) if weighted else np.zeros(logged)
+    level[np.isneginf(level)] = 0.0
+    weight = products(log.logs, level[paths.step])
+    counted = weight if weighted else np.ones(paths.step.size)
+    below = _sums(paths.step, counted, logged) + products(ended[:-1], level)
     earned = _sums(paths.step, weight * paths.reward, logged)
     mean = np.divide(earned, below, out=np.zeros(logged), where=below > 0)
-    share = gamma ** np.arange(logged)
+    share = np.where(below > 0, gamma ** np.arange(logged), 0.0)
     beyond = tail_weight(gamma, logged, horizon)
     left = float(below[-1])
-    ended_share = float(ended.sum()) / left if left > 0 else 0.0
-    whole = float(share.sum()) + beyond * ended_share
-    value = float(share @ mean) / whole if below.any() else float("nan")
+    ended_share = float(products(ended[-1:], level[-1])[0]) / left if left > 0 else 0.0
+    whole = (float(share.sum()) + beyond * ended_share) or math.nan
+    value = float(share @ mean) / whole
     scale = np.divide(share / whole, below, out=np.zeros(logged), where=below > 0)
     centered = (
         weight * (paths.reward - mean[paths.step]) if weighted else weight * paths.reward - mean[paths.step]
     )
     influence = _sums(paths.episode, scale[paths.step] * centered, n)
-    influence += _ended_influence(paths, counted, scale * mean)
+    influence += _ended_influence(paths, counted_logs, scale * mean, level)
     if beyond > 0.0 and left > 0.0:
         at_end = ends | (paths.step == logged - 1)
-        moved = counted[at_end] * (ends[at_end] - ended_share) / left
+        moved = products(counted_logs[at_end], level[-1]) * (ends[at_end] - ended_share) / left
         influence -= value * beyond / whole * _sums(paths.episode[at_end], moved, n)
     name = f"step-wise {'weighted ' * weighted}importance sampling"
     return log.answer(name, value, influence, scale[paths.step] * weight)
@@ -296,7 +330,7 @@ def per_decision(
 
 
 class _Weighed(NamedTuple):
-    """Logged steps up to a horizon, each with the product of target / behavior up to it."""
+    """Logged steps up to a horizon, each with the log of the product of target / behavior up to it."""
 
     counts: Counts
     gamma: float
@@ -305,7 +339,7 @@ class _Weighed(NamedTuple):
     horizon: int | None
     started: float
     paths: Paths
-    weight: Floats
+    logs: NDArray[np.longdouble]
 
     @classmethod
     def read(
@@ -317,15 +351,21 @@ class _Weighed(NamedTuple):
             paths = paths.first_steps(horizon)
         elif gamma == 1.0 and paths.terminal.any():
             raise ValueError(f"{method}{_ENDLESS}")
-        weight = running_products(paths, step_ratios(counts, paths, policy, behavior))
-        return cls(counts, gamma, policy, behavior, horizon, started, paths, weight)
+        logs = running_logs(paths, step_ratios(counts, paths, policy, behavior))
+        return cls(counts, gamma, policy, behavior, horizon, started, paths, logs)
+
+    @property
+    def final_weight(self) -> Floats:
+        """Products over whole episodes, relative to the largest."""
+        final = self.logs[self.paths.last]
+        return products(final, final.max())
 
     def answer(self, method: str, value: float, influence: Floats, share: Floats) -> BaselineSolution:
         """A value with the noise and the effective number of its episodes."""
         note = "behavior cloned from the log" if self.behavior is None else "behavior as given"
         found = Estimate(
             value, self.gamma, method, note, standard_error(influence), influence.size - 1,
-            effective_size(self.weight[self.paths.last]), "episodes",
+            effective_size(self.final_weight), "episodes",
             steps=counted_steps(self.gamma, self.horizon),
         )  # fmt: skip
         operator = target_operator(self.counts, self.gamma, self.policy)
@@ -364,16 +404,19 @@ def _sums(place: NDArray[np.int64], weights: Floats, size: int) -> Floats:
     return np.bincount(place, weights=weights, minlength=size).astype(np.float64)
 
 
-def _after(at_step: Floats) -> Floats:
-    """Sums over all earlier steps."""
-    return np.concatenate([[0.0], np.cumsum(at_step)[:-1]])
-
-
-def _ended_influence(paths: Paths, counted: Floats, scaled_mean: Floats) -> Floats:
+def _ended_influence(
+    paths: Paths, counted_logs: NDArray[np.longdouble], scaled_mean: Floats, level: Floats
+) -> Floats:
     """Ended episodes earn 0 where the others earn the mean, at every later step."""
-    later = np.concatenate([np.cumsum(scaled_mean[::-1])[::-1][1:], [0.0]])
-    ends = paths.terminal
-    return _sums(paths.episode[ends], -later[paths.step[ends]] * counted[ends], paths.n_episodes)
+    ends, influence = paths.terminal, np.zeros(paths.n_episodes)
+    for sign in (1.0, -1.0):
+        with np.errstate(divide="ignore"):
+            # What a weight of 1 takes from the value at each step, then at all later ones.
+            logs = np.log(np.maximum(sign * scaled_mean, 0.0)) - level
+        later = np.append(np.logaddexp.accumulate(logs[::-1])[::-1][1:], -np.inf)
+        taken = products(counted_logs[ends] + later[paths.step[ends]])
+        influence -= sign * _sums(paths.episode[ends], taken, paths.n_episodes)
+    return influence
 
 
 def neural_importance_sampling(
@@ -409,25 +452,27 @@ def neural_importance_sampling(
         note = "behavior as given"
         given = numeric_array("behavior_log_density", behavior_log_density).astype(np.float64)
         require_length("behavior_log_density", given, len(transitions))
+        require_finite("behavior_log_density", given)
         log_ratio = target_log_density(transitions, policy) - given
-    log_weight, reward, ended = _by_step(transitions, log_ratio, gamma, horizon)
+    log_weight, reached, reward, ended = _by_step(transitions, log_ratio, gamma, horizon)
     beyond = tail_weight(gamma, reward.shape[1], horizon)
     share = gamma ** np.arange(reward.shape[1])
-    reached = np.isfinite(log_weight)
     last = log_weight[np.arange(len(reached)), reached.shape[1] - 1 - np.argmax(reached[:, ::-1], axis=1)]
-    final = np.exp(last - last.max())
+    final = products(last, last.max())
     if weighting == "trajectory":
         weight = np.where(reached, final[:, None], 0.0)
         later = beyond * ended * final
-        whole = float(weight.sum(axis=0) @ share + later.sum())
+        whole = float(weight.sum(axis=0) @ share + later.sum()) or math.nan
         value = float((weight * reward).sum(axis=0) @ share / whole)
         influence = ((weight * (reward - value)) @ share - value * later) / whole
     else:
-        weight = np.exp(log_weight - log_weight.max(axis=0))
-        weight /= weight.sum(axis=0)
+        weight = products(log_weight, log_weight.max(axis=0))
+        total = weight.sum(axis=0)
+        weight = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
+        share = np.where(total > 0, share, 0.0)
         mean = (weight * reward).sum(axis=0)
         at_end = float(weight[:, -1] @ ended)
-        whole = float(share.sum()) + beyond * at_end
+        whole = (float(share.sum()) + beyond * at_end) or math.nan
         value = float(share @ mean) / whole
         moved = value * beyond * weight[:, -1] * (ended - at_end)
         influence = ((weight * (reward - mean)) @ share - moved) / whole
@@ -438,10 +483,10 @@ def neural_importance_sampling(
 
 def _by_step(
     transitions: Transitions, log_ratio: Floats, gamma: float, horizon: int | None
-) -> tuple[Floats, Floats, Floats]:
-    """Logs of the running products and rewards, episodes by steps, and which episodes have ended.
+) -> tuple[Floats, NDArray[np.bool_], Floats, Floats]:
+    """Logs of the running products, which steps are reached and rewards, episodes by steps; who has ended.
 
-    -inf and 0 where an episode was cut off.
+    -inf and 0 where an episode was cut off; the log of a product of 0 is -inf, too.
     """
     assert transitions.episode is not None
     assert transitions.reward is not None
@@ -461,4 +506,4 @@ def _by_step(
             raise ValueError(f"importance sampling{_ENDLESS}")
         ended[episode[transitions.terminal[order]]] = 1.0
         known[ended > 0] = True
-    return np.where(known, np.cumsum(ratios, axis=1), -np.inf), reward, ended
+    return np.where(known, np.cumsum(ratios, axis=1), -np.inf), known, reward, ended

@@ -220,9 +220,12 @@ def gth_small(rates):  # type: ignore[no-untyped-def]
         if not total > 0.0:
             return x, False
         front[k, k] = total
+        # The row, not a multiplier: reordered, W_ik (1 / S) W_kj may begin with a product that underflows.
         inverse = 1.0 / total
+        for j in range(n - 1 - k):
+            pivot_row[j] *= inverse
         for i in range(k + 1, n):
-            a = front[i, k] * inverse
+            a = front[i, k]
             row = front[i, k + 1 :]
             for j in range(n - 1 - k):
                 row[j] += a * pivot_row[j]

@@ -13,6 +13,7 @@ C. D. Meyer (1989). Stochastic complementation, uncoupling Markov chains, and th
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -131,6 +132,23 @@ def warning(leak: float, treatment: str, has_restart: bool, where: str = "") -> 
 
 # -- leaks folded away ---------------------------------------------------------------------------------------
 
+MOST_VISITS = 1e12
+"""Visits to leaks in a row beyond which rounding alone says whether mass ever comes back to the data."""
+
+
+def _visits_to_hubs(moves: Floats) -> Floats:
+    """(I - M)^-1 for the moves M from hub to hub by way of leaks, refused where mass stays among them."""
+    visits: Floats = np.full(moves.shape, np.inf)
+    with suppress(np.linalg.LinAlgError):
+        visits[:] = np.linalg.inv(np.eye(len(moves)) - moves)
+    if not np.abs(visits).max(initial=0.0) < MOST_VISITS:
+        raise ValueError(
+            "mass that enters cells without data never comes back: there is nothing that a ridge or a saddle "
+            'point could weigh, and the value is not identified; take a smaller gamma, unseen="mean", or a '
+            "restart= from which the policy takes logged actions"
+        )
+    return visits
+
 
 @dataclass(frozen=True, eq=False)
 class Closure:
@@ -159,7 +177,7 @@ class Closure:
         """Fold away the cells not ``seen``; ``policy`` (states by actions) spreads states over cells."""
         share = np.where(seen.reshape(policy.shape), 0.0, policy)
         onward = np.einsum("sa,sak->sk", share, rows.out.reshape(*policy.shape, -1))
-        inverse = np.linalg.inv(np.eye(rows.n_hubs) - gamma * (rows.distribution @ onward))
+        inverse = _visits_to_hubs(gamma * (rows.distribution @ onward))
         visit = mass_per_visit(rows.absorbed, gamma).reshape(policy.shape)
         held = np.einsum("sa,sa->s", share, visit)
         return cls(rows, gamma, ~seen, onward, held, inverse)

@@ -235,6 +235,11 @@ class Influence(Entries):
         solution = self.solution
         values = solution.state_values[:, None]
         piece = self._piece(solution._filled_reward[:, None], values, self.operator.logged_reward)
+        if solution.ridge > 0.0:
+            from lingendice.solvers.ridge import RidgeSystem
+
+            system = RidgeSystem(self.operator, solution.ridge)
+            piece = self._with_misfit(piece, [system.by_misfit(solution.tau, solution.ridge_adjoint)])
         return piece.scaled(1.0 / solution._identified)
 
     def functions(self, columns: Floats) -> Piece:
@@ -259,21 +264,29 @@ class Influence(Entries):
             found = system.adjoint(by_row, free, solution.tol)
             earned = 0.0 if solution.gamma == 1.0 else mean / (1.0 - solution.gamma)
             values.append(found.values + earned)
-            by_misfit.append(self._of_misfit(system.by_misfit(solution.tau, found)))
-        piece = self._piece(columns, np.stack(values, axis=1), None)
-        return replace(piece, shift=piece.shift + np.stack(by_misfit, axis=1))
+            by_misfit.append(system.by_misfit(solution.tau, found))
+        return self._with_misfit(self._piece(columns, np.stack(values, axis=1), None), by_misfit)
 
-    def _of_misfit(self, moved: ByMisfit) -> Floats:
-        """Influence of every (cell, next state) by the misfit of a ridge."""
+    def _with_misfit(self, piece: Piece, moved: list[ByMisfit]) -> Piece:
+        """A piece with what the misfit of a ridge adds to each functional."""
+        shifts, starts = zip(*map(self._of_misfit, moved), strict=True)
+        first = piece.first if piece.first is None else piece.first + np.hstack(starts)
+        return replace(piece, shift=piece.shift + np.hstack(shifts), first=first)
+
+    def _of_misfit(self, moved: ByMisfit) -> tuple[Floats, Floats | None]:
+        """Influence of every (cell, next state), and of a first state, by the misfit of a ridge."""
         operator, p = self.operator, self.counts.data_distribution
         mass = moved.mass if moved.mass.size == operator.n_cells else operator.spread(moved.mass)
         by_data = np.repeat(moved.by_data, operator.n_cells // moved.by_data.size)
         values = moved.values[:, None]
         after = np.vstack([values, self._value_of_ending(values)])[self.counts.indices]
         share = np.divide(mass, p, out=np.zeros_like(mass), where=p > 0)
-        noise = self.noise(self.solution.gamma * self._observed_share() * share, after)[:, 0]
-        influence: Floats = noise + (by_data - p @ by_data)[self.cell]
-        return influence
+        noise = self.noise(self.solution.gamma * self._observed_share() * share, after)
+        fallen = self._fallen(values, mass)
+        shift = (by_data - p @ by_data)[:, None] + self._restart_shift(fallen)
+        if operator.ratio == "state":
+            shift = shift + self._policy_shift(np.zeros((operator.n_cells, 1)), values, moved.mass)
+        return noise + shift[self.cell], self._begun(moved.begun[:, None], fallen)
 
     def adjoint(self, columns: Floats) -> Floats:
         """V of every column over states."""
@@ -316,9 +329,9 @@ class Influence(Entries):
             return np.zeros(values.shape[1])
         return self.operator.initial @ values
 
-    def _fallen(self, values: Floats) -> dict[str, Floats]:
+    def _fallen(self, values: Floats, mass: Floats | None = None) -> dict[str, Floats]:
         """What the mass that falls back to a distribution is worth by the state it comes to; by its name."""
-        gamma, mass = self.solution.gamma, self.solution.cell_distribution
+        gamma, mass = self.solution.gamma, self.solution.cell_distribution if mass is None else mass
         return {source: gamma * float(mass @ out) * values for source, out in self.operator.falling.items()}
 
     def _restart_shift(self, fallen: dict[str, Floats]) -> Floats:
@@ -343,8 +356,9 @@ class Influence(Entries):
         started: Floats = worth - initial @ worth
         return started
 
-    def _policy_shift(self, function: Floats, values: Floats) -> Floats:
-        """N d(s) sum_a dW(a|s)/dn(x) Q(s, a), by central differences of the effective policy.
+    def _policy_shift(self, function: Floats, values: Floats, mass: Floats | None = None) -> Floats:
+        """N d(s) sum_a dW(a|s)/dn(x) Q(s, a), by central differences of the effective policy; d is the
+        ``mass`` over states, by default the distribution.
 
         The effective policy of a state depends on that state's action counts alone, so that all
         states are differenced at once: two evaluations per action.
@@ -358,7 +372,7 @@ class Influence(Entries):
         n_states, n_actions = operator.policy.shape
         q = self._q(function, values)
         seen = self.n.reshape(n_states, n_actions)
-        distribution = self.solution._single()
+        distribution = self.solution._single() if mass is None else mass
         shift = np.zeros((n_states, n_actions, values.shape[1]))
         for a in range(n_actions):
             sides: list[Any] = []
@@ -517,8 +531,9 @@ def _columns(solution: Solution, entries: NDArray[np.int64]) -> Floats:
 
 
 def _follows_target(operator: EmpiricalOperator) -> bool:
-    """Whether the effective policy is the target itself, which no count moves."""
-    return operator.ratio == "state_action" and operator.choices.policy is not None
+    """Whether no count moves the effective policy: it is the target itself, or what of it was logged."""
+    choices = operator.choices
+    return operator.ratio == "state_action" and choices.policy is not None and choices.unseen != "mean"
 
 
 def _row_means(indptr: NDArray[np.int64], count: NDArray[Any], entries: Floats, n: Floats) -> Floats:

@@ -103,7 +103,9 @@ def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath
             states, cells = operator.over_states_and_cells(fit.row_distribution)
             fitted = solution.moved_to(states, ridge=ridge, cell_ridge_distribution=cells)
             plain = fitted.as_plain(tol=ACCURATE)
-            bias = float(fit.misfit @ plain.ridge_adjoint.scaled) / plain._identified
+            # The misfit is that of the fit, whose mass is scaled to 1 in the distribution.
+            mass = 1.0 if system.loses_mass else float(system.completed(fit.y).sum())
+            bias = float(fit.misfit @ plain.ridge_adjoint.scaled) / (plain._identified * mass)
             error = float(np.sqrt((plain.influence().value().scores() ** 2).sum()))
             found.append((float(np.asarray(fitted.value)), error, bias))
     values, errors, biases = np.array(found[::-1]).T

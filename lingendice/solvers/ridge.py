@@ -218,11 +218,27 @@ class RidgeSystem:
 
         Unseen rows receive their mass from the others, and the whole is scaled to 1.
         """
-        moved *= 1.0 + self.gamma * (self.seen.size < self.flow.n_cells)
+        moved *= self._mass_gain
         if self.loses_mass:
             return moved
-        mass = float(self.q @ y)
+        mass = float(self.completed(y).sum())
         return 2.0 * moved / mass if mass > 0.0 else math.inf
+
+    @cached_property
+    def _mass_gain(self) -> float:
+        """The most that one unit of mass on a seen row amounts to with its visits to unseen rows: many, where
+        those restart into one another."""
+        flow = self.flow
+        if self.seen.size == flow.n_cells:
+            return 1.0
+        visits = flow.with_leaks(np.zeros(flow.n_cells), 1.0)
+        return 1.0 + self.gamma * float(flow.rows.apply(flow.gather(visits))[self.seen].max())
+
+    def completed(self, y: Floats) -> Floats:
+        """p tau on seen rows and what arrives on the others, not normalized."""
+        distribution = np.zeros(self.flow.n_cells)
+        distribution[self.seen] = y * self.q
+        return self.flow.completed(distribution)
 
     def descent(self, free: NDArray[np.bool_], y: Floats, residual: Floats) -> Descent:
         """Conjugate gradients over the free entries from y, where the gradient is -residual."""
@@ -259,13 +275,18 @@ class RidgeSystem:
         """How counts move the functional of an adjoint because the solution is not stationary.
 
         With r = M y - c a change dp moves it by sum (ridge u y + z r) / p dp, and a change dT by gamma
-        (q u)' dT (r / q) besides gamma mu' dT V: mass and values exchange their roles.
+        (q u)' dT (r / q) besides gamma mu' dT V: mass and values exchange their roles. All of it is relative
+        to the mass, which ``tau`` is scaled by: the solution itself is the multiple that is best.
         """
         y = self.q * tau[self.seen]
-        misfit = self.scaled(y) - self._target
+        total = float(self._right_side @ y) / float(y @ self.normal(y))
+        misfit = self.scaled(y) - self._target / total
         by_data = self._over_rows((self.ridge * found.mass * y + found.scaled * misfit) / self.q**2)
         values = self.flow.gather(self.flow.with_leaks(self._over_rows(misfit / self.q)))
-        return ByMisfit(by_data, self._over_rows(self.q * found.mass), values)
+        mass = self._over_rows(self.q * found.mass)
+        in_leaks = self.flow.completed(mass) - self.flow.completed(np.zeros_like(mass)) - mass
+        begun = (1.0 - self.gamma) * (1.0 / total - 1.0) * found.values
+        return ByMisfit(by_data, mass + in_leaks, values, begun)
 
     def _over_rows(self, seen: Floats) -> Floats:
         """Over all rows, with 0 where nothing was seen."""
@@ -400,6 +421,8 @@ class ByMisfit(NamedTuple):
     """Mass over rows whose transitions lead to ``values``."""
     values: Floats
     """Over states."""
+    begun: Floats
+    """Over states, what beginning there is worth beyond (1 - gamma) V, since the solution is scaled."""
 
 
 class RidgeFit(NamedTuple):
@@ -422,11 +445,8 @@ class RidgeFit(NamedTuple):
     @property
     def row_distribution(self) -> Floats:
         """p tau on seen rows and what arrives on the others, in total 1 unless mass is absorbed."""
-        system = self.system
-        distribution = np.zeros(system.flow.n_cells)
-        distribution[system.seen] = self.y * system.q
-        distribution = system.flow.completed(distribution)
-        return distribution if system.loses_mass else distribution / distribution.sum()
+        distribution = self.system.completed(self.y)
+        return distribution if self.system.loses_mass else distribution / distribution.sum()
 
     @property
     def misfit(self) -> Floats:

@@ -536,3 +536,14 @@ def test_an_estimate_without_weights_still_prints(mdp):
     assert np.isnan(found.value)
     assert found.to_dict()["value"] is None
     assert "value per step         nan" in str(found)
+
+
+def test_dual_dice_where_all_mass_leaves_the_data():
+    """The target's first action was never logged: tau is 0 where there are data, and so is its sample."""
+    counts = lg.Counts.from_transitions(
+        [0, 0], [0, 0], action=[1, 1], reward=[1.0, 2.0], episode=[0, 1], n_states=1, n_actions=2
+    )
+    found = baselines.dual_dice(counts, 0.9, policy=[[1.0, 0.0]])
+    assert found.value == 0.0
+    assert found.effective_sample_size == 0.0
+    assert "E_p tau = 0.0000" in found.note

@@ -131,6 +131,15 @@ def test_barrier_below_the_smallest_number():
     assert x[50] == distribution[50] == 0.0
 
 
+@pytest.mark.parametrize("n", [3, 8, 60])
+@pytest.mark.parametrize("largest", [1e-140, 1e-160, 1e-175])
+def test_rates_whose_products_underflow(n, largest):
+    rates = np.random.default_rng(n).random((n, n))
+    x, ok = gth_dense(largest * rates)
+    assert ok
+    assert relative_error(x, by_plain_loops(rates)) < 1e-13
+
+
 def by_plain_loops(rates):
     """One state after the other, without blocks."""
     left = rates.copy()

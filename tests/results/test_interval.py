@@ -35,6 +35,12 @@ def mdp():
         ({"policy": None}, 0.0),
         ({"leak": "absorb"}, 0.0),
         ({"unseen": "leak"}, 0.0),
+        ({"unseen": "mean"}, 0.2),
+        ({"ridge": 0.3}, 0.0),
+        ({"ridge": 0.01}, 0.2),
+        ({"ridge": 0.3, "leak": "absorb"}, 0.0),
+        ({"ridge": 0.1, "terminal": "restart"}, 0.2),
+        ({"ridge": 0.1, "ratio": "state", "clone": 2.0}, 0.2),
     ],
 )
 def test_influence_is_the_derivative(mdp, gamma, options, ending):
@@ -46,7 +52,7 @@ def test_influence_is_the_derivative(mdp, gamma, options, ending):
         options["behavior"] = mdp["behavior"]
     log = walk(mdp, 7, 8, seed=3, ending=ending)
     counts = count(log, keep=False)
-    options = {"policy": mdp["policy"], "ridge": 0.0} | options
+    options = {"policy": mdp["policy"], "ridge": 0.0, "tol": 1e-13} | options
     options.setdefault("ratio", "auto" if options["policy"] is None else "state_action")
 
     def value(moved):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from logs import count, random_mdp, walk
 from problems import logged_mdp
 
 import lingendice as lg
@@ -19,6 +20,20 @@ def test_the_visible_bias_is_the_bias(gamma, ratio):
     for ridge, bias in zip(path.ridges, path.biases, strict=True):
         moved = lg.solve(mdp.counts, gamma, ridge=ridge, **options).value
         assert bias == pytest.approx(moved - exact.value, rel=0.05, abs=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_the_visible_bias_where_data_leak(gamma):
+    """A tenth to a fourth of the mass lies in leaks: at gamma = 1 the fit is scaled by the rest."""
+    for seed in (3, 4, 5):
+        mdp = random_mdp()
+        counts = count(walk(mdp, 7, 8, seed=seed, ending=0.1))
+        options = {"policy": mdp["policy"], "ratio": "state_action"}
+        exact = lg.solve(counts, gamma, ridge=0, **options)
+        assert exact.leak > 0.05
+        moved = lg.solve(counts, gamma, ridge=1e-4, tol=1e-13, **options).value
+        assert lg.ridge_path(exact, [1e-4]).biases[0] == pytest.approx(moved - exact.value, rel=0.02)
 
 
 def log_again(mdp, seed, n_steps=2000):

@@ -210,3 +210,44 @@ def test_work_ends_when_told_to_wherever_it_is():
     assert all(outcome.error > 1e-10 for outcome in outcomes)
     assert not any(outcome.converged for outcome in outcomes)
     assert ended_after(16).converged
+
+
+def leaking_log(ends):
+    """State 1 is where episodes begin; the target's favorite action was never logged there."""
+    log = {"state": [1, 0, 1, 0, 1, 0], "next_state": [0, 1, 0, 1, 0, 1], "action": [0, 0, 0, 1, 0, 1]}
+    return lg.Counts.from_transitions(
+        **log, reward=np.arange(6.0), episode=[0, 0, 1, 1, 2, 2],
+        terminal=[False, ends, False, False, False, ends], n_states=2, n_actions=2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_the_bound_holds_where_leaks_restart_into_leaks(ends):
+    """Ten visits to a leak for each unit that enters one: the error there is ten times that of the data."""
+    policy = np.array([[0.5, 0.5], [0.1, 0.9]])
+    choices = Choices(gamma=0.99, policy=policy, ratio="state_action", restart=[0.0, 1.0])
+    system = RidgeSystem(compose(leaking_log(ends), choices), 1e-3)
+    fit = system.solve(EXACT)
+    for cell in range(system.seen.size):
+        for step in (1e-4, -1e-4):
+            moved = fit.y.copy()
+            moved[cell] += step
+            other = fit._replace(y=moved).row_distribution
+            error = np.abs(other - fit.row_distribution).sum()
+            assert error <= system.distribution_error(fit.y, 1e-4) * (1 + 1e-3)
+    assert system.loses_mass == ends
+
+
+@pytest.mark.parametrize("options", [{"ridge": 1e-3}, {"method": "convex"}])
+def test_mass_that_never_comes_back_to_the_data_is_refused(options):
+    """The target takes logged actions nowhere; by rounding some logs had a value, called solved."""
+    for states in (1, 3, 5, 10):
+        rng = np.random.default_rng(states)
+        state = np.append(np.arange(states), rng.integers(0, states, 7))
+        counts = lg.Counts.from_transitions(
+            state, rng.permutation(state), action=0 * state, reward=rng.normal(size=state.size),
+            n_states=states, n_actions=3,
+        )  # fmt: skip
+        policy = np.hstack([np.zeros((states, 1)), rng.dirichlet(np.ones(2), states)])
+        with pytest.raises(ValueError, match="never comes back"):
+            lg.solve(counts, policy=policy, ratio="state_action", **options)
