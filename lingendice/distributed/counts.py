@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lingendice.data.counts import Counts
-from lingendice.data.saving import fields_of, read_archive, record_of, write_archive
+from lingendice.data.saving import StoredFileError, fields_of, read_archive, record_of, write_archive
 from lingendice.distributed import blocks as row_blocks
 from lingendice.distributed import cluster
 from lingendice.distributed.blocks import Margins, RowBlock
@@ -146,6 +146,11 @@ class DistributedCounts:
         """Counts that :meth:`save` wrote, on this cluster or another."""
         client = client_of(client)
         arrays, record = read_archive(f"{folder}/{_VECTORS}", _KIND)
+        if "reward" in arrays and "unrewarded" not in arrays:
+            raise StoredFileError(
+                f"{folder}: written by an earlier lingendice, which did not note where rewards are missing; "
+                f"count the log again with lg.distributed.count(..., store={folder!r})"
+            )
         first_states = {"initial_count": arrays.get("initial_count")}
         frame = replace(
             Counts.empty(record["n_states"], record["n_actions"]), **fields_of(record, first_states, None)
