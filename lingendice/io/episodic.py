@@ -16,6 +16,8 @@ from lingendice.io.sources import InOnePart
 
 Array = NDArray[Any]
 MINARI = "minari:"
+NEXT_STEP, SAME_STEP = "next_step", "same_step"
+"""How Gymnasium resets an environment of a vector."""
 
 
 def open_minari(name: str) -> Any:
@@ -105,7 +107,7 @@ class VectorLog(InOnePart):
     """
 
     def __init__(self, log: Mapping[str, Any], autoreset: str) -> None:
-        self.autoreset = require_choice("autoreset", autoreset, ("next_step", "same_step"))
+        self.autoreset = require_choice("autoreset", autoreset, (NEXT_STEP, SAME_STEP))
         self.log = log
 
     def fingerprint(self) -> list[Any]:
@@ -161,7 +163,7 @@ class VectorLog(InOnePart):
             rows["next_state"] = rows["state"][1:]
             rows["state"] = rows["state"][:-1]
         done = terminal | truncated
-        if self.autoreset == "same_step":
+        if self.autoreset == SAME_STEP:
             rows["next_state"] = self._final(rows["next_state"], done, terminal, environment)
             return rows, np.arange(steps)
         keep = np.ones(steps, bool)

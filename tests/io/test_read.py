@@ -6,6 +6,7 @@ import io
 import threading
 from fractions import Fraction
 
+import networkx
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -327,15 +328,42 @@ def test_columns_by_name_and_columns_left_out():
 
 
 def test_graphs_and_matrices(tmp_path):
-    import networkx as nx
-
     matrix = sparse.csr_array([[0, 2], [3, 1]])
     assert lg.read_transitions(matrix).count.tolist() == [2, 3, 1]
     with pytest.raises(ValueError, match="a matrix or graph has no columns; leave state=, weight= out"):
         lg.read_transitions(matrix, state="s", weight="cost")
     sparse.save_npz(tmp_path / "m.npz", sparse.csr_matrix(matrix))
     assert lg.read_transitions(tmp_path / "m.npz").count.tolist() == [2, 3, 1]
-    assert lg.read_transitions(nx.path_graph(3)).n_states == 3
+    assert lg.read_transitions(networkx.path_graph(3)).n_states == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "option", "says"),
+    [
+        ("matrix", {"labels": True}, "a matrix or graph has no columns; leave labels= out"),
+        ("counts", {"labels": False}, "a matrix or graph has no columns; leave labels= out"),
+        ("graph", {"keep_episodes": True}, "no columns; leave keep_episodes= out"),
+        ("matrix", {"checkpoint": "half.npz"}, "no columns; leave checkpoint= out"),
+        ("matrix", {"table": "steps"}, "only a DuckDB file has tables; leave table= out"),
+        ("csv", {"table": "steps"}, "only a DuckDB file has tables; leave table= out"),
+        ("csv", {"autoreset": "same_step"}, r"arrays of shape \(time, environments\).*leave autoreset= out"),
+        ("frame", {"state": lambda seen: seen}, "is for Minari datasets; leave state= out"),
+    ],
+)
+def test_options_without_effect_are_refused(tmp_path, source, option, says):
+    log = {"state": [0, 1], "next_state": [1, 0]}
+    write_csv(tmp_path / "log.csv", log)
+    lg.Counts.from_transitions(**log).save(tmp_path / "counts.npz")
+    given = {
+        "matrix": sparse.csr_array([[0, 2], [3, 1]]),
+        "counts": tmp_path / "counts.npz",
+        "graph": networkx.path_graph(3),
+        "csv": tmp_path / "log.csv",
+        "frame": pd.DataFrame(log),
+    }
+    lg.read_transitions(given[source])
+    with pytest.raises(ValueError, match=says):
+        lg.read_transitions(given[source], **option)
 
 
 def test_sizes_that_are_asked_for_hold_for_matrices_and_files_of_counts(tmp_path):
