@@ -40,10 +40,10 @@ def pagerank(
     Parameters
     ----------
     G
-        A graph of NetworkX, igraph or rustworkx; a square matrix (nested list, array, SciPy sparse; rows are
-        sources); edges: a list of pairs or triples (with weights), an array with two or three columns that
-        is not square, a frame with the columns source and target; a file of a matrix or of edges (CSV, TSV,
-        text, Parquet, Matrix Market, NumPy).
+        A graph of NetworkX, igraph or rustworkx; a square matrix (nested list, array, SciPy sparse, frame;
+        rows are sources); edges: a list of pairs or triples (with weights), an array with two or three
+        columns that is not square, a frame with the columns source and target; a file of a matrix or of edges
+        (CSV, TSV, text, Parquet, Matrix Market, NumPy).
     alpha
         Probability of following an edge, from 0 to 1.
     personalization
@@ -65,8 +65,8 @@ def pagerank(
     Returns
     -------
     dict or numpy.ndarray
-        By node for NetworkX, rustworkx and edges; an array in the order of rows for matrices, and in that of
-        vertices for igraph. An empty graph has no entries.
+        By node for NetworkX, rustworkx, edges and frames whose rows have names; an array in the order of rows
+        for other matrices, and in that of vertices for igraph. An empty graph has no entries.
 
     Raises
     ------

@@ -216,6 +216,20 @@ def test_frames_of_edges():
         lg.pagerank(pd.DataFrame({"x": [1]}))
 
 
+def test_square_frames_are_matrices():
+    """As pandas and NetworkX write adjacency; their first two columns were taken for edges."""
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    graph = nx.gnp_random_graph(8, 0.4, seed=3, directed=True)
+    graph = nx.relabel_nodes(graph, {node: f"n{node}" for node in graph} | {0: "source", 1: "target"})
+    expected = nx.pagerank(graph, tol=1e-14)
+    frame = nx.to_pandas_adjacency(graph)
+    for given in (frame, frame[sorted(frame.columns, reverse=True)]):
+        assert lg.pagerank(given) == pytest.approx(expected, abs=1e-10)
+    bare = pd.DataFrame(frame.to_numpy())
+    for unnamed in (bare, pl.from_pandas(bare.set_axis([f"c{k}" for k in bare], axis=1))):
+        np.testing.assert_allclose(lg.pagerank(unnamed), list(expected.values()), atol=1e-10)
+
+
 def test_files(tmp_path):
     triples = [("a", "b", 1.0), ("b", "c", 2.0), ("c", "a", 1.0), ("a", "c", 3.0)]
     graph = nx.DiGraph()

@@ -21,6 +21,7 @@ from lingendice.data.by_label import is_table, named_columns, table_columns
 from lingendice.data.checks import numeric_array
 from lingendice.data.counts import Counts
 from lingendice.data.labels import encode
+from lingendice.data.matrices import is_pandas
 from lingendice.data.saving import arrow
 from lingendice.io.csv_reader import text_rows
 from lingendice.io.formats import IPC, PARQUET, FileError, format_of
@@ -33,10 +34,14 @@ def edge_counts(edges: Any, weight: str | None = "weight") -> Counts:
     """Count edges given as pairs or triples, an array of two or three columns, or a frame; O(edges).
 
     A frame has columns ``source`` and ``target`` (or the like), else its first two are taken; the column that
-    ``weight`` names holds the weights, where there is one.
+    ``weight`` names holds the weights, where there is one. Without such columns a square frame of numbers, as
+    one of pandas whose rows are named like its columns, is a matrix.
     """
     if is_table(edges):
-        return _count(*_from_columns(table_columns(edges), weight))
+        columns = table_columns(edges)
+        if _is_matrix(edges, columns):
+            return Counts.from_matrix(edges)
+        return _count(*_from_columns(columns, weight))
     if isinstance(edges, np.ndarray):
         return _count(*_split(edges.T, "the array"), weight)
     rows = list(edges)
@@ -46,6 +51,17 @@ def edge_counts(edges: Any, weight: str | None = "weight") -> Counts:
             f"edges have {min(lengths)} to {max(lengths)} entries; give pairs, or triples with a weight"
         )
     return _count(*_split(_transposed(rows), "the list"), weight)
+
+
+def _is_matrix(frame: Any, columns: dict[Any, list[Any]]) -> bool:
+    if len(columns) < 2 or any(len(column) != len(columns) for column in columns.values()):
+        return False
+    if is_pandas(frame) and set(frame.index) == set(columns):
+        return True
+    names = {str(name).casefold() for name in columns}
+    if not (names.isdisjoint(SOURCE_COLUMNS) and names.isdisjoint(TARGET_COLUMNS)):
+        return False
+    return all(isinstance(entry, (int, float)) for column in columns.values() for entry in column)
 
 
 def read_edge_file(path: Path, weight: str | None = "weight") -> Counts:

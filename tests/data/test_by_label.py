@@ -280,5 +280,32 @@ def test_logs_are_no_matrices(tmp_path):
             lg.solve(given)
     with pytest.raises(ValueError, match=r"pairs of names.*pagerank\(edges\)"):
         lg.solve([("a", "b"), ("b", "a")])
-    frame = pd.DataFrame([[90, 10], [30, 70]], index=["a", "b"], columns=["a", "b"])
-    np.testing.assert_allclose(lg.solve(frame).stationary, [0.75, 0.25])
+
+
+def test_columns_of_a_frame_are_matched_with_its_rows_by_name():
+    pd = pytest.importorskip("pandas")
+    matrix = np.array([[1, 2, 0], [0, 1, 3], [4, 0, 1]])
+    expected = lg.solve(matrix, 0.9, initial=[0, 0, 1]).stationary
+    frame = pd.DataFrame(matrix, index=["x", "a", "m"], columns=["x", "a", "m"])
+    for given in (frame, frame[["m", "x", "a"]], frame[["a", "m", "x"]].astype(pd.SparseDtype("int64", 0))):
+        solution = lg.solve(given, 0.9, initial={"m": 1.0})
+        assert solution.operator.counts.state_labels == ("x", "a", "m")
+        np.testing.assert_array_equal(solution.stationary, expected)
+    for unnamed in (pd.DataFrame(matrix), pd.DataFrame(matrix, columns=["x", "a", "m"])):
+        np.testing.assert_array_equal(lg.solve(unnamed, 0.9, initial=[0, 0, 1]).stationary, expected)
+    numbered = pd.DataFrame(matrix)[[2, 0, 1]]
+    np.testing.assert_array_equal(lg.solve(numbered, 0.9, initial=[0, 0, 1]).stationary, expected)
+
+
+def test_a_frame_over_other_states_in_rows_than_in_columns_is_refused():
+    pd = pytest.importorskip("pandas")
+    table = pd.crosstab(pd.Series(list("abab")), pd.Series(list("bcbc")))
+    assert table.shape == (2, 2)
+    with pytest.raises(ValueError, match=r"'a' stands for 1 rows and 0 columns, .*reindex\(index="):
+        lg.solve(table)
+    with pytest.raises(ValueError, match="'b' stands for 2 rows and 1 columns"):
+        lg.solve(pd.DataFrame(np.ones((3, 3)), index=list("abb"), columns=list("abc")))
+    full = table.reindex(index=list("abc"), columns=list("abc"), fill_value=0)
+    np.testing.assert_array_equal(
+        lg.Counts.from_matrix(full).matrix.toarray(), [[0, 2, 0], [0, 0, 2], [0, 0, 0]]
+    )

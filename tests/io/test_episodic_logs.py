@@ -134,9 +134,7 @@ def test_minari(tmp_path, monkeypatch):
         np.testing.assert_allclose(found.reward_mean, expected.reward_mean)
     merged = lg.read_transitions(dataset, state=lambda seen: seen // 2)
     assert merged.n_states == 3
-    with pytest.raises(
-        ValueError, match="has no columns to name; leave reward=, weight= out"
-    ):
+    with pytest.raises(ValueError, match="has no columns to name; leave reward=, weight= out"):
         lg.read_transitions(dataset, reward="rewards", weight="w")
     with pytest.raises(ValueError, match="no state ids; pass state="):
         lg.read_transitions(dataset, state=lambda seen: seen / 2)
