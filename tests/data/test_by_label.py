@@ -105,6 +105,54 @@ def test_doors_beside_solve_read_labels_too(counts):
         assert baseline(kept, 0.9, policy=named).value == baseline(kept, 0.9, policy=table).value
 
 
+def test_a_series_goes_by_its_index(counts):
+    pd = pytest.importorskip("pandas")
+    chosen = {"worn": "repair", "broken": "wait", "new": "run"}
+    expected = read_policy_table("policy", chosen, counts)
+    by_mapping = lg.solve(counts, policy=chosen, ridge=0).stationary
+    number = {action: k for k, action in enumerate(ACTIONS)}
+    pairs = pd.MultiIndex.from_tuples(list(chosen.items()))
+    in_order = [chosen[state] for state in STATES]
+    for policy in (
+        pd.Series(chosen),
+        pd.Series(chosen).astype("category"),
+        pd.Series(1.0, index=pairs),
+        pd.Series(in_order),
+        np.array(in_order),
+        np.array(in_order, dtype=object),
+    ):
+        np.testing.assert_array_equal(read_policy_table("policy", policy, counts), expected)
+        solution = lg.solve(counts, policy=policy, ridge=0)
+        np.testing.assert_array_equal(
+            solution.stationary, lg.solve(counts, policy=chosen, ridge=0).stationary
+        )
+    numbered = lg.solve(counts, policy=pd.Series([number[action] for action in in_order]), ridge=0)
+    np.testing.assert_array_equal(numbered.stationary, by_mapping)
+    with pytest.raises(ValueError, match=r"policy names \('new', 'run'\) twice"):
+        lg.solve(counts, policy=pd.Series(1.0, index=pd.MultiIndex.from_tuples([("new", "run")] * 2)))
+
+
+def test_rewards_and_priors_of_pandas_go_by_their_index(counts):
+    pd = pytest.importorskip("pandas")
+    rewards = {"worn": 5.0, "new": 1.0, "broken": -2.0}
+    expected = lg.solve(counts, reward=rewards).value
+    assert lg.solve(counts, reward=pd.Series(rewards)).value == expected
+    assert (
+        lg.solve(counts, reward=pd.Series([rewards[state] for state in STATES]).repeat(1)).value == expected
+    )
+    nested = {state: {action: rewards[state] + k for k, action in enumerate(ACTIONS)} for state in rewards}
+    expected = lg.solve(counts, reward=nested).value
+    frame = pd.DataFrame(nested).T
+    assert lg.solve(counts, reward=frame.stack()).value == expected
+    assert lg.solve(counts, reward=frame.to_dict("index")).value == expected
+    with pytest.raises(ValueError, match=r"reward is a frame.*to_dict\('index'\)"):
+        lg.solve(counts, reward=frame)
+    prior = {"worn": 1.0, "new": 3.0}
+    smoothed = lg.solve(counts, smoothing=(40.0, [prior.get(state, 0.0) for state in STATES])).stationary
+    for given in (prior, pd.Series(prior)):
+        np.testing.assert_array_equal(lg.solve(counts, smoothing=(40.0, given)).stationary, smoothed)
+
+
 def test_distributions_in_every_form(counts):
     expected = np.array([0.0, 3.0, 1.0])
     pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
