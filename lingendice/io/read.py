@@ -283,7 +283,13 @@ def open_source(source: Any, options: ReadOptions, names: Names) -> Source:
     if is_frame(source):
         return Frame(source)
     if isinstance(source, Mapping):
-        if np.ndim(source[names.find([str(name) for name in source], "the mapping", source)["state"]]) == 2:
+        states = source[names.find([str(name) for name in source], "the mapping", source)["state"]]
+        if isinstance(states, (list, tuple)) and tuple in set(map(type, states)):
+            raise FileError(
+                "the mapping: states are tuples, which lg.Counts.from_transitions takes for labels; an array "
+                "(time, environments) would be a log of a vector environment"
+            )
+        if np.ndim(states) == 2:
             return VectorLog(source, options.autoreset)
         return Stream([source])
     if isinstance(source, Iterable):
