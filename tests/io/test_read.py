@@ -383,6 +383,47 @@ def test_sizes_that_are_asked_for_hold_for_matrices_and_files_of_counts(tmp_path
         lg.read_transitions(matrix, n_actions=3)
 
 
+STAMPS = np.array(["2020-01-05", "2020-01-02", "2020-01-09", "2020-01-01"], "datetime64[D]")
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
+def test_dates_sort_rows_whatever_their_unit(unit):
+    log = {"state": [0, 1, 2, 3], "t": STAMPS.astype(f"datetime64[{unit}]")}
+    expected = lg.Counts.from_transitions([3, 1, 0], [1, 0, 2])
+    assert lg.read_transitions(log, time="t") == expected
+    assert (
+        lg.read_transitions(
+            [{"state": log["state"][k : k + 1], "t": log["t"][k : k + 1]} for k in range(4)], time="t"
+        )
+        == expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("second", "says"),
+    [
+        (STAMPS[2:], r"batch 1, row 0: time changes from datetime64\[s\] to datetime64\[D\]"),
+        (np.arange(2), r"time changes from datetime64\[s\] to int64; give it one type throughout"),
+    ],
+)
+def test_times_in_two_units_are_not_compared(second, says):
+    """In seconds and in days, 2020-01-05 was later than 2020-01-09."""
+    batches = [{"state": [0, 1], "t": STAMPS[:2].astype("datetime64[s]")}, {"state": [2, 3], "t": second}]
+    with pytest.raises(ValueError, match=says):
+        lg.read_transitions(batches, time="t")
+
+
+def test_times_that_are_no_numbers_from_0_are_refused():
+    large = np.array([2**63 + 2, 2**63 + 1, 5], np.uint64)  # as signed integers they would be negative
+    with pytest.raises(ValueError, match="integers beyond 63 bits; subtract the first"):
+        lg.read_transitions({"state": [0, 1, 2], "t": large}, time="t")
+    with pytest.raises(ValueError, match="column 't' holds booleans; times are numbers or dates"):
+        lg.read_transitions({"state": [0, 1], "t": [True, False]}, time="t")
+    clock = pa.table({"state": [0, 1], "t": pa.array([3, 2], pa.time64("ns"))})
+    with pytest.raises(ValueError, match=r"column 't' holds time64\[ns\]; times are numbers or dates"):
+        lg.read_transitions(clock, time="t")
+
+
 # -- errors -----------------------------------------------------------------------------------------------
 
 
