@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -87,13 +88,18 @@ class InOnePart:
 
 
 def find_files(paths: Any) -> list[Path]:
-    """The files behind a path, a folder, a glob pattern, or a list of these; patterns sort by name."""
+    """The files behind a path, a folder, a glob pattern, or a list of these; patterns sort by name.
+
+    Hidden files and folders are passed over, as patterns do.
+    """
     if isinstance(paths, (list, tuple)):
         return [file for path in paths for file in find_files(path)]
     text = os.fspath(paths)
     path = Path(text)
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if format_of(file) in STREAMED)
+        inside = (file for file in path.rglob("*") if format_of(file) in STREAMED)
+        # Hidden ones are copies that other programs keep: .ipynb_checkpoints, ._ of macOS.
+        found = sorted(file for file in inside if not re.search(r"(^|[\\/])\.", str(file.relative_to(path))))
         if not found:
             raise FileError(f"{path}: no {', '.join(STREAMED)} file in this folder")
         return found

@@ -12,6 +12,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.dataset
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
@@ -422,6 +423,32 @@ def test_times_that_are_no_numbers_from_0_are_refused():
     clock = pa.table({"state": [0, 1], "t": pa.array([3, 2], pa.time64("ns"))})
     with pytest.raises(ValueError, match=r"column 't' holds time64\[ns\]; times are numbers or dates"):
         lg.read_transitions(clock, time="t")
+
+
+def test_hidden_files_of_a_folder_are_no_part_of_the_log(tmp_path):
+    log = make_log()
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    for name in ("log.csv", ".log.csv", ".ipynb_checkpoints/log-checkpoint.csv"):
+        write_csv(tmp_path / name, log)
+    assert lg.read_transitions(tmp_path) == lg.read_transitions(log)
+    hidden = tmp_path / ".ipynb_checkpoints"  # asked for by name
+    assert lg.read_transitions(hidden) == lg.read_transitions(log)
+
+
+@pytest.mark.parametrize("role", ["action", "episode"])
+def test_columns_in_the_names_of_folders_are_not_lost(tmp_path, role):
+    log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 0], "action": [0, 1, 0, 1], "episode": [0, 0, 1, 1]}
+    pq.write_to_dataset(pa.table(log), tmp_path / "log", partition_cols=[role])
+    with pytest.raises(ValueError, match=rf"the folder '{role}=0' holds the {role}.*partitioning='hive'"):
+        lg.read_transitions(tmp_path / "log")
+    rest = {name: column for name, column in log.items() if name != role}
+    found = lg.read_transitions(tmp_path / "log", **{role: False})
+    assert found.count.sum() == 4
+    assert found.n_actions == lg.read_transitions(rest).n_actions
+    rows = pa.dataset.dataset(tmp_path / "log", partitioning="hive").scanner().to_reader()
+    assert lg.read_transitions(rows) == lg.read_transitions(log)
+    write_csv(tmp_path / "log" / f"{role}=0" / "whole.csv", log)
+    assert lg.read_transitions(tmp_path / "log" / f"{role}=0" / "whole.csv") == lg.read_transitions(log)
 
 
 # -- errors -----------------------------------------------------------------------------------------------
