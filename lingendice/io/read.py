@@ -277,6 +277,8 @@ def open_source(source: Any, options: ReadOptions, names: Names) -> Source:
     if hasattr(source, "iterate_episodes"):
         return MinariLog(source, state if callable(state) else None)
     if isinstance(source, (str, os.PathLike)) and format_of(source) in DUCKDB:
+        if options.table is None:
+            raise ValueError(f"{source}: a DuckDB database; name the table with {names.option('table')}")
         return DuckTable(Path(source), options.table)
     if isinstance(source, (str, os.PathLike)) or _are_paths(source):
         return Files(find_files(source))

@@ -356,9 +356,7 @@ def read_stream(
 class DuckTable(InOnePart):
     """A table (or view) of a DuckDB database file."""
 
-    def __init__(self, file: Path, table: str | None) -> None:
-        if table is None:
-            raise ValueError(f"{file}: a DuckDB database; name the table with table=")
+    def __init__(self, file: Path, table: str) -> None:
         self.file, self.table = file, table
 
     def fingerprint(self) -> list[Any]:
