@@ -217,9 +217,10 @@ class _Entry:
             self._null(int(missing.argmax()), "nan")
         if labels:
             return column
-        other = (column != np.floor(column)) | (np.abs(column) > _LARGEST_WHOLE)
         why = f", which is no id; {_IDS}, bin it, or pass labels=True to read it as a name"
-        self._refuse(other, column, why)
+        self._refuse(column != np.floor(column), column, why)
+        rounded = np.abs(column) >= 2.0 ** (np.finfo(column.dtype).nmant + 1)
+        self._refuse(rounded, column, f", from where on {column.dtype} rounds integers; keep ids as integers")
         return column.astype(np.int64)
 
     # -- numbers and flags -------------------------------------------------------------------------------
@@ -319,7 +320,6 @@ _TIMES = {"i": np.int64, "u": np.int64, "f": np.float64}
 _IDS = "ids are integers or strings: cast it"
 _FLAGS = "flags are true/false, yes/no or 1/0"
 _YES, _NO = {"1", "1.0", "true", "t", "yes", "y"}, {"0", "0.0", "false", "f", "no", "n"}
-_LARGEST_WHOLE = 2.0**53
 NO_ROWS = np.zeros(0, np.int64)
 BLANKS = " \t\r\n\f\v"
 """What means nothing around the entries of a text file: other blanks of Unicode belong to a name."""

@@ -418,7 +418,8 @@ class Frame(InOnePart):
         if isinstance(frame, pa.RecordBatch):
             frame = pa.Table.from_batches([frame])
         if type(frame).__module__.startswith("pandas"):
-            found = names.find([str(name) for name in frame.columns], "the DataFrame")
+            frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+            found = names.find(list(frame.columns), "the DataFrame")
             try:
                 wanted = list(dict.fromkeys(found.values()))
                 frame = pa.Table.from_pandas(frame[wanted], preserve_index=False)

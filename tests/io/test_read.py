@@ -451,6 +451,26 @@ def test_columns_in_the_names_of_folders_are_not_lost(tmp_path, role):
     assert lg.read_transitions(tmp_path / "log" / f"{role}=0" / "whole.csv") == lg.read_transitions(log)
 
 
+def test_columns_of_a_frame_may_be_numbered():
+    frame = pd.DataFrame([[0, 1, 2.0], [1, 0, 3.0]])
+    found = lg.read_transitions(frame, state="0", next_state="1", reward="2")
+    assert_same(found, lg.Counts.from_transitions([0, 1], [1, 0], reward=[2.0, 3.0]))
+
+
+@pytest.mark.parametrize(("kind", "digits"), [("f2", 11), ("f4", 24), ("f8", 53)])
+def test_ids_that_their_type_rounds_are_refused(kind, digits):
+    """2**24 + 1 and 2**24 are one number in single precision."""
+    largest = 2**digits - 1
+    for below in (largest, -largest):
+        found = lg.read_transitions({"state": [0], "next_state": [0], "episode": np.array([below], kind)})
+        assert found.initial_count.tolist() == [1]
+    if digits < 53:
+        found = lg.read_transitions({"state": np.array([largest], kind), "next_state": [0]}, labels=False)
+        assert found.n_states == 2**digits
+    with pytest.raises(ValueError, match=rf"from where on float{8 * int(kind[1:])} rounds integers"):
+        lg.read_transitions({"state": np.array([2**digits + 1], kind), "next_state": [0]})
+
+
 # -- errors -----------------------------------------------------------------------------------------------
 
 
