@@ -35,7 +35,7 @@ _ELSEWHERE = {"indptr", "indices", "count", "reward_count", "reward_mean", "rewa
 
 _STORED = ("cell_count", "terminal_count", "reward", "unrewarded", "initial_count")
 """Vectors that the client keeps of stored blocks, in a file of their own."""
-_KIND, _VECTORS = "distributed counts", "vectors.npz"
+_KIND, _VECTORS, _UNFINISHED = "distributed counts", "vectors.npz", "unfinished"
 
 
 class DistributedCounts:
@@ -134,8 +134,9 @@ class DistributedCounts:
             ]
             return results(self.client, written)
 
+        # The vectors come last. What an earlier writing left must not stand for blocks of this one.
+        write_archive(f"{folder}/{_VECTORS}", {}, {"kind": _KIND, _UNFINISHED: True})
         insist(write)
-        # The vectors come last: a folder without them was not finished.
         arrays = {name: getattr(self, name) for name in _STORED if getattr(self, name) is not None}
         kept = {name: getattr(self, name) for name in ("edges", "n_entries", "nbytes")}
         write_archive(f"{folder}/{_VECTORS}", arrays, {**record_of(self.vectors), **kept, "kind": _KIND})
@@ -146,6 +147,8 @@ class DistributedCounts:
         """Counts that :meth:`save` wrote, on this cluster or another."""
         client = client_of(client)
         arrays, record = read_archive(f"{folder}/{_VECTORS}", _KIND)
+        if _UNFINISHED in record:
+            raise StoredFileError(f"{folder}: was not written to its end; save the counts there again")
         if "reward" in arrays and "unrewarded" not in arrays:
             raise StoredFileError(
                 f"{folder}: written by an earlier lingendice, which did not note where rewards are missing; "
