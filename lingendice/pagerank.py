@@ -153,6 +153,8 @@ def _read(graph: Any, weight: str | None) -> tuple[Counts, Any]:
             return counts, counts
         graph = np.load(path, allow_pickle=False) if format_of(path) == ".npy" else read_matrix_file(path)
     if isinstance(graph, Counts):
+        if graph.n_actions is not None or graph.has_terminals:
+            raise ValueError("counts with actions or ends of episodes are no graph; solve(counts) takes them")
         counts = graph
     elif library_of(graph) is not None:
         counts = Counts.from_matrix(graph, weight=weight)

@@ -230,6 +230,15 @@ def test_square_frames_are_matrices():
         np.testing.assert_allclose(lg.pagerank(unnamed), list(expected.values()), atol=1e-10)
 
 
+@pytest.mark.parametrize("column", [{"action": [0, 1, 0]}, {"terminal": [0, 1, 0]}])
+def test_a_log_with_actions_or_ends_is_no_graph(column):
+    """Where episodes end, mass is absorbed: ranks summed to less than 1."""
+    log = {"state": [0, 1, 2], "next_state": [1, 2, 0]}
+    assert lg.pagerank(lg.Counts.from_transitions(**log)).sum() == pytest.approx(1.0)
+    with pytest.raises(ValueError, match=r"no graph; solve\(counts\) takes them"):
+        lg.pagerank(lg.Counts.from_transitions(**log, **column))
+
+
 def test_files(tmp_path):
     triples = [("a", "b", 1.0), ("b", "c", 2.0), ("c", "a", 1.0), ("a", "c", 3.0)]
     graph = nx.DiGraph()
