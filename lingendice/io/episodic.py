@@ -111,8 +111,12 @@ class VectorLog(InOnePart):
         self.log = log
 
     def fingerprint(self) -> list[Any]:
-        """Shapes of the arrays."""
-        return ["vector", {str(name): list(np.shape(values)) for name, values in self.log.items()}]
+        """Shapes of the arrays, and how they are read."""
+        return [
+            "vector",
+            self.autoreset,
+            {str(name): list(np.shape(values)) for name, values in self.log.items()},
+        ]
 
     def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
         """One batch per environment."""
