@@ -216,6 +216,27 @@ def test_frames_of_edges():
         lg.pagerank(pd.DataFrame({"x": [1]}))
 
 
+def test_a_frame_of_many_columns_without_names_is_refused(tmp_path):
+    """As a matrix that pandas wrote with its index, whose first two columns were taken for edges."""
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    matrix = pd.DataFrame(np.arange(9).reshape(3, 3), index=list("abc"), columns=list("abc"))
+    matrix.to_parquet(tmp_path / "matrix.parquet")
+    for given in (matrix.reset_index(), tmp_path / "matrix.parquet"):
+        with pytest.raises(
+            ValueError, match=r"found the columns \[.*'c'.*edges have the columns source and target"
+        ):
+            lg.pagerank(given)
+
+
+def test_a_weight_is_no_end_of_an_edge():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"weight": [1, 2, 3], "x": [1, 2, 1], "y": [2, 1, 3]})
+    assert lg.pagerank(frame) == lg.pagerank([(1, 2, 1), (2, 1, 2), (1, 3, 3)])
+    with pytest.raises(ValueError, match=r"found the columns .*edges have the columns source and target"):
+        lg.pagerank(frame.rename(columns={"x": "source", "y": "friend"}))  # ends in what is no target
+
+
 def test_square_frames_are_matrices():
     """As pandas and NetworkX write adjacency; their first two columns were taken for edges."""
     pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")

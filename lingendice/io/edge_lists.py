@@ -33,9 +33,9 @@ TARGET_COLUMNS = ("target", "dst", "destination", "to", "next_state", "v")
 def edge_counts(edges: Any, weight: str | None = "weight") -> Counts:
     """Count edges given as pairs or triples, an array of two or three columns, or a frame; O(edges).
 
-    A frame has columns ``source`` and ``target`` (or the like), else its first two are taken; the column that
-    ``weight`` names holds the weights, where there is one. Without such columns a square frame of numbers, as
-    one of pandas whose rows are named like its columns, is a matrix.
+    A frame has columns ``source`` and ``target`` (or the like), else the first two of two or three are taken;
+    the column that ``weight`` names holds the weights, where there is one. Without such columns a square
+    frame of numbers, as one of pandas whose rows are named like its columns, is a matrix.
     """
     if is_table(edges):
         columns = table_columns(edges)
@@ -59,7 +59,7 @@ def _is_matrix(frame: Any, columns: dict[Any, list[Any]]) -> bool:
     if is_pandas(frame) and set(frame.index) == set(columns):
         return True
     names = {str(name).casefold() for name in columns}
-    if not (names.isdisjoint(SOURCE_COLUMNS) and names.isdisjoint(TARGET_COLUMNS)):
+    if not names.isdisjoint((*SOURCE_COLUMNS, *TARGET_COLUMNS, "weight")):
         return False
     return all(isinstance(entry, (int, float)) for column in columns.values() for entry in column)
 
@@ -121,13 +121,13 @@ def _from_columns(columns: dict[Any, Any], weight: str | None) -> tuple[Any, Any
     source, target = (
         next((by_name[n] for n in names if n in by_name), None) for names in (SOURCE_COLUMNS, TARGET_COLUMNS)
     )
-    if source is None or target is None:
-        if len(columns) < 2:
-            raise ValueError(f"found the columns {list(columns)}; edges have the columns source and target")
-        source, target = list(columns.values())[:2]
     value = None if weight is None else columns.get(weight, by_name.get(weight.casefold()))
     if value is None and weight not in (None, "weight"):
         raise ValueError(f"found no column {weight!r} for the weight; there are {list(columns)}")
+    if source is None and target is None and len(columns) <= 3:
+        source, target = [*(column for column in columns.values() if column is not value), None, None][:2]
+    if source is None or target is None:
+        raise ValueError(f"found the columns {list(columns)}; edges have the columns source and target")
     return source, target, value, weight
 
 
