@@ -40,10 +40,10 @@ def pagerank(
     Parameters
     ----------
     G
-        A graph of NetworkX, igraph or rustworkx; a square matrix (nested list, array, SciPy sparse; rows are
-        sources); edges: a list of pairs or triples (with weights), an array with two or three columns that
-        is not square, a frame with the columns source and target; a file of a matrix or of edges (CSV, TSV,
-        text, Parquet, Matrix Market, NumPy).
+        A graph of NetworkX, igraph or rustworkx; a square matrix (nested list, array, SciPy sparse, frame;
+        rows are sources); edges: a list of pairs or triples (with weights), an array with two or three
+        columns that is not square, a frame with the columns source and target; a file of a matrix or of edges
+        (CSV, TSV, text, Parquet, Matrix Market, NumPy).
     alpha
         Probability of following an edge, from 0 to 1.
     personalization
@@ -65,8 +65,8 @@ def pagerank(
     Returns
     -------
     dict or numpy.ndarray
-        By node for NetworkX, rustworkx and edges; an array in the order of rows for matrices, and in that of
-        vertices for igraph. An empty graph has no entries.
+        By node for NetworkX, rustworkx, edges and frames whose rows have names; an array in the order of rows
+        for other matrices, and in that of vertices for igraph. An empty graph has no entries.
 
     Raises
     ------
@@ -153,6 +153,8 @@ def _read(graph: Any, weight: str | None) -> tuple[Counts, Any]:
             return counts, counts
         graph = np.load(path, allow_pickle=False) if format_of(path) == ".npy" else read_matrix_file(path)
     if isinstance(graph, Counts):
+        if graph.n_actions is not None or graph.has_terminals:
+            raise ValueError("counts with actions or ends of episodes are no graph; solve(counts) takes them")
         counts = graph
     elif library_of(graph) is not None:
         counts = Counts.from_matrix(graph, weight=weight)

@@ -216,6 +216,50 @@ def test_frames_of_edges():
         lg.pagerank(pd.DataFrame({"x": [1]}))
 
 
+def test_a_frame_of_many_columns_without_names_is_refused(tmp_path):
+    """As a matrix that pandas wrote with its index, whose first two columns were taken for edges."""
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    matrix = pd.DataFrame(np.arange(9).reshape(3, 3), index=list("abc"), columns=list("abc"))
+    matrix.to_parquet(tmp_path / "matrix.parquet")
+    for given in (matrix.reset_index(), tmp_path / "matrix.parquet"):
+        with pytest.raises(
+            ValueError, match=r"found the columns \[.*'c'.*edges have the columns source and target"
+        ):
+            lg.pagerank(given)
+
+
+def test_a_weight_is_no_end_of_an_edge():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"weight": [1, 2, 3], "x": [1, 2, 1], "y": [2, 1, 3]})
+    assert lg.pagerank(frame) == lg.pagerank([(1, 2, 1), (2, 1, 2), (1, 3, 3)])
+    with pytest.raises(ValueError, match=r"found the columns .*edges have the columns source and target"):
+        lg.pagerank(frame.rename(columns={"x": "source", "y": "friend"}))  # ends in what is no target
+
+
+def test_square_frames_are_matrices():
+    """As pandas and NetworkX write adjacency; their first two columns were taken for edges."""
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    graph = nx.gnp_random_graph(8, 0.4, seed=3, directed=True)
+    graph = nx.relabel_nodes(graph, {node: f"n{node}" for node in graph} | {0: "source", 1: "target"})
+    expected = nx.pagerank(graph, tol=1e-14)
+    frame = nx.to_pandas_adjacency(graph)
+    for given in (frame, frame[sorted(frame.columns, reverse=True)]):
+        assert lg.pagerank(given) == pytest.approx(expected, abs=1e-10)
+    bare = pd.DataFrame(frame.to_numpy())
+    for unnamed in (bare, pl.from_pandas(bare.set_axis([f"c{k}" for k in bare], axis=1))):
+        np.testing.assert_allclose(lg.pagerank(unnamed), list(expected.values()), atol=1e-10)
+
+
+@pytest.mark.parametrize("column", [{"action": [0, 1, 0]}, {"terminal": [0, 1, 0]}])
+def test_a_log_with_actions_or_ends_is_no_graph(column):
+    """Where episodes end, mass is absorbed: ranks summed to less than 1."""
+    log = {"state": [0, 1, 2], "next_state": [1, 2, 0]}
+    assert lg.pagerank(lg.Counts.from_transitions(**log)).sum() == pytest.approx(1.0)
+    with pytest.raises(ValueError, match=r"no graph; solve\(counts\) takes them"):
+        lg.pagerank(lg.Counts.from_transitions(**log, **column))
+
+
 def test_files(tmp_path):
     triples = [("a", "b", 1.0), ("b", "c", 2.0), ("c", "a", 1.0), ("a", "c", 3.0)]
     graph = nx.DiGraph()

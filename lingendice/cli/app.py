@@ -152,8 +152,8 @@ Gamma = Annotated[float, typer.Option(help="Discount factor, above 0 and up to 1
 Policy = Annotated[
     Path | None,
     typer.Option(
-        help="Probabilities of actions: .npy, .npz or .csv of numbers (states x actions); or by label, .csv "
-        "with the columns state, action and probability, or .json."
+        help="Probabilities of actions: .npy, .npz or .csv of numbers (states x actions, or one action per "
+        "state); or by label, .csv with the columns state, action and probability, or .json."
     ),
 ]
 Policies = Annotated[
@@ -178,6 +178,7 @@ _COLUMNS = {
     "truncated": "Column: recording stopped here.",
     "weight": "Column of how often the row was seen.",
     "time": "Column to put rows of an episode in order by.",
+    "table": "Table of a DuckDB file.",
 }
 _Names = Annotated[
     bool | None,
@@ -221,12 +222,17 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
 def load(file: Path, names: Columns, policy: Any = None) -> tuple[Counts, Labels]:
     """Read and count a file as :func:`lingendice.read_transitions` does, and tell the labels that it uses.
 
-    The shape of a policy shows states and actions that the ids of a log may happen not to contain.
+    A policy shows states and actions that the ids of a log may happen not to contain.
     """
     from lingendice.io.read import ReadOptions, count_piece
 
+    at_least = (0, 0)
+    if np.ndim(policy) == 2:
+        at_least = policy.shape
+    elif np.ndim(policy) == 1 and policy.dtype.kind in "iu" and policy.size:  # one action per state
+        at_least = policy.size, int(policy.max()) + 1
     options = ReadOptions.of(
-        at_least=(0, 0) if np.ndim(policy) != 2 else policy.shape,
+        at_least=at_least,
         on_command_line=True,
         **names,
     )

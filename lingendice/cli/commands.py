@@ -41,6 +41,7 @@ from lingendice.cli.app import (
 )
 from lingendice.data.display import strict_json
 from lingendice.io import array_files as files
+from lingendice.io.sources import find_files
 from lingendice.results.status import Status
 from lingendice.results.tables import heaviest
 
@@ -154,12 +155,13 @@ def audit(
     names: Columns,
     gamma: Gamma = 1.0,
     policy: Policy = None,
+    initial: Initial = None,
     as_json: AsJson = False,
 ) -> None:
     with report_errors():
         import lingendice as lg
 
-        given = distributions(policy=policy)
+        given = distributions(policy=policy, initial=initial)
         data, labels = load(file, names, given.get("policy"))
         examined = lg.audit(data, gamma=gamma, **given)
         if as_json:
@@ -209,6 +211,7 @@ def report(
     with report_errors():
         import lingendice as lg
 
+        files.require_folder(out)
         keep_inputs(out, file, initial, *(policy or []))
         named = policies(policy or [])
         result: Solution | Comparison
@@ -228,7 +231,7 @@ def report(
                 out,
                 title=title or f"lingendice report: {file.name}",
                 call=shlex.join(["lingendice", *sys.argv[1:]]),
-                source=f"{file.name}, sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}",
+                source=_source(file),
                 level=level,
             )
         if as_json:
@@ -236,6 +239,15 @@ def report(
         else:
             echo(f"written to {out}")
     _exit_unless_answered(strict, *solutions)
+
+
+def _source(file: Path) -> str:
+    """The name of what was read, with a digest by which it is known."""
+    digest, found = hashlib.sha256(), find_files(file)
+    for each in found:
+        digest.update(each.read_bytes())
+    several = f", {len(found):,} files" if len(found) > 1 else ""
+    return f"{file.name}{several}, sha256 {digest.hexdigest()}"
 
 
 def _compared(

@@ -5,6 +5,7 @@
 ``{"new": {"run": 0.9, "repair": 0.1}, ...}``          probabilities of actions (0 where left out)
 a frame with columns state, action(, probability)      the same, in long form (pandas, polars, Arrow)
 a frame with one column per action                     the same, in wide form, by its index or column state
+a Series, by state or by state and action              the same, by its index
 ``lambda state: "run"``                                a function of one label, which returns any of these
 ``{"new": 1.0}``, ``"new"``, a Series, a frame         distributions over states
 =====================================================  ===================================================
@@ -173,6 +174,26 @@ def _long_columns(given: Any) -> bool:
     return all(isinstance(column, (list, tuple, np.ndarray)) for column in given.values())
 
 
+def _by_index(name: str, given: Any, states: _Names) -> Any:
+    """A Series of pandas as a mapping by its index; what else there is as it is.
+
+    An index of two levels holds states and actions. Rows that are only numbered say no more than a list.
+    """
+    if not hasattr(given, "iloc") or hasattr(given, "columns"):
+        return given
+    labels = given.index.tolist()
+    if labels == list(range(len(labels))):
+        return given.tolist() if given.dtype.kind == "O" else given
+    by_pair = given.index.nlevels == 2 and states.find(labels[0]) is None
+    rows: dict[Any, Any] = {}
+    for label, entry in zip(labels, given.tolist(), strict=True):
+        row, key = (rows.setdefault(label[0], {}), label[1]) if by_pair else (rows, label)
+        if key in row:
+            raise ValueError(f"{name} names {label!r} twice; give it once")
+        row[key] = entry
+    return rows
+
+
 # -- distributions ---------------------------------------------------------------------------------------
 
 
@@ -216,10 +237,16 @@ def _weights_by_label(name: str, given: Any, states: _Names) -> Iterable[tuple[A
 
 
 def read_rewards(name: str, given: Any, space: Space) -> Any:
-    """Rewards by state, or by state and action, as an array; what is not a mapping is returned as it is."""
+    """Rewards by state, or by state and action, as an array; what is not by label is returned as it is."""
+    states, actions = _states(space), _actions(space)
+    given = _by_index(name, given, states)
+    if is_table(given):
+        raise ValueError(
+            f"{name} is a frame, whose rows may be in any order; give frame.to_dict('index') with states for "
+            "rows and actions for columns, or an array in the order of states"
+        )
     if not isinstance(given, Mapping):
         return given
-    states, actions = _states(space), _actions(space)
     count = np.asarray(space.cell_count).reshape(space.n_states, -1)
     rewards, told = np.zeros(count.shape), count == 0
     for label, entry in given.items():
@@ -253,9 +280,10 @@ def read_policy_table(name: str, given: Any, space: Space) -> Any:
             f"{name} is {given!r}; give a table (n_states, n_actions), one action per state, a mapping from "
             "states to actions, or a function of a state"
         )
+    states, actions = _states(space), _actions(space)
+    given = _by_index(name, given, states)
     if not _by_label(given) or space.n_actions is None:
         return given
-    states, actions = _states(space), _actions(space)
     table = np.zeros((space.n_states, space.n_actions))
     told = np.zeros(space.n_states, dtype=bool)
     unknown = []

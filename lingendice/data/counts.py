@@ -187,8 +187,9 @@ class Counts(Hinted):
         Parameters
         ----------
         matrix
-            Nested list, array, any SciPy sparse matrix or array (duplicates are summed), or a graph of
-            NetworkX, igraph or rustworkx (an undirected edge counts in both directions; nodes become labels).
+            Nested list, array, any SciPy sparse matrix or array (duplicates are summed), a frame of pandas
+            (columns are matched with rows by name, and names become labels), or a graph of NetworkX, igraph
+            or rustworkx (an undirected edge counts in both directions; nodes become labels).
             Edges of a graph are no sample: intervals and checks of a log do not apply to it.
         weight
             The edge attribute of a graph that holds the weight; 1 where it is missing, or None for

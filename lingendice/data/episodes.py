@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats, first_bad, outside_level, require_length
+from lingendice.data.checks import Floats, first_bad, outside_level, plain_array, require_length
 from lingendice.data.rows import stable_order
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def warn_breaks(n: int, where: str) -> None:
 
 def time_order(time: Any, episode: Array | None, n: int) -> Array:
     """The order of rows by episode and then time; rows of equal times stay as they are."""
-    times = np.asarray(time)
+    times = plain_array("time", time)
     if times.dtype.kind not in "iufMm":
         raise ValueError(f"time has dtype {times.dtype}; give numbers or dates (numpy.datetime64)")
     require_length("time", times, n)

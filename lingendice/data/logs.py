@@ -64,6 +64,8 @@ def read_log(
     (state, next_state), state_labels = encode(("state", "next_state"), (state, next_state))
     n = state.size
     require_length("next_state", next_state, n)
+    if state_labels is not None and n:
+        _require_common_kind(state, next_state, state_labels)
     action_labels = None
     if action is not None:
         (action,), action_labels = encode(("action",), (action,))
@@ -90,6 +92,17 @@ def read_log(
     runs = find_episodes(episode, terminal, truncated, n)
     log = Log(state, next_state, action, reward, weight, terminal, runs=runs)
     return log, order, state_labels, action_labels
+
+
+def _require_common_kind(state: Array, next_state: Array, labels: Labels) -> None:
+    """Refuse strings that only numbers follow, or the reverse: 1 is never "1"."""
+    are_strings = np.fromiter((isinstance(label, str) for label in labels), bool, len(labels))
+    if are_strings.all() or not all(isinstance(label, (str, int)) for label in labels):
+        return
+    left, entered = (are_strings[np.flatnonzero(np.bincount(ids))] for ids in (state, next_state))
+    if (left.all() and not entered.any()) or (entered.all() and not left.any()):
+        kinds = "strings, next states numbers" if left.all() else "numbers, next states strings"
+        raise ValueError(f"states are {kinds}; give both one type")
 
 
 def require_weights(weights: Any, n: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -43,6 +44,8 @@ def read_matrix(matrix: Any, *, weight: str | None = "weight", copy: bool = True
         matrix, labels = read_graph(matrix, weight)
     elif sparse.issparse(matrix):
         tolerance = row_sum_tolerance(matrix.dtype)
+    elif is_pandas(matrix):
+        matrix, labels = _with_names(matrix)
     if sparse.issparse(matrix):
         require_square(matrix.shape)
         compressed = compressed_rows("counts", matrix)
@@ -135,6 +138,31 @@ def _refuse_logs(data: Any) -> None:
             "pairs of names are not a matrix of counts; count them by Counts.from_transitions(state, "
             "next_state), or rank the nodes of a graph by pagerank(edges)"
         )
+
+
+def is_pandas(frame: Any) -> bool:
+    """Whether this is a frame whose rows have names, too; pandas is not imported for it."""
+    return is_table(frame) and hasattr(frame, "iloc")
+
+
+def _with_names(frame: Any) -> tuple[Any, Labels | None]:
+    """A frame with its columns in the order of its rows, and the names of both.
+
+    Rows that are only numbered, as those of a file are, stand for the columns in their order.
+    """
+    rows, columns = frame.index.tolist(), frame.columns.tolist()
+    numbers = list(range(len(rows)))
+    if rows == numbers and set(rows).isdisjoint(columns):
+        return frame, None
+    n_rows, n_columns = Counter(rows), Counter(columns)
+    for name in (*rows, *columns):
+        if not n_rows[name] == n_columns[name] == 1:
+            raise ValueError(
+                f"the name {name!r} stands for {n_rows[name]} rows and {n_columns[name]} columns, "
+                "and a state has one of each; frame.reindex(index=names, columns=names, fill_value=0) adds "
+                "what is missing, frame.to_numpy() goes by places alone"
+            )
+    return frame[rows], None if rows == numbers else tuple(rows)
 
 
 def require_square(shape: tuple[int, ...]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lingendice.data.counts import Counts
-from lingendice.data.saving import fields_of, read_archive, record_of, write_archive
+from lingendice.data.saving import StoredFileError, fields_of, read_archive, record_of, write_archive
 from lingendice.distributed import blocks as row_blocks
 from lingendice.distributed import cluster
 from lingendice.distributed.blocks import Margins, RowBlock
@@ -35,7 +35,7 @@ _ELSEWHERE = {"indptr", "indices", "count", "reward_count", "reward_mean", "rewa
 
 _STORED = ("cell_count", "terminal_count", "reward", "unrewarded", "initial_count")
 """Vectors that the client keeps of stored blocks, in a file of their own."""
-_KIND, _VECTORS = "distributed counts", "vectors.npz"
+_KIND, _VECTORS, _UNFINISHED = "distributed counts", "vectors.npz", "unfinished"
 
 
 class DistributedCounts:
@@ -134,8 +134,9 @@ class DistributedCounts:
             ]
             return results(self.client, written)
 
+        # The vectors come last. What an earlier writing left must not stand for blocks of this one.
+        write_archive(f"{folder}/{_VECTORS}", {}, {"kind": _KIND, _UNFINISHED: True})
         insist(write)
-        # The vectors come last: a folder without them was not finished.
         arrays = {name: getattr(self, name) for name in _STORED if getattr(self, name) is not None}
         kept = {name: getattr(self, name) for name in ("edges", "n_entries", "nbytes")}
         write_archive(f"{folder}/{_VECTORS}", arrays, {**record_of(self.vectors), **kept, "kind": _KIND})
@@ -146,6 +147,13 @@ class DistributedCounts:
         """Counts that :meth:`save` wrote, on this cluster or another."""
         client = client_of(client)
         arrays, record = read_archive(f"{folder}/{_VECTORS}", _KIND)
+        if _UNFINISHED in record:
+            raise StoredFileError(f"{folder}: was not written to its end; save the counts there again")
+        if "reward" in arrays and "unrewarded" not in arrays:
+            raise StoredFileError(
+                f"{folder}: written by an earlier lingendice, which did not note where rewards are missing; "
+                f"count the log again with lg.distributed.count(..., store={folder!r})"
+            )
         first_states = {"initial_count": arrays.get("initial_count")}
         frame = replace(
             Counts.empty(record["n_states"], record["n_actions"]), **fields_of(record, first_states, None)

@@ -14,6 +14,7 @@ what to do.
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
@@ -55,14 +56,14 @@ def read_array(path: str | Path) -> Any:
     if suffix in TEXT:
         return _read_text(path)
     if suffix == ".npy":
-        return _as_float(path, _load_array(path))
+        return _numbers(path, _load_array(path))
     if suffix == ".npz":
         arrays = _load_npz(path)
         if len(arrays) != 1:
             raise FileError(
                 f"{path}: expected one array, found {_listed(arrays)}; save the one array as .npy"
             )
-        return _as_float(path, next(iter(arrays.values())))
+        return _numbers(path, next(iter(arrays.values())))
     raise FileError(f"{path}: unknown suffix; use one of {', '.join(ARRAYS)}")
 
 
@@ -87,23 +88,26 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return held
 
 
-def _read_text(path: Path) -> NDArray[np.float64] | dict[str, list[Any]]:
+def _read_text(path: Path) -> NDArray[Any] | dict[str, list[Any]]:
     """The columns of a table whose header has a column of states, else an array of numbers."""
     rows = text_rows(path)
     _, header = next(rows, (0, []))
     if {name.casefold() for name in header} & set(COLUMNS["state"]):
         return _read_columns(path, header, rows)
-    numbers = []
+    numbers: list[list[float]] = []
+    whole = True
     for line, row in text_rows(path, comments="#"):
+        whole = whole and all(map(_WHOLE.fullmatch, row))
         try:
             numbers.append([float(entry) for entry in row])
         except ValueError as error:
             raise FileError(f"{path}, line {line}: {error}; {_WANTED}") from None
     if not numbers:
         raise FileError(f"{path}: empty file; {_WANTED}")
-    return np.atleast_1d(np.squeeze(np.array(numbers)))
+    return np.atleast_1d(np.squeeze(np.array(numbers, np.int64 if whole else np.float64)))
 
 
+_WHOLE = re.compile(r"[0-9]{1,15}")
 _WANTED = "expected rows of numbers, or a header that names state, action and probability"
 
 
@@ -138,6 +142,11 @@ def check_result_path(path: str | Path) -> None:
         raise FileError(
             f"{path}: results are written as {' or '.join(RESULTS)}; choose one of these suffixes"
         )
+    require_folder(path)
+
+
+def require_folder(path: Path) -> None:
+    """Raise unless there is a folder to write a file into."""
     if not path.parent.is_dir():
         raise FileError(f"{path}: there is no folder {path.parent}; make it first")
 
@@ -162,7 +171,10 @@ def _load_npz(path: Path) -> dict[str, NDArray[Any]]:
         raise FileError(f"{path}: not a readable npz file of plain arrays ({error})") from None
 
 
-def _as_float(path: Path, array: NDArray[Any]) -> NDArray[np.float64]:
+def _numbers(path: Path, array: NDArray[Any]) -> NDArray[Any]:
+    """Whole numbers as they are, since a policy may be one action per state."""
+    if array.dtype.kind in "iu":
+        return array
     try:
         return array.astype(np.float64)
     except (ValueError, TypeError):

@@ -167,7 +167,7 @@ class _Entry:
 
     def _coded(self, codes: NDArray[Any], values: list[str]) -> Coded:
         if self.from_text:
-            values = [value.strip() for value in values]
+            values = [value.strip(BLANKS) for value in values]
             if "" in values:
                 empty = [code for code, value in enumerate(values) if value == ""]
                 rows = np.flatnonzero(np.isin(codes, empty))
@@ -217,9 +217,10 @@ class _Entry:
             self._null(int(missing.argmax()), "nan")
         if labels:
             return column
-        other = (column != np.floor(column)) | (np.abs(column) > _LARGEST_WHOLE)
         why = f", which is no id; {_IDS}, bin it, or pass labels=True to read it as a name"
-        self._refuse(other, column, why)
+        self._refuse(column != np.floor(column), column, why)
+        rounded = np.abs(column) >= 2.0 ** (np.finfo(column.dtype).nmant + 1)
+        self._refuse(rounded, column, f", from where on {column.dtype} rounds integers; keep ids as integers")
         return column.astype(np.int64)
 
     # -- numbers and flags -------------------------------------------------------------------------------
@@ -266,19 +267,25 @@ class _Entry:
         return numbers
 
     def times(self) -> NDArray[Any]:
-        """Numbers or dates, as numbers that sort like them."""
+        """Numbers or dates, which sort like times."""
         wanted = "times are numbers or dates"
         column = self.column
-        if self.is_arrow and arrow("types").is_temporal(column.type):
+        if (
+            self.is_arrow
+            and arrow("types").is_temporal(column.type)
+            and not arrow("types").is_time(column.type)
+        ):
             column = column.to_numpy(zero_copy_only=False)
         if not isinstance(column, np.ndarray) or column.dtype.kind not in "Mm":
-            numbers = self._plain(wanted)
-            missing = np.isnan(numbers) if numbers.dtype.kind == "f" else np.zeros(0, bool)
-        else:
-            missing, numbers = np.isnat(column), column.astype(np.int64)
+            column = self._plain(wanted)
+        if column.dtype.kind == "b":
+            raise self._wrong("booleans", wanted)
+        if column.dtype == np.uint64 and column.size and column.max() > np.iinfo(np.int64).max:
+            raise self._wrong("integers beyond 63 bits", "subtract the first")
+        missing = column != column  # NaN or NaT
         if missing.any():
             self._null(int(missing.argmax()), "missing")
-        return numbers.astype(np.float64 if numbers.dtype.kind == "f" else np.int64)
+        return column if column.dtype.kind in "Mm" else column.astype(_TIMES[column.dtype.kind])
 
     def flags(self) -> NDArray[np.bool_]:
         column = self.column
@@ -309,11 +316,13 @@ class _Entry:
         return np.array([word in _YES for word in words], bool)[column.codes]
 
 
+_TIMES = {"i": np.int64, "u": np.int64, "f": np.float64}
 _IDS = "ids are integers or strings: cast it"
 _FLAGS = "flags are true/false, yes/no or 1/0"
 _YES, _NO = {"1", "1.0", "true", "t", "yes", "y"}, {"0", "0.0", "false", "f", "no", "n"}
-_LARGEST_WHOLE = 2.0**53
 NO_ROWS = np.zeros(0, np.int64)
+BLANKS = " \t\r\n\f\v"
+"""What means nothing around the entries of a text file: other blanks of Unicode belong to a name."""
 
 
 def _unpack_bits(column: Any) -> NDArray[np.bool_]:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.saving import arrow
-from lingendice.io.columns import NO_ROWS, Batch, read_batch
+from lingendice.io.columns import BLANKS, NO_ROWS, Batch, read_batch
 from lingendice.io.formats import COMPRESSED, FileError, format_of
 from lingendice.io.roles import FLAG_ROLES, Names
 
@@ -35,6 +35,7 @@ _MISSING = frozenset(
 """Words that PyArrow takes for missing numbers."""
 _WHOLE = re.compile(r"-?[0-9]+")
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _BLOCK = 1 << 23
 
 
@@ -68,7 +69,7 @@ def text_rows(file: Path, comments: str = "") -> Rows:
                     raise FileError(
                         f"{file}, line {rows.line_num}: {len(row)} entries, {width} in the lines before"
                     )
-                yield rows.line_num, [entry.strip() for entry in row]
+                yield rows.line_num, [entry.strip(BLANKS) for entry in row]
     except UnicodeDecodeError as error:
         raise FileError(f"{file}: not UTF-8 text ({error.reason}); save it as UTF-8") from None
     except csv.Error as error:
@@ -182,6 +183,9 @@ def _arrow_types(found: Mapping[str, str], kinds: Mapping[str, Any], labels: boo
             chosen[name] = words
         elif role == "weight" and types.is_integer(kinds[name]):
             chosen[name] = pa.int64()
+        elif role == "time" and (types.is_date(kinds[name]) or types.is_timestamp(kinds[name])):
+            # Of one unit, as files may have days and seconds.
+            chosen[name] = pa.timestamp("ns", getattr(kinds[name], "tz", None))
         elif role == "time":
             chosen[name] = pa.float64() if types.is_null(kinds[name]) else kinds[name]
         elif name not in chosen:
@@ -245,8 +249,12 @@ def _typed(
 
 def _are_numbers(entries: list[str]) -> bool:
     """Whether a column reads as numbers, apart from missing ones; a column of these alone does not."""
-    present = [entry for entry in entries if entry not in _MISSING]
-    return bool(present) and all(_number(entry) is not None for entry in present)
+    numbers = {entry: _number(entry) for entry in set(entries) - _MISSING}
+    if not numbers or None in numbers.values():
+        return False
+    # As PyArrow: floats are not hexadecimal.
+    whole = all(isinstance(number, int) for number in numbers.values())
+    return whole or not any(map(_HEXADECIMAL.fullmatch, numbers))
 
 
 def _number(entry: str) -> int | float | None:
@@ -254,7 +262,7 @@ def _number(entry: str) -> int | float | None:
         return int(entry)
     if _HEXADECIMAL.fullmatch(entry):
         return (int(entry, 16) ^ (1 << 63)) - (1 << 63)  # as PyArrow: the first bit is a sign
-    if "_" in entry:
+    if "_" in entry or not entry.isascii():
         return None
     try:
         return float(entry)
@@ -265,23 +273,23 @@ def _number(entry: str) -> int | float | None:
 def _numbers(
     name: str, entries: list[str], where: Callable[[int], str], hexadecimal: bool = True
 ) -> NDArray[Any]:
-    """Integers where all entries are, else floats."""
-    numbers = []
-    for row, entry in enumerate(entries):
-        number = _number(entry)
+    """Integers where all entries are, else floats, none of which is hexadecimal."""
+    numbers = [_number(entry) for entry in entries]
+    whole = all(isinstance(number, int) for number in numbers)
+    for row, (entry, number) in enumerate(zip(entries, numbers, strict=True)):
         if entry == "":
             raise FileError(f"{where(row)}: column {name!r} is empty; fill it in or leave the row out")
-        if number is None or (not hexadecimal and _HEXADECIMAL.fullmatch(entry)):
+        if number is None or (not (hexadecimal and whole) and _HEXADECIMAL.fullmatch(entry)):
             raise FileError(f"{where(row)}: column {name!r} is {entry!r}, which is not a number")
-        numbers.append(number)
-    whole = all(isinstance(number, int) for number in numbers)
     return np.array(numbers, np.int64 if whole else np.float64)
 
 
 def _times(name: str, entries: list[str], where: Callable[[int], str]) -> NDArray[Any]:
     if _are_numbers(entries):
         return _numbers(name, entries, where)
+    # NumPy would take "0" for a year and "now" for a date.
+    dates = [entry if _DATE.match(entry) else "NaT" if entry == "" else "text" for entry in entries]
     try:
-        return np.array([entry or "NaT" for entry in entries], "datetime64[ns]")
+        return np.array(dates, "datetime64[ns]")
     except ValueError:
         raise FileError(f"{where(0)}: column {name!r} holds text; times are numbers or dates") from None

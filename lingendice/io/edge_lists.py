@@ -21,6 +21,7 @@ from lingendice.data.by_label import is_table, named_columns, table_columns
 from lingendice.data.checks import numeric_array
 from lingendice.data.counts import Counts
 from lingendice.data.labels import encode
+from lingendice.data.matrices import is_pandas
 from lingendice.data.saving import arrow
 from lingendice.io.csv_reader import text_rows
 from lingendice.io.formats import IPC, PARQUET, FileError, format_of
@@ -32,11 +33,15 @@ TARGET_COLUMNS = ("target", "dst", "destination", "to", "next_state", "v")
 def edge_counts(edges: Any, weight: str | None = "weight") -> Counts:
     """Count edges given as pairs or triples, an array of two or three columns, or a frame; O(edges).
 
-    A frame has columns ``source`` and ``target`` (or the like), else its first two are taken; the column that
-    ``weight`` names holds the weights, where there is one.
+    A frame has columns ``source`` and ``target`` (or the like), else the first two of two or three are taken;
+    the column that ``weight`` names holds the weights, where there is one. Without such columns a square
+    frame of numbers, as one of pandas whose rows are named like its columns, is a matrix.
     """
     if is_table(edges):
-        return _count(*_from_columns(table_columns(edges), weight))
+        columns = table_columns(edges)
+        if _is_matrix(edges, columns):
+            return Counts.from_matrix(edges)
+        return _count(*_from_columns(columns, weight))
     if isinstance(edges, np.ndarray):
         return _count(*_split(edges.T, "the array"), weight)
     rows = list(edges)
@@ -46,6 +51,17 @@ def edge_counts(edges: Any, weight: str | None = "weight") -> Counts:
             f"edges have {min(lengths)} to {max(lengths)} entries; give pairs, or triples with a weight"
         )
     return _count(*_split(_transposed(rows), "the list"), weight)
+
+
+def _is_matrix(frame: Any, columns: dict[Any, list[Any]]) -> bool:
+    if len(columns) < 2 or any(len(column) != len(columns) for column in columns.values()):
+        return False
+    if is_pandas(frame) and set(frame.index) == set(columns):
+        return True
+    names = {str(name).casefold() for name in columns}
+    if not names.isdisjoint((*SOURCE_COLUMNS, *TARGET_COLUMNS, "weight")):
+        return False
+    return all(isinstance(entry, (int, float)) for column in columns.values() for entry in column)
 
 
 def read_edge_file(path: Path, weight: str | None = "weight") -> Counts:
@@ -105,13 +121,13 @@ def _from_columns(columns: dict[Any, Any], weight: str | None) -> tuple[Any, Any
     source, target = (
         next((by_name[n] for n in names if n in by_name), None) for names in (SOURCE_COLUMNS, TARGET_COLUMNS)
     )
-    if source is None or target is None:
-        if len(columns) < 2:
-            raise ValueError(f"found the columns {list(columns)}; edges have the columns source and target")
-        source, target = list(columns.values())[:2]
     value = None if weight is None else columns.get(weight, by_name.get(weight.casefold()))
     if value is None and weight not in (None, "weight"):
         raise ValueError(f"found no column {weight!r} for the weight; there are {list(columns)}")
+    if source is None and target is None and len(columns) <= 3:
+        source, target = [*(column for column in columns.values() if column is not value), None, None][:2]
+    if source is None or target is None:
+        raise ValueError(f"found the columns {list(columns)}; edges have the columns source and target")
     return source, target, value, weight
 
 

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import require_choice
+from lingendice.data.checks import plain_array, require_choice
 from lingendice.io.columns import Batch, Position, read_batch
 from lingendice.io.formats import FileError
-from lingendice.io.roles import FLAG_ROLES, Names, join_ends
+from lingendice.io.roles import FLAG_ROLES, Names
 from lingendice.io.sources import InOnePart
 
 Array = NDArray[Any]
 MINARI = "minari:"
+NEXT_STEP, SAME_STEP = "next_step", "same_step"
+"""How Gymnasium resets an environment of a vector."""
 
 
 def open_minari(name: str) -> Any:
@@ -105,22 +107,28 @@ class VectorLog(InOnePart):
     """
 
     def __init__(self, log: Mapping[str, Any], autoreset: str) -> None:
-        self.autoreset = require_choice("autoreset", autoreset, ("next_step", "same_step"))
+        self.autoreset = require_choice("autoreset", autoreset, (NEXT_STEP, SAME_STEP))
         self.log = log
 
     def fingerprint(self) -> list[Any]:
-        """Shapes of the arrays."""
-        return ["vector", {str(name): list(np.shape(values)) for name, values in self.log.items()}]
+        """Shapes of the arrays, and how they are read."""
+        return [
+            "vector",
+            self.autoreset,
+            {str(name): list(np.shape(values)) for name, values in self.log.items()},
+        ]
 
     def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
         """One batch per environment."""
         found = names.find([str(name) for name in self.log], "the vector log", ("final_state", "final_obs"))
-        arrays = {role: np.asarray(self.log[name]) for role, name in found.items()}
-        if "done" in arrays:
-            flags = {role: arrays[role].astype(bool) for role in FLAG_ROLES if role in arrays}
-            arrays = {**arrays, **join_ends(flags)}
-            del arrays["done"]
+        if "episode" in found:
+            raise FileError(
+                f"the vector log: {found['episode']!r} is there for the episode, but episodes are the "
+                "environments, cut where terminal or truncated; pass episode=False"
+            )
+        arrays = {role: plain_array(name, self.log[name]) for role, name in found.items()}
         steps, environments = self._check(arrays)
+        arrays = _with_flags(arrays)
         for environment in range(start[1], environments):
             rows = {role: values[:, environment] for role, values in arrays.items()}
             rows, step = self._rows(rows, environment, steps)
@@ -155,13 +163,13 @@ class VectorLog(InOnePart):
         self, rows: dict[str, Array], environment: int, steps: int
     ) -> tuple[dict[str, Array], NDArray[np.int64]]:
         """The true transitions of one environment and the steps at which they were made."""
-        terminal = rows.get("terminal", np.zeros(steps, bool)).astype(bool)
-        truncated = rows.get("truncated", np.zeros(steps, bool)).astype(bool)
+        terminal = rows.get("terminal", np.zeros(steps, bool))
+        truncated = rows.get("truncated", np.zeros(steps, bool))
         if "next_state" not in rows:
             rows["next_state"] = rows["state"][1:]
             rows["state"] = rows["state"][:-1]
         done = terminal | truncated
-        if self.autoreset == "same_step":
+        if self.autoreset == SAME_STEP:
             rows["next_state"] = self._final(rows["next_state"], done, terminal, environment)
             return rows, np.arange(steps)
         keep = np.ones(steps, bool)
@@ -181,8 +189,24 @@ class VectorLog(InOnePart):
                 f"the vector log, environment {environment}, step {int(ended.argmax())}: truncated, and its "
                 'last observation was replaced by a reset; record it as "final_state" (info["final_obs"])'
             )
-        final = np.asarray(self.log[name])[:, environment]
-        return np.where(done, final.astype(following.dtype), following)
+        final = plain_array(name, self.log[name])
+        return np.where(done, final[:, environment], following)
+
+
+def _with_flags(arrays: dict[str, Array]) -> dict[str, Array]:
+    """The same with flags as booleans, ``done`` resolved into the others."""
+    given = {role: values for role, values in arrays.items() if role in FLAG_ROLES}
+    others = {role: values for role, values in arrays.items() if role not in given}
+    if not given:
+        return others
+    shape = next(iter(given.values())).shape
+
+    def where(row: int) -> str:
+        return f"the vector log, environment {row % shape[1]}, step {row // shape[1]}"
+
+    flat = {role: values.ravel() for role, values in given.items()}
+    read = read_batch(flat, {role: role for role in given}, shape[0] * shape[1], where, None)
+    return others | {role: flags.reshape(shape) for role, flags in read.columns.items()}  # type: ignore[union-attr]
 
 
 def _row_of_environment(environment: int, step: NDArray[np.int64]) -> Callable[[int], str]:

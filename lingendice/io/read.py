@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from lingendice.data.episodes import warn_breaks
 from lingendice.data.interrupts import interruptible
 from lingendice.io.array_files import read_matrix_file
 from lingendice.io.columns import Batch, IdRule, Position
-from lingendice.io.episodic import MINARI, MinariLog, VectorLog, open_minari
+from lingendice.io.episodic import MINARI, NEXT_STEP, MinariLog, VectorLog, open_minari
 from lingendice.io.formats import DUCKDB, MATRICES, FileError, format_of
 from lingendice.io.roles import NAMED_BY_CALLERS, Names
 from lingendice.io.segments import Piece
@@ -55,7 +55,7 @@ def read_transitions(
     labels: bool | None = None,
     n_states: int | None = None,
     n_actions: int | None = None,
-    autoreset: str = "next_step",
+    autoreset: str = NEXT_STEP,
     keep_episodes: bool | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = 60.0,
@@ -180,7 +180,7 @@ class ReadOptions:
     n_actions: int | None = None
     at_least: tuple[int, int] = (0, 0)
     """Numbers of states and actions that a policy has."""
-    autoreset: str = "next_step"
+    autoreset: str = NEXT_STEP
     keep_episodes: bool | None = None
     """None keeps those of a whole log that is not too long and has no checkpoint."""
     threads: int | None = None
@@ -241,12 +241,10 @@ def count_piece(
     """As :func:`read_transitions`, also for a part of a log."""
     matrix = _read_matrix(source)
     names, rule = options.names(), options.rule()
-    if isinstance(matrix, Counts):
-        named = [names.option(role) for role, name in options.columns.items() if isinstance(name, str)]
-        if named:
-            raise ValueError(f"a matrix or graph has no columns; leave {', '.join(named)} out")
-        return Piece(_of_size(matrix, *rule.sizes))
     opened = open_source(source, options, names) if matrix is None else matrix
+    _refuse_without_effect(opened, options, names, checkpoint is not None)
+    if isinstance(opened, Counts):
+        return Piece(_of_size(opened, *rule.sizes))
     by_time = isinstance(options.columns.get("time"), str)
     if by_time and (checkpoint is not None or span.keep_ends):
         raise ValueError(
@@ -279,13 +277,21 @@ def open_source(source: Any, options: ReadOptions, names: Names) -> Source:
     if hasattr(source, "iterate_episodes"):
         return MinariLog(source, state if callable(state) else None)
     if isinstance(source, (str, os.PathLike)) and format_of(source) in DUCKDB:
+        if options.table is None:
+            raise ValueError(f"{source}: a DuckDB database; name the table with {names.option('table')}")
         return DuckTable(Path(source), options.table)
     if isinstance(source, (str, os.PathLike)) or _are_paths(source):
         return Files(find_files(source))
     if is_frame(source):
         return Frame(source)
     if isinstance(source, Mapping):
-        if np.ndim(source[names.find([str(name) for name in source], "the mapping", source)["state"]]) == 2:
+        states = source[names.find([str(name) for name in source], "the mapping", source)["state"]]
+        if isinstance(states, (list, tuple)) and tuple in set(map(type, states)):
+            raise FileError(
+                "the mapping: states are tuples, which lg.Counts.from_transitions takes for labels; an array "
+                "(time, environments) would be a log of a vector environment"
+            )
+        if np.ndim(states) == 2:
             return VectorLog(source, options.autoreset)
         return Stream([source])
     if isinstance(source, Iterable):
@@ -294,6 +300,32 @@ def open_source(source: Any, options: ReadOptions, names: Names) -> Source:
         f"cannot read transitions from a {type(source).__name__}; give paths, a frame, an iterable of "
         "batches, a Minari dataset, a vector log or a graph"
     )
+
+
+def _refuse_without_effect(
+    opened: Source | Counts, options: ReadOptions, names: Names, has_checkpoint: bool
+) -> None:
+    """Refuse what was asked for and means nothing to a log of this kind."""
+    given = {role for role, name in options.columns.items() if isinstance(name, str)}
+    asked: dict[str, Collection[str]] = {}
+    if isinstance(opened, Counts):
+        of_logs = {"labels": options.labels is not None, "keep_episodes": options.keep_episodes}
+        given |= {name for name, is_asked in (of_logs | {"checkpoint": has_checkpoint}).items() if is_asked}
+        asked["a matrix or graph has no columns"] = given
+    elif isinstance(opened, MinariLog):
+        asked["a Minari dataset has no columns to name"] = given
+    if callable(options.columns.get("state")) and not isinstance(opened, MinariLog):
+        asked["a function of observations is for Minari datasets"] = ["state"]
+    if options.table is not None and not isinstance(opened, DuckTable):
+        asked["only a DuckDB file has tables"] = ["table"]
+    if options.autoreset != NEXT_STEP and not isinstance(opened, VectorLog):
+        asked["only a log of a vector environment, arrays of shape (time, environments), has resets"] = [
+            "autoreset"
+        ]
+    for why, these in asked.items():
+        if these:
+            listed = ", ".join(names.option(name) for name in sorted(these))
+            raise ValueError(f"{why}; leave {listed} out")
 
 
 def _are_paths(source: Any) -> bool:

@@ -43,6 +43,7 @@ ROLES = (*ID_ROLES, *FLAG_ROLES, *NUMBER_ROLES, "time")
 NAMED_BY_CALLERS = tuple(role for role in ROLES if role != "done")
 ONLY_WHEN_NAMED = ("weight", "reward_m2", "time")
 """Roles whose usual names are common in tables where they mean something else."""
+_HIVE = re.compile(r"(?:^|[/\\])(([^/\\=]+)=[^/\\]*)(?=[/\\])")
 _CLOSE = 0.8  # likeness from which a name looks misspelt
 
 
@@ -88,6 +89,7 @@ class Names:
         if "state" not in found:
             free = [column for column in present if column not in found.values()]
             raise self._missing("state", "state", free, where)
+        self._refuse_folders(found, where)
         self._note_unused(found, present, ignored)
         return found
 
@@ -115,6 +117,18 @@ class Names:
     def option(self, role: str) -> str:
         """How the caller names the column of a role."""
         return f"--{role.replace('_', '-')}" if self.on_command_line else f"{role}="
+
+    def _refuse_folders(self, found: Mapping[str, str], where: str) -> None:
+        """Refuse files whose folders, as Hive writes them, hold a column in their names."""
+        for folder, key in _HIVE.findall(where):
+            for role in ("action", "episode"):
+                if role not in found and normalized(key) in ALIASES[role] and not self._left_out(role):
+                    leave = "" if self.on_command_line else f", or leave it out with {role}=False"
+                    raise FileError(
+                        f"{where}: the folder {folder!r} holds the {role}, and the file does not; read such "
+                        "folders by pyarrow.dataset.dataset(path, partitioning='hive').scanner().to_reader()"
+                        f"{leave}"
+                    )
 
     def _note_unused(self, found: Mapping[str, str], present: list[str], ignored: Collection[str]) -> None:
         refused = {alias for role in ALIASES if self._left_out(role) for alias in ALIASES[role]}

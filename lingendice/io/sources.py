@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -87,13 +88,18 @@ class InOnePart:
 
 
 def find_files(paths: Any) -> list[Path]:
-    """The files behind a path, a folder, a glob pattern, or a list of these; patterns sort by name."""
+    """The files behind a path, a folder, a glob pattern, or a list of these; patterns sort by name.
+
+    Hidden files and folders are passed over, as patterns do.
+    """
     if isinstance(paths, (list, tuple)):
         return [file for path in paths for file in find_files(path)]
     text = os.fspath(paths)
     path = Path(text)
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if format_of(file) in STREAMED)
+        inside = (file for file in path.rglob("*") if format_of(file) in STREAMED)
+        # Hidden ones are copies that other programs keep: .ipynb_checkpoints, ._ of macOS.
+        found = sorted(file for file in inside if not re.search(r"(^|[\\/])\.", str(file.relative_to(path))))
         if not found:
             raise FileError(f"{path}: no {', '.join(STREAMED)} file in this folder")
         return found
@@ -350,9 +356,7 @@ def read_stream(
 class DuckTable(InOnePart):
     """A table (or view) of a DuckDB database file."""
 
-    def __init__(self, file: Path, table: str | None) -> None:
-        if table is None:
-            raise ValueError(f"{file}: a DuckDB database; name the table with table=")
+    def __init__(self, file: Path, table: str) -> None:
         self.file, self.table = file, table
 
     def fingerprint(self) -> list[Any]:
@@ -414,7 +418,8 @@ class Frame(InOnePart):
         if isinstance(frame, pa.RecordBatch):
             frame = pa.Table.from_batches([frame])
         if type(frame).__module__.startswith("pandas"):
-            found = names.find([str(name) for name in frame.columns], "the DataFrame")
+            frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+            found = names.find(list(frame.columns), "the DataFrame")
             try:
                 wanted = list(dict.fromkeys(found.values()))
                 frame = pa.Table.from_pandas(frame[wanted], preserve_index=False)

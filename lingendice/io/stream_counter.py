@@ -141,11 +141,14 @@ class Accumulator:
             columns[role] = self.maps[what].read(batch, role) if what in self.maps else column  # type: ignore[assignment]
         for what in _ROLES_OF_IDS:
             self._check_size(batch, self.maps[what])
-        weights = self.waiting.get("weight")
-        if weights is not None and weights.dtype.kind != columns["weight"].dtype.kind:
-            raise FileError(
-                f"{batch.where(0)}: weight changes between integers and floats; give it one type throughout"
-            )
+        for role in self.waiting.keys() & {"weight", "time"}:
+            before, now = self.waiting[role].dtype, columns[role].dtype
+            # Numbers of any kind are times; dates of two units would be compared as if they were of one.
+            same = before.kind == now.kind or (role == "time" and {before.kind, now.kind}.isdisjoint("Mm"))
+            if not same or (now.kind in "Mm" and before != now):
+                raise FileError(
+                    f"{batch.where(0)}: {role} changes from {before} to {now}; give it one type throughout"
+                )
         return columns
 
     def begin(self, roles: frozenset[str]) -> None:

@@ -55,7 +55,7 @@ class Choices(NamedTuple):
         arrays = {
             name: _BY_LABEL[name](name, values, counts)
             for name, values in given.items()
-            if values is not None and type(values) is not np.ndarray
+            if values is not None and (type(values) is not np.ndarray or values.dtype.kind in "UO")
         }
         changed = {name: values for name, values in arrays.items() if values is not given[name]}
         return self._replace(**changed) if changed else self
@@ -174,7 +174,8 @@ def _fallback_distribution(source: str, counts: Counts, choices: Choices, initia
     """A distribution that rows fall back to, by its name in :class:`lingendice.model.leaks.Fallbacks`."""
     if source == "prior":
         if isinstance(choices.smoothing, tuple):
-            return require_distribution("smoothing distribution", choices.smoothing[1], counts.n_states)
+            prior = read_distribution("smoothing distribution", choices.smoothing[1], counts)
+            return require_distribution("smoothing distribution", prior, counts.n_states)
         return np.full(counts.n_states, 1.0 / counts.n_states)
     if source == "restart":
         return require_distribution("restart", choices.restart, counts.n_states)

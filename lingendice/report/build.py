@@ -37,7 +37,7 @@ from lingendice.results.ridge_path import ridge_path
 from lingendice.results.solution import Solution
 from lingendice.results.tables import TOP_CELLS, contributions, heaviest
 from lingendice.results.targets import Interval, require_level
-from lingendice.results.variants import LinearSolution
+from lingendice.results.variants import BaselineSolution, HorizonSolution, LinearSolution, PolicySolution
 
 
 def page_of(
@@ -316,11 +316,17 @@ def _plots(result: Solution | Comparison, best: Solution, examined: Audit, level
 
 
 def describe_call(solution: Solution) -> str:
-    """The call of ``solve`` that gives a solution, as far as the solution knows it; arrays by their shape."""
+    """The call that gives a solution, as far as the solution knows it; arrays by their shape."""
     parts = ["data", f"gamma={solution.gamma!r}"]
-    pairs = zip(Choices._fields, solution.operator.choices, Choices(gamma=solution.gamma), strict=True)
+    pairs = zip(Choices._fields, solution.asked_choices, Choices(gamma=solution.gamma), strict=True)
     parts += [f"{name}={_shown(given)}" for name, given, usual in pairs if _shown(given) != _shown(usual)]
-    if solution.ridge > 0.0:
+    if isinstance(solution, BaselineSolution):
+        return f"{solution.method}, of lingendice.baselines: ({', '.join(parts)})"
+    # With a policy, a ridge that is left out means the default: PolicySolution.
+    is_exact = not isinstance(solution, (PolicySolution, LinearSolution, HorizonSolution))
+    if not isinstance(solution, PolicySolution) and (
+        solution.ridge > 0.0 or (is_exact and solution.has_target)
+    ):
         parts.append(f"ridge={solution.ridge!r}")
     if isinstance(solution, LinearSolution):
         parts.append(f"divergence={solution.divergence!r}, features=...")
@@ -331,6 +337,8 @@ def describe_call(solution: Solution) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, (str, int, float, bool)):
         return repr(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))})"
     shape = np.shape(value)
     return f"<array {' x '.join(map(str, shape))}>" if shape else repr(value)
 

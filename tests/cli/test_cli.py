@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -564,6 +565,80 @@ def test_policies_by_label(run, tmp_path):
     several = run("solve", log, "--policy", tmp_path / "several.json")
     assert several.exit_code == 2
     assert "rank them with lingendice compare" in several.stderr
+
+
+def write_log(path, n_states=3, **extra):
+    rng = np.random.default_rng(1)
+    columns = {"state": rng.integers(0, n_states, 200), "action": rng.integers(0, 2, 200)}
+    columns |= {"next_state": rng.integers(0, n_states, 200), "reward": rng.integers(0, 4, 200), **extra}
+    rows = zip(*columns.values(), strict=True)
+    path.write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows)]))
+
+
+@pytest.mark.parametrize("name", ["greedy.npy", "greedy.npz", "greedy.csv"])
+def test_a_file_may_hold_one_action_per_state(run, tmp_path, name):
+    write_log(tmp_path / "log.csv", episode=np.arange(200) // 10)
+    greedy = np.array([1, 0, 1, 0])  # for one state more than were logged
+    if name.endswith(".npy"):
+        np.save(tmp_path / name, greedy)
+    elif name.endswith(".npz"):
+        np.savez(tmp_path / name, greedy)
+    else:
+        (tmp_path / name).write_text("1\n0\n1\n0\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lg.RowOrderWarning)
+        counts = lg.read_transitions(tmp_path / "log.csv", n_states=4)
+    expected = lg.solve(counts, 0.9, policy=greedy)
+    options = ("--gamma", 0.9, "--policy", tmp_path / name)
+    answer = json.loads(run("solve", tmp_path / "log.csv", *options, "--json").stdout)
+    assert answer["value"] == expected.value
+    audited = json.loads(run("audit", tmp_path / "log.csv", *options, "--json").stdout)
+    assert audited["coverage"] == lg.audit(counts, 0.9, policy=greedy).coverage
+
+
+def test_audit_takes_an_initial_distribution(run, tmp_path):
+    """Without episodes there is none to be read off the log, and gamma < 1 needs one."""
+    write_log(tmp_path / "log.csv")
+    np.save(tmp_path / "start.npy", np.array([0.0, 1.0, 0.0]))
+    assert run("audit", tmp_path / "log.csv", "--gamma", 0.9).exit_code == 2
+    told = run("audit", tmp_path / "log.csv", "--gamma", 0.9, "--initial", tmp_path / "start.npy", "--json")
+    expected = lg.audit(lg.read_transitions(tmp_path / "log.csv"), 0.9, initial=[0, 1, 0])
+    assert json.loads(told.stdout) == expected.to_dict()
+
+
+def test_a_table_of_a_database(run, tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    write_log(tmp_path / "log.csv")
+    with duckdb.connect(str(tmp_path / "log.duckdb")) as connection:
+        connection.execute(f"CREATE TABLE steps AS SELECT * FROM '{tmp_path / 'log.csv'}'")
+    unnamed = run("solve", tmp_path / "log.duckdb")
+    assert unnamed.exit_code == 2
+    assert "name the table with --table" in unnamed.stderr
+    answers = [
+        json.loads(run("solve", *given, "--json").stdout)["stationary"]
+        for given in ((tmp_path / "log.csv",), (tmp_path / "log.duckdb", "--table", "steps"))
+    ]
+    assert answers[0] == answers[1]
+
+
+def test_a_report_is_about_whatever_solve_reads(run, tmp_path):
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for name in ("a.csv", "b.csv"):
+        write_log(folder / name, episode=np.arange(200) // 10)
+    whole = b"".join((folder / name).read_bytes() for name in ("a.csv", "b.csv"))
+    for source in (folder, folder / "*.csv"):
+        assert run("report", source, "--gamma", 0.9, "-o", tmp_path / "page.html").exit_code == 0
+        page = (tmp_path / "page.html").read_text(encoding="utf-8")
+        assert f"{source.name}, 2 files, sha256 {hashlib.sha256(whole).hexdigest()}" in page
+
+
+def test_a_report_into_no_folder_is_refused_before_solving(run, tmp_path, monkeypatch):
+    write_log(tmp_path / "log.csv")
+    monkeypatch.setattr(lg, "solve", None)
+    answer = run("report", tmp_path / "log.csv", "-o", tmp_path / "nowhere" / "page.html")
+    assert answer.exit_code == 2
+    assert "there is no folder" in answer.stderr
 
 
 def test_strict_exits_with_3_where_a_check_fails(run, tmp_path):

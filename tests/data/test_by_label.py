@@ -105,6 +105,54 @@ def test_doors_beside_solve_read_labels_too(counts):
         assert baseline(kept, 0.9, policy=named).value == baseline(kept, 0.9, policy=table).value
 
 
+def test_a_series_goes_by_its_index(counts):
+    pd = pytest.importorskip("pandas")
+    chosen = {"worn": "repair", "broken": "wait", "new": "run"}
+    expected = read_policy_table("policy", chosen, counts)
+    by_mapping = lg.solve(counts, policy=chosen, ridge=0).stationary
+    number = {action: k for k, action in enumerate(ACTIONS)}
+    pairs = pd.MultiIndex.from_tuples(list(chosen.items()))
+    in_order = [chosen[state] for state in STATES]
+    for policy in (
+        pd.Series(chosen),
+        pd.Series(chosen).astype("category"),
+        pd.Series(1.0, index=pairs),
+        pd.Series(in_order),
+        np.array(in_order),
+        np.array(in_order, dtype=object),
+    ):
+        np.testing.assert_array_equal(read_policy_table("policy", policy, counts), expected)
+        solution = lg.solve(counts, policy=policy, ridge=0)
+        np.testing.assert_array_equal(
+            solution.stationary, lg.solve(counts, policy=chosen, ridge=0).stationary
+        )
+    numbered = lg.solve(counts, policy=pd.Series([number[action] for action in in_order]), ridge=0)
+    np.testing.assert_array_equal(numbered.stationary, by_mapping)
+    with pytest.raises(ValueError, match=r"policy names \('new', 'run'\) twice"):
+        lg.solve(counts, policy=pd.Series(1.0, index=pd.MultiIndex.from_tuples([("new", "run")] * 2)))
+
+
+def test_rewards_and_priors_of_pandas_go_by_their_index(counts):
+    pd = pytest.importorskip("pandas")
+    rewards = {"worn": 5.0, "new": 1.0, "broken": -2.0}
+    expected = lg.solve(counts, reward=rewards).value
+    assert lg.solve(counts, reward=pd.Series(rewards)).value == expected
+    assert (
+        lg.solve(counts, reward=pd.Series([rewards[state] for state in STATES]).repeat(1)).value == expected
+    )
+    nested = {state: {action: rewards[state] + k for k, action in enumerate(ACTIONS)} for state in rewards}
+    expected = lg.solve(counts, reward=nested).value
+    frame = pd.DataFrame(nested).T
+    assert lg.solve(counts, reward=frame.stack()).value == expected
+    assert lg.solve(counts, reward=frame.to_dict("index")).value == expected
+    with pytest.raises(ValueError, match=r"reward is a frame.*to_dict\('index'\)"):
+        lg.solve(counts, reward=frame)
+    prior = {"worn": 1.0, "new": 3.0}
+    smoothed = lg.solve(counts, smoothing=(40.0, [prior.get(state, 0.0) for state in STATES])).stationary
+    for given in (prior, pd.Series(prior)):
+        np.testing.assert_array_equal(lg.solve(counts, smoothing=(40.0, given)).stationary, smoothed)
+
+
 def test_distributions_in_every_form(counts):
     expected = np.array([0.0, 3.0, 1.0])
     pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
@@ -280,5 +328,32 @@ def test_logs_are_no_matrices(tmp_path):
             lg.solve(given)
     with pytest.raises(ValueError, match=r"pairs of names.*pagerank\(edges\)"):
         lg.solve([("a", "b"), ("b", "a")])
-    frame = pd.DataFrame([[90, 10], [30, 70]], index=["a", "b"], columns=["a", "b"])
-    np.testing.assert_allclose(lg.solve(frame).stationary, [0.75, 0.25])
+
+
+def test_columns_of_a_frame_are_matched_with_its_rows_by_name():
+    pd = pytest.importorskip("pandas")
+    matrix = np.array([[1, 2, 0], [0, 1, 3], [4, 0, 1]])
+    expected = lg.solve(matrix, 0.9, initial=[0, 0, 1]).stationary
+    frame = pd.DataFrame(matrix, index=["x", "a", "m"], columns=["x", "a", "m"])
+    for given in (frame, frame[["m", "x", "a"]], frame[["a", "m", "x"]].astype(pd.SparseDtype("int64", 0))):
+        solution = lg.solve(given, 0.9, initial={"m": 1.0})
+        assert solution.operator.counts.state_labels == ("x", "a", "m")
+        np.testing.assert_array_equal(solution.stationary, expected)
+    for unnamed in (pd.DataFrame(matrix), pd.DataFrame(matrix, columns=["x", "a", "m"])):
+        np.testing.assert_array_equal(lg.solve(unnamed, 0.9, initial=[0, 0, 1]).stationary, expected)
+    numbered = pd.DataFrame(matrix)[[2, 0, 1]]
+    np.testing.assert_array_equal(lg.solve(numbered, 0.9, initial=[0, 0, 1]).stationary, expected)
+
+
+def test_a_frame_over_other_states_in_rows_than_in_columns_is_refused():
+    pd = pytest.importorskip("pandas")
+    table = pd.crosstab(pd.Series(list("abab")), pd.Series(list("bcbc")))
+    assert table.shape == (2, 2)
+    with pytest.raises(ValueError, match=r"'a' stands for 1 rows and 0 columns, .*reindex\(index="):
+        lg.solve(table)
+    with pytest.raises(ValueError, match="'b' stands for 2 rows and 1 columns"):
+        lg.solve(pd.DataFrame(np.ones((3, 3)), index=list("abb"), columns=list("abc")))
+    full = table.reindex(index=list("abc"), columns=list("abc"), fill_value=0)
+    np.testing.assert_array_equal(
+        lg.Counts.from_matrix(full).matrix.toarray(), [[0, 2, 0], [0, 0, 2], [0, 0, 0]]
+    )

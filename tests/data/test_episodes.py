@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import t
 
+import lingendice as lg
 from lingendice.data.episodes import effective_degrees
 
 ROWS = arrays(float, st.integers(1, 30), elements=st.floats(-1e3, 1e3))
@@ -51,3 +52,9 @@ def test_a_mean_that_few_draws_decide_is_covered(skewed, least, most):
         covered["effective"] += error <= t.ppf(0.975, effective_degrees(rows, n - 1)) * spread
     assert least <= covered["effective"] / len(draws) <= most
     assert (covered["plain"] / len(draws) < 0.85) == skewed
+
+
+def test_masked_times_are_missing():
+    times = np.ma.array([3, 1, 2], mask=[False, True, False])
+    with pytest.raises(ValueError, match=r"time\[1\] is missing \(masked"):
+        lg.Counts.from_transitions([0, 1, 2], [1, 2, 0], episode=[0, 0, 0], time=times)

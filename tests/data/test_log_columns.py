@@ -449,7 +449,7 @@ def test_time_without_episodes_sorts_the_whole_log(monkeypatch):
     )
     minari = SimpleNamespace(total_steps=2, total_episodes=1, iterate_episodes=lambda: [one])
     assert lg.read_transitions(minari).total == 2
-    with pytest.raises(ValueError, match="no column for time="):
+    with pytest.raises(ValueError, match="a Minari dataset has no columns to name; leave time= out"):
         lg.read_transitions(minari, time="t")
     monkeypatch.setattr(stream_counter, "MOST_WAITING", 2)
     with pytest.raises(ValueError, match="sort the log by episode and time"):

@@ -23,6 +23,7 @@ from distributed import Client, LocalCluster
 from written_logs import assert_same, cut, make_log
 
 import lingendice as lg
+from lingendice.data.saving import read_archive, write_archive
 from lingendice.distributed import DistributedCounts, counting
 from lingendice.distributed import cluster as cluster_module
 
@@ -133,6 +134,35 @@ def test_blocks_in_files_are_opened_by_another_cluster(client, tmp_path):
     assert found.value == pytest.approx(lg.solve(expected, 0.9, ridge=0).value, abs=1e-9)
     with pytest.raises(ValueError, match=r"nowhere/vectors\.npz: no such file"):
         DistributedCounts.load(str(tmp_path / "nowhere"), client)
+
+
+def test_a_folder_that_was_half_overwritten_is_no_mixture(client, tmp_path, monkeypatch):
+    store = str(tmp_path / "store")
+    first, second = (DistributedCounts.from_counts(random_chain(40, 3, seed), client) for seed in (0, 1))
+    first.save(store)
+
+    def lost(*given):
+        cluster_module.results(*given)
+        raise RuntimeError("the client is gone")
+
+    monkeypatch.setattr("lingendice.distributed.counts.results", lost)
+    with pytest.raises(RuntimeError, match="gone"):
+        second.save(store)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="store: was not written to its end; save the counts there again"):
+        DistributedCounts.load(store, client)
+    assert second.save(store).gather() == second.gather()
+
+
+def test_a_folder_of_an_earlier_version_says_what_to_do(client, tmp_path):
+    """Such a folder does not tell which cells have transitions without a reward."""
+    store = str(tmp_path / "store")
+    DistributedCounts.from_counts(lg.Counts.from_transitions(**make_log()), client).save(store)
+    arrays, record = read_archive(f"{store}/vectors.npz", "distributed counts")
+    del arrays["unrewarded"]
+    write_archive(f"{store}/vectors.npz", arrays, record)
+    with pytest.raises(ValueError, match=r"store: written by an earlier .*count the log again with .*store="):
+        DistributedCounts.load(store, client)
 
 
 # -- solving -----------------------------------------------------------------------------------------------

@@ -79,6 +79,66 @@ def test_vector_logs_hold_the_true_transitions(autoreset):
     assert lg.read_transitions(beside, autoreset=autoreset) == found
 
 
+@pytest.mark.parametrize("name", ["final_state", "final_obs"])
+def test_last_observations_keep_their_digits(name):
+    """They were cast to the type of the observations: 300 to 44 in eight bits, "ab" to "a"."""
+    for low, high in ((np.uint8, np.int64), ("U1", "U3")):
+        state = np.array([[0], [1], [0], [1]]).astype(low)
+        final = np.array([[0], [300], [0]]).astype(high)
+        log = {"state": state, name: final, "truncated": np.array([[0], [1], [0]])}
+        found = lg.read_transitions(log, autoreset="same_step")
+        path = {"state": state[:3, 0], "next_state": np.array([1, 300, 1]).astype(high)}
+        expected = lg.Counts.from_transitions(**path, truncated=[0, 1, 0])
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("done", np.nan, r"environment 1, step 2: column 'done' is nan; flags are"),
+        ("done", 2, r"environment 1, step 2: column 'done' is 2"),
+        ("terminal", "maybe", r"environment 1, step 2: column 'terminal' is 'maybe'"),
+        ("reward", np.ma.masked, r"reward\[2, 1\] is missing \(masked"),
+        ("state", np.ma.masked, r"state\[2, 1\] is missing \(masked"),
+        ("terminal", np.ma.masked, r"terminal\[2, 1\] is missing \(masked"),
+        ("episode", 7, r"'episode' is there for the episode.*pass episode=False"),
+    ],
+)
+def test_entries_of_vector_logs_are_checked_like_any_others(column, value, says):
+    log = {"state": np.array([[0, 1], [1, 0], [0, 1], [1, 1]]), "reward": np.ones((3, 2))}
+    lg.read_transitions(log)
+    kind = object if isinstance(value, str) else float
+    entries = np.ma.array(log.get(column, np.zeros((3, 2)))).astype(kind)
+    entries[2, 1] = value
+    bad = entries if value is np.ma.masked else np.asarray(entries)
+    with pytest.raises(ValueError, match=says):
+        lg.read_transitions(log | {column: bad})
+
+
+def test_flags_of_vector_logs_may_be_words():
+    log = {"state": np.array([[0], [1], [0], [1]]), "terminal": np.array([["False"], ["True"], ["no"]])}
+    expected = log | {"terminal": np.array([[False], [True], [False]])}
+    assert lg.read_transitions(log) == lg.read_transitions(expected)
+
+
+def test_a_checkpoint_knows_how_environments_were_reset(tmp_path):
+    log, _ = Walk(3, 0).rollout(30, "same_step")
+    held = tmp_path / "half.npz"
+    broken = log | {"reward": np.where(np.arange(3) == 2, np.nan, log["reward"])}
+    with pytest.raises(ValueError, match="environment 2, step 0"):
+        lg.read_transitions(broken, autoreset="same_step", checkpoint=held)
+    with pytest.raises(ValueError, match="this checkpoint belongs to another log"):
+        lg.read_transitions(log, autoreset="next_step", checkpoint=held)
+    found = lg.read_transitions(log, autoreset="same_step", checkpoint=held)
+    assert found == lg.read_transitions(log, autoreset="same_step", keep_episodes=False)
+
+
+def test_tuples_are_no_environments():
+    cells = [(0, 0), (0, 1), (1, 1)]
+    with pytest.raises(ValueError, match=r"states are tuples, which lg\.Counts\.from_transitions takes"):
+        lg.read_transitions({"state": cells, "next_state": cells[::-1]})
+
+
 def test_a_lost_last_observation_is_refused():
     log, _ = Walk(3, 0).rollout(60, "same_step")
     del log["final_state"]
@@ -134,6 +194,8 @@ def test_minari(tmp_path, monkeypatch):
         np.testing.assert_allclose(found.reward_mean, expected.reward_mean)
     merged = lg.read_transitions(dataset, state=lambda seen: seen // 2)
     assert merged.n_states == 3
+    with pytest.raises(ValueError, match="has no columns to name; leave reward=, weight= out"):
+        lg.read_transitions(dataset, reward="rewards", weight="w")
     with pytest.raises(ValueError, match="no state ids; pass state="):
         lg.read_transitions(dataset, state=lambda seen: seen / 2)
     with pytest.raises(ValueError, match="no such local dataset"):

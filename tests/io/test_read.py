@@ -6,11 +6,13 @@ import io
 import threading
 from fractions import Fraction
 
+import networkx
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.dataset
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
@@ -327,15 +329,42 @@ def test_columns_by_name_and_columns_left_out():
 
 
 def test_graphs_and_matrices(tmp_path):
-    import networkx as nx
-
     matrix = sparse.csr_array([[0, 2], [3, 1]])
     assert lg.read_transitions(matrix).count.tolist() == [2, 3, 1]
     with pytest.raises(ValueError, match="a matrix or graph has no columns; leave state=, weight= out"):
         lg.read_transitions(matrix, state="s", weight="cost")
     sparse.save_npz(tmp_path / "m.npz", sparse.csr_matrix(matrix))
     assert lg.read_transitions(tmp_path / "m.npz").count.tolist() == [2, 3, 1]
-    assert lg.read_transitions(nx.path_graph(3)).n_states == 3
+    assert lg.read_transitions(networkx.path_graph(3)).n_states == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "option", "says"),
+    [
+        ("matrix", {"labels": True}, "a matrix or graph has no columns; leave labels= out"),
+        ("counts", {"labels": False}, "a matrix or graph has no columns; leave labels= out"),
+        ("graph", {"keep_episodes": True}, "no columns; leave keep_episodes= out"),
+        ("matrix", {"checkpoint": "half.npz"}, "no columns; leave checkpoint= out"),
+        ("matrix", {"table": "steps"}, "only a DuckDB file has tables; leave table= out"),
+        ("csv", {"table": "steps"}, "only a DuckDB file has tables; leave table= out"),
+        ("csv", {"autoreset": "same_step"}, r"arrays of shape \(time, environments\).*leave autoreset= out"),
+        ("frame", {"state": lambda seen: seen}, "is for Minari datasets; leave state= out"),
+    ],
+)
+def test_options_without_effect_are_refused(tmp_path, source, option, says):
+    log = {"state": [0, 1], "next_state": [1, 0]}
+    write_csv(tmp_path / "log.csv", log)
+    lg.Counts.from_transitions(**log).save(tmp_path / "counts.npz")
+    given = {
+        "matrix": sparse.csr_array([[0, 2], [3, 1]]),
+        "counts": tmp_path / "counts.npz",
+        "graph": networkx.path_graph(3),
+        "csv": tmp_path / "log.csv",
+        "frame": pd.DataFrame(log),
+    }
+    lg.read_transitions(given[source])
+    with pytest.raises(ValueError, match=says):
+        lg.read_transitions(given[source], **option)
 
 
 def test_sizes_that_are_asked_for_hold_for_matrices_and_files_of_counts(tmp_path):
@@ -353,6 +382,93 @@ def test_sizes_that_are_asked_for_hold_for_matrices_and_files_of_counts(tmp_path
         lg.read_transitions(tmp_path / "counts.npz", n_actions=1)
     with pytest.raises(ValueError, match="n_actions=3 but the data hold no actions"):
         lg.read_transitions(matrix, n_actions=3)
+
+
+STAMPS = np.array(["2020-01-05", "2020-01-02", "2020-01-09", "2020-01-01"], "datetime64[D]")
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
+def test_dates_sort_rows_whatever_their_unit(unit):
+    log = {"state": [0, 1, 2, 3], "t": STAMPS.astype(f"datetime64[{unit}]")}
+    expected = lg.Counts.from_transitions([3, 1, 0], [1, 0, 2])
+    assert lg.read_transitions(log, time="t") == expected
+    assert (
+        lg.read_transitions(
+            [{"state": log["state"][k : k + 1], "t": log["t"][k : k + 1]} for k in range(4)], time="t"
+        )
+        == expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("second", "says"),
+    [
+        (STAMPS[2:], r"batch 1, row 0: time changes from datetime64\[s\] to datetime64\[D\]"),
+        (np.arange(2), r"time changes from datetime64\[s\] to int64; give it one type throughout"),
+    ],
+)
+def test_times_in_two_units_are_not_compared(second, says):
+    """In seconds and in days, 2020-01-05 was later than 2020-01-09."""
+    batches = [{"state": [0, 1], "t": STAMPS[:2].astype("datetime64[s]")}, {"state": [2, 3], "t": second}]
+    with pytest.raises(ValueError, match=says):
+        lg.read_transitions(batches, time="t")
+
+
+def test_times_that_are_no_numbers_from_0_are_refused():
+    large = np.array([2**63 + 2, 2**63 + 1, 5], np.uint64)  # as signed integers they would be negative
+    with pytest.raises(ValueError, match="integers beyond 63 bits; subtract the first"):
+        lg.read_transitions({"state": [0, 1, 2], "t": large}, time="t")
+    with pytest.raises(ValueError, match="column 't' holds booleans; times are numbers or dates"):
+        lg.read_transitions({"state": [0, 1], "t": [True, False]}, time="t")
+    clock = pa.table({"state": [0, 1], "t": pa.array([3, 2], pa.time64("ns"))})
+    with pytest.raises(ValueError, match=r"column 't' holds time64\[ns\]; times are numbers or dates"):
+        lg.read_transitions(clock, time="t")
+
+
+def test_hidden_files_of_a_folder_are_no_part_of_the_log(tmp_path):
+    log = make_log()
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    for name in ("log.csv", ".log.csv", ".ipynb_checkpoints/log-checkpoint.csv"):
+        write_csv(tmp_path / name, log)
+    assert lg.read_transitions(tmp_path) == lg.read_transitions(log)
+    hidden = tmp_path / ".ipynb_checkpoints"  # asked for by name
+    assert lg.read_transitions(hidden) == lg.read_transitions(log)
+
+
+@pytest.mark.parametrize("role", ["action", "episode"])
+def test_columns_in_the_names_of_folders_are_not_lost(tmp_path, role):
+    log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 0], "action": [0, 1, 0, 1], "episode": [0, 0, 1, 1]}
+    pq.write_to_dataset(pa.table(log), tmp_path / "log", partition_cols=[role])
+    with pytest.raises(ValueError, match=rf"the folder '{role}=0' holds the {role}.*partitioning='hive'"):
+        lg.read_transitions(tmp_path / "log")
+    rest = {name: column for name, column in log.items() if name != role}
+    found = lg.read_transitions(tmp_path / "log", **{role: False})
+    assert found.count.sum() == 4
+    assert found.n_actions == lg.read_transitions(rest).n_actions
+    rows = pa.dataset.dataset(tmp_path / "log", partitioning="hive").scanner().to_reader()
+    assert lg.read_transitions(rows) == lg.read_transitions(log)
+    write_csv(tmp_path / "log" / f"{role}=0" / "whole.csv", log)
+    assert lg.read_transitions(tmp_path / "log" / f"{role}=0" / "whole.csv") == lg.read_transitions(log)
+
+
+def test_columns_of_a_frame_may_be_numbered():
+    frame = pd.DataFrame([[0, 1, 2.0], [1, 0, 3.0]])
+    found = lg.read_transitions(frame, state="0", next_state="1", reward="2")
+    assert_same(found, lg.Counts.from_transitions([0, 1], [1, 0], reward=[2.0, 3.0]))
+
+
+@pytest.mark.parametrize(("kind", "digits"), [("f2", 11), ("f4", 24), ("f8", 53)])
+def test_ids_that_their_type_rounds_are_refused(kind, digits):
+    """2**24 + 1 and 2**24 are one number in single precision."""
+    largest = 2**digits - 1
+    for below in (largest, -largest):
+        found = lg.read_transitions({"state": [0], "next_state": [0], "episode": np.array([below], kind)})
+        assert found.initial_count.tolist() == [1]
+    if digits < 53:
+        found = lg.read_transitions({"state": np.array([largest], kind), "next_state": [0]}, labels=False)
+        assert found.n_states == 2**digits
+    with pytest.raises(ValueError, match=rf"from where on float{8 * int(kind[1:])} rounds integers"):
+        lg.read_transitions({"state": np.array([2**digits + 1], kind), "next_state": [0]})
 
 
 # -- errors -----------------------------------------------------------------------------------------------

@@ -351,3 +351,57 @@ def test_a_row_of_a_frame_is_counted_from_its_beginning():
     frame = pa.table({"state": np.zeros(n, int), "next_state": np.zeros(n, int), "reward": reward})
     with pytest.raises(FileError, match=f"the Table, row {n - 2}: column 'reward' is nan"):
         lg.read_transitions(frame)
+
+
+def with_and_without_pyarrow(read):
+    """What ``read()`` gives either way."""
+    with mock.patch("lingendice.data.saving.import_module", side_effect=ImportError):
+        without = read()
+    return read(), without
+
+
+def test_files_may_hold_days_and_seconds(tmp_path):
+    """Days were counted from 1970 like seconds, and came first."""
+    (tmp_path / "a.csv").write_text("state,t\n0,2020-01-04 00:00:01\n1,2020-01-02 10:00:00\n")
+    (tmp_path / "b.csv").write_text("state,t\n2,2020-01-01\n3,2020-01-03\n")
+    expected = lg.Counts.from_transitions([2, 1, 3], [1, 3, 0])
+    for found in with_and_without_pyarrow(lambda: lg.read_transitions(tmp_path, time="t")):
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("entry", "labels"),
+    [
+        ("\u0663", ("0", "1", "\u0663")),  # a digit of Arabic
+        ("\uff13", ("0", "1", "\uff13")),  # and a wide one
+        ("\u00a03", ("0", "1", "\u00a03")),  # a blank that does not break
+        ("1.0\n0,0x10", ("0", "0x10", "1", "1.0")),  # hexadecimal numbers are whole, as floats are not
+    ],
+)
+def test_what_is_no_number_to_pyarrow_is_a_name_without_it(tmp_path, entry, labels):
+    path = tmp_path / "log.csv"
+    path.write_text(f"state,next_state\n0,1\n1,{entry}\n", encoding="utf-8")
+    found, without = with_and_without_pyarrow(lambda: lg.read_transitions(path))
+    assert found.state_labels == labels
+    assert without == found
+
+
+@pytest.mark.parametrize(
+    ("column", "entry"),
+    [
+        ("weight", "0x1\n1,2.0"),
+        ("reward", "\u0663"),
+        ("reward", "\u00a03"),
+        ("time", "true"),
+        ("time", "2020-01-02\n1,0"),
+    ],
+)
+def test_numbers_that_pyarrow_refuses_are_refused_without_it(tmp_path, column, entry):
+    path = tmp_path / "log.csv"
+    path.write_text(f"state,{column}\n0,{entry}\n1,{entry}\n", encoding="utf-8")
+
+    def read():
+        with pytest.raises(ValueError, match=rf"log\.csv, line 2|In column '{column}': line 2"):
+            lg.read_transitions(path, **{column: column})
+
+    with_and_without_pyarrow(read)

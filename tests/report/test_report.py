@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from html import unescape
+from html import escape, unescape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -16,6 +16,7 @@ from logs import logged_mdp
 
 import lingendice as lg
 from lingendice.data.display import rounded
+from lingendice.report.build import describe_call
 
 pytest.importorskip("matplotlib")
 
@@ -249,6 +250,40 @@ def test_wrong_use_is_named(solution):
 def test_the_call_is_put_together_from_the_result(solution):
     page = lg.report(solution, plots=False)
     assert "lingendice.solve(data, gamma=0.9, policy=&lt;array 6 x 3&gt;" in page
+
+
+POLICY, START = np.full((3, 3), 1 / 3), np.array([0.2, 0.5, 0.3])
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"behavior": POLICY},
+        {"ridge": 0},
+        {"ridge": 0.01},
+        {"ridge": 0, "smoothing": (3.0, START)},
+        {"ridge": 0, "ratio": "state", "behavior": POLICY},
+    ],
+)
+def test_the_call_gives_the_result_again(gamma, asked):
+    """Of the default with a policy it named what the default fits, and of the plug-in not that it is one."""
+    rng = np.random.default_rng(3)
+    state, following, action = rng.integers(0, 3, (3, 300))
+    counts = lg.Counts.from_transitions(state, following, action, rng.normal(size=300) + state - action)
+    solution = lg.solve(counts, gamma, policy=POLICY, initial=START, **asked)
+    call = describe_call(solution).replace("<array 3 x 3>", "POLICY").replace("<array 3>", "START")
+    again = eval(call, {"lingendice": lg, "data": counts, "POLICY": POLICY, "START": START})
+    assert type(again) is type(solution)
+    assert again.value == solution.value
+    assert escape(describe_call(solution)) in lg.report(solution, plots=False)
+
+
+def test_the_call_of_a_baseline_is_none_of_solve(solution):
+    counts, policy = solution.operator.counts, np.full((6, 3), 1 / 3)
+    found = lg.baselines.dual_dice(counts, 0.9, policy=policy, initial=np.full(6, 1 / 6))
+    assert describe_call(found).startswith("DualDICE, of lingendice.baselines: (data, gamma=0.9, policy=")
 
 
 # -- in a browser ---------------------------------------------------------------------------------------
