@@ -60,6 +60,17 @@ ROUNDING = 1e-13
 """Of the largest number that outcomes are computed from: differences below it are none."""
 
 
+def rounding_of(*columns: Floats) -> Floats:
+    """What noise is no more than rounding, column by column of what it is computed from."""
+    largest: Floats = np.max([np.abs(one).max(axis=0, initial=0.0) for one in columns], axis=0)
+    return ROUNDING * largest
+
+
+def without_rounding(rows: Floats, none: Floats | float) -> Floats:
+    """Rows of influences; zeros for those columns whose noise is no more than rounding."""
+    return np.where((rows**2).sum(axis=0) <= none**2, 0.0, rows)
+
+
 class Allowance(NamedTuple):
     """How far the estimate may be off other than by noise, in the units of the value."""
 
@@ -132,7 +143,7 @@ def allowed_interval(
         reward_range = _checked_range(found, reward_range)
     influence = _Influence(found)
     rows, degrees, note = influence.scores()
-    error = influence.error_of(rows) if standard_error is None else standard_error
+    error = math.sqrt(float((rows**2).sum())) if standard_error is None else standard_error
     allowance = _allowance(found, influence, reward_range)
     half = half_width(error, allowance.total, level, degrees)
     low, high = found.value - half, found.value + half
@@ -252,24 +263,20 @@ class _Influence:
             residual += self.slope[self.cell[episodes.entry]] * noise
         return residual
 
-    def error_of(self, rows: Floats) -> float:
-        """The standard error; rounding of what does not vary is none."""
-        error = math.sqrt(float((rows**2).sum()))
-        return error if error > _rounding(self.found) else 0.0
-
     def scores(self) -> tuple[Floats, float, str]:
         """Rows whose squares add up to the variance, its degrees of freedom, and what it rests on."""
         counts = self.found.counts
         sample = group_sample(counts)
         first = self._first_state()
         if sample.cluster is None:
-            return self._scores_of_counts(first), sample.degrees, sample.note
+            rows = without_rounding(self._scores_of_counts(first), _rounding(self.found))
+            return rows, sample.degrees, sample.note
         episodes = counts.episodes
         assert episodes is not None
         moved = self.coefficient[self.cell[episodes.entry]] * self._of_transitions(episodes.reward)
         if episodes.weight is not None:
             moved = moved * episodes.weight
-        rows: Floats = np.bincount(sample.cluster, weights=moved, minlength=sample.n_clusters).astype(float)
+        rows = np.bincount(sample.cluster, weights=moved, minlength=sample.n_clusters).astype(float)
         if first is not None and sample.first_state is not None:
             rows = rows + first_state_scores(sample, first)
         rows = rows * math.sqrt(sample.n_clusters / max(sample.n_clusters - 1, 1))
@@ -277,6 +284,7 @@ class _Influence:
         if sample.first_state is None and first is not None:
             rows = np.concatenate([rows, lone_start_rows(first[:, None], counts)[:, 0]])
             note += LONE_START
+        rows = without_rounding(rows, _rounding(self.found))
         return rows, effective_degrees(rows, sample.degrees), note
 
     def _scores_of_counts(self, first: Floats | None) -> Floats:

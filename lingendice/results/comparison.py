@@ -23,7 +23,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.display import strict_json, table
 from lingendice.data.episodes import effective_degrees
 from lingendice.data.hints import Hinted
-from lingendice.results.allowance import half_width
+from lingendice.results.allowance import ROUNDING, half_width
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
 from lingendice.results.solution import Solution
 from lingendice.results.tables import comparison_frame
@@ -238,7 +238,9 @@ class Comparison(Hinted):
         variance = np.array([
             row[at] @ covariance[np.ix_(at, at)] @ row[at] for row, at in zip(contrast, asked, strict=True)
         ])  # fmt: skip
-        return values, np.sqrt(np.maximum(variance, 0.0)), bias, degrees
+        # Of noise that two policies have in common rounding is left, which is none.
+        variance[variance <= ROUNDING * (contrast**2 @ np.diag(np.nan_to_num(covariance)))] = 0.0
+        return values, np.sqrt(variance), bias, degrees
 
     def _degrees(self, row: Floats, at: NDArray[np.int64]) -> float:
         """Degrees of freedom of one contrast.

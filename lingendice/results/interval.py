@@ -36,6 +36,7 @@ from lingendice.data.episodes import (
 )
 from lingendice.data.rows import row_of_entry, row_sums
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.allowance import rounding_of, without_rounding
 from lingendice.results.targets import (
     Interval,
     ReplicateNoise,
@@ -293,7 +294,8 @@ class Influence(Entries):
         """``function`` over cells and ``values`` over states, one column per functional."""
         after = np.vstack([values, self._value_of_ending(values)[None, :]])[self.counts.indices]
         noise = self.noise(self.solution.gamma * self._observed_share(), after)
-        return Piece(self, noise, self._shift(function, values)[self.cell], self._first_state(values), reward)
+        first, none = self._first_state(values), rounding_of(function, values)
+        return Piece(self, noise, self._shift(function, values)[self.cell], first, reward, rounding=none)
 
     def _shift(self, function: Floats, values: Floats) -> Floats:
         """What does not average out within a cell."""
@@ -399,6 +401,8 @@ class Piece:
     reward: Floats | None
     """Mean reward of each cell where the rewards are noisy, for the value alone."""
     scale: float = 1.0
+    rounding: Floats | float = 0.0
+    """What noise of the functionals is no more than rounding, by column."""
 
     def scaled(self, factor: float) -> Piece:
         """All influences times a factor."""
@@ -406,8 +410,10 @@ class Piece:
 
     def scores(self) -> Floats:
         """Rows whose products add up to the covariance of the functionals, one column per functional."""
-        rows = self.rows()
+        # Influences that cancel leave rounding, whose sign is chance: nothing is correlated with it.
+        rows = without_rounding(self.rows(), self.rounding)
         variance, owed = (rows**2).sum(axis=0), self._once_seen()
+        owed = np.where(owed <= self.rounding**2, 0.0, owed)
         # What is owed for cells seen once is taken to be correlated as the rest is.
         rows = rows * np.sqrt(1.0 + np.divide(owed, variance, out=np.zeros_like(owed), where=variance > 0))
         alone = np.where(variance > 0, 0.0, np.sqrt(owed))

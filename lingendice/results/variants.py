@@ -35,6 +35,7 @@ from lingendice.results.allowance import (
     fill_allowance,
     half_width,
     never_seen,
+    rounding_of,
     value_scores,
 )
 from lingendice.results.diagnostics import Check
@@ -425,7 +426,8 @@ class HorizonInfluence(Influence):
         shift = self._filled_in(action_values / whole)[:, None] + self._restart_shift(fallen)
         first = self._begun(values[0][:, None] / whole, fallen)
         scale = 1.0 / solution._identified
-        return Piece(self, noise[:, None], shift[self.cell], first, operator.logged_reward, scale)
+        none = rounding_of(reward[:, None], values.reshape(-1, 1))
+        return Piece(self, noise[:, None], shift[self.cell], first, operator.logged_reward, scale, none)
 
     def _filled_in(self, action_values: Floats) -> Floats:
         """Target actions never logged take the mean of a state's logged ones, which moves with the counts.
