@@ -37,7 +37,7 @@ from lingendice.results.ridge_path import ridge_path
 from lingendice.results.solution import Solution
 from lingendice.results.tables import TOP_CELLS, contributions, heaviest
 from lingendice.results.targets import Interval, require_level
-from lingendice.results.variants import LinearSolution
+from lingendice.results.variants import BaselineSolution, HorizonSolution, LinearSolution, PolicySolution
 
 
 def page_of(
@@ -316,16 +316,31 @@ def _plots(result: Solution | Comparison, best: Solution, examined: Audit, level
 
 
 def describe_call(solution: Solution) -> str:
-    """The call of ``solve`` that gives a solution, as far as the solution knows it; arrays by their shape."""
+    """The call that gives a solution, as far as the solution knows it; arrays by their shape."""
+    asked, usual = solution.asked_choices, Choices(gamma=solution.gamma)
+    is_baseline = isinstance(solution, BaselineSolution)
+    names = [name for name in Choices._fields if not (is_baseline and name in _OF_SOLVE)]
     parts = ["data", f"gamma={solution.gamma!r}"]
-    pairs = zip(Choices._fields, solution.operator.choices, Choices(gamma=solution.gamma), strict=True)
-    parts += [f"{name}={_shown(given)}" for name, given, usual in pairs if _shown(given) != _shown(usual)]
-    if solution.ridge > 0.0:
-        parts.append(f"ridge={solution.ridge!r}")
+    for name in names:
+        given = _shown(getattr(asked, name))
+        if given != _shown(getattr(usual, name)):
+            parts.append(f"{name}={given}")
+    if is_baseline:
+        return f"{solution.method}, of lingendice.baselines ({', '.join(parts)})"
     if isinstance(solution, LinearSolution):
-        parts.append(f"divergence={solution.divergence!r}, features=...")
-    parts.append(f"tol={solution.tol!r}")
-    return f"lingendice.solve({', '.join(parts)})"
+        parts += [f"divergence={solution.divergence!r}", f"method={solution.method!r}"]
+        parts += [] if solution.w_tau.size == solution.stationary.size else ["features=..."]
+    elif asked.policy is not None and not isinstance(solution, (PolicySolution, HorizonSolution)):
+        parts.append(f"ridge={solution.ridge or 0!r}")  # left out, it would be the default with a policy
+    elif solution.ridge > 0.0 and asked.policy is None:
+        parts.append(f"ridge={solution.ridge!r}")
+    if solution.reward_range is not None:
+        parts.append(f"reward_range={solution.reward_range!r}")
+    return f"lingendice.solve({', '.join([*parts, f'tol={solution.tol!r}'])})"
+
+
+_OF_SOLVE = ("ratio", "unseen", "clone", "smoothing")
+"""What baselines ask of the operator beyond their own arguments."""
 
 
 def _shown(value: Any) -> str:

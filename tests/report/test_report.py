@@ -16,6 +16,7 @@ from logs import logged_mdp
 
 import lingendice as lg
 from lingendice.data.display import rounded
+from lingendice.report.build import describe_call
 
 pytest.importorskip("matplotlib")
 
@@ -249,6 +250,39 @@ def test_wrong_use_is_named(solution):
 def test_the_call_is_put_together_from_the_result(solution):
     page = lg.report(solution, plots=False)
     assert "lingendice.solve(data, gamma=0.9, policy=&lt;array 6 x 3&gt;" in page
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"ridge": 0},
+        {"ridge": 0.01},
+        {"policy": None, "ridge": 0.01},
+        {"reward_range": (-10.0, 10.0)},
+        {"ratio": "state", "ridge": 0, "behavior": np.full((6, 3), 1 / 3)},
+        {"behavior": np.full((6, 3), 1 / 3)},
+        {"method": "convex"},
+        {"horizon": 5},
+    ],
+)
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_the_call_gives_the_result_again(options, gamma):
+    """It named the effective policy's own options, or none at all: the call of another estimate."""
+    arrays = {"policy": MDP["policy"]} | options
+    solution = lg.solve(COUNTS, gamma, **arrays)
+    call = re.sub(r"(\w+)=<array 6 x 3>", r"\1=arrays['\1']", describe_call(solution))
+    again = eval(call, {"lingendice": lg, "data": COUNTS, "arrays": arrays})
+    assert type(again) is type(solution)
+    assert (again.value, again.reward_range) == (solution.value, solution.reward_range)
+    assert again.interval().to_dict() == solution.interval().to_dict()
+
+
+def test_a_baseline_is_not_called_a_solve():
+    solution = lg.baselines.dual_dice(COUNTS, 0.9, policy=MDP["policy"])
+    assert describe_call(solution) == (
+        "DualDICE, of lingendice.baselines (data, gamma=0.9, policy=<array 6 x 3>)"
+    )
 
 
 # -- in a browser ---------------------------------------------------------------------------------------
