@@ -238,8 +238,7 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
     """
     ratio = require_choice("ratio", choices.ratio, ("auto", "state", "state_action"))
     unseen = require_choice("unseen", choices.unseen, ("auto", "renormalize", "mean", "leak"))
-    if choices.policy is None and choices.clone:
-        raise ValueError("clone= is about following another policy than the logged one; pass policy=")
+    _refuse_unused(choices, unseen)
     if counts.n_actions is None:
         if choices.policy is not None or choices.behavior is not None:
             raise ValueError(
@@ -272,6 +271,26 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
     missing = 1.0 - known.sum(axis=1, keepdims=True)
     visited = seen.sum(axis=1, keepdims=True) > 0
     return np.where(visited, known + missing * _rows_or_uniform(seen), target), ratio
+
+
+def _refuse_unused(choices: Choices, unseen: str) -> None:
+    """Refuse words about how a policy is followed that the others leave no say."""
+    given = {
+        "behavior": choices.behavior is not None,
+        "clone": bool(choices.clone),
+        "unseen": unseen != "auto",
+    }
+    asked = [name for name in given if given[name]]
+    if choices.policy is None and asked:
+        raise ValueError(f"{asked[0]}= is about following another policy than the logged one; pass policy=")
+    if given["behavior"] and given["clone"]:
+        raise ValueError(
+            "clone= is about a behavior cloned from the log, and behavior= says what it is; leave one out"
+        )
+    if unseen in ("leak", "mean") and (given["behavior"] or given["clone"]):
+        raise ValueError(
+            f"{asked[0]}= weighs logged actions alone, so that unseen={unseen!r} has no say; leave one out"
+        )
 
 
 def _weighted_by_behavior(target: Floats, seen: Floats, choices: Choices, ratio: str) -> Floats:

@@ -382,10 +382,15 @@ def _rounding(found: Shrinkage) -> float:
 
 def _checked_range(found: Shrinkage, reward_range: tuple[float, float]) -> tuple[float, float]:
     low, high = (require_number("reward_range", bound, at_least=-math.inf) for bound in reward_range)
-    least, most = found.reward_bounds
+    require_range_holds((low, high), *found.reward_bounds)
+    return low, high
+
+
+def require_range_holds(reward_range: tuple[float, float], least: float, most: float) -> None:
+    """Refuse a range of rewards that those of the log lie outside of."""
+    low, high = reward_range
     if low > high or least < low or most > high:
         raise ValueError(
             f"reward_range [{low:g}, {high:g}] does not hold the logged rewards [{least:g}, {most:g}]; "
             "widen it, or leave it out"
         )
-    return low, high
