@@ -264,7 +264,11 @@ def _interval_of_value(solution: Solution, level: float) -> tuple[str, str, str]
         return f"{solution.value:.6g}", "No interval can be given.", sentence(str(error))
     said = f"{level:.0%} interval: {_ends(found)} (standard error {found.standard_error:.2g})."
     covers = " It covers the noise of the data, not the bias of what was never logged."
-    return found.rounded()[0], said, sentence(found.note) + ("" if found.bias_allowance > 0.0 else covers)
+    return (
+        found.rounded()[0],
+        said,
+        sentence(found.full_note) + ("" if found.bias_allowance > 0.0 else covers),
+    )
 
 
 def _heaviest(solution: Solution, level: float) -> str:

@@ -87,8 +87,13 @@ class Interval(Hinted):
             return f"{what}, widest {widest:.3g}"
         return (
             f"{self.estimate:.6g} [{self.low:.6g}, {self.high:.6g}] at {self.level:.0%} "
-            f"({self.method}; {self.note})"
+            f"({self.method}; {self.full_note})"
         )
+
+    @property
+    def full_note(self) -> str:
+        """The note of a single interval, with its allowance for bias in units of the estimate."""
+        return self.note + (f"; allows {self.bias_allowance:.3g} for bias" if self.bias_allowance > 0 else "")
 
 
 class ValueScores(NamedTuple):

@@ -539,7 +539,6 @@ class PolicySolution(Solution):
             if method == "bootstrap":
                 error, note = drawn.standard_error, f"{drawn.note}, the effective policy kept"
         found = allowed_interval(self.fit, level, self.reward_range, error)
-        allowed = f"allows {found.bias_allowance:.3g} for bias"
         return Interval(
             low=found.low,
             high=found.high,
@@ -547,7 +546,7 @@ class PolicySolution(Solution):
             standard_error=found.standard_error,
             level=found.level,
             method=method,
-            note=f"{note or found.note}; {allowed}",
+            note=note or found.note,
             bias_allowance=found.bias_allowance,
         )
 
