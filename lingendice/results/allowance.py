@@ -48,6 +48,7 @@ from lingendice.data.episodes import (
     lone_start_rows,
 )
 from lingendice.data.rows import row_of_entry
+from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.targets import ValueScores
 from lingendice.solvers.shrinkage import Shrinkage
 
@@ -384,6 +385,18 @@ def _checked_range(found: Shrinkage, reward_range: tuple[float, float]) -> tuple
     low, high = (require_number("reward_range", bound, at_least=-math.inf) for bound in reward_range)
     require_range_holds((low, high), *found.reward_bounds)
     return low, high
+
+
+def known_rewards(operator: EmpiricalOperator) -> Floats:
+    """Rewards as given, or logged: single ones where episodes keep them, else means by (cell, next state)."""
+    counts, reward = operator.counts, operator.reward
+    if reward is None:
+        return np.zeros(0)
+    known = reward[operator.seen]
+    if operator.logged_reward is not None and counts.reward_mean is not None:
+        episodes = counts.episodes
+        known = counts.reward_mean if episodes is None or episodes.reward is None else episodes.reward
+    return known[np.isfinite(known)]
 
 
 def require_range_holds(reward_range: tuple[float, float], least: float, most: float) -> None:

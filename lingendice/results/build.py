@@ -17,7 +17,7 @@ from lingendice.data.counts import Counts
 from lingendice.model import leaks
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator, visits
-from lingendice.results.allowance import ROUNDING, require_range_holds
+from lingendice.results.allowance import ROUNDING, known_rewards, require_range_holds
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import decisive_checks
 from lingendice.results.solution import Solution
@@ -279,13 +279,9 @@ def _check_leak(solution: Solution) -> None:
 
 def _check_reward_range(solution: Solution) -> None:
     """Refuse a range that rewards of the log lie outside of: bounds on the value would be none."""
-    operator = solution.operator
-    if solution.reward_range is None or operator.reward is None:
+    if solution.reward_range is None:
         return
-    logged, episodes = operator.reward[operator.seen], operator.counts.episodes
-    if operator.logged_reward is not None and episodes is not None and episodes.reward is not None:
-        logged = np.append(logged, episodes.reward)
-    logged = logged[np.isfinite(logged)]
+    logged = known_rewards(solution.operator)
     if logged.size:
         rounding = ROUNDING * float(np.abs(logged).max())  # in means of rewards that are all the same
         least, most = float(logged.min()) + rounding, float(logged.max()) - rounding

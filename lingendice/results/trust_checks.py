@@ -51,6 +51,9 @@ class Grounds(NamedTuple):
     reward: Floats
     """Of cells; nan where unknown."""
     reward_bounds: tuple[float, float]
+    """Of single rewards where they are kept, else of their means by (cell, next state)."""
+    rewards_spread: bool
+    """Whether single rewards differ from these means."""
     behavior: Floats | None
     values: Floats
     """After a transition, over states."""
@@ -77,8 +80,9 @@ def trust_checks(
     assert found.operator.reward is not None
     grounds = Grounds(
         found.counts, found.operator.spread(found.state_distribution), found.filled_mass, found.leak,
-        interval.allowance.effective_sample, found.operator.reward, found.reward_bounds, found.behavior,
-        found.values, found.outcome.ending, found.gamma,
+        interval.allowance.effective_sample, found.operator.reward, found.reward_bounds,
+        bool(found.outcome.entry_squares.any()), found.behavior, found.values, found.outcome.ending,
+        found.gamma,
     )  # fmt: skip
     ridge = (_ridge(found, interval),) if found.ridge > 0.0 else ()
     return (*data_checks(grounds), *ridge, *order_checks(grounds))
@@ -163,7 +167,7 @@ def _rewards(grounds: Grounds) -> Check:
     share = float(grounds.cell_distribution[known].sum()) / grounds.identified
     low, high = grounds.reward_bounds
     sentence = f"rewards are known for {share:.1%} of the target's mass"
-    if high - low <= 1e-12 * max(abs(low), abs(high)):
+    if high - low <= 1e-12 * max(abs(low), abs(high)) and not grounds.rewards_spread:
         share, sentence = (
             0.0,
             f"every logged reward is {low:.4g}: the log does not show what other rewards there are",

@@ -34,6 +34,7 @@ from lingendice.results.allowance import (
     allowed_interval,
     fill_allowance,
     half_width,
+    known_rewards,
     never_seen,
     rounding_of,
     value_scores,
@@ -367,15 +368,17 @@ class HorizonSolution(Uncertified):
         filled, reward = self._filled_cells, self.operator.reward
         if filled is None or reward is None or self.value is None or math.isnan(self.value):
             return tuple(check for check in super()._checks() if check.name != "mixing")
-        known = reward[self.operator.seen & np.isfinite(reward)]
+        counts, known = self.operator.counts, known_rewards(self.operator)
+        squares = None if self.operator.logged_reward is None else counts.reward_m2
         grounds = Grounds(
-            counts=self.operator.counts,
+            counts=counts,
             cell_distribution=self.cell_distribution,
             filled_mass=filled,
             leak=self.leak,
             effective_sample=self._effective_sample,
             reward=reward,
             reward_bounds=(float(known.min()), float(known.max())),
+            rewards_spread=squares is not None and bool(squares.any()),
             behavior=None,
             values=self.values_by_step[1],
             ending=0.0,

@@ -203,6 +203,21 @@ def test_its_checks_are_those_of_the_default():
     assert failed == ["never logged"]
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_rewards_that_differ_in_one_pair_alone_are_not_all_the_same(keep):
+    """The check said that every logged reward is 4.5, of rewards from 0 to 9."""
+    same = np.zeros(10, dtype=int)
+    for reward, passes in ((np.arange(10.0), True), (np.full(10, 4.5), False)):
+        counts = lg.Counts.from_transitions(
+            same, same, same, reward, np.arange(10), terminal=np.ones(10, dtype=bool), keep_episodes=keep
+        )
+        for options in ({"horizon": 3}, {}):
+            checks = lg.solve(counts, 0.9, policy=[[1.0]], **options).diagnose()
+            (check,) = (check for check in checks if check.name == "rewards")
+            assert check.ok == passes
+            assert ("every logged reward is 4.5" in check.sentence) != passes
+
+
 def test_rounding_is_no_noise_beside_an_allowance():
     """Rewards that follow from the action: of two episodes nothing is left to chance but their actions.
 
