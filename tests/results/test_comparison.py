@@ -143,6 +143,8 @@ def test_without_rewards_there_is_nothing_to_compare(mdp, policies, gamma):
         with pytest.raises(ValueError, match="no rewards"):
             ask()
     assert "2 policies" in str(together)
+    told = together.to_dict()
+    assert (told["values"], told["ranking"]) == ([None, None], None)
 
 
 def test_the_margin_of_many_contrasts_is_that_of_few(mdp):
@@ -246,3 +248,27 @@ def test_a_policy_beside_itself_differs_by_nothing():
         found = lg.solve(log, 0.9, policy=[np.ones((3, 1))], horizon=7).difference(0, "behavior")
         assert found.standard_error == 0.0
         assert found.high - found.estimate == pytest.approx(found.bias_allowance, rel=1e-9)
+
+
+def test_several_distributions_are_not_called_a_want_of_rewards():
+    state = np.repeat([0, 1], 50)
+    counts = lg.Counts.from_transitions(state, state, np.arange(100) % 2, np.arange(100.0))
+    together = lg.solve(counts, 1.0, policy={"a": np.full((2, 2), 0.5), "b": np.eye(2)}, ridge=0)
+    with pytest.raises(
+        ValueError, match="'a' has no single value to compare: gamma=1 and the chain has more"
+    ):
+        together.interval()
+    assert together.to_dict()["values"] == [None, None]
+    assert not together["a"].trusted
+    assert together["a"].why_not == (together["a"].status.advice,)
+
+
+def test_a_policy_called_behavior_is_not_the_logged_one(mdp, policies):
+    """What policies gain over the logged behavior does not depend on what they are called."""
+    counts = count(walk(mdp, 60, 20, seed=0))
+    pair = {"first": policies[0], "second": policies[1]}
+    plain = lg.solve(counts, 0.9, policy=pair).differences()
+    called = lg.solve(counts, 0.9, policy=dict(zip(("behavior", "second"), policies[:2], strict=True)))
+    for one, other in zip(plain, called.differences(), strict=True):
+        assert tuple(one["over_behavior"]) == tuple(other["over_behavior"])
+    assert tuple(called.difference("behavior", "behavior")) == (0.0, 0.0)
