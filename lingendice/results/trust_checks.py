@@ -8,6 +8,7 @@ families judge them.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -52,8 +53,8 @@ class Grounds(NamedTuple):
     """Of cells; nan where unknown."""
     reward_bounds: tuple[float, float]
     """Of single rewards where they are kept, else of their means by (cell, next state)."""
-    rewards_spread: bool
-    """Whether single rewards differ from these means."""
+    rewards_logged: bool
+    """Whether rewards are the log's own, not given in their place."""
     behavior: Floats | None
     values: Floats
     """After a transition, over states."""
@@ -65,6 +66,12 @@ class Grounds(NamedTuple):
     def identified(self) -> float:
         """Mass in states with outgoing transitions."""
         return max(float(self.cell_distribution.sum()) - self.leak, 1e-300)
+
+    @property
+    def rewards_spread(self) -> bool:
+        """Whether single rewards differ from their means by (cell, next state)."""
+        squares = self.counts.reward_m2
+        return self.rewards_logged and squares is not None and bool(squares.any())
 
     @property
     def cell_count(self) -> Floats:
@@ -81,7 +88,7 @@ def trust_checks(
     grounds = Grounds(
         found.counts, found.operator.spread(found.state_distribution), found.filled_mass, found.leak,
         interval.allowance.effective_sample, found.operator.reward, found.reward_bounds,
-        bool(found.outcome.entry_squares.any()), found.behavior, found.values, found.outcome.ending,
+        found.operator.logged_reward is not None, found.behavior, found.values, found.outcome.ending,
         found.gamma,
     )  # fmt: skip
     ridge = (_ridge(found, interval),) if found.ridge > 0.0 else ()
@@ -194,7 +201,11 @@ def order_checks(grounds: Grounds) -> list[Check]:
     sentence = f"{order.unbroken:.1%} of the rows begin in the state where the row before ended"
     remedy = "sort the rows by time within every episode, and begin a new episode where rows are missing"
     checks = [make_check("order of rows", order.unbroken, UNBROKEN, True, sentence, remedy)]
-    test = markov_test(grounds.counts, grounds.values, grounds.gamma, grounds.ending)
+    counts = grounds.counts
+    if not grounds.rewards_logged and counts.episodes is not None:
+        # What is given is the same for all outcomes of a cell.
+        counts = replace(counts, episodes=counts.episodes._replace(reward=None))
+    test = markov_test(counts, grounds.values, grounds.gamma, grounds.ending)
     if test is not None:
         memory = max(test.memories, key=lambda name: test.memories[name], default="none")
         sentence = (

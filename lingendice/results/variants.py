@@ -331,7 +331,8 @@ class HorizonSolution(Uncertified):
         # Against the mean of the cell's other visits.
         once = (counts.count == 1) & (counts.cell_count[cell] > 1)
         weight = self.cell_distribution[cell[once]] / (counts.cell_count[cell[once]] - 1.0)
-        return fill + rare + never_seen(weight * surprise[once])
+        allowed = fill + rare + never_seen(weight * surprise[once])
+        return allowed if allowed > float(rounding_of(y)) else 0.0
 
     @property
     def _effective_sample(self) -> float:
@@ -369,7 +370,6 @@ class HorizonSolution(Uncertified):
         if filled is None or reward is None or self.value is None or math.isnan(self.value):
             return tuple(check for check in super()._checks() if check.name != "mixing")
         counts, known = self.operator.counts, known_rewards(self.operator)
-        squares = None if self.operator.logged_reward is None else counts.reward_m2
         grounds = Grounds(
             counts=counts,
             cell_distribution=self.cell_distribution,
@@ -378,7 +378,7 @@ class HorizonSolution(Uncertified):
             effective_sample=self._effective_sample,
             reward=reward,
             reward_bounds=(float(known.min()), float(known.max())),
-            rewards_spread=squares is not None and bool(squares.any()),
+            rewards_logged=self.operator.logged_reward is not None,
             behavior=None,
             values=self.values_by_step[1],
             ending=0.0,

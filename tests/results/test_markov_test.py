@@ -105,6 +105,18 @@ def test_the_unit_of_rewards_makes_no_difference():
     assert scaled.number == pytest.approx(plain.number, rel=1e-6)
 
 
+@pytest.mark.parametrize("options", [{}, {"horizon": 5}])
+def test_rewards_in_place_of_the_logged_ones_are_what_is_tested(options):
+    """The logged rewards tell of a hidden state, those that are asked for do not."""
+    policy, reward = np.full((2, 2), 0.5), np.array([[1.0, 2.0], [3.0, 5.0]])
+    counts = hidden_log(0)
+    checks = lg.solve(counts, 0.9, policy=policy, reward=reward, **options).diagnose()
+    (check,) = (check for check in checks if check.name == "Markov property")
+    assert check.ok
+    logged = lg.solve(counts, 0.9, policy=policy, **options).diagnose()
+    assert not all(check.ok for check in logged)
+
+
 def persistence_z(worth, cell, episode):
     """Whether outcomes of a cell agree within episodes; rows are in the order of time."""
     seen = _Outcomes.of(worth, cell)
