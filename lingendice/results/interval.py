@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats, require_choice
+from lingendice.data.checks import Floats, require_choice, require_whole
 from lingendice.data.counts import CellSums, Counts
 from lingendice.data.episodes import (
     LONE_START,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 COLUMNS_AT_ONCE = 64
 """Functions whose influence is held in memory at one time."""
+REPLICATES = 1000
 UNIDENTIFIED = "the value is not identified: no stationary mass lies where rewards were logged"
 
 
@@ -62,13 +63,17 @@ def interval(
     method: str = "influence",
     *,
     entries: Any = None,
-    replicates: int = 1000,
-    kind: str = "t",
-    seed: int = 0,
+    replicates: int | None = None,
+    kind: str | None = None,
+    seed: int | None = None,
     threads: int | None = None,
 ) -> Interval:
     """Confidence interval; see :meth:`lingendice.Solution.interval`."""
     require_choice("method", method, ("influence", "bootstrap"))
+    drawing = {"replicates": replicates, "kind": kind, "seed": seed, "threads": threads}
+    asked = [name for name, given in drawing.items() if given is not None]
+    if method == "influence" and asked:
+        raise ValueError(f'{asked[0]}= is for method="bootstrap"; the closed form draws nothing')
     level = require_level(level)
     require_sample_size(solution.operator.counts)
     refuse_smoothing(solution)
@@ -81,8 +86,9 @@ def interval(
     if method == "bootstrap":
         from lingendice.results.bootstrap import bootstrap_interval
 
-        noise = _noise_of_replicates(solution, wanted, int(replicates))
-        return bootstrap_interval(solution, level, wanted, int(replicates), kind, seed, threads, noise)
+        draws = require_whole("replicates", REPLICATES if replicates is None else replicates)
+        noise = _noise_of_replicates(solution, wanted, draws)
+        return bootstrap_interval(solution, level, wanted, draws, kind or "t", seed or 0, threads, noise)
     if len(solution.state_distributions) > 1:
         raise ValueError(
             "the closed form holds for one recurrent class; several are mixed here by initial=: "

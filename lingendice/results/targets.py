@@ -170,6 +170,8 @@ class Target(NamedTuple):
 
 def read_target(solution: Solution, of: Any, entries: Any) -> Target:
     """Check what the interval is wanted of."""
+    if entries is not None and not (isinstance(of, str) and of == "stationary"):
+        raise ValueError('entries= picks from of="stationary"; leave it out of other intervals')
     if isinstance(of, str):
         require_choice("of", of, ("value", "stationary"))
         if of == "value":

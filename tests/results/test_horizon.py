@@ -203,6 +203,20 @@ def test_its_checks_are_those_of_the_default():
     assert failed == ["never logged"]
 
 
+def test_a_horizon_is_any_whole_number():
+    """2.0 ended in a TypeError of range(); the length of episodes without an end has nothing to allow for."""
+    rules = corridor()
+    log, options = rules.sample(40, 0), {"policy": rules.policy, "initial": rules.initial}
+    steps = [lg.solve(log, 0.9, horizon=two, **options) for two in (2, 2.0, np.int8(2))]
+    assert len({one.value for one in steps}) == 1
+    assert {type(one.horizon) for one in steps} == {int}
+    same = np.zeros(30, dtype=int)
+    endless = lg.Counts.from_transitions(same, same, same, np.arange(30.0), same)
+    length = lg.solve(endless, 0.9, policy=[[1.0]], horizon=4).interval(of="length")
+    assert (length.low, length.high) == (length.estimate, length.estimate)
+    assert length.bias_allowance == 0.0
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_rewards_that_differ_in_one_pair_alone_are_not_all_the_same(keep):
     """The check said that every logged reward is 4.5, of rewards from 0 to 9."""
