@@ -75,7 +75,7 @@ class LinearSolution(Solution):
     @property
     def _identified(self) -> float:
         """Share of the mass whose rewards are known; the mass itself, 1 at the optimum, is not divided by."""
-        total = self._known_mass + float(np.einsum("x,x->", self.cell_distribution, self._unknown_weight))
+        total = self._known_mass + self._unknown_mass
         return self._known_mass / total if total > 0.0 else 0.0
 
     @property
@@ -518,7 +518,7 @@ class PolicySolution(Solution):
         if self.value is None or self.gamma == 1.0:
             return None
         never = self.fit.cell_count == 0
-        unlogged = self.leak + float(self.fit.filled_mass[never].sum())
+        unlogged = self._unknown_mass + float(self.fit.filled_mass[never].sum())
         return self._absorbed.value_bounds if unlogged > LEAK_WORTH_BOUNDS else None
 
     @cached_property
