@@ -39,7 +39,7 @@ from lingendice.results.allowance import (
     rounding_of,
     value_scores,
 )
-from lingendice.results.diagnostics import Check
+from lingendice.results.diagnostics import Check, diagnose_counts
 from lingendice.results.interval import Influence, Piece, refuse_partial_rewards
 from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
@@ -556,7 +556,9 @@ class PolicySolution(Solution):
     def _checks(self) -> tuple[Check, ...]:
         """Few checks, calibrated: see :mod:`lingendice.results.trust_checks`."""
         if self.value is None or math.isnan(self.value):
-            return super()._checks()
+            # The effective policy takes logged actions alone; how far it is from the target is what is asked.
+            choices = self.operator.choices._replace(policy=self.asked.policy)
+            return diagnose_counts(replace(self, source=replace(self.operator, choices=choices)))
         return trust_checks(self.fit, self.reward_range)
 
     @cached_property

@@ -231,3 +231,14 @@ def test_bounds_count_cells_without_a_reward(options):
     (check,) = (check for check in solution.diagnose() if check.name == "rewards")
     assert not check.ok
     assert "52.6%" in check.sentence
+
+
+def test_checks_of_an_unidentified_value_are_about_the_target():
+    """They found all of its actions in the log, those of the effective policy, and all of the shift."""
+    counts, policy = log_of_one_action(keep_episodes=True)
+    solution = lg.solve(counts, 0.9, policy=policy)
+    assert math.isnan(solution.value)
+    checks = {check.name: check for check in solution.diagnose()}
+    assert checks["coverage"].number == 0.0
+    assert checks["shift from behavior"].number == 0.0
+    assert "0.00% of the target's actions" in checks["coverage"].sentence
