@@ -58,6 +58,9 @@ class Choices(NamedTuple):
             if values is not None and type(values) is not np.ndarray
         }
         changed = {name: values for name, values in arrays.items() if values is not given[name]}
+        if isinstance(self.smoothing, tuple) and len(self.smoothing) == 2:
+            weight, prior = self.smoothing
+            changed["smoothing"] = (weight, read_distribution("smoothing", prior, counts))
         return self._replace(**changed) if changed else self
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.data.by_label import read_rewards
 from lingendice.data.checks import (
     Floats,
     numeric_array,
@@ -190,9 +191,9 @@ def read_target(solution: Solution, of: Any, entries: Any) -> Target:
         if chosen.size and not (chosen.min() >= 0 and chosen.max() < size):
             raise ValueError(f"entries must lie in 0..{size - 1}, got {chosen.min()}..{chosen.max()}")
         return Target("stationary", chosen.astype(np.int64), None)
-    function = numeric_array("of", of).astype(float)
-    require_finite("of", function)
     operator = solution.operator
+    function = numeric_array("of", read_rewards("of", of, operator.counts)).astype(float)
+    require_finite("of", function)
     if function.size == operator.n_cells:
         return Target("function", None, function.reshape(-1))
     if function.shape == (operator.n_states,):
