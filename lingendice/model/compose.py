@@ -55,7 +55,7 @@ class Choices(NamedTuple):
         arrays = {
             name: _BY_LABEL[name](name, values, counts)
             for name, values in given.items()
-            if values is not None and type(values) is not np.ndarray
+            if values is not None and not (type(values) is np.ndarray and values.dtype.kind not in "UO")
         }
         changed = {name: values for name, values in arrays.items() if values is not given[name]}
         if isinstance(self.smoothing, tuple) and len(self.smoothing) == 2:

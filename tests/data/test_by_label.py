@@ -79,6 +79,7 @@ def test_one_action_per_state(counts):
     frame = pd.DataFrame({"state": list(named), "action": list(named.values())})
     for policy in (named, named.get, frame, list(named.values()), np.array(list(named.values()))):
         np.testing.assert_array_equal(read_policy_table("policy", policy, counts), expected)
+        assert lg.solve(counts, 0.9, policy=policy).value == lg.solve(counts, 0.9, policy=[0, 1, 0]).value
 
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
