@@ -132,7 +132,8 @@ def solve(
         Probabilities of the logged actions, where known; else cloned from the log. The default with a policy
         takes from them how rare an action is, ``ratio="state", ridge=0`` weighs by target / behavior.
     reward
-        Rewards by state, or by state and action, in place of the logged ones; arrays or mappings by label.
+        Rewards by state, or by state and action, in place of the logged ones: arrays, or by label mappings,
+        Series by their index, and frames.
     initial
         Distribution of the first state: an array, weights by label (``{"new": 1.0}``), or one label. Default:
         the logged first states where episodes are known; else uniform for a chain at gamma < 1. At gamma = 1

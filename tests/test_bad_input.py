@@ -338,3 +338,41 @@ def test_any_array_is_solved_or_refused_with_a_reason(matrix, gamma, as_list):
             assert distribution.sum() == pytest.approx(1.0)
         assert solution.residual < 1e-12
     assert np.array_equal(matrix, before, equal_nan=matrix.dtype.kind == "f")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"behavior": True}, "behavior= is about following another policy than the logged one; pass policy="),
+        ({"unseen": "mean"}, "unseen= is about following another policy"),
+        ({"policy": True, "behavior": True, "ratio": "state", "clone": 3}, "behavior= says what it is"),
+        (
+            {"policy": True, "behavior": True, "ratio": "state", "ridge": 0, "unseen": "mean"},
+            "behavior= weighs logged actions alone, so that unseen='mean' has no say",
+        ),
+        ({"policy": True, "ratio": "state", "clone": 3, "unseen": "leak"}, "clone= weighs logged actions"),
+    ],
+)
+def test_words_about_a_policy_that_have_no_say(arguments, message):
+    """They were ignored: the value was that of the call without them."""
+    mdp = logged_mdp(0, n_episodes=10, length=10)
+    tables = {"policy": mdp.policy, "behavior": np.full(mdp.policy.shape, 0.5)}
+    given = {name: tables[name] if entry is True else entry for name, entry in arguments.items()}
+    with pytest.raises(ValueError, match=message):
+        lg.solve(mdp.counts, 0.9, **given)
+
+
+@pytest.mark.parametrize("options", [{"ridge": 0}, {"ridge": 0.1}, {"horizon": 3}, {}, {"policy": None}])
+def test_a_range_that_rewards_lie_outside_of(options):
+    """It gave bounds on the value that rewards of the log itself break."""
+    mdp = logged_mdp(0, n_episodes=10, length=10)
+    least, most = mdp.rewards.min(), mdp.rewards.max()
+    given = {"policy": mdp.policy} | options
+    for narrow in ((least, 0.9 * most), (0.9 * least, most)):
+        with pytest.raises(ValueError, match="does not hold the logged rewards"):
+            lg.solve(mdp.counts, 0.9, **given, reward_range=narrow)
+    lg.solve(mdp.counts, 0.9, **given, reward_range=(least, most))
+    same = lg.Counts.from_transitions(
+        mdp.state, mdp.next_state, mdp.action, np.full(mdp.state.size, 0.1), mdp.episode, keep_episodes=False
+    )
+    lg.solve(same, 0.9, **given, reward_range=(0.1, 0.1))

@@ -346,7 +346,7 @@ class _Weighed(NamedTuple):
         cls, method: str, counts: Counts, gamma: float, policy: Any, behavior: Any, horizon: int | None
     ) -> _Weighed:
         started, gamma, paths = time.perf_counter(), require_gamma(gamma), read_paths(counts, method)
-        require_horizon(horizon)
+        horizon = require_horizon(horizon)
         if horizon is not None:
             paths = paths.first_steps(horizon)
         elif gamma == 1.0 and paths.terminal.any():
@@ -441,7 +441,7 @@ def neural_importance_sampling(
     as independent and the weights as known: it is short where few episodes carry most of the weight.
     """
     gamma = require_gamma(gamma)
-    require_horizon(horizon)
+    horizon = require_horizon(horizon)
     require_choice("weighting", weighting, ("step", "trajectory"))
     if transitions.episode is None or transitions.reward is None:
         raise ValueError("importance sampling needs whole episodes and rewards; pass episode= and reward=")

@@ -29,6 +29,7 @@ from lingendice.data.labels import Labels, index_of
 COLUMNS = {
     "state": ("state", "states", "s", "state_id"),
     "action": ("action", "actions", "a", "action_id"),
+    "reward": ("reward", "rewards", "r"),
     "probability": ("probability", "probabilities", "prob", "probs", "p", "pi", "weight", "count"),
 }
 """Names of the columns of a policy or distribution in long form; capitals do not matter."""
@@ -237,14 +238,12 @@ def _weights_by_label(name: str, given: Any, states: _Names) -> Iterable[tuple[A
 
 
 def read_rewards(name: str, given: Any, space: Space) -> Any:
-    """Rewards by state, or by state and action, as an array; what is not by label is returned as it is."""
+    """Rewards by state, or by state and action, as an array; what is not by label is returned as it is.
+
+    By label are mappings, Series by their index, and frames: with a column of rewards, or one per action.
+    """
     states, actions = _states(space), _actions(space)
-    given = _by_index(name, given, states)
-    if is_table(given):
-        raise ValueError(
-            f"{name} is a frame, whose rows may be in any order; give frame.to_dict('index') with states for "
-            "rows and actions for columns, or an array in the order of states"
-        )
+    given = _numbers_by_label(name, _by_index(name, given, states), actions)
     if not isinstance(given, Mapping):
         return given
     count = np.asarray(space.cell_count).reshape(space.n_states, -1)
@@ -265,6 +264,32 @@ def read_rewards(name: str, given: Any, space: Space) -> Any:
             f"{name} says nothing about the state {states.name(row)!r}{what}; give every logged one"
         )
     return rewards.ravel()
+
+
+def _numbers_by_label(name: str, given: Any, actions: _Names) -> Any:
+    """A frame as a mapping from states to numbers, or to numbers by action; what else there is as it is."""
+    if not (is_table(given) or _long_columns(given)):
+        return given
+    labels: Any
+    taken: Any
+    numbers: Any
+    table = _read_table(given)
+    labels, taken, numbers = (table.column(role) for role in ("state", "action", "reward"))
+    labels = table.row_names if labels is None else labels
+    if numbers is None and taken is None and any(actions.find(one) is not None for one in table.columns):
+        labels, numbers = zip(*_table_rows(name, table, actions), strict=True)
+    if labels is None or numbers is None:
+        raise ValueError(
+            f"{name} is a table with the columns {list(table.columns)}; give state(, action) and reward, "
+            "or a column state and one for each action"
+        )
+    found: dict[Any, Any] = {}
+    for place, (label, number) in enumerate(zip(labels, numbers, strict=True)):
+        row, key = (found, label) if taken is None else (found.setdefault(label, {}), taken[place])
+        if key in row:
+            raise ValueError(f"{name} names {key!r} twice; give every state, or state and action, once")
+        row[key] = number
+    return found
 
 
 # -- policies --------------------------------------------------------------------------------------------

@@ -108,10 +108,11 @@ def require_whole(name: str, value: Any, *, at_least: int = 0, at_most: int | No
     return int(value)
 
 
-def require_horizon(horizon: Any) -> None:
-    """Refuse a horizon of no steps; None counts all."""
-    if horizon is not None and require_whole("horizon", horizon) < 1:
+def require_horizon(horizon: Any) -> int | None:
+    """Return a number of steps; None counts all."""
+    if horizon is not None and (horizon := require_whole("horizon", horizon)) < 1:
         raise ValueError(f"horizon must be at least 1 step, got {horizon!r}; None counts all")
+    return horizon  # type: ignore[no-any-return]
 
 
 def require_room(n_cells: int) -> None:

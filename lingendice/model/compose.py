@@ -58,6 +58,9 @@ class Choices(NamedTuple):
             if values is not None and (type(values) is not np.ndarray or values.dtype.kind in "UO")
         }
         changed = {name: values for name, values in arrays.items() if values is not given[name]}
+        if isinstance(self.smoothing, tuple) and len(self.smoothing) == 2:
+            weight, prior = self.smoothing
+            changed["smoothing"] = (weight, read_distribution("smoothing", prior, counts))
         return self._replace(**changed) if changed else self
 
 
@@ -174,8 +177,7 @@ def _fallback_distribution(source: str, counts: Counts, choices: Choices, initia
     """A distribution that rows fall back to, by its name in :class:`lingendice.model.leaks.Fallbacks`."""
     if source == "prior":
         if isinstance(choices.smoothing, tuple):
-            prior = read_distribution("smoothing distribution", choices.smoothing[1], counts)
-            return require_distribution("smoothing distribution", prior, counts.n_states)
+            return require_distribution("smoothing distribution", choices.smoothing[1], counts.n_states)
         return np.full(counts.n_states, 1.0 / counts.n_states)
     if source == "restart":
         return require_distribution("restart", choices.restart, counts.n_states)
@@ -239,8 +241,7 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
     """
     ratio = require_choice("ratio", choices.ratio, ("auto", "state", "state_action"))
     unseen = require_choice("unseen", choices.unseen, ("auto", "renormalize", "mean", "leak"))
-    if choices.policy is None and choices.clone:
-        raise ValueError("clone= is about following another policy than the logged one; pass policy=")
+    _refuse_unused(choices, unseen)
     if counts.n_actions is None:
         if choices.policy is not None or choices.behavior is not None:
             raise ValueError(
@@ -273,6 +274,26 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
     missing = 1.0 - known.sum(axis=1, keepdims=True)
     visited = seen.sum(axis=1, keepdims=True) > 0
     return np.where(visited, known + missing * _rows_or_uniform(seen), target), ratio
+
+
+def _refuse_unused(choices: Choices, unseen: str) -> None:
+    """Refuse words about how a policy is followed that the others leave no say."""
+    given = {
+        "behavior": choices.behavior is not None,
+        "clone": bool(choices.clone),
+        "unseen": unseen != "auto",
+    }
+    asked = [name for name in given if given[name]]
+    if choices.policy is None and asked:
+        raise ValueError(f"{asked[0]}= is about following another policy than the logged one; pass policy=")
+    if given["behavior"] and given["clone"]:
+        raise ValueError(
+            "clone= is about a behavior cloned from the log, and behavior= says what it is; leave one out"
+        )
+    if unseen in ("leak", "mean") and (given["behavior"] or given["clone"]):
+        raise ValueError(
+            f"{asked[0]}= weighs logged actions alone, so that unseen={unseen!r} has no say; leave one out"
+        )
 
 
 def _weighted_by_behavior(target: Floats, seen: Floats, choices: Choices, ratio: str) -> Floats:

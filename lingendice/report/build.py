@@ -264,7 +264,11 @@ def _interval_of_value(solution: Solution, level: float) -> tuple[str, str, str]
         return f"{solution.value:.6g}", "No interval can be given.", sentence(str(error))
     said = f"{level:.0%} interval: {_ends(found)} (standard error {found.standard_error:.2g})."
     covers = " It covers the noise of the data, not the bias of what was never logged."
-    return found.rounded()[0], said, sentence(found.note) + ("" if found.bias_allowance > 0.0 else covers)
+    return (
+        found.rounded()[0],
+        said,
+        sentence(found.full_note) + ("" if found.bias_allowance > 0.0 else covers),
+    )
 
 
 def _heaviest(solution: Solution, level: float) -> str:
@@ -317,21 +321,30 @@ def _plots(result: Solution | Comparison, best: Solution, examined: Audit, level
 
 def describe_call(solution: Solution) -> str:
     """The call that gives a solution, as far as the solution knows it; arrays by their shape."""
+    asked, usual = solution.asked_choices, Choices(gamma=solution.gamma)
+    is_baseline = isinstance(solution, BaselineSolution)
+    names = [name for name in Choices._fields if not (is_baseline and name in _OF_SOLVE)]
     parts = ["data", f"gamma={solution.gamma!r}"]
-    pairs = zip(Choices._fields, solution.asked_choices, Choices(gamma=solution.gamma), strict=True)
-    parts += [f"{name}={_shown(given)}" for name, given, usual in pairs if _shown(given) != _shown(usual)]
-    if isinstance(solution, BaselineSolution):
-        return f"{solution.method}, of lingendice.baselines: ({', '.join(parts)})"
-    # With a policy, a ridge that is left out means the default: PolicySolution.
-    is_exact = not isinstance(solution, (PolicySolution, LinearSolution, HorizonSolution))
-    if not isinstance(solution, PolicySolution) and (
-        solution.ridge > 0.0 or (is_exact and solution.has_target)
-    ):
-        parts.append(f"ridge={solution.ridge!r}")
+    for name in names:
+        given = _shown(getattr(asked, name))
+        if given != _shown(getattr(usual, name)):
+            parts.append(f"{name}={given}")
+    if is_baseline:
+        return f"{solution.method}, of lingendice.baselines ({', '.join(parts)})"
     if isinstance(solution, LinearSolution):
-        parts.append(f"divergence={solution.divergence!r}, features=...")
-    parts.append(f"tol={solution.tol!r}")
-    return f"lingendice.solve({', '.join(parts)})"
+        parts += [f"divergence={solution.divergence!r}", f"method={solution.method!r}"]
+        parts += [] if solution.w_tau.size == solution.stationary.size else ["features=..."]
+    elif asked.policy is not None and not isinstance(solution, (PolicySolution, HorizonSolution)):
+        parts.append(f"ridge={solution.ridge or 0!r}")  # left out, it would be the default with a policy
+    elif solution.ridge > 0.0 and asked.policy is None:
+        parts.append(f"ridge={solution.ridge!r}")
+    if solution.reward_range is not None:
+        parts.append(f"reward_range={solution.reward_range!r}")
+    return f"lingendice.solve({', '.join([*parts, f'tol={solution.tol!r}'])})"
+
+
+_OF_SOLVE = ("ratio", "unseen", "clone", "smoothing")
+"""What baselines ask of the operator beyond their own arguments."""
 
 
 def _shown(value: Any) -> str:

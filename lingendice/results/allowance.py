@@ -48,6 +48,7 @@ from lingendice.data.episodes import (
     lone_start_rows,
 )
 from lingendice.data.rows import row_of_entry
+from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.targets import ValueScores, require_level
 from lingendice.solvers.shrinkage import Shrinkage
 
@@ -58,6 +59,17 @@ LARGEST_SURPRISE = 3.0
 """Standard deviations that the sum over outcomes seen once may count with: of many, it is well known."""
 ROUNDING = 1e-13
 """Of the largest number that outcomes are computed from: differences below it are none."""
+
+
+def rounding_of(*columns: Floats) -> Floats:
+    """What noise is no more than rounding, column by column of what it is computed from."""
+    largest: Floats = np.max([np.abs(one).max(axis=0, initial=0.0) for one in columns], axis=0)
+    return ROUNDING * largest
+
+
+def without_rounding(rows: Floats, none: Floats | float) -> Floats:
+    """Rows of influences; zeros for those columns whose noise is no more than rounding."""
+    return np.where((rows**2).sum(axis=0) <= none**2, 0.0, rows)
 
 
 class Allowance(NamedTuple):
@@ -127,7 +139,7 @@ def allowed_interval(
         reward_range = _checked_range(found, reward_range)
     influence = _Influence(found)
     rows, degrees, note = influence.scores()
-    error = influence.error_of(rows) if standard_error is None else standard_error
+    error = math.sqrt(float((rows**2).sum())) if standard_error is None else standard_error
     allowance = _allowance(found, influence, reward_range)
     half = half_width(error, allowance.total, level, degrees)
     low, high = found.value - half, found.value + half
@@ -245,24 +257,20 @@ class _Influence:
             residual += self.slope[self.cell[episodes.entry]] * noise
         return residual
 
-    def error_of(self, rows: Floats) -> float:
-        """The standard error; rounding of what does not vary is none."""
-        error = math.sqrt(float((rows**2).sum()))
-        return error if error > _rounding(self.found) else 0.0
-
     def scores(self) -> tuple[Floats, float, str]:
         """Rows whose squares add up to the variance, its degrees of freedom, and what it rests on."""
         counts = self.found.counts
         sample = group_sample(counts)
         first = self._first_state()
         if sample.cluster is None:
-            return self._scores_of_counts(first), sample.degrees, sample.note
+            rows = without_rounding(self._scores_of_counts(first), _rounding(self.found))
+            return rows, sample.degrees, sample.note
         episodes = counts.episodes
         assert episodes is not None
         moved = self.coefficient[self.cell[episodes.entry]] * self._of_transitions(episodes.reward)
         if episodes.weight is not None:
             moved = moved * episodes.weight
-        rows: Floats = np.bincount(sample.cluster, weights=moved, minlength=sample.n_clusters).astype(float)
+        rows = np.bincount(sample.cluster, weights=moved, minlength=sample.n_clusters).astype(float)
         if first is not None and sample.first_state is not None:
             rows = rows + first_state_scores(sample, first)
         rows = rows * math.sqrt(sample.n_clusters / max(sample.n_clusters - 1, 1))
@@ -270,6 +278,7 @@ class _Influence:
         if sample.first_state is None and first is not None:
             rows = np.concatenate([rows, lone_start_rows(first[:, None], counts)[:, 0]])
             note += LONE_START
+        rows = without_rounding(rows, _rounding(self.found))
         return rows, effective_degrees(rows, sample.degrees), note
 
     def _scores_of_counts(self, first: Floats | None) -> Floats:
@@ -367,10 +376,27 @@ def _rounding(found: Shrinkage) -> float:
 
 def _checked_range(found: Shrinkage, reward_range: tuple[float, float]) -> tuple[float, float]:
     low, high = (require_number("reward_range", bound, at_least=-math.inf) for bound in reward_range)
-    least, most = found.reward_bounds
+    require_range_holds((low, high), *found.reward_bounds)
+    return low, high
+
+
+def known_rewards(operator: EmpiricalOperator) -> Floats:
+    """Rewards as given, or logged: single ones where episodes keep them, else means by (cell, next state)."""
+    counts, reward = operator.counts, operator.reward
+    if reward is None:
+        return np.zeros(0)
+    known = reward[operator.seen]
+    if operator.logged_reward is not None and counts.reward_mean is not None:
+        episodes = counts.episodes
+        known = counts.reward_mean if episodes is None or episodes.reward is None else episodes.reward
+    return known[np.isfinite(known)]
+
+
+def require_range_holds(reward_range: tuple[float, float], least: float, most: float) -> None:
+    """Refuse a range of rewards that those of the log lie outside of."""
+    low, high = reward_range
     if low > high or least < low or most > high:
         raise ValueError(
             f"reward_range [{low:g}, {high:g}] does not hold the logged rewards [{least:g}, {most:g}]; "
             "widen it, or leave it out"
         )
-    return low, high

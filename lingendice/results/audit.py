@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lingendice.data.checks import Floats, require_gamma
+from lingendice.data.checks import Floats, require_gamma, require_policy
 from lingendice.data.counts import Counts
 from lingendice.data.display import amount
 from lingendice.model.compose import Choices, compose
@@ -18,6 +18,9 @@ from lingendice.model.operator import EmpiricalOperator
 from lingendice.model.transition_rows import find_classes, period, submatrix
 from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,7 +131,7 @@ class Audit(Shown):
                 "over 1 % leak: collect data there, or bound the value with leak='absorb' (gamma < 1)"
             )
         if self.n_actions is not None and self.coverage < 0.95:
-            notes.append("the log misses actions of the policy: the estimate rests on the leak policy there")
+            notes.append("the log misses actions of the policy: nothing logged says what they are worth")
         return notes
 
 
@@ -154,7 +157,7 @@ def audit(
     """
     if isinstance(data, Solution):
         size = None if data.state_distribution is None else data.effective_sample_size
-        return audit_operator(data.operator, size)
+        return audit_operator(data.operator, size, data.asked_choices.policy)
     choices = Choices(
         gamma=require_gamma(gamma),
         policy=policy,
@@ -169,14 +172,19 @@ def audit(
     return audit_operator(compose(counts, choices))
 
 
-def audit_operator(operator: EmpiricalOperator, effective_sample_size: float | None = None) -> Audit:
-    """Audit a composed operator."""
+def audit_operator(
+    operator: EmpiricalOperator, effective_sample_size: float | None = None, policy: ArrayLike | None = None
+) -> Audit:
+    """Audit a composed operator, which may follow another policy than the one asked for."""
     counts = operator.counts
     recurrent, transient, periods = _classes(operator)
     unseen = ~operator.seen
     leak = operator.expected_next(operator.gather(unseen.astype(float)))
     state_distribution = counts.data_distribution.reshape(counts.n_states, -1).sum(axis=1)
-    covered = operator.gather(operator.seen.astype(float))
+    covered, target = operator.gather(operator.seen.astype(float)), operator.target
+    if target is not None:
+        target = target if policy is None else require_policy("policy", policy, *target.shape)
+        covered = np.einsum("sa,sa->s", target, operator.seen.reshape(target.shape).astype(float))
     visited = np.flatnonzero(state_distribution > 0)
     least = int(visited[np.argmin(covered[visited])]) if visited.size else 0
     leaving = operator.gather(operator.rows.keep) > 0
@@ -208,9 +216,31 @@ def _classes(operator: EmpiricalOperator) -> tuple[Any, Any, tuple[int, ...]]:
     rates, _ = chain.extended()
     classes = find_classes(rates)
     closed = [nodes for nodes in classes.recurrent if nodes[0] < chain.n]
-    periods = tuple(period(submatrix(rates, nodes)) if nodes.size > 1 else 1 for nodes in closed)
+    periods = tuple(_period(submatrix(rates, nodes), int((nodes < chain.n).sum())) for nodes in closed)
     states = tuple(nodes[nodes < chain.n] for nodes in closed)
     return states, classes.transient[classes.transient < chain.n], periods
+
+
+def _period(rates: csr_array, n_states: int) -> int:
+    """Period of a recurrent class, whose hubs come after its states and take no time.
+
+    A step by way of a hub has two edges: every other step gets two, too, by a node of its next state's own.
+    """
+    if n_states == rates.shape[0]:
+        return period(rates) if n_states > 1 else 1
+    from scipy.sparse import bmat, csr_array
+
+    steps, enter, leave = (
+        rates[:n_states, :n_states],
+        rates[:n_states, n_states:],
+        rates[n_states:, :n_states],
+    )
+    reached = np.unique(steps.indices)
+    onward = csr_array(
+        (np.ones(reached.size), (np.arange(reached.size), reached)), shape=(reached.size, n_states)
+    )
+    halves = bmat([[None, enter, steps[:, reached]], [leave, None, None], [onward, None, None]])
+    return period(csr_array(halves)) // 2
 
 
 def _period_text(periods: tuple[int, ...]) -> str:

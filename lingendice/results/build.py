@@ -17,6 +17,7 @@ from lingendice.data.counts import Counts
 from lingendice.model import leaks
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator, visits
+from lingendice.results.allowance import ROUNDING, known_rewards, require_range_holds
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import decisive_checks
 from lingendice.results.solution import Solution
@@ -247,8 +248,9 @@ def _require_finite(outcome: Outcome, distributions: tuple[Floats, ...]) -> None
 
 
 def _judged(solution: Any) -> Any:
-    """The solution, after its leak was looked at, with a status that says whether its value is identified."""
+    """The solution, its leak and range of rewards looked at; its status says if a value is identified."""
     _check_leak(solution)
+    _check_reward_range(solution)
     return with_identified_status(solution)
 
 
@@ -273,6 +275,17 @@ def _check_leak(solution: Solution) -> None:
         text = leaks.warning(solution.leak, operator.leak_policy, operator.choices.restart is not None, where)
         if text is not None:
             warnings.warn(f"{text}. See lingendice.audit", LeakWarning, stacklevel=outside_level())
+
+
+def _check_reward_range(solution: Solution) -> None:
+    """Refuse a range that rewards of the log lie outside of: bounds on the value would be none."""
+    if solution.reward_range is None:
+        return
+    logged = known_rewards(solution.operator)
+    if logged.size:
+        rounding = ROUNDING * float(np.abs(logged).max())  # in means of rewards that are all the same
+        least, most = float(logged.min()) + rounding, float(logged.max()) - rounding
+        require_range_holds(solution.reward_range, least, most)
 
 
 def _refuse_leak(operator: EmpiricalOperator, mass: Floats) -> None:

@@ -23,9 +23,10 @@ from lingendice.data.checks import Floats
 from lingendice.data.display import strict_json, table
 from lingendice.data.episodes import effective_degrees
 from lingendice.data.hints import Hinted
-from lingendice.results.allowance import half_width
+from lingendice.results.allowance import ROUNDING, half_width
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
 from lingendice.results.solution import Solution
+from lingendice.results.status import Status
 from lingendice.results.tables import comparison_frame
 from lingendice.results.targets import Interval, ValueScores, require_level
 
@@ -34,6 +35,8 @@ DRAWS = 20_000
 CONTRASTS_AT_A_TIME = 256
 BEHAVIOR = "behavior"
 """The name of the logged behavior in differences."""
+LOGGED = object()
+"""The logged behavior, whatever policies are called."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,6 +69,9 @@ class Comparison(Hinted):
     def values(self) -> Floats:
         """Per-step value of every policy."""
         found = [solution.value for solution in self.solutions]
+        for name, one in zip(self.names, self.solutions, strict=True):
+            if one.status is Status.SEVERAL_DISTRIBUTIONS:
+                raise ValueError(f"the policy {name!r} has no single value to compare: {one.status.advice}")
         if any(value is None for value in found):
             raise ValueError("the data hold no rewards, so there are no values to compare; pass reward=")
         return np.array(found, dtype=float)
@@ -175,9 +181,8 @@ class Comparison(Hinted):
         has no ``to_best``. Best first.
         """
         order, best = self.ranking, self.ranking[0]
-        over = self._simultaneous(
-            self._contrast([(name, BEHAVIOR) for name in order]), level, "paired with the behavior"
-        )
+        over_logged = self._contrast([(name, LOGGED) for name in order])
+        over = self._simultaneous(over_logged, level, "paired with the behavior")
         others = order[1:]
         contrast = self._contrast([(name, best) for name in others])
         to_best = self._simultaneous(contrast, level, f"paired with {best}") if others else None
@@ -219,7 +224,8 @@ class Comparison(Hinted):
         contrast = np.zeros((len(pairs), len(self) + 1))
         for row, (first, second) in enumerate(pairs):
             for name, sign in ((first, 1.0), (second, -1.0)):
-                is_behavior = isinstance(name, str) and name == BEHAVIOR and name not in self.names
+                called_so = isinstance(name, str) and name == BEHAVIOR and name not in self.names
+                is_behavior = name is LOGGED or called_so
                 contrast[row, len(self) if is_behavior else self._place(name)] += sign
         return contrast
 
@@ -238,7 +244,9 @@ class Comparison(Hinted):
         variance = np.array([
             row[at] @ covariance[np.ix_(at, at)] @ row[at] for row, at in zip(contrast, asked, strict=True)
         ])  # fmt: skip
-        return values, np.sqrt(np.maximum(variance, 0.0)), bias, degrees
+        # Of noise that two policies have in common rounding is left, which is none.
+        variance[variance <= ROUNDING * (contrast**2 @ np.diag(np.nan_to_num(covariance)))] = 0.0
+        return values, np.sqrt(variance), bias, degrees
 
     def _degrees(self, row: Floats, at: NDArray[np.int64]) -> float:
         """Degrees of freedom of one contrast.
@@ -248,8 +256,8 @@ class Comparison(Hinted):
         """
         parts = [self._every_score[place] for place in at]
         most = [part.most for part in parts if part.most is not None]
-        if len(parts) == 1 or len(most) < len(parts):
-            return min(part.degrees for part in parts)
+        if len(parts) < 2 or len(most) < len(parts):
+            return min((part.degrees for part in parts), default=math.inf)
         if math.isinf(min(most)):
             return math.inf
         return effective_degrees(self._rows[:, at] @ row[at], min(most))
@@ -323,11 +331,12 @@ class Comparison(Hinted):
         return draws
 
     def to_dict(self) -> dict[str, Any]:
-        """Names, values and ranking as strict JSON types."""
+        """Names, values and ranking as strict JSON types; None where there is no value, or no ranking."""
+        unknown = any(one.value is None for one in self.solutions)
         return {
             "names": [str(name) for name in self.names],
-            "values": strict_json(self.values),
-            "ranking": [str(name) for name in self.ranking],
+            "values": strict_json([one.value for one in self.solutions]),
+            "ranking": None if unknown else [str(name) for name in self.ranking],
             "solutions": [solution.to_dict() for solution in self.solutions],
         }
 

@@ -30,6 +30,7 @@ LEAST_WAY = 0.5
 LARGEST_SHARE = 0.5
 LEAST_LOOKS = 100.0
 LEAST_VARIATION = 0.01
+LEAST_REWARDS = 0.99
 LARGEST_OFFSET = 0.01
 FEW_CELLS = 0.01
 """The share of cells that counts as few."""
@@ -52,7 +53,8 @@ class Check(NamedTuple):
 def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
     """Check a solution: leak, coverage, effective sample size, distance traveled, concentration, mixing.
 
-    Two more are shown where they fail: that logged outcomes vary, and that all mass is accounted for.
+    Three more are shown where they fail: that rewards are known, that logged outcomes vary, and that all mass
+    is accounted for.
     Costs O(nnz), and at most 200 steps of the chain for the mixing time. Nothing is checked where there
     are several distributions or none, and the leak alone for a matrix without a sample size or without data.
     For a
@@ -76,8 +78,9 @@ def diagnose_counts(solution: Solution) -> tuple[Check, ...]:
         checks.append(_concentration(solution))
     checks.append(_mixing(solution))
     if solution.value is not None:
-        # Shown only where something is wrong: that outcomes vary is the rule.
-        checks += [check for check in (_variation(solution), _total(solution)) if not check.ok]
+        # Shown only where something is wrong: that rewards are logged and outcomes vary is the rule.
+        rare = (_rewards(solution), _variation(solution), _total(solution))
+        checks += [check for check in rare if not check.ok]
     return tuple(checks)
 
 
@@ -181,6 +184,17 @@ def _top_share(earned: Floats, held: int, unit: str, remedy: str) -> Check:
     # Of a handful a single one is bound to earn much.
     threshold = LARGEST_SHARE if held >= 100 else 1.0
     return make_check("concentration", number, threshold, False, sentence, remedy)
+
+
+def _rewards(solution: Solution) -> Check:
+    """Share of the distribution, where there is data, whose reward is known: the rest is left out."""
+    operator = solution.operator
+    assert operator.reward is not None
+    mass = np.where(operator.seen, solution.cell_distribution, 0.0)
+    share = float(mass[np.isfinite(operator.reward)].sum() / max(mass.sum(), 1e-300))
+    sentence = f"rewards are known for {share:.1%} of the distribution where there is data"
+    remedy = "the value leaves out the rest: log rewards there, or pass reward="
+    return make_check("rewards", share, LEAST_REWARDS, True, sentence, remedy)
 
 
 def _variation(solution: Solution) -> Check:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats, require_choice
+from lingendice.data.checks import Floats, require_choice, require_whole
 from lingendice.data.counts import CellSums, Counts
 from lingendice.data.episodes import (
     LONE_START,
@@ -36,6 +36,7 @@ from lingendice.data.episodes import (
 )
 from lingendice.data.rows import row_of_entry, row_sums
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.allowance import rounding_of, without_rounding
 from lingendice.results.targets import (
     Interval,
     ReplicateNoise,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 COLUMNS_AT_ONCE = 64
 """Functions whose influence is held in memory at one time."""
+REPLICATES = 1000
 UNIDENTIFIED = "the value is not identified: no stationary mass lies where rewards were logged"
 
 
@@ -61,13 +63,17 @@ def interval(
     method: str = "influence",
     *,
     entries: Any = None,
-    replicates: int = 1000,
-    kind: str = "t",
-    seed: int = 0,
+    replicates: int | None = None,
+    kind: str | None = None,
+    seed: int | None = None,
     threads: int | None = None,
 ) -> Interval:
     """Confidence interval; see :meth:`lingendice.Solution.interval`."""
     require_choice("method", method, ("influence", "bootstrap"))
+    drawing = {"replicates": replicates, "kind": kind, "seed": seed, "threads": threads}
+    asked = [name for name, given in drawing.items() if given is not None]
+    if method == "influence" and asked:
+        raise ValueError(f'{asked[0]}= is for method="bootstrap"; the closed form draws nothing')
     level = require_level(level)
     require_sample_size(solution.operator.counts)
     refuse_smoothing(solution)
@@ -80,8 +86,9 @@ def interval(
     if method == "bootstrap":
         from lingendice.results.bootstrap import bootstrap_interval
 
-        noise = _noise_of_replicates(solution, wanted, int(replicates))
-        return bootstrap_interval(solution, level, wanted, int(replicates), kind, seed, threads, noise)
+        draws = require_whole("replicates", REPLICATES if replicates is None else replicates)
+        noise = _noise_of_replicates(solution, wanted, draws)
+        return bootstrap_interval(solution, level, wanted, draws, kind or "t", seed or 0, threads, noise)
     if len(solution.state_distributions) > 1:
         raise ValueError(
             "the closed form holds for one recurrent class; several are mixed here by initial=: "
@@ -306,7 +313,8 @@ class Influence(Entries):
         """``function`` over cells and ``values`` over states, one column per functional."""
         after = np.vstack([values, self._value_of_ending(values)[None, :]])[self.counts.indices]
         noise = self.noise(self.solution.gamma * self._observed_share(), after)
-        return Piece(self, noise, self._shift(function, values)[self.cell], self._first_state(values), reward)
+        first, none = self._first_state(values), rounding_of(function, values)
+        return Piece(self, noise, self._shift(function, values)[self.cell], first, reward, rounding=none)
 
     def _shift(self, function: Floats, values: Floats) -> Floats:
         """What does not average out within a cell."""
@@ -413,6 +421,8 @@ class Piece:
     reward: Floats | None
     """Mean reward of each cell where the rewards are noisy, for the value alone."""
     scale: float = 1.0
+    rounding: Floats | float = 0.0
+    """What noise of the functionals is no more than rounding, by column."""
 
     def scaled(self, factor: float) -> Piece:
         """All influences times a factor."""
@@ -420,8 +430,10 @@ class Piece:
 
     def scores(self) -> Floats:
         """Rows whose products add up to the covariance of the functionals, one column per functional."""
-        rows = self.rows()
+        # Influences that cancel leave rounding, whose sign is chance: nothing is correlated with it.
+        rows = without_rounding(self.rows(), self.rounding)
         variance, owed = (rows**2).sum(axis=0), self._once_seen()
+        owed = np.where(owed <= self.rounding**2, 0.0, owed)
         # What is owed for cells seen once is taken to be correlated as the rest is.
         rows = rows * np.sqrt(1.0 + np.divide(owed, variance, out=np.zeros_like(owed), where=variance > 0))
         alone = np.where(variance > 0, 0.0, np.sqrt(owed))

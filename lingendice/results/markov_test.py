@@ -146,8 +146,10 @@ def markov_test(counts: Counts, values: Floats, gamma: float, ending: float = 0.
     rewards = np.zeros(after.size) if episodes.reward is None else episodes.reward[order.place]
     history = _History.of(order, episodes.episode[order.place], counts.n_actions or 1)
     found: list[tuple[str, float]] = []
-    for outcome in (ranks_within(rewards, order.cell), rewards + after):
-        seen = _Outcomes.of(outcome, order.cell)
+    # Of what is worth little because two large numbers cancel, rounding is as large as theirs.
+    largest = max(float(np.abs(part).max(initial=0.0)) for part in (rewards, after))
+    for outcome, size in ((ranks_within(rewards, order.cell), 1.0), (rewards + after, largest)):
+        seen = _Outcomes.of(outcome, order.cell, size)
         found += _memories(seen, history)
     # Of equal names the last is kept: the largest.
     return MarkovTest(
@@ -225,8 +227,8 @@ def ranks_within(values: Floats, cell: NDArray[np.int64]) -> Floats:
     np.not_equal(sorted_cell[1:], sorted_cell[:-1], out=begins[1:])
     place = np.arange(order.size)
     rank = place - np.maximum.accumulate(np.where(begins, place, 0))
-    differs = begins.copy()
-    differs[1:] |= np.diff(sorted_values) > ROUNDING * np.maximum(1.0, np.abs(sorted_values[1:]))
+    differs, usual = begins.copy(), float(np.abs(values).mean()) if values.size else 0.0
+    differs[1:] |= np.diff(sorted_values) > ROUNDING * np.maximum(usual, np.abs(sorted_values[1:]))
     tie = np.cumsum(differs) - 1
     found = np.empty(order.size)
     found[order] = (np.bincount(tie, weights=rank) / np.bincount(tie))[tie]
@@ -247,12 +249,12 @@ class _Outcomes(NamedTuple):
     fourth: Floats
 
     @classmethod
-    def of(cls, worth: Floats, cell: NDArray[np.int64]) -> _Outcomes:
+    def of(cls, worth: Floats, cell: NDArray[np.int64], size: float = 1.0) -> _Outcomes:
+        """``size``: of the numbers that outcomes are computed from, which tells rounding from differences."""
         visits = np.bincount(cell).astype(float)
         centered = worth - (np.bincount(cell, weights=worth) / np.maximum(visits, 1.0))[cell]
         scale = np.sqrt(np.bincount(cell, weights=centered**2) / np.maximum(visits - 1.0, 1.0))
-        floor = ROUNDING * max(1.0, float(np.abs(worth).max(initial=0.0)))
-        able = (visits >= LEAST_VISITS) & (scale > floor)
+        able = (visits >= LEAST_VISITS) & (scale > ROUNDING * size)
         y = centered * np.divide(1.0, scale, out=np.zeros_like(scale), where=able)[cell]
         second = np.bincount(cell, weights=y**2).astype(float)
         fourth = np.bincount(cell, weights=y**4).astype(float)

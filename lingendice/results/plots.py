@@ -8,6 +8,7 @@ kind of color vision can tell apart; what a color says, a marker or a word says 
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -158,7 +159,7 @@ def _value(solution: Solution, ax: Any) -> None:
         found = solution.known_interval() or solution.interval()
         name = "target" if solution.has_target else "value"
         rows.append((name, solution.value, found.low, found.high, BLUE, "o"))
-        said = f"{found.level:.0%} interval"
+        said = f"{found.level:.0%} interval" + (", unbounded" if math.isinf(found.high - found.low) else "")
     except ValueError:  # a matrix carries no sample size
         rows.append(("value", solution.value, solution.value, solution.value, BLUE, "o"))
         said = "no interval"
@@ -413,7 +414,8 @@ def _intervals(comparison: Comparison, level: float, ax: Any) -> None:
         )
     dress(ax, f"Value of {len(comparison):,} policies", f"reward per step ({level:.0%}, simultaneous)")
     if len(order) <= 60:
-        _named(ax, place, [str(comparison.names[k]) for k in order])
+        endless = np.isinf(found.high - found.low)
+        _named(ax, place, ["unbounded: " * bool(endless[k]) + str(comparison.names[k]) for k in order])
     legend(ax, loc="upper right", bbox_to_anchor=(1.0, -0.24), ncols=2, columnspacing=1.0)
 
 

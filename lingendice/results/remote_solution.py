@@ -12,6 +12,7 @@ from lingendice.gpu.device import Device
 from lingendice.gpu.device_counts import DeviceCounts
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.allowance import rounding_of
 from lingendice.results.interval import Influence, Piece
 from lingendice.results.result import Row
 from lingendice.results.solution import Solution
@@ -177,7 +178,8 @@ class SpreadInfluence(Influence):
             operator.entry_sums(after, ending, self.tau, self.total, share, moved, reward)
             for after, ending, moved in columns
         ]
-        return SpreadPiece(self, np.stack(sums, axis=1), shift, self._first_state(values), reward)
+        first, none = self._first_state(values), rounding_of(function, values)
+        return SpreadPiece(self, np.stack(sums, axis=1), shift, first, reward, rounding=none)
 
 
 @dataclass(frozen=True, eq=False)

@@ -165,7 +165,7 @@ class Result(Hinted, Shown):
 
     @property
     def trusted(self) -> bool:
-        """Whether the solve converged and every check passes, which it runs; see ``why_not``."""
+        """Whether the solve found one answer and every check passes, which it runs; see ``why_not``."""
         return not self.why_not
 
     @property
@@ -175,7 +175,7 @@ class Result(Hinted, Shown):
         Runs the checks (``diagnose``).
         """
         doubts = [f"{check.sentence}: {check.remedy}" for check in self.diagnose() if not check.ok]
-        return (*(() if self.converged else (self.status.advice,)), *doubts)
+        return (*((self.status.advice,) if self.status.advice else ()), *doubts)
 
     def _drawn(self, kind: str | None, ax: Any) -> Any:
         raise NotImplementedError

@@ -23,6 +23,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import effective_degrees, group_sample
 from lingendice.data.rows import row_of_entry
+from lingendice.results.allowance import ROUNDING, without_rounding
 from lingendice.results.targets import Interval, ValueScores
 
 if TYPE_CHECKING:
@@ -122,9 +123,11 @@ def average_scores(solution: Solution, average: float) -> ValueScores:
         mean, m2 = counts.reward_mean, counts.reward_m2
     off = np.where(np.isfinite(mean), mean - average, 0.0)
     total = float(counts.count[np.isfinite(mean)].sum())
+    none = ROUNDING * float(np.abs(mean[np.isfinite(mean)]).max(initial=0.0))
     episodes = counts.episodes
     if sample.cluster is None or episodes is None:
         rows = np.concatenate([off * np.sqrt(counts.count), np.sqrt(m2)]) / total
+        rows = without_rounding(rows, none)
         return ValueScores(rows[:, None], sample.degrees, sample.note, most=sample.degrees)
     moved = off[episodes.entry]
     if logged and episodes.reward is not None:
@@ -132,7 +135,7 @@ def average_scores(solution: Solution, average: float) -> ValueScores:
     if episodes.weight is not None:
         moved = moved * episodes.weight
     n = sample.n_clusters
-    rows = np.bincount(sample.cluster, weights=moved, minlength=n) / total
+    rows = without_rounding(np.bincount(sample.cluster, weights=moved, minlength=n) / total, none)
     degrees = effective_degrees(rows, sample.degrees)
     rows = rows * math.sqrt(n / max(n - 1, 1))
     return ValueScores(rows[:, None], degrees, sample.note, most=sample.degrees)

@@ -307,22 +307,22 @@ class Solution(Result):
     def value_bounds(self) -> tuple[float, float] | None:
         """Hard bounds on the value whatever happens past the data, for gamma < 1; None without leak.
 
-        With m the mass absorbed where the data end, sum p tau r + m [r_min, r_max] over ``reward_range``;
-        without it they hold if rewards stay within those seen.
+        With m the mass absorbed where the data end, and that of cells without a logged reward, sum p tau r +
+        m [r_min, r_max] over ``reward_range``; without it they hold if rewards stay within those seen.
         Under ``leak="restart"`` they come from one more solve with the leaks absorbed, made when first
-        read, where the leak exceeds 1e-3.
+        read, where that mass exceeds 1e-3.
         """
         if not self.certified or self.gamma == 1.0 or self.value is None:
             return None
         if not self.operator.absorbs_leaks:
-            return self._absorbed.value_bounds if self.leak > LEAK_WORTH_BOUNDS else None
+            return self._absorbed.value_bounds if self._unknown_mass > LEAK_WORTH_BOUNDS else None
         known = self._known_reward
         reward = np.asarray(self.operator.reward)[known]
         if not reward.size and self.reward_range is None:
             return None
         low, high = self.reward_range or (float(reward.min()), float(reward.max()))
         identified = float(self.cell_distribution[known] @ reward)
-        return identified + self.leak * low, identified + self.leak * high
+        return identified + self._unknown_mass * low, identified + self._unknown_mass * high
 
     @cached_property
     def _absorbed(self) -> Solution:
@@ -459,6 +459,11 @@ class Solution(Result):
     def _unknown_weight(self) -> Floats:
         """For cells of unknown reward, the mass that a visit makes unknown; 0 elsewhere."""
         return np.where(self._known_reward, 0.0, self.operator.visit_mass)
+
+    @property
+    def _unknown_mass(self) -> float:
+        """The leak, and the mass of cells with data but without a reward."""
+        return float(np.einsum("x,x->", self.cell_distribution, self._unknown_weight))
 
     @cached_property
     def _mean_reward(self) -> Floats:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.data.by_label import read_rewards
 from lingendice.data.checks import (
     Floats,
     numeric_array,
@@ -87,8 +88,13 @@ class Interval(Hinted):
             return f"{what}, widest {widest:.3g}"
         return (
             f"{self.estimate:.6g} [{self.low:.6g}, {self.high:.6g}] at {self.level:.0%} "
-            f"({self.method}; {self.note})"
+            f"({self.method}; {self.full_note})"
         )
+
+    @property
+    def full_note(self) -> str:
+        """The note of a single interval, with its allowance for bias in units of the estimate."""
+        return self.note + (f"; allows {self.bias_allowance:.3g} for bias" if self.bias_allowance > 0 else "")
 
 
 class ValueScores(NamedTuple):
@@ -165,6 +171,8 @@ class Target(NamedTuple):
 
 def read_target(solution: Solution, of: Any, entries: Any) -> Target:
     """Check what the interval is wanted of."""
+    if entries is not None and not (isinstance(of, str) and of == "stationary"):
+        raise ValueError('entries= picks from of="stationary"; leave it out of other intervals')
     if isinstance(of, str):
         require_choice("of", of, ("value", "stationary"))
         if of == "value":
@@ -183,9 +191,9 @@ def read_target(solution: Solution, of: Any, entries: Any) -> Target:
         if chosen.size and not (chosen.min() >= 0 and chosen.max() < size):
             raise ValueError(f"entries must lie in 0..{size - 1}, got {chosen.min()}..{chosen.max()}")
         return Target("stationary", chosen.astype(np.int64), None)
-    function = numeric_array("of", of).astype(float)
-    require_finite("of", function)
     operator = solution.operator
+    function = numeric_array("of", read_rewards("of", of, operator.counts)).astype(float)
+    require_finite("of", function)
     if function.size == operator.n_cells:
         return Target("function", None, function.reshape(-1))
     if function.shape == (operator.n_states,):

@@ -8,6 +8,7 @@ families judge them.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +52,9 @@ class Grounds(NamedTuple):
     reward: Floats
     """Of cells; nan where unknown."""
     reward_bounds: tuple[float, float]
+    """Of single rewards where they are kept, else of their means by (cell, next state)."""
+    rewards_logged: bool
+    """Whether rewards are the log's own, not given in their place."""
     behavior: Floats | None
     values: Floats
     """After a transition, over states."""
@@ -64,6 +68,12 @@ class Grounds(NamedTuple):
         return max(float(self.cell_distribution.sum()) - self.leak, 1e-300)
 
     @property
+    def rewards_spread(self) -> bool:
+        """Whether single rewards differ from their means by (cell, next state)."""
+        squares = self.counts.reward_m2
+        return self.rewards_logged and squares is not None and bool(squares.any())
+
+    @property
     def cell_count(self) -> Floats:
         """States by actions."""
         return self.counts.cell_count.reshape(self.filled_mass.shape).astype(float)
@@ -75,8 +85,9 @@ def trust_checks(found: Shrinkage, reward_range: tuple[float, float] | None = No
     assert found.operator.reward is not None
     grounds = Grounds(
         found.counts, found.operator.spread(found.state_distribution), found.filled_mass, found.leak,
-        interval.allowance.effective_sample, found.operator.reward, found.reward_bounds, found.behavior,
-        found.values, found.outcome.ending, found.gamma,
+        interval.allowance.effective_sample, found.operator.reward, found.reward_bounds,
+        found.operator.logged_reward is not None, found.behavior, found.values, found.outcome.ending,
+        found.gamma,
     )  # fmt: skip
     ridge = (_ridge(found, interval),) if found.ridge > 0.0 else ()
     return (*data_checks(grounds), *ridge, *order_checks(grounds))
@@ -161,7 +172,7 @@ def _rewards(grounds: Grounds) -> Check:
     share = float(grounds.cell_distribution[known].sum()) / grounds.identified
     low, high = grounds.reward_bounds
     sentence = f"rewards are known for {share:.1%} of the target's mass"
-    if high - low <= 1e-12 * max(abs(low), abs(high)):
+    if high - low <= 1e-12 * max(abs(low), abs(high)) and not grounds.rewards_spread:
         share, sentence = (
             0.0,
             f"every logged reward is {low:.4g}: the log does not show what other rewards there are",
@@ -188,7 +199,11 @@ def order_checks(grounds: Grounds) -> list[Check]:
     sentence = f"{order.unbroken:.1%} of the rows begin in the state where the row before ended"
     remedy = "sort the rows by time within every episode, and begin a new episode where rows are missing"
     checks = [make_check("order of rows", order.unbroken, UNBROKEN, True, sentence, remedy)]
-    test = markov_test(grounds.counts, grounds.values, grounds.gamma, grounds.ending)
+    counts = grounds.counts
+    if not grounds.rewards_logged and counts.episodes is not None:
+        # What is given is the same for all outcomes of a cell.
+        counts = replace(counts, episodes=counts.episodes._replace(reward=None))
+    test = markov_test(counts, grounds.values, grounds.gamma, grounds.ending)
     if test is not None:
         memory = max(test.memories, key=lambda name: test.memories[name], default="none")
         sentence = (

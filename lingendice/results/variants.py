@@ -34,10 +34,12 @@ from lingendice.results.allowance import (
     allowed_interval,
     fill_allowance,
     half_width,
+    known_rewards,
     never_seen,
+    rounding_of,
     value_scores,
 )
-from lingendice.results.diagnostics import Check
+from lingendice.results.diagnostics import Check, diagnose_counts
 from lingendice.results.interval import Influence, Piece, refuse_partial_rewards
 from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
@@ -73,7 +75,7 @@ class LinearSolution(Solution):
     @property
     def _identified(self) -> float:
         """Share of the mass whose rewards are known; the mass itself, 1 at the optimum, is not divided by."""
-        total = self._known_mass + float(np.einsum("x,x->", self.cell_distribution, self._unknown_weight))
+        total = self._known_mass + self._unknown_mass
         return self._known_mass / total if total > 0.0 else 0.0
 
     @property
@@ -329,7 +331,8 @@ class HorizonSolution(Uncertified):
         # Against the mean of the cell's other visits.
         once = (counts.count == 1) & (counts.cell_count[cell] > 1)
         weight = self.cell_distribution[cell[once]] / (counts.cell_count[cell[once]] - 1.0)
-        return fill + rare + never_seen(weight * surprise[once])
+        allowed = fill + rare + never_seen(weight * surprise[once])
+        return allowed if allowed > float(rounding_of(y)) else 0.0
 
     @property
     def _effective_sample(self) -> float:
@@ -366,15 +369,16 @@ class HorizonSolution(Uncertified):
         filled, reward = self._filled_cells, self.operator.reward
         if filled is None or reward is None or self.value is None or math.isnan(self.value):
             return tuple(check for check in super()._checks() if check.name != "mixing")
-        known = reward[self.operator.seen & np.isfinite(reward)]
+        counts, known = self.operator.counts, known_rewards(self.operator)
         grounds = Grounds(
-            counts=self.operator.counts,
+            counts=counts,
             cell_distribution=self.cell_distribution,
             filled_mass=filled,
             leak=self.leak,
             effective_sample=self._effective_sample,
             reward=reward,
             reward_bounds=(float(known.min()), float(known.max())),
+            rewards_logged=self.operator.logged_reward is not None,
             behavior=None,
             values=self.values_by_step[1],
             ending=0.0,
@@ -425,7 +429,8 @@ class HorizonInfluence(Influence):
         shift = self._filled_in(action_values / whole)[:, None] + self._restart_shift(fallen)
         first = self._begun(values[0][:, None] / whole, fallen)
         scale = 1.0 / solution._identified
-        return Piece(self, noise[:, None], shift[self.cell], first, operator.logged_reward, scale)
+        none = rounding_of(reward[:, None], values.reshape(-1, 1))
+        return Piece(self, noise[:, None], shift[self.cell], first, operator.logged_reward, scale, none)
 
     def _filled_in(self, action_values: Floats) -> Floats:
         """Target actions never logged take the mean of a state's logged ones, which moves with the counts.
@@ -513,7 +518,7 @@ class PolicySolution(Solution):
         if self.value is None or self.gamma == 1.0:
             return None
         never = self.fit.cell_count == 0
-        unlogged = self.leak + float(self.fit.filled_mass[never].sum())
+        unlogged = self._unknown_mass + float(self.fit.filled_mass[never].sum())
         return self._absorbed.value_bounds if unlogged > LEAK_WORTH_BOUNDS else None
 
     @cached_property
@@ -537,7 +542,6 @@ class PolicySolution(Solution):
             if method == "bootstrap":
                 error, note = drawn.standard_error, f"{drawn.note}, the effective policy kept"
         found = allowed_interval(self.fit, level, self.reward_range, error)
-        allowed = f"allows {found.bias_allowance:.3g} for bias"
         return Interval(
             low=found.low,
             high=found.high,
@@ -545,14 +549,16 @@ class PolicySolution(Solution):
             standard_error=found.standard_error,
             level=found.level,
             method=method,
-            note=f"{note or found.note}; {allowed}",
+            note=note or found.note,
             bias_allowance=found.bias_allowance,
         )
 
     def _checks(self) -> tuple[Check, ...]:
         """Few checks, calibrated: see :mod:`lingendice.results.trust_checks`."""
         if self.value is None or math.isnan(self.value):
-            return super()._checks()
+            # The effective policy takes logged actions alone; how far it is from the target is what is asked.
+            choices = self.operator.choices._replace(policy=self.asked.policy)
+            return diagnose_counts(replace(self, source=replace(self.operator, choices=choices)))
         return trust_checks(self.fit, self.reward_range)
 
     @cached_property

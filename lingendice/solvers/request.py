@@ -150,7 +150,7 @@ class Request(NamedTuple):
         if rest.get("clone") is not None:
             require_number("clone", rest["clone"])
         rest["gamma"] = require_gamma(rest.get("gamma", 1.0))
-        require_horizon(rest.get("horizon"))
+        rest["horizon"] = require_horizon(rest.get("horizon"))
         on_interrupt = read_on_interrupt(options)
         own = {name: value for name, value in options.items() if name != "on_interrupt"} if options else {}
         return cls(

@@ -79,6 +79,7 @@ def test_one_action_per_state(counts):
     frame = pd.DataFrame({"state": list(named), "action": list(named.values())})
     for policy in (named, named.get, frame, list(named.values()), np.array(list(named.values()))):
         np.testing.assert_array_equal(read_policy_table("policy", policy, counts), expected)
+        assert lg.solve(counts, 0.9, policy=policy).value == lg.solve(counts, 0.9, policy=[0, 1, 0]).value
 
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
@@ -312,6 +313,37 @@ def test_rewards_by_label(counts):
     assert lg.solve(chain, reward={"a": 1.0, "b": 3.0}).value == pytest.approx(2.0)
     with pytest.raises(ValueError, match="reward says nothing about the state 'new' for the action 'repair'"):
         lg.solve(counts, 0.9, policy=NAMED, reward={"broken": 1.0, "worn": 1.0})
+
+
+def test_numbers_of_a_series_or_frame_go_by_their_labels(counts):
+    """They were taken in the order in which they lie, as if they were arrays."""
+    pd = pytest.importorskip("pandas")
+    table = {"broken": [0.0, 5.0, 1.0], "new": [1.0, 2.0, 7.0], "worn": [3.0, -2.0, 4.0]}
+    array = np.array(list(table.values()))
+    wide = pd.DataFrame(array, index=list(table), columns=list(ACTIONS))
+    long = wide.stack().rename("reward").rename_axis(["state", "action"])
+    expected = lg.solve(counts, 0.9, policy=NAMED, reward=array).value
+    mixed = wide.loc[["worn", "broken", "new"], ["wait", "repair", "run"]]
+    for given in (
+        mixed,
+        long.sample(frac=1, random_state=0),
+        long.reset_index(),
+        mixed.rename_axis("state").reset_index(),
+    ):
+        assert lg.solve(counts, 0.9, policy=NAMED, reward=given).value == expected
+    by_state = pd.Series({"worn": 3.0, "broken": 1.0, "new": 2.0})
+    plain = lg.solve(counts, 0.9, policy=NAMED, reward=[1.0, 2.0, 3.0])
+    for given in (by_state, by_state.to_frame("reward")):
+        assert lg.solve(counts, 0.9, policy=NAMED, reward=given).value == plain.value
+    assert plain.interval(of=by_state).estimate == plain.interval(of=[1.0, 2.0, 3.0]).estimate
+    smoothed = lg.solve(counts, 0.9, policy=NAMED, smoothing=(2.0, by_state))
+    assert smoothed.value == lg.solve(counts, 0.9, policy=NAMED, smoothing=(2.0, [1.0, 2.0, 3.0])).value
+    with pytest.raises(ValueError, match="names the state 'old'"):
+        lg.solve(counts, 0.9, policy=NAMED, reward=by_state.rename({"new": "old"}))
+    with pytest.raises(ValueError, match="names 'new' twice"):
+        lg.solve(counts, 0.9, policy=NAMED, reward=pd.concat([by_state, by_state[["new"]]]))
+    with pytest.raises(ValueError, match=r"give state\(, action\) and reward"):
+        lg.solve(counts, 0.9, policy=NAMED, reward=long.reset_index().rename(columns={"reward": "worth"}))
 
 
 @pytest.mark.parametrize("policy", ["greedy", 0, 0.5])

@@ -139,6 +139,8 @@ def _log_case(rng: np.random.Generator, number: int) -> Case:
         pieces = [log.rows(a, b) for a, b in itertools.pairwise(borders)]
     table = merge([count(piece) for piece in pieces])
     question = _question(rng, table, form)
+    if log.reward is not None:
+        question.reward_range = (min([-8.0, *log.reward]), max([16.0, *log.reward]))
     case = Case(number, LOG, table, question, form, _pick(rng, METHODS), log=log, pieces=pieces)
     ended = log.terminal is not None and any(log.terminal)
     if form.reader != "transitions" and not form.labels and ended and _chance(rng, 0.15):

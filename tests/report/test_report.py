@@ -267,7 +267,7 @@ POLICY, START = np.full((3, 3), 1 / 3), np.array([0.2, 0.5, 0.3])
         {"ridge": 0, "ratio": "state", "behavior": POLICY},
     ],
 )
-def test_the_call_gives_the_result_again(gamma, asked):
+def test_the_call_gives_the_result_again_on_a_small_log(gamma, asked):
     """Of the default with a policy it named what the default fits, and of the plug-in not that it is one."""
     rng = np.random.default_rng(3)
     state, following, action = rng.integers(0, 3, (3, 300))
@@ -280,10 +280,37 @@ def test_the_call_gives_the_result_again(gamma, asked):
     assert escape(describe_call(solution)) in lg.report(solution, plots=False)
 
 
-def test_the_call_of_a_baseline_is_none_of_solve(solution):
-    counts, policy = solution.operator.counts, np.full((6, 3), 1 / 3)
-    found = lg.baselines.dual_dice(counts, 0.9, policy=policy, initial=np.full(6, 1 / 6))
-    assert describe_call(found).startswith("DualDICE, of lingendice.baselines: (data, gamma=0.9, policy=")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"ridge": 0},
+        {"ridge": 0.01},
+        {"policy": None, "ridge": 0.01},
+        {"reward_range": (-10.0, 10.0)},
+        {"ratio": "state", "ridge": 0, "behavior": np.full((6, 3), 1 / 3)},
+        {"behavior": np.full((6, 3), 1 / 3)},
+        {"method": "convex"},
+        {"horizon": 5},
+    ],
+)
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_the_call_gives_the_result_again(options, gamma):
+    """It named the effective policy's own options, or none at all: the call of another estimate."""
+    arrays = {"policy": MDP["policy"]} | options
+    solution = lg.solve(COUNTS, gamma, **arrays)
+    call = re.sub(r"(\w+)=<array 6 x 3>", r"\1=arrays['\1']", describe_call(solution))
+    again = eval(call, {"lingendice": lg, "data": COUNTS, "arrays": arrays})
+    assert type(again) is type(solution)
+    assert (again.value, again.reward_range) == (solution.value, solution.reward_range)
+    assert again.interval().to_dict() == solution.interval().to_dict()
+
+
+def test_a_baseline_is_not_called_a_solve():
+    solution = lg.baselines.dual_dice(COUNTS, 0.9, policy=MDP["policy"])
+    assert describe_call(solution) == (
+        "DualDICE, of lingendice.baselines (data, gamma=0.9, policy=<array 6 x 3>)"
+    )
 
 
 # -- in a browser ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -54,3 +55,30 @@ def test_audit_of_a_solution_adds_the_effective_sample_size():
 def test_absorbing_leak_is_audited():
     mdp = logged_mdp(1, n_episodes=2, length=5)
     assert lg.audit(mdp.counts, 0.9, policy=mdp.policy, leak="absorb").total_leak > 0
+
+
+@pytest.mark.parametrize("options", [{}, {"ridge": 0}, {"ridge": 0, "ratio": "state"}, {"horizon": 3}])
+def test_coverage_is_that_of_the_policy_asked_for(options):
+    """The default and state ratios follow logged actions alone, which the log contains by definition."""
+    counts = lg.Counts.from_transitions([0, 0, 1], [1, 1, 0], [0, 0, 1], [1.0, 2.0, 3.0], [0, 1, 1])
+    policy = np.array([[0.5, 0.5], [0.25, 0.75]])
+    with pytest.warns(lg.LeakWarning) if options == {"ridge": 0} else nullcontext():
+        solution = lg.solve(counts, 0.9, policy=policy, **options)
+    report = lg.audit(solution)
+    assert report.coverage == pytest.approx((2 * 0.5 + 0.75) / 3)
+    assert report.least_covered == (0, 0.5)
+    assert any("misses actions of the policy" in note for note in report.remedies())
+
+
+def test_restarts_take_no_time_in_a_period():
+    """Two steps and an end, over and over: period 2; a restart after each step: 1; an end after 1 or 3: 1."""
+    cases = [
+        ([0, 1], [1, 2], [False, True], (2,)),
+        ([0], [0], [True], (1,)),
+        ([0, 0, 1, 2], [3, 1, 2, 3], [True, False, False, True], (1,)),
+        ([0, 1, 2, 3], [1, 2, 3, 0], [False, True, False, True], (2,)),
+    ]
+    for state, following, terminal, periods in cases:
+        episode = np.cumsum([0, *terminal[:-1]])
+        counts = lg.Counts.from_transitions(state, following, terminal=terminal, episode=episode)
+        assert lg.audit(counts).periods == periods

@@ -201,3 +201,49 @@ def test_its_checks_are_those_of_the_default():
     solution = lg.solve(counts, 1.0, policy=target, initial=np.eye(5)[0], horizon=20)
     failed = [check.name for check in solution.diagnose() if not check.ok]
     assert failed == ["never logged"]
+
+
+def test_a_horizon_is_any_whole_number():
+    """2.0 ended in a TypeError of range(); the length of episodes without an end has nothing to allow for."""
+    rules = corridor()
+    log, options = rules.sample(40, 0), {"policy": rules.policy, "initial": rules.initial}
+    steps = [lg.solve(log, 0.9, horizon=two, **options) for two in (2, 2.0, np.int8(2))]
+    assert len({one.value for one in steps}) == 1
+    assert {type(one.horizon) for one in steps} == {int}
+    same = np.zeros(30, dtype=int)
+    endless = lg.Counts.from_transitions(same, same, same, np.arange(30.0), same)
+    length = lg.solve(endless, 0.9, policy=[[1.0]], horizon=4).interval(of="length")
+    assert (length.low, length.high) == (length.estimate, length.estimate)
+    assert length.bias_allowance == 0.0
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_rewards_that_differ_in_one_pair_alone_are_not_all_the_same(keep):
+    """The check said that every logged reward is 4.5, of rewards from 0 to 9."""
+    same = np.zeros(10, dtype=int)
+    for reward, passes in ((np.arange(10.0), True), (np.full(10, 4.5), False)):
+        counts = lg.Counts.from_transitions(
+            same, same, same, reward, np.arange(10), terminal=np.ones(10, dtype=bool), keep_episodes=keep
+        )
+        for options in ({"horizon": 3}, {}):
+            checks = lg.solve(counts, 0.9, policy=[[1.0]], **options).diagnose()
+            (check,) = (check for check in checks if check.name == "rewards")
+            assert check.ok == passes
+            assert ("every logged reward is 4.5" in check.sentence) != passes
+
+
+def test_rounding_is_no_noise_beside_an_allowance():
+    """Rewards that follow from the action: of two episodes nothing is left to chance but their actions.
+
+    Noise of 1e-17 brought Student's quantile of one degree of freedom: the half-width was up to 6.5 times
+    the allowance for bias, and another multiple in other units.
+    """
+    rng = np.random.default_rng(5)
+    action, episode = rng.integers(3, size=52), np.repeat([0, 1], 26)
+    state, reward = np.zeros(52, dtype=int), np.array([-0.12796454, -0.11968272, -0.04694998])[action]
+    for unit in (1.0, 1e4, 1e-9):
+        counts = lg.Counts.from_transitions(state, state, action, unit * reward, episode)
+        found = lg.solve(counts, 1.0, policy=[[0.73, 0.25, 0.02]], horizon=5).interval()
+        assert found.standard_error == 0.0
+        assert found.bias_allowance > 0.0
+        assert found.high - found.estimate == pytest.approx(found.bias_allowance, rel=1e-12)

@@ -208,3 +208,37 @@ def test_a_ridge_given_where_episodes_end_fails_a_check():
     )  # fmt: skip
     assert "total mass" in failed(lg.solve(counts, 0.9999, policy=np.ones((10, 1)), ridge=1e-3))
     assert "total mass" not in failed(lg.solve(counts, 0.9999, policy=np.ones((10, 1))))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"leak": "absorb"}, {"policy": [[1.0], [1.0]], "ridge": 0}, {"policy": [[1.0], [1.0]]}]
+)
+def test_bounds_count_cells_without_a_reward(options):
+    """Two states in turn, and rewards of the first alone: the other may earn anything in the range.
+
+    The bounds were 0.79 to 0.79, or none, as if the other earned nothing; no check of a value without a
+    policy said that it rests on half of the mass.
+    """
+    ten, zeros, ones = np.arange(10), np.zeros(10, dtype=int), np.ones(10, dtype=int)
+    sizes = {"n_states": 2, "n_actions": 1}
+    rewarded = lg.Counts.from_transitions(zeros, ones, zeros, np.tile([1.0, 2.0], 5), ten, **sizes)
+    silent = lg.Counts.from_transitions(ones, zeros, zeros, None, ten, **sizes)
+    counts = rewarded.merge(silent)
+    solution = lg.solve(counts, 0.9, initial=[1, 0], reward_range=(0, 10), **options)
+    first = 1.0 / 1.9  # mass of the first state: (1 - gamma) / (1 - gamma^2)
+    assert solution.value_bounds == pytest.approx((1.5 * first, 1.5 * first + 10 * (1 - first)))
+    assert solution.value == pytest.approx(1.5)
+    (check,) = (check for check in solution.diagnose() if check.name == "rewards")
+    assert not check.ok
+    assert "52.6%" in check.sentence
+
+
+def test_checks_of_an_unidentified_value_are_about_the_target():
+    """They found all of its actions in the log, those of the effective policy, and all of the shift."""
+    counts, policy = log_of_one_action(keep_episodes=True)
+    solution = lg.solve(counts, 0.9, policy=policy)
+    assert math.isnan(solution.value)
+    checks = {check.name: check for check in solution.diagnose()}
+    assert checks["coverage"].number == 0.0
+    assert checks["shift from behavior"].number == 0.0
+    assert "0.00% of the target's actions" in checks["coverage"].sentence

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from logs import A, S, count, exact, random_mdp, walk
+from problems import logged_mdp
 
 import lingendice as lg
 from lingendice.results import bootstrap as resampling
@@ -504,3 +505,25 @@ def test_what_falls_back_to_the_data_moves_with_it_once(mdp):
     bare = lg.solve(count(log, keep=False, episode=None), policy=mdp["policy"], **PLUG_IN)
     assert clustered.leak > 0.05
     assert clustered.interval().standard_error == pytest.approx(bare.interval().standard_error, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"replicates": 50}, 'replicates= is for method="bootstrap"'),
+        ({"kind": "basic"}, "kind= is for"),
+        ({"seed": 0}, "seed= is for"),
+        ({"of": "return", "threads": 1}, "threads= is for"),
+        ({"entries": [0]}, "entries= picks from"),
+        ({"of": [1.0, 0, 0, 0, 0, 0], "entries": [0]}, "entries= picks from"),
+        ({"method": "bootstrap", "entries": [0]}, "entries= picks from"),
+        ({"method": "bootstrap", "replicates": 20.5}, "replicates must be a whole number"),
+    ],
+)
+@pytest.mark.parametrize("ridge", [None, 0])
+def test_what_has_no_use_for_an_interval_is_refused(options, says, ridge):
+    """It was ignored: an interval in closed form was given for replicates, one of the value for entries."""
+    mdp = logged_mdp(0, n_episodes=10, length=10)
+    solution = lg.solve(mdp.counts, 0.9, policy=mdp.policy, ridge=ridge)
+    with pytest.raises(ValueError, match=says):
+        solution.interval(**options)

@@ -75,13 +75,13 @@ def test_logs_of_a_markov_chain_raise_no_alarm(gamma, ending):
         assert strongest(counts, found.values, gamma, found.outcome.ending) < 3
 
 
-def hidden_log(seed, n_episodes=60):
+def hidden_log(seed, n_episodes=60, unit=1.0):
     """Two steps from one visible state; the reward of the second asks what the first action was."""
     rng = np.random.default_rng(seed)
     first, second = rng.integers(0, 2, (2, n_episodes * 4))
     n = first.size
     state, action = np.tile([0, 1], n), np.stack([first, second], axis=1).ravel()
-    reward = np.stack([np.zeros(n), np.where(first == second, 1.0, -1.0)], axis=1).ravel()
+    reward = np.stack([np.zeros(n), np.where(first == second, unit, -unit)], axis=1).ravel()
     return lg.Counts.from_transitions(
         state, np.tile([1, 0], n), action=action, reward=reward, episode=np.repeat(np.arange(n), 2),
         terminal=np.tile([False, True], n), n_states=2, n_actions=2, keep_episodes=True,
@@ -94,6 +94,27 @@ def test_a_hidden_state_is_found(gamma):
         counts = hidden_log(seed)
         found = shrink(counts, Choices(gamma=gamma, policy=np.full((2, 2), 0.5)))
         assert strongest(counts, found.values, gamma, found.outcome.ending) > 8
+
+
+def test_the_unit_of_rewards_makes_no_difference():
+    """Rewards of 1e-12 were taken for rounding, and the check passed over what it finds in other units."""
+    policy = np.full((2, 2), 0.5)
+    checks = [lg.solve(hidden_log(0, unit=one), 0.9, policy=policy).diagnose() for one in (1.0, 1e-12)]
+    plain, scaled = ({check.name: check for check in some}["Markov property"] for some in checks)
+    assert not plain.ok
+    assert scaled.number == pytest.approx(plain.number, rel=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"horizon": 5}])
+def test_rewards_in_place_of_the_logged_ones_are_what_is_tested(options):
+    """The logged rewards tell of a hidden state, those that are asked for do not."""
+    policy, reward = np.full((2, 2), 0.5), np.array([[1.0, 2.0], [3.0, 5.0]])
+    counts = hidden_log(0)
+    checks = lg.solve(counts, 0.9, policy=policy, reward=reward, **options).diagnose()
+    (check,) = (check for check in checks if check.name == "Markov property")
+    assert check.ok
+    logged = lg.solve(counts, 0.9, policy=policy, **options).diagnose()
+    assert not all(check.ok for check in logged)
 
 
 def persistence_z(worth, cell, episode):

@@ -228,3 +228,15 @@ def test_tables_escape_what_comes_from_data():
     solutions = lg.solve(counts, 0.5, policy={evil: [[1, 0], [0, 1]], "other": [[0.5, 0.5]] * 2})
     for shown in (counts, solutions, solutions[evil], lg.audit(solutions[evil])):
         assert "<script" not in shown._repr_html_()
+
+
+def test_intervals_without_ends_are_named():
+    """Bars of infinite length are not drawn: what was left looked like a value without any error."""
+    state, action = np.arange(40) % 2, np.arange(40) % 3 % 2
+    counts = lg.Counts.from_transitions(state, 1 - state, action, np.ones(40), np.arange(40) // 10)
+    found = lg.solve(counts, 0.9, policy={"a": [0, 1], "b": [1, 0]})
+    assert np.isinf(found.interval().high).all()
+    (ax,) = drawn(found["a"].plot("value")).axes
+    assert "95% interval, unbounded" in ax.get_xlabel()
+    (ax,) = drawn(found.plot()).axes
+    assert sorted(texts(ax)) == ["unbounded: a", "unbounded: b"]

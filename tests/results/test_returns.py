@@ -131,3 +131,18 @@ def test_without_ends_there_is_no_return_at_gamma_1():
     discounted = lg.solve([[90, 10], [30, 70]], 0.5, reward=[1.0, 2.0])
     assert discounted.expected_return == pytest.approx(2.0 * discounted.value)
     assert discounted.expected_length == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("of", ["return", "length"])
+def test_what_is_said_of_a_return_is_in_its_units(gamma, of):
+    """It told the allowance for bias of a value per step: a tenth of the return's at gamma = 0.9."""
+    rng = np.random.default_rng(0)
+    state, terminal = rng.integers(3, size=400), np.arange(400) % 4 == 3
+    counts = lg.Counts.from_transitions(
+        state, np.roll(state, -1), rng.integers(2, size=400), rng.normal(size=400), np.arange(400) // 4,
+        terminal=terminal,
+    )  # fmt: skip
+    found = lg.solve(counts, gamma, policy=np.full((3, 2), 0.5)).interval(of=of)
+    assert found.bias_allowance > 0.0
+    assert str(found).endswith(f"allows {found.bias_allowance:.3g} for bias)")
