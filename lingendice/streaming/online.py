@@ -22,6 +22,7 @@ from lingendice.data.checks import (
     require_distribution,
     require_gamma,
     require_number,
+    require_positive,
     require_reward,
     require_whole,
 )
@@ -47,6 +48,8 @@ HEAVIEST = 2.0**300
 """Weight of a new transition at which, with forgetting, all counts are scaled down."""
 LIGHTEST = 2.0**-700
 """Weight, when counts are scaled down, below which a row is dropped while all its digits are still there."""
+LEAST_KEPT = 1e-100
+"""Least forgetting: below LIGHTEST the last transition itself would be dropped."""
 WORN = 8
 """Steps of a refresh after which the next one starts from a new factor."""
 FEWEST_PLANNED = 64
@@ -102,7 +105,7 @@ class OnlineRatio:
     initial, restart
         As for :func:`lingendice.solve`.
     forgetting
-        Weight of a transition relative to the next one, in (0, 1]. 1 keeps everything; 0.999 weighs the last
+        Weight of a transition relative to the next one, in [1e-100, 1]. 1 keeps everything; 0.999 weighs the last
         thousand or so. Rows of states are dropped in the end, below 1e-210 of the weight of the last one.
     tol
         Relative error of the worst entry at which a re-solve stops.
@@ -142,14 +145,14 @@ class OnlineRatio:
             raise ValueError(f"{error}; {more}") from None
         self.gamma = require_gamma(gamma)
         self.forgetting = require_number("forgetting", forgetting)
-        if not 0.0 < self.forgetting <= 1.0:
-            raise ValueError(f"forgetting must lie in (0, 1], got {forgetting!r}; 1 keeps everything")
-        self.tol = require_number("tol", tol)
+        if not LEAST_KEPT <= self.forgetting <= 1.0:
+            raise ValueError(
+                f"forgetting must lie in [{LEAST_KEPT:g}, 1], got {forgetting!r}; 1 keeps everything"
+            )
+        self.tol = require_positive("tol", tol)
         self._initial = None if initial is None else require_distribution("initial", initial, self.n_states)
         self._restart = None if restart is None else require_distribution("restart", restart, self.n_states)
-        self._lock = threading.RLock()
-        _heed_forks()
-        _streams.add(self)
+        self._make_lock()
         self._pending: list[tuple[int, int, float | None]] = []
         self._counts = np.zeros((self.n_states, self.n_states))
         self._totals = np.zeros(self.n_states)
@@ -180,9 +183,15 @@ class OnlineRatio:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.RLock()
+        # The limit from `initial` is none of the several distributions.
+        self._distribution = None if self._distribution is None else read_only(self._distribution)
         self._distributions = tuple(map(read_only, self._distributions))
-        self._distribution = None if self._distribution is None else self._distributions[0]
+        self._make_lock()
+
+    def _make_lock(self) -> None:
+        self._lock = threading.RLock()
+        _heed_forks()
+        _streams.add(self)
 
     # -- counting ---------------------------------------------------------------------------------
 

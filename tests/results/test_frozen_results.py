@@ -79,11 +79,14 @@ def some_stream(n, size, seed, local):
     return state, following, rng.random(size)
 
 
+CLONES = [lambda s: pickle.loads(pickle.dumps(s)), copy.deepcopy, copy.copy]
+
+
 @pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
 @pytest.mark.parametrize("forgetting", [1.0, 0.99])
 @pytest.mark.parametrize(("n", "local"), [(6, False), (80, True)])
-@pytest.mark.parametrize("clone", [lambda s: pickle.loads(pickle.dumps(s)), copy.deepcopy, copy.copy])
+@pytest.mark.parametrize("clone", CLONES)
 def test_a_stream_goes_on_where_it_was_pickled(gamma, forgetting, n, local, clone):
     online = lg.OnlineRatio(n, gamma, forgetting=forgetting)
     online.update(*some_stream(n, 40 * n, 1, local))
@@ -105,3 +108,15 @@ def test_a_stream_goes_on_where_it_was_pickled(gamma, forgetting, n, local, clon
     before = online.snapshot()
     other.update(0, 0)
     assert online.snapshot() == before
+
+
+@pytest.mark.parametrize("clone", CLONES)
+def test_a_copied_stream_keeps_the_limit_from_its_initial_distribution(clone):
+    """It took the distribution of the first class for it."""
+    online = lg.OnlineRatio(4, initial=[1.0, 0.0, 3.0, 0.0])
+    online.update([0, 1, 2, 3], [1, 0, 3, 2])
+    np.testing.assert_allclose(online.stationary, [0.125, 0.125, 0.375, 0.375])
+    other = clone(online)
+    np.testing.assert_array_equal(other.stationary, online.stationary)
+    np.testing.assert_array_equal(other.solution().stationary, online.stationary)
+    assert not other.stationary.flags.writeable
