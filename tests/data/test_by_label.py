@@ -81,6 +81,16 @@ def test_one_action_per_state(counts):
         np.testing.assert_array_equal(read_policy_table("policy", policy, counts), expected)
 
 
+@pytest.mark.parametrize("kind", [str, object])
+def test_actions_by_label_come_as_arrays_too(counts, kind):
+    """They were refused for their dtype."""
+    names = ["repair", "run", "repair"]
+    found = lg.solve(counts, policy=np.array(names, dtype=kind), ridge=0, clone=0)
+    np.testing.assert_array_equal(
+        found.stationary, lg.solve(counts, policy=names, ridge=0, clone=0).stationary
+    )
+
+
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 def test_solve_gives_the_same_bits(counts, gamma):
     by_array = lg.solve(counts, gamma, policy=TABLE, initial=[0.0, 1.0, 0.0])

@@ -72,6 +72,43 @@ def test_ratios_of_continuous_states_cannot_be_written_to():
             array[0] = 1.0
 
 
+def arguments(mdp):
+    """Each case: arguments of ``solve`` that are arrays, what else it is called with, what is read later."""
+    rng = np.random.default_rng(5)
+    shape, n = mdp.policy.shape, len(mdp.policy)
+    initial, restart, behavior = rng.random(n), rng.random(n), rng.dirichlet(np.ones(shape[1]), n)
+    policy, reward = mdp.policy.copy(), rng.normal(size=shape)
+    exact = {"policy": policy, "behavior": behavior, "initial": initial}
+    yield exact, {"ratio": "state", "ridge": 0.0}, lambda found: found.interval().low
+    yield exact, {"ratio": "state", "ridge": 0.0}, lambda found: found.interval(of="stationary").high
+    yield {"policy": policy, "reward": reward, "initial": initial}, {}, lambda found: found.behavior_value
+    yield {"policy": policy, "initial": initial}, {"horizon": 4}, lambda found: found.behavior_value
+    plain = {"initial": initial, "restart": restart, "reward": reward}
+    yield plain, {"ridge": 0.0}, lambda found: found.interval(method="bootstrap", replicates=20).low
+
+
+@pytest.mark.parametrize("case", range(5))
+@pytest.mark.parametrize("as_given", [np.array, np.ndarray.tolist, lambda array: array.view()])
+def test_what_is_read_later_is_that_of_the_arguments_when_solved(case, as_given):
+    """Policies changed in place, as by policy iteration, changed the intervals of solutions made before."""
+    mdp = logged_mdp(0)
+    arrays, options, read = list(arguments(mdp))[case]
+    expected = read(lg.solve(mdp.counts, 0.9, **arrays, **options))
+    given = {name: as_given(array) for name, array in arrays.items()}
+    solution = lg.solve(mdp.counts, 0.9, **given, **options)
+    for values in given.values():
+        values[:] = values[::-1]
+    np.testing.assert_array_equal(read(solution), expected)
+
+
+def test_a_prior_that_changes_later_does_not_change_what_was_solved():
+    mdp, prior = logged_mdp(0), np.arange(1.0, 7.0)
+    found = [lg.solve(mdp.counts, 0.9, policy=mdp.policy, smoothing=(3.0, prior)) for _ in range(2)]
+    expected = found[0].behavior_value
+    prior[:] = prior[::-1]
+    assert found[1].behavior_value == expected
+
+
 def some_stream(n, size, seed, local):
     rng = np.random.default_rng(seed)
     state = rng.integers(0, n, size)
