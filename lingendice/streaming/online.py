@@ -105,8 +105,9 @@ class OnlineRatio:
     initial, restart
         As for :func:`lingendice.solve`.
     forgetting
-        Weight of a transition relative to the next one, in [1e-100, 1]. 1 keeps everything; 0.999 weighs the last
-        thousand or so. Rows of states are dropped in the end, below 1e-210 of the weight of the last one.
+        Weight of a transition relative to the next one, in [1e-100, 1]. 1 keeps everything; 0.999 weighs
+        the last thousand or so. Rows of states are dropped in the end, below 1e-210 of the weight of the last
+        one.
     tol
         Relative error of the worst entry at which a re-solve stops.
 
