@@ -69,8 +69,6 @@ def bootstrap_interval(
     quantiles of the replicates, "basic" those reflected at the estimate. ``noise``: the closed form's.
     """
     require_choice("kind", kind, ("t", "percentile", "basic"))
-    if replicates < 20:
-        raise ValueError(f"replicates must be at least 20, got {replicates}")
     estimate = wanted.read(solution)
     drawn = bootstrap(solution, wanted.read, replicates, seed=seed, threads=threads)
     if noise.stretch is not None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats, require_choice
+from lingendice.data.checks import Floats, require_choice, require_whole
 from lingendice.data.counts import CellSums, Counts
 from lingendice.data.episodes import (
     LONE_START,
@@ -61,14 +61,18 @@ def interval(
     method: str = "influence",
     *,
     entries: Any = None,
-    replicates: int = 1000,
-    kind: str = "t",
-    seed: int = 0,
+    replicates: int | None = None,
+    kind: str | None = None,
+    seed: int | None = None,
     threads: int | None = None,
 ) -> Interval:
     """Confidence interval; see :meth:`lingendice.Solution.interval`."""
     require_choice("method", method, ("influence", "bootstrap"))
     level = require_level(level)
+    asked = {"replicates": replicates, "kind": kind, "seed": seed, "threads": threads}
+    if method == "influence" and any(value is not None for value in asked.values()):
+        name = next(name for name, value in asked.items() if value is not None)
+        raise ValueError(f'{name}= is for replicates; pass method="bootstrap", or leave it out')
     require_sample_size(solution.operator.counts)
     refuse_smoothing(solution)
     solution._single()
@@ -80,8 +84,11 @@ def interval(
     if method == "bootstrap":
         from lingendice.results.bootstrap import bootstrap_interval
 
-        noise = _noise_of_replicates(solution, wanted, int(replicates))
-        return bootstrap_interval(solution, level, wanted, int(replicates), kind, seed, threads, noise)
+        drawn = require_whole("replicates", 1000 if replicates is None else replicates, at_least=20)
+        begin = require_whole("seed", 0 if seed is None else seed)
+        chosen = "t" if kind is None else kind
+        noise = _noise_of_replicates(solution, wanted, drawn)
+        return bootstrap_interval(solution, level, wanted, drawn, chosen, begin, threads, noise)
     if len(solution.state_distributions) > 1:
         raise ValueError(
             "the closed form holds for one recurrent class; several are mixed here by initial=: "

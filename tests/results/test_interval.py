@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from logs import A, S, count, exact, random_mdp, walk
+from problems import logged_mdp
 
 import lingendice as lg
 from lingendice.results import bootstrap as resampling
@@ -498,3 +499,26 @@ def test_what_falls_back_to_the_data_moves_with_it_once(mdp):
     bare = lg.solve(count(log, keep=False, episode=None), policy=mdp["policy"], **PLUG_IN)
     assert clustered.leak > 0.05
     assert clustered.interval().standard_error == pytest.approx(bare.interval().standard_error, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "options", [{"replicates": 50}, {"kind": "percentile"}, {"seed": 1}, {"threads": 2}, {"kind": "z"}]
+)
+@pytest.mark.parametrize("ridge", [0.0, None])
+def test_options_of_replicates_are_refused_where_there_are_none(options, ridge):
+    """They were ignored, and the closed form was given for the percentiles asked for."""
+    mdp = logged_mdp(0)
+    solution = lg.solve(mdp.counts, 0.9, policy=mdp.policy, ridge=ridge)
+    with pytest.raises(ValueError, match=f"{next(iter(options))}= is for replicates"):
+        solution.interval(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"replicates": 20.5}, {"replicates": "x"}, {"seed": 1.5}, {"seed": "a"}, {"seed": -1}, {"seed": [1, 2]}],
+)
+def test_numbers_of_replicates_and_seeds_are_whole(options):
+    """20.5 replicates were 20; seeds raised errors of NumPy's."""
+    solution = lg.solve(lg.Counts.from_transitions([0, 1, 0, 1], [1, 0, 0, 1], reward=[1, 2, 3, 4]))
+    with pytest.raises(ValueError, match=f"{next(iter(options))} must be a whole number"):
+        solution.interval(method="bootstrap", **options)
