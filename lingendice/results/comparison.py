@@ -23,6 +23,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.display import strict_json, table
 from lingendice.data.episodes import effective_degrees
 from lingendice.data.hints import Hinted
+from lingendice.data.rows import read_only
 from lingendice.results.allowance import half_width
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
 from lingendice.results.solution import Solution
@@ -62,9 +63,13 @@ class Comparison(Hinted):
             raise KeyError(f"no policy is called {name!r}; there are {', '.join(map(repr, self.names[:10]))}")
         return self.names.index(name)
 
-    @cached_property
+    @property
     def values(self) -> Floats:
-        """Per-step value of every policy."""
+        """Per-step value of every policy (read-only)."""
+        return read_only(self._values)
+
+    @cached_property
+    def _values(self) -> Floats:
         found = [solution.value for solution in self.solutions]
         if any(value is None for value in found):
             raise ValueError("the data hold no rewards, so there are no values to compare; pass reward=")
@@ -136,8 +141,8 @@ class Comparison(Hinted):
 
     @property
     def covariance(self) -> Floats:
-        """Covariance of the estimated values: all come from one log."""
-        return self._influences[0][:-1, :-1]
+        """Covariance of the estimated values: all come from one log (read-only)."""
+        return read_only(self._influences[0][:-1, :-1])
 
     def interval(self, level: float = 0.95, *, confidence_level: float | None = None) -> Interval:
         """Simultaneous intervals: all hold together with probability ``level`` (or ``confidence_level``).

@@ -56,8 +56,11 @@ def test_no_array_of_a_solution_can_be_written_to(name, build, pickled):
 
 
 def test_counts_stay_read_only_when_pickled():
-    counts = pickle.loads(pickle.dumps(lg.Counts.from_transitions([0, 1], [1, 0], reward=[1, 2])))
-    for array in (counts.indptr, counts.indices, counts.count, counts.reward_mean, counts.cell_count):
+    log = lg.Counts.from_transitions([0, 1], [1, 0], reward=[1, 2], episode=[0, 1], weight=[1.0, 2.0])
+    counts = pickle.loads(pickle.dumps(log))
+    assert all(part is not None for part in counts.episodes)
+    kept = *log.episodes, *counts.episodes
+    for array in (counts.indptr, counts.indices, counts.count, counts.reward_mean, counts.cell_count, *kept):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 7
 
@@ -67,9 +70,23 @@ def test_ratios_of_continuous_states_cannot_be_written_to():
     states = rng.normal(size=(41, 1))
     log = lg.Transitions(states[:-1], None, np.ones(40), states[1:])
     solution = lg.solve(log, method="linear")
-    for array in (solution.tau, solution.members, solution.mass_weight):
+    for array in (solution.tau, solution.members, solution.mass_weight, solution.member_values):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1.0
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+def test_values_of_a_comparison_cannot_be_written_to(pickled):
+    """Sorting them in place changed the ranking."""
+    mdp = logged_mdp(0)
+    found = lg.solve(mdp.counts, 0.9, policy={"target": mdp.policy, "first": np.zeros(6, int)})
+    _ = found.values, found.covariance
+    found = pickle.loads(pickle.dumps(found)) if pickled else found
+    for array in (found.values, found.covariance):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1.0
+    with pytest.raises(ValueError, match="read-only"):
+        found.values.sort()
 
 
 def arguments(mdp):
