@@ -314,18 +314,19 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distributi
     slot = sources[:-1].copy()
     scatter_transpose(start, target, rate, exits, np.arange(size), 0, size, slot, source, weight)
     visits = first_guess(distribution, totals, members, exits)
-    before = np.inf
+    before, last = np.inf, np.inf
     settled = False
     for _ in range(max_sweeps // 2):
         sweep(sources, source, weight, visits, 0, size, True, 1.0)
         change = sweep(sources, source, weight, visits, 0, size, False, 1.0)
         share = change / before
-        # One change alone gives no rate.
-        known = before < np.inf and share < 1.0
-        before = change
-        if change == 0.0 or (known and change * share <= tol * (1.0 - share)):
+        # One change alone gives no pace, nor does one fall of it: from a poor start the first is steep.
+        pace = max(share, last)
+        if change == 0.0 or (pace < 1.0 and change * pace <= tol * (1.0 - pace)):
             settled = True
             break
+        last = share if before < np.inf else np.inf
+        before = change
     for k in range(size):
         visits[k] /= exits[k]
     return visits, settled
