@@ -63,6 +63,9 @@ class Counts(Hinted):
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
                 object.__setattr__(self, field.name, read_only(value))
+        if self.episodes is not None:
+            kept = (None if part is None else read_only(part) for part in self.episodes)
+            object.__setattr__(self, "episodes", Episodes(*kept))  # type: ignore[arg-type]
         self._require_rows()
 
     def _require_rows(self) -> None:

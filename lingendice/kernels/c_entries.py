@@ -1,6 +1,7 @@
 """Entry points with plain C signatures: pointers, sizes and numbers in, a status out.
 
-An optional distribution is a pointer with its length: 0 leaves it to the defaults.
+An optional distribution is a pointer with its length: 0 leaves it to the defaults. C knows no exceptions, and
+one that is raised would be returned as 0, which means solved.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 from numba import carray, types
 
 from lingendice.kernels.counted_chains import (
+    BAD_ENTRY,
+    NO_MEMORY,
     OUT_OF_RANGE,
     SOLVED,
     ratio_into,
@@ -35,13 +38,20 @@ def c_count(counts, n, state, next_state, weight):  # type: ignore[no-untyped-de
 @c_callable(_status(_doubles, _size, _number, _doubles, _size, _doubles, _size, _doubles))
 def c_solve(counts, n, gamma, initial, n_initial, restart, n_restart, distribution):  # type: ignore[no-untyped-def]
     """The stationary distribution of dense counts."""
-    return solve_dense_counts(
-        carray(counts, (n, n)),
-        gamma,
-        carray(initial, (n_initial,)),
-        carray(restart, (n_restart,)),
-        carray(distribution, (n,)),
-    )
+    if n < 0:
+        return BAD_ENTRY
+    status = NO_MEMORY
+    try:
+        status = solve_dense_counts(
+            carray(counts, (n, n)),
+            gamma,
+            carray(initial, (n_initial,)),
+            carray(restart, (n_restart,)),
+            carray(distribution, (n,)),
+        )
+    except Exception:
+        status = NO_MEMORY
+    return status
 
 
 @c_callable(
@@ -54,18 +64,25 @@ def c_solve_csr(  # type: ignore[no-untyped-def]
     indptr, indices, data, n, gamma, initial, n_initial, restart, n_restart, tol, max_sweeps, distribution
 ):
     """The stationary distribution of counts in compressed rows."""
+    if n < 0:
+        return BAD_ENTRY
     starts = carray(indptr, (n + 1,))
-    return solve_row_counts(
-        starts,
-        carray(indices, (starts[n],)),
-        carray(data, (starts[n],)),
-        gamma,
-        carray(initial, (n_initial,)),
-        carray(restart, (n_restart,)),
-        tol,
-        max_sweeps,
-        carray(distribution, (n,)),
-    )
+    status = NO_MEMORY
+    try:
+        status = solve_row_counts(
+            starts,
+            carray(indices, (starts[n],)),
+            carray(data, (starts[n],)),
+            gamma,
+            carray(initial, (n_initial,)),
+            carray(restart, (n_restart,)),
+            tol,
+            max_sweeps,
+            carray(distribution, (n,)),
+        )
+    except Exception:
+        status = NO_MEMORY
+    return status
 
 
 @c_callable(types.void(_doubles, _doubles, _size, _doubles))

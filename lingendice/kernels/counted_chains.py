@@ -36,7 +36,10 @@ from lingendice.kernels.sparse_rows import (
     BAD_DISTRIBUTION,
     OUT_OF_RANGE,
     FULL,
-) = range(9)
+    NO_MEMORY,
+) = range(10)
+
+TINY = np.finfo(np.float64).tiny
 
 # States whose pairs have numbers of 64 bits.
 MOST_STATES = 3_037_000_499
@@ -59,13 +62,24 @@ def check_distribution(distribution, n):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def first_fault(status, n, gamma, initial, restart):  # type: ignore[no-untyped-def]
-    """What is wrong with a problem, given the status of its counts."""
+def first_fault(status, totals, gamma, initial, restart, distribution):  # type: ignore[no-untyped-def]
+    """What is wrong with a problem, given the status of its counts, whose rows sum to ``totals``."""
+    n = totals.size
     if not (gamma > 0.0 and gamma <= 1.0):
         return BAD_GAMMA
     if not (check_distribution(initial, n) and check_distribution(restart, n)):
         return BAD_DISTRIBUTION
-    return status
+    if distribution.dtype.type(0.5) != 0.5:  # integers would cut off all that is written
+        return BAD_ENTRY
+    if status != SOLVED:
+        return status
+    whole, smallest = 0.0, np.inf
+    for total in totals:
+        whole += total
+        if total > 0.0:
+            smallest = min(smallest, total)
+    # As `compose` asks: products of flows are out of range else, and what they stood for is lost.
+    return SOLVED if smallest >= TINY * max(1.0, whole) else BAD_ENTRY
 
 
 @kernel
@@ -185,13 +199,18 @@ def count_pair(keys, counts, n, i, j, weight):  # type: ignore[no-untyped-def]
 
 @kernel
 def table_to_rows(keys, counts, n, indptr, indices, data):  # type: ignore[no-untyped-def]
-    """Write the pairs of a table as compressed rows, columns ascending; their number, or -1 without room."""
-    indptr[:] = 0
+    """Write the pairs of a table as compressed rows, columns ascending; their number, or -1 without room.
+
+    -1 also where the table is that of more states.
+    """
     slots = np.flatnonzero(keys >= 0)
-    for slot in slots:
-        indptr[keys[slot] // n + 1] += 1
-    if slots.size > indices.size or slots.size > data.size:
+    if indptr.size != n + 1 or counts.size < keys.size or slots.size > min(indices.size, data.size):
         return -1
+    indptr[:] = 0
+    for slot in slots:
+        if keys[slot] // n >= n:
+            return -1
+        indptr[keys[slot] // n + 1] += 1
     for i in range(n):
         indptr[i + 1] += indptr[i]
     slots = slots[np.argsort(keys[slots])]
@@ -216,7 +235,12 @@ def total_of(entries):  # type: ignore[no-untyped-def]
 def row_totals(indptr, indices, data, totals):  # type: ignore[no-untyped-def]
     """Row sums of compressed rows; returns a status."""
     n = totals.size
-    if indptr.size != n + 1:
+    if indptr.size != n + 1 or indptr[0] != 0:
+        return BAD_ENTRY
+    for i in range(n):
+        if indptr[i + 1] < indptr[i]:
+            return BAD_ENTRY
+    if indptr[n] > indices.size or indptr[n] > data.size:
         return BAD_ENTRY
     largest = 0.0
     for i in range(n):
@@ -290,18 +314,19 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distributi
     slot = sources[:-1].copy()
     scatter_transpose(start, target, rate, exits, np.arange(size), 0, size, slot, source, weight)
     visits = first_guess(distribution, totals, members, exits)
-    before = np.inf
+    before, last = np.inf, np.inf
     settled = False
     for _ in range(max_sweeps // 2):
         sweep(sources, source, weight, visits, 0, size, True, 1.0)
         change = sweep(sources, source, weight, visits, 0, size, False, 1.0)
         share = change / before
-        # One change alone gives no rate.
-        known = before < np.inf and share < 1.0
-        before = change
-        if change == 0.0 or (known and change * share <= tol * (1.0 - share)):
+        # One change alone gives no pace, nor does one fall of it: from a poor start the first is steep.
+        pace = max(share, last)
+        if change == 0.0 or (pace < 1.0 and change * pace <= tol * (1.0 - pace)):
             settled = True
             break
+        last = share if before < np.inf else np.inf
+        before = change
     for k in range(size):
         visits[k] /= exits[k]
     return visits, settled
@@ -346,7 +371,7 @@ def solve_dense_counts(counts, gamma, initial, restart, distribution):  # type: 
     """mu = (1 - gamma) mu0 + gamma P' mu from dense counts into ``distribution``, eliminated; a status."""
     n = distribution.size
     totals = np.empty(n)
-    status = first_fault(dense_totals(counts, totals), n, gamma, initial, restart)
+    status = first_fault(dense_totals(counts, totals), totals, gamma, initial, restart, distribution)
     if status != SOLVED:
         distribution[:] = np.nan
         return status
@@ -367,10 +392,10 @@ def solve_dense_counts(counts, gamma, initial, restart, distribution):  # type: 
 @kernel
 def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
     """The same from compressed rows of counts; a class of more than `DIRECT` nodes is swept."""
-    n = indptr.size - 1
+    n = max(0, indptr.size - 1)
     totals = np.empty(n)
     status = row_totals(indptr, indices, data, totals) if distribution.size == n else BAD_DISTRIBUTION
-    status = first_fault(status, n, gamma, initial, restart)
+    status = first_fault(status, totals, gamma, initial, restart, distribution)
     if status != SOLVED:
         distribution[:] = np.nan
         return status
@@ -384,7 +409,10 @@ def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sw
 
 @kernel
 def ratio_into(distribution, visits, tau):  # type: ignore[no-untyped-def]
-    """tau = mu / p, nan where a state has no visits."""
+    """tau = mu / p, nan where a state has no visits, or all over where the arrays are not of one length."""
+    if distribution.size != visits.size or tau.size != visits.size:
+        tau[:] = np.nan
+        return
     total = 0.0
     for i in range(visits.size):
         total += visits[i]
@@ -394,7 +422,12 @@ def ratio_into(distribution, visits, tau):  # type: ignore[no-untyped-def]
 
 @kernel
 def value_of(distribution, visits, reward_total):  # type: ignore[no-untyped-def]
-    """sum p tau r over the mass of states with data, r the mean reward of a visit."""
+    """sum p tau r over the mass of states with data, r the mean reward of a visit.
+
+    nan where there is none, or where the arrays are not of one length.
+    """
+    if distribution.size != visits.size or reward_total.size != visits.size:
+        return np.nan
     earned = 0.0
     identified = 0.0
     for i in range(visits.size):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from lingendice.data.by_label import read_distribution, read_policy_table, read_rewards
 from lingendice.data.checks import (
     Floats,
+    compressed_rows,
     first_bad,
     numeric_array,
     require_choice,
@@ -50,18 +51,39 @@ class Choices(NamedTuple):
         return self.gamma < 1.0 or self.horizon is not None
 
     def as_arrays(self, counts: Counts) -> Choices:
-        """Policies, distributions and rewards that were given by label, as arrays over the counts' states."""
+        """Policies, distributions and rewards as arrays over the counts' states, given by label or not.
+
+        Arrays of our own: intervals, bounds and replicates read them again, long after the call.
+        """
         given = {name: getattr(self, name) for name in _BY_LABEL}
-        arrays = {
-            name: _BY_LABEL[name](name, values, counts)
+        owned = {
+            name: _owned(name, values if _is_numeric(values) else _BY_LABEL[name](name, values, counts))
             for name, values in given.items()
-            if values is not None and (type(values) is not np.ndarray or values.dtype.kind in "UO")
+            if values is not None
         }
-        changed = {name: values for name, values in arrays.items() if values is not given[name]}
         if isinstance(self.smoothing, tuple) and len(self.smoothing) == 2:
             weight, prior = self.smoothing
-            changed["smoothing"] = (weight, read_distribution("smoothing", prior, counts))
+            prior = prior if _is_numeric(prior) else read_distribution("smoothing", prior, counts)
+            owned["smoothing"] = weight, _owned("smoothing distribution", prior)
+        changed = {name: values for name, values in owned.items() if values is not getattr(self, name)}
         return self._replace(**changed) if changed else self
+
+
+def _is_numeric(values: Any) -> bool:
+    return type(values) is np.ndarray and values.dtype.kind in "biuf"
+
+
+def _owned(name: str, values: Any) -> Any:
+    """The values as an array that nobody else can write to; what is none is left for others to refuse."""
+    if hasattr(values, "toarray"):
+        values = compressed_rows(name, values).toarray()
+    if not isinstance(values, (list, tuple)) and not hasattr(values, "__array__"):
+        return values
+    array = numeric_array(name, values)
+    if array.flags.writeable or array.base is not None:
+        array = array.copy()
+        array.flags.writeable = False
+    return array
 
 
 _BY_LABEL = {

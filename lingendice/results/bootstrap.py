@@ -29,7 +29,7 @@ from lingendice.data.checks import Floats, require_choice
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import Sample, group_sample
 from lingendice.data.interrupts import check, interruptible, pending
-from lingendice.data.rows import row_of_entry
+from lingendice.data.rows import kernel_array, row_of_entry
 from lingendice.kernels.parallel import resolve_threads, run_all
 from lingendice.model.compose import compose
 from lingendice.model.operator import EmpiricalOperator
@@ -69,8 +69,6 @@ def bootstrap_interval(
     quantiles of the replicates, "basic" those reflected at the estimate. ``noise``: the closed form's.
     """
     require_choice("kind", kind, ("t", "percentile", "basic"))
-    if replicates < 20:
-        raise ValueError(f"replicates must be at least 20, got {replicates}")
     estimate = wanted.read(solution)
     drawn = bootstrap(solution, wanted.read, replicates, seed=seed, threads=threads)
     if noise.stretch is not None:
@@ -142,7 +140,7 @@ class _Draws:
         self.entry = episodes.entry.astype(np.int64)
         self.cluster = self.sample.cluster.astype(np.int64)
         self.weight = np.ones(size) if episodes.weight is None else episodes.weight.astype(float)
-        self.reward = np.zeros(size) if episodes.reward is None else episodes.reward
+        self.reward = kernel_array(np.zeros(size) if episodes.reward is None else episodes.reward, float)
         visits = np.cumsum(base.cell_count.reshape(base.n_states, -1).sum(axis=1))
         self.visits_up_to = visits / visits[-1]
 

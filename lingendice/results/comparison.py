@@ -23,6 +23,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.display import strict_json, table
 from lingendice.data.episodes import effective_degrees
 from lingendice.data.hints import Hinted
+from lingendice.data.rows import read_only
 from lingendice.results.allowance import ROUNDING, half_width
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
 from lingendice.results.solution import Solution
@@ -65,9 +66,13 @@ class Comparison(Hinted):
             raise KeyError(f"no policy is called {name!r}; there are {', '.join(map(repr, self.names[:10]))}")
         return self.names.index(name)
 
-    @cached_property
+    @property
     def values(self) -> Floats:
-        """Per-step value of every policy."""
+        """Per-step value of every policy (read-only)."""
+        return read_only(self._values)
+
+    @cached_property
+    def _values(self) -> Floats:
         found = [solution.value for solution in self.solutions]
         for name, one in zip(self.names, self.solutions, strict=True):
             if one.status is Status.SEVERAL_DISTRIBUTIONS:
@@ -142,8 +147,8 @@ class Comparison(Hinted):
 
     @property
     def covariance(self) -> Floats:
-        """Covariance of the estimated values: all come from one log."""
-        return self._influences[0][:-1, :-1]
+        """Covariance of the estimated values: all come from one log (read-only)."""
+        return read_only(self._influences[0][:-1, :-1])
 
     def interval(self, level: float = 0.95, *, confidence_level: float | None = None) -> Interval:
         """Simultaneous intervals: all hold together with probability ``level`` (or ``confidence_level``).

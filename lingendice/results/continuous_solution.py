@@ -73,9 +73,13 @@ class ContinuousSolution(Result, Ratio):
         reward = self.transitions.reward
         return None if reward is None else float(np.mean(self.tau * reward))
 
-    @cached_property
+    @property
     def member_values(self) -> Floats | None:
-        """The value by each member of an ensemble."""
+        """The value by each member of an ensemble (read-only)."""
+        return None if self._member_values is None else read_only(self._member_values)
+
+    @cached_property
+    def _member_values(self) -> Floats | None:
         if self.evidence is not None:
             return self.evidence.members
         reward = self.transitions.reward

@@ -86,9 +86,10 @@ def interval(
     if method == "bootstrap":
         from lingendice.results.bootstrap import bootstrap_interval
 
-        draws = require_whole("replicates", REPLICATES if replicates is None else replicates)
+        draws = require_whole("replicates", REPLICATES if replicates is None else replicates, at_least=20)
+        begin = require_whole("seed", seed or 0)
         noise = _noise_of_replicates(solution, wanted, draws)
-        return bootstrap_interval(solution, level, wanted, draws, kind or "t", seed or 0, threads, noise)
+        return bootstrap_interval(solution, level, wanted, draws, kind or "t", begin, threads, noise)
     if len(solution.state_distributions) > 1:
         raise ValueError(
             "the closed form holds for one recurrent class; several are mixed here by initial=: "

@@ -35,6 +35,7 @@ from lingendice.kernels.counted_chains import (
     BAD_GAMMA,
     FULL,
     NO_DATA,
+    NO_MEMORY,
     NOT_CONVERGED,
     OUT_OF_RANGE,
     SEVERAL_DISTRIBUTIONS,
@@ -57,6 +58,7 @@ __all__ = [
     "FULL",
     "NOT_CONVERGED",
     "NO_DATA",
+    "NO_MEMORY",
     "OUT_OF_RANGE",
     "SEVERAL_DISTRIBUTIONS",
     "SOLVED",
@@ -75,7 +77,10 @@ __all__ = [
 
 _MESSAGES = {
     SOLVED: "solved",
-    BAD_ENTRY: "an array has the wrong shape, or a count is negative, nan or infinite",
+    BAD_ENTRY: (
+        "an array has the wrong shape or holds whole numbers only, indptr does not rise from 0 within the "
+        "arrays, or a count is negative, nan, infinite, or too small next to the others to divide by"
+    ),
     NO_DATA: "there are no transitions; count some first",
     SEVERAL_DISTRIBUTIONS: (
         "the chain has several recurrent classes, so several distributions; lingendice.solve gives them all"
@@ -85,6 +90,7 @@ _MESSAGES = {
     BAD_DISTRIBUTION: "a distribution has the wrong length, a negative or infinite entry, or no mass",
     OUT_OF_RANGE: "a state lies outside 0..n-1, or n is beyond 3,037,000,499, where pairs have no numbers",
     FULL: "the table of pairs is full; allocate a larger one",
+    NO_MEMORY: "memory ran out, and nothing was written; ask for fewer states at a time",
 }
 
 
@@ -116,7 +122,7 @@ def to_csr(keys: Any, counts: Any, n_states: Any, indptr: Any, indices: Any, dat
     """Write a table of pairs as compressed rows, columns ascending; returns their number.
 
     ``indptr`` has ``n_states + 1`` entries, ``indices`` and ``data`` at least as many as there are pairs:
-    -1 is returned where they are too short.
+    -1 is returned where they are too short, or where the table was filled for more states.
     """
     return table_to_rows(keys, counts, n_states, indptr, indices, data)
 

@@ -22,6 +22,7 @@ from lingendice.data.checks import (
     require_distribution,
     require_gamma,
     require_number,
+    require_positive,
     require_reward,
     require_whole,
 )
@@ -102,7 +103,7 @@ class OnlineRatio:
     initial, restart
         As for :func:`lingendice.solve`.
     forgetting
-        Weight of a transition relative to the next one, in (0, 1]. 1 keeps everything; 0.999 weighs the last
+        Weight of a transition relative to the next one, in [1e-100, 1]. 1 keeps all; 0.999 weighs the last
         thousand or so. Rows of states are dropped in the end, below 1e-210 of the weight of the last one.
     tol
         Relative error of the worst entry at which a re-solve stops.
@@ -138,18 +139,15 @@ class OnlineRatio:
         try:
             self.n_states = require_whole("n_states", n_states, at_least=1, at_most=MOST_STATES)
         except ValueError as error:
-            more = "for more states add up Counts of batches and call lingendice.solve"
-            raise ValueError(f"{error}; {more}") from None
+            raise ValueError(f"{error}; for more add up Counts of batches and call lg.solve") from None
         self.gamma = require_gamma(gamma)
         self.forgetting = require_number("forgetting", forgetting)
-        if not 0.0 < self.forgetting <= 1.0:
-            raise ValueError(f"forgetting must lie in (0, 1], got {forgetting!r}; 1 keeps everything")
-        self.tol = require_number("tol", tol)
+        if not 1e-100 <= self.forgetting <= 1.0:  # below LIGHTEST the last transition itself is dropped
+            raise ValueError(f"forgetting must lie in [1e-100, 1], got {forgetting!r}; 1 keeps everything")
+        self.tol = require_positive("tol", tol)
         self._initial = None if initial is None else require_distribution("initial", initial, self.n_states)
         self._restart = None if restart is None else require_distribution("restart", restart, self.n_states)
-        self._lock = threading.RLock()
-        _heed_forks()
-        _streams.add(self)
+        self._make_lock()
         self._pending: list[tuple[int, int, float | None]] = []
         self._counts = np.zeros((self.n_states, self.n_states))
         self._totals = np.zeros(self.n_states)
@@ -180,9 +178,15 @@ class OnlineRatio:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.RLock()
+        # The limit from `initial` is none of the several distributions.
+        self._distribution = None if self._distribution is None else read_only(self._distribution)
         self._distributions = tuple(map(read_only, self._distributions))
-        self._distribution = None if self._distribution is None else self._distributions[0]
+        self._make_lock()
+
+    def _make_lock(self) -> None:
+        self._lock = threading.RLock()
+        _heed_forks()
+        _streams.add(self)
 
     # -- counting ---------------------------------------------------------------------------------
 
@@ -362,11 +366,9 @@ class OnlineRatio:
         from lingendice.kernels.sparse_rows import rows_between_nodes
 
         self._factor = None
-        nothing = np.empty(0)
         if self.gamma < 1.0 and self._restart is not None and not self._totals.all():
             return False
-        initial = nothing if self._initial is None else self._initial
-        restart = nothing if self._restart is None else self._restart
+        initial, restart = (np.empty(0) if one is None else one for one in (self._initial, self._restart))
         out, distribution = hubs_of(self._totals, self.gamma, initial, restart)
         indptr, indices, data = compress(self._counts)
         scale = np.full(self.n_states, self.gamma)
@@ -507,9 +509,8 @@ class OnlineRatio:
             weight, total = self._rewards[3]
             known = weight > 0
             identified = float(distribution[known].sum())
-            if not identified > 0.0:
-                return float("nan")
-            return float(np.einsum("s,s->", distribution[known], total[known] / weight[known])) / identified
+            earned = float(np.einsum("s,s->", distribution[known], total[known] / weight[known]))
+            return earned / identified if identified > 0.0 else float("nan")
 
     def snapshot(self) -> Counts:
         """The counts at this moment, frozen: later updates do not touch them.
@@ -547,9 +548,8 @@ class OnlineRatio:
 
     def _as_solution(self) -> Solution:
         started = time.perf_counter()
-        counts = self._frozen()
         choices = Choices(gamma=self.gamma, initial=self._initial, restart=self._restart)
-        operator = compose(counts, choices)
+        operator = compose(self._frozen(), choices)
         error, kind = self._error, "estimate"
         if error is None:
             error, kind = direct_error(self.n_states + 1), "direct"
@@ -567,8 +567,8 @@ class OnlineRatio:
 
     def __repr__(self) -> str:
         kept = "" if self.forgetting == 1.0 else f", forgetting={self.forgetting:g}"
-        size = f"{self.n_states:,} states, gamma={self.gamma:g}{kept}"
-        return f"OnlineRatio({size}, {self.n_transitions:,} transitions)"
+        seen = f"{kept}, {self.n_transitions:,} transitions"
+        return f"OnlineRatio({self.n_states:,} states, gamma={self.gamma:g}{seen})"
 
 
 _streams: WeakSet[OnlineRatio] = WeakSet()

@@ -82,6 +82,16 @@ def test_one_action_per_state(counts):
         assert lg.solve(counts, 0.9, policy=policy).value == lg.solve(counts, 0.9, policy=[0, 1, 0]).value
 
 
+@pytest.mark.parametrize("kind", [str, object])
+def test_actions_by_label_come_as_arrays_too(counts, kind):
+    """They were refused for their dtype."""
+    names = ["repair", "run", "repair"]
+    found = lg.solve(counts, policy=np.array(names, dtype=kind), ridge=0, clone=0)
+    np.testing.assert_array_equal(
+        found.stationary, lg.solve(counts, policy=names, ridge=0, clone=0).stationary
+    )
+
+
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 def test_solve_gives_the_same_bits(counts, gamma):
     by_array = lg.solve(counts, gamma, policy=TABLE, initial=[0.0, 1.0, 0.0])
@@ -146,8 +156,7 @@ def test_rewards_and_priors_of_pandas_go_by_their_index(counts):
     frame = pd.DataFrame(nested).T
     assert lg.solve(counts, reward=frame.stack()).value == expected
     assert lg.solve(counts, reward=frame.to_dict("index")).value == expected
-    with pytest.raises(ValueError, match=r"reward is a frame.*to_dict\('index'\)"):
-        lg.solve(counts, reward=frame)
+    assert lg.solve(counts, reward=frame).value == expected
     prior = {"worn": 1.0, "new": 3.0}
     smoothed = lg.solve(counts, smoothing=(40.0, [prior.get(state, 0.0) for state in STATES])).stationary
     for given in (prior, pd.Series(prior)):

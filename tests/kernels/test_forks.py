@@ -18,7 +18,7 @@ SLOW = pytest.mark.slow
 DEADLINE = 180.0
 
 WORK = """
-import multiprocessing, os, sys, threading, time
+import copy, multiprocessing, os, sys, threading, time
 import numpy as np
 import lingendice as lg
 from lingendice.kernels import parallel
@@ -104,6 +104,8 @@ if __name__ == "__main__":
 BESIDE_A_STREAM = """
 if __name__ == "__main__":
     online, over = lg.OnlineRatio(100), threading.Event()
+    if sys.argv[1] == "copied":
+        online = copy.deepcopy(online)
     def update():
         rng = np.random.default_rng(0)
         while not over.is_set():
@@ -223,8 +225,9 @@ class TestForks:
         run(tmp_path, BY_MULTIPROCESSING, "fork")
 
     @SLOW
-    def test_while_another_thread_updates_a_stream(self, tmp_path):
-        run(tmp_path, BESIDE_A_STREAM)
+    @pytest.mark.parametrize("made", ["new", "copied"])
+    def test_while_another_thread_updates_a_stream(self, tmp_path, made):
+        run(tmp_path, BESIDE_A_STREAM, made)
 
     @SLOW
     def test_while_another_thread_compiles(self, tmp_path):

@@ -527,3 +527,14 @@ def test_what_has_no_use_for_an_interval_is_refused(options, says, ridge):
     solution = lg.solve(mdp.counts, 0.9, policy=mdp.policy, ridge=ridge)
     with pytest.raises(ValueError, match=says):
         solution.interval(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"replicates": 20.5}, {"replicates": "x"}, {"seed": 1.5}, {"seed": "a"}, {"seed": -1}, {"seed": [1, 2]}],
+)
+def test_numbers_of_replicates_and_seeds_are_whole(options):
+    """20.5 replicates were 20; seeds raised errors of NumPy's."""
+    solution = lg.solve(lg.Counts.from_transitions([0, 1, 0, 1], [1, 0, 0, 1], reward=[1, 2, 3, 4]))
+    with pytest.raises(ValueError, match=f"{next(iter(options))} must be a whole number"):
+        solution.interval(method="bootstrap", **options)

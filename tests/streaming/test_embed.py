@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -106,6 +109,28 @@ def test_rows_start_from_a_given_distribution():
     assert embed.solve_csr(*arrays, 1.0, cold, max_sweeps=6) == embed.NOT_CONVERGED
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("decades", [12, 60])
+def test_a_start_far_off_is_not_taken_for_the_end(seed, decades):
+    """What the first sweep mended was taken for the pace, and the second was the last: off by 1.9 in L1."""
+    n, rng = 700, np.random.default_rng(seed)
+    state, block = np.arange(n), np.arange(n)[:, None] // 10 * 10
+    counts = np.zeros((n, n))
+    np.add.at(counts, (state[:, None], block + rng.integers(0, 10, (n, 3))), rng.integers(0, 5, (n, 3)))
+    counts[state, (state + 1) % n] += rng.integers(0, 5, n)
+    counts[rng.integers(0, n, 3)] = 0.0
+    initial = rng.random(n) * (rng.random(n) < 0.3)
+    start = 10.0 ** rng.uniform(-decades, decades, n)
+    held = sparse.csr_array(counts)
+    rows = held.indptr.astype(np.int64), held.indices.astype(np.int64), held.data
+    reference = lg.solve(held, 0.9999, method="elimination", initial=initial).stationary
+    for max_sweeps in (100, 10_000):
+        distribution = start.copy()
+        status = embed.solve_csr(*rows, 0.9999, distribution, initial, max_sweeps=max_sweeps)
+        assert status in (embed.SOLVED, embed.NOT_CONVERGED)
+        assert status == embed.NOT_CONVERGED or abs(distribution - reference).sum() < 1e-7
+
+
 @njit
 def walk_into_table(states, n, keys, counts):
     worst = 0
@@ -184,6 +209,72 @@ def test_what_cannot_be_solved_has_a_status(counts, gamma, initial, status):
     assert embed.message(status)
 
 
+@pytest.mark.parametrize(
+    ("indptr", "n_indices", "n_data"),
+    [
+        ([0, 1, 2, 50], 3, 3),
+        ([0, 3, 1, 3], 3, 3),
+        ([1, 1, 2, 3], 3, 3),
+        ([0, -1, 2, 3], 3, 3),
+        ([0, 1, 2, 3], 2, 3),
+        ([0, 1, 2, 3], 3, 2),
+        ([], 0, 0),
+    ],
+)
+def test_rows_beyond_their_arrays_are_refused(indptr, n_indices, n_data):
+    """They were read from wherever they led to, and solved."""
+    rows = np.array(indptr, np.int64), np.array([1, 2, 0])[:n_indices], np.ones(n_data)
+    distribution = np.zeros(max(0, len(indptr) - 1))
+    assert embed.solve_csr(*rows, 1.0, distribution) == embed.BAD_ENTRY
+    assert np.isnan(distribution).all()
+    assert embed.visits_csr(*rows, np.empty(distribution.size)) == embed.BAD_ENTRY
+
+
+@pytest.mark.parametrize(("n", "slots", "room"), [(3, 9, 9), (5, 9, 9), (4, 3, 9), (4, 9, 2)])
+def test_a_table_is_written_where_it_fits_alone(n, slots, room):
+    keys, held = np.full(9, -1), np.zeros(9)
+    for state, next_state in [(0, 1), (3, 2), (3, 3)]:
+        assert embed.count_sparse(keys, held, 4, state, next_state) == embed.SOLVED
+    indptr, indices, data = np.full(n + 1, 7), np.full(room, 7), np.zeros(room)
+    expected = 3 if n == 5 else -1  # the pairs of a smaller n have other numbers, which are in range
+    assert embed.to_csr(keys, held[:slots], n, indptr, indices, data) == expected
+    assert embed.to_csr(keys, held, 4, np.zeros(4, np.int64), np.zeros(9, np.int64), np.zeros(9)) == -1
+
+
+def test_arrays_of_other_lengths_have_no_ratio_and_no_value():
+    tau = np.ones(3)
+    embed.ratio(np.full(2, 0.5), np.ones(3), tau)
+    assert np.isnan(tau).all()
+    assert np.isnan(embed.value(np.full(2, 0.5), np.ones(3), np.ones(3)))
+    assert np.isnan(embed.value(np.full(3, 0.5), np.ones(3), np.ones(2)))
+
+
+def test_a_distribution_of_whole_numbers_is_refused():
+    """All of it would be 0."""
+    distribution = np.zeros(2, np.int64)
+    assert embed.solve(np.ones((2, 2)), 0.9, distribution) == embed.BAD_ENTRY
+    rows = np.array([0, 1, 2]), np.array([1, 0]), np.ones(2)
+    assert embed.solve_csr(*rows, 0.9, distribution) == embed.BAD_ENTRY
+    single = np.zeros(2, np.float32)
+    assert embed.solve(np.array([[1.0, 1.0], [2.0, 0.0]]), 1.0, single) == embed.SOLVED
+    np.testing.assert_allclose(single, [2 / 3, 1 / 3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 2, 0]])
+def test_counts_too_small_next_to_others_are_refused_as_by_solve(gamma, order):
+    """Flows between states 600 decades apart were lost, and the distribution without them was "solved"."""
+    counts = np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [1.0, 0.0, 0.0]])
+    counts *= np.array([1e-300, 1e300, 1.0])[order, None]
+    with pytest.raises(ValueError, match="too little to divide by"):
+        lg.solve(counts, gamma)
+    distribution, held = np.zeros(3), sparse.csr_array(counts)
+    assert embed.solve(counts, gamma, distribution) == embed.BAD_ENTRY
+    rows = held.indptr.astype(np.int64), held.indices.astype(np.int64), held.data
+    assert embed.solve_csr(*rows, gamma, distribution) == embed.BAD_ENTRY
+    assert np.isnan(distribution).all()
+
+
 def test_nearly_decomposable_chain_is_accurate_entry_by_entry():
     # Courtois-like: two pairs coupled at 1e-12; the distribution of the pairs follows from the couplings
     # alone.
@@ -255,3 +346,44 @@ def test_addresses_are_called_through_ctypes():
     rewards = visits * np.arange(n)
     earned = value(pointer(distribution), pointer(visits), pointer(rewards), n)
     assert earned == pytest.approx(distribution @ np.arange(n), rel=1e-12)
+
+
+WITHOUT_MEMORY = """
+import ctypes, resource
+import numpy as np
+from lingendice import embed
+
+double, size = ctypes.c_double, ctypes.c_int64
+doubles, integers = ctypes.POINTER(double), ctypes.POINTER(size)
+kinds = doubles, size, double, doubles, size, doubles, size, doubles
+solve = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(embed.c_addresses()["solve"])
+kinds = integers, integers, doubles, size, double, doubles, size, doubles, size, double, size, doubles
+solve_csr = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(embed.c_addresses()["solve_csr"])
+n = 1500
+dense, distribution = np.ones((n, n)), np.full(n, 7.0)
+indptr, indices, data = n * np.arange(n + 1), np.tile(np.arange(n), n), dense.ravel()
+table, out, rows = (x.ctypes.data_as(doubles) for x in (dense, distribution, data))
+begins, columns = (x.ctypes.data_as(integers) for x in (indptr, indices))
+
+def statuses(n):
+    dense_status = solve(table, n, 1.0, None, 0, None, 0, out)
+    return [dense_status, solve_csr(begins, columns, rows, n, 1.0, None, 0, None, 0, 1e-9, 100, out)]
+
+assert solve(table, 1, 1.0, None, 0, None, 0, out) == embed.SOLVED and distribution[0] == 1.0
+distribution[0] = 7.0
+assert statuses(-3) == [embed.BAD_ENTRY] * 2
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 5_000_000,) * 2)
+assert statuses(n) == [embed.NO_MEMORY] * 2
+assert (distribution == 7.0).all()
+print("ok")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="Linux tells how much memory is used")
+def test_c_is_told_where_memory_ends():
+    """What Python would raise came back to C as 0, solved, and the distribution was that of before."""
+    found = subprocess.run(
+        [sys.executable, "-c", WITHOUT_MEMORY], capture_output=True, text=True, check=False
+    )
+    assert found.stdout == "ok\n", found.stderr

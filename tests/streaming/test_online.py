@@ -342,6 +342,8 @@ def test_threads_may_update_and_read_at_once():
         (lambda: lg.OnlineRatio(5000), "add up Counts"),
         (lambda: lg.OnlineRatio(3, 1.5), "gamma must lie"),
         (lambda: lg.OnlineRatio(3, forgetting=0.0), "forgetting must lie"),
+        (lambda: lg.OnlineRatio(3, forgetting=1e-150), "forgetting must lie"),
+        (lambda: lg.OnlineRatio(3, tol=0.0), "tol must be positive"),
         (lambda: lg.OnlineRatio(3, initial=[1, 2]), "initial must have"),
         (lambda: lg.OnlineRatio(3).stationary, "call update first"),
         (lambda: lg.OnlineRatio(3).update(3, 0), r"state\[0\] is 3"),
