@@ -120,6 +120,8 @@ def test_bad_policies(policy, message):
         ({"clone": 5}, "clone= is about following another policy"),
         ({"method": "gth", "ridge": 0.1}, "method='gth' solves the exact equation"),
         ({"divergence": "magic"}, "divergence must be one of 'chi2', .*'dudley'"),
+        ({"divergence": 3}, "divergence must be a name or a Divergence, got int"),
+        ({"divergence": None}, "divergence must be a name or a Divergence, got NoneType"),
         ({"max_iter": 0}, "max_iter must be a whole number"),
         ({"time_limit": np.nan}, "time_limit must be"),
         ({"threads": 0}, "threads must be"),

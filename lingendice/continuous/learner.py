@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from lingendice.continuous.samples import Arrivals, Samples, Singles
 from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_positive, require_whole
 from lingendice.data.rows import zeros_by_line
-from lingendice.divergences import DIVERGENCES, FDivergence
+from lingendice.divergences import FDivergence, require_divergence
 from lingendice.divergences.base import CONJUGATES
 from lingendice.kernels import ratio_step
 from lingendice.kernels.mlp import WIDTH, transpose_weights
@@ -137,10 +137,7 @@ def gendice(
     gamma: float, divergence: Any, output: str, penalty: float, ridge: float, bound: float | None
 ) -> Objective:
     """GenDICE's objective for an f-divergence."""
-    if isinstance(divergence, str):
-        if divergence not in DIVERGENCES:
-            raise ValueError(f"divergence must be one of {', '.join(DIVERGENCES)}, got {divergence!r}")
-        divergence = DIVERGENCES[divergence]()
+    divergence = require_divergence(divergence)
     if not isinstance(divergence, FDivergence) or divergence.name in CONSTRAINED:
         known = ", ".join(name for name in CONJUGATES if name not in CONSTRAINED)
         raise ValueError(

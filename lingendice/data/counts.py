@@ -253,6 +253,17 @@ class Counts(Hinted):
             return None
         return read_only(row_sums(self.indptr, (self.reward_count < self.count).astype(np.int64)) > 0)
 
+    @property
+    def partly_rewarded(self) -> NDArray[np.bool_] | None:
+        """Cells that lack rewards of transitions while rewards were logged; None where none is missing.
+
+        So are logs merged of one with rewards and one without. Whole columns of nan are no rewards at all.
+        """
+        missing, known = self.unrewarded, self.reward
+        if missing is None or known is None or not missing.any() or np.isnan(known).all():
+            return None
+        return missing
+
     @cached_property
     def terminal_count(self) -> NDArray[Any]:
         """How many transitions of each cell ended their episode in a terminal state."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lingendice.data.checks import require_choice
 from lingendice.divergences.base import Divergence, FDivergence, PolyhedralMetric
 from lingendice.divergences.chi2 import Chi2
 from lingendice.divergences.dudley import Dudley
@@ -51,15 +52,21 @@ __all__ = [
     "Wasserstein",
     "WeightedL2",
     "read_divergence",
+    "require_divergence",
 ]
+
+
+def require_divergence(divergence: Any) -> Divergence:
+    """A divergence from its name or object; an error says what else was given."""
+    if isinstance(divergence, str):
+        require_choice("divergence", divergence, tuple(DIVERGENCES))
+        return DIVERGENCES[divergence]()
+    if not isinstance(divergence, Divergence):
+        raise ValueError(f"divergence must be a name or a Divergence, got {type(divergence).__name__}")
+    return divergence
 
 
 def read_divergence(divergence: Any, flow: Flow) -> Divergence:
     """A divergence from its name or object, fitted to the cells of a problem where it needs to be."""
-    if isinstance(divergence, str):
-        if divergence not in DIVERGENCES:
-            raise ValueError(f"divergence must be one of {', '.join(DIVERGENCES)}, got {divergence!r}")
-        divergence = DIVERGENCES[divergence]()
-    if not isinstance(divergence, Divergence):
-        raise ValueError(f"divergence must be a name or a Divergence, got {type(divergence).__name__}")
-    return divergence.fit(flow) if isinstance(divergence, (Wasserstein, MMD)) else divergence
+    found = require_divergence(divergence)
+    return found.fit(flow) if isinstance(found, (Wasserstein, MMD)) else found

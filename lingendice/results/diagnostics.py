@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lingendice.continuous.outcome import (
     LARGEST_SPREAD,
@@ -190,11 +191,24 @@ def _rewards(solution: Solution) -> Check:
     """Share of the distribution, where there is data, whose reward is known: the rest is left out."""
     operator = solution.operator
     assert operator.reward is not None
+    partly = operator.counts.partly_rewarded if operator.logged_reward is not None else None
+    if partly is not None:
+        return check_of_partial_rewards(partly, solution.cell_distribution)
     mass = np.where(operator.seen, solution.cell_distribution, 0.0)
     share = float(mass[np.isfinite(operator.reward)].sum() / max(mass.sum(), 1e-300))
     sentence = f"rewards are known for {share:.1%} of the distribution where there is data"
     remedy = "the value leaves out the rest: log rewards there, or pass reward="
     return make_check("rewards", share, LEAST_REWARDS, True, sentence, remedy)
+
+
+def check_of_partial_rewards(partly: NDArray[np.bool_], cell_distribution: Floats) -> Check:
+    """A failing check: with rewards of some transitions only, no standard error shows a value's noise."""
+    share = float(cell_distribution[partly].sum() / max(cell_distribution.sum(), 1e-300))
+    sentence = (
+        f"some rewards are missing in cells with {share:.1%} of the distribution, while others were logged"
+    )
+    remedy = "merge logs with rewards alone, or pass reward="
+    return Check("rewards", 1.0 - share, LEAST_REWARDS, False, sentence, remedy)
 
 
 def _variation(solution: Solution) -> Check:

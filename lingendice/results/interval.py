@@ -147,10 +147,8 @@ def refuse_smoothing(solution: Solution) -> None:
 
 def refuse_partial_rewards(operator: EmpiricalOperator) -> None:
     """Refuse logged rewards of some transitions only: their noise is not that of all transitions."""
-    known, missing = operator.logged_reward, operator.counts.unrewarded
-    if known is None or missing is None:
-        return
-    if missing.any() and not np.isnan(known).all():
+    missing = operator.counts.partly_rewarded
+    if operator.logged_reward is not None and missing is not None:
         cell = int(np.argmax(missing))
         raise ValueError(
             f"some transitions from cell {cell} have no logged reward (logs with and without rewards were "

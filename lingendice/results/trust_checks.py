@@ -16,7 +16,7 @@ import numpy as np
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.results.allowance import RULE_OF_THREE, AllowedInterval, allowed_interval
-from lingendice.results.diagnostics import Check, make_check
+from lingendice.results.diagnostics import Check, check_of_partial_rewards, make_check
 from lingendice.results.markov_test import UNBROKEN, markov_test, row_order
 from lingendice.solvers.shrinkage import Shrinkage
 
@@ -168,6 +168,9 @@ def _never_logged(grounds: Grounds) -> Check:
 
 def _rewards(grounds: Grounds) -> Check:
     """Share of the target's mass whose reward was logged; 0 where all logged rewards are the same."""
+    partly = grounds.counts.partly_rewarded if grounds.rewards_logged else None
+    if partly is not None:
+        return check_of_partial_rewards(partly, grounds.cell_distribution)
     known = np.isfinite(grounds.reward) & (grounds.counts.cell_count > 0)
     share = float(grounds.cell_distribution[known].sum()) / grounds.identified
     low, high = grounds.reward_bounds

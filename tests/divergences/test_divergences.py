@@ -219,7 +219,7 @@ def test_gradient_penalty_has_its_gradient():
 
 
 def test_names_are_checked():
-    with pytest.raises(ValueError, match="one of chi2"):
+    with pytest.raises(ValueError, match="one of 'chi2'"):
         read_divergence("tv", chain_flow(4))
     with pytest.raises(ValueError, match="bandwidth"):
         MMD(bandwidth="best")

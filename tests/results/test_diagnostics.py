@@ -137,3 +137,26 @@ def test_the_gap_closes_where_leaks_absorb():
     counts = log().with_states(5, 3)
     solution = lg.solve(counts, 0.9, policy=np.full((5, 3), 1 / 3), initial=np.full(5, 0.2), leak="absorb")
     assert solution.gap == pytest.approx(0.0, abs=1e-10)
+
+
+@pytest.mark.parametrize("options", [{}, {"ridge": 0, "clone": 0}])
+def test_no_value_of_rewards_logged_in_part_is_trusted(options):
+    rng = np.random.default_rng(0)
+    counts = []
+    for reward in (rng.random(300), None):
+        state, following = rng.integers(0, 4, (2, 300))
+        action = rng.integers(0, 2, 300)
+        counts.append(
+            lg.Counts.from_transitions(
+                state, following, action=action, reward=reward, n_states=4, n_actions=2
+            )
+        )
+    policy, initial = np.full((4, 2), 0.5), np.full(4, 0.25)
+    whole = lg.solve(counts[0], 0.9, policy=policy, initial=initial, **options)
+    assert whole.trusted
+    merged = counts[0] + counts[1]
+    solution = lg.solve(merged, 0.9, policy=policy, initial=initial, **options)
+    assert not solution.trusted
+    assert any("some rewards are missing" in reason for reason in solution.why_not)
+    told = lg.solve(merged, 0.9, policy=policy, initial=initial, reward=np.ones((4, 2)), **options)
+    assert not any("missing" in reason for reason in told.why_not)
