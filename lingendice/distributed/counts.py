@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _HERE = {
     "n_states", "n_actions", "n_cells", "cell_count", "terminal_count", "has_terminals", "reward",
-    "unrewarded", "total",
+    "unrewarded", "partly_rewarded", "total",
     "data_distribution", "initial_count", "state_labels", "action_labels", "has_sample_size", "episodes",
     "label_of", "label_of_action",
 }  # fmt: skip

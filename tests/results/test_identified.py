@@ -230,7 +230,8 @@ def test_bounds_count_cells_without_a_reward(options):
     assert solution.value == pytest.approx(1.5)
     (check,) = (check for check in solution.diagnose() if check.name == "rewards")
     assert not check.ok
-    assert "52.6%" in check.sentence
+    assert check.number == pytest.approx(first)
+    assert "missing in cells with 47.4% of" in check.sentence
 
 
 def test_checks_of_an_unidentified_value_are_about_the_target():

@@ -129,7 +129,7 @@ def test_steps_too_long_do_not_pass_for_a_solution():
         ({"method": "sgd", "options": {"step_scale": -1}}, "step_scale"),
         ({"method": "convex", "normalize": "none"}, "normalize"),
         ({"method": "convex", "bound": 0.0}, "bound must be positive"),
-        ({"method": "convex", "divergence": "tv"}, "one of chi2"),
+        ({"method": "convex", "divergence": "tv"}, "one of .chi2."),
         ({"features": -np.eye(30)}, r"features\[0, 0\]"),
         ({"features": np.eye(29)}, "one row per cell"),
         ({"dual_features": -1e160 * np.eye(30)}, r"dual_features holds 1e\+160.* divide"),
