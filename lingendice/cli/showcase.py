@@ -173,8 +173,11 @@ def _draw_values(axes: Any, rows: tuple[DemoRow, ...]) -> None:
     truth, estimate, low, high, naive = np.array([row[1:6] for row in rows], dtype=float).T
     kinds = (("average of the log", naive, GRAY), ("estimate", estimate, BLUE), ("truth", truth, INK))
     for shift, (label, values, color) in enumerate(kinds):
-        bars = axes.bar(place + 0.27 * (shift - 1), values, width=0.25, label=label, color=color)
-        axes.bar_label(bars, fmt="%.3f", fontsize=8, padding=16 if label == "estimate" else 2)
+        x = place + 0.27 * (shift - 1)
+        axes.bar(x, values, width=0.25, label=label, color=color)
+        for at, value, top in zip(x, values, high if label == "estimate" else values, strict=True):
+            above = {"xy": (at, top), "xytext": (0, 3), "textcoords": "offset points"}
+            axes.annotate(f"{value:.3f}", **above, ha="center", fontsize=8)
     axes.errorbar(place, estimate, yerr=[estimate - low, high - estimate], fmt="none", ecolor=INK, capsize=4)
     axes.set_xticks(place, [f"gamma = {row.gamma:g}" for row in rows])
     axes.axhline(0, color=INK, linewidth=0.6)
