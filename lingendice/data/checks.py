@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable
 from functools import cache
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -231,6 +232,12 @@ def plain_array(name: str, values: Any) -> NDArray[Any]:
     return array
 
 
+def described(value: Any) -> str:
+    """What kind of thing was given in place of numbers."""
+    kind = "function" if isinstance(value, FunctionType) else type(value).__name__
+    return "None" if value is None else f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+
+
 def numeric_array(name: str, values: ArrayLike) -> NDArray[Any]:
     """Return an array of a real numeric dtype, refusing ragged, masked, object and complex input."""
     array = plain_array(name, values)
@@ -243,6 +250,8 @@ def numeric_array(name: str, values: ArrayLike) -> NDArray[Any]:
             return array.astype(np.float64)
     if array.dtype.kind != "O":
         raise ValueError(f"{name} has dtype {array.dtype}; give integers or real floating-point numbers")
+    if array.ndim == 0 and not isinstance(array.item(), (int, float)):
+        raise ValueError(f"{name} is {described(values)}; give an array of numbers")
     for index, entry in np.ndenumerate(array):
         if not isinstance(entry, (int, float, np.number)):
             raise ValueError(
@@ -364,9 +373,22 @@ def require_policy(name: str, values: Any, n_states: int, n_actions: int) -> Flo
         policy[np.arange(n_states), table] = 1.0
         return policy
     if table.shape != (n_states, n_actions):
+        remedy = "rows are states"
+        if table.shape == (n_states,):
+            remedy = f"cast one action per state to integers: {name}.astype(int)"
+        elif table.shape == (n_actions,):
+            remedy = f"for the same row in every state pass np.tile({name}, ({n_states}, 1))"
+        elif table.shape == (n_actions, n_states):
+            remedy = f"rows are states: pass its transpose, {name}.T"
+        elif table.shape == (n_states - 1, n_actions):
+            remedy = "rows are states, numbered from 0: subtract 1 from ids that begin at 1, or add a row"
+        elif table.ndim == 2 and table.shape[0] > n_states and table.shape[1] == n_actions:
+            remedy = f"the log does not show the last states: count it with n_states={table.shape[0]}"
+        elif table.ndim == 2 and table.shape[0] == n_states and table.shape[1] > n_actions:
+            remedy = f"the log does not show the last actions: count it with n_actions={table.shape[1]}"
         raise ValueError(
             f"{name} must have shape (n_states, n_actions) = ({n_states}, {n_actions}), got {table.shape}; "
-            "rows are states"
+            f"{remedy}"
         )
     return normalized_rows(name, table, 1e-6, f"it first: {name} / {name}.sum(axis=1, keepdims=True)")
 
