@@ -207,7 +207,7 @@ def check_of_partial_rewards(partly: NDArray[np.bool_], cell_distribution: Float
     sentence = (
         f"some rewards are missing in cells with {share:.1%} of the distribution, while others were logged"
     )
-    remedy = "merge logs with rewards alone, or pass reward="
+    remedy = "merge only logs that have rewards, or pass reward="
     return Check("rewards", 1.0 - share, LEAST_REWARDS, False, sentence, remedy)
 
 
