@@ -169,7 +169,8 @@ def _refuse_logs(data: Any) -> None:
 
 def _refuse_objects(data: Any) -> None:
     """Say what to pass to whom gives an object of another library, or None."""
-    if np.ndim(getattr(data, "P", None)) == 2:
+    matrix: Any = getattr(data, "P", None)
+    if np.ndim(matrix) == 2:
         raise ValueError(
             f"a {type(data).__name__} is not a matrix of counts; pass its transition matrix, the attribute P"
         )
