@@ -212,11 +212,23 @@ def solve(
     -------
     Solution
 
+    References
+    ----------
+    R. Zhang, B. Dai, L. Li, D. Schuurmans (2020). GenDICE: Generalized offline estimation of stationary
+    values. ICLR.
+    W. K. Grassmann, M. I. Taksar, D. P. Heyman (1985). Regenerative analysis and steady state distributions
+    for Markov chains. Operations Research.
+    T. B. Armstrong, M. Kolesar (2018). Optimal inference in a class of regression models. Econometrica.
+
     Examples
     --------
     >>> import lingendice as lg
     >>> lg.solve([[90, 10], [30, 70]]).stationary
     array([0.75, 0.25])
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 2, 0], episode=[0, 0, 1, 1])
+    >>> round(lg.solve(counts, gamma=0.9, policy=[[0.9, 0.1], [0.2, 0.8]]).value, 2)
+    0.63
     """
     request = Request.read(
         gamma=gamma, policy=policy, behavior=behavior, reward=reward, initial=initial, horizon=horizon,

@@ -199,6 +199,12 @@ class Counts(Hinted):
             1 everywhere.
         copy
             False lets the counts share memory with a sparse matrix, which must then not be changed.
+
+        Examples
+        --------
+        >>> import lingendice as lg
+        >>> lg.Counts.from_matrix([[90, 10], [30, 70]])
+        Counts(2 states, 200 transitions, 4 distinct)
         """
         from lingendice.data.matrices import read_matrix
 
