@@ -193,7 +193,7 @@ def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
     """Average reward of the log, the target ignored: the behavior's value, not the target's.
 
     gamma = 1: mean reward, from counts alone. gamma < 1: sum gamma^t r / sum gamma^t over kept
-    episodes (an episode that ended in a terminal state earns 0 for ever after). O(N).
+    episodes (an episode that ended in a terminal state earns 0 from then on). O(N).
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """The behavior behind a log, cloned by networks, and a base for ratios from the target's density over it.
 
 With tau = base * g networks learn only what products of cloned policy ratios do not explain. Under the
-distribution p * base the ratio to be learnt is g = mu / (p * base): the same saddle point with rows drawn in
+distribution p * base the ratio to be learned is g = mu / (p * base): the same saddle point with rows drawn in
 proportion to the base. It is exact for any weights that depend on nothing later than the row's action,
 since the distribution of s' is then unchanged.
 """

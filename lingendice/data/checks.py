@@ -310,19 +310,19 @@ def require_compressed(
     if indptr.dtype.kind not in "iu" or indptr.ndim != 1 or indptr.size != n_rows + 1:
         raise ValueError(
             f"{name}.indptr must hold n_rows + 1 = {n_rows + 1} integers, got shape {indptr.shape} of "
-            f"{indptr.dtype}; build the matrix anew from its entries"
+            f"{indptr.dtype}; rebuild the matrix from its entries"
         )
     if indptr[0] != 0 or not 0 <= indptr[-1] <= n_entries or indices.shape != (n_entries,):
         raise ValueError(
             f"{name}.indptr runs from {indptr[0]} to {indptr[-1]}, but there are {n_entries} entries in "
-            f"columns of shape {indices.shape}; build the matrix anew from its entries"
+            f"columns of shape {indices.shape}; rebuild the matrix from its entries"
         )
     falls = indptr[1:] < indptr[:-1]
     if falls.any():
         row = int(np.argmax(falls))
         raise ValueError(
             f"{name}.indptr[{row + 1}] is {indptr[row + 1]}, below {indptr[row]} before it; "
-            "build the matrix anew from its entries"
+            "rebuild the matrix from its entries"
         )
     _require_places(name, indices, n_columns, "indices")
 
@@ -330,7 +330,7 @@ def require_compressed(
 def _require_places(name: str, places: NDArray[Any], size: int, what: str) -> None:
     if places.dtype.kind not in "iu":
         raise ValueError(f"{name}.{what} has dtype {places.dtype}; give integers")
-    require_below(f"{name}.{what}", places, size, "build the matrix anew from its entries")
+    require_below(f"{name}.{what}", places, size, "rebuild the matrix from its entries")
 
 
 def require_below(name: str, ids: NDArray[Any], n: int, remedy: str = "fix it", kind: str = "") -> None:

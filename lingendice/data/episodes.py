@@ -22,7 +22,7 @@ _STEP = 1 << 16  # rows compared at a time: what is compared stays in the cache
 
 
 class UnusedColumnWarning(UserWarning):
-    """Columns of a log were present and not read: a misspelt name looks like that."""
+    """Columns of a log were present and not read: a misspelled name looks like that."""
 
 
 class RowOrderWarning(UserWarning):

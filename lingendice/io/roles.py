@@ -44,7 +44,7 @@ NAMED_BY_CALLERS = tuple(role for role in ROLES if role != "done")
 ONLY_WHEN_NAMED = ("weight", "reward_m2", "time")
 """Roles whose usual names are common in tables where they mean something else."""
 _HIVE = re.compile(r"(?:^|[/\\])(([^/\\=]+)=[^/\\]*)(?=[/\\])")
-_CLOSE = 0.8  # likeness from which a name looks misspelt
+_CLOSE = 0.8  # likeness from which a name looks misspelled
 
 
 def normalized(name: str) -> str:

@@ -39,7 +39,7 @@ class Audit(Shown):
     dangling: NDArray[np.int64]
     """States without outgoing transitions."""
     leak: Floats
-    """For each cell, the chance that its next step lands where there is no data."""
+    """For each cell, the probability that its next step lands where there is no data."""
     total_leak: float
     """The same, averaged over the data."""
     coverage: float
