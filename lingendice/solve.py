@@ -202,6 +202,7 @@ def solve(
         (CuPy, cupyx, DLPack, ``lingendice.gpu.DeviceCounts``) stay there, and arrays of the solution are
         device arrays; vectors over states and cells go to the host and back. A ridge, a saddle point and the
         default with a policy copy the rows, with a ``HostCopyWarning`` or ``options={"copy_to_host": True}``.
+        The default with a policy is fitted on the host in any case: pass ``ridge=0, clone=0`` for the device.
     options
         ``{"on_interrupt": "return"}`` returns the best so far on Ctrl-C instead of raising. For
         ``method="sgd"``: ``batch``, ``step_scale``, ``first_epoch``, ``average``. For ``device="cuda"``:
