@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats, require_number
+from lingendice.data.checks import Floats, described, require_number
 from lingendice.data.labels import Labels, index_of
 
 COLUMNS = {
@@ -306,6 +306,11 @@ def read_policy_table(name: str, given: Any, space: Space) -> Any:
         raise ValueError(
             f"{name} is {given!r}; give a table (n_states, n_actions), one action per state, a mapping from "
             "states to actions, or a function of a state"
+        )
+    if hasattr(given, "predict") and not callable(given):
+        raise ValueError(
+            f"{name} is {described(given)}; give a function of a single state here, such as "
+            "lambda state: model.predict(state)[0]"
         )
     states, actions = _states(space), _actions(space)
     given = _by_index(name, given, states)

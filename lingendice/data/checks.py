@@ -396,7 +396,7 @@ def require_policy(name: str, values: Any, n_states: int, n_actions: int) -> Flo
 def normalized_rows(name: str, table: NDArray[Any], off: float, what: str) -> Floats:
     """Action probabilities of each row, which sum to 1 up to ``off``, made to sum to 1."""
     policy = table.astype(np.float64)
-    require_nonnegative(name, policy, "action probabilities are at least 0")
+    require_nonnegative(name, policy, "action probabilities are at least 0: take the softmax of logits")
     totals = policy.sum(axis=1)
     wrong = np.abs(totals - 1.0) > off
     if wrong.any():

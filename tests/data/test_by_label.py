@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -272,6 +274,7 @@ def test_mixtures_are_refused(counts):
             r"policy\['new'\] is a row of length 2; give one .* each of the 3 actions",
         ),
         (["run", "run"], "lists 2 actions for 3 states"),
+        (SimpleNamespace(predict=len), "is a SimpleNamespace; give a function of a single state"),
         (lambda state: None, r"policy\['broken'\] names the action None"),
     ],
 )

@@ -304,3 +304,15 @@ def test_merge_refuses_to_mix_chains_and_mdps():
         chain + mdp
     with pytest.raises(ValueError, match="label both or neither"):
         chain + lg.Counts.from_transitions(["a"], ["b"])
+
+
+def test_arguments_in_the_order_of_a_replay_buffer_are_noticed():
+    """(s, a, r, s') with whole rewards was counted in silence, actions as next states."""
+    rng = np.random.default_rng(0)
+    action = rng.integers(2, size=400)
+    path = np.concatenate([[0], np.cumsum(1 + action) % 7])
+    reward = (path[:-1] == 3).astype(int)
+    with pytest.warns(lg.RowOrderWarning, match="order of arguments is state, next_state, action, reward"):
+        lg.Counts.from_transitions(path[:-1], action, reward, path[1:])
+    lg.Counts.from_transitions(path[:-1], path[1:], action, reward)  # a warning would be an error
+    lg.Counts.from_transitions(path[:-1], path[1:], action, path[1:])  # rewards that are next states
