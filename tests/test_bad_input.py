@@ -356,7 +356,7 @@ def test_any_array_is_solved_or_refused_with_a_reason(matrix, gamma, as_list):
         ({"policy": True, "behavior": True, "ratio": "state", "clone": 3}, "behavior= says what it is"),
         (
             {"policy": True, "behavior": True, "ratio": "state", "ridge": 0, "unseen": "mean"},
-            "behavior= weighs logged actions alone, so that unseen='mean' has no say",
+            "behavior= weighs logged actions alone, so that unseen='mean' has no effect",
         ),
         ({"policy": True, "ratio": "state", "clone": 3, "unseen": "leak"}, "clone= weighs logged actions"),
     ],

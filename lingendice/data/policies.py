@@ -158,7 +158,7 @@ class ContinuousPolicy(ABC):
         """Log density of each action; only importance sampling and a cloned base need it."""
         raise ValueError(
             f"{type(self).__name__} has no density; importance sampling and a cloned base need one: pass "
-            "SampledPolicy(sample, log_density=...) or a GaussianPolicy"
+            "SampledPolicy(sample, density=...) or a GaussianPolicy"
         )
 
 

@@ -106,7 +106,7 @@ class Transitions:
         if n == 0:
             raise ValueError("state has no rows; give at least one transition")
         if "initial_state" in points and len(points["initial_state"]) == 0:
-            raise ValueError("initial_state has no rows; leave it out where it is unknown")
+            raise ValueError("initial_state has no rows; leave it out if it is unknown")
         self._check_states(points)
         if points["state"].ndim == 1:
             n_states = _count("n_states", n_states, points)
@@ -208,7 +208,7 @@ class Transitions:
             return None
         if policy is None:
             raise ValueError(
-                "policy is missing: tell which policy to evaluate, or leave action out of Transitions for "
+                "policy is missing: pass the policy to evaluate, or leave action out of Transitions for "
                 "the distribution of the logged chain itself"
             )
         return read_policy(

@@ -111,7 +111,7 @@ class Names:
         hint = f" (did you mean {close!r}?)" if close else ""
         remedy = f"name the right one with {self.option(role)}"
         if len(present) == 1 and ";" in present[0]:
-            remedy = "columns are separated by commas, in .tsv files by tabs: write the file so"
+            remedy = "separate columns by commas, or by tabs in a .tsv file"
         elif present and all(_is_number(column) for column in present):
             remedy = "its first row seems to be data: put a row of column names above it"
         return FileError(

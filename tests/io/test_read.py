@@ -664,7 +664,7 @@ def test_progress_line_vanishes_and_is_silent_when_piped(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
-        ("state;next_state\n0;1\n", "columns are separated by commas, in .tsv files by tabs"),
+        ("state;next_state\n0;1\n", "separate columns by commas, or by tabs in a .tsv file"),
         ("0,1,2.5\n1,0,1.5\n", "its first row seems to be data: put a row of column names above it"),
     ],
 )
