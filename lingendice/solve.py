@@ -116,10 +116,10 @@ def solve(
     ----------
     data
         :class:`Counts`, or a square matrix of counts or probabilities (nested list, array, SciPy
-        sparse), or a NetworkX graph. A sparse matrix is referred to, not copied: do not change it
-        while the solution is in use. Or :class:`Transitions` between continuous states: then ``method`` is
-        ``"auto"``, ``"model"``, ``"fqe"``, ``"dr"``, ``"gendice"`` or ``"linear"``, and a
-        :class:`ContinuousSolution` is returned.
+        sparse, labeled pandas frame), or a NetworkX, igraph or rustworkx graph. A sparse matrix is
+        referred to, not copied: do not change it while the solution is in use. Or :class:`Transitions`
+        between continuous states: then ``method`` is ``"auto"``, ``"model"``, ``"fqe"``, ``"dr"``,
+        ``"gendice"`` or ``"linear"``, and a :class:`ContinuousSolution` is returned.
     gamma
         In (0, 1]; 1 is the average-reward (undiscounted) distribution.
     policy
@@ -129,8 +129,8 @@ def solve(
         the logged chain. Several at once, as ``{"name": policy}`` or a list: a :class:`Comparison` is
         returned, with ranking and simultaneous intervals.
     behavior
-        Probabilities of the logged actions, where known; else cloned from the log. The default with a policy
-        takes from them how rare an action is, ``ratio="state", ridge=0`` weighs by target / behavior.
+        Probabilities of the logged actions, if known; else cloned from the log. The default with a policy
+        uses them to judge how rare an action is; ``ratio="state", ridge=0`` weighs by target / behavior.
     reward
         Rewards by state, or by state and action, in place of the logged ones: arrays, or by label mappings,
         Series by their index, and frames.
@@ -164,7 +164,7 @@ def solve(
         Also the weight of 1/2 E_p (tau - 1)^2 in GenDICE's objective. Default: 0, but with a policy, where
         ``clone``, ``unseen``, ``smoothing``, ``leak`` and ``method`` are left out, too, and
         rewards are known: advantages of logged actions shrunk toward a regression
-        (:mod:`lingendice.solvers.shrinkage`), which presupposes nothing about the target; a
+        (:mod:`lingendice.solvers.shrinkage`), which assumes nothing about the target; a
         :class:`PolicySolution` is returned. ``ridge=0, clone=0`` is the plain plug-in.
     clone
         For ``ratio="state"``: shrink the cloned behavior toward the target by this many visits. Default: 0.
@@ -172,7 +172,8 @@ def solve(
         Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, distribution). Default:
         none. Its bias is in no standard error, so that intervals are refused.
     reward_range
-        (lowest, highest) possible reward, for ``value_bounds``; default the range seen.
+        (lowest, highest) possible reward, for ``value_bounds`` (default: the range seen) and for the interval
+        of the default with a policy, which then allows for rewards that were never logged.
     features, dual_features
         Features of tau (nonnegative) and f, one row per cell: an array, a sparse matrix, or what a builder of
         :mod:`lingendice.features` returns. ``dual_features`` defaults to ``features``. tau = features @ w,
