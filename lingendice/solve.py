@@ -366,14 +366,19 @@ def _compare(data: Any, request: Request) -> Comparison:
     threads = request.limits.threads
     each = 1 if len(named) >= threads else threads
 
-    def solve_one(table: Any) -> Solution | None:
+    def solve_one(name: Any, table: Any) -> Solution | None:
         if pending():
             return None
         problem = request.problem._replace(policy=table)
         one = request._replace(problem=problem, limits=request.limits.begun_now(each))
-        return _solve_counts(counts, one)
+        try:
+            return _solve_counts(counts, one)
+        except ValueError as error:
+            if type(error) is not ValueError:
+                raise
+            raise ValueError(f"for the policy {name!r}: {error}") from error
 
-    tasks = [partial(solve_one, table) for table in named.values()]
+    tasks = [partial(solve_one, name, table) for name, table in named.items()]
     # A device's current stream belongs to the thread that asks: its solves follow one another there.
     beside = threads if each == 1 and request.method.device == "cpu" else 1
     with interruptible(request.on_interrupt) as work:

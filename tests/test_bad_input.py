@@ -421,3 +421,10 @@ def test_a_report_is_written_as_html_only(tmp_path, name):
     with pytest.raises(ValueError, match=r"HTML page; write it as \.html"):
         lg.report(lg.solve([[90, 10], [30, 70]]), tmp_path / name, plots=False)
     assert not list(tmp_path.iterdir())
+
+
+def test_of_several_policies_the_bad_one_is_named():
+    counts = lg.Counts.from_transitions([0, 1, 2, 0], [1, 2, 0, 1], action=[0, 1, 0, 1], reward=[1, 0, 2, 1])
+    policies = {"careful": [0, 1, 0], "bold": np.full((4, 2), 0.5)}
+    with pytest.raises(ValueError, match="for the policy 'bold': policy must have shape"):
+        lg.solve(counts, policy=policies)

@@ -202,7 +202,7 @@ def read_target(solution: Solution, of: Any, entries: Any) -> Target:
         return Target("function", None, np.repeat(function, operator.n_cells // operator.n_states))
     raise ValueError(
         f"of has shape {function.shape}; give one number per state ({operator.n_states},) or one per cell "
-        f"({operator.n_cells},), or the word 'value' or 'stationary'"
+        f"({operator.n_cells},), or one of the words 'value', 'return', 'length' and 'stationary'"
     )
 
 
