@@ -95,9 +95,10 @@ def episode_interval(
 
 
 def _shifted(solution: Solution, of: str, cost: float) -> tuple[float, float] | None:
-    """Range of r - cost end. Rewards of a length are known; without any end all that could differ is one."""
+    """Range of r - cost end. Rewards of a length are known; what a log without ends does not show is one."""
     if of == "length":
-        return None if solution.operator.counts.has_terminals else (0.0, 1.0)
+        endless = solution.method == "shrinkage" and not solution.operator.counts.has_terminals
+        return (0.0, 1.0) if endless else None
     if solution.reward_range is None:
         return None
     low, high = solution.reward_range
