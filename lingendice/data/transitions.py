@@ -172,17 +172,16 @@ class Transitions:
 
     def __repr__(self) -> str:
         states = (
-            f"states of {self.state.shape[1]} coordinates"
+            f"states of {_several(self.state.shape[1], 'coordinate')}"
             if self.n_states is None
-            else f"{self.n_states} states"
+            else _several(self.n_states, "state")
         )
         actions = "no actions"
         if self.n_actions is not None:
-            actions = f"{self.n_actions} actions"
+            actions = _several(self.n_actions, "action")
         elif self.action is not None:
-            actions = f"actions of {self.action.shape[1]} coordinates"
-        n = self.n_episodes
-        episodes = "" if n is None else f", {n:,} episode{'s' * (n != 1)}"
+            actions = f"actions of {_several(self.action.shape[1], 'coordinate')}"
+        episodes = "" if self.n_episodes is None else f", {_several(self.n_episodes, 'episode')}"
         return f"Transitions({len(self):,} rows, {states}, {actions}{episodes})"
 
     @cached_property
@@ -214,6 +213,10 @@ class Transitions:
         return read_policy(
             policy, discrete=self.n_actions is not None, n_states=self.n_states, n_actions=self.n_actions
         )
+
+
+def _several(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 def _states(name: str, values: ArrayLike) -> NDArray[Any]:

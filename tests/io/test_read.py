@@ -677,3 +677,19 @@ def test_tables_of_another_form_are_told_what_to_change(tmp_path, text, remedy):
 def test_row_numbers_of_pandas_are_no_unused_column(tmp_path):
     (tmp_path / "log.csv").write_text(",state,next_state\n0,0,1\n1,1,0\n")
     assert lg.read_transitions(tmp_path / "log.csv").total == 2  # a warning would be an error
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [{"state": 0, "next_state": 1}],
+            r"'state' is 0, a single entry; .*pandas\.DataFrame\(rows\)",
+        ),
+        ([{"state": "a", "next_state": "b"}], "column 'state' is 'a', a single entry"),
+        ([(0, 1), (1, 0)], r"holds a tuple; .*pandas\.DataFrame\(rows, columns=\.\.\.\)"),
+    ],
+)
+def test_single_rows_in_a_stream_are_told_to_become_a_frame(rows, message):
+    with pytest.raises(ValueError, match=message):
+        lg.read_transitions(rows)
