@@ -126,7 +126,9 @@ def _warn_of_columns(
     indices: NDArray[Any], data: NDArray[Any], totals: NDArray[Any], tolerance: float
 ) -> None:
     """Warn of a matrix whose columns sum to 1: in many textbooks columns are sources."""
-    sums = np.bincount(indices, weights=data, minlength=max(totals.size, 1))
+    if not totals.size or abs(totals.mean() - 1.0) > tolerance:
+        return  # found without a look at the entries
+    sums = np.bincount(indices, weights=data, minlength=totals.size)
     # Ones and zeros are edges to nodes that have one parent each.
     fractions = (data > tolerance) & (data < 1.0 - tolerance)
     if np.abs(sums - 1.0).max() <= tolerance and fractions.any():
