@@ -116,10 +116,10 @@ def solve(
     ----------
     data
         :class:`Counts`, or a square matrix of counts or probabilities (nested list, array, SciPy
-        sparse), or a NetworkX graph. A sparse matrix is referred to, not copied: do not change it
-        while the solution is in use. Or :class:`Transitions` between continuous states: then ``method`` is
-        ``"auto"``, ``"model"``, ``"fqe"``, ``"dr"``, ``"gendice"`` or ``"linear"``, and a
-        :class:`ContinuousSolution` is returned.
+        sparse, labeled pandas frame), or a NetworkX, igraph or rustworkx graph. A sparse matrix is
+        referred to, not copied: do not change it while the solution is in use. Or :class:`Transitions`
+        between continuous states: then ``method`` is ``"auto"``, ``"model"``, ``"fqe"``, ``"dr"``,
+        ``"gendice"`` or ``"linear"``, and a :class:`ContinuousSolution` is returned.
     gamma
         In (0, 1]; 1 is the average-reward (undiscounted) distribution.
     policy
@@ -129,8 +129,8 @@ def solve(
         the logged chain. Several at once, as ``{"name": policy}`` or a list: a :class:`Comparison` is
         returned, with ranking and simultaneous intervals.
     behavior
-        Probabilities of the logged actions, where known; else cloned from the log. The default with a policy
-        takes from them how rare an action is, ``ratio="state", ridge=0`` weighs by target / behavior.
+        Probabilities of the logged actions, if known; else cloned from the log. The default with a policy
+        uses them to judge how rare an action is; ``ratio="state", ridge=0`` weighs by target / behavior.
     reward
         Rewards by state, or by state and action, in place of the logged ones: arrays, or by label mappings,
         Series by their index, and frames.
@@ -164,7 +164,7 @@ def solve(
         Also the weight of 1/2 E_p (tau - 1)^2 in GenDICE's objective. Default: 0, but with a policy, where
         ``clone``, ``unseen``, ``smoothing``, ``leak`` and ``method`` are left out, too, and
         rewards are known: advantages of logged actions shrunk toward a regression
-        (:mod:`lingendice.solvers.shrinkage`), which presupposes nothing about the target; a
+        (:mod:`lingendice.solvers.shrinkage`), which assumes nothing about the target; a
         :class:`PolicySolution` is returned. ``ridge=0, clone=0`` is the plain plug-in.
     clone
         For ``ratio="state"``: shrink the cloned behavior toward the target by this many visits. Default: 0.
@@ -172,7 +172,8 @@ def solve(
         Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, distribution). Default:
         none. Its bias is in no standard error, so that intervals are refused.
     reward_range
-        (lowest, highest) possible reward, for ``value_bounds``; default the range seen.
+        (lowest, highest) possible reward, for ``value_bounds`` (default: the range seen) and for the interval
+        of the default with a policy, which then allows for rewards that were never logged.
     features, dual_features
         Features of tau (nonnegative) and f, one row per cell: an array, a sparse matrix, or what a builder of
         :mod:`lingendice.features` returns. ``dual_features`` defaults to ``features``. tau = features @ w,
@@ -202,6 +203,7 @@ def solve(
         (CuPy, cupyx, DLPack, ``lingendice.gpu.DeviceCounts``) stay there, and arrays of the solution are
         device arrays; vectors over states and cells go to the host and back. A ridge, a saddle point and the
         default with a policy copy the rows, with a ``HostCopyWarning`` or ``options={"copy_to_host": True}``.
+        The default with a policy is fitted on the host in any case: pass ``ridge=0, clone=0`` for the device.
     options
         ``{"on_interrupt": "return"}`` returns the best so far on Ctrl-C instead of raising. For
         ``method="sgd"``: ``batch``, ``step_scale``, ``first_epoch``, ``average``. For ``device="cuda"``:
@@ -212,11 +214,23 @@ def solve(
     -------
     Solution
 
+    References
+    ----------
+    R. Zhang, B. Dai, L. Li, D. Schuurmans (2020). GenDICE: Generalized offline estimation of stationary
+    values. ICLR.
+    W. K. Grassmann, M. I. Taksar, D. P. Heyman (1985). Regenerative analysis and steady state distributions
+    for Markov chains. Operations Research.
+    T. B. Armstrong, M. Kolesar (2018). Optimal inference in a class of regression models. Econometrica.
+
     Examples
     --------
     >>> import lingendice as lg
     >>> lg.solve([[90, 10], [30, 70]]).stationary
     array([0.75, 0.25])
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 2, 0], episode=[0, 0, 1, 1])
+    >>> round(lg.solve(counts, gamma=0.9, policy=[[0.9, 0.1], [0.2, 0.8]]).value, 2)
+    0.63
     """
     request = Request.read(
         gamma=gamma, policy=policy, behavior=behavior, reward=reward, initial=initial, horizon=horizon,
@@ -352,14 +366,19 @@ def _compare(data: Any, request: Request) -> Comparison:
     threads = request.limits.threads
     each = 1 if len(named) >= threads else threads
 
-    def solve_one(table: Any) -> Solution | None:
+    def solve_one(name: Any, table: Any) -> Solution | None:
         if pending():
             return None
         problem = request.problem._replace(policy=table)
         one = request._replace(problem=problem, limits=request.limits.begun_now(each))
-        return _solve_counts(counts, one)
+        try:
+            return _solve_counts(counts, one)
+        except ValueError as error:
+            if type(error) is not ValueError:
+                raise
+            raise ValueError(f"for the policy {name!r}: {error}") from error
 
-    tasks = [partial(solve_one, table) for table in named.values()]
+    tasks = [partial(solve_one, name, table) for name, table in named.items()]
     # A device's current stream belongs to the thread that asks: its solves follow one another there.
     beside = threads if each == 1 and request.method.device == "cpu" else 1
     with interruptible(request.on_interrupt) as work:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -40,7 +42,11 @@ def test_bad_entries_are_named(form, value, kind):
     ("matrix", "message"),
     [
         (np.ones((2, 3)), "square"),
-        (np.ones(3), "square"),
+        (np.ones(3), r"square.*from_transitions\(states\[:-1\], states\[1:\]\)"),
+        ([(0, 1), (1, 2), (2, 0)], r"square.*from_transitions\(pairs\[:, 0\], pairs\[:, 1\]\)"),
+        ({"a": {"b": 1.0}, "b": {"a": 1.0}}, "a dict of rows .* with pandas"),
+        (SimpleNamespace(P=np.eye(2)), "a SimpleNamespace is .* the attribute P"),
+        (object(), "an object is not a matrix of counts; pass"),
         (np.ones((2, 2, 2)), "square"),
         (sparse.csr_array(np.ones((2, 3))), "square"),
         ([[1, 2], [3]], "ragged"),
@@ -51,7 +57,7 @@ def test_bad_entries_are_named(form, value, kind):
         ([[0, 2**70], [1, 0]], "64 bits"),
         (np.full((2, 2), 1e308), "overflow"),
         ("nonsense", "not a matrix of counts"),
-        (None, "object|number|square"),
+        (None, "None is not a matrix of counts; pass"),
     ],
 )
 def test_bad_matrices(matrix, message):
@@ -350,7 +356,7 @@ def test_any_array_is_solved_or_refused_with_a_reason(matrix, gamma, as_list):
         ({"policy": True, "behavior": True, "ratio": "state", "clone": 3}, "behavior= says what it is"),
         (
             {"policy": True, "behavior": True, "ratio": "state", "ridge": 0, "unseen": "mean"},
-            "behavior= weighs logged actions alone, so that unseen='mean' has no say",
+            "behavior= weighs logged actions alone, so that unseen='mean' has no effect",
         ),
         ({"policy": True, "ratio": "state", "clone": 3, "unseen": "leak"}, "clone= weighs logged actions"),
     ],
@@ -378,3 +384,47 @@ def test_a_range_that_rewards_lie_outside_of(options):
         mdp.state, mdp.next_state, mdp.action, np.full(mdp.state.size, 0.1), mdp.episode, keep_episodes=False
     )
     lg.solve(same, 0.9, **given, reward_range=(0.1, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("policy", "remedy"),
+    [
+        (np.full(2, 0.5), r"np.tile\(policy, \(3, 1\)\)"),
+        (np.full((2, 3), 0.5), r"its transpose, policy\.T"),
+        (np.zeros(3), r"policy\.astype\(int\)"),
+        (np.full((2, 2), 0.5), "subtract 1 from ids"),
+        (np.full((4, 2), 0.5), "count it with n_states=4"),
+        (np.full((3, 4), 0.25), "count it with n_actions=4"),
+    ],
+)
+def test_a_policy_of_another_shape_is_told_what_to_change(policy, remedy):
+    counts = lg.Counts.from_transitions([0, 1, 2, 0], [1, 2, 0, 1], action=[0, 1, 0, 1])
+    with pytest.raises(ValueError, match=rf"policy must have shape .* = \(3, 2\), got .*; .*{remedy}"):
+        lg.solve(counts, policy=policy)
+
+
+@pytest.mark.parametrize("argument", ["reward", "initial", "restart"])
+def test_what_is_no_array_is_named(argument):
+    with pytest.raises(ValueError, match=f"{argument} is a function; give an array of numbers"):
+        lg.solve([[1, 1], [1, 1]], 0.9, **{argument: lambda state: 1.0})
+
+
+def test_a_level_in_percent_is_explained():
+    with pytest.raises(ValueError, match=r"got 95; 95 % is level=0\.95"):
+        lg.solve([[90, 10], [30, 70]]).interval(95, of="stationary")
+    with pytest.raises(ValueError, match="'value', 'return', 'length', 'stationary', got 'returns'"):
+        lg.solve([[90, 10], [30, 70]]).interval(of="returns")
+
+
+@pytest.mark.parametrize("name", ["page.pdf", "page.PNG"])
+def test_a_report_is_written_as_html_only(tmp_path, name):
+    with pytest.raises(ValueError, match=r"HTML page; write it as \.html"):
+        lg.report(lg.solve([[90, 10], [30, 70]]), tmp_path / name, plots=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_of_several_policies_the_bad_one_is_named():
+    counts = lg.Counts.from_transitions([0, 1, 2, 0], [1, 2, 0, 1], action=[0, 1, 0, 1], reward=[1, 0, 2, 1])
+    policies = {"careful": [0, 1, 0], "bold": np.full((4, 2), 0.5)}
+    with pytest.raises(ValueError, match="for the policy 'bold': policy must have shape"):
+        lg.solve(counts, policy=policies)

@@ -129,6 +129,15 @@ def dual_dice(counts: Counts, gamma: float, *, policy: Any, initial: Any = None)
     ----------
     O. Nachum, Y. Chow, B. Dai, L. Li (2019). DualDICE: Behavior-agnostic estimation of discounted
         stationary distribution corrections. NeurIPS.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 2, 0], episode=[0, 0, 1, 1])
+    >>> policy = [[0.9, 0.1], [0.2, 0.8]]
+    >>> round(lg.baselines.dual_dice(counts, 0.9, policy=policy).value, 2)
+    0.51
     """
     from scipy.sparse.linalg import spsolve
 
@@ -156,6 +165,15 @@ def gradient_dice(
     ----------
     S. Zhang, B. Liu, S. Whiteson (2020). GradientDICE: Rethinking generalized offline estimation of
         stationary values. ICML.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 2, 0], episode=[0, 0, 1, 1])
+    >>> policy = [[0.9, 0.1], [0.2, 0.8]]
+    >>> round(lg.baselines.gradient_dice(counts, 0.9, policy=policy).value, 2)
+    0.51
     """
     started = time.perf_counter()
     gamma = require_gamma(gamma)
@@ -200,6 +218,15 @@ def best_dice(
     ----------
     M. Yang, O. Nachum, B. Dai, L. Li, D. Schuurmans (2020). Off-policy evaluation via the regularized
         Lagrangian. NeurIPS.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 2, 0], episode=[0, 0, 1, 1])
+    >>> policy = [[0.9, 0.1], [0.2, 0.8]]
+    >>> round(lg.baselines.best_dice(counts, 0.9, policy=policy).value, 2)
+    0.51
     """
     started = time.perf_counter()
     gamma = require_gamma(gamma)
@@ -254,6 +281,18 @@ def neural_dual_dice(
     :func:`dual_dice` with networks, for gamma < 1 as there. tau = zeta, which may be negative. The same
     networks, batches, optimizer and ``options`` as ``solve(..., method="gendice")``, at the same cost per
     step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lingendice as lg
+    >>> rng = np.random.default_rng(0)
+    >>> state, action = rng.normal(size=(2, 200, 1))
+    >>> episode = np.repeat(np.arange(10), 20)
+    >>> data = lg.Transitions(state, action, state[:, 0], 0.5 * state + action, episode=episode)
+    >>> target = lg.policies.GaussianPolicy(lambda states: 0.0 * states, std=0.5)
+    >>> lg.baselines.neural_dual_dice(data, 0.9, policy=target, max_iter=10).tau.shape
+    (200,)
     """
     if require_gamma(gamma) == 1.0:
         raise ValueError(

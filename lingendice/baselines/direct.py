@@ -92,6 +92,15 @@ def model_based(
     error is the spread of the members.
 
     gamma = 1 is supported.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 2, 0], episode=[0, 0, 1, 1])
+    >>> policy = [[0.9, 0.1], [0.2, 0.8]]
+    >>> round(lg.baselines.model_based(counts, 0.9, policy=policy).value, 2)
+    0.51
     """
     if isinstance(counts, Transitions):
         return continuous_estimate(counts, gamma, policy, lambda found: found.estimate("model"), **arguments)
@@ -129,6 +138,15 @@ def ips(
     ----------
     Q. Liu, L. Li, Z. Tang, D. Zhou (2018). Breaking the curse of horizon: Infinite-horizon off-policy
         estimation. NeurIPS.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 2, 0], episode=[0, 0, 1, 1])
+    >>> policy = [[0.9, 0.1], [0.2, 0.8]]
+    >>> round(lg.baselines.ips(counts, 0.9, policy=policy).value, 2)
+    0.51
     """
     state_ratio = {"ratio": "state", "clone": 0.0, "smoothing": 0.0}
     return _exact(counts, gamma, policy=policy, behavior=behavior, **state_ratio, **arguments)
@@ -147,6 +165,19 @@ def fitted_q(
     References
     ----------
     H. Le, C. Voloshin, Y. Yue (2019). Batch policy learning under constraints. ICML.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lingendice as lg
+    >>> rng = np.random.default_rng(0)
+    >>> state, action = rng.normal(size=(2, 200, 1))
+    >>> episode = np.repeat(np.arange(10), 20)
+    >>> data = lg.Transitions(state, action, state[:, 0], 0.5 * state + action, episode=episode)
+    >>> target = lg.policies.GaussianPolicy(lambda states: 0.0 * states, std=0.5)
+    >>> found = lg.baselines.fitted_q(data, 0.9, policy=target, effort="quick")
+    >>> abs(found.value) < 1.0
+    True
     """
     return continuous_estimate(transitions, gamma, policy, lambda found: found.estimate("FQE"), **arguments)
 
@@ -184,6 +215,15 @@ def doubly_robust(
     ----------
     N. Jiang, L. Li (2016). Doubly robust off-policy value evaluation for reinforcement learning. ICML.
     N. Kallus, M. Uehara (2020). Double reinforcement learning for efficient off-policy evaluation. JMLR.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 2, 0], episode=[0, 0, 1, 1])
+    >>> policy = [[0.9, 0.1], [0.2, 0.8]]
+    >>> round(lg.baselines.doubly_robust(counts, 0.9, policy=policy).value, 2)
+    0.51
     """
     if isinstance(counts, Transitions):
         return _of_transitions(counts, gamma, policy, q, tau, arguments)

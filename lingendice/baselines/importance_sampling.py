@@ -36,6 +36,14 @@ def clone_behavior(counts: Counts, strength: float = 0.0, prior: Any = None) -> 
 
     With ``strength`` c > 0, (n(s, a) + c prior(a|s)) / (n(s) + c). States never left take the prior
     (uniform by default). O(n_cells). Does not depend on gamma.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 2, 0], episode=[0, 0, 1, 1])
+    >>> lg.baselines.clone_behavior(counts).tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
     """
     if counts.n_actions is None:
         raise ValueError("a behavior is a distribution over actions; pass action= to Counts.from_transitions")
@@ -185,7 +193,15 @@ def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
     """Average reward of the log, the target ignored: the behavior's value, not the target's.
 
     gamma = 1: mean reward, from counts alone. gamma < 1: sum gamma^t r / sum gamma^t over kept
-    episodes (an episode that ended in a terminal state earns 0 for ever after). O(N).
+    episodes (an episode that ended in a terminal state earns 0 from then on). O(N).
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 2, 0], episode=[0, 0, 1, 1])
+    >>> round(lg.baselines.naive_average(counts).value, 2)
+    0.75
     """
     started = time.perf_counter()
     gamma = require_gamma(gamma)
@@ -236,6 +252,15 @@ def trajectory_wise(
     References
     ----------
     D. Precup, R. S. Sutton, S. Singh (2000). Eligibility traces for off-policy policy evaluation. ICML.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 2, 0], episode=[0, 0, 1, 1])
+    >>> policy = [[0.9, 0.1], [0.2, 0.8]]
+    >>> round(lg.baselines.trajectory_wise(counts, 0.9, policy=policy).value, 2)
+    0.49
     """
     log = _Weighed.read("trajectory_wise", counts, gamma, policy, behavior, horizon)
     gamma, paths, n = log.gamma, log.paths, log.paths.n_episodes
@@ -276,6 +301,15 @@ def step_wise(
     References
     ----------
     D. Precup, R. S. Sutton, S. Singh (2000). Eligibility traces for off-policy policy evaluation. ICML.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 2, 0], episode=[0, 0, 1, 1])
+    >>> policy = [[0.9, 0.1], [0.2, 0.8]]
+    >>> round(lg.baselines.step_wise(counts, 0.9, policy=policy).value, 2)
+    0.57
     """
     log = _Weighed.read("step_wise", counts, gamma, policy, behavior, horizon)
     gamma, paths = log.gamma, log.paths
@@ -325,6 +359,15 @@ def per_decision(
 
     gamma = 1 without a horizon: the average over the logged steps; refused where episodes end in terminal
     states.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 2, 0], episode=[0, 0, 1, 1])
+    >>> policy = [[0.9, 0.1], [0.2, 0.8]]
+    >>> round(lg.baselines.per_decision(counts, 0.9, policy=policy).value, 2)
+    0.79
     """
     return step_wise(counts, gamma, policy=policy, behavior=behavior, weighted=False, horizon=horizon)
 
@@ -439,6 +482,20 @@ def neural_importance_sampling(
     the first H steps only; without it gamma = 1 is refused where episodes end in terminal states. Takes
     O(episodes x longest episode) memory; products are kept as logarithms. The standard error treats episodes
     as independent and the weights as known: it is short where few episodes carry most of the weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lingendice as lg
+    >>> rng = np.random.default_rng(0)
+    >>> state, action = rng.normal(size=(2, 200, 1))
+    >>> episode = np.repeat(np.arange(10), 20)
+    >>> data = lg.Transitions(state, action, state[:, 0], 0.5 * state + action, episode=episode)
+    >>> target = lg.policies.GaussianPolicy(lambda states: 0.0 * states, std=0.5)
+    >>> options = {"steps": 10}
+    >>> found = lg.baselines.neural_importance_sampling(data, 0.9, policy=target, clone_options=options)
+    >>> abs(found.value) < 1.0
+    True
     """
     gamma = require_gamma(gamma)
     horizon = require_horizon(horizon)

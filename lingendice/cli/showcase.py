@@ -37,10 +37,11 @@ _DEMO_HELP = """Log a taxi's drives under one policy, estimate another policy's 
   lingendice demo --episodes 50 --steps 100 --seed 3
 """
 
-_PAPER_HELP = """Run the GenDICE paper's experiments anew; needs a source checkout.
+_PAPER_HELP = """Run the GenDICE paper's experiments; needs a source checkout.
 
-Without names, the tabular ones. Those on control tasks take up to a day, and training their policies changes
-files of the package: they run only when named.
+Without names, the tabular ones run.
+Those on control tasks take up to a day, and training their policies changes files of the package:
+they run only when named.
 
 [bold]Examples[/bold]
 

@@ -1,7 +1,7 @@
 """The behavior behind a log, cloned by networks, and a base for ratios from the target's density over it.
 
 With tau = base * g networks learn only what products of cloned policy ratios do not explain. Under the
-distribution p * base the ratio to be learnt is g = mu / (p * base): the same saddle point with rows drawn in
+distribution p * base the ratio to be learned is g = mu / (p * base): the same saddle point with rows drawn in
 proportion to the base. It is exact for any weights that depend on nothing later than the row's action,
 since the distribution of s' is then unchanged.
 """
@@ -40,6 +40,17 @@ def clone_log_density(
     Discrete actions: a softmax over the outputs of networks, by cross entropy. Continuous ones: a Gaussian
     whose means and log standard deviations are networks of the state, by likelihood; ``low`` and ``high`` are
     the bounds that actions were clipped to.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lingendice as lg
+    >>> rng = np.random.default_rng(0)
+    >>> state, action = rng.normal(size=(2, 200, 1))
+    >>> episode = np.repeat(np.arange(10), 20)
+    >>> data = lg.Transitions(state, action, state[:, 0], 0.5 * state + action, episode=episode)
+    >>> lg.baselines.clone_log_density(data, steps=10).shape
+    (200,)
     """
     inputs = prepare(_without_actions(transitions), None, 1.0).logged
     fitting = Fitting(steps, batch, learning_rate, WEIGHT_DECAY, tuple(hidden))

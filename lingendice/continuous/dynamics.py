@@ -210,7 +210,7 @@ def fit_dynamics(
     beginnings = _Beginnings.read(samples, restarts)
     ended = np.zeros(len(here)) if beginnings is None else _first_guess(samples, change, beginnings)
     if transitions.terminal is not None and not transitions.terminal.all():
-        # What happens at an end is told apart from steps: some logs hold a filler in place of its next state.
+        # What happens at an end is kept apart from steps: some logs hold a filler in place of its next state.
         ended = transitions.terminal.astype(np.float64)
     reward = np.zeros(len(here)) if transitions.reward is None else transitions.reward
     weight = 1.0 - ended

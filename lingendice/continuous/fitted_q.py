@@ -63,23 +63,23 @@ class Unit(NamedTuple):
         return cls(center, max(scale, abs(center)) if samples.absorbed.any() else scale, samples.gamma)
 
     def rewards(self, reward: Floats, ends: Any) -> Singles:
-        """What a step adds to Q as it is learnt; past an end, of probability ``ends``, the value is 0."""
+        """What a step adds to Q as it is learned; past an end, of probability ``ends``, the value is 0."""
         share = 1.0 - self.gamma if self.gamma < 1.0 else 1.0
         ended = self.gamma * ends * self.center if self.gamma < 1.0 else 0.0
         return ((share * (reward - self.center) - ended) / self.scale).astype(np.float32)
 
     def limits(self, reward: Floats) -> tuple[float, float]:
-        """Of what is learnt from: no value per step lies beyond the rewards (and 0 where episodes end)."""
+        """Of what is learned from: no value per step lies beyond the rewards (and 0 where episodes end)."""
         if self.gamma == 1.0:
             reach = _LONGEST * float(np.ptp(reward)) / self.scale
             return -reach, reach
         low, high = min(float(reward.min()), 0.0), max(float(reward.max()), 0.0)
         return (low - self.center) / self.scale, (high - self.center) / self.scale
 
-    def values(self, learnt: Any) -> Floats:
+    def values(self, learned: Any) -> Floats:
         """Values of what networks say."""
         shift = self.center if self.gamma < 1.0 else 0.0
-        return shift + self.scale * np.asarray(learnt, dtype=np.float64)
+        return shift + self.scale * np.asarray(learned, dtype=np.float64)
 
     def average(self, rho: float) -> float:
         """The average reward, at gamma = 1."""
@@ -100,7 +100,7 @@ class Steps(NamedTuple):
     exact: bool
     """Whether branches are all the actions there are; else they are draws."""
     limits: tuple[float, float]
-    """Between which the values lie that are learnt from."""
+    """Between which the values lie that are learned from."""
 
 
 class Learner:

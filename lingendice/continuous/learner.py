@@ -459,7 +459,7 @@ class Learner:
             aligned(rows * int(self.network.layout[:, 1].max())),
         )
 
-    # -- what was learnt -----------------------------------------------------------------------------
+    # -- what was learned -----------------------------------------------------------------------------
 
     @property
     def is_finite(self) -> bool:

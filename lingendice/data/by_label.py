@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats, require_number
+from lingendice.data.checks import Floats, described, require_number
 from lingendice.data.labels import Labels, index_of
 
 COLUMNS = {
@@ -94,7 +94,9 @@ class _Names:
         if self.labels is None:
             return f"{self.what}s have no labels: name them by their numbers, 0 to {self.size - 1}"
         names = {str(name): name for name in self.labels}
-        shown = [names[name] for name in get_close_matches(str(label), names, 3)] or list(self.labels[:5])
+        shown = [names[name] for name in get_close_matches(str(label), names, 3)]
+        if not shown or len(self.labels) <= 5:
+            shown += [name for name in self.labels[:5] if name not in shown]
         more = ", ..." if len(shown) < len(self.labels) else ""
         return f"there are {', '.join(map(repr, shown))}{more}"
 
@@ -305,6 +307,11 @@ def read_policy_table(name: str, given: Any, space: Space) -> Any:
             f"{name} is {given!r}; give a table (n_states, n_actions), one action per state, a mapping from "
             "states to actions, or a function of a state"
         )
+    if hasattr(given, "predict") and not callable(given):
+        raise ValueError(
+            f"{name} is {described(given)}; give a function of a single state here, such as "
+            "lambda state: model.predict(state)[0]"
+        )
     states, actions = _states(space), _actions(space)
     given = _by_index(name, given, states)
     if not _by_label(given) or space.n_actions is None:
@@ -354,7 +361,7 @@ def _rows(name: str, given: Any, states: _Names, actions: _Names) -> Iterable[tu
 
 
 def _table_rows(name: str, table: _Table, actions: _Names) -> Iterable[tuple[Any, Any]]:
-    labels, taken, chances = (table.column(role) for role in ("state", "action", "probability"))
+    labels, taken, probabilities = (table.column(role) for role in ("state", "action", "probability"))
     if labels is not None and taken is not None:
         rows: dict[Any, dict[Any, Any]] = {}
         for place, (label, action) in enumerate(zip(labels, taken, strict=True)):
@@ -363,7 +370,7 @@ def _table_rows(name: str, table: _Table, actions: _Names) -> Iterable[tuple[Any
                 raise ValueError(
                     f"{name} gives the action {action!r} in the state {label!r} twice; give it once"
                 )
-            row[action] = 1.0 if chances is None else chances[place]
+            row[action] = 1.0 if probabilities is None else probabilities[place]
         return rows.items()
     wide = {column: values for column, values in table.columns.items() if actions.find(column) is not None}
     labels = labels if labels is not None else table.row_names
@@ -380,14 +387,17 @@ def _row(where: str, choice: Any, actions: _Names) -> Floats:
     """Probabilities of actions from one action, a mapping, or a row of numbers."""
     row = np.zeros(actions.size)
     if isinstance(choice, Mapping):
-        for action, chance in choice.items():
-            number = require_number(f"{where}[{action!r}]", chance)
+        for action, probability in choice.items():
+            number = require_number(f"{where}[{action!r}]", probability)
             if number > 0.0 or actions.find(action) is not None:
                 row[actions.require(action, where)] += number
     elif _is_row(choice, actions):
         if np.shape(choice) != row.shape:
-            raise ValueError(f"{where} has {np.size(choice)} probabilities for {actions.size} actions")
-        row[:] = [require_number(f"{where}[{k}]", chance) for k, chance in enumerate(choice)]
+            raise ValueError(
+                f"{where} is a row of length {np.size(choice)}; give one probability for each of the "
+                f"{actions.size} actions, or a single action"
+            )
+        row[:] = [require_number(f"{where}[{k}]", weight) for k, weight in enumerate(choice)]
     else:
         row[actions.require(choice.item() if isinstance(choice, np.generic) else choice, where)] = 1.0
     if abs(row.sum() - 1.0) > 1e-6:

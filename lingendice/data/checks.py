@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable
 from functools import cache
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -231,6 +232,12 @@ def plain_array(name: str, values: Any) -> NDArray[Any]:
     return array
 
 
+def described(value: Any) -> str:
+    """What kind of thing was given in place of numbers."""
+    kind = "function" if isinstance(value, FunctionType) else type(value).__name__
+    return "None" if value is None else f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+
+
 def numeric_array(name: str, values: ArrayLike) -> NDArray[Any]:
     """Return an array of a real numeric dtype, refusing ragged, masked, object and complex input."""
     array = plain_array(name, values)
@@ -243,6 +250,8 @@ def numeric_array(name: str, values: ArrayLike) -> NDArray[Any]:
             return array.astype(np.float64)
     if array.dtype.kind != "O":
         raise ValueError(f"{name} has dtype {array.dtype}; give integers or real floating-point numbers")
+    if array.ndim == 0 and not isinstance(array.item(), (int, float)):
+        raise ValueError(f"{name} is {described(values)}; give an array of numbers")
     for index, entry in np.ndenumerate(array):
         if not isinstance(entry, (int, float, np.number)):
             raise ValueError(
@@ -301,19 +310,19 @@ def require_compressed(
     if indptr.dtype.kind not in "iu" or indptr.ndim != 1 or indptr.size != n_rows + 1:
         raise ValueError(
             f"{name}.indptr must hold n_rows + 1 = {n_rows + 1} integers, got shape {indptr.shape} of "
-            f"{indptr.dtype}; build the matrix anew from its entries"
+            f"{indptr.dtype}; rebuild the matrix from its entries"
         )
     if indptr[0] != 0 or not 0 <= indptr[-1] <= n_entries or indices.shape != (n_entries,):
         raise ValueError(
             f"{name}.indptr runs from {indptr[0]} to {indptr[-1]}, but there are {n_entries} entries in "
-            f"columns of shape {indices.shape}; build the matrix anew from its entries"
+            f"columns of shape {indices.shape}; rebuild the matrix from its entries"
         )
     falls = indptr[1:] < indptr[:-1]
     if falls.any():
         row = int(np.argmax(falls))
         raise ValueError(
             f"{name}.indptr[{row + 1}] is {indptr[row + 1]}, below {indptr[row]} before it; "
-            "build the matrix anew from its entries"
+            "rebuild the matrix from its entries"
         )
     _require_places(name, indices, n_columns, "indices")
 
@@ -321,7 +330,7 @@ def require_compressed(
 def _require_places(name: str, places: NDArray[Any], size: int, what: str) -> None:
     if places.dtype.kind not in "iu":
         raise ValueError(f"{name}.{what} has dtype {places.dtype}; give integers")
-    require_below(f"{name}.{what}", places, size, "build the matrix anew from its entries")
+    require_below(f"{name}.{what}", places, size, "rebuild the matrix from its entries")
 
 
 def require_below(name: str, ids: NDArray[Any], n: int, remedy: str = "fix it", kind: str = "") -> None:
@@ -364,9 +373,22 @@ def require_policy(name: str, values: Any, n_states: int, n_actions: int) -> Flo
         policy[np.arange(n_states), table] = 1.0
         return policy
     if table.shape != (n_states, n_actions):
+        remedy = "rows are states"
+        if table.shape == (n_states,):
+            remedy = f"cast one action per state to integers: {name}.astype(int)"
+        elif table.shape == (n_actions,):
+            remedy = f"for the same row in every state pass np.tile({name}, ({n_states}, 1))"
+        elif table.shape == (n_actions, n_states):
+            remedy = f"rows are states: pass its transpose, {name}.T"
+        elif table.shape == (n_states - 1, n_actions):
+            remedy = "rows are states, numbered from 0: subtract 1 from ids that begin at 1, or add a row"
+        elif table.ndim == 2 and table.shape[0] > n_states and table.shape[1] == n_actions:
+            remedy = f"the log does not show the last states: count it with n_states={table.shape[0]}"
+        elif table.ndim == 2 and table.shape[0] == n_states and table.shape[1] > n_actions:
+            remedy = f"the log does not show the last actions: count it with n_actions={table.shape[1]}"
         raise ValueError(
             f"{name} must have shape (n_states, n_actions) = ({n_states}, {n_actions}), got {table.shape}; "
-            "rows are states"
+            f"{remedy}"
         )
     return normalized_rows(name, table, 1e-6, f"it first: {name} / {name}.sum(axis=1, keepdims=True)")
 
@@ -374,7 +396,7 @@ def require_policy(name: str, values: Any, n_states: int, n_actions: int) -> Flo
 def normalized_rows(name: str, table: NDArray[Any], off: float, what: str) -> Floats:
     """Action probabilities of each row, which sum to 1 up to ``off``, made to sum to 1."""
     policy = table.astype(np.float64)
-    require_nonnegative(name, policy, "action probabilities are at least 0")
+    require_nonnegative(name, policy, "action probabilities are at least 0: take the softmax of logits")
     totals = policy.sum(axis=1)
     wrong = np.abs(totals - 1.0) > off
     if wrong.any():

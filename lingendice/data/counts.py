@@ -19,7 +19,7 @@ from lingendice.data.checks import (
     require_whole,
 )
 from lingendice.data.display import amount, table_of_facts
-from lingendice.data.episodes import Episodes, count_breaks, warn_breaks
+from lingendice.data.episodes import Episodes, count_breaks, warn_breaks, warn_swapped
 from lingendice.data.hints import Hinted
 from lingendice.data.labels import Labels
 from lingendice.data.rows import read_only, row_sums, unsorted_row
@@ -174,6 +174,8 @@ class Counts(Hinted):
             if breaks.n:
                 row = breaks.first if order is None else int(order[breaks.first])
                 warn_breaks(breaks.n, f"row {row}")
+        if log.reward is not None and state_labels is None:
+            warn_swapped(log.state, log.next_state, log.reward)
         n_states = require_size("n_states", n_states, state_labels, (log.state, log.next_state))
         if log.action is not None:
             n_actions = require_size("n_actions", n_actions, action_labels, (log.action,))
@@ -199,6 +201,12 @@ class Counts(Hinted):
             1 everywhere.
         copy
             False lets the counts share memory with a sparse matrix, which must then not be changed.
+
+        Examples
+        --------
+        >>> import lingendice as lg
+        >>> lg.Counts.from_matrix([[90, 10], [30, 70]])
+        Counts(2 states, 200 transitions, 4 distinct)
         """
         from lingendice.data.matrices import read_matrix
 

@@ -18,15 +18,18 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 FEW_CLUSTERS = 20
 """Below this many episodes a note says that the interval is rough."""
+LOOKED_AT = 10_000
+"""Rows that are looked at for columns given in another order."""
 _STEP = 1 << 16  # rows compared at a time: what is compared stays in the cache
 
 
 class UnusedColumnWarning(UserWarning):
-    """Columns of a log were present and not read: a misspelt name looks like that."""
+    """Columns of a log were present and not read: a misspelled name looks like that."""
 
 
 class RowOrderWarning(UserWarning):
-    """Next states disagree with the states of the rows that follow: rows are out of order, or missing."""
+    """Next states disagree with the states of the rows that follow: rows are out of order, or missing, or
+    arguments were given in another order."""
 
 
 class Episodes(NamedTuple):
@@ -146,6 +149,23 @@ def warn_breaks(n: int, where: str) -> None:
         RowOrderWarning,
         stacklevel=outside_level(),
     )
+
+
+def warn_swapped(state: Array, next_state: Array, reward: Array) -> None:
+    """Say that rewards seem to be next states, as where (s, a, r, s') was given in that order."""
+    following = state[1:LOOKED_AT]
+    n = following.size
+    if n < 20 or following.min() == following.max():
+        return
+    as_reward = np.count_nonzero(reward[:n] == following) / n
+    as_next = np.count_nonzero(next_state[:n] == following) / n
+    if as_reward > 0.9 and as_next < 0.5:
+        warnings.warn(
+            f"reward is the state of the next row in {as_reward:.0%} of rows, next_state in {as_next:.0%}: "
+            "the order of arguments is state, next_state, action, reward; pass them by name",
+            RowOrderWarning,
+            stacklevel=outside_level(),
+        )
 
 
 def time_order(time: Any, episode: Array | None, n: int) -> Array:

@@ -174,7 +174,7 @@ class Records(NamedTuple):
 
     @classmethod
     def reserve(cls, room: int, total_type: DType) -> Records:
-        """Room for so many pairs."""
+        """Memory for ``room`` pairs."""
         moments = np.empty((room, 4))
         return cls(moments.view(total_type), moments)
 

@@ -42,8 +42,9 @@ HINTS: dict[str, dict[str, str]] = {
         ),
         **dict.fromkeys(("ci", "confidence_interval", "conf_int", "conf_interval"), "interval()"),
         **dict.fromkeys(("se", "std", "stderr", "standard_error", "std_error"), "interval().standard_error"),
-        **dict.fromkeys(("v", "V", "values", "value_function"), "state_values"),
-        **dict.fromkeys(("q", "Q", "q_function"), "q_values"),
+        **dict.fromkeys(("v", "V", "value_function"), "state_values"),
+        "values": "value, or state_values for one of every state",
+        **dict.fromkeys(("q", "Q", "q_value", "q_function"), "q_values"),
         **dict.fromkeys(("average_reward", "mean_reward", "per_step", "estimate"), "value"),
         **dict.fromkeys(("reward", "rewards"), "operator.reward"),
         **dict.fromkeys(

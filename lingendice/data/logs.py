@@ -102,7 +102,7 @@ def _require_common_kind(state: Array, next_state: Array, labels: Labels) -> Non
     left, entered = (are_strings[np.flatnonzero(np.bincount(ids))] for ids in (state, next_state))
     if (left.all() and not entered.any()) or (entered.all() and not left.any()):
         kinds = "strings, next states numbers" if left.all() else "numbers, next states strings"
-        raise ValueError(f"states are {kinds}; give both one type")
+        raise ValueError(f"states are {kinds}; use one type for both")
 
 
 def require_weights(weights: Any, n: int) -> None:

@@ -15,6 +15,7 @@ from lingendice.data.by_label import is_table, table_columns
 from lingendice.data.checks import (
     LARGEST_EXACT_COUNT,
     compressed_rows,
+    described,
     numeric_array,
     outside_level,
 )
@@ -58,7 +59,7 @@ def read_matrix(matrix: Any, *, weight: str | None = "weight", copy: bool = True
 
 
 class RowSumWarning(UserWarning):
-    """Rows of a matrix look like probabilities, and do not sum to 1."""
+    """Rows of a matrix look like probabilities, and do not sum to 1; perhaps its columns do."""
 
 
 EXACT = 1e-8
@@ -116,7 +117,28 @@ def _finish(compressed: Any, labels: Labels | None, copy: bool, tolerance: float
     totals = row_sums(indptr, data)
     # Edges are what a graph is, not a sample of it: no node lacks data, and nothing is noisy.
     sampled = tolerance > 0.0 and not are_probabilities(data, totals, tolerance)
+    if sampled and data.dtype.kind == "f":
+        _warn_of_columns(indices, data, totals, tolerance)
     return ReadMatrix(indptr, indices, data, labels, totals, sampled)
+
+
+def _warn_of_columns(
+    indices: NDArray[Any], data: NDArray[Any], totals: NDArray[Any], tolerance: float
+) -> None:
+    """Warn of a matrix whose columns sum to 1: in many textbooks columns are sources."""
+    if not totals.size or abs(totals.mean() - 1.0) > tolerance:
+        return  # found without a look at the entries
+    sums = np.bincount(indices, weights=data, minlength=totals.size)
+    # Ones and zeros are edges to nodes that have one parent each.
+    fractions = (data > tolerance) & (data < 1.0 - tolerance)
+    if np.abs(sums - 1.0).max() <= tolerance and fractions.any():
+        row = int(np.abs(totals - 1.0).argmax())
+        warnings.warn(
+            f"every column sums to 1, but row {row} sums to {totals[row]:.6g}; rows are sources here: pass "
+            "matrix.T if columns are",
+            RowSumWarning,
+            stacklevel=outside_level(),
+        )
 
 
 def _refuse_logs(data: Any) -> None:
@@ -124,11 +146,18 @@ def _refuse_logs(data: Any) -> None:
     log = isinstance(data, (str, os.PathLike)) or type(data) is dict
     if is_table(data):
         log = "state" in {str(name).casefold() for name in table_columns(data)}
+    if type(data) is dict and data and all(isinstance(row, Mapping) for row in data.values()):
+        raise ValueError(
+            "a dict of rows is not a matrix of counts; make a square table of it first, with pandas: "
+            "DataFrame.from_dict(rows, orient='index'), reindex(index=names, columns=names), fillna(0)"
+        )
     if log:
         raise ValueError(
             f"a {type(data).__name__} is not a matrix of counts; if it holds a log of transitions, count it "
             "first: lingendice.read_transitions(...)"
         )
+    if not isinstance(data, (list, tuple)) and not hasattr(data, "shape") and library_of(data) is None:
+        _refuse_objects(data)
     if (
         isinstance(data, (list, tuple))
         and data
@@ -137,6 +166,20 @@ def _refuse_logs(data: Any) -> None:
         raise ValueError(
             "pairs of names are not a matrix of counts; count them by Counts.from_transitions(state, "
             "next_state), or rank the nodes of a graph by pagerank(edges)"
+        )
+
+
+def _refuse_objects(data: Any) -> None:
+    """Say what to pass to whom gives an object of another library, or None."""
+    matrix: Any = getattr(data, "P", None)
+    if np.ndim(matrix) == 2:
+        raise ValueError(
+            f"a {type(data).__name__} is not a matrix of counts; pass its transition matrix, the attribute P"
+        )
+    if np.ndim(data) == 0:
+        raise ValueError(
+            f"{described(data)} is not a matrix of counts; pass a square matrix, a graph, or "
+            "Counts.from_transitions(state, next_state, ...) of a log"
         )
 
 
@@ -158,9 +201,9 @@ def _with_names(frame: Any) -> tuple[Any, Labels | None]:
     for name in (*rows, *columns):
         if not n_rows[name] == n_columns[name] == 1:
             raise ValueError(
-                f"the name {name!r} stands for {n_rows[name]} rows and {n_columns[name]} columns, "
-                "and a state has one of each; frame.reindex(index=names, columns=names, fill_value=0) adds "
-                "what is missing, frame.to_numpy() goes by places alone"
+                f"{name!r} names {n_rows[name]} of the rows and {n_columns[name]} of the columns, but every "
+                "state needs one row and one column; frame.reindex(index=names, columns=names, fill_value=0) "
+                "adds what is missing, and frame.to_numpy() ignores all names"
             )
     return frame[rows], None if rows == numbers else tuple(rows)
 
@@ -168,9 +211,13 @@ def _with_names(frame: Any) -> tuple[Any, Labels | None]:
 def require_square(shape: tuple[int, ...]) -> None:
     """Refuse anything but states by states."""
     if len(shape) != 2 or shape[0] != shape[1]:
+        remedy = "for state-action data use Counts.from_transitions(state, next_state, action=...)"
+        if len(shape) == 1:
+            remedy = "for a sequence of states use Counts.from_transitions(states[:-1], states[1:])"
+        elif len(shape) == 2 and shape[1] == 2:
+            remedy = "for pairs of states use Counts.from_transitions(pairs[:, 0], pairs[:, 1])"
         raise ValueError(
-            f"counts must be a square matrix (states by next states), got shape {shape}; "
-            "for state-action data use Counts.from_transitions(state, next_state, action=...)"
+            f"counts must be a square matrix (states by next states), got shape {shape}; {remedy}"
         )
 
 

@@ -74,7 +74,15 @@ class Adapted:
             place = "cpu" if parameter is None else parameter.device
             with torch.no_grad():
                 return given(torch.as_tensor(np.array(states), dtype=kind, device=place))
-        return given(states, rng) if takes_rng(given) else given(states)
+        try:
+            return given(states, rng) if takes_rng(given) else given(states)
+        except ValueError as error:
+            if "truth value of an array" not in str(error):
+                raise
+            raise ValueError(
+                f"the policy is called with all states at once, shape {states.shape}, and asks whether an "
+                "array is true; use numpy.where(states[:, 0] > 0, 1, 0) in place of if"
+            ) from error
 
     def _as_trained(self, states: Floats) -> Floats:
         """Models that were trained on single precision refuse double."""
@@ -158,7 +166,7 @@ class ContinuousPolicy(ABC):
         """Log density of each action; only importance sampling and a cloned base need it."""
         raise ValueError(
             f"{type(self).__name__} has no density; importance sampling and a cloned base need one: pass "
-            "SampledPolicy(sample, log_density=...) or a GaussianPolicy"
+            "SampledPolicy(sample, density=...) or a GaussianPolicy"
         )
 
 

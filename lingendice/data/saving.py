@@ -177,18 +177,20 @@ def _damage(path: str | Path, kind: str) -> Iterator[None]:
         if isinstance(error, (StoredFileError, ImportError)):
             raise
         raise StoredFileError(
-            f"{path}: not a readable {kind} file ({error!r:.300}); it is damaged: make it again"
+            f"{path}: not a readable {kind} file ({error!r:.300}); the file is damaged: write it again"
         ) from None
 
 
 def _check_digest(path: str | Path, stored: Any, computed: Any) -> None:
     if stored != computed:
-        raise StoredFileError(f"{path}: its SHA-256 does not fit its contents; it is damaged: make it again")
+        raise StoredFileError(f"{path}: its SHA-256 does not match: the file is damaged; write it again")
 
 
 def _check_record(path: str | Path, record: Mapping[str, Any], kind: str) -> None:
     if record.get("format", 0) > FORMAT:
-        raise StoredFileError(f"{path}: written by a later lingendice (format {record['format']}); update it")
+        raise StoredFileError(
+            f"{path}: written by a newer version of lingendice (format {record['format']}); update lingendice"
+        )
     if record.get("kind") != kind:
         raise StoredFileError(f"{path}: holds {record.get('kind')!r}, not {kind!r}; name the other file")
 
@@ -249,7 +251,7 @@ def load_counts(path: str | Path) -> dict[str, Any]:
 def _by_suffix(path: str | Path, choices: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
     chosen = choices.get(Path(path).suffix.lower())
     if chosen is None:
-        raise StoredFileError(f"{path}: counts are kept as .npz or .parquet; choose one of these suffixes")
+        raise StoredFileError(f"{path}: counts are saved as .npz or .parquet; choose one of these suffixes")
     return chosen
 
 

@@ -106,7 +106,7 @@ class Transitions:
         if n == 0:
             raise ValueError("state has no rows; give at least one transition")
         if "initial_state" in points and len(points["initial_state"]) == 0:
-            raise ValueError("initial_state has no rows; leave it out where it is unknown")
+            raise ValueError("initial_state has no rows; leave it out if it is unknown")
         self._check_states(points)
         if points["state"].ndim == 1:
             n_states = _count("n_states", n_states, points)
@@ -172,17 +172,16 @@ class Transitions:
 
     def __repr__(self) -> str:
         states = (
-            f"states of {self.state.shape[1]} coordinates"
+            f"states of {_several(self.state.shape[1], 'coordinate')}"
             if self.n_states is None
-            else f"{self.n_states} states"
+            else _several(self.n_states, "state")
         )
         actions = "no actions"
         if self.n_actions is not None:
-            actions = f"{self.n_actions} actions"
+            actions = _several(self.n_actions, "action")
         elif self.action is not None:
-            actions = f"actions of {self.action.shape[1]} coordinates"
-        n = self.n_episodes
-        episodes = "" if n is None else f", {n:,} episode{'s' * (n != 1)}"
+            actions = f"actions of {_several(self.action.shape[1], 'coordinate')}"
+        episodes = "" if self.n_episodes is None else f", {_several(self.n_episodes, 'episode')}"
         return f"Transitions({len(self):,} rows, {states}, {actions}{episodes})"
 
     @cached_property
@@ -208,12 +207,16 @@ class Transitions:
             return None
         if policy is None:
             raise ValueError(
-                "policy is missing: tell which policy to evaluate, or leave action out of Transitions for "
+                "policy is missing: pass the policy to evaluate, or leave action out of Transitions for "
                 "the distribution of the logged chain itself"
             )
         return read_policy(
             policy, discrete=self.n_actions is not None, n_states=self.n_states, n_actions=self.n_actions
         )
+
+
+def _several(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 def _states(name: str, values: ArrayLike) -> NDArray[Any]:

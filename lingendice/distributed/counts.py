@@ -72,7 +72,7 @@ class DistributedCounts:
         """Who holds the rows."""
         if self._crew is None:
             raise ValueError(
-                "these counts were pickled, and with them went the vectors alone; keep their rows by "
+                "only the vectors of these counts were pickled; save their rows with "
                 "counts.save(folder) and open them by DistributedCounts.load(folder)"
             )
         return self._crew
@@ -148,7 +148,7 @@ class DistributedCounts:
         client = client_of(client)
         arrays, record = read_archive(f"{folder}/{_VECTORS}", _KIND)
         if _UNFINISHED in record:
-            raise StoredFileError(f"{folder}: was not written to its end; save the counts there again")
+            raise StoredFileError(f"{folder}: is incomplete; save the counts there again")
         if "reward" in arrays and "unrewarded" not in arrays:
             raise StoredFileError(
                 f"{folder}: written by an earlier lingendice, which did not note where rewards are missing; "

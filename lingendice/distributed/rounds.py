@@ -1,4 +1,4 @@
-"""Stationary distribution of a spread chain: the same program on every part, which meet once a round.
+"""Stationary distribution of a spread chain: the same program on every part, which meet once per round.
 
 Plain rounds are power steps of ``x = base + s T'x`` with s set by the balance of mass, which takes the
 slowest mode away. Their number depends on the chain and not on how many parts it is cut into. Where it would

@@ -7,8 +7,8 @@ move x+1, y+1, x-1, y-1, stopped by the walls. Action 4 picks up: at a corner wh
 waits, that passenger boards (replacing whoever was carried) and names one of the other three
 corners, each as likely. Action 5 drops off: +20 at the destination, and the taxi is empty
 wherever it is done. Every other step costs 1. After the action, independently at each
-corner, a passenger appears where none waits (chances .3 .05 .1 .2) or leaves where one waits
-(chances .05 .1 .1 .05). An episode starts at a uniform place with uniform passengers and an
+corner, a passenger appears where none waits (with probability .3, .05, .1, .2) or leaves where one waits
+(.05, .1, .1, .05). An episode starts at a uniform place with uniform passengers and an
 empty taxi, and never ends by itself.
 
 The environment is that of Liu, Li, Tang and Zhou, "Breaking the Curse of Horizon" (2018).
@@ -83,7 +83,7 @@ def _passenger_matrix() -> NDArray[np.float64]:
 
 
 def _action_outcomes(state: int, action: int) -> tuple[list[tuple[float, int, int, int]], float]:
-    """What an action does before passengers come and go: (chance, place, waiting, taxi), and reward."""
+    """What an action does before passengers come and go: (probability, place, waiting, taxi), and reward."""
     taxi, waiting, place = state % 5, (state // 5) % 16, state // 80
     x, y = divmod(place, 5)
     if action < 4:
@@ -103,16 +103,16 @@ def _action_outcomes(state: int, action: int) -> tuple[list[tuple[float, int, in
 def _exact() -> tuple[sparse.csr_matrix, NDArray[np.float64]]:
     passengers = _passenger_matrix()
     reward = np.empty(N_STATES * N_ACTIONS)
-    rows, chances, first_columns, masks = [], [], [], []
+    rows, probabilities, first_columns, masks = [], [], [], []
     for cell in range(N_STATES * N_ACTIONS):
         outcomes, reward[cell] = _action_outcomes(*divmod(cell, N_ACTIONS))
-        for chance, place, waiting, taxi in outcomes:
+        for probability, place, waiting, taxi in outcomes:
             rows.append(cell)
-            chances.append(chance)
+            probabilities.append(probability)
             first_columns.append(taxi + 80 * place)
             masks.append(waiting)
     columns = np.asarray(first_columns)[:, None] + 5 * np.arange(16)
-    data = np.asarray(chances)[:, None] * passengers[np.asarray(masks)]
+    data = np.asarray(probabilities)[:, None] * passengers[np.asarray(masks)]
     matrix = sparse.csr_matrix(
         (data.ravel(), (np.repeat(rows, 16), columns.ravel())), shape=(N_STATES * N_ACTIONS, N_STATES)
     )
@@ -152,14 +152,15 @@ def mix_policies(target: ArrayLike, base: ArrayLike, alpha: float) -> NDArray[np
 
 
 def policy_chain(policy: ArrayLike) -> tuple[sparse.csr_matrix, NDArray[np.float64]]:
-    """State chain and expected reward a state under a policy: ``P(s'|s)``, ``r(s)``."""
+    """State chain and expected reward of each state under a policy: ``P(s'|s)``, ``r(s)``."""
     matrix, reward = _exact()
-    chances = check_policy(policy)
+    probabilities = check_policy(policy)
+    cells = np.arange(N_STATES * N_ACTIONS)
     average = sparse.csr_matrix(
-        (chances.ravel(), np.arange(N_STATES * N_ACTIONS), np.arange(0, N_STATES * N_ACTIONS + 1, N_ACTIONS)),
+        (probabilities.ravel(), cells, np.append(cells[::N_ACTIONS], cells.size)),
         shape=(N_STATES, N_STATES * N_ACTIONS),
     )
-    return (average @ matrix).tocsr(), (chances * reward).sum(axis=1)
+    return (average @ matrix).tocsr(), (probabilities * reward).sum(axis=1)
 
 
 def stationary_distribution(policy: ArrayLike, gamma: float = 1.0) -> NDArray[np.float64]:
@@ -167,7 +168,7 @@ def stationary_distribution(policy: ArrayLike, gamma: float = 1.0) -> NDArray[np
 
     One sparse LU factorization of a 2,000 x 2,000 matrix (a fraction of a second). At gamma = 1 one
     equation, which the others imply, gives way to ``sum mu = 1``; the policy must then leave
-    one recurrent class, as any policy with all chances positive does. Multiply row by row
+    one recurrent class, as any policy with positive probabilities does. Multiply row by row
     with the policy for the distribution over state-action cells.
     """
     if not 0 < gamma <= 1:
@@ -185,9 +186,9 @@ def stationary_distribution(policy: ArrayLike, gamma: float = 1.0) -> NDArray[np
 
 def policy_value(policy: ArrayLike, gamma: float = 1.0) -> float:
     """Exact reward per step: the average (gamma = 1), or ``(1 - gamma) sum gamma^t E r_t``."""
-    chances = check_policy(policy)
-    reward = (chances * _exact()[1]).sum(axis=1)
-    return float(stationary_distribution(chances, gamma) @ reward)
+    probabilities = check_policy(policy)
+    reward = (probabilities * _exact()[1]).sum(axis=1)
+    return float(stationary_distribution(probabilities, gamma) @ reward)
 
 
 def simulate(
@@ -201,7 +202,7 @@ def simulate(
     Parameters
     ----------
     policy : array of shape (2000, 6)
-        Chances of actions, rows sum to 1.
+        Probabilities of actions; rows sum to 1.
     n_episodes, n_steps : int
         Positive whole numbers; ``n_episodes * n_steps`` entries are returned.
     seed : int

@@ -56,7 +56,7 @@ class CudaBackend:
             if lies_on_device(getattr(request.problem, name)):
                 raise ValueError(
                     f"{name} lies on the device and the data on the host; "
-                    "copy one of them: nothing moves in silence"
+                    "copy one of them first: nothing is copied implicitly"
                 )
 
     @cached_property

@@ -166,7 +166,7 @@ def current_device() -> Device:
         ) from error
     if _users and os.getpid() not in _users:
         raise DeviceUnavailable(
-            "CUDA was used before this process was forked, and no child can go on with it; start processes "
+            "CUDA was used before this process was forked, and cannot be used in a child; start processes "
             'by multiprocessing.get_context("spawn"), fork before the first use, or take device="cpu"'
         )
     try:

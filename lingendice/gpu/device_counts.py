@@ -351,7 +351,7 @@ def _require_rows(device: Device, indptr: Any, indices: Any, n: int, n_entries: 
         sound = bool(ends) and rises and inside
     if not sound:
         raise ValueError(
-            f"the compressed rows of counts point outside {n} x {n}; build the matrix anew from its entries"
+            f"the compressed rows of counts point outside {n} x {n}; rebuild the matrix from its entries"
         )
 
 

@@ -253,7 +253,7 @@ def read_citations(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     """Cited and citing paper of every line, as strings."""
     rows = [entries for _, entries in text_rows(Path(path))]
     if not rows:
-        raise FileError(f"{path}: holds no citation; delete it and load again to download it anew")
+        raise FileError(f"{path}: holds no citation; delete it and load again to download it")
     if len(rows[0]) != 2:
         raise FileError(f"{path}: expected 'cited <tab> citing' in every line, found {rows[0]}")
     cited, citing = np.array(rows).T

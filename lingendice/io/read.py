@@ -129,7 +129,7 @@ def read_transitions(
     Warns
     -----
     UnusedColumnWarning
-        Where columns were present and not used, as a misspelt one is.
+        Where columns were present and not used, as a misspelled one is.
     RowOrderWarning
         Where a next state is not the state of the following row of its episode.
 

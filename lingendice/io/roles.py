@@ -44,7 +44,7 @@ NAMED_BY_CALLERS = tuple(role for role in ROLES if role != "done")
 ONLY_WHEN_NAMED = ("weight", "reward_m2", "time")
 """Roles whose usual names are common in tables where they mean something else."""
 _HIVE = re.compile(r"(?:^|[/\\])(([^/\\=]+)=[^/\\]*)(?=[/\\])")
-_CLOSE = 0.8  # likeness from which a name looks misspelt
+_CLOSE = 0.8  # likeness from which a name looks misspelled
 
 
 def normalized(name: str) -> str:
@@ -109,9 +109,13 @@ class Names:
         wanted = [normalized(name), *(ALIASES[role] if name == role else ())]
         close = _closest(wanted, present)
         hint = f" (did you mean {close!r}?)" if close else ""
+        remedy = f"name the right one with {self.option(role)}"
+        if len(present) == 1 and ";" in present[0]:
+            remedy = "separate columns by commas, or by tabs in a .tsv file"
+        elif present and all(_is_number(column) for column in present):
+            remedy = "its first row seems to be data: put a row of column names above it"
         return FileError(
-            f"{where}: no column {name!r} for the {role.replace('_', ' ')}; found {listed}{hint}; "
-            f"name the right one with {self.option(role)}"
+            f"{where}: no column {name!r} for the {role.replace('_', ' ')}; found {listed}{hint}; {remedy}"
         )
 
     def option(self, role: str) -> str:
@@ -134,6 +138,8 @@ class Names:
         refused = {alias for role in ALIASES if self._left_out(role) for alias in ALIASES[role]}
         for column in present:
             if column in found.values() or column in ignored or normalized(column) in refused:
+                continue
+            if not column:  # the row numbers that pandas writes
                 continue
             self.unused.setdefault(column, self._hint(column, found))
 
@@ -159,6 +165,14 @@ class Names:
             UnusedColumnWarning,
             stacklevel=outside_level(),
         )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _only(name: str, columns: list[str], where: str) -> str:

@@ -458,7 +458,7 @@ class Stream(InOnePart):
                 if not is_frame(rows):
                     raise ValueError(
                         f"a stream of batches holds a {type(rows).__name__}; give mappings of arrays, "
-                        "batches or frames"
+                        "batches or frames (of single rows make a frame: pandas.DataFrame(rows, columns=...))"
                     )
                 rows = Frame(rows).reader(names)[0].read_all()
             present = list(rows) if isinstance(rows, Mapping) else rows.column_names
@@ -467,8 +467,13 @@ class Stream(InOnePart):
                 found = here
             elif set(here) != set(found):
                 raise FileError(f"{what}: has columns for {sorted(here)}, those before had {sorted(found)}")
-            n_rows = len(rows[here["state"]])
-            yield read_batch(rows, here, n_rows, _place(what), names.labels, (0, index + 1))
+            states = rows[here["state"]]
+            if isinstance(states, str) or not hasattr(states, "__len__"):
+                raise ValueError(
+                    f"{what}: column {here['state']!r} is {states!r}, a single entry; of such rows make "
+                    "a frame: pandas.DataFrame(rows)"
+                )
+            yield read_batch(rows, here, len(states), _place(what), names.labels, (0, index + 1))
 
 
 def is_frame(source: Any) -> bool:

@@ -440,7 +440,7 @@ def load_checkpoint(path: Path, identity: dict[str, Any], counted: Accumulator) 
     if record["identity"] != json.loads(json.dumps(identity)):
         raise StoredFileError(
             f"{path}: this checkpoint belongs to another log (or other columns, or files have changed); "
-            "delete it to begin anew"
+            "delete it to start over"
         )
 
     def named(prefix: str) -> Columns:

@@ -175,7 +175,7 @@ def initial_source(
     raise ValueError(
         f"{'gamma < 1' if choices.gamma < 1.0 else 'horizon='} needs the distribution of the first state, "
         "and the log has no episodes to take it from; pass initial=, episode= to Counts.from_transitions, or "
-        "first_state= to count_transitions"
+        "first_state= to gpu.count_transitions"
     )
 
 
@@ -314,7 +314,7 @@ def _refuse_unused(choices: Choices, unseen: str) -> None:
         )
     if unseen in ("leak", "mean") and (given["behavior"] or given["clone"]):
         raise ValueError(
-            f"{asked[0]}= weighs logged actions alone, so that unseen={unseen!r} has no say; leave one out"
+            f"{asked[0]}= weighs logged actions alone, so that unseen={unseen!r} has no effect; leave one out"
         )
 
 

@@ -83,7 +83,7 @@ def read_fallbacks(
     if not has_initial:
         raise ValueError(
             "terminal transitions restart from the initial distribution, which is unknown here; pass "
-            "initial=, episode= to Counts.from_transitions, or first_state= to count_transitions"
+            "initial=, episode= to Counts.from_transitions, or first_state= to gpu.count_transitions"
         )
     return Fallbacks(unseen, "initial", False)
 

@@ -74,8 +74,8 @@ class Flow:
     and the normalization N(m) = 1 is the total mass, with what sits in unseen and terminal cells counted in.
 
     ``closed`` folds away the cells without outgoing transitions: mass that enters one is counted there and
-    goes on from its hub at once. Without it such cells are ends of the data, and what is learnt there is what
-    the dual features carry over from cells with data.
+    goes on from its hub at once. Without it such cells are ends of the data, and what is learned there is
+    what the dual features carry over from cells with data.
     """
 
     gamma: float

@@ -62,6 +62,8 @@ def report(
     from lingendice.data.saving import write_text
     from lingendice.report.build import page_of
 
+    if path is not None and Path(path).suffix.lower() in (".pdf", ".docx", ".md", ".png"):
+        raise ValueError(f"{path}: a report is an HTML page; write it as .html, and print that to a PDF")
     page = page_of(result, title, call, source, level, plots)
     if path is None:
         return page

@@ -99,7 +99,7 @@ def _sections(
 
 def _again(call: str, source: str | None, rows: list[tuple[str, str]]) -> Section:
     held = rows if source is None else [("data", source), *rows]
-    return "again", "How to get this again", reproduction(call, held)
+    return "again", "How to reproduce this", reproduction(call, held)
 
 
 def _computed(result: Solution | Comparison, best: Solution, plots: bool) -> str:
@@ -306,13 +306,13 @@ def _plots(result: Solution | Comparison, best: Solution, examined: Audit, level
     else:
         if best.value is not None:
             drawn.append(("Value with its interval, beside the behavior's.", lambda: best.plot("value")))
-        drawn.append(
-            ("Ratio tau against the share p of the data, one point per cell.", lambda: best.plot("ratio"))
-        )
+        unit = "state" if best.tau.size == best.operator.n_states else "cell"
+        caption = f"Ratio tau against the share p of the data, one point per {unit}."
+        drawn.append((caption, lambda: best.plot("ratio")))
         drawn.append(("The cells that contribute most.", lambda: best.plot("cells")))
     if _shows_ridge_path(best):
         drawn.append(
-            ("Value along the ridge: where it is flat, the ridge matters little.", ridge_path(best).plot)
+            ("Value along the ridge: if it is flat, the ridge matters little.", ridge_path(best).plot)
         )
     drawn.append(("States by what the chain does with them.", lambda: examined.plot("states")))
     drawn.append(("Cells from which the next step leaves the data.", lambda: examined.plot("leak")))

@@ -39,7 +39,7 @@ class Audit(Shown):
     dangling: NDArray[np.int64]
     """States without outgoing transitions."""
     leak: Floats
-    """For each cell, the chance that its next step lands where there is no data."""
+    """For each cell, the probability that its next step lands where there is no data."""
     total_leak: float
     """The same, averaged over the data."""
     coverage: float
@@ -100,7 +100,7 @@ class Audit(Shown):
         largest = max(map(len, self.recurrent_classes), default=0)
         rows = [
             ("data", f"{size}, {seen}"),
-            ("recurrent classes", f"{classes:,}, the largest of {largest:,} states"),
+            ("recurrent classes", f"{classes:,}, the largest of {largest:,} state{'s' * (largest != 1)}"),
             ("transient states", f"{self.transient_states.size:,}"),
             ("period", _period_text(self.periods) if self.periods or not classes else "not looked for"),
             ("dangling states", f"{self.dangling.size:,} without outgoing transitions"),

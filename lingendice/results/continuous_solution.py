@@ -22,7 +22,7 @@ from lingendice.results.targets import Interval, ValueScores, require_level, stu
 
 NOTE = (
     "spread of the model's members, and the distance between both estimates or the noise of the doubly "
-    "robust value over episodes, whichever is larger; it does not know of what the log never shows"
+    "robust value over episodes, whichever is larger; it cannot account for what the log never shows"
 )
 
 

@@ -52,15 +52,26 @@ class Check(NamedTuple):
 
 
 def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
-    """Check a solution: leak, coverage, effective sample size, distance traveled, concentration, mixing.
+    """Check whether a solution can be trusted; each check has a number, a threshold, a sentence and a remedy.
 
-    Three more are shown where they fail: that rewards are known, that logged outcomes vary, and that all mass
-    is accounted for.
-    Costs O(nnz), and at most 200 steps of the chain for the mixing time. Nothing is checked where there
-    are several distributions or none, and the leak alone for a matrix without a sample size or without data.
-    For a
-    :class:`ContinuousSolution`: normalization of the ratio, effective sample size, distance from the log,
-    concentration, and agreement of an ensemble.
+    - The default with a policy: effective sample, leak, actions never logged, rewards and, at gamma = 1, the
+      ridge; where episodes were kept also the order of rows, the Markov property and forgotten ends.
+      O(nnz), and O(N log N) for the Markov property.
+    - Any other solution over counts: leak, coverage, effective sample size, shift from the behavior,
+      concentration and mixing. Three more are shown where they fail: that rewards are known, that logged
+      outcomes vary, and that all mass is accounted for. O(nnz), and at most 200 steps of the chain.
+    - Several distributions, or none: no checks. A matrix without a sample size, or no data: the leak alone.
+    - A :class:`ContinuousSolution`: agreement of its members, whether simulations stay within the log, and
+      the ratio's mean, effective sample size, shift and concentration.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 1], "action": [0, 1, 1, 0]}
+    >>> counts = lg.Counts.from_transitions(**log, reward=[0, 1, 2, 0], episode=[0, 0, 1, 1])
+    >>> solution = lg.solve(counts, 0.9, policy=[[0.9, 0.1], [0.2, 0.8]])
+    >>> [check.name for check in lg.diagnose(solution)][:3]
+    ['effective sample', 'leak', 'never logged']
     """
     return solution.diagnose()
 
@@ -207,7 +218,7 @@ def check_of_partial_rewards(partly: NDArray[np.bool_], cell_distribution: Float
     sentence = (
         f"some rewards are missing in cells with {share:.1%} of the distribution, while others were logged"
     )
-    remedy = "merge logs with rewards alone, or pass reward="
+    remedy = "merge only logs that have rewards, or pass reward="
     return Check("rewards", 1.0 - share, LEAST_REWARDS, False, sentence, remedy)
 
 

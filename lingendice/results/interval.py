@@ -152,8 +152,8 @@ def refuse_partial_rewards(operator: EmpiricalOperator) -> None:
         cell = int(np.argmax(missing))
         raise ValueError(
             f"some transitions from cell {cell} have no logged reward (logs with and without rewards were "
-            "merged), and no standard error of the value shows that; merge logs with rewards alone, or pass "
-            "reward= to solve"
+            "merged), and no standard error of the value shows that; merge only logs that have rewards, "
+            "or pass reward= to solve"
         )
 
 

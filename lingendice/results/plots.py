@@ -376,7 +376,7 @@ def _leaks(audit: Audit, ax: Any) -> None:
         return
     place = np.arange(top.size)[::-1]
     ax.barh(place, audit.leak[top], color=VERMILION)
-    dress(ax, title, "chance that the next step leaves the data", _cell_axis(audit.n_actions))
+    dress(ax, title, "probability of leaving the data in the next step", _cell_axis(audit.n_actions))
     ax.set_xlim(0.0, 1.0)
     _named(ax, place, [audit.cell_name(int(cell)) for cell in top])
 

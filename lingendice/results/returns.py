@@ -79,7 +79,7 @@ def episode_interval(
     cost = estimate if ratio else 0.0
     given = None if solution.operator.choices.reward is None else solution.operator.reward
     changed = solution.with_counts(
-        with_rewards(solution.operator.counts, given, of, cost), _shifted(solution.reward_range, of, cost)
+        with_rewards(solution.operator.counts, given, of, cost), _shifted(solution, of, cost)
     )
     found = changed.interval(level, "value", method, **options)
     # A fit to other rewards may shrink otherwise: what the two fits differ by is allowed for as bias.
@@ -94,11 +94,14 @@ def episode_interval(
     )
 
 
-def _shifted(reward_range: tuple[float, float] | None, of: str, cost: float) -> tuple[float, float] | None:
-    """Range of r - cost end; rewards of a length are known, so that none is needed."""
-    if reward_range is None or of == "length":
+def _shifted(solution: Solution, of: str, cost: float) -> tuple[float, float] | None:
+    """Range of r - cost end. Rewards of a length are known; what a log without ends does not show is one."""
+    if of == "length":
+        endless = solution.method == "shrinkage" and not solution.operator.counts.has_terminals
+        return (0.0, 1.0) if endless else None
+    if solution.reward_range is None:
         return None
-    low, high = reward_range
+    low, high = solution.reward_range
     return low - max(cost, 0.0), high + max(-cost, 0.0)
 
 

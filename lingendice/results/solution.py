@@ -253,7 +253,7 @@ class Solution(Result):
 
     @cached_property
     def episode_steps(self) -> float | None:
-        """How many steps' value a return is: 1 / (1 - gamma), or the length of an episode (gamma = 1).
+        """Return divided by value: 1 / (1 - gamma), or the length of an episode (gamma = 1).
 
         None at gamma = 1 where no episode ends.
         """
@@ -557,7 +557,7 @@ class Solution(Result):
 
     @property
     def bounds_note(self) -> str:
-        """What ``value_bounds`` presuppose."""
+        """What ``value_bounds`` assume."""
         return "whatever happens there" if self.reward_range else "if rewards stay within those seen"
 
     def _asked(self) -> list[Row]:

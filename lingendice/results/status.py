@@ -63,8 +63,8 @@ _ADVICE = {
     ),
     Status.INTERRUPTED: "interrupted by the user; the best distribution so far is returned",
     Status.NOT_FINITE: (
-        "an iterate became NaN or infinite, probably by counts or features of extreme range, or by a large "
-        "options['step_scale']; rescale them"
+        "an iterate became NaN or infinite, probably because of counts or features of extreme range, or a "
+        "large options['step_scale']; rescale them"
     ),
     Status.STALLED: (
         "the chain mixes too slowly for the iterations, and its elimination would not fit in memory or runs "
@@ -91,7 +91,7 @@ _ADVICE = {
         "target's actions, or take ratio='state' or a target closer to the behavior"
     ),
     Status.NOT_RELIABLE: (
-        "a check that decides over the estimate fails: sol.diagnose() says which, and what to do"
+        "a check that the estimate depends on failed: sol.diagnose() says which, and what to do"
     ),
 }
 

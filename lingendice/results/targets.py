@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from lingendice.results.solution import Solution
 
 
+OF = ("value", "return", "length", "stationary")
+"""What an interval may be asked of by name; returns and lengths are intervals of values, in other units."""
 _NUMBERS = ("low", "high", "estimate", "standard_error", "bias_allowance")
 
 
@@ -174,7 +176,7 @@ def read_target(solution: Solution, of: Any, entries: Any) -> Target:
     if entries is not None and not (isinstance(of, str) and of == "stationary"):
         raise ValueError('entries= picks from of="stationary"; leave it out of other intervals')
     if isinstance(of, str):
-        require_choice("of", of, ("value", "stationary"))
+        require_choice("of", of, OF)
         if of == "value":
             if solution.operator.reward is None:
                 raise ValueError(
@@ -200,14 +202,15 @@ def read_target(solution: Solution, of: Any, entries: Any) -> Target:
         return Target("function", None, np.repeat(function, operator.n_cells // operator.n_states))
     raise ValueError(
         f"of has shape {function.shape}; give one number per state ({operator.n_states},) or one per cell "
-        f"({operator.n_cells},), or the word 'value' or 'stationary'"
+        f"({operator.n_cells},), or one of the words 'value', 'return', 'length' and 'stationary'"
     )
 
 
 def require_level(level: Any) -> float:
     """Check a confidence level."""
     if not 0.0 < require_number("level", level) < 1.0:
-        raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+        hint = f"; {level:g} % is level={level / 100:g}" if 1.0 < level < 100.0 else ""
+        raise ValueError(f"level must lie between 0 and 1, got {level!r}{hint}")
     return float(level)
 
 

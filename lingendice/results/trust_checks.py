@@ -124,8 +124,8 @@ def trust_notes(found: Shrinkage, reward_range: tuple[float, float] | None = Non
     if reward_range is None and math.isfinite(interval.half_width * sample):
         notes.append(
             f"a log of this size cannot exclude what happens once in {sample:,.0f} steps of the target: if "
-            f"that could cost more than {interval.half_width * sample / mass:.3g}, the interval is short; "
-            "reward_range= makes it allow for rewards never logged"
+            f"that could cost more than {interval.half_width * sample / mass:.3g}, the interval is too "
+            "short; reward_range= makes it allow for rewards never logged"
         )
     return tuple(notes)
 
@@ -210,8 +210,8 @@ def order_checks(grounds: Grounds) -> list[Check]:
     if test is not None:
         memory = max(test.memories, key=lambda name: test.memories[name], default="none")
         sentence = (
-            f"what came before tells how a transition turns out by {test.z:.1f} standard deviations beyond "
-            f"chance, most of all {memory}"
+            f"history predicts the outcome of a transition with z = {test.z:.1f} (chance: 0), "
+            f"most of all {memory}"
         )
         remedy = (
             "states seem to lack memory: add the previous state or action, or what is hidden, to the state"

@@ -1,4 +1,4 @@
-"""Off-policy evaluation that presupposes nothing about the target: advantages shrunk to a regression.
+"""Off-policy evaluation that assumes nothing about the target: advantages shrunk to a regression.
 
 Let k = n(s, a), n = n(s), and let y = r + gamma V(s') be what a logged transition is worth. Action values are
 

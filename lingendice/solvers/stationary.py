@@ -370,8 +370,9 @@ def solve_small(matrix: NDArray[Any], gamma: float, tol: float) -> Outcome | Non
     ok, rates, totals = prepare_dense(matrix, gamma, float(LARGEST_EXACT_COUNT) if whole else np.inf)
     if not ok:
         return None
-    if not whole and tolerance < np.abs(totals - 1.0).max() <= MISTAKEN:
-        return None  # rows may be probabilities that do not sum to 1: the long way says so
+    off = 0.0 if whole else np.abs(totals - 1.0).max()
+    if off > tolerance and (off <= MISTAKEN or np.abs(matrix.sum(axis=0) - 1.0).max() <= tolerance):
+        return None  # rows or columns may be probabilities, but rows do not sum to 1: the long way says so
     nodes, trusted = gth_dense(rates)
     if not trusted:
         return None

@@ -88,10 +88,11 @@ class _Plan(NamedTuple):
 
 
 class OnlineRatio:
-    """The ratio tau = mu / p of a stream of transitions, re-solved from where it stood.
+    """The ratio tau = mu / p of a stream of transitions; each solve starts from the last one.
 
     Solves ``mu = (1 - gamma) mu0 + gamma P' mu`` for the chain counted so far, as :func:`lingendice.solve`
-    does for the same counts: same defaults, leaks and recurrent classes.
+    does for the same counts: same defaults, leaks and recurrent classes. There are no actions: for another
+    policy, count with :meth:`Counts.from_transitions`.
 
     Parameters
     ----------
@@ -110,10 +111,10 @@ class OnlineRatio:
 
     Notes
     -----
-    Counting is O(1) a transition. A first read factors the chain (2 n^3 / 3); later ones take a few steps of
-    O(n^2) with that factor, and make a new one when it has worn out, when the recurrent class changed, or
-    when rounding would be amplified beyond ``tol``. Where states have few, local successors (a walk on a ring
-    or a grid), every read eliminates the chain afresh, in an order of states that is kept while no new pair
+    Counting is O(1) per transition. The first read factors the chain (2 n^3 / 3); later ones take a few steps
+    of O(n^2) with that factor, and make a new one when it has worn out, when the recurrent class changed, or
+    when rounding would be amplified beyond ``tol``. If states have few, local successors (a walk on a ring
+    or a grid), every read eliminates the chain again, in an order of states that is kept while no new pair
     is seen. All methods may be called from several threads.
 
     Examples

@@ -72,7 +72,7 @@ def test_linear_features_find_the_same_answers():
 
 def test_terminal_states_are_absorbed_or_restarted():
     rng = np.random.default_rng(3)
-    # From 0 the chain stays or ends with even chances, at reward 1 a step: V = 1 / (1 - gamma / 2).
+    # From 0 the chain stays or ends with probability 1/2 each, at reward 1 per step: V = 1 / (1 - gamma / 2).
     n = 4000
     ends = rng.random(n) < 0.5
     transitions = lg.Transitions(

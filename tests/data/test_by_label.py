@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -261,11 +263,18 @@ def test_mixtures_are_refused(counts):
     [
         ({"new": "run"}, "says nothing about 2 of 3 states, the first of them 'broken'"),
         ({"new": "run", "bronken": "run", "worn": "run"}, "'bronken' is no state of the data"),
-        ({**NAMED, "new": "rum"}, r"policy\['new'\] names the action 'rum'.*there are 'run', \.\.\."),
+        (
+            {**NAMED, "new": "rum"},
+            r"policy\['new'\] names the action 'rum'.*there are 'run'",
+        ),
         ({**NAMED, "new": {"run": 0.9}}, r"policy\['new'\] sums to 0.9, not 1"),
         ({**NAMED, "new": {"run": -1.0}}, r"policy\['new'\]\['run'\] must be finite and at least 0"),
-        ({**NAMED, "new": [0.5, 0.5]}, r"policy\['new'\] has 2 probabilities for 3 actions"),
+        (
+            {**NAMED, "new": [0.5, 0.5]},
+            r"policy\['new'\] is a row of length 2; give one .* each of the 3 actions",
+        ),
         (["run", "run"], "lists 2 actions for 3 states"),
+        (SimpleNamespace(predict=len), "is a SimpleNamespace; give a function of a single state"),
         (lambda state: None, r"policy\['broken'\] names the action None"),
     ],
 )
@@ -390,9 +399,9 @@ def test_a_frame_over_other_states_in_rows_than_in_columns_is_refused():
     pd = pytest.importorskip("pandas")
     table = pd.crosstab(pd.Series(list("abab")), pd.Series(list("bcbc")))
     assert table.shape == (2, 2)
-    with pytest.raises(ValueError, match=r"'a' stands for 1 rows and 0 columns, .*reindex\(index="):
+    with pytest.raises(ValueError, match=r"'a' names 1 of the rows and 0 of the columns, .*reindex\(index="):
         lg.solve(table)
-    with pytest.raises(ValueError, match="'b' stands for 2 rows and 1 columns"):
+    with pytest.raises(ValueError, match="'b' names 2 of the rows and 1 of the columns"):
         lg.solve(pd.DataFrame(np.ones((3, 3)), index=list("abb"), columns=list("abc")))
     full = table.reindex(index=list("abc"), columns=list("abc"), fill_value=0)
     np.testing.assert_array_equal(

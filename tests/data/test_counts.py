@@ -177,8 +177,27 @@ def test_rows_that_nearly_sum_to_one_are_named(wrap, rows, row, total):
     np.testing.assert_allclose(solution.stationary, exact.stationary, rtol=1e-12)
 
 
+@pytest.mark.parametrize("wrap", [list, np.array, sparse.csr_array])
+@pytest.mark.parametrize("low", [0.1, 0.4])
+def test_columns_that_sum_to_one_are_noticed(wrap, low):
+    """Rows sums of 1.7 and 0.3, beyond those of a mistyped entry, or of 1.4 and 0.6."""
+    columns = [[1.0 - low, 0.8], [low, 0.2]]
+    total = 1.8 - low
+    with pytest.warns(
+        lg.RowSumWarning, match=rf"every column sums to 1, but row 0 sums to {total:.6g};.*\.T"
+    ):
+        lg.solve(wrap(columns))
+
+
 @pytest.mark.parametrize(
-    "rows", [[[0.5, 1.5], [1.0, 0.0]], [[2.0, 3.0], [1.0, 1.0]], [[0.1, 0.2], [0.3, 0.4]], [[1, 0], [1, 1]]]
+    "rows",
+    [
+        [[0.5, 1.5], [1.0, 0.0]],
+        [[2.0, 3.0], [1.0, 1.0]],
+        [[0.1, 0.2], [0.3, 0.4]],
+        [[1, 0], [1, 1]],
+        [[0.0, 0.0], [1.0, 1.0]],
+    ],
 )
 def test_weights_are_not_taken_for_probabilities(rows):
     assert lg.Counts.from_matrix(rows).has_sample_size  # a warning would be an error
@@ -285,3 +304,15 @@ def test_merge_refuses_to_mix_chains_and_mdps():
         chain + mdp
     with pytest.raises(ValueError, match="label both or neither"):
         chain + lg.Counts.from_transitions(["a"], ["b"])
+
+
+def test_arguments_in_the_order_of_a_replay_buffer_are_noticed():
+    """(s, a, r, s') with whole rewards was counted in silence, actions as next states."""
+    rng = np.random.default_rng(0)
+    action = rng.integers(2, size=400)
+    path = np.concatenate([[0], np.cumsum(1 + action) % 7])
+    reward = (path[:-1] == 3).astype(int)
+    with pytest.warns(lg.RowOrderWarning, match="order of arguments is state, next_state, action, reward"):
+        lg.Counts.from_transitions(path[:-1], action, reward, path[1:])
+    lg.Counts.from_transitions(path[:-1], path[1:], action, reward)  # a warning would be an error
+    lg.Counts.from_transitions(path[:-1], path[1:], action, path[1:])  # rewards that are next states

@@ -163,9 +163,9 @@ def test_episodes_of_long_logs_are_kept_on_demand_alone(monkeypatch):
 def test_numbers_never_follow_names(wrap):
     """A state "1" and a next state 1 were two states, and nothing led on from anywhere."""
     names, numbers = wrap(["1", "2"]), wrap([2, 1])
-    with pytest.raises(ValueError, match="states are strings, next states numbers; give both one type"):
+    with pytest.raises(ValueError, match="states are strings, next states numbers; use one type for both"):
         lg.Counts.from_transitions(names, numbers)
-    with pytest.raises(ValueError, match="states are numbers, next states strings; give both one type"):
+    with pytest.raises(ValueError, match="states are numbers, next states strings; use one type for both"):
         lg.Counts.from_transitions(numbers, names)
     mixed = np.array(["start", 1, 2], dtype=object)
     assert lg.Counts.from_transitions(mixed, [1, 2, 1]).state_labels == ("start", 1, 2)

@@ -293,3 +293,12 @@ def test_policies_cannot_change_the_log(kind, method):
     lg.solve(log, 0.9, policy=policy, method=method, options={"effort": "quick"} if method == "auto" else {})
     for part, before in zip((log.state, log.next_state, log.action, log.first_states), kept, strict=True):
         np.testing.assert_array_equal(part, before)
+
+
+def test_a_policy_for_single_states_is_told_that_it_gets_batches():
+    rng = np.random.default_rng(0)
+    state = rng.normal(size=(60, 2))
+    log = lg.Transitions(state, rng.integers(0, 2, 60), state[:, 0], state + 0.1, episode=np.arange(60) // 10)
+    with pytest.raises(ValueError, match=r"called with all states at once, .*numpy\.where"):
+        lg.solve(log, policy=lambda one: 1 if one[0] > 0 else 0, options={"effort": "quick"})
+    assert "states of 1 coordinate, 1 action)" in repr(lg.Transitions([0.5], [0], [1.0], [0.1]))

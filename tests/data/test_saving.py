@@ -147,7 +147,7 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"objects\.npz"):
         lg.Counts.load(tmp_path / "objects.npz")
     saving.write_archive(tmp_path / "later.npz", {}, {"kind": "counts", "format": 99})
-    with pytest.raises(ValueError, match="later lingendice"):
+    with pytest.raises(ValueError, match="newer version of lingendice"):
         lg.Counts.load(tmp_path / "later.npz")
     with pytest.raises(ValueError, match="cannot be saved"):
         lg.Counts.from_transitions([frozenset({1})], [frozenset({2})]).save(tmp_path / "x.npz")

@@ -149,7 +149,7 @@ def test_a_folder_that_was_half_overwritten_is_no_mixture(client, tmp_path, monk
     with pytest.raises(RuntimeError, match="gone"):
         second.save(store)
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="store: was not written to its end; save the counts there again"):
+    with pytest.raises(ValueError, match="store: is incomplete; save the counts there again"):
         DistributedCounts.load(store, client)
     assert second.save(store).gather() == second.gather()
 

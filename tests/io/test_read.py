@@ -659,3 +659,37 @@ def test_progress_line_vanishes_and_is_silent_when_piped(monkeypatch, capsys):
     lg.read_transitions(log, progress=True)
     assert "500 rows" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r")
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("state;next_state\n0;1\n", "separate columns by commas, or by tabs in a .tsv file"),
+        ("0,1,2.5\n1,0,1.5\n", "its first row seems to be data: put a row of column names above it"),
+    ],
+)
+def test_tables_of_another_form_are_told_what_to_change(tmp_path, text, remedy):
+    (tmp_path / "log.csv").write_text(text)
+    with pytest.raises(ValueError, match=rf"no column 'state' for the state; found .*; {remedy}"):
+        lg.read_transitions(tmp_path / "log.csv")
+
+
+def test_row_numbers_of_pandas_are_no_unused_column(tmp_path):
+    (tmp_path / "log.csv").write_text(",state,next_state\n0,0,1\n1,1,0\n")
+    assert lg.read_transitions(tmp_path / "log.csv").total == 2  # a warning would be an error
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [{"state": 0, "next_state": 1}],
+            r"'state' is 0, a single entry; .*pandas\.DataFrame\(rows\)",
+        ),
+        ([{"state": "a", "next_state": "b"}], "column 'state' is 'a', a single entry"),
+        ([(0, 1), (1, 0)], r"holds a tuple; .*pandas\.DataFrame\(rows, columns=\.\.\.\)"),
+    ],
+)
+def test_single_rows_in_a_stream_are_told_to_become_a_frame(rows, message):
+    with pytest.raises(ValueError, match=message):
+        lg.read_transitions(rows)

@@ -177,7 +177,7 @@ def test_distribution_has_the_covariance_of_a_walk():
 
 
 def test_entries_do_not_depend_on_the_way_they_are_solved(mdp, monkeypatch):
-    """One dense factorization and one adjoint solve a column agree."""
+    """One dense factorization and one adjoint solve per column agree."""
     solution = lg.solve(count(walk(mdp, 20, 20, seed=2)), 1.0, policy=mdp["policy"], **PLUG_IN)
     dense = solution.interval(of="stationary")
     monkeypatch.setattr("lingendice.solvers.adjoint.DENSE_STATES", 0)

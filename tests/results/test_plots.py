@@ -1,4 +1,4 @@
-"""Pictures: they draw what the numbers say, on the axes given, and leave no trace in matplotlib."""
+"""Plots: they draw what the numbers say, on the axes given, and leave no trace in matplotlib."""
 
 from __future__ import annotations
 

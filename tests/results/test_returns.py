@@ -122,6 +122,17 @@ def test_a_length_needs_no_rewards():
         solution.interval(of="return")
 
 
+def test_a_length_without_ends_is_known_but_for_unseen_ones():
+    """All rewards of a length are 1, which says nothing against it: its interval was infinite."""
+    rng = np.random.default_rng(0)
+    state, action = rng.integers(3, size=600), rng.integers(2, size=600)
+    counts = lg.Counts.from_transitions(state, (state + action) % 3, action=action, reward=rng.random(600))
+    solution = lg.solve(counts, 0.9, policy=np.full((3, 2), 0.5), initial=0)
+    low, high = solution.interval(of="length")
+    assert 5.0 < low < high
+    assert high == pytest.approx(10.0)
+
+
 def test_without_ends_there_is_no_return_at_gamma_1():
     solution = lg.solve([[90, 10], [30, 70]], reward=[1.0, 2.0])
     assert solution.expected_return is None

@@ -112,7 +112,7 @@ def test_rows_start_from_a_given_distribution():
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("decades", [12, 60])
 def test_a_start_far_off_is_not_taken_for_the_end(seed, decades):
-    """What the first sweep mended was taken for the pace, and the second was the last: off by 1.9 in L1."""
+    """What the first sweep fixed was taken for the pace, and the second was the last: off by 1.9 in L1."""
     n, rng = 700, np.random.default_rng(seed)
     state, block = np.arange(n), np.arange(n)[:, None] // 10 * 10
     counts = np.zeros((n, n))
