@@ -110,7 +110,7 @@ def gather_blocks(blocks: Sequence[RowBlock], frame: Counts) -> Counts:
 
 def work_edges(lengths: NDArray[Any], n_parts: int) -> list[int]:
     """States cut into parts of about equal work, given their entries: where each begins, and the end."""
-    work = np.cumsum(lengths, dtype=np.float64) + np.arange(1, lengths.size + 1)
+    n_parts, work = min(n_parts, lengths.size), np.cumsum(lengths + 1.0)
     cuts = np.searchsorted(work, np.arange(1, n_parts) * work[-1] / n_parts)
     edges: list[int] = np.unique(np.concatenate([[0], cuts, [lengths.size]])).tolist()
     return edges

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
+from lingendice.data.checks import require_whole
 from lingendice.data.interrupts import check
 from lingendice.distributed import mesh
 from lingendice.distributed.part import make_part
@@ -96,6 +97,11 @@ def workers_of(client: Any) -> dict[str, int]:
             f"the cluster has no worker ({why}); start some, see client.nthreads(), and call again"
         )
     return found
+
+
+def blocks_of(client: Any, blocks: int | None) -> int:
+    """How many blocks there are to be: as asked, or one for each thread of the workers."""
+    return sum(workers_of(client).values()) if blocks is None else require_whole("blocks", blocks, at_least=1)
 
 
 def scattered(client: Any, value: Any, **where: Any) -> Any:

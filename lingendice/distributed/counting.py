@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial, reduce
 from operator import getitem
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from lingendice.data.interrupts import interruptible
 from lingendice.data.merging import labels_to_ids
 from lingendice.data.saving import arrow
 from lingendice.distributed.blocks import cut_rows, join_blocks, margins_of, work_edges
-from lingendice.distributed.cluster import FAILED, client_of, insist, results, workers_of
+from lingendice.distributed.cluster import FAILED, blocks_of, client_of, insist, results
 from lingendice.distributed.counts import DistributedCounts
 from lingendice.io.formats import PARQUET, format_of
 from lingendice.io.read import ReadOptions, Span, count_piece
@@ -37,8 +38,9 @@ _ALONE = {"checkpoint", "progress", "threads", "checkpoint_every", "keep_episode
 
 
 def count(
-    source: Any, client: Any = None, *, store: str | None = None, blocks: int | None = None, **columns: Any
-) -> DistributedCounts:
+    source: Any, client: Any = None, *, store: str | Path | None = None, blocks: int | None = None,
+    **columns: Any,
+) -> DistributedCounts:  # fmt: skip
     """Count a log on the workers of a Dask cluster; the counts stay there, in blocks of whole rows.
 
     Parameters
@@ -79,8 +81,8 @@ def count(
         raise ValueError(f"{unknown[0]}= is an option of lg.read_transitions alone; leave it out here")
 
     def attempt() -> DistributedCounts:
-        n_workers = sum(workers_of(client).values())
-        return _Counting(client, source, columns).run(blocks or n_workers)
+        n_blocks = blocks_of(client, blocks)
+        return _Counting(client, source, columns).run(n_blocks)
 
     with interruptible():
         counts = insist(attempt)
@@ -123,7 +125,7 @@ class _Counting:
             self.client, [self._tree(_add_lengths, [self._submit(_lengths, p) for p in pieces])]
         )
         lengths = np.concatenate([lengths, np.zeros(frame.n_states - lengths.size, lengths.dtype)])
-        edges = work_edges(lengths, min(n_blocks, frame.n_states))
+        edges = work_edges(lengths, n_blocks)
         cuts = [self._submit(cut_rows, each, edges, frame.n_states) for each in pieces]
         joined = [
             self._tree(join_blocks, [self._submit(getitem, each, number) for each in cuts])
@@ -161,17 +163,18 @@ def _parts(source: Any, client: Any) -> Iterator[tuple[Any, int, int | None]]:
         yield from ((str(file), first, stop) for first, stop in _row_groups(str(file)))
 
 
-def _row_groups(file: str) -> list[tuple[int, int]]:
-    """Ranges of row groups with about ``ROWS_PER_TASK`` rows."""
+def _row_groups(file: str) -> list[tuple[int, int | None]]:
+    """Ranges of row groups with about ``ROWS_PER_TASK`` rows; the whole of a file without any."""
     with arrow("parquet").ParquetFile(file) as stored:
         rows = [stored.metadata.row_group(group).num_rows for group in range(stored.num_row_groups)]
-    ranges, first, held = [], 0, 0
+    ranges: list[tuple[int, int | None]] = []
+    first = held = 0
     for group, size in enumerate(rows):
         held += size
         if held >= ROWS_PER_TASK or group == len(rows) - 1:
             ranges.append((first, group + 1))
             first, held = group + 1, 0
-    return ranges
+    return ranges or [(0, None)]
 
 
 def _count_part(source: Any, first: int, stop: int | None, columns: dict[str, Any]) -> Piece:
