@@ -50,14 +50,6 @@ class CudaBackend:
                 'the data lie on a CUDA device and device="cpu"; pass device="cuda" to solve there, '
                 "or copy them to the host first"
             )
-        if self.resident:
-            return
-        for name in ARRAYS:
-            if lies_on_device(getattr(request.problem, name)):
-                raise ValueError(
-                    f"{name} lies on the device and the data on the host; "
-                    "copy one of them: nothing moves in silence"
-                )
 
     @cached_property
     def device(self) -> Device:

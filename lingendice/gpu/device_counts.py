@@ -336,9 +336,12 @@ def read_matrix(device: Device, data: Any) -> DeviceCounts:
 
 
 def _weights(values: Any) -> Any:
-    if np.dtype(values.dtype).name in WEIGHTS:
+    dtype = np.dtype(values.dtype)
+    if dtype.name in WEIGHTS:
         return values
-    return values.astype(np.int64 if np.dtype(values.dtype).kind in "biu" else np.float64)
+    if dtype.kind not in "biuf":
+        raise ValueError(f"counts has dtype {dtype}; give integers or real floating-point numbers")
+    return values.astype(np.float64) if dtype.kind == "f" else whole_array("counts", values)
 
 
 def _require_rows(device: Device, indptr: Any, indices: Any, n: int, n_entries: int) -> None:
@@ -359,7 +362,7 @@ def _compress(device: Device, dense: Any) -> tuple[Any, Any, Any]:
     """Compressed rows of a dense matrix: entries that are not zero, in the order of rows."""
     require_square(dense.shape)
     n = dense.shape[0]
-    flat = _weights(dense.reshape(n * n))
+    flat = _weights(dense).reshape(n * n)
     places = np.flatnonzero(flat)
     ends = np.searchsorted(places, device.arange(n + 1) * np.int64(n))
     return ends, (places % np.int64(n)).astype(np.int32), flat[places]
