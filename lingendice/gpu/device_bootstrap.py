@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats
+from lingendice.data.checks import Floats, require_whole
 from lingendice.data.episodes import group_sample
 from lingendice.data.interrupts import check, interruptible
 from lingendice.gpu.catalog import c_type
@@ -50,12 +50,14 @@ def bootstrap(
     Examples
     --------
     >>> import lingendice as lg                                                  # doctest: +SKIP
-    >>> values = lg.gpu.bootstrap(lg.solve(counts, 0.9, policy=pi, device="cuda"))  # doctest: +SKIP
+    >>> solution = lg.solve(counts, policy=pi, ridge=0, clone=0, device="cuda")     # doctest: +SKIP
+    >>> values = lg.gpu.bootstrap(solution)                                         # doctest: +SKIP
     """
+    n_drawn, entropy = require_whole("replicates", replicates, at_least=1), require_whole("seed", seed)
     operator = solution.operator
     _require_plain(solution, operator)
     replicator = _Replicator(solution, operator, Settings.read({"storage": storage}))
-    seeds = np.random.SeedSequence(seed).generate_state(replicates, np.uint64)
+    seeds = np.random.SeedSequence(entropy).generate_state(n_drawn, np.uint64)
     with interruptible() as work:
         work.solution = solution
         return np.array([replicator.value(number) for number in seeds])
@@ -74,8 +76,9 @@ def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
         and bool(counts.unrewarded.any()),
         "smoothing": bool(choices.smoothing),
         "transitions into terminal states": counts.has_terminals,
+        "a graph or probabilities, which are no sample": not counts.has_sample_size,
         "a cloned behavior": counts.n_actions is not None
-        and (choices.policy is None or operator.ratio == "state"),
+        and (choices.policy is None or operator.ratio == "state" or choices.unseen == "mean"),
         "an initial distribution taken from the log": choices.initial is None
         and counts.initial_count is not None
         and operator.gamma < 1.0,
