@@ -20,15 +20,13 @@ from typing import Any
 import numpy as np
 
 from lingendice.gpu import equation as eq
-from lingendice.gpu.catalog import DEPTHS
+from lingendice.gpu.catalog import DEPTH
 from lingendice.gpu.device import Device, for_each, launch, n_blocks
 from lingendice.gpu.equation import SCRATCH, SLOTS, Equation
 from lingendice.solvers.control import Outcome, Step, Stop
 
-DEPTH = DEPTHS[0]
 POLL_SECONDS = 0.1
-CYCLES_AT_MOST = 20_000
-STEPS_AT_MOST = 6 * CYCLES_AT_MOST
+STEPS_AT_MOST = 120_000
 PATIENCE, SMOOTHED_PATIENCE = 25, 10
 """Cycles without a new least residual after which plain steps are put between mixes, or all is given up."""
 SAFETY = 2.0
@@ -82,13 +80,10 @@ def iterate_distribution(
     rows[0][:] = first
     equation.weigh(rows[0])
     cycle = _Cycle(equation, iterates, rows)
-
-    def recorded(work: Callable[[], None]) -> Callable[[], None]:
-        return work if equation.matrix.streamed else device.record(work)
-
-    repeat = recorded(cycle)
-    smooth: Callable[[], None] | None = None
-    made = 1 if repeat is not cycle else 0  # recording makes a cycle
+    streamed = equation.matrix.streamed
+    repeat = cycle if streamed else device.record(cycle)
+    smooth: Callable[[], None] | None = cycle.smooth if streamed else None
+    made = 0 if streamed else 1  # recording makes a cycle
     watch = _Watch(equation)
     cycles = poll_every or 1
     while True:
@@ -107,7 +102,7 @@ def iterate_distribution(
             yield from watch.try_condition(rows[0])
             break
         if watch.smoothing and smooth is None:
-            smooth = recorded(cycle.smooth)
+            smooth = device.record(cycle.smooth)
         if (yield Step(watch.steps, watch.error)) is not None:
             break
         if poll_every is None:
@@ -132,15 +127,11 @@ class _Watch:
 
     def read(self) -> None:
         """Look at the scalars on the device."""
-        equation = self.equation
-        device = equation.device
-        scalars, self.done = device.download(equation.scalars), bool(device.download(equation.done)[0])
+        equation, download = self.equation, self.equation.device.download
+        scalars, self.done = download(equation.scalars), bool(download(equation.done)[0])
         self.steps, self.error = int(scalars[eq.STEPS]), float(scalars[eq.ERROR])
         self._checks, self._residual = int(scalars[eq.CHECKS]), float(scalars[eq.RESIDUAL])
         self._largest = float(scalars[eq.LARGEST])
-
-    def _stated(self, condition: float) -> float:
-        return condition * (self._largest + ROUNDED * self.equation.rounding)
 
     @property
     def _at_rounding(self) -> bool:
@@ -149,13 +140,13 @@ class _Watch:
     @property
     def trial_is_due(self) -> bool:
         """Steps near rounding say nothing of the way that is left: the condition does, from then on."""
-        return self.to_be_tried and self.condition is None and (self.done or self._at_rounding)
+        return self.to_be_tried and (self.done or self._at_rounding)
 
     def finished(self) -> bool:
         """Whether to stop, solved or not."""
         equation, done = self.equation, self.done
         if self.condition is not None:
-            self.error = self._stated(self.condition)
+            self.error = self.condition * (self._largest + ROUNDED * equation.rounding)
             self.done = done and self.error <= equation.tol
             if self.error <= (1.0 if done else 0.5) * equation.tol or not math.isfinite(self.error):
                 return True
@@ -167,7 +158,7 @@ class _Watch:
         self._since = 0 if residual < 0.99 * self._best else self._since + checks - self._read
         self._best, self._read = min(self._best, residual), checks
         patience = PATIENCE if at_rounding or not self.smoothing else SMOOTHED_PATIENCE
-        if checks >= CYCLES_AT_MOST or self.steps >= STEPS_AT_MOST:
+        if self.steps >= STEPS_AT_MOST:
             return True
         if self._since <= patience:
             return False
@@ -184,8 +175,9 @@ class _Watch:
 
         Returns why the trial was stopped; what it had seen until then is kept, but proves nothing.
         """
-        if not self.to_be_tried or self.condition is not None or not math.isfinite(self.error):
+        if not self.to_be_tried or not math.isfinite(self.error):
             return None
+        self.to_be_tried = False
         most_steps = max(LEAST_TRIAL, TRIAL * self.steps)
         here = Step(self.steps, self.error)
         self.condition, stopped = yield from condition_of(self.equation, distribution, most_steps, here)
