@@ -190,8 +190,10 @@ def _streamed_parts(device: Device, operator: EmpiricalOperator, settings: Setti
     sizes = (operator.n_states, operator.n_cells, by_row.nnz, most, operator.rows.n_hubs)
     needed = streamed_bytes(*sizes, operator.gamma, settings.storage)
     require_memory(device, needed, operator.n_states, by_row.nnz, operator.gamma, settings)
-    feed = equation.Feed(device, most, settings.storage)
-    by_column, backward = (equation.streamed_matrix(device, held, settings.chunk_rows, feed) for held in both)
+    buffers = device.empty(most, np.int32), device.empty(most, settings.storage)
+    by_column, backward = (
+        equation.streamed_matrix(device, held, settings.chunk_rows, buffers) for held in both
+    )
     return by_column, backward
 
 
@@ -227,6 +229,7 @@ def solve_chain(
     if len(distributions) == 1:
         return Distributions(distributions[0], distributions, outcomes[0])
     worst = combined(outcomes)
+    worst.residual = max(float(found.residual or 0.0) for found in outcomes)
     if not mixes:
         return Distributions(None, distributions, worst)
     visits = distribution_from(chain.returning(sum(classes), 0.25 * tol), chain.initial)
@@ -235,7 +238,7 @@ def solve_chain(
     assert worst.error is not None
     assert visits.error is not None
     outcome.error = worst.error + 2.0 * visits.error  # of an entry, of a weight and of their sum
-    outcome.residual = max(float(found.residual or 0.0) for found in outcomes)
+    outcome.residual = worst.residual
     if not ends.sum() > 0.0:  # ended before any class was reached
         return Distributions(None, distributions, outcome)
     single = device.zeros(push.n_in, dtype)
