@@ -59,11 +59,11 @@ def margins_of(block: RowBlock) -> Margins:
 
 def cell_sums(frame: Counts, margins: Sequence[Margins]) -> CellSums:
     """Sizes, labels and first states of ``frame``, sums of all blocks."""
-    counted, ended = (np.concatenate(sums) for sums in list(zip(*margins, strict=True))[:2])
-    rewards = [
+    joined: list[Any] = [
         np.concatenate(sums) if all(held is not None for held in sums) else None
-        for sums in list(zip(*margins, strict=True))[2:4]
+        for sums in list(zip(*margins, strict=True))[:4]
     ]
+    counted, ended, *rewards = joined
     return CellSums.of(frame, counted, ended if ended.any() else None, *rewards)
 
 

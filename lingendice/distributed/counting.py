@@ -9,7 +9,7 @@ of them nowhere. A lost worker costs its tasks, which Dask repeats.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial, reduce
 from operator import getitem
@@ -81,59 +81,50 @@ def count(
         raise ValueError(f"{unknown[0]}= is an option of lg.read_transitions alone; leave it out here")
 
     def attempt() -> DistributedCounts:
-        n_blocks = blocks_of(client, blocks)
-        return _Counting(client, source, columns).run(n_blocks)
+        return _count(client, source, columns, blocks_of(client, blocks))
 
     with interruptible():
         counts = insist(attempt)
         return counts if store is None else counts.save(store)
 
 
-class _Counting:
-    """One attempt; futures of pieces and of what becomes of them."""
+def _count(client: Any, source: Any, columns: dict[str, Any], n_blocks: int) -> DistributedCounts:
+    """One attempt, in all its stages: futures of pieces and of what becomes of them."""
+    submit = partial(client.submit, pure=False)
+    tree = partial(_tree, submit)
+    counted = [submit(_count_part, *part, columns) for part in _parts(source, client)]
+    (whole,) = results(client, [tree(_join_all, [submit(Piece.without_rows, each) for each in counted])])
+    if whole.counts.n_states == 0:
+        raise ValueError("no transitions: the log has no rows; give at least one")
+    n_breaks, first_break = whole.breaks
+    if n_breaks:
+        warn_breaks(n_breaks, first_break)
+    frame = whole.result()
+    numbering = replace(frame.without_rows(), initial_count=None)
+    links = Piece(whole.counts, None, whole.numbered, whole.rule)  # between rows of different pieces
+    pieces = [submit(_aligned, each, numbering, whole.numbered) for each in [*counted, links]]
+    (lengths,) = results(client, [tree(_add_lengths, [submit(_lengths, each) for each in pieces])])
+    lengths = np.concatenate([lengths, np.zeros(frame.n_states - lengths.size, lengths.dtype)])
+    edges = work_edges(lengths, n_blocks)
+    cuts = [submit(cut_rows, each, edges, frame.n_states) for each in pieces]
+    joined = [
+        tree(join_blocks, [submit(getitem, each, number) for each in cuts])
+        for number in range(len(edges) - 1)
+    ]
+    margins = results(client, [submit(margins_of, block) for block in joined])
+    return DistributedCounts(
+        client, [partial(_held, client, block) for block in joined], edges, margins, frame
+    )
 
-    def __init__(self, client: Any, source: Any, columns: dict[str, Any]) -> None:
-        self.client = client
-        self.pieces = [self._submit(_count_part, *part, columns) for part in _parts(source, client)]
 
-    def _submit(self, function: Any, *arguments: Any) -> Any:
-        return self.client.submit(function, *arguments, pure=False)
-
-    def _tree(self, function: Any, futures: list[Any]) -> Any:
-        """Neighbors joined in order, a few at a time."""
-        while len(futures) > 1:
-            groups = [
-                futures[first : first + _JOINED_AT_ONCE] for first in range(0, len(futures), _JOINED_AT_ONCE)
-            ]
-            futures = [self._submit(function, *group) if len(group) > 1 else group[0] for group in groups]
-        return futures[0]
-
-    def run(self, n_blocks: int) -> DistributedCounts:
-        """All stages."""
-        without_rows = [self._submit(Piece.without_rows, each) for each in self.pieces]
-        (whole,) = results(self.client, [self._tree(_join_all, without_rows)])
-        if whole.counts.n_states == 0:
-            raise ValueError("no transitions: the log has no rows; give at least one")
-        n_breaks, first_break = whole.breaks
-        if n_breaks:
-            warn_breaks(n_breaks, first_break)
-        frame = whole.result()
-        numbering = replace(frame.without_rows(), initial_count=None)
-        links = Piece(whole.counts, None, whole.numbered, whole.rule)  # between rows of different pieces
-        pieces = [self._submit(_aligned, each, numbering, whole.numbered) for each in [*self.pieces, links]]
-        (lengths,) = results(
-            self.client, [self._tree(_add_lengths, [self._submit(_lengths, p) for p in pieces])]
-        )
-        lengths = np.concatenate([lengths, np.zeros(frame.n_states - lengths.size, lengths.dtype)])
-        edges = work_edges(lengths, n_blocks)
-        cuts = [self._submit(cut_rows, each, edges, frame.n_states) for each in pieces]
-        joined = [
-            self._tree(join_blocks, [self._submit(getitem, each, number) for each in cuts])
-            for number in range(len(edges) - 1)
+def _tree(submit: Callable[..., Any], function: Callable[..., Any], futures: list[Any]) -> Any:
+    """Neighbors joined in order, a few at a time."""
+    while len(futures) > 1:
+        groups = [
+            futures[first : first + _JOINED_AT_ONCE] for first in range(0, len(futures), _JOINED_AT_ONCE)
         ]
-        margins = results(self.client, [self._submit(margins_of, block) for block in joined])
-        sources = [partial(_held, self.client, block) for block in joined]
-        return DistributedCounts(self.client, sources, edges, margins, frame)
+        futures = [submit(function, *group) if len(group) > 1 else group[0] for group in groups]
+    return futures[0]
 
 
 def _held(client: Any, block: Any) -> Any:

@@ -73,6 +73,8 @@ def _checked(counts: DistributedCounts, request: Request) -> Request:
 class SpreadOperator(EmpiricalOperator):
     """The operator of counts on a cluster: vectors here, rows there."""
 
+    counts: Any
+    """A :class:`DistributedCounts`."""
     vectors: Any = None
     """Its chain without entries."""
     key: str = ""
@@ -94,17 +96,11 @@ class SpreadOperator(EmpiricalOperator):
         """Not here."""
         return self.counts.indptr  # says why not
 
-    @property
-    def spread_counts(self) -> DistributedCounts:
-        """The counts, as what they are."""
-        held: Any = self.counts
-        return held  # type: ignore[no-any-return]
-
     # -- what the parts are told ---------------------------------------------------------------------------
 
     def _by_part(self, *given: Any) -> list[tuple[Any, ...]]:
         """Arguments by part: arrays over states or cells are cut, all else is for every part."""
-        edges = itertools.pairwise(self.spread_counts.edges)
+        edges = itertools.pairwise(self.counts.edges)
         return [tuple(_cut(each, *part, self.n_states) for each in given) for part in edges]
 
     def terms(self, limits: Controls, start: Floats) -> list[Terms]:
@@ -128,7 +124,7 @@ class SpreadOperator(EmpiricalOperator):
             crew.phase(Part.prepare, self._by_part(key, weights))
             return steps(crew)
 
-        return self.spread_counts.crew.run(on_prepared, monitor)
+        return self.counts.crew.run(on_prepared, monitor)
 
     def _asked(self, steps: Callable[[Crew], Any]) -> Any:
         """The same for what is computed when asked for, and has nothing to show before its end."""
