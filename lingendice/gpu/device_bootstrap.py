@@ -94,7 +94,7 @@ def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
             )
 
 
-def bootstrap_bytes(n_entries: int, n_cells: int, n_log: int, storage: str = "float64") -> int:
+def bootstrap_bytes(n_entries: int, n_cells: int, n_log: int, storage: str) -> int:
     """Device memory of replicates beside that of a solve."""
     value, place = np.dtype(storage).itemsize, index_type(n_log).itemsize
     a_transition = max(4 * 8 + place, 4 * value + 2 * place) + 2 * value + place  # its sort, or its weights
@@ -113,8 +113,7 @@ class _Replicator:
         counts = operator.counts
         self.sample = group_sample(counts)
         n_log = 0 if counts.episodes is None else counts.episodes.entry.size
-        sizes = (counts.n_states, counts.n_cells, counts.count.size, operator.rows.n_hubs)
-        needed = required_bytes(*sizes, operator.gamma, settings.storage)
+        needed = required_bytes(operator, counts.count.size, settings.storage)
         needed += bootstrap_bytes(counts.count.size, counts.n_cells, n_log, settings.storage)
         require_bytes(device, needed, '; use sol.interval(method="bootstrap")')
         chain = chain_of_operator(device, operator, settings, self.tol)

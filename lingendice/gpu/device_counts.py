@@ -63,23 +63,14 @@ class DeviceCounts:
 
     def to_host(self) -> Counts:
         """The same counts in host memory; the one way back, taken only when asked for."""
-        held = {
+        held: dict[str, Any] = {
             name: None if getattr(self, name) is None else self.device.download(getattr(self, name))
             for name in ("indptr", "indices", "count", "reward_mean", "reward_m2", "initial_count")
         }
-        count = held["count"].astype(np.int64 if held["count"].dtype.kind == "i" else np.float64)  # type: ignore[union-attr]
-        return Counts(
-            n_states=self.n_states,
-            n_actions=self.n_actions,
-            indptr=held["indptr"].astype(np.int64),  # type: ignore[union-attr]
-            indices=held["indices"],  # type: ignore[arg-type]
-            count=count,
-            reward_count=None if self.reward_mean is None else count,
-            reward_mean=held["reward_mean"],
-            reward_m2=held["reward_m2"],
-            initial_count=held["initial_count"],
-            has_sample_size=self.has_sample_size,
-        )
+        held["indptr"] = held["indptr"].astype(np.int64)
+        held["count"] = held["count"].astype(np.int64 if held["count"].dtype.kind == "i" else np.float64)
+        held["reward_count"] = None if self.reward_mean is None else held["count"]
+        return Counts(self.n_states, self.n_actions, **held, has_sample_size=self.has_sample_size)
 
     @cached_property
     def cell_sums(self) -> CellSums:
