@@ -89,8 +89,8 @@ def _chain(device: Device, n_states: int) -> tuple[float, float]:
     return _distance(there.stationary, lg.solve(counts, 0.9).stationary), 2e-10
 
 
-def _small(seed: int = 1) -> tuple[Counts, Any]:
-    state, action, following, reward = _log(30, 3000, seed)
+def _small() -> tuple[Counts, Any]:
+    state, action, following, reward = _log(30, 3000, 1)
     counts = Counts.from_transitions(
         state, following, action=action, reward=reward, episode=np.arange(3000) // 50, keep_episodes=True,
         n_states=30, n_actions=2,
