@@ -98,18 +98,18 @@ def _small() -> tuple[Counts, Any]:
     return counts, np.random.default_rng(2).dirichlet(np.ones(2), size=30)
 
 
-def _policy(device: Device, n_states: int) -> tuple[float, float]:
+def _policy(device: Device, n_states: int, ridge: float = 0.0) -> tuple[float, float]:
     """Another policy at gamma = 1 against the host's elimination."""
     counts, policy = _small()
-    there = lg.solve(counts, policy=policy, ridge=0, clone=0, device="cuda")
-    return _distance(there.stationary, lg.solve(counts, policy=policy, ridge=0, clone=0).stationary), 1e-8
+    there, here = (
+        lg.solve(counts, policy=policy, ridge=ridge, clone=0, device=where) for where in ("cuda", "cpu")
+    )
+    return _distance(there.stationary, here.stationary), 1e-8
 
 
 def _ridge(device: Device, n_states: int) -> tuple[float, float]:
     """A ridge with a policy, against the host's."""
-    counts, policy = _small()
-    there = lg.solve(counts, policy=policy, ridge=1e-4, device="cuda")
-    return _distance(there.stationary, lg.solve(counts, policy=policy, ridge=1e-4).stationary), 1e-8
+    return _policy(device, n_states, 1e-4)
 
 
 def _resident(device: Device, n_states: int) -> tuple[float, float]:

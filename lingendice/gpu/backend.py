@@ -41,7 +41,7 @@ class CudaBackend:
     """The verbs on one device, for one request."""
 
     def __init__(self, data: Any, request: Request) -> None:
-        """Refuse to mix host and device, and to work on the host with data that lie on the device."""
+        """Refuse to work on the host with data that lie on the device."""
         self.resident = lies_on_device(data)
         if self.resident and request.method.device == "cpu":
             raise ValueError(

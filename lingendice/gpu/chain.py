@@ -14,7 +14,7 @@ from lingendice.gpu.catalog import DEPTH, VALUES
 from lingendice.gpu.device import Device, require_bytes
 from lingendice.gpu.device_counts import DeviceOperator
 from lingendice.gpu.equation import MOST_HUBS, Equation
-from lingendice.gpu.power_steps import Reach, iterate_distribution
+from lingendice.gpu.power_steps import iterate_distribution, recurrent_classes
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers.control import Controls, Outcome, combined, run
 from lingendice.solvers.stationary import Distributions
@@ -206,7 +206,7 @@ def solve_chain(
     if push.gamma < 1.0:
         outcome = distribution_from(push, chain.initial)
         return Distributions(outcome.distribution, (outcome.distribution,), outcome)
-    classes = Reach(push, chain.backward()).recurrent_classes()
+    classes = recurrent_classes(push, chain.backward())
     mixes = len(classes) > 1 and follow_initial and chain.initial is not None
     if mixes:
         push = replace(push, tol=0.5 * tol)  # the other half is for the weights

@@ -120,8 +120,8 @@ class _Replicator:
         self.equation = chain.push
         up = device.upload
         self.indptr = up(operator.rows.indptr)
-        self.columns = up(operator.rows.indices, np.int32)
-        self.order = device.sort_order(self.columns)
+        _, columns, _ = chain.columns
+        self.order = device.sort_order(columns)
         self.n_actions = operator.n_cells // operator.n_states
         policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
         self.policy, self.keep = up(policy), up(operator.rows.keep)

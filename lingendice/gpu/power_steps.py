@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -330,60 +331,49 @@ class _Cycle:
 # -- which states reach which: one distribution or several -------------------------------------------------
 
 
-class Reach:
-    """Forward and backward reachability by products of the operator and of its transpose."""
+def recurrent_classes(forward: Equation, backward: Equation) -> list[Any]:
+    """Marks of every recurrent class, in the order of their first states; ``backward`` is the transpose.
 
-    def __init__(self, forward: Equation, backward: Equation) -> None:
-        self.forward, self.backward = forward, backward
-        self.device: Device = forward.device
+    From any state go forward, step to a state that cannot come back, and so on: each time fewer are
+    reached, and the end is a recurrent class. States that never reach it lead to another one.
+    """
+    device, n, dtype = forward.device, forward.n_in, forward.value_type
+    left = device.zeros(n, dtype)
+    left[:] = 1
+    classes: list[Any] = []
+    while (place := _first(device, left)) is not None:
+        beyond: int | None = place
+        while beyond is not None:
+            mark = device.zeros(n, dtype)
+            mark[beyond : beyond + 1] = 1
+            ahead, behind = _reached(mark, forward), _reached(mark, backward)
+            beyond = _first(device, ahead * (1 - behind))
+        classes.append(ahead)
+        left = left * (1 - behind)
+    # A transient state may have led to a class of later states first.
+    return sorted(classes, key=partial(_first, device))  # type: ignore[arg-type]
 
-    def from_(self, marks: Any, equation: Equation) -> Any:
-        """All that is reached from the marked states (or reaches them, with the transpose).
 
-        The host looks after 1, 2, 4, ... steps, at most MOST_UNSEEN: as many may be made in vain.
-        """
-        reached = marks.astype(equation.value_type)
-        arrived = self.device.empty(equation.n_in, equation.value_type)
-        equation.reset()
-        n_steps, before = 1, 0
-        while True:
-            for _ in range(n_steps):
-                equation.product(reached, arrived)
-                reached[:] = (reached > 0) | (arrived > 0)
-            now = int((reached > 0).sum())
-            if now == before:
-                return reached
-            n_steps, before = min(2 * n_steps, MOST_UNSEEN), now
+def _reached(marks: Any, equation: Equation) -> Any:
+    """All that is reached from the marked states.
 
-    def recurrent_classes(self) -> list[Any]:
-        """Marks of every recurrent class, in the order of their first states.
+    The host looks after 1, 2, 4, ... steps, at most MOST_UNSEEN: as many may be made in vain.
+    """
+    reached = marks.copy()
+    arrived = equation.device.empty(equation.n_in, equation.value_type)
+    equation.reset()
+    n_steps, before = 1, 0
+    while True:
+        for _ in range(n_steps):
+            equation.product(reached, arrived)
+            reached[:] = (reached > 0) | (arrived > 0)
+        now = int((reached > 0).sum())
+        if now == before:
+            return reached
+        n_steps, before = min(2 * n_steps, MOST_UNSEEN), now
 
-        From any state go forward, step to a state that cannot come back, and so on: each time fewer are
-        reached, and the end is a recurrent class. States that never reach it lead to another one.
-        """
-        n = self.forward.n_in
-        left = self.device.zeros(n, self.forward.value_type)
-        left[:] = 1
-        classes: list[Any] = []
-        while True:
-            place = self._first(left)
-            if place is None:
-                # A transient state may have led to a class of later states first.
-                return sorted(classes, key=self._first)  # type: ignore[arg-type]
-            while True:
-                mark = self.device.zeros(n, self.forward.value_type)
-                mark[place : place + 1] = 1
-                ahead = self.from_(mark, self.forward)
-                behind = self.from_(mark, self.backward)
-                beyond = self._first(ahead * (1 - behind))
-                if beyond is None:
-                    break
-                place = beyond
-            classes.append(ahead)
-            left = left * (1 - behind)
 
-    def _first(self, marks: Any) -> int | None:
-        """Place of the first mark: one number comes to the host."""
-        if not float(self.device.download(marks.max())):
-            return None
-        return int(self.device.download(marks.argmax()))
+def _first(device: Device, marks: Any) -> int | None:
+    """Place of the first mark: one number comes to the host."""
+    place = int(device.download(marks.argmax()))
+    return place if float(device.download(marks[place : place + 1])[0]) else None
