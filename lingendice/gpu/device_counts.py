@@ -237,9 +237,19 @@ def _ids(device: Device, name: str, column: Any) -> Any:
     return array if np.dtype(array.dtype).name in OFFSETS else whole_array(name, array)
 
 
+def _real(name: str, array: Any) -> Any:
+    if np.dtype(array.dtype).kind not in "biuf":
+        raise ValueError(f"{name} has dtype {array.dtype}; give integers or real floating-point numbers")
+    return array
+
+
 def _values(device: Device, n: int, given: dict[str, Any]) -> dict[str, Any]:
     """Columns of numbers and flags, checked; those that are not given are left out."""
-    values = {name: _adopted(device, name, column) for name, column in given.items() if column is not None}
+    values = {
+        name: _real(name, _adopted(device, name, column))
+        for name, column in given.items()
+        if column is not None
+    }
     if "reward" in values:
         require_length("reward", values["reward"], n)
         require_reward("reward", values["reward"])
@@ -327,11 +337,9 @@ def read_matrix(device: Device, data: Any) -> DeviceCounts:
 
 
 def _weights(values: Any) -> Any:
-    dtype = np.dtype(values.dtype)
+    dtype = np.dtype(_real("counts", values).dtype)
     if dtype.name in WEIGHTS:
         return values
-    if dtype.kind not in "biuf":
-        raise ValueError(f"counts has dtype {dtype}; give integers or real floating-point numbers")
     return values.astype(np.float64) if dtype.kind == "f" else whole_array("counts", values)
 
 

@@ -278,6 +278,8 @@ COUNTING_CASES = {
     "a negative weight": {"weight": np.array([1.0, -1.0, 2.0])},
     "a weight that is none": {"weight": np.array([1.0, np.nan, 2.0])},
     "too few weights": {"weight": np.array([1.0, 2.0])},
+    "complex rewards": {"reward": np.array([1.0, 2.0, 1j])},
+    "complex weights": {"weight": np.array([1.0, 2.0, 1j])},
     "a flag that is none": {"terminal": np.array([0, 0, 2])},
     "too few flags": {"terminal": np.array([0, 0])},
     "too few next states": {"next_state": np.array([0, 0])},
