@@ -140,9 +140,7 @@ def await_tasks(
     nap, looked = _NAPS[0], time.monotonic()
     moved, told, step = looked, None, None
     while not all(task.done() for task in tasks):
-        failed = [task for task in tasks if task.status in FAILED]
-        if failed:
-            within(client, REPLY, client.gather, failed)  # raises what it failed by
+        require_sound(tasks)
         now = time.monotonic()
         if monitor is None:
             check()
@@ -170,6 +168,16 @@ def await_tasks(
             moved = now
         elif now - moved > 2 * PATIENCE:
             raise asyncio.TimeoutError(f"nothing moved for {2 * PATIENCE:.0f} s")
+    require_sound(tasks)
+
+
+def require_sound(tasks: Sequence[Any]) -> None:
+    """Raise what a task has failed by: an OSError of its own, of a file say, is no lost connection."""
+    for task in tasks:
+        if task.status == "error":
+            raise task.exception(timeout=REPLY)
+        if task.status in FAILED:
+            raise CancelledError(f"task {task.key} is {task.status}")
 
 
 def results(

@@ -603,6 +603,22 @@ def test_a_cluster_without_workers_is_an_error(monkeypatch):
         assert time.perf_counter() - began < 30.0
 
 
+def test_an_error_of_a_task_is_no_lost_worker(client):
+    """A file that may not be read is an OSError, as is a broken connection; the first is told at once."""
+    begun = []
+
+    def refused():
+        raise PermissionError("access to the bucket is denied")
+
+    def attempt():
+        begun.append(True)
+        return cluster_module.results(client, [client.submit(refused, pure=False)])
+
+    with pytest.raises(PermissionError, match="access to the bucket"):
+        cluster_module.insist(attempt)
+    assert len(begun) == 1
+
+
 def test_an_idle_cluster_is_not_waited_for(monkeypatch):
     class Waiting:
         status = "pending"
