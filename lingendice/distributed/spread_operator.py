@@ -30,24 +30,23 @@ if TYPE_CHECKING:
     from lingendice.distributed.counts import DistributedCounts
     from lingendice.solvers.request import Request
 
-METHODS = ("auto",)
-
 
 def solve_spread(counts: DistributedCounts, request: Request) -> Solution:
     """The exact equation for one request."""
     request = _checked(counts, request)
     operator = SpreadOperator.of(counts, request.problem)
     with interruptible(request.on_interrupt) as work:
-        found, residual = operator.stationary(request.limits, request.follows_initial)
+        found = operator.stationary(request.limits, request.follows_initial)
         work.solution = solution = exact_solution(
-            operator, found, request.limits, request.reward_range, residual=residual, kind=SpreadSolution
-        )
+            operator, found, request.limits, request.reward_range,
+            residual=found.outcome.residual, kind=SpreadSolution,
+        )  # fmt: skip
     return solution
 
 
 def _checked(counts: DistributedCounts, request: Request) -> Request:
     """Refuse what is for one machine; a policy table that is a Dask array is brought here."""
-    require_choice("method", request.method.name, METHODS)
+    require_choice("method", request.method.name, ("auto",))
     advice = "use counts.gather() and solve on one machine"
     problem, objective = request.problem, request.objective
     given = {
@@ -169,8 +168,8 @@ class SpreadOperator(EmpiricalOperator):
 
     # -- stationary distributions --------------------------------------------------------------------------
 
-    def stationary(self, limits: Controls, follow_initial: bool) -> tuple[Distributions, float]:
-        """Every stationary distribution, and the L1 residual of the worst."""
+    def stationary(self, limits: Controls, follow_initial: bool) -> Distributions:
+        """Every stationary distribution, with the L1 residual of the worst."""
         starts: list[Floats] = []
 
         def steps(crew: Crew) -> list[Outcome]:
@@ -180,6 +179,12 @@ class SpreadOperator(EmpiricalOperator):
             else:
                 marks = [np.bincount(states, minlength=self.n_states) for states in self._recurrent(crew)]
                 starts[:] = [mark / mark.sum() for mark in marks]
+                if len(starts) > 1 and follow_initial:
+                    raise ValueError(
+                        f"the chain has {len(starts)} recurrent classes, and the limit from initial= is not "
+                        "computed on a cluster; leave initial= out and read sol.distributions, or solve "
+                        "counts.gather()"
+                    )
             return [self._solve_from(crew, start, limits) for start in starts]
 
         with watch(limits) as monitor:
@@ -192,13 +197,9 @@ class SpreadOperator(EmpiricalOperator):
                 if not outcome.converged and outcome.stopped is None:
                     outcome.stopped = monitor.stopped
         every = tuple(outcome.distribution for outcome in outcomes)
-        residual = max(float(outcome.residual or 0.0) for outcome in outcomes)
-        if len(every) > 1 and follow_initial:
-            raise ValueError(
-                f"the chain has {len(every)} recurrent classes, and the limit from initial= is not computed "
-                "on a cluster; leave initial= out and read sol.distributions, or solve counts.gather()"
-            )
-        return Distributions(every[0] if len(every) == 1 else None, every, combined(outcomes)), residual
+        worst = combined(outcomes)
+        worst.residual = max(float(outcome.residual or 0.0) for outcome in outcomes)
+        return Distributions(every[0] if len(every) == 1 else None, every, worst)
 
     def _solve_from(self, crew: Crew, start: Floats, limits: Controls) -> Outcome:
         found = crew.phase(stationary, [(term,) for term in self.terms(limits, start)])

@@ -210,21 +210,18 @@ def condition_of(
     distances = [_relative(device, here, distribution)]
     if distances[0] <= n * equation.rounding:
         return 1.0, None
-    stopped = None
     for _ in range(0, most_steps, WINDOW):
         for _ in range(WINDOW // 2):
             equation.product(here, there, LAZY)
             equation.product(there, here, LAZY)
             stopped = yield progress
             if stopped is not None:
-                break
-        if stopped is not None:
-            break
+                return _most_left(distances, equation.rounding), stopped
         here[:] = here - distribution * here.sum()
         distances.append(_relative(device, here, distribution))
         if distances[-1] <= ENOUGH * distances[0]:
             break
-    return _most_left(distances, equation.rounding), stopped
+    return _most_left(distances, equation.rounding), None
 
 
 def _most_left(distances: list[float], rounding: float) -> float:
