@@ -166,9 +166,7 @@ def with_host_arrays(counts: DeviceCounts, request: Request) -> Request:
                 f"{name} lies on the host and the data on the device; pass it as a device array "
                 f"(cupy.asarray({name})), or move the data to the host first: counts.to_host()"
             )
-        array = device.download(device.adopt(value))
-        is_table = name in ("policy", "behavior") and array.ndim == 1 and array.size == counts.n_cells
-        return array.reshape(counts.n_states, -1) if is_table and array.dtype.kind == "f" else array
+        return device.download(device.adopt(value))
 
     problem, objective = request.problem, request.objective
     return request._replace(
