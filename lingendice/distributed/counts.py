@@ -34,7 +34,7 @@ _HERE = {
 _ELSEWHERE = {"indptr", "indices", "count", "reward_count", "reward_mean", "reward_m2", "matrix"}
 
 _STORED = ("cell_count", "terminal_count", "reward", "unrewarded", "initial_count")
-"""Vectors that the client keeps of stored blocks, in a file of their own."""
+"""Vectors that the client keeps of stored blocks, in a file of their own: margins, and first states."""
 _KIND, _VECTORS, _UNFINISHED = "distributed counts", "vectors.npz", "unfinished"
 
 
@@ -156,14 +156,12 @@ class DistributedCounts:
         frame = replace(
             Counts.empty(record["n_states"], record["n_actions"]), **fields_of(record, first_states, None)
         )
-        sizes = record["n_entries"], record["nbytes"]
         sources = [
             partial(client.submit, RowBlock.load, row_blocks.block_file(folder, number), pure=False)
             for number in range(len(record["edges"]) - 1)
         ]
-        unrewarded = arrays["unrewarded"] if "reward" in arrays else None
-        sums = arrays["cell_count"], arrays["terminal_count"], arrays.get("reward"), unrewarded
-        whole = Margins(*sums, *sizes)
+        sums: dict[str, Any] = {name: arrays.get(name) for name in _STORED[:4]}
+        whole = Margins(**sums, n_entries=record["n_entries"], nbytes=record["nbytes"])
         return cls(client, sources, record["edges"], [whole], frame)
 
     def close(self) -> None:
