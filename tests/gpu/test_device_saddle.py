@@ -361,9 +361,21 @@ def test_the_self_test_records_a_run(device, tmp_path, capsys):
     assert main(["--output", str(path), "--states", "300"]) == 0
     record = json.loads(path.read_text())
     assert record["device"] == device.name
-    assert len(record["checks"]) == 7
+    assert len(record["checks"]) == 8
     assert all(check["agrees"] for check in record["checks"]), record["checks"]
     assert "0 failed" in capsys.readouterr().out
+
+
+def test_the_self_test_records_kernels_that_do_not_compile(emulator, monkeypatch):
+    """What may happen first of all on a GPU that nobody has tried."""
+    from lingendice import gpu_selftest
+
+    def refuse(device):
+        raise RuntimeError("nvrtc: error")
+
+    monkeypatch.setattr(gpu_selftest, "load_everything", refuse)
+    found = gpu_selftest._run(gpu_selftest._kernels, emulator, 50)
+    assert found == {"name": "kernels", "agrees": False, "error": "RuntimeError: nvrtc: error"}
 
 
 def test_the_self_test_says_when_there_is_no_device(tmp_path, capsys, monkeypatch):
