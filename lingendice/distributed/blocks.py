@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.counts import CellSums, Counts
-from lingendice.data.merging import merge
 
 STATISTICS = ("reward_count", "reward_mean", "reward_m2")
 """Columns beside the count that a log with rewards has."""
@@ -88,11 +86,6 @@ def cut_rows(counts: Counts, edges: Sequence[int], n_states: int | None = None) 
         sizes = (whole, counts.n_actions, indptr, indices)
         blocks.append(RowBlock(*sizes, **kept))
     return blocks
-
-
-def join_blocks(*blocks: RowBlock) -> RowBlock:
-    """The sum of blocks over the same rows, joined in order."""
-    return reduce(partial(merge, threads=1), blocks)  # type: ignore[arg-type]
 
 
 def gather_blocks(blocks: Sequence[RowBlock], frame: Counts) -> Counts:

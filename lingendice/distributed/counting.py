@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial, reduce
-from operator import getitem
+from operator import add, getitem
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ import numpy as np
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import warn_breaks
 from lingendice.data.interrupts import interruptible
-from lingendice.data.merging import labels_to_ids
+from lingendice.data.merging import labels_to_ids, merge
 from lingendice.data.saving import arrow
-from lingendice.distributed.blocks import cut_rows, join_blocks, margins_of, work_edges
+from lingendice.distributed.blocks import cut_rows, margins_of, work_edges
 from lingendice.distributed.cluster import FAILED, blocks_of, client_of, insist, results
 from lingendice.distributed.counts import DistributedCounts
 from lingendice.io.formats import PARQUET, format_of
@@ -93,7 +93,7 @@ def _count(client: Any, source: Any, columns: dict[str, Any], n_blocks: int) -> 
     submit = partial(client.submit, pure=False)
     tree = partial(_tree, submit)
     counted = [submit(_count_part, *part, columns) for part in _parts(source, client)]
-    (whole,) = results(client, [tree(_join_all, [submit(Piece.without_rows, each) for each in counted])])
+    (whole,) = results(client, [tree(join, [submit(Piece.without_rows, each) for each in counted])])
     if whole.counts.n_states == 0:
         raise ValueError("no transitions: the log has no rows; give at least one")
     n_breaks, first_break = whole.breaks
@@ -103,12 +103,11 @@ def _count(client: Any, source: Any, columns: dict[str, Any], n_blocks: int) -> 
     numbering = replace(frame.without_rows(), initial_count=None)
     links = Piece(whole.counts, None, whole.numbered, whole.rule)  # between rows of different pieces
     pieces = [submit(_aligned, each, numbering, whole.numbered) for each in [*counted, links]]
-    (lengths,) = results(client, [tree(_add_lengths, [submit(_lengths, each) for each in pieces])])
-    lengths = np.concatenate([lengths, np.zeros(frame.n_states - lengths.size, lengths.dtype)])
+    (lengths,) = results(client, [tree(add, [submit(_lengths, each, frame.n_states) for each in pieces])])
     edges = work_edges(lengths, n_blocks)
     cuts = [submit(cut_rows, each, edges, frame.n_states) for each in pieces]
     joined = [
-        tree(join_blocks, [submit(getitem, each, number) for each in cuts])
+        tree(partial(merge, threads=1), [submit(getitem, each, number) for each in cuts])
         for number in range(len(edges) - 1)
     ]
     margins = results(client, [submit(margins_of, block) for block in joined])
@@ -123,8 +122,12 @@ def _tree(submit: Callable[..., Any], function: Callable[..., Any], futures: lis
         groups = [
             futures[first : first + _JOINED_AT_ONCE] for first in range(0, len(futures), _JOINED_AT_ONCE)
         ]
-        futures = [submit(function, *group) if len(group) > 1 else group[0] for group in groups]
+        futures = [submit(_reduced, function, *group) if len(group) > 1 else group[0] for group in groups]
     return futures[0]
+
+
+def _reduced(function: Callable[[Any, Any], Any], *values: Any) -> Any:
+    return reduce(function, values)
 
 
 def _held(client: Any, block: Any) -> Any:
@@ -174,10 +177,6 @@ def _count_part(source: Any, first: int, stop: int | None, columns: dict[str, An
     return count_piece(source, ReadOptions.of(threads=1, **columns), span)
 
 
-def _join_all(*pieces: Piece) -> Piece:
-    return reduce(join, pieces)
-
-
 # -- one numbering -----------------------------------------------------------------------------------------
 
 
@@ -199,13 +198,8 @@ def _aligned(piece: Piece, frame: Counts, numbered: frozenset[str]) -> Counts:
     return frame.merge(counts)
 
 
-def _lengths(counts: Counts) -> Any:
-    """Entries of each state."""
-    return np.diff(counts.indptr[:: counts.n_actions or 1])
-
-
-def _add_lengths(*lengths: Any) -> Any:
-    total = np.zeros(max(each.size for each in lengths), np.int64)
-    for each in lengths:
-        total[: each.size] += each
-    return total
+def _lengths(counts: Counts, n_states: int) -> Any:
+    """Entries of each state of the whole."""
+    lengths = np.zeros(n_states, np.int64)
+    lengths[: counts.n_states] = np.diff(counts.indptr[:: counts.n_actions or 1])
+    return lengths
