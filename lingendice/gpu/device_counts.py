@@ -193,7 +193,7 @@ def count_transitions(
     keys = _keys(columns, values.get("terminal"), n_states, n_actions)
     mean = deviation = None
     if densely:
-        bins = np.bincount(keys, minlength=n_pairs)
+        bins = _tally(device, keys, n_pairs)
         distinct = np.flatnonzero(bins)
         count = bins[distinct]
     else:
@@ -309,7 +309,12 @@ def _count_by_sorting(device: Device, keys: Any, weight: Any, reward: Any) -> tu
 def _count_states(device: Device, first_state: Any, n_states: int) -> Any:
     states = _ids(device, "first_state", first_state)
     require_below("first_state", states, n_states, "raise n_states or fix the id")
-    return np.bincount(states, minlength=n_states)
+    return _tally(device, states, n_states)
+
+
+def _tally(device: Device, ids: Any, n: int) -> Any:
+    """How often each id occurs; CuPy's function has no answer for none at all."""
+    return np.bincount(ids, minlength=n) if ids.size else device.zeros(n, np.int64)
 
 
 def read_matrix(device: Device, data: Any) -> DeviceCounts:
