@@ -93,9 +93,11 @@ def _count(client: Any, source: Any, columns: dict[str, Any], n_blocks: int) -> 
     submit = partial(client.submit, pure=False)
     tree = partial(_tree, submit)
     counted = [submit(_count_part, *part, columns) for part in _parts(source, client)]
-    (whole,) = results(client, [tree(join, [submit(Piece.without_rows, each) for each in counted])])
-    if whole.counts.n_states == 0:
+    without_rows = [submit(Piece.without_rows, each) for each in counted]
+    found = results(client, [tree(join, without_rows)] if counted else [])
+    if not found or found[0].counts.n_states == 0:
         raise ValueError("no transitions: the log has no rows; give at least one")
+    (whole,) = found
     n_breaks, first_break = whole.breaks
     if n_breaks:
         warn_breaks(n_breaks, first_break)
