@@ -107,14 +107,12 @@ def _ranks(
     dangling: Floats | None,
     limits: dict[str, Any],
 ) -> Floats:
-    uniform = np.full(counts.n_states, 1.0 / counts.n_states)
+    home = np.full(counts.n_states, 1.0 / counts.n_states) if personalization is None else personalization
+    after = home if dangling is None else dangling
     if alpha == 0.0 or not counts.total:  # no edge is followed, or there is none
-        home = require_distribution("personalization", _first(personalization, uniform), counts.n_states)
-        after = require_distribution("dangling", _first(dangling, home), counts.n_states)
-        return alpha * after + (1.0 - alpha) * home
+        return alpha * (after / after.sum()) + (1.0 - alpha) * (home / home.sum())
     if alpha == 1.0:  # walks begin somewhere, although they never return there
-        personalization = _first(personalization, uniform)
-        dangling = _first(dangling, personalization)
+        personalization, dangling = home, after
     solution = lg.solve(data, alpha, initial=personalization, restart=dangling, **limits)
     if solution.status is Status.ERROR_ABOVE_TOL:
         warnings.warn(
@@ -127,16 +125,12 @@ def _ranks(
     return solution.stationary
 
 
-def _first(given: Floats | None, otherwise: Floats) -> Floats:
-    return otherwise if given is None else given
-
-
 def _node_weights(name: str, given: Any, counts: Counts) -> Floats | None:
     if given is None:
         return None
     weights = read_distribution(name, given, counts)
     require_distribution(name, weights, counts.n_states)
-    return weights
+    return np.asarray(weights, float)  # not divided by its total: solve does that, and once
 
 
 def _read(graph: Any, weight: str | None) -> tuple[Counts, Any]:

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from lingendice.model.operator import EmpiricalOperator
     from lingendice.solvers.problem import SaddleFit
     from lingendice.solvers.request import Arguments, ManyPolicies, OnePolicy
-    from lingendice.solvers.ridge import RidgeSystem
     from lingendice.solvers.stationary import Distributions
 
 CONTINUOUS_METHODS = ("auto", "model", "fqe", "dr", "gendice", "linear")
@@ -300,10 +299,10 @@ def _solve_with(backend: Backend, data: Any, request: Request) -> Solution:
 def _solve_resident(backend: CudaBackend, data: Any, request: Request) -> Solution:
     """Data that lie on the device: solved there, or by way of the host for what works on rows there."""
     from lingendice.gpu.backend import copied_to_host, what_needs_the_host, with_host_arrays
-    from lingendice.gpu.device_counts import DeviceOperator
+    from lingendice.gpu.device_counts import DeviceCounts, DeviceOperator, read_matrix
     from lingendice.results.remote_solution import DeviceSolution
 
-    counts = backend.adopt(data)
+    counts = data if isinstance(data, DeviceCounts) else read_matrix(backend.device, data)
     request = with_host_arrays(counts, request)
     what = what_needs_the_host(counts, request)
     if what is not None:

@@ -227,6 +227,13 @@ def plain_array(name: str, values: Any) -> NDArray[Any]:
         array = np.asarray(values)
     except ValueError:
         raise ValueError(f"{name} is ragged: its rows have different lengths; make it rectangular") from None
+    except TypeError:
+        if not lies_on_device(values):
+            raise
+        raise ValueError(
+            f"{name} lies on the device and is needed on the host; copy it there first: "
+            "nothing is copied implicitly"
+        ) from None
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return array

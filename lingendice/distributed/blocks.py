@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.counts import CellSums, Counts
-from lingendice.data.merging import merge
 
 STATISTICS = ("reward_count", "reward_mean", "reward_m2")
 """Columns beside the count that a log with rewards has."""
@@ -59,11 +57,11 @@ def margins_of(block: RowBlock) -> Margins:
 
 def cell_sums(frame: Counts, margins: Sequence[Margins]) -> CellSums:
     """Sizes, labels and first states of ``frame``, sums of all blocks."""
-    counted, ended = (np.concatenate(sums) for sums in list(zip(*margins, strict=True))[:2])
-    rewards = [
+    joined: list[Any] = [
         np.concatenate(sums) if all(held is not None for held in sums) else None
-        for sums in list(zip(*margins, strict=True))[2:4]
+        for sums in list(zip(*margins, strict=True))[:4]
     ]
+    counted, ended, *rewards = joined
     return CellSums.of(frame, counted, ended if ended.any() else None, *rewards)
 
 
@@ -90,11 +88,6 @@ def cut_rows(counts: Counts, edges: Sequence[int], n_states: int | None = None) 
     return blocks
 
 
-def join_blocks(*blocks: RowBlock) -> RowBlock:
-    """The sum of blocks over the same rows, joined in order."""
-    return reduce(partial(merge, threads=1), blocks)  # type: ignore[arg-type]
-
-
 def gather_blocks(blocks: Sequence[RowBlock], frame: Counts) -> Counts:
     """The counts of all rows; ``frame`` has their labels and first states."""
     starts = np.cumsum([0, *(block.count.size for block in blocks)])
@@ -110,7 +103,7 @@ def gather_blocks(blocks: Sequence[RowBlock], frame: Counts) -> Counts:
 
 def work_edges(lengths: NDArray[Any], n_parts: int) -> list[int]:
     """States cut into parts of about equal work, given their entries: where each begins, and the end."""
-    work = np.cumsum(lengths, dtype=np.float64) + np.arange(1, lengths.size + 1)
+    n_parts, work = min(n_parts, lengths.size), np.cumsum(lengths + 1.0)
     cuts = np.searchsorted(work, np.arange(1, n_parts) * work[-1] / n_parts)
     edges: list[int] = np.unique(np.concatenate([[0], cuts, [lengths.size]])).tolist()
     return edges

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
+from lingendice.data.checks import require_whole
 from lingendice.data.interrupts import check
 from lingendice.distributed import mesh
 from lingendice.distributed.part import make_part
@@ -98,6 +99,11 @@ def workers_of(client: Any) -> dict[str, int]:
     return found
 
 
+def blocks_of(client: Any, blocks: int | None) -> int:
+    """How many blocks there are to be: as asked, or one for each thread of the workers."""
+    return sum(workers_of(client).values()) if blocks is None else require_whole("blocks", blocks, at_least=1)
+
+
 def scattered(client: Any, value: Any, **where: Any) -> Any:
     """A future of a value that is sent to a worker, with a deadline by its size."""
     from dask.sizeof import sizeof
@@ -134,9 +140,7 @@ def await_tasks(
     nap, looked = _NAPS[0], time.monotonic()
     moved, told, step = looked, None, None
     while not all(task.done() for task in tasks):
-        failed = [task for task in tasks if task.status in FAILED]
-        if failed:
-            within(client, REPLY, client.gather, failed)  # raises what it failed by
+        require_sound(tasks)
         now = time.monotonic()
         if monitor is None:
             check()
@@ -164,6 +168,16 @@ def await_tasks(
             moved = now
         elif now - moved > 2 * PATIENCE:
             raise asyncio.TimeoutError(f"nothing moved for {2 * PATIENCE:.0f} s")
+    require_sound(tasks)
+
+
+def require_sound(tasks: Sequence[Any]) -> None:
+    """Raise what a task has failed by: an OSError of its own, of a file say, is no lost connection."""
+    for task in tasks:
+        if task.status == "error":
+            raise task.exception(timeout=REPLY)
+        if task.status in FAILED:
+            raise CancelledError(f"task {task.key} is {task.status}")
 
 
 def results(

@@ -9,10 +9,11 @@ of them nowhere. A lost worker costs its tasks, which Dask repeats.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial, reduce
-from operator import getitem
+from operator import add, getitem
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,10 @@ import numpy as np
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import warn_breaks
 from lingendice.data.interrupts import interruptible
-from lingendice.data.merging import labels_to_ids
+from lingendice.data.merging import labels_to_ids, merge
 from lingendice.data.saving import arrow
-from lingendice.distributed.blocks import cut_rows, join_blocks, margins_of, work_edges
-from lingendice.distributed.cluster import FAILED, client_of, insist, results, workers_of
+from lingendice.distributed.blocks import cut_rows, margins_of, work_edges
+from lingendice.distributed.cluster import FAILED, blocks_of, client_of, insist, results
 from lingendice.distributed.counts import DistributedCounts
 from lingendice.io.formats import PARQUET, format_of
 from lingendice.io.read import ReadOptions, Span, count_piece
@@ -37,8 +38,9 @@ _ALONE = {"checkpoint", "progress", "threads", "checkpoint_every", "keep_episode
 
 
 def count(
-    source: Any, client: Any = None, *, store: str | None = None, blocks: int | None = None, **columns: Any
-) -> DistributedCounts:
+    source: Any, client: Any = None, *, store: str | Path | None = None, blocks: int | None = None,
+    **columns: Any,
+) -> DistributedCounts:  # fmt: skip
     """Count a log on the workers of a Dask cluster; the counts stay there, in blocks of whole rows.
 
     Parameters
@@ -79,59 +81,55 @@ def count(
         raise ValueError(f"{unknown[0]}= is an option of lg.read_transitions alone; leave it out here")
 
     def attempt() -> DistributedCounts:
-        n_workers = sum(workers_of(client).values())
-        return _Counting(client, source, columns).run(blocks or n_workers)
+        return _count(client, source, columns, blocks_of(client, blocks))
 
     with interruptible():
         counts = insist(attempt)
         return counts if store is None else counts.save(store)
 
 
-class _Counting:
-    """One attempt; futures of pieces and of what becomes of them."""
+def _count(client: Any, source: Any, columns: dict[str, Any], n_blocks: int) -> DistributedCounts:
+    """One attempt, in all its stages: futures of pieces and of what becomes of them."""
+    submit = partial(client.submit, pure=False)
+    tree = partial(_tree, submit)
+    counted = [submit(_count_part, *part, columns) for part in _parts(source, client)]
+    without_rows = [submit(Piece.without_rows, each) for each in counted]
+    found = results(client, [tree(join, without_rows)] if counted else [])
+    if not found or found[0].counts.n_states == 0:
+        raise ValueError("no transitions: the log has no rows; give at least one")
+    (whole,) = found
+    n_breaks, first_break = whole.breaks
+    if n_breaks:
+        warn_breaks(n_breaks, first_break)
+    frame = whole.result()
+    numbering = replace(frame.without_rows(), initial_count=None)
+    links = Piece(whole.counts, None, whole.numbered, whole.rule)  # between rows of different pieces
+    pieces = [submit(_aligned, each, numbering, whole.numbered) for each in [*counted, links]]
+    (lengths,) = results(client, [tree(add, [submit(_lengths, each, frame.n_states) for each in pieces])])
+    edges = work_edges(lengths, n_blocks)
+    cuts = [submit(cut_rows, each, edges, frame.n_states) for each in pieces]
+    joined = [
+        tree(partial(merge, threads=1), [submit(getitem, each, number) for each in cuts])
+        for number in range(len(edges) - 1)
+    ]
+    margins = results(client, [submit(margins_of, block) for block in joined])
+    return DistributedCounts(
+        client, [partial(_held, client, block) for block in joined], edges, margins, frame
+    )
 
-    def __init__(self, client: Any, source: Any, columns: dict[str, Any]) -> None:
-        self.client = client
-        self.pieces = [self._submit(_count_part, *part, columns) for part in _parts(source, client)]
 
-    def _submit(self, function: Any, *arguments: Any) -> Any:
-        return self.client.submit(function, *arguments, pure=False)
-
-    def _tree(self, function: Any, futures: list[Any]) -> Any:
-        """Neighbors joined in order, a few at a time."""
-        while len(futures) > 1:
-            groups = [
-                futures[first : first + _JOINED_AT_ONCE] for first in range(0, len(futures), _JOINED_AT_ONCE)
-            ]
-            futures = [self._submit(function, *group) if len(group) > 1 else group[0] for group in groups]
-        return futures[0]
-
-    def run(self, n_blocks: int) -> DistributedCounts:
-        """All stages."""
-        without_rows = [self._submit(Piece.without_rows, each) for each in self.pieces]
-        (whole,) = results(self.client, [self._tree(_join_all, without_rows)])
-        if whole.counts.n_states == 0:
-            raise ValueError("no transitions: the log has no rows; give at least one")
-        n_breaks, first_break = whole.breaks
-        if n_breaks:
-            warn_breaks(n_breaks, first_break)
-        frame = whole.result()
-        numbering = replace(frame.without_rows(), initial_count=None)
-        links = Piece(whole.counts, None, whole.numbered, whole.rule)  # between rows of different pieces
-        pieces = [self._submit(_aligned, each, numbering, whole.numbered) for each in [*self.pieces, links]]
-        (lengths,) = results(
-            self.client, [self._tree(_add_lengths, [self._submit(_lengths, p) for p in pieces])]
-        )
-        lengths = np.concatenate([lengths, np.zeros(frame.n_states - lengths.size, lengths.dtype)])
-        edges = work_edges(lengths, min(n_blocks, frame.n_states))
-        cuts = [self._submit(cut_rows, each, edges, frame.n_states) for each in pieces]
-        joined = [
-            self._tree(join_blocks, [self._submit(getitem, each, number) for each in cuts])
-            for number in range(len(edges) - 1)
+def _tree(submit: Callable[..., Any], function: Callable[..., Any], futures: list[Any]) -> Any:
+    """Neighbors joined in order, a few at a time."""
+    while len(futures) > 1:
+        groups = [
+            futures[first : first + _JOINED_AT_ONCE] for first in range(0, len(futures), _JOINED_AT_ONCE)
         ]
-        margins = results(self.client, [self._submit(margins_of, block) for block in joined])
-        sources = [partial(_held, self.client, block) for block in joined]
-        return DistributedCounts(self.client, sources, edges, margins, frame)
+        futures = [submit(_reduced, function, *group) if len(group) > 1 else group[0] for group in groups]
+    return futures[0]
+
+
+def _reduced(function: Callable[[Any, Any], Any], *values: Any) -> Any:
+    return reduce(function, values)
 
 
 def _held(client: Any, block: Any) -> Any:
@@ -161,27 +159,24 @@ def _parts(source: Any, client: Any) -> Iterator[tuple[Any, int, int | None]]:
         yield from ((str(file), first, stop) for first, stop in _row_groups(str(file)))
 
 
-def _row_groups(file: str) -> list[tuple[int, int]]:
-    """Ranges of row groups with about ``ROWS_PER_TASK`` rows."""
+def _row_groups(file: str) -> list[tuple[int, int | None]]:
+    """Ranges of row groups with about ``ROWS_PER_TASK`` rows; the whole of a file without any."""
     with arrow("parquet").ParquetFile(file) as stored:
         rows = [stored.metadata.row_group(group).num_rows for group in range(stored.num_row_groups)]
-    ranges, first, held = [], 0, 0
+    ranges: list[tuple[int, int | None]] = []
+    first = held = 0
     for group, size in enumerate(rows):
         held += size
         if held >= ROWS_PER_TASK or group == len(rows) - 1:
             ranges.append((first, group + 1))
             first, held = group + 1, 0
-    return ranges
+    return ranges or [(0, None)]
 
 
 def _count_part(source: Any, first: int, stop: int | None, columns: dict[str, Any]) -> Piece:
     """Runs on a worker, as all that follows does."""
     span = Span((0, first), None if stop is None else (0, stop), keep_ends=True)
     return count_piece(source, ReadOptions.of(threads=1, **columns), span)
-
-
-def _join_all(*pieces: Piece) -> Piece:
-    return reduce(join, pieces)
 
 
 # -- one numbering -----------------------------------------------------------------------------------------
@@ -205,13 +200,8 @@ def _aligned(piece: Piece, frame: Counts, numbered: frozenset[str]) -> Counts:
     return frame.merge(counts)
 
 
-def _lengths(counts: Counts) -> Any:
-    """Entries of each state."""
-    return np.diff(counts.indptr[:: counts.n_actions or 1])
-
-
-def _add_lengths(*lengths: Any) -> Any:
-    total = np.zeros(max(each.size for each in lengths), np.int64)
-    for each in lengths:
-        total[: each.size] += each
-    return total
+def _lengths(counts: Counts, n_states: int) -> Any:
+    """Entries of each state of the whole."""
+    lengths = np.zeros(n_states, np.int64)
+    lengths[: counts.n_states] = np.diff(counts.indptr[:: counts.n_actions or 1])
+    return lengths

@@ -34,7 +34,7 @@ _HERE = {
 _ELSEWHERE = {"indptr", "indices", "count", "reward_count", "reward_mean", "reward_m2", "matrix"}
 
 _STORED = ("cell_count", "terminal_count", "reward", "unrewarded", "initial_count")
-"""Vectors that the client keeps of stored blocks, in a file of their own."""
+"""Vectors that the client keeps of stored blocks, in a file of their own: margins, and first states."""
 _KIND, _VECTORS, _UNFINISHED = "distributed counts", "vectors.npz", "unfinished"
 
 
@@ -72,8 +72,8 @@ class DistributedCounts:
         """Who holds the rows."""
         if self._crew is None:
             raise ValueError(
-                "only the vectors of these counts were pickled; save their rows with "
-                "counts.save(folder) and open them by DistributedCounts.load(folder)"
+                "these counts were closed or pickled, which leaves only their vectors; save the rows first "
+                "with counts.save(folder) and open them by DistributedCounts.load(folder)"
             )
         return self._crew
 
@@ -101,36 +101,34 @@ class DistributedCounts:
         client = client_of(client)
         counts = counts if isinstance(counts, Counts) else Counts.from_matrix(counts, copy=False)
         n_actions = counts.n_actions or 1
-        n_blocks = sum(cluster.workers_of(client).values()) if blocks is None else blocks
+        if not counts.n_states:
+            raise ValueError("there are no states to spread: the counts are empty; add data first")
         lengths = np.diff(counts.indptr[::n_actions])
-        edges = row_blocks.work_edges(lengths, min(n_blocks, max(counts.n_states, 1)))
+        edges = row_blocks.work_edges(lengths, cluster.blocks_of(client, blocks))
         made = row_blocks.cut_rows(counts, edges)
         sources = [partial(cluster.scattered, client, block) for block in made]
         return cls(client, sources, edges, [row_blocks.margins_of(block) for block in made], counts)
 
     def gather(self) -> Counts:
         """All rows, brought to the client."""
-        blocks = insist(lambda: results(self.client, self._blocks()))
+        sources = self.crew.sources
+        blocks = insist(lambda: results(self.client, [source() for source in sources]))
         return row_blocks.gather_blocks(blocks, self.vectors)
 
-    def _blocks(self) -> list[Any]:
-        """Futures of the blocks."""
-        return [source() for source in self.crew.sources]
-
-    def save(self, folder: str) -> DistributedCounts:
+    def save(self, folder: str | Path) -> DistributedCounts:
         """Write every block to a Parquet file of its own, from the worker that has it.
 
         ``folder`` is any path that fsspec knows (local, ``s3://``, ...) and that all workers see. Returns the
         same counts, whose blocks are read from there where they are needed and no longer held in memory.
         """
-
+        crew, folder = self.crew, str(folder)
         if "://" not in folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
 
         def write() -> list[Any]:
             written = [
-                self.client.submit(Counts.save, block, row_blocks.block_file(folder, number), pure=False)
-                for number, block in enumerate(self._blocks())
+                self.client.submit(Counts.save, source(), row_blocks.block_file(folder, number), pure=False)
+                for number, source in enumerate(crew.sources)
             ]
             return results(self.client, written)
 
@@ -143,9 +141,9 @@ class DistributedCounts:
         return DistributedCounts.load(folder, self.client)
 
     @classmethod
-    def load(cls, folder: str, client: Any = None) -> DistributedCounts:
+    def load(cls, folder: str | Path, client: Any = None) -> DistributedCounts:
         """Counts that :meth:`save` wrote, on this cluster or another."""
-        client = client_of(client)
+        client, folder = client_of(client), str(folder)
         arrays, record = read_archive(f"{folder}/{_VECTORS}", _KIND)
         if _UNFINISHED in record:
             raise StoredFileError(f"{folder}: is incomplete; save the counts there again")
@@ -158,19 +156,17 @@ class DistributedCounts:
         frame = replace(
             Counts.empty(record["n_states"], record["n_actions"]), **fields_of(record, first_states, None)
         )
-        sizes = record["n_entries"], record["nbytes"]
         sources = [
             partial(client.submit, RowBlock.load, row_blocks.block_file(folder, number), pure=False)
             for number in range(len(record["edges"]) - 1)
         ]
-        unrewarded = arrays["unrewarded"] if "reward" in arrays else None
-        sums = arrays["cell_count"], arrays["terminal_count"], arrays.get("reward"), unrewarded
-        whole = Margins(*sums, *sizes)
+        sums: dict[str, Any] = {name: arrays.get(name) for name in _STORED[:4]}
+        whole = Margins(**sums, n_entries=record["n_entries"], nbytes=record["nbytes"])
         return cls(client, sources, record["edges"], [whole], frame)
 
     def close(self) -> None:
         """Let the workers forget these counts now, and not only when nothing refers to them any more."""
-        self._crew = Crew(self.client, [], [0])
+        self._crew = None
 
     def operator_of(self, choices: Any) -> Any:
         """Called by :func:`lingendice.audit`: the operator of a policy and other choices."""

@@ -69,10 +69,10 @@ class Part:
 
     # -- building ------------------------------------------------------------------------------------------
 
-    def prepare(self, mesh: Mesh, system: Any, row_weight: Any) -> int:
+    def prepare(self, mesh: Mesh, system: Any, row_weight: Any) -> None:
         """Make the pull form and exchange which targets are reached; nothing to do for the same system.
 
-        ``row_weight`` is by cell, or None for plain counts. Returns the number of entries.
+        ``row_weight`` is by cell, or None for plain counts.
         """
         # One part that was made anew, as its worker was lost, is reason enough for all.
         if not all(held[0][0] for held in mesh.gather(np.array([self.system == system]))):
@@ -82,7 +82,6 @@ class Part:
             )
             self._exchange_targets(mesh)
             self.system = system
-        return int(self.pull.sources.size)
 
     def _pull_form(self, row_weight: Any) -> PullForm:
         from scipy.sparse import csr_array

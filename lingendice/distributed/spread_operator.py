@@ -30,24 +30,23 @@ if TYPE_CHECKING:
     from lingendice.distributed.counts import DistributedCounts
     from lingendice.solvers.request import Request
 
-METHODS = ("auto",)
-
 
 def solve_spread(counts: DistributedCounts, request: Request) -> Solution:
     """The exact equation for one request."""
     request = _checked(counts, request)
     operator = SpreadOperator.of(counts, request.problem)
     with interruptible(request.on_interrupt) as work:
-        found, residual = operator.stationary(request.limits, request.follows_initial)
+        found = operator.stationary(request.limits, request.follows_initial)
         work.solution = solution = exact_solution(
-            operator, found, request.limits, request.reward_range, residual=residual, kind=SpreadSolution
-        )
+            operator, found, request.limits, request.reward_range,
+            residual=found.outcome.residual, kind=SpreadSolution,
+        )  # fmt: skip
     return solution
 
 
 def _checked(counts: DistributedCounts, request: Request) -> Request:
     """Refuse what is for one machine; a policy table that is a Dask array is brought here."""
-    require_choice("method", request.method.name, METHODS)
+    require_choice("method", request.method.name, ("auto",))
     advice = "use counts.gather() and solve on one machine"
     problem, objective = request.problem, request.objective
     given = {
@@ -73,6 +72,8 @@ def _checked(counts: DistributedCounts, request: Request) -> Request:
 class SpreadOperator(EmpiricalOperator):
     """The operator of counts on a cluster: vectors here, rows there."""
 
+    counts: Any
+    """A :class:`DistributedCounts`."""
     vectors: Any = None
     """Its chain without entries."""
     key: str = ""
@@ -94,17 +95,11 @@ class SpreadOperator(EmpiricalOperator):
         """Not here."""
         return self.counts.indptr  # says why not
 
-    @property
-    def spread_counts(self) -> DistributedCounts:
-        """The counts, as what they are."""
-        held: Any = self.counts
-        return held  # type: ignore[no-any-return]
-
     # -- what the parts are told ---------------------------------------------------------------------------
 
     def _by_part(self, *given: Any) -> list[tuple[Any, ...]]:
         """Arguments by part: arrays over states or cells are cut, all else is for every part."""
-        edges = itertools.pairwise(self.spread_counts.edges)
+        edges = itertools.pairwise(self.counts.edges)
         return [tuple(_cut(each, *part, self.n_states) for each in given) for part in edges]
 
     def terms(self, limits: Controls, start: Floats) -> list[Terms]:
@@ -128,7 +123,7 @@ class SpreadOperator(EmpiricalOperator):
             crew.phase(Part.prepare, self._by_part(key, weights))
             return steps(crew)
 
-        return self.spread_counts.crew.run(on_prepared, monitor)
+        return self.counts.crew.run(on_prepared, monitor)
 
     def _asked(self, steps: Callable[[Crew], Any]) -> Any:
         """The same for what is computed when asked for, and has nothing to show before its end."""
@@ -173,8 +168,8 @@ class SpreadOperator(EmpiricalOperator):
 
     # -- stationary distributions --------------------------------------------------------------------------
 
-    def stationary(self, limits: Controls, follow_initial: bool) -> tuple[Distributions, float]:
-        """Every stationary distribution, and the L1 residual of the worst."""
+    def stationary(self, limits: Controls, follow_initial: bool) -> Distributions:
+        """Every stationary distribution, with the L1 residual of the worst."""
         starts: list[Floats] = []
 
         def steps(crew: Crew) -> list[Outcome]:
@@ -184,6 +179,12 @@ class SpreadOperator(EmpiricalOperator):
             else:
                 marks = [np.bincount(states, minlength=self.n_states) for states in self._recurrent(crew)]
                 starts[:] = [mark / mark.sum() for mark in marks]
+                if len(starts) > 1 and follow_initial:
+                    raise ValueError(
+                        f"the chain has {len(starts)} recurrent classes, and the limit from initial= is not "
+                        "computed on a cluster; leave initial= out and read sol.distributions, or solve "
+                        "counts.gather()"
+                    )
             return [self._solve_from(crew, start, limits) for start in starts]
 
         with watch(limits) as monitor:
@@ -196,13 +197,9 @@ class SpreadOperator(EmpiricalOperator):
                 if not outcome.converged and outcome.stopped is None:
                     outcome.stopped = monitor.stopped
         every = tuple(outcome.distribution for outcome in outcomes)
-        residual = max(float(outcome.residual or 0.0) for outcome in outcomes)
-        if len(every) > 1 and follow_initial:
-            raise ValueError(
-                f"the chain has {len(every)} recurrent classes, and the limit from initial= is not computed "
-                "on a cluster; leave initial= out and read sol.distributions, or solve counts.gather()"
-            )
-        return Distributions(every[0] if len(every) == 1 else None, every, combined(outcomes)), residual
+        worst = combined(outcomes)
+        worst.residual = max(float(outcome.residual or 0.0) for outcome in outcomes)
+        return Distributions(every[0] if len(every) == 1 else None, every, worst)
 
     def _solve_from(self, crew: Crew, start: Floats, limits: Controls) -> Outcome:
         found = crew.phase(stationary, [(term,) for term in self.terms(limits, start)])

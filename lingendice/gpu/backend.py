@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +12,8 @@ from lingendice.data.checks import NotAvailableYet, lies_on_device, outside_leve
 from lingendice.data.counts import Counts
 from lingendice.divergences import MMD, FDivergence
 from lingendice.gpu.chain import Settings, device_distributions
-from lingendice.gpu.device import Device, current_device, require_bytes, require_on_device
-from lingendice.gpu.device_counts import DeviceCounts, read_matrix
+from lingendice.gpu.device import Device, current_device, require_bytes
+from lingendice.gpu.device_counts import DeviceCounts
 from lingendice.gpu.device_ridge import DeviceRidge
 from lingendice.gpu.device_saddle import ADVICE, device_extragradient, device_sgd, saddle_bytes
 from lingendice.model.features import Tabular
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 
 OPTIONS = ("chunk_rows", "storage", "poll_every")
-EXACT_METHODS = ("auto", "power-extrapolated")
-HOST_METHODS = ("convex",)
 DEVICE_BATCH = 1024
 """Samples of one step of SGD on the device unless options['batch'] says otherwise."""
 ARRAYS = ("policy", "behavior", "reward", "initial", "restart")
@@ -43,21 +41,13 @@ class CudaBackend:
     """The verbs on one device, for one request."""
 
     def __init__(self, data: Any, request: Request) -> None:
-        """Refuse to mix host and device, and to work on the host with data that lie on the device."""
+        """Refuse to work on the host with data that lie on the device."""
         self.resident = lies_on_device(data)
         if self.resident and request.method.device == "cpu":
             raise ValueError(
                 'the data lie on a CUDA device and device="cpu"; pass device="cuda" to solve there, '
                 "or copy them to the host first"
             )
-        if self.resident:
-            return
-        for name in ARRAYS:
-            if lies_on_device(getattr(request.problem, name)):
-                raise ValueError(
-                    f"{name} lies on the device and the data on the host; "
-                    "copy one of them first: nothing is copied implicitly"
-                )
 
     @cached_property
     def device(self) -> Device:
@@ -66,9 +56,10 @@ class CudaBackend:
 
     def check(self, request: Request) -> None:
         """Refuse methods and options that there are not; those of the saddle point are read there."""
+        self.settings = Settings.read(request.method.options)
         if request.wants_saddle:
             return
-        require_choice("method", request.method.name, EXACT_METHODS)
+        require_choice("method", request.method.name, ("auto", "power-extrapolated"))
         request.require_exact_terms()
         known = {*OPTIONS, COPY} if self.resident else set(OPTIONS)
         for name in sorted(set(request.method.options) - known):
@@ -85,31 +76,30 @@ class CudaBackend:
     def stationary(self, operator: EmpiricalOperator, request: Request) -> Distributions:
         """Power steps, extrapolated; the distributions come back to the host."""
         _require_transitions(operator)
-        settings = Settings.read(request.method.options)
-        return device_distributions(self.device, operator, request.follows_initial, request.limits, settings)
+        return device_distributions(
+            self.device, operator, request.follows_initial, request.limits, self.settings
+        )
 
     def ridge(self, operator: EmpiricalOperator, request: Request) -> RidgeSystem:
         """Conjugate gradients on the device, everything else by the host's own system."""
         self.refuse_exact_options(request)
-        storage = Settings.read(request.method.options).storage
-        return DeviceRidge(self.device, operator, request.ridge, storage)
+        return DeviceRidge(self.device, operator, request.ridge, self.settings.storage)
 
     def saddle(self, operator: EmpiricalOperator, request: Request) -> SaddleFit:
         """Extragradient or minibatch SGD on the device; gaps are certified on the host."""
         _require_transitions(operator)
-        own = dict(request.method.options)
-        storage = np.dtype(Settings.read({"storage": own.pop("storage", "float64")}).storage)
-        if request.method.name == "sgd":
-            own = {"batch": DEVICE_BATCH} | own
+        own = {"batch": DEVICE_BATCH} if request.method.name == "sgd" else {}
+        own |= {name: value for name, value in request.method.options.items() if name != "storage"}
         request = request._replace(method=request.method._replace(options=own))
-        fit = solve_saddle(operator, request, _saddle_method, partial(self._begin_saddle, storage))
+        fit = solve_saddle(operator, request, _saddle_method, self._begin_saddle)
         fit.outcome.reason += f", on {self.device.name}"
         return fit
 
     def _begin_saddle(
-        self, storage: np.dtype[Any], problem: RatioProblem, method: str, choices: MethodChoices,
-        options: dict[str, Any], controls: Controls,
+        self, problem: RatioProblem, method: str, choices: MethodChoices, options: dict[str, Any],
+        controls: Controls,
     ) -> SaddleSolver:  # fmt: skip
+        storage = np.dtype(self.settings.storage)
         batch = int(options["batch"]) if method == "sgd" else None
         require_bytes(self.device, saddle_bytes(problem, batch, storage.itemsize), ADVICE)
         if method == "extragradient":
@@ -118,10 +108,6 @@ class CudaBackend:
         if choices.warm_start is not None:
             raise NotAvailableYet("warm_start with SGD on the device", 'leave it out, or use device="cpu"')
         return device_sgd(self.device, problem, storage, controls, choices.seed, options)
-
-    def adopt(self, data: Any) -> DeviceCounts:
-        """Counts or a matrix that lie on the device, as counts there."""
-        return data if isinstance(data, DeviceCounts) else read_matrix(self.device, data)
 
 
 def _require_transitions(operator: EmpiricalOperator) -> None:
@@ -135,7 +121,7 @@ def _require_transitions(operator: EmpiricalOperator) -> None:
 def _saddle_method(problem: RatioProblem, given: str) -> tuple[str, str]:
     """The method for a saddle point on the device, and why; an error where only the host has one."""
     divergence, instead = problem.divergence, 'use method="extragradient", or device="cpu"'
-    if given in HOST_METHODS:
+    if given == "convex":
         raise NotAvailableYet(f"method={given!r} on the device", instead)
     method = require_choice("method", given, ("auto", "extragradient", "sgd"))
     if not isinstance(divergence, (FDivergence, MMD)):
@@ -175,10 +161,12 @@ def with_host_arrays(counts: DeviceCounts, request: Request) -> Request:
     def down(name: str, value: Any) -> Any:
         if value is None:
             return None
-        require_on_device(name, value)
-        array = device.download(device.adopt(value))
-        is_table = name in ("policy", "behavior") and array.ndim == 1 and array.size == counts.n_cells
-        return array.reshape(counts.n_states, -1) if is_table and array.dtype.kind == "f" else array
+        if not lies_on_device(value):
+            raise ValueError(
+                f"{name} lies on the host and the data on the device; pass it as a device array "
+                f"(cupy.asarray({name})), or move the data to the host first: counts.to_host()"
+            )
+        return device.download(device.adopt(value))
 
     problem, objective = request.problem, request.objective
     return request._replace(

@@ -19,7 +19,7 @@ WEIGHTS = OFFSETS | VALUES
 """How counts may come."""
 LANES = (1, 8, 32)
 """Threads that may work on one row."""
-DEPTHS = (6,)
+DEPTH = 6
 """Steps of a cycle of extrapolation."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 _HOMES = (_PACKAGE / "_cuda", _PACKAGE.parent / "cuda")
@@ -39,7 +39,7 @@ def _variants(*choices: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 
 
 _VALUES, _WEIGHTS, _OFFSETS = (tuple(kinds.values()) for kinds in (VALUES, WEIGHTS, OFFSETS))
-_LANES, _DEPTHS = tuple(map(str, LANES)), tuple(map(str, DEPTHS))
+_LANES, _DEPTH = tuple(map(str, LANES)), (str(DEPTH),)
 _EACH_VALUE = _variants(_VALUES)
 
 KERNELS = {
@@ -48,9 +48,9 @@ KERNELS = {
     "settle_long_rows": Kernel("operator", _EACH_VALUE, 256),
     "weigh_distribution": Kernel("operator", _EACH_VALUE, 256),
     "finish_pass": Kernel("operator", most_threads=256),
-    "change_products": Kernel("operator", _variants(_VALUES, _DEPTHS), 256),
-    "mix_weights": Kernel("operator", _variants(_DEPTHS), 256),
-    "mix_iterates": Kernel("operator", _variants(_VALUES, _DEPTHS), 256),
+    "change_products": Kernel("operator", _variants(_VALUES, _DEPTH), 256),
+    "mix_weights": Kernel("operator", _variants(_DEPTH), 256),
+    "mix_iterates": Kernel("operator", _variants(_VALUES, _DEPTH), 256),
     "scale_distribution": Kernel("operator", _EACH_VALUE),
     "row_totals": Kernel("operator", _variants(_WEIGHTS, _OFFSETS), 256),
     "compose_rates": Kernel("operator", _variants(_VALUES, _WEIGHTS, _OFFSETS), 256),

@@ -10,11 +10,11 @@ import numpy as np
 
 from lingendice.data.checks import require_choice, require_whole
 from lingendice.gpu import equation
-from lingendice.gpu.catalog import VALUES
+from lingendice.gpu.catalog import DEPTH, VALUES
 from lingendice.gpu.device import Device, require_bytes
 from lingendice.gpu.device_counts import DeviceOperator
 from lingendice.gpu.equation import MOST_HUBS, Equation
-from lingendice.gpu.power_steps import DEPTH, Reach, iterate_distribution
+from lingendice.gpu.power_steps import iterate_distribution, recurrent_classes
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers.control import Controls, Outcome, combined, run
 from lingendice.solvers.stationary import Distributions
@@ -84,43 +84,35 @@ class DeviceChain(NamedTuple):
 
 
 def required_bytes(
-    n_states: int, n_cells: int, n_entries: int, n_hubs: int, gamma: float, storage: str
+    operator: EmpiricalOperator, n_entries: int, storage: str, streamed: int | None = None
 ) -> int:
-    """Device memory of a solve at its peak, which is the sorting of the entries by column."""
-    value = np.dtype(storage).itemsize
-    offset = equation.index_type(n_entries).itemsize
+    """Device memory of a solve at its peak: vectors, and the entries while they are sorted by column.
+
+    Where the matrix stays on the host, a buffer for the entries of a chunk: ``streamed`` of them at most.
+    """
+    n_states, n_cells, n_hubs = operator.n_states, operator.n_cells, operator.rows.n_hubs
+    value, offset = np.dtype(storage).itemsize, equation.index_type(n_entries).itemsize
+    # At gamma = 1 another start is stepped beside the distribution: two vectors, and two in passing.
+    trial = 8 + 3 * value if operator.gamma == 1.0 else 0
+    vectors = ((DEPTH + 4 + 2 * n_hubs) * value + offset + 12 + trial) * n_states + 24 * n_cells
+    if streamed is not None:
+        return vectors + streamed * (value + 4)
     rows = n_entries * (4 + 8 + value + 4) + offset * n_cells  # as counted, and composed
     by_column = n_entries * (value + 4)
     sorting = 2 * 8 * n_entries + 4 * n_entries
-    vectors = _vector_bytes(n_states, n_cells, n_hubs, gamma, value, offset)
     return vectors + rows + by_column + sorting
 
 
-def streamed_bytes(
-    n_states: int, n_cells: int, n_entries: int, most_entries: int, n_hubs: int, gamma: float, storage: str
-) -> int:
-    """Device memory of a solve whose matrix stays on the host: vectors, and a buffer for chunks."""
-    value = np.dtype(storage).itemsize
-    vectors = _vector_bytes(n_states, n_cells, n_hubs, gamma, value, equation.index_type(n_entries).itemsize)
-    return vectors + most_entries * (value + 4)
-
-
-def _vector_bytes(n_states: int, n_cells: int, n_hubs: int, gamma: float, value: int, offset: int) -> int:
-    # At gamma = 1 another start is stepped beside the distribution: two vectors, and two in passing.
-    trial = 8 + 3 * value if gamma == 1.0 else 0
-    return ((DEPTH + 4 + 2 * n_hubs) * value + offset + 12 + trial) * n_states + 24 * n_cells
-
-
 def require_memory(
-    device: Device, needed: int, n_states: int, n_entries: int, gamma: float, settings: Settings
+    device: Device, needed: int, operator: EmpiricalOperator, n_entries: int, settings: Settings
 ) -> None:
     """An estimate in place of an allocation that fails half-way, and what would fit."""
-    free, text = device.free_bytes(), ""
+    text, n_states = "", operator.n_states
     if settings.chunk_rows is None and n_entries:
-        room = max(free - required_bytes(n_states, n_states, 0, 1, gamma, settings.storage), 0)
+        room = device.free_bytes() - required_bytes(operator, n_entries, settings.storage, streamed=0)
         a_row = n_entries / n_states * (np.dtype(settings.storage).itemsize + 4)
-        rows = int(0.5 * room / max(a_row, 1e-9))
-        if rows:
+        rows = int(0.5 * room / a_row)
+        if rows > 0:
             text += f'; counts on the host can be streamed: options={{"chunk_rows": {min(rows, n_states)}}}'
     if settings.storage == "float64":
         text += '; options={"storage": "float32"} halves distributions and rates'
@@ -142,10 +134,9 @@ def chain_of_operator(
         device.upload(part.ravel() if part.size else np.zeros(1), settings.storage)
         for part in (operator.gather(rows.out).T, rows.distribution)
     )
-    initial = operator.initial
-    start = np.zeros(n_states) if initial is None else (1.0 - gamma) * initial
-    first = None if initial is None else device.upload(initial, settings.storage)
-    start = device.upload(start, settings.storage)
+    first = None if operator.initial is None else device.upload(operator.initial, settings.storage)
+    from_start = np.zeros(n_states) if operator.initial is None else (1.0 - gamma) * operator.initial
+    start = device.upload(from_start, settings.storage)
     push = Equation(device, matrix, shares, distributions, rows.n_hubs, start, gamma, n_states, tol)
     return DeviceChain(push, first, columns)
 
@@ -162,10 +153,8 @@ def _resident_parts(device: Device, operator: EmpiricalOperator, settings: Setti
     """The matrix by column, and (indptr, columns, rates) by row; rows of counts are uploaded or lie there."""
     rows, n_states, up = operator.rows, operator.n_states, device.upload
     n_entries = rows.indices.size
-    needed = required_bytes(
-        n_states, operator.n_cells, n_entries, rows.n_hubs, operator.gamma, settings.storage
-    )
-    require_memory(device, needed, n_states, n_entries, operator.gamma, settings)
+    needed = required_bytes(operator, n_entries, settings.storage)
+    require_memory(device, needed, operator, n_entries, settings)
     indptr, columns, weight = rows.indptr, rows.indices, rows.weight
     if not isinstance(operator, DeviceOperator):
         indptr, columns = up(indptr, equation.index_type(n_entries)), up(columns, np.int32)
@@ -187,11 +176,12 @@ def _streamed_parts(device: Device, operator: EmpiricalOperator, settings: Setti
     by_row = operator.chain.kernel()
     both = (by_row.T.tocsr(), by_row)
     most = max(equation.most_entries(held.indptr, settings.chunk_rows) for held in both)
-    sizes = (operator.n_states, operator.n_cells, by_row.nnz, most, operator.rows.n_hubs)
-    needed = streamed_bytes(*sizes, operator.gamma, settings.storage)
-    require_memory(device, needed, operator.n_states, by_row.nnz, operator.gamma, settings)
-    feed = equation.Feed(device, most, settings.storage)
-    by_column, backward = (equation.streamed_matrix(device, held, settings.chunk_rows, feed) for held in both)
+    needed = required_bytes(operator, by_row.nnz, settings.storage, most)
+    require_memory(device, needed, operator, by_row.nnz, settings)
+    buffers = device.empty(most, np.int32), device.empty(most, settings.storage)
+    by_column, backward = (
+        equation.streamed_matrix(device, held, settings.chunk_rows, buffers) for held in both
+    )
     return by_column, backward
 
 
@@ -216,7 +206,7 @@ def solve_chain(
     if push.gamma < 1.0:
         outcome = distribution_from(push, chain.initial)
         return Distributions(outcome.distribution, (outcome.distribution,), outcome)
-    classes = Reach(push, chain.backward()).recurrent_classes()
+    classes = recurrent_classes(push, chain.backward())
     mixes = len(classes) > 1 and follow_initial and chain.initial is not None
     if mixes:
         push = replace(push, tol=0.5 * tol)  # the other half is for the weights
@@ -227,6 +217,7 @@ def solve_chain(
     if len(distributions) == 1:
         return Distributions(distributions[0], distributions, outcomes[0])
     worst = combined(outcomes)
+    worst.residual = max(float(found.residual or 0.0) for found in outcomes)
     if not mixes:
         return Distributions(None, distributions, worst)
     visits = distribution_from(chain.returning(sum(classes), 0.25 * tol), chain.initial)
@@ -235,7 +226,7 @@ def solve_chain(
     assert worst.error is not None
     assert visits.error is not None
     outcome.error = worst.error + 2.0 * visits.error  # of an entry, of a weight and of their sum
-    outcome.residual = max(float(found.residual or 0.0) for found in outcomes)
+    outcome.residual = worst.residual
     if not ends.sum() > 0.0:  # ended before any class was reached
         return Distributions(None, distributions, outcome)
     single = device.zeros(push.n_in, dtype)

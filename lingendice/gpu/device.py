@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import lies_on_device
 from lingendice.gpu.catalog import KERNELS, expression, expressions, module_source
 
 COMPILER_OPTIONS = ("-std=c++17",)
@@ -102,8 +101,6 @@ class Device:
         """
         cuda = self._cupy.cuda
         work()  # which also compiles the kernels: that cannot be captured
-        if not hasattr(cuda, "graph") and not hasattr(cuda.Stream, "begin_capture"):
-            return work
         cuda.get_current_stream().synchronize()
         stream = cuda.Stream(non_blocking=True)
         with stream:
@@ -224,15 +221,3 @@ def require_bytes(device: Device, needed: int, advice: str = '; use device="cpu"
     if needed > free:
         text = f"about {needed / 1e9:.3g} GB of device memory are needed and {free / 1e9:.3g} GB are free"
         raise DeviceMemoryError(text + advice)
-
-
-# -- arrays that come from elsewhere -----------------------------------------------------------------------
-
-
-def require_on_device(name: str, value: Any) -> None:
-    """Refuse a host array beside data on the device: nothing moves in silence."""
-    if not lies_on_device(value):
-        raise ValueError(
-            f"{name} lies on the host and the data on the device; pass it as a device array "
-            f"(cupy.asarray({name})), or move the data to the host first: counts.to_host()"
-        )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats
+from lingendice.data.checks import Floats, require_whole
 from lingendice.data.episodes import group_sample
 from lingendice.data.interrupts import check, interruptible
 from lingendice.gpu.catalog import c_type
@@ -50,12 +50,14 @@ def bootstrap(
     Examples
     --------
     >>> import lingendice as lg                                                  # doctest: +SKIP
-    >>> values = lg.gpu.bootstrap(lg.solve(counts, 0.9, policy=pi, device="cuda"))  # doctest: +SKIP
+    >>> solution = lg.solve(counts, policy=pi, ridge=0, clone=0, device="cuda")     # doctest: +SKIP
+    >>> values = lg.gpu.bootstrap(solution)                                         # doctest: +SKIP
     """
+    n_drawn, entropy = require_whole("replicates", replicates, at_least=1), require_whole("seed", seed)
     operator = solution.operator
     _require_plain(solution, operator)
     replicator = _Replicator(solution, operator, Settings.read({"storage": storage}))
-    seeds = np.random.SeedSequence(seed).generate_state(replicates, np.uint64)
+    seeds = np.random.SeedSequence(entropy).generate_state(n_drawn, np.uint64)
     with interruptible() as work:
         work.solution = solution
         return np.array([replicator.value(number) for number in seeds])
@@ -74,8 +76,9 @@ def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
         and bool(counts.unrewarded.any()),
         "smoothing": bool(choices.smoothing),
         "transitions into terminal states": counts.has_terminals,
+        "a graph or probabilities, which are no sample": not counts.has_sample_size,
         "a cloned behavior": counts.n_actions is not None
-        and (choices.policy is None or operator.ratio == "state"),
+        and (choices.policy is None or operator.ratio == "state" or choices.unseen == "mean"),
         "an initial distribution taken from the log": choices.initial is None
         and counts.initial_count is not None
         and operator.gamma < 1.0,
@@ -91,7 +94,7 @@ def _require_plain(solution: Solution, operator: EmpiricalOperator) -> None:
             )
 
 
-def bootstrap_bytes(n_entries: int, n_cells: int, n_log: int, storage: str = "float64") -> int:
+def bootstrap_bytes(n_entries: int, n_cells: int, n_log: int, storage: str) -> int:
     """Device memory of replicates beside that of a solve."""
     value, place = np.dtype(storage).itemsize, index_type(n_log).itemsize
     a_transition = max(4 * 8 + place, 4 * value + 2 * place) + 2 * value + place  # its sort, or its weights
@@ -110,16 +113,15 @@ class _Replicator:
         counts = operator.counts
         self.sample = group_sample(counts)
         n_log = 0 if counts.episodes is None else counts.episodes.entry.size
-        sizes = (counts.n_states, counts.n_cells, counts.count.size, operator.rows.n_hubs)
-        needed = required_bytes(*sizes, operator.gamma, settings.storage)
+        needed = required_bytes(operator, counts.count.size, settings.storage)
         needed += bootstrap_bytes(counts.count.size, counts.n_cells, n_log, settings.storage)
         require_bytes(device, needed, '; use sol.interval(method="bootstrap")')
         chain = chain_of_operator(device, operator, settings, self.tol)
         self.equation = chain.push
         up = device.upload
         self.indptr = up(operator.rows.indptr)
-        self.columns = up(operator.rows.indices, np.int32)
-        self.order = device.sort_order(self.columns)
+        _, columns, _ = chain.columns
+        self.order = device.sort_order(columns)
         self.n_actions = operator.n_cells // operator.n_states
         policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
         self.policy, self.keep = up(policy), up(operator.rows.keep)

@@ -63,23 +63,14 @@ class DeviceCounts:
 
     def to_host(self) -> Counts:
         """The same counts in host memory; the one way back, taken only when asked for."""
-        held = {
+        held: dict[str, Any] = {
             name: None if getattr(self, name) is None else self.device.download(getattr(self, name))
             for name in ("indptr", "indices", "count", "reward_mean", "reward_m2", "initial_count")
         }
-        count = held["count"].astype(np.int64 if held["count"].dtype.kind == "i" else np.float64)  # type: ignore[union-attr]
-        return Counts(
-            n_states=self.n_states,
-            n_actions=self.n_actions,
-            indptr=held["indptr"].astype(np.int64),  # type: ignore[union-attr]
-            indices=held["indices"],  # type: ignore[arg-type]
-            count=count,
-            reward_count=None if self.reward_mean is None else count,
-            reward_mean=held["reward_mean"],
-            reward_m2=held["reward_m2"],
-            initial_count=held["initial_count"],
-            has_sample_size=self.has_sample_size,
-        )
+        held["indptr"] = held["indptr"].astype(np.int64)
+        held["count"] = held["count"].astype(np.int64 if held["count"].dtype.kind == "i" else np.float64)
+        held["reward_count"] = None if self.reward_mean is None else held["count"]
+        return Counts(self.n_states, self.n_actions, **held, has_sample_size=self.has_sample_size)
 
     @cached_property
     def cell_sums(self) -> CellSums:
@@ -202,7 +193,7 @@ def count_transitions(
     keys = _keys(columns, values.get("terminal"), n_states, n_actions)
     mean = deviation = None
     if densely:
-        bins = np.bincount(keys, minlength=n_pairs)
+        bins = _tally(device, keys, n_pairs)
         distinct = np.flatnonzero(bins)
         count = bins[distinct]
     else:
@@ -246,9 +237,19 @@ def _ids(device: Device, name: str, column: Any) -> Any:
     return array if np.dtype(array.dtype).name in OFFSETS else whole_array(name, array)
 
 
+def _real(name: str, array: Any) -> Any:
+    if np.dtype(array.dtype).kind not in "biuf":
+        raise ValueError(f"{name} has dtype {array.dtype}; give integers or real floating-point numbers")
+    return array
+
+
 def _values(device: Device, n: int, given: dict[str, Any]) -> dict[str, Any]:
     """Columns of numbers and flags, checked; those that are not given are left out."""
-    values = {name: _adopted(device, name, column) for name, column in given.items() if column is not None}
+    values = {
+        name: _real(name, _adopted(device, name, column))
+        for name, column in given.items()
+        if column is not None
+    }
     if "reward" in values:
         require_length("reward", values["reward"], n)
         require_reward("reward", values["reward"])
@@ -308,7 +309,12 @@ def _count_by_sorting(device: Device, keys: Any, weight: Any, reward: Any) -> tu
 def _count_states(device: Device, first_state: Any, n_states: int) -> Any:
     states = _ids(device, "first_state", first_state)
     require_below("first_state", states, n_states, "raise n_states or fix the id")
-    return np.bincount(states, minlength=n_states)
+    return _tally(device, states, n_states)
+
+
+def _tally(device: Device, ids: Any, n: int) -> Any:
+    """How often each id occurs; CuPy's function has no answer for none at all."""
+    return np.bincount(ids, minlength=n) if ids.size else device.zeros(n, np.int64)
 
 
 def read_matrix(device: Device, data: Any) -> DeviceCounts:
@@ -336,9 +342,10 @@ def read_matrix(device: Device, data: Any) -> DeviceCounts:
 
 
 def _weights(values: Any) -> Any:
-    if np.dtype(values.dtype).name in WEIGHTS:
+    dtype = np.dtype(_real("counts", values).dtype)
+    if dtype.name in WEIGHTS:
         return values
-    return values.astype(np.int64 if np.dtype(values.dtype).kind in "biu" else np.float64)
+    return values.astype(np.float64) if dtype.kind == "f" else whole_array("counts", values)
 
 
 def _require_rows(device: Device, indptr: Any, indices: Any, n: int, n_entries: int) -> None:
@@ -359,7 +366,7 @@ def _compress(device: Device, dense: Any) -> tuple[Any, Any, Any]:
     """Compressed rows of a dense matrix: entries that are not zero, in the order of rows."""
     require_square(dense.shape)
     n = dense.shape[0]
-    flat = _weights(dense.reshape(n * n))
+    flat = _weights(dense).reshape(n * n)
     places = np.flatnonzero(flat)
     ends = np.searchsorted(places, device.arange(n + 1) * np.int64(n))
     return ends, (places % np.int64(n)).astype(np.int32), flat[places]

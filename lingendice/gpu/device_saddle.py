@@ -51,7 +51,7 @@ SHARED_WIDTH = 4096
 IDLE_CHECKS = 20
 
 
-def saddle_bytes(problem: RatioProblem, batch: int | None, value: int = 8) -> int:
+def saddle_bytes(problem: RatioProblem, batch: int | None, value: int) -> int:
     """Device memory of extragradient steps, or of SGD with samples of ``batch``; ``value`` bytes a number."""
     flow = problem.flow
     n, n_states = flow.n_cells, flow.n_states
@@ -86,11 +86,8 @@ class DeviceFlow:
         self._push, self._pull = Equation.both_ways(device, flow.rows.kernel(), flow.gamma, storage, *hubs)
         up = partial(device.upload, dtype=storage)
         self._policy, self.p = up(policy), up(flow.p)
-        self.start, self.mass_weight, self.mass_offset = (
-            up(flow.start),
-            up(flow.mass_weight),
-            flow.mass_offset,
-        )
+        self.start, self.mass_weight = up(flow.start), up(flow.mass_weight)
+        self.mass_offset = flow.mass_offset
 
     def inflow(self, mass: Any) -> Any:
         """(1 - gamma) mu0 + gamma T' m over cells."""

@@ -52,26 +52,6 @@ class Chunk:
     rates: Any
 
 
-class Feed:
-    """A buffer that chunks of a matrix on the host pass through, each before the kernels that read it.
-
-    By their data sheets buses take some twenty times as long for an entry as kernels do: copies beside the
-    kernels, through two buffers, would save a twentieth and cost twice the memory.
-    """
-
-    def __init__(self, device: Device, most_entries: int, value_type: Any) -> None:
-        self.device, self.value_type = device, np.dtype(value_type)
-        self._buffers = device.empty(most_entries, np.int32), device.empty(most_entries, value_type)
-
-    def bring(self, chunk: Chunk) -> tuple[Any, Any]:
-        """Sources and rates of a chunk on the device, for kernels launched from now on."""
-        sources, rates = (buffer[: chunk.rates.size] for buffer in self._buffers)
-        if chunk.rates.size:
-            self.device.copy(sources, chunk.sources)
-            self.device.copy(rates, chunk.rates)
-        return sources, rates
-
-
 @dataclass(frozen=True, eq=False)
 class PullMatrix:
     """Row j lists where the mass that arrives in j comes from, and at which rate."""
@@ -81,12 +61,17 @@ class PullMatrix:
     indptr: Any
     chunks: tuple[Chunk, ...]
     value_type: np.dtype[Any]
-    feed: Feed | None = None
+    buffers: tuple[Any, Any] | None = None
+    """Where sources and rates of chunks on the host pass through, one after another.
+
+    By their data sheets buses take some twenty times as long for an entry as kernels do: copies beside the
+    kernels, through two pairs of buffers, would save a twentieth and cost twice the memory.
+    """
 
     @property
     def streamed(self) -> bool:
         """Whether entries come from the host in every pass."""
-        return self.feed is not None
+        return self.buffers is not None
 
     @property
     def templates(self) -> tuple[str, str]:
@@ -96,10 +81,14 @@ class PullMatrix:
     def entries(self) -> Iterator[tuple[Chunk, Any, Any]]:
         """Chunks with their sources and rates on the device, for the kernels launched before the next."""
         for chunk in self.chunks:
-            if self.feed is None:
+            if self.buffers is None:
                 yield chunk, chunk.sources, chunk.rates
-            else:
-                yield chunk, *self.feed.bring(chunk)
+                continue
+            sources, rates = (buffer[: chunk.rates.size] for buffer in self.buffers)
+            if chunk.rates.size:
+                self.device.copy(sources, chunk.sources)
+                self.device.copy(rates, chunk.rates)
+            yield chunk, sources, rates
 
     def n_parts(self) -> int:
         """Blocks of one pass, each of which writes its own partial sums."""
@@ -122,8 +111,9 @@ def resident_matrix(device: Device, indptr: Any, sources: Any, rates: Any) -> Pu
     return PullMatrix(device, n_rows, indptr, (chunk,), np.dtype(rates.dtype))
 
 
-def streamed_matrix(device: Device, matrix: Any, chunk_rows: int, feed: Feed) -> PullMatrix:
+def streamed_matrix(device: Device, matrix: Any, chunk_rows: int, buffers: tuple[Any, Any]) -> PullMatrix:
     """A SciPy matrix that stays on the host: each pass feeds it to the device in chunks of rows."""
+    kinds = [np.dtype(buffer.dtype) for buffer in buffers]
     indptr, sources, rates = matrix.indptr, matrix.indices, matrix.data
     n_rows = indptr.size - 1
     on_device = device.upload(indptr, index_type(sources.size))
@@ -132,9 +122,9 @@ def streamed_matrix(device: Device, matrix: Any, chunk_rows: int, feed: Feed) ->
         last = min(first + chunk_rows, n_rows)
         begin, end = int(indptr[first]), int(indptr[last])
         lists, long = _by_degree(device, on_device, first, last, begin)
-        held = device.pinned(sources[begin:end], np.int32), device.pinned(rates[begin:end], feed.value_type)
+        held = map(device.pinned, (sources[begin:end], rates[begin:end]), kinds)
         chunks.append(Chunk(lists, long, begin, *held))
-    return PullMatrix(device, n_rows, on_device, tuple(chunks), feed.value_type, feed)
+    return PullMatrix(device, n_rows, on_device, tuple(chunks), kinds[1], buffers)
 
 
 def most_entries(indptr: NDArray[Any], chunk_rows: int) -> int:

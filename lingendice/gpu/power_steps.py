@@ -15,20 +15,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lingendice.gpu import equation as eq
-from lingendice.gpu.catalog import DEPTHS
+from lingendice.gpu.catalog import DEPTH
 from lingendice.gpu.device import Device, for_each, launch, n_blocks
 from lingendice.gpu.equation import SCRATCH, SLOTS, Equation
 from lingendice.solvers.control import Outcome, Step, Stop
 
-DEPTH = DEPTHS[0]
 POLL_SECONDS = 0.1
-CYCLES_AT_MOST = 20_000
-STEPS_AT_MOST = 6 * CYCLES_AT_MOST
+STEPS_AT_MOST = 120_000
 PATIENCE, SMOOTHED_PATIENCE = 25, 10
 """Cycles without a new least residual after which plain steps are put between mixes, or all is given up."""
 SAFETY = 2.0
@@ -82,13 +81,10 @@ def iterate_distribution(
     rows[0][:] = first
     equation.weigh(rows[0])
     cycle = _Cycle(equation, iterates, rows)
-
-    def recorded(work: Callable[[], None]) -> Callable[[], None]:
-        return work if equation.matrix.streamed else device.record(work)
-
-    repeat = recorded(cycle)
-    smooth: Callable[[], None] | None = None
-    made = 1 if repeat is not cycle else 0  # recording makes a cycle
+    streamed = equation.matrix.streamed
+    repeat = cycle if streamed else device.record(cycle)
+    smooth: Callable[[], None] | None = cycle.smooth if streamed else None
+    made = 0 if streamed else 1  # recording makes a cycle
     watch = _Watch(equation)
     cycles = poll_every or 1
     while True:
@@ -107,7 +103,7 @@ def iterate_distribution(
             yield from watch.try_condition(rows[0])
             break
         if watch.smoothing and smooth is None:
-            smooth = recorded(cycle.smooth)
+            smooth = device.record(cycle.smooth)
         if (yield Step(watch.steps, watch.error)) is not None:
             break
         if poll_every is None:
@@ -132,15 +128,11 @@ class _Watch:
 
     def read(self) -> None:
         """Look at the scalars on the device."""
-        equation = self.equation
-        device = equation.device
-        scalars, self.done = device.download(equation.scalars), bool(device.download(equation.done)[0])
+        equation, download = self.equation, self.equation.device.download
+        scalars, self.done = download(equation.scalars), bool(download(equation.done)[0])
         self.steps, self.error = int(scalars[eq.STEPS]), float(scalars[eq.ERROR])
         self._checks, self._residual = int(scalars[eq.CHECKS]), float(scalars[eq.RESIDUAL])
         self._largest = float(scalars[eq.LARGEST])
-
-    def _stated(self, condition: float) -> float:
-        return condition * (self._largest + ROUNDED * self.equation.rounding)
 
     @property
     def _at_rounding(self) -> bool:
@@ -149,13 +141,13 @@ class _Watch:
     @property
     def trial_is_due(self) -> bool:
         """Steps near rounding say nothing of the way that is left: the condition does, from then on."""
-        return self.to_be_tried and self.condition is None and (self.done or self._at_rounding)
+        return self.to_be_tried and (self.done or self._at_rounding)
 
     def finished(self) -> bool:
         """Whether to stop, solved or not."""
         equation, done = self.equation, self.done
         if self.condition is not None:
-            self.error = self._stated(self.condition)
+            self.error = self.condition * (self._largest + ROUNDED * equation.rounding)
             self.done = done and self.error <= equation.tol
             if self.error <= (1.0 if done else 0.5) * equation.tol or not math.isfinite(self.error):
                 return True
@@ -167,7 +159,7 @@ class _Watch:
         self._since = 0 if residual < 0.99 * self._best else self._since + checks - self._read
         self._best, self._read = min(self._best, residual), checks
         patience = PATIENCE if at_rounding or not self.smoothing else SMOOTHED_PATIENCE
-        if checks >= CYCLES_AT_MOST or self.steps >= STEPS_AT_MOST:
+        if self.steps >= STEPS_AT_MOST:
             return True
         if self._since <= patience:
             return False
@@ -184,8 +176,9 @@ class _Watch:
 
         Returns why the trial was stopped; what it had seen until then is kept, but proves nothing.
         """
-        if not self.to_be_tried or self.condition is not None or not math.isfinite(self.error):
+        if not self.to_be_tried or not math.isfinite(self.error):
             return None
+        self.to_be_tried = False
         most_steps = max(LEAST_TRIAL, TRIAL * self.steps)
         here = Step(self.steps, self.error)
         self.condition, stopped = yield from condition_of(self.equation, distribution, most_steps, here)
@@ -217,21 +210,18 @@ def condition_of(
     distances = [_relative(device, here, distribution)]
     if distances[0] <= n * equation.rounding:
         return 1.0, None
-    stopped = None
     for _ in range(0, most_steps, WINDOW):
         for _ in range(WINDOW // 2):
             equation.product(here, there, LAZY)
             equation.product(there, here, LAZY)
             stopped = yield progress
             if stopped is not None:
-                break
-        if stopped is not None:
-            break
+                return _most_left(distances, equation.rounding), stopped
         here[:] = here - distribution * here.sum()
         distances.append(_relative(device, here, distribution))
         if distances[-1] <= ENOUGH * distances[0]:
             break
-    return _most_left(distances, equation.rounding), stopped
+    return _most_left(distances, equation.rounding), None
 
 
 def _most_left(distances: list[float], rounding: float) -> float:
@@ -338,60 +328,49 @@ class _Cycle:
 # -- which states reach which: one distribution or several -------------------------------------------------
 
 
-class Reach:
-    """Forward and backward reachability by products of the operator and of its transpose."""
+def recurrent_classes(forward: Equation, backward: Equation) -> list[Any]:
+    """Marks of every recurrent class, in the order of their first states; ``backward`` is the transpose.
 
-    def __init__(self, forward: Equation, backward: Equation) -> None:
-        self.forward, self.backward = forward, backward
-        self.device: Device = forward.device
+    From any state go forward, step to a state that cannot come back, and so on: each time fewer are
+    reached, and the end is a recurrent class. States that never reach it lead to another one.
+    """
+    device, n, dtype = forward.device, forward.n_in, forward.value_type
+    left = device.zeros(n, dtype)
+    left[:] = 1
+    classes: list[Any] = []
+    while (place := _first(device, left)) is not None:
+        beyond: int | None = place
+        while beyond is not None:
+            mark = device.zeros(n, dtype)
+            mark[beyond : beyond + 1] = 1
+            ahead, behind = _reached(mark, forward), _reached(mark, backward)
+            beyond = _first(device, ahead * (1 - behind))
+        classes.append(ahead)
+        left = left * (1 - behind)
+    # A transient state may have led to a class of later states first.
+    return sorted(classes, key=partial(_first, device))  # type: ignore[arg-type]
 
-    def from_(self, marks: Any, equation: Equation) -> Any:
-        """All that is reached from the marked states (or reaches them, with the transpose).
 
-        The host looks after 1, 2, 4, ... steps, at most MOST_UNSEEN: as many may be made in vain.
-        """
-        reached = marks.astype(equation.value_type)
-        arrived = self.device.empty(equation.n_in, equation.value_type)
-        equation.reset()
-        n_steps, before = 1, 0
-        while True:
-            for _ in range(n_steps):
-                equation.product(reached, arrived)
-                reached[:] = (reached > 0) | (arrived > 0)
-            now = int((reached > 0).sum())
-            if now == before:
-                return reached
-            n_steps, before = min(2 * n_steps, MOST_UNSEEN), now
+def _reached(marks: Any, equation: Equation) -> Any:
+    """All that is reached from the marked states.
 
-    def recurrent_classes(self) -> list[Any]:
-        """Marks of every recurrent class, in the order of their first states.
+    The host looks after 1, 2, 4, ... steps, at most MOST_UNSEEN: as many may be made in vain.
+    """
+    reached = marks.copy()
+    arrived = equation.device.empty(equation.n_in, equation.value_type)
+    equation.reset()
+    n_steps, before = 1, 0
+    while True:
+        for _ in range(n_steps):
+            equation.product(reached, arrived)
+            reached[:] = (reached > 0) | (arrived > 0)
+        now = int((reached > 0).sum())
+        if now == before:
+            return reached
+        n_steps, before = min(2 * n_steps, MOST_UNSEEN), now
 
-        From any state go forward, step to a state that cannot come back, and so on: each time fewer are
-        reached, and the end is a recurrent class. States that never reach it lead to another one.
-        """
-        n = self.forward.n_in
-        left = self.device.zeros(n, self.forward.value_type)
-        left[:] = 1
-        classes: list[Any] = []
-        while True:
-            place = self._first(left)
-            if place is None:
-                # A transient state may have led to a class of later states first.
-                return sorted(classes, key=self._first)  # type: ignore[arg-type]
-            while True:
-                mark = self.device.zeros(n, self.forward.value_type)
-                mark[place : place + 1] = 1
-                ahead = self.from_(mark, self.forward)
-                behind = self.from_(mark, self.backward)
-                beyond = self._first(ahead * (1 - behind))
-                if beyond is None:
-                    break
-                place = beyond
-            classes.append(ahead)
-            left = left * (1 - behind)
 
-    def _first(self, marks: Any) -> int | None:
-        """Place of the first mark: one number comes to the host."""
-        if not float(self.device.download(marks.max())):
-            return None
-        return int(self.device.download(marks.argmax()))
+def _first(device: Device, marks: Any) -> int | None:
+    """Place of the first mark: one number comes to the host."""
+    place = int(device.download(marks.argmax()))
+    return place if float(device.download(marks[place : place + 1])[0]) else None

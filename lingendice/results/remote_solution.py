@@ -136,7 +136,7 @@ class SpreadSolution(Solution):
     def _solved_again(self, choices: Choices) -> Solution:
         counts: Any = self.operator.counts
         operator = counts.operator_of(choices)
-        found, _ = operator.stationary(Controls(tol=self.tol), False)
+        found = operator.stationary(Controls(tol=self.tol), False)
         return replace(
             self, state_distribution=found.single, state_distributions=found.every, source=operator
         )

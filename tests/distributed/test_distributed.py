@@ -165,6 +165,42 @@ def test_a_folder_of_an_earlier_version_says_what_to_do(client, tmp_path):
         DistributedCounts.load(store, client)
 
 
+def test_closed_counts_say_that_their_rows_are_gone(client, tmp_path):
+    counts = DistributedCounts.from_counts(np.ones((4, 4)), client)
+    counts.close()
+    for use in (lambda: lg.solve(counts, 0.9), counts.gather, lambda: counts.save(str(tmp_path / "store"))):
+        with pytest.raises(ValueError, match=r"closed or pickled.*DistributedCounts\.load"):
+            use()
+    assert not (tmp_path / "store").exists()
+
+
+def test_folders_are_strings_or_paths(client, tmp_path):
+    log = {"state": [0, 1, 2], "next_state": [1, 2, 0]}
+    write_parts(tmp_path, log, [])
+    counts = lg.distributed.count(tmp_path / "part-00.parquet", client, store=tmp_path / "store")
+    assert_same(DistributedCounts.load(tmp_path / "store", client).gather(), lg.read_transitions(log))
+    assert counts.n_entries == 3
+
+
+def test_a_file_without_rows_is_no_transitions(client, tmp_path):
+    """Parquet has files without a single row group."""
+    pq.ParquetWriter(tmp_path / "a.parquet", pa.table({"state": [0], "next_state": [0]}).schema).close()
+    for source in (str(tmp_path), []):
+        with pytest.raises(ValueError, match="no transitions: the log has no rows"):
+            lg.distributed.count(source, client)
+    with pytest.raises(ValueError, match="no states to spread: the counts are empty"):
+        DistributedCounts.from_counts(lg.Counts.empty(), client)
+
+
+@pytest.mark.parametrize("blocks", [0, -1, 2.5, "3"])
+def test_the_number_of_blocks_is_checked(client, tmp_path, blocks):
+    write_parts(tmp_path, {"state": [0, 1], "next_state": [1, 0]}, [])
+    with pytest.raises(ValueError, match="blocks must be"):
+        lg.distributed.count(str(tmp_path), client, blocks=blocks)
+    with pytest.raises(ValueError, match="blocks must be"):
+        DistributedCounts.from_counts(np.ones((4, 4)), client, blocks=blocks)
+
+
 # -- solving -----------------------------------------------------------------------------------------------
 
 
@@ -566,6 +602,22 @@ def test_a_cluster_without_workers_is_an_error(monkeypatch):
         with pytest.raises(RuntimeError, match=r"the cluster (has no worker|lost \d+ rounds)"):
             lg.solve(spread, 0.99)
         assert time.perf_counter() - began < 30.0
+
+
+def test_an_error_of_a_task_is_no_lost_worker(client):
+    """A file that may not be read is an OSError, as is a broken connection; the first is told at once."""
+    begun = []
+
+    def refused():
+        raise PermissionError("access to the bucket is denied")
+
+    def attempt():
+        begun.append(True)
+        return cluster_module.results(client, [client.submit(refused, pure=False)])
+
+    with pytest.raises(PermissionError, match="access to the bucket"):
+        cluster_module.insist(attempt)
+    assert len(begun) == 1
 
 
 def test_an_idle_cluster_is_not_waited_for(monkeypatch):

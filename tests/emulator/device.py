@@ -105,6 +105,8 @@ class EmulatedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array_function__(self, function, types, given, more):
         assert function.__name__ in FUNCTIONS, f"is there a cupy.{function.__name__}? then list it"
+        if function is np.bincount and not given[0].size:
+            raise ValueError("zero-size array to reduction operation cupy_max which has no identity")
         found = function(*map(_held, given), **{name: _held(value) for name, value in more.items()})
         return EmulatedArray(np.asarray(found)) if isinstance(found, (np.ndarray, np.generic)) else found
 

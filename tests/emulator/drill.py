@@ -15,7 +15,7 @@ import pytest
 
 from emulator.device import EmulatedDevice, EmulatorError
 from lingendice.gpu import equation as pull
-from lingendice.gpu.catalog import DEPTHS, c_type
+from lingendice.gpu.catalog import DEPTH, c_type
 from lingendice.gpu.device import for_each, launch
 from lingendice.gpu.equation import CHECKED, HUBS, SCRATCH, SLOTS, STEPPED, Equation
 
@@ -95,7 +95,7 @@ def operator(device, types):
 
 def extrapolation(device, types):
     """Iterates of a linear map with as many modes as steps: the mix is the fixed point."""
-    depth, n = DEPTHS[0], 150
+    depth, n = DEPTH, 150
     modes = RNG.standard_normal((depth - 1, n)) * 0.02
     rates = np.linspace(-0.6, 0.9, depth - 1)
     fixed = 1.0 + RNG.random(n)

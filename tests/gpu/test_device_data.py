@@ -9,7 +9,7 @@ import pytest
 from free_display import looked_at, nothing_is_computed
 
 import lingendice as lg
-from gpu.test_device_solve import random_counts, random_log
+from gpu.test_device_solve import counted_log, random_counts, random_log
 from lingendice.data.checks import lies_on_device
 from lingendice.gpu import DeviceCounts, count_transitions
 from lingendice.results.remote_solution import DeviceSolution
@@ -232,6 +232,30 @@ def test_nothing_moves_in_silence(device):
         solution.interval()
     with pytest.raises(ValueError, match="to_host"):
         pickle.dumps(solution)
+
+
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", ["policy", "reward", "features", "smoothing distribution"])
+def test_an_array_on_the_device_beside_data_on_the_host_is_named(emulator, where, name):
+    table, option = emulator.upload(np.full((12, 3), 1 / 3)), name.split()[0]
+    given = {option: (1.0, table) if option == "smoothing" else table}
+    with pytest.raises(ValueError, match=f"^{name} lies on the device and is needed on the host; copy it"):
+        lg.solve(counted_log(), 0.9, device=where, **given)
+
+
+def test_data_on_the_device_are_named_where_only_the_host_serves(emulator):
+    matrix = emulator.upload(np.ones((3, 3)))
+    for use in (lg.audit, lg.pagerank, lg.Counts.from_matrix):
+        with pytest.raises(ValueError, match="counts lies on the device and is needed on the host; copy it"):
+            use(matrix)
+
+
+def test_numbers_that_the_host_refuses_are_refused_there(device):
+    """Not read without their imaginary parts, nor as negative."""
+    with pytest.raises(ValueError, match="counts has dtype complex128; give integers or real"):
+        lg.solve(device.upload(np.array([[1.0, 1j], [1.0, 1.0]])), device="cuda")
+    with pytest.raises(ValueError, match=r"counts\[0, 1\] is 9223372036854775813, beyond the 64-bit"):
+        lg.solve(device.upload(np.array([[1, 2**63 + 5], [1, 1]], np.uint64)), device="cuda")
 
 
 def test_bad_entries_are_named(device):

@@ -18,7 +18,7 @@ from lingendice.gpu import backend, chain, count_transitions
 from lingendice.gpu import device_bootstrap as resampling
 from lingendice.gpu.device import DeviceMemoryError, using
 from lingendice.gpu.device_counts import counting_bytes
-from lingendice.gpu.power_steps import Reach
+from lingendice.gpu.power_steps import recurrent_classes
 from lingendice.model.compose import Choices, compose
 from lingendice.results.status import Status
 from lingendice.solvers.control import Controls
@@ -72,7 +72,7 @@ def test_searches_for_classes_look_seldom(emulator):
     operator = compose(lg.Counts.from_matrix(ring), Choices(1.0))
     held = chain.chain_of_operator(emulator, operator, chain.Settings(), 1e-9)
     down = emulator.downloaded
-    (found,) = Reach(held.push, held.backward()).recurrent_classes()
+    (found,) = recurrent_classes(held.push, held.backward())
     looks = (emulator.downloaded - down) / 8
     assert emulator.download(found).sum() == n
     assert looks < 40

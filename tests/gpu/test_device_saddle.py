@@ -306,6 +306,21 @@ def test_a_bootstrap_that_would_leave_noise_out_is_refused(emulator):
         bootstrap(lg.solve(counts, 0.9, policy=POLICY, ridge=0, clone=0, device="cuda"), 3)
     with pytest.raises(ValueError, match="a ridge"):
         bootstrap(lg.solve(counts, policy=POLICY), 3)
+    # What stands for actions never logged is the mean of the logged ones, which moves with the counts.
+    filled = lg.solve(counts, policy=POLICY, unseen="mean", ridge=0, clone=0, ratio="state_action")
+    with pytest.raises(ValueError, match="a cloned behavior"):
+        bootstrap(filled, 3)
+    with pytest.raises(ValueError, match=r"replicates must be a whole number of at least 1, got 2\.5"):
+        bootstrap(filled, 2.5)
+
+
+def test_probabilities_have_no_bootstrap(emulator):
+    """As on the host: they do not say how much data is behind them."""
+    solution = lg.solve([[0.5, 0.5], [0.2, 0.8]], reward=[0.0, 1.0], device="cuda")
+    with pytest.raises(ValueError, match="does not serve a graph or probabilities, which are no sample"):
+        bootstrap(solution, 3)
+    with pytest.raises(ValueError, match="no sample size"):
+        solution.interval(method="bootstrap")
 
 
 OTHER_ANSWERS = {
@@ -346,9 +361,21 @@ def test_the_self_test_records_a_run(device, tmp_path, capsys):
     assert main(["--output", str(path), "--states", "300"]) == 0
     record = json.loads(path.read_text())
     assert record["device"] == device.name
-    assert len(record["checks"]) == 7
+    assert len(record["checks"]) == 8
     assert all(check["agrees"] for check in record["checks"]), record["checks"]
     assert "0 failed" in capsys.readouterr().out
+
+
+def test_the_self_test_records_kernels_that_do_not_compile(emulator, monkeypatch):
+    """What may happen first of all on a GPU that nobody has tried."""
+    from lingendice import gpu_selftest
+
+    def refuse(device):
+        raise RuntimeError("nvrtc: error")
+
+    monkeypatch.setattr(gpu_selftest, "load_everything", refuse)
+    found = gpu_selftest._run(gpu_selftest._kernels, emulator, 50)
+    assert found == {"name": "kernels", "agrees": False, "error": "RuntimeError: nvrtc: error"}
 
 
 def test_the_self_test_says_when_there_is_no_device(tmp_path, capsys, monkeypatch):

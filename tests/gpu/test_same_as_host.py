@@ -171,9 +171,10 @@ def test_several_policies(solve_there, device):
 
 
 def test_an_empty_log(device):
-    nothing = np.empty(0, np.int64)
-    counts = count_transitions(device.upload(nothing), device.upload(nothing), n_states=3)
+    nothing = device.upload(np.empty(0, np.int64))
+    counts = count_transitions(nothing, nothing, n_states=3, first_state=nothing)
     assert counts.count.size == 0
+    assert device.download(counts.initial_count).tolist() == [0, 0, 0]
     assert counts.to_host().n_states == 3
     for gamma in (0.9, 1.0):
         with pytest.raises(ValueError, match="there are no transitions to learn from"):
@@ -278,6 +279,8 @@ COUNTING_CASES = {
     "a negative weight": {"weight": np.array([1.0, -1.0, 2.0])},
     "a weight that is none": {"weight": np.array([1.0, np.nan, 2.0])},
     "too few weights": {"weight": np.array([1.0, 2.0])},
+    "complex rewards": {"reward": np.array([1.0, 2.0, 1j])},
+    "complex weights": {"weight": np.array([1.0, 2.0, 1j])},
     "a flag that is none": {"terminal": np.array([0, 0, 2])},
     "too few flags": {"terminal": np.array([0, 0])},
     "too few next states": {"next_state": np.array([0, 0])},
