@@ -22,7 +22,6 @@ from numba.core.caching import IndexDataCacheFile
 from numba.core.ccallback import CFunc
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.sigutils import normalize_signature
-from numba.extending import register_jitable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,11 +91,6 @@ def inlined(function: F) -> F:
     """A part of kernels that becomes one with each of them: no call, no counting of references to arrays."""
     compiled = njit(nogil=True, error_model="numpy", inline="always")(function)
     return _keep(compiled, function)  # type: ignore[no-any-return]
-
-
-def shared(function: F) -> F:
-    """A function of scalars for kernels and for Python, which runs it as it is."""
-    return register_jitable(inline="always")(function)  # type: ignore[no-any-return]
 
 
 def c_callable(signature: Any) -> Callable[[F], Any]:
