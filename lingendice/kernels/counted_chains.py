@@ -1,5 +1,7 @@
 """Counted chains as nodes and rates in compressed rows, for compiled code of other people.
 
+Functions with annotations are public: :mod:`lingendice.embed` names them.
+
 States come first, then hubs: nodes that take no time, from which mass restarts. In units of counts,
 
     W_ij = gamma c_ij ,   W_i,start = (1 - gamma) n_i ,   W_hub,j = its distribution ,
@@ -11,6 +13,8 @@ for composed operators; `rows_between_nodes` writes the rates for both.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +53,12 @@ DIRECT = 600
 
 
 @kernel
+def cuts_off(array, number):  # type: ignore[no-untyped-def]
+    """Whether an array of whole numbers cannot hold a number."""
+    return array.dtype.type(0.5) != 0.5 and array.dtype.type(number) != number
+
+
+@kernel
 def check_distribution(distribution, n):  # type: ignore[no-untyped-def]
     """Whether an optional distribution (empty: left to the defaults) is one, up to scale."""
     if distribution.size == 0:
@@ -69,7 +79,7 @@ def first_fault(status, totals, gamma, initial, restart, distribution):  # type:
         return BAD_GAMMA
     if not (check_distribution(initial, n) and check_distribution(restart, n)):
         return BAD_DISTRIBUTION
-    if distribution.dtype.type(0.5) != 0.5:  # integers would cut off all that is written
+    if cuts_off(distribution, 0.5):
         return BAD_ENTRY
     if status != SOLVED:
         return status
@@ -174,16 +184,30 @@ def share_out(node_distribution, members, totals, distribution):  # type: ignore
 
 
 @kernel
-def count_pair(keys, counts, n, i, j, weight):  # type: ignore[no-untyped-def]
-    """Add to the count of (i, j) in a hash table with linear probing; free keys are -1."""
-    if i < 0 or i >= n or j < 0 or j >= n or n > MOST_STATES:
+def count(counts: Any, state: Any, next_state: Any, weight: Any = 1) -> Any:
+    """``counts[state, next_state] += weight`` with a check of the range; O(1). Returns a status."""
+    if state < 0 or state >= counts.shape[0] or next_state < 0 or next_state >= counts.shape[1]:
+        return OUT_OF_RANGE
+    if cuts_off(counts, weight):
+        return BAD_ENTRY
+    counts[state, next_state] += weight
+    return SOLVED
+
+
+@kernel
+def count_sparse(keys: Any, counts: Any, n_states: Any, state: Any, next_state: Any, weight: Any = 1) -> Any:
+    """Count a pair in a hash table of fixed size; O(1) while a third of it stays free. Returns a status.
+
+    ``keys`` (int64, all -1 at first) and ``counts`` have one entry per slot. :func:`to_csr` reads the table.
+    """
+    if not (0 <= state < n_states and 0 <= next_state < n_states <= MOST_STATES):
         return OUT_OF_RANGE
     capacity = keys.size
-    if counts.size < capacity:
+    if counts.size < capacity or cuts_off(counts, weight):
         return BAD_ENTRY
-    key = np.int64(i) * n + j
+    key = np.int64(state) * n_states + next_state
     at = np.int64(mix(np.uint64(key)) % np.uint64(capacity))
-    for _ in range(capacity):
+    for _ in range(capacity):  # linear probing
         if keys[at] == key:
             counts[at] += weight
             return SOLVED
@@ -198,24 +222,26 @@ def count_pair(keys, counts, n, i, j, weight):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def table_to_rows(keys, counts, n, indptr, indices, data):  # type: ignore[no-untyped-def]
-    """Write the pairs of a table as compressed rows, columns ascending; their number, or -1 without room.
+def to_csr(keys: Any, counts: Any, n_states: Any, indptr: Any, indices: Any, data: Any) -> Any:
+    """Write a table of pairs as compressed rows, columns ascending; returns their number.
 
-    -1 also where the table is that of more states.
+    ``indptr`` has ``n_states + 1`` entries, ``indices`` and ``data`` at least as many as there are pairs:
+    -1 is returned where they are too short, or where the table was filled for more states.
     """
     slots = np.flatnonzero(keys >= 0)
-    if indptr.size != n + 1 or counts.size < keys.size or slots.size > min(indices.size, data.size):
+    fits = slots.size <= min(indices.size, data.size)
+    if indptr.size != n_states + 1 or counts.size < keys.size or not fits:
         return -1
     indptr[:] = 0
     for slot in slots:
-        if keys[slot] // n >= n:
+        if keys[slot] // n_states >= n_states:
             return -1
-        indptr[keys[slot] // n + 1] += 1
-    for i in range(n):
+        indptr[keys[slot] // n_states + 1] += 1
+    for i in range(n_states):
         indptr[i + 1] += indptr[i]
     slots = slots[np.argsort(keys[slots])]
     for at in range(slots.size):
-        indices[at] = keys[slots[at]] % n
+        indices[at] = keys[slots[at]] % n_states
         data[at] = counts[slots[at]]
     return slots.size
 
@@ -232,9 +258,9 @@ def total_of(entries):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def row_totals(indptr, indices, data, totals):  # type: ignore[no-untyped-def]
-    """Row sums of compressed rows; returns a status."""
-    n = totals.size
+def visits_csr(indptr: Any, indices: Any, data: Any, out: Any) -> Any:
+    """n(x) from compressed rows. Returns a status."""
+    n = out.size
     if indptr.size != n + 1 or indptr[0] != 0:
         return BAD_ENTRY
     for i in range(n):
@@ -244,28 +270,30 @@ def row_totals(indptr, indices, data, totals):  # type: ignore[no-untyped-def]
         return BAD_ENTRY
     largest = 0.0
     for i in range(n):
-        totals[i] = total_of(data[indptr[i] : indptr[i + 1]])
-        if not totals[i] >= 0.0:
+        total = total_of(data[indptr[i] : indptr[i + 1]])
+        if not total >= 0.0 or cuts_off(out, total):
             return BAD_ENTRY
         for entry in range(indptr[i], indptr[i + 1]):
             if indices[entry] < 0 or indices[entry] >= n:
                 return OUT_OF_RANGE
-        largest = max(largest, totals[i])
+        out[i] = total
+        largest = max(largest, total)
     return SOLVED if largest > 0.0 else NO_DATA
 
 
 @kernel
-def dense_totals(counts, totals):  # type: ignore[no-untyped-def]
-    """The same of dense counts."""
-    n = totals.size
+def visits(counts: Any, out: Any) -> Any:
+    """n(x): outgoing transitions of each state, from dense counts. Returns a status."""
+    n = out.size
     if counts.shape[0] != n or counts.shape[1] != n:
         return BAD_ENTRY
     largest = 0.0
     for i in range(n):
-        totals[i] = total_of(counts[i])
-        if not totals[i] >= 0.0:
+        total = total_of(counts[i])
+        if not total >= 0.0 or cuts_off(out, total):
             return BAD_ENTRY
-        largest = max(largest, totals[i])
+        out[i] = total
+        largest = max(largest, total)
     return SOLVED if largest > 0.0 else NO_DATA
 
 
@@ -371,7 +399,7 @@ def solve_dense_counts(counts, gamma, initial, restart, distribution):  # type: 
     """mu = (1 - gamma) mu0 + gamma P' mu from dense counts into ``distribution``, eliminated; a status."""
     n = distribution.size
     totals = np.empty(n)
-    status = first_fault(dense_totals(counts, totals), totals, gamma, initial, restart, distribution)
+    status = first_fault(visits(counts, totals), totals, gamma, initial, restart, distribution)
     if status != SOLVED:
         distribution[:] = np.nan
         return status
@@ -394,7 +422,7 @@ def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sw
     """The same from compressed rows of counts; a class of more than `DIRECT` nodes is swept."""
     n = max(0, indptr.size - 1)
     totals = np.empty(n)
-    status = row_totals(indptr, indices, data, totals) if distribution.size == n else BAD_DISTRIBUTION
+    status = visits_csr(indptr, indices, data, totals) if distribution.size == n else BAD_DISTRIBUTION
     status = first_fault(status, totals, gamma, initial, restart, distribution)
     if status != SOLVED:
         distribution[:] = np.nan
@@ -408,8 +436,11 @@ def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sw
 
 
 @kernel
-def ratio_into(distribution, visits, tau):  # type: ignore[no-untyped-def]
-    """tau = mu / p, nan where a state has no visits, or all over where the arrays are not of one length."""
+def ratio(distribution: Any, visits: Any, tau: Any) -> None:
+    """Write tau = mu / p into ``tau``, p = visits / sum(visits); nan where a state has no visits.
+
+    All of it is nan where the arrays are not of one length.
+    """
     if distribution.size != visits.size or tau.size != visits.size:
         tau[:] = np.nan
         return
@@ -421,10 +452,10 @@ def ratio_into(distribution, visits, tau):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def value_of(distribution, visits, reward_total):  # type: ignore[no-untyped-def]
-    """sum p tau r over the mass of states with data, r the mean reward of a visit.
+def value(distribution: Any, visits: Any, reward_total: Any) -> Any:
+    """Per-step value sum p tau r / (1 - leak), with the mean reward of a visit r = reward_total / visits.
 
-    nan where there is none, or where the arrays are not of one length.
+    nan where no mass has visits, or where the arrays are not of one length.
     """
     if distribution.size != visits.size or reward_total.size != visits.size:
         return np.nan
