@@ -265,47 +265,11 @@ def coarsen(pull, y, partition, first, last, slot, blocks, outflow):  # type: ig
 
 
 @kernel
-def divide_by_outflow(block_source, flow, outflow):  # type: ignore[no-untyped-def]
-    """Turn flows into transition probabilities between blocks, in place."""
-    for at in range(flow.size):
-        flow[at] /= outflow[block_source[at]]
-
-
-@kernel
-def spread(y, label, factor):  # type: ignore[no-untyped-def]
-    """Multiply every state by the factor of its block, in place; return the largest relative change."""
-    largest = 0.0
-    for i in range(y.size):
-        f = factor[label[i]]
-        y[i] *= f
-        largest = max(largest, abs(f - 1.0))
-    return largest
-
-
-@kernel
 def scatter_dense(start, source, weight, dense):  # type: ignore[no-untyped-def]
     """Write a pull layout into a dense matrix whose rows are sources."""
     for j in range(start.size - 1):
         for k in range(np.uint64(start[j]), np.uint64(start[j + 1])):
             dense[source[k], j] += weight[k]
-
-
-@kernel
-def restrict(label, y, residual, outflow):  # type: ignore[no-untyped-def]
-    """Right side between blocks for the adjoint: ``sum_{i in I} y_i residual_i / outflow_I``."""
-    d = np.zeros(outflow.size)
-    for i in range(y.size):
-        d[label[i]] += y[i] * residual[i]
-    for block in range(outflow.size):
-        d[block] /= outflow[block]
-    return d
-
-
-@kernel
-def add_blocks(h, label, c):  # type: ignore[no-untyped-def]
-    """Add the value of its block to every state, in place."""
-    for i in range(h.size):
-        h[i] += c[label[i]]
 
 
 @fused_kernel

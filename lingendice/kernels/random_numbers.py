@@ -223,18 +223,15 @@ def draw(bits, threshold, alias, first, size):  # type: ignore[no-untyped-def]
     return i if np.float64(bits & _LOW) * _SCALE < threshold[i] else other
 
 
-@kernel
 def pack_events(threshold, alias, cell, following, packed):  # type: ignore[no-untyped-def]
     """One record per event: threshold times 2**32, its own (cell, next), and those of its alias.
 
     A draw then touches one cache line instead of four.
     """
-    for i in range(threshold.size):
-        packed[i, 0] = np.int64(np.ceil(threshold[i] * 4294967296.0))
-        packed[i, 1] = (np.int64(cell[i]) << 32) | (np.int64(following[i]) & 0xFFFFFFFF)
-    for i in range(threshold.size):
-        packed[i, 2] = packed[alias[i], 1]
-        packed[i, 3] = 0
+    packed[:, 0] = np.ceil(threshold * 2.0**32)
+    packed[:, 1] = (cell.astype(np.int64) << 32) | following.astype(np.uint32)
+    packed[:, 2] = packed[alias, 1]
+    packed[:, 3] = 0
 
 
 @kernel
@@ -252,9 +249,8 @@ def draw_next(counter, code, actions, tables, redirects):  # type: ignore[no-unt
     """The cell that an event leads to: (cell, factor on gamma, next counter); cell -1 where it is absorbed.
 
     ``code`` >= 0 is a next state, -1 the end, -2 - k a draw from distribution k. ``tables`` holds alias
-    tables
-    (threshold, alias) of the distributions, the policy rows, and the restart distribution past unseen cells;
-    ``redirects`` = (seen, factor) where mass that enters an unseen cell goes on from the restart
+    tables (threshold, alias) of the distributions, the policy rows, and the restart distribution past unseen
+    cells; ``redirects`` = (seen, factor) where mass that enters an unseen cell goes on from the restart
     distribution.
     """
     distribution_t, distribution_a, policy_t, policy_a, restart_t, restart_a = tables

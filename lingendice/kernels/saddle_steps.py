@@ -80,22 +80,14 @@ class Block(NamedTuple):
     high: Any
 
 
-@kernel
 def pack(tau, tau_step, top, f, f_step, weight, cells):  # type: ignore[no-untyped-def]
     """Lay out the cells for an epoch: values, step lengths, the top of tau, and nu(x).
 
     ``MOVED`` sums every change of a value times the number of the step, counted from 1: over T steps a value
     is on average what it is at the end less that sum / T.
     """
-    for j in range(tau.size):
-        cells[j, TAU] = tau[j]
-        cells[j, TAU_MOVED] = 0.0
-        cells[j, TAU_STEP] = tau_step[j]
-        cells[j, TOP] = top[j]
-        cells[j, F] = f[j]
-        cells[j, F_MOVED] = 0.0
-        cells[j, F_STEP] = f_step[j]
-        cells[j, WEIGHT] = weight[j]
+    moved = np.zeros(tau.size)
+    cells[:] = np.column_stack([tau, moved, tau_step, top, f, moved, f_step, weight])
 
 
 @kernel
@@ -230,12 +222,10 @@ def sgd_tabular_self(counter, first, last, source, terms, cells, shares, held, f
     return counter, held
 
 
-@kernel
 def finish_averages(t, values, sums, last):  # type: ignore[no-untyped-def]
     """Bring all lazy sums up to step ``t``."""
-    for j in range(values.size):
-        sums[j] += values[j] * (t - last[j])
-        last[j] = t
+    sums += values * (t - last)
+    last[:] = t
 
 
 # -- compressed features ------------------------------------------------------------------------------
@@ -354,12 +344,6 @@ def sgd_sparse(counter, first, last, batch, source, terms, features, held, prima
 
 
 @inlined
-def counter_after(counter, draws):  # type: ignore[no-untyped-def]
-    """The counter after n draws."""
-    return counter + np.uint64(draws) * GOLDEN
-
-
-@inlined
 def draw_batch(counter, source, gamma, mass_weight, xs, ys, weights, masses):  # type: ignore[no-untyped-def]
     """Draw (x, x', gamma or the weight of x', nu(x)) of a batch, each sample from its own counters."""
     events, tables, redirects, _, actions, most_draws = source
@@ -368,8 +352,8 @@ def draw_batch(counter, source, gamma, mass_weight, xs, ys, weights, masses):  #
         x, y = draw_event(mix(counter), events)
         factor = 1.0
         if not plain or y < 0:
-            y, factor, _ = draw_next(counter_after(counter, 1), y, actions, tables, redirects)
-        counter = counter_after(counter, most_draws)
+            y, factor, _ = draw_next(counter + GOLDEN, y, actions, tables, redirects)
+        counter += np.uint64(most_draws) * GOLDEN
         if y < 0:
             # Nothing follows: x stands in with weight zero, so that the loops stay free of branches.
             y, factor = x, 0.0
