@@ -19,7 +19,14 @@ from typing import Any
 import numpy as np
 
 from lingendice.kernels.aggregation_steps import sweep
-from lingendice.kernels.gth_dense import BLOCK, SMALL, dense_distribution, eliminate_block, gth_small
+from lingendice.kernels.gth_dense import (
+    BLOCK,
+    SMALL,
+    SMALLEST_TOTAL,
+    dense_distribution,
+    eliminate_block,
+    gth_small,
+)
 from lingendice.kernels.jit import kernel
 from lingendice.kernels.random_numbers import mix
 from lingendice.kernels.sparse_rows import (
@@ -42,8 +49,6 @@ from lingendice.kernels.sparse_rows import (
     FULL,
     NO_MEMORY,
 ) = range(10)
-
-TINY = np.finfo(np.float64).tiny
 
 # States whose pairs have numbers of 64 bits.
 MOST_STATES = 3_037_000_499
@@ -89,7 +94,7 @@ def first_fault(status, totals, gamma, initial, restart, distribution):  # type:
         if total > 0.0:
             smallest = min(smallest, total)
     # As `compose` asks: products of flows are out of range else, and what they stood for is lost.
-    return SOLVED if smallest >= TINY * max(1.0, whole) else BAD_ENTRY
+    return SOLVED if smallest >= SMALLEST_TOTAL * max(1.0, whole) else BAD_ENTRY
 
 
 @kernel
@@ -361,18 +366,6 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distributi
 
 
 @kernel
-def solve_small(rates, out, hubs, totals, distribution):  # type: ignore[no-untyped-def]
-    """Eliminate few nodes, whose rates between states are filled in; False where some do not reach others."""
-    n = totals.size
-    rates[:n, n:] = out
-    rates[n:, :n] = hubs
-    node_distribution, trusted = gth_small(rates)
-    if trusted:  # nonzero pivots and entries prove that every node reaches every other
-        share_out(node_distribution, np.arange(rates.shape[0]), totals, distribution)
-    return trusted
-
-
-@kernel
 def solve_nodes(start, target, rate, totals, direct, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
     """Solve rates between nodes; classes of up to ``direct`` nodes are eliminated densely. A status."""
     members, classes = closed_class(start, target)
@@ -410,7 +403,11 @@ def solve_dense_counts(counts, gamma, initial, restart, distribution):  # type: 
         for i in range(n):
             for j in range(n):
                 rates[i, j] = gamma * counts[i, j]
-        if solve_small(rates, out, hubs, totals, distribution):
+        rates[:n, n:] = out
+        rates[n:, :n] = hubs
+        node_distribution, trusted = gth_small(rates)
+        if trusted:  # nonzero pivots and entries prove that every node reaches every other
+            share_out(node_distribution, np.arange(size), totals, distribution)
             return SOLVED
     indptr, indices, data = compress(counts)
     start, target, rate = rows_between_nodes(indptr, indices, data, np.full(n, gamma), out, hubs)

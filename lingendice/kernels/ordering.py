@@ -82,15 +82,11 @@ def begin_order(graph_start, graph, n, n_last, dense_degree):  # type: ignore[no
     """
     nodes = np.zeros((12, n), np.int64)
     kind, weight, start, length, degree = nodes[0], nodes[1], nodes[2], nodes[3], nodes[5]
-    mark, head, after, before, parent = nodes[6], nodes[7], nodes[8], nodes[9], nodes[10]
+    mark, head, after, before = nodes[6], nodes[7], nodes[8], nodes[9]
+    weight[:] = mark[:] = 1
+    nodes[7:11] = -1  # the lists by degree, and parents
     size = 0
     for i in range(n):
-        head[i] = -1
-        after[i] = -1
-        before[i] = -1
-        parent[i] = -1
-        mark[i] = 1
-        weight[i] = 1
         if i >= n - n_last or graph_start[i + 1] - graph_start[i] > dense_degree:
             kind[i] = _LATE
             weight[i] = 0

@@ -128,6 +128,17 @@ def draw_block(counter, size, events, tables, redirects, starts, actions, xs, ys
     return counter
 
 
+@inlined
+def sample_pull(f_x, f_y, tau, u, nu, weight, terms):  # type: ignore[no-untyped-def]
+    """Gradients of J's sample in tau(x) and f(x)."""
+    excess, slope = excess_and_slope(terms.code, f_x)
+    to_tau = terms.penalty * u * nu - f_x + terms.ridge * (tau - 1.0) + weight * f_y
+    if terms.by_ratio:
+        to_tau -= excess
+        slope *= tau
+    return to_tau, -tau - slope
+
+
 @kernel
 def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_high):  # type: ignore[no-untyped-def]
     """Take steps ``first : last`` of an epoch from sampled (x, x', x0); returns (counter, u, sum of u).
@@ -137,7 +148,7 @@ def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_h
     """
     events, tables, redirects, starts, actions, _ = source
     start_mass = starts[2]
-    gamma, penalty, offset, ridge, u_step, u_top, code, by_ratio = terms
+    gamma, u_step, u_top = terms.gamma, terms.u_step, terms.u_top
     xs, ys, zs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     factors = np.empty(BLOCK)
     for begin in range(first, last, BLOCK):
@@ -148,16 +159,10 @@ def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_h
             # Unsigned: Numba then leaves out the test for negative indices.
             x, y, follows = np.uint64(xs[k]), np.uint64(ys[k]), ys[k] >= 0
             tau_x, f_x, nu = cells[x, TAU], cells[x, F], cells[x, WEIGHT]
-            excess, slope = excess_and_slope(code, f_x)
-            to_tau = penalty * u * nu - f_x + ridge * (tau_x - 1.0)
-            if by_ratio:
-                to_tau -= excess
-                slope *= tau_x
-            to_u = penalty * (nu * tau_x + offset - 1.0 - u)
+            to_u = terms.penalty * (nu * tau_x + terms.offset - 1.0 - u)
             weight = gamma * factors[k]
-            to_f = -tau_x - slope
             f_y = cells[y, F] if follows else 0.0
-            to_tau += weight * f_y
+            to_tau, to_f = sample_pull(f_x, f_y, tau_x, u, nu, weight, terms)
             started = zs[k] if start_mass > 0.0 else -1
             move_f(cells, xs[k], ys[k], started, to_f, weight * tau_x, start_mass, f_low, f_high, t)
             moved = min(max(tau_x - cells[x, TAU_STEP] * to_tau, 0.0), cells[x, TOP])
@@ -166,17 +171,6 @@ def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_h
             u_sum += u
             u = min(max(u + u_step * to_u, -u_top), u_top)
     return counter, u, u_sum
-
-
-@inlined
-def sample_pull(f_x, f_y, tau, u, nu, weight, terms):  # type: ignore[no-untyped-def]
-    """Gradients of J's sample in tau(x) and f(x)."""
-    excess, slope = excess_and_slope(terms.code, f_x)
-    to_tau = terms.penalty * u * nu - f_x + terms.ridge * (tau - 1.0) + weight * f_y
-    if terms.by_ratio:
-        to_tau -= excess
-        slope *= tau
-    return to_tau, -tau - slope
 
 
 @kernel
