@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.kernels.jit import fused_kernel, kernel
+from lingendice.kernels.random_numbers import mix
 
 
 class Nodes(NamedTuple):
@@ -48,9 +49,8 @@ def add_transitions(states, next_states, weight, growth, counts, totals, place, 
     """Count transitions in place, each weighing ``growth`` times its predecessor.
 
     ``recent`` (places of pairs) and its weights keep what came since the factor was made, as far as there is
-    room.
-    Returns (next weight, number of recent ones, whether the classes of the chain may have changed, whether
-    there is a pair that was never seen before).
+    room. Returns (next weight, number of recent ones, whether the classes of the chain may have changed,
+    whether there is a pair that was never seen before).
     """
     changed = False
     widened = False
@@ -157,9 +157,8 @@ def flow_factor(front, exit_rate, distribution):  # type: ignore[no-untyped-def]
     """A factor of `gth_dense` as shares of flows in single precision, and the flows.
 
     With flow_k = distribution_k exit_k, the flow from a node to those eliminated after it, an entry is what
-    its row's
-    node sends to its column's, directly (below the diagonal) or in the end (above it), over the flow of the
-    latter.
+    its row's node sends to its column's, directly (below the diagonal) or in the end (above it), over the
+    flow of the latter.
     """
     n = distribution.size
     flow = distribution * exit_rate
@@ -313,12 +312,8 @@ def rounding_error(factor, exit_scale):  # type: ignore[no-untyped-def]
     size = distribution.size
     right = np.empty(size)
     dy = np.empty(size)
-    word = np.uint64(88172645463325252)
     for k in range(size):
-        word ^= word << np.uint64(13)
-        word ^= word >> np.uint64(7)
-        word ^= word << np.uint64(17)
-        sign = 1.0 if word & np.uint64(1) else -1.0
+        sign = 1.0 if mix(np.uint64(k)) & np.uint64(1) else -1.0
         right[k] = sign * 2.0**-53 * distribution[k] * exit_scale[k]
     solve_with(factor, right, np.empty(size, np.float32), dy)
     keep_mass(distribution, exit_scale, dy)
