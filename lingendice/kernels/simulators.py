@@ -71,13 +71,6 @@ def taxi_initial(stream):
 
 
 @kernel
-def taxi_initial_all(streams, states):
-    """Draw the first state of every episode."""
-    for i in range(states.size):
-        states[i] = taxi_initial(streams[i])
-
-
-@kernel
 def simulate_taxi(cumulative, appear, leave, streams, states, log_state, log_action, log_reward, log_next):
     """Walk every episode (row of the log arrays) forward under a policy.
 
