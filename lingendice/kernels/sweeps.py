@@ -217,11 +217,11 @@ def pull_rows(indptr, sources, weights, y, first, last, drawn):
 
 
 @fused_kernel
-def push_rows(indptr, sources, weights, values, first, last, gathered):
-    """The transpose: add ``w values[t - first]`` of targets ``first .. last`` to each of their sources."""
+def push_rows(indptr, sources, weights, values, gathered):
+    """The transpose: add ``w values[t]`` of every target to each of its sources."""
     weighted = weights.size > 0
-    for row in range(first, last):
-        value = values[row - first]
+    for row in range(values.size):
+        value = values[row]
         for entry in range(indptr[row], indptr[row + 1]):
             gathered[sources[entry]] += weights[entry] * value if weighted else value
 
