@@ -58,13 +58,13 @@ DIRECT = 600
 
 
 @kernel
-def cuts_off(array, number):  # type: ignore[no-untyped-def]
+def cuts_off(array, number):
     """Whether an array of whole numbers cannot hold a number."""
     return array.dtype.type(0.5) != 0.5 and array.dtype.type(number) != number
 
 
 @kernel
-def check_distribution(distribution, n):  # type: ignore[no-untyped-def]
+def check_distribution(distribution, n):
     """Whether an optional distribution (empty: left to the defaults) is one, up to scale."""
     if distribution.size == 0:
         return True
@@ -77,7 +77,7 @@ def check_distribution(distribution, n):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def first_fault(status, totals, gamma, initial, restart, distribution):  # type: ignore[no-untyped-def]
+def first_fault(status, totals, gamma, initial, restart, distribution):
     """What is wrong with a problem, given the status of its counts, whose rows sum to ``totals``."""
     n = totals.size
     if not (gamma > 0.0 and gamma <= 1.0):
@@ -98,7 +98,7 @@ def first_fault(status, totals, gamma, initial, restart, distribution):  # type:
 
 
 @kernel
-def compress(counts):  # type: ignore[no-untyped-def]
+def compress(counts):
     """Dense counts as compressed rows, zeros included."""
     n, m = counts.shape
     target = np.empty(n * m, np.int64)
@@ -109,13 +109,13 @@ def compress(counts):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def unit_mass(total):  # type: ignore[no-untyped-def]
+def unit_mass(total):
     """What one unit of y at a state weighs in mu: its count, and 1 for a leak."""
     return total if total > 0.0 else 1.0
 
 
 @kernel
-def hubs_of(totals, gamma, initial, restart):  # type: ignore[no-untyped-def]
+def hubs_of(totals, gamma, initial, restart):
     """Rates of states to hubs and of hubs to states; the first restarts at gamma < 1, the last is for leaks.
 
     They may be one. A distribution that is not given is uniform; without ``restart`` leaks go to the data at
@@ -140,7 +140,7 @@ def hubs_of(totals, gamma, initial, restart):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def eliminate_dense(rates):  # type: ignore[no-untyped-def]
+def eliminate_dense(rates):
     """Blocked elimination, in place; False where the chain is not irreducible."""
     n = rates.shape[0]
     exit_rate = np.empty(n)
@@ -154,7 +154,7 @@ def eliminate_dense(rates):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def closed_class(indptr, indices):  # type: ignore[no-untyped-def]
+def closed_class(indptr, indices):
     """Nodes of the one closed class of a graph, and how many closed classes there are."""
     component = np.zeros(indptr.size - 1, np.int64)
     count = strong_components(indptr, indices, component)
@@ -163,7 +163,7 @@ def closed_class(indptr, indices):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def to_dense(start, target, rate):  # type: ignore[no-untyped-def]
+def to_dense(start, target, rate):
     """Rates between nodes as a matrix."""
     n = start.size - 1
     dense = np.zeros((n, n))
@@ -174,7 +174,7 @@ def to_dense(start, target, rate):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def share_out(node_distribution, members, totals, distribution):  # type: ignore[no-untyped-def]
+def share_out(node_distribution, members, totals, distribution):
     """Distribution of the states from that of the nodes in units of counts: mu = y n, hubs left out."""
     n = totals.size
     distribution[:] = 0.0
@@ -252,7 +252,7 @@ def to_csr(keys: Any, counts: Any, n_states: Any, indptr: Any, indices: Any, dat
 
 
 @kernel
-def total_of(entries):  # type: ignore[no-untyped-def]
+def total_of(entries):
     """The sum of some counts; nan where one is negative, or they are not finite."""
     total = 0.0
     for entry in entries:
@@ -303,7 +303,7 @@ def visits(counts: Any, out: Any) -> Any:
 
 
 @kernel
-def rows_among(start, target, rate, members):  # type: ignore[no-untyped-def]
+def rows_among(start, target, rate, members):
     """Compressed rows among some of the nodes, which no edge leaves."""
     place = np.full(start.size - 1, -1, np.int64)
     for k in range(members.size):
@@ -322,7 +322,7 @@ def rows_among(start, target, rate, members):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def first_guess(distribution, totals, members, exits):  # type: ignore[no-untyped-def]
+def first_guess(distribution, totals, members, exits):
     """Visits to the nodes from a distribution of the states that may be given, 1 where it says nothing."""
     guess = np.ones(members.size)
     n = totals.size
@@ -334,7 +334,7 @@ def first_guess(distribution, totals, members, exits):  # type: ignore[no-untype
 
 
 @kernel
-def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
+def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distribution):
     """Gauss-Seidel sweeps to and fro from ``distribution``: (distribution, whether within ``tol``)."""
     size = members.size
     exits, loops = np.zeros(size), np.zeros(size)
@@ -366,7 +366,7 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distributi
 
 
 @kernel
-def solve_nodes(start, target, rate, totals, direct, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
+def solve_nodes(start, target, rate, totals, direct, tol, max_sweeps, distribution):
     """Solve rates between nodes; classes of up to ``direct`` nodes are eliminated densely. A status."""
     members, classes = closed_class(start, target)
     if classes != 1:
@@ -388,7 +388,7 @@ def solve_nodes(start, target, rate, totals, direct, tol, max_sweeps, distributi
 
 
 @kernel
-def solve_dense_counts(counts, gamma, initial, restart, distribution):  # type: ignore[no-untyped-def]
+def solve_dense_counts(counts, gamma, initial, restart, distribution):
     """mu = (1 - gamma) mu0 + gamma P' mu from dense counts into ``distribution``, eliminated; a status."""
     n = distribution.size
     totals = np.empty(n)
@@ -415,7 +415,7 @@ def solve_dense_counts(counts, gamma, initial, restart, distribution):  # type: 
 
 
 @kernel
-def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
+def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sweeps, distribution):
     """The same from compressed rows of counts; a class of more than `DIRECT` nodes is swept."""
     n = max(0, indptr.size - 1)
     totals = np.empty(n)

@@ -167,7 +167,7 @@ class Source(NamedTuple):
 
 
 @kernel
-def build_alias(weight, threshold, alias):  # type: ignore[no-untyped-def]
+def build_alias(weight, threshold, alias):
     """Fill an alias table for nonnegative weights: entry i is kept if a uniform is below threshold[i]."""
     n = weight.size
     total = 0.0
@@ -208,14 +208,14 @@ def build_alias(weight, threshold, alias):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def build_alias_rows(weight, threshold, alias):  # type: ignore[no-untyped-def]
+def build_alias_rows(weight, threshold, alias):
     """One alias table for each row."""
     for i in range(weight.shape[0]):
         build_alias(weight[i], threshold[i], alias[i])
 
 
 @kernel
-def draw(bits, threshold, alias, first, size):  # type: ignore[no-untyped-def]
+def draw(bits, threshold, alias, first, size):
     """An entry of the alias table at ``first : first + size``, from 64 random bits (size < 2**32)."""
     i = first + np.int64(((bits >> _32) * np.uint64(size)) >> _32)
     other = first + np.int64(alias[i])
@@ -223,7 +223,7 @@ def draw(bits, threshold, alias, first, size):  # type: ignore[no-untyped-def]
     return i if np.float64(bits & _LOW) * _SCALE < threshold[i] else other
 
 
-def pack_events(threshold, alias, cell, following, packed):  # type: ignore[no-untyped-def]
+def pack_events(threshold, alias, cell, following, packed):
     """One record per event: threshold times 2**32, its own (cell, next), and those of its alias.
 
     A draw then touches one cache line instead of four.
@@ -235,7 +235,7 @@ def pack_events(threshold, alias, cell, following, packed):  # type: ignore[no-u
 
 
 @kernel
-def draw_event(bits, events):  # type: ignore[no-untyped-def]
+def draw_event(bits, events):
     """(cell, next) of a random event of `pack_events` (fewer than 2**32), from 64 random bits."""
     i = np.int64(((bits >> _32) * np.uint64(events.shape[0])) >> _32)
     # Both are read before the choice: a branch here would be guessed wrong every other time.
@@ -245,7 +245,7 @@ def draw_event(bits, events):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def draw_next(counter, code, actions, tables, redirects):  # type: ignore[no-untyped-def]
+def draw_next(counter, code, actions, tables, redirects):
     """The cell that an event leads to: (cell, factor on gamma, next counter); cell -1 where it is absorbed.
 
     ``code`` >= 0 is a next state, -1 the end, -2 - k a draw from distribution k. ``tables`` holds alias

@@ -21,7 +21,7 @@ CHI2, KL, REVERSE_KL, JENSEN_SHANNON, HELLINGER, TOTAL_VARIATION, WEIGHTED_L2, E
 
 
 @inlined
-def excess_and_slope(code, y):  # type: ignore[no-untyped-def]
+def excess_and_slope(code, y):
     """(excess, slope) at y; steps of SGD keep y inside the domain."""
     if code == CHI2:
         return 0.25 * y * y, 0.5 * y
@@ -80,7 +80,7 @@ class Block(NamedTuple):
     high: Any
 
 
-def pack(tau, tau_step, top, f, f_step, weight, cells):  # type: ignore[no-untyped-def]
+def pack(tau, tau_step, top, f, f_step, weight, cells):
     """Lay out the cells for an epoch: values, step lengths, the top of tau, and nu(x).
 
     ``MOVED`` sums every change of a value times the number of the step, counted from 1: over T steps a value
@@ -91,7 +91,7 @@ def pack(tau, tau_step, top, f, f_step, weight, cells):  # type: ignore[no-untyp
 
 
 @kernel
-def move_f(cells, x, y, z, on_x, on_y, on_z, low, high, t):  # type: ignore[no-untyped-def]
+def move_f(cells, x, y, z, on_x, on_y, on_z, low, high, t):
     """Add to f(x), f(y) and f(z) at step t (y, z may be -1), then project: right also where they are one."""
     for j, change in ((y, on_y), (x, on_x), (z, on_z)):
         if j >= 0:
@@ -109,7 +109,7 @@ BLOCK = 32
 
 
 @inlined
-def draw_block(counter, size, events, tables, redirects, starts, actions, xs, ys, zs, weights):  # type: ignore[no-untyped-def]
+def draw_block(counter, size, events, tables, redirects, starts, actions, xs, ys, zs, weights):
     """Draw (x, x', x0) for ``size`` steps, x' with the factor on gamma; returns the next counter."""
     start_t, start_a, start_mass = starts
     plain = actions == 1 and redirects[0].size == 0
@@ -129,7 +129,7 @@ def draw_block(counter, size, events, tables, redirects, starts, actions, xs, ys
 
 
 @inlined
-def sample_pull(f_x, f_y, tau, u, nu, weight, terms):  # type: ignore[no-untyped-def]
+def sample_pull(f_x, f_y, tau, u, nu, weight, terms):
     """Gradients of J's sample in tau(x) and f(x)."""
     excess, slope = excess_and_slope(terms.code, f_x)
     to_tau = terms.penalty * u * nu - f_x + terms.ridge * (tau - 1.0) + weight * f_y
@@ -140,7 +140,7 @@ def sample_pull(f_x, f_y, tau, u, nu, weight, terms):  # type: ignore[no-untyped
 
 
 @kernel
-def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_high):  # type: ignore[no-untyped-def]
+def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_high):
     """Take steps ``first : last`` of an epoch from sampled (x, x', x0); returns (counter, u, sum of u).
 
     J's terms at a sample: gamma tau(x) f(x') - tau(x) f(x) - c(x) excess(f(x)) + (1 - gamma) f(x0)
@@ -174,7 +174,7 @@ def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_h
 
 
 @kernel
-def sgd_tabular_self(counter, first, last, source, terms, cells, shares, held, f_low, f_high):  # type: ignore[no-untyped-def]
+def sgd_tabular_self(counter, first, last, source, terms, cells, shares, held, f_low, f_high):
     """The same for tau scaled to total mass 1; returns (counter, ``held``), the mass of the seen cells.
 
     ``shares`` holds p(x) nu(x). ``held`` is kept exactly. Its part of the gradient is a product of two
@@ -216,7 +216,7 @@ def sgd_tabular_self(counter, first, last, source, terms, cells, shares, held, f
     return counter, held
 
 
-def finish_averages(t, values, sums, last):  # type: ignore[no-untyped-def]
+def finish_averages(t, values, sums, last):
     """Bring all lazy sums up to step ``t``."""
     sums += values * (t - last)
     last[:] = t
@@ -226,7 +226,7 @@ def finish_averages(t, values, sums, last):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def sparse_dot(indptr, indices, data, x, weights):  # type: ignore[no-untyped-def]
+def sparse_dot(indptr, indices, data, x, weights):
     """Inner product of a compressed row and a vector."""
     total = 0.0
     for k in range(indptr[x], indptr[x + 1]):
@@ -235,7 +235,7 @@ def sparse_dot(indptr, indices, data, x, weights):  # type: ignore[no-untyped-de
 
 
 @inlined
-def sparse_move(indptr, indices, data, x, scale, step, weights, sums, since, t):  # type: ignore[no-untyped-def]
+def sparse_move(indptr, indices, data, x, scale, step, weights, sums, since, t):
     """weights += scale step row, each coordinate's lazy sum brought up to step t first."""
     for k in range(indptr[x], indptr[x + 1]):
         j = indices[k]
@@ -245,7 +245,7 @@ def sparse_move(indptr, indices, data, x, scale, step, weights, sums, since, t):
 
 
 @inlined
-def sparse_clip(indptr, indices, x, low, high, weights):  # type: ignore[no-untyped-def]
+def sparse_clip(indptr, indices, x, low, high, weights):
     """Bring the coordinates of a row back into their box."""
     for k in range(indptr[x], indptr[x + 1]):
         j = indices[k]
@@ -253,7 +253,7 @@ def sparse_clip(indptr, indices, x, low, high, weights):  # type: ignore[no-unty
 
 
 @kernel
-def sgd_sparse(counter, first, last, batch, source, terms, features, held, primal, dual, u, u_sum):  # type: ignore[no-untyped-def]
+def sgd_sparse(counter, first, last, batch, source, terms, features, held, primal, dual, u, u_sum):
     """Steps over compressed rows, each the mean gradient of ``batch`` samples: four rows a sample.
 
     ``features.own`` is empty, or the row a of the mass ``held`` = a'w to which tau is normalized. Its part
@@ -338,7 +338,7 @@ def sgd_sparse(counter, first, last, batch, source, terms, features, held, prima
 
 
 @inlined
-def draw_batch(counter, source, gamma, mass_weight, xs, ys, weights, masses):  # type: ignore[no-untyped-def]
+def draw_batch(counter, source, gamma, mass_weight, xs, ys, weights, masses):
     """Draw (x, x', gamma or the weight of x', nu(x)) of a batch, each sample from its own counters."""
     events, tables, redirects, _, actions, most_draws = source
     plain = actions == 1 and redirects[0].size == 0
@@ -356,7 +356,7 @@ def draw_batch(counter, source, gamma, mass_weight, xs, ys, weights, masses):  #
 
 
 @inlined
-def project_step(block, gradient):  # type: ignore[no-untyped-def]
+def project_step(block, gradient):
     """sums += w, w <- clip(w + step gradient)."""
     w, sums, _, step, low, high = block
     for j in range(w.size):
@@ -365,7 +365,7 @@ def project_step(block, gradient):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def take_out_scale(gradient, own, w, scale, held):  # type: ignore[no-untyped-def]
+def take_out_scale(gradient, own, w, scale, held):
     """The gradient through w / a'w: what would only change the scale is taken out of it."""
     along = 0.0
     for j in range(w.size):
@@ -375,7 +375,7 @@ def take_out_scale(gradient, own, w, scale, held):  # type: ignore[no-untyped-de
 
 
 @fused_kernel
-def sgd_dense(counter, count, batch, source, terms, features, start, primal, dual, u, u_sum):  # type: ignore[no-untyped-def]
+def sgd_dense(counter, count, batch, source, terms, features, start, primal, dual, u, u_sum):
     """``count`` steps, each the mean gradient of ``batch`` samples; returns (counter, u, sum of u).
 
     ``start`` is the gradient of (1 - gamma) E_mu0 f, which is linear and known: nothing is drawn for it.
