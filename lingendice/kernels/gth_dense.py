@@ -301,14 +301,13 @@ def gth_dense(rates: np.ndarray, monitor: Callable[[], bool] | None = None) -> t
 
 
 @fused_kernel
-def dense_bias(front, exit_rate, reward, time):
-    """Gain g and bias h of (D - W) h = reward - g time, h = 0 at the last state, from a dense factor.
+def dense_bias(front, exit_rate, reward):
+    """Bias h of (D - W) h = reward - g, h = 0 at the last state, from a dense factor.
 
-    D holds the row sums of W. ``time`` is one everywhere for a plain chain. Cost 4 n^2.
+    D holds the row sums of W, g is the gain. Cost 4 n^2.
     """
     n = front.shape[0]
-    r = reward.copy()
-    t = time.copy()
+    r, t = reward.copy(), np.ones(n)
     for i in range(n):
         row = front[i, :i]
         sum_r = 0.0
@@ -331,7 +330,7 @@ def dense_bias(front, exit_rate, reward, time):
         for j in range(n - 1 - k):
             total += row[j] * tail[j]
         h[k] = total
-    return gain, h
+    return h
 
 
 SMALLEST_TOTAL = 2.2250738585072014e-308

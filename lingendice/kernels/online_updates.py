@@ -256,9 +256,7 @@ def keep_mass(factor_distribution, mass, dy):
 
 
 @kernel
-def refresh(
-    counts, totals, nodes, mass, factor, growth, rounding, recent, solved, n_recent, tol, y
-):  # fmt: skip
+def refresh(counts, totals, nodes, mass, factor, growth, rounding, recent, solved, n_recent, tol, y):
     """Bring y up to date with an old factor (shares, flows, distribution); returns (steps or -1, error).
 
     y solves the chain without the recent transitions from ``solved`` on. The error is that of the worst

@@ -460,7 +460,7 @@ class Ladder:
     def cycle(self, depth: int, d: FloatArray, h: FloatArray) -> None:
         """Improve ``h`` in place on the rung ``depth``."""
         if depth == len(self.rungs):
-            h += dense_bias(self.front, self.exits, d, np.ones(d.size))[1]
+            h += dense_bias(self.front, self.exits, d)
             return
         rung = self.rungs[depth]
         for _ in range(SWEEPS):
