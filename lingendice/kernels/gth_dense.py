@@ -207,11 +207,8 @@ def dense_distribution(front, exit_rate):
 def gth_small(rates):
     """The distribution of a small chain by plain loops, and whether it can be trusted (see `SAFE_LOW`)."""
     n = rates.shape[0]
-    front = np.empty((n, n))
+    front = rates.copy()
     x = np.zeros(n)
-    for i in range(n):
-        for j in range(n):
-            front[i, j] = rates[i, j]
     for k in range(n - 1):
         pivot_row = front[k, k + 1 :]
         total = 0.0
@@ -270,23 +267,12 @@ def dense_factor(
 def gth_dense(rates: np.ndarray, monitor: Callable[[], bool] | None = None) -> tuple[np.ndarray, bool]:
     """Stationary distribution x of a dense irreducible chain: x_j sum_k W_jk = sum_i x_i W_ij, sum x = 1.
 
-    Parameters
-    ----------
-    rates : (n, n) float64, C order
-        Off-diagonal rates, nonnegative; the diagonal is ignored and rows need not sum to one.
-    monitor : callable, optional
-        Asked between blocks; see `dense_factor`.
+    ``rates`` are nonnegative, the diagonal is ignored, and rows need not sum to one; ``monitor`` is that of
+    `dense_factor`. Every entry of x is relatively accurate, down to the smallest that float64 can hold beside
+    the largest. Also returns whether x is a distribution: False where the chain is not irreducible (or its
+    rates underflow). Exit rates above 0 prove that the last state is reached from every other, entries that
+    it reaches all.
 
-    Returns
-    -------
-    x : (n,) float64
-        Every entry relatively accurate, down to the smallest that float64 can hold beside the largest.
-    ok : bool
-        False where the chain is not irreducible (or its rates underflow); x is then not a distribution.
-        Exit rates above 0 prove that the last state is reached from every other, entries that it reaches all.
-
-    Notes
-    -----
     Cost 2 n^3 / 3, most of it in BLAS. For a sparse chain of many states use the sparse elimination.
     """
     if rates.shape[0] <= SMALL:
