@@ -64,16 +64,20 @@ def cuts_off(array, number):
 
 
 @kernel
+def total_of(entries):
+    """The sum of counts or masses; nan where one is negative, or they are not finite."""
+    total = 0.0
+    for entry in entries:
+        if not float(entry) >= 0.0:
+            return np.nan
+        total += entry
+    return total if total < np.inf else np.nan
+
+
+@kernel
 def check_distribution(distribution, n):
     """Whether an optional distribution (empty: left to the defaults) is one, up to scale."""
-    if distribution.size == 0:
-        return True
-    total = 0.0
-    for i in range(distribution.size):
-        if not distribution[i] >= 0.0:
-            return False
-        total += distribution[i]
-    return distribution.size == n and total > 0.0 and total < np.inf
+    return distribution.size == 0 or (distribution.size == n and total_of(distribution) > 0.0)
 
 
 @kernel
@@ -248,17 +252,6 @@ def to_csr(keys: Any, counts: Any, n_states: Any, indptr: Any, indices: Any, dat
 
 
 @kernel
-def total_of(entries):
-    """The sum of some counts; nan where one is negative, or they are not finite."""
-    total = 0.0
-    for entry in entries:
-        if not float(entry) >= 0.0:
-            return np.nan
-        total += entry
-    return total if total < np.inf else np.nan
-
-
-@kernel
 def visits_csr(indptr: Any, indices: Any, data: Any, out: Any) -> Any:
     """n(x) from compressed rows. Returns a status."""
     n = out.size
@@ -336,8 +329,7 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distributi
     exits, loops = np.zeros(size), np.zeros(size)
     sources = np.zeros(size + 1, np.int64)
     count_columns(start, target, rate, 0, size, sources[1:], loops, exits)
-    for k in range(size):
-        sources[k + 1] += sources[k]
+    sources = np.cumsum(sources)
     source = np.empty(sources[size], np.int64)
     weight = np.empty(sources[size])
     slot = sources[:-1].copy()
@@ -356,9 +348,7 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distributi
             break
         last = share if before < np.inf else np.inf
         before = change
-    for k in range(size):
-        visits[k] /= exits[k]
-    return visits, settled
+    return visits / exits, settled
 
 
 @kernel

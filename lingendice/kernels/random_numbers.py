@@ -169,10 +169,7 @@ class Source(NamedTuple):
 @kernel
 def build_alias(weight, threshold, alias):
     """Fill an alias table for nonnegative weights: entry i is kept if a uniform is below threshold[i]."""
-    n = weight.size
-    total = 0.0
-    for i in range(n):
-        total += weight[i]
+    n, total = weight.size, weight.sum()
     small = np.empty(n, np.int64)
     large = np.empty(n, np.int64)
     n_small = 0
