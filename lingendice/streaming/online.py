@@ -517,39 +517,37 @@ class OnlineRatio:
             return with_identified_status(self._as_solution())
 
     def _frozen(self) -> Counts:
-        rows, columns = np.nonzero(self._counts)
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=self.n_states))])
-        # The weight of the last transition.
-        last = self._weight * self.forgetting
-        count = self._read_counts(self._counts[rows, columns] / last)
-        held: dict[str, Any] = {}
-        if self._rewards is not None:
-            weight, mean, m2 = (table[rows, columns] for table in self._rewards[:3])
-            held = {
-                "reward_count": self._read_counts(weight / last),
-                "reward_mean": mean,
-                "reward_m2": m2 / last,
-            }
-        return Counts(self.n_states, None, indptr.astype(np.int64), columns.astype(np.int32), count, **held)
+        entries = rows, columns = np.nonzero(self._counts)
+        last = self._weight * self.forgetting  # the weight of the last transition
 
-    def _read_counts(self, weights: Floats) -> NDArray[Any]:
-        return np.rint(weights).astype(np.int64) if self.forgetting == 1.0 else weights
+        def read(weights: Floats) -> NDArray[Any]:
+            held = weights[entries] / last
+            return np.rint(held).astype(np.int64) if self.forgetting == 1.0 else held
+
+        rewards: dict[str, Any] = {}
+        if self._rewards is not None:
+            weight, mean, m2, _ = self._rewards
+            rewards = {
+                "reward_count": read(weight),
+                "reward_mean": mean[entries],
+                "reward_m2": m2[entries] / last,
+            }
+        indptr = np.searchsorted(rows, np.arange(self.n_states + 1)).astype(np.int64)
+        return Counts(self.n_states, None, indptr, columns.astype(np.int32), read(self._counts), **rewards)
 
     def _as_solution(self) -> Solution:
         started = time.perf_counter()
         choices = Choices(gamma=self.gamma, initial=self._initial, restart=self._restart)
         operator = compose(self._frozen(), choices)
-        error, kind = self._error, "estimate"
-        if error is None:
-            error, kind = direct_error(self.n_states + 1), "direct"
+        direct = self._error is None
         outcome = Outcome(
             self._distributions[0],
             method="gth",
             reason="kept up to date" if self.n_steps else "solved afresh",
             converged=True,
             n_iter=self.n_steps,
-            error=error,
-            error_kind=kind,
+            error=direct_error(self.n_states + 1) if direct else self._error,
+            error_kind="direct" if direct else "estimate",
         )
         found = Distributions(self._distribution, self._distributions, outcome)
         return certified_solution(operator, found, Controls(tol=self.tol, started=started))
