@@ -198,7 +198,7 @@ class Part:
         """For every own state, the sum of ``w values`` over its targets; ``values`` of all targets."""
         pull = self.pull
         gathered = np.zeros(self.size)
-        sweeps.push_rows(pull.indptr, pull.sources, pull.weights, values, 0, values.size, gathered)
+        sweeps.push_rows(pull.indptr, pull.sources, pull.weights, values, gathered)
         return gathered
 
     # -- phases over entries -------------------------------------------------------------------------------

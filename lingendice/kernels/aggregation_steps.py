@@ -25,21 +25,21 @@ WEIGHT_BINS = 128
 
 
 @kernel
-def weight_bin(bits):  # type: ignore[no-untyped-def]
+def weight_bin(bits):
     """Binary exponent of a probability given its bits: bin ``b`` holds ``2^-b <= Q < 2^(1-b)``."""
     exponent = 1023 - ((bits >> 52) & 0x7FF)
     return min(max(exponent, 0), 127)
 
 
 @kernel
-def count_bins(bits, first, last, histogram):  # type: ignore[no-untyped-def]
+def count_bins(bits, first, last, histogram):
     """Count the weights ``first .. last`` in each bin."""
     for k in range(first, last):
         histogram[weight_bin(bits[k])] += 1
 
 
 @kernel
-def find_root(parent, state):  # type: ignore[no-untyped-def]
+def find_root(parent, state):
     """Root of a state in a union-find forest; paths are halved on the way."""
     while parent[state] != state:
         parent[state] = parent[parent[state]]
@@ -48,7 +48,7 @@ def find_root(parent, state):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def merge_bins(start, source, bits, first, last, strongest, weakest, components, parent):  # type: ignore[no-untyped-def]
+def merge_bins(start, source, bits, first, last, strongest, weakest, components, parent):
     """Union the ends of every edge into targets ``first .. last`` whose bin lies in ``strongest .. weakest``.
 
     ``parent`` is a union-find forest of ``components`` trees. Returns how many remain.
@@ -76,7 +76,7 @@ def merge_bins(start, source, bits, first, last, strongest, weakest, components,
 
 
 @kernel
-def label_components(parent, label):  # type: ignore[no-untyped-def]
+def label_components(parent, label):
     """Number the trees of a union-find forest whose roots are their smallest members."""
     count = 0
     for i in range(parent.size):
@@ -89,7 +89,7 @@ def label_components(parent, label):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def strongest_inflows(start, source, weight, y, label, first, last, best, best_source):  # type: ignore[no-untyped-def]
+def strongest_inflows(start, source, weight, y, label, first, last, best, best_source):
     """For every block the largest inflow ``y_i Q_ij`` from another block, over targets ``first .. last``.
 
     ``best`` (zero before the first call) holds the inflow and ``best_source`` the block it comes from.
@@ -109,7 +109,7 @@ def strongest_inflows(start, source, weight, y, label, first, last, best, best_s
 
 
 @kernel
-def join_strongest(best_source, most, least, size, label):  # type: ignore[no-untyped-def]
+def join_strongest(best_source, most, least, size, label):
     """Join blocks with the sources of their strongest inflows, up to ``most`` states in one block.
 
     Blocks refused by the same source join each other: around a hub nothing else would make progress. No more
@@ -143,7 +143,7 @@ def join_strongest(best_source, most, least, size, label):  # type: ignore[no-un
 
 
 @kernel
-def dense_flows(start, source, weight, y, label, first, last, flow):  # type: ignore[no-untyped-def]
+def dense_flows(start, source, weight, y, label, first, last, flow):
     """Add the flows ``F_IJ`` into the states ``first .. last`` to a dense matrix whose rows are sources."""
     for j in range(first, last):
         own = label[j]
@@ -154,7 +154,7 @@ def dense_flows(start, source, weight, y, label, first, last, flow):  # type: ig
 
 
 @kernel
-def root_blocks(start, source, weight, y, threshold, first, last, count, label):  # type: ignore[no-untyped-def]
+def root_blocks(start, source, weight, y, threshold, first, last, count, label):
     """Make blocks of states ``first .. last`` and the sources of their strongest inflows.
 
     An inflow ``y_i Q_ij`` is strong for ``j`` when it is at least ``threshold`` times the largest inflow of
@@ -185,7 +185,7 @@ def root_blocks(start, source, weight, y, threshold, first, last, count, label):
 
 
 @kernel
-def join_blocks(start, source, weight, y, first, last, label):  # type: ignore[no-untyped-def]
+def join_blocks(start, source, weight, y, first, last, label):
     """Let states ``first .. last`` that are still free join the block of their strongest source in one."""
     free = np.uint32(y.size)
     for j in range(first, last):
@@ -200,7 +200,7 @@ def join_blocks(start, source, weight, y, first, last, label):  # type: ignore[n
 
 
 @kernel
-def list_members(label, count):  # type: ignore[no-untyped-def]
+def list_members(label, count):
     """States sorted by block: ``member[begin[J] : begin[J + 1]]`` are those of block ``J``."""
     begin = np.zeros(count + 1, np.int64)
     for i in range(label.size):
@@ -232,7 +232,7 @@ class Partition(NamedTuple):
 
 
 @kernel
-def coarsen(pull, y, partition, first, last, slot, blocks, outflow):  # type: ignore[no-untyped-def]
+def coarsen(pull, y, partition, first, last, slot, blocks, outflow):
     """Flows ``F_IJ`` into blocks ``first .. last``, in the pull layout between blocks.
 
     ``slot`` (all -1 before the first call) remembers where a source block was written;
@@ -265,51 +265,15 @@ def coarsen(pull, y, partition, first, last, slot, blocks, outflow):  # type: ig
 
 
 @kernel
-def divide_by_outflow(block_source, flow, outflow):  # type: ignore[no-untyped-def]
-    """Turn flows into transition probabilities between blocks, in place."""
-    for at in range(flow.size):
-        flow[at] /= outflow[block_source[at]]
-
-
-@kernel
-def spread(y, label, factor):  # type: ignore[no-untyped-def]
-    """Multiply every state by the factor of its block, in place; return the largest relative change."""
-    largest = 0.0
-    for i in range(y.size):
-        f = factor[label[i]]
-        y[i] *= f
-        largest = max(largest, abs(f - 1.0))
-    return largest
-
-
-@kernel
-def scatter_dense(start, source, weight, dense):  # type: ignore[no-untyped-def]
+def scatter_dense(start, source, weight, dense):
     """Write a pull layout into a dense matrix whose rows are sources."""
     for j in range(start.size - 1):
         for k in range(np.uint64(start[j]), np.uint64(start[j + 1])):
             dense[source[k], j] += weight[k]
 
 
-@kernel
-def restrict(label, y, residual, outflow):  # type: ignore[no-untyped-def]
-    """Right side between blocks for the adjoint: ``sum_{i in I} y_i residual_i / outflow_I``."""
-    d = np.zeros(outflow.size)
-    for i in range(y.size):
-        d[label[i]] += y[i] * residual[i]
-    for block in range(outflow.size):
-        d[block] /= outflow[block]
-    return d
-
-
-@kernel
-def add_blocks(h, label, c):  # type: ignore[no-untyped-def]
-    """Add the value of its block to every state, in place."""
-    for i in range(h.size):
-        h[i] += c[label[i]]
-
-
 @fused_kernel
-def sweep(start, source, weight, y, first, last, forward, relaxation):  # type: ignore[no-untyped-def]
+def sweep(start, source, weight, y, first, last, forward, relaxation):
     """One relaxed Gauss-Seidel sweep ``y_j <- y_j + relaxation (sum_i y_i Q_ij - y_j)`` in place.
 
     ``relaxation`` 1 is Gauss-Seidel itself, which subtracts nothing. Above 1 an entry is kept from falling
@@ -331,7 +295,7 @@ def sweep(start, source, weight, y, first, last, forward, relaxation):  # type: 
 
 
 @fused_kernel
-def row_sweep(start, target, weight, d, h, first, last, forward):  # type: ignore[no-untyped-def]
+def row_sweep(start, target, weight, d, h, first, last, forward):
     """One Gauss-Seidel sweep ``h_i <- d_i + sum_j Q_ij h_j`` in place (the adjoint equation)."""
     for step in range(last - first):
         i = first + step if forward else last - 1 - step
@@ -342,7 +306,7 @@ def row_sweep(start, target, weight, d, h, first, last, forward):  # type: ignor
 
 
 @fused_kernel
-def row_residual(start, target, weight, d, h, first, last, out):  # type: ignore[no-untyped-def]
+def row_residual(start, target, weight, d, h, first, last, out):
     """Write ``d_i - sum_j Q_ij (h_i - h_j)``, differences first: a constant in ``h`` cancels."""
     for i in range(first, last):
         total = 0.0

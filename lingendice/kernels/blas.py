@@ -12,7 +12,7 @@ from numba import types
 from lingendice.kernels.jit import kernel
 
 
-def _gemm(number):  # type: ignore[no-untyped-def]
+def _gemm(number):
     matrix = types.CPointer(number)
     return types.ExternalFunction(
         "numba_xxgemm",
@@ -37,7 +37,7 @@ _SINGLE_THREAD = 2**18
 
 
 @kernel
-def add_product(left, right, keep, target):  # type: ignore[no-untyped-def]
+def add_product(left, right, keep, target):
     """``target = keep * target + left @ right`` for views whose rows are contiguous.
 
     ``keep`` is a two-entry array ``[1, keep]``: BLAS takes its factors by address. BLAS counts columns

@@ -11,12 +11,11 @@ from numba import carray, types
 from lingendice.kernels.counted_chains import (
     BAD_ENTRY,
     NO_MEMORY,
-    OUT_OF_RANGE,
-    SOLVED,
-    ratio_into,
+    count,
+    ratio,
     solve_dense_counts,
     solve_row_counts,
-    value_of,
+    value,
 )
 from lingendice.kernels.jit import c_callable
 
@@ -26,17 +25,13 @@ _size, _number, _status = types.int64, types.float64, types.int32
 
 
 @c_callable(_status(_doubles, _size, _size, _size, _number))
-def c_count(counts, n, state, next_state, weight):  # type: ignore[no-untyped-def]
+def c_count(counts, n, state, next_state, weight):
     """counts[state * n + next_state] += weight."""
-    if state < 0 or state >= n or next_state < 0 or next_state >= n:
-        return OUT_OF_RANGE
-    table = carray(counts, (n, n))
-    table[state, next_state] += weight
-    return SOLVED
+    return count(carray(counts, (n, n)), state, next_state, weight)
 
 
 @c_callable(_status(_doubles, _size, _number, _doubles, _size, _doubles, _size, _doubles))
-def c_solve(counts, n, gamma, initial, n_initial, restart, n_restart, distribution):  # type: ignore[no-untyped-def]
+def c_solve(counts, n, gamma, initial, n_initial, restart, n_restart, distribution):
     """The stationary distribution of dense counts."""
     if n < 0:
         return BAD_ENTRY
@@ -60,7 +55,7 @@ def c_solve(counts, n, gamma, initial, n_initial, restart, n_restart, distributi
         _doubles,
     )
 )  # fmt: skip
-def c_solve_csr(  # type: ignore[no-untyped-def]
+def c_solve_csr(
     indptr, indices, data, n, gamma, initial, n_initial, restart, n_restart, tol, max_sweeps, distribution
 ):
     """The stationary distribution of counts in compressed rows."""
@@ -86,12 +81,12 @@ def c_solve_csr(  # type: ignore[no-untyped-def]
 
 
 @c_callable(types.void(_doubles, _doubles, _size, _doubles))
-def c_ratio(distribution, visits, n, tau):  # type: ignore[no-untyped-def]
+def c_ratio(distribution, visits, n, tau):
     """tau = mu / p."""
-    ratio_into(carray(distribution, (n,)), carray(visits, (n,)), carray(tau, (n,)))
+    ratio(carray(distribution, (n,)), carray(visits, (n,)), carray(tau, (n,)))
 
 
 @c_callable(_number(_doubles, _doubles, _doubles, _size))
-def c_value(distribution, visits, reward_total, n):  # type: ignore[no-untyped-def]
+def c_value(distribution, visits, reward_total, n):
     """The per-step value."""
-    return value_of(carray(distribution, (n,)), carray(visits, (n,)), carray(reward_total, (n,)))
+    return value(carray(distribution, (n,)), carray(visits, (n,)), carray(reward_total, (n,)))

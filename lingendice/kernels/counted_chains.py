@@ -1,5 +1,7 @@
 """Counted chains as nodes and rates in compressed rows, for compiled code of other people.
 
+Functions with annotations are public: :mod:`lingendice.embed` names them.
+
 States come first, then hubs: nodes that take no time, from which mass restarts. In units of counts,
 
     W_ij = gamma c_ij ,   W_i,start = (1 - gamma) n_i ,   W_hub,j = its distribution ,
@@ -12,10 +14,19 @@ for composed operators; `rows_between_nodes` writes the rates for both.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from lingendice.kernels.aggregation_steps import sweep
-from lingendice.kernels.gth_dense import BLOCK, SMALL, dense_distribution, eliminate_block, gth_small
+from lingendice.kernels.gth_dense import (
+    BLOCK,
+    SMALL,
+    SMALLEST_TOTAL,
+    dense_distribution,
+    eliminate_block,
+    gth_small,
+)
 from lingendice.kernels.jit import kernel
 from lingendice.kernels.random_numbers import mix
 from lingendice.kernels.sparse_rows import (
@@ -39,8 +50,6 @@ from lingendice.kernels.sparse_rows import (
     NO_MEMORY,
 ) = range(10)
 
-TINY = np.finfo(np.float64).tiny
-
 # States whose pairs have numbers of 64 bits.
 MOST_STATES = 3_037_000_499
 
@@ -49,27 +58,37 @@ DIRECT = 600
 
 
 @kernel
-def check_distribution(distribution, n):  # type: ignore[no-untyped-def]
-    """Whether an optional distribution (empty: left to the defaults) is one, up to scale."""
-    if distribution.size == 0:
-        return True
-    total = 0.0
-    for i in range(distribution.size):
-        if not distribution[i] >= 0.0:
-            return False
-        total += distribution[i]
-    return distribution.size == n and total > 0.0 and total < np.inf
+def cuts_off(array, number):
+    """Whether an array of whole numbers cannot hold a number."""
+    return array.dtype.type(0.5) != 0.5 and array.dtype.type(number) != number
 
 
 @kernel
-def first_fault(status, totals, gamma, initial, restart, distribution):  # type: ignore[no-untyped-def]
+def total_of(entries):
+    """The sum of counts or masses; nan where one is negative, or they are not finite."""
+    total = 0.0
+    for entry in entries:
+        if not float(entry) >= 0.0:
+            return np.nan
+        total += entry
+    return total if total < np.inf else np.nan
+
+
+@kernel
+def check_distribution(distribution, n):
+    """Whether an optional distribution (empty: left to the defaults) is one, up to scale."""
+    return distribution.size == 0 or (distribution.size == n and total_of(distribution) > 0.0)
+
+
+@kernel
+def first_fault(status, totals, gamma, initial, restart, distribution):
     """What is wrong with a problem, given the status of its counts, whose rows sum to ``totals``."""
     n = totals.size
     if not (gamma > 0.0 and gamma <= 1.0):
         return BAD_GAMMA
     if not (check_distribution(initial, n) and check_distribution(restart, n)):
         return BAD_DISTRIBUTION
-    if distribution.dtype.type(0.5) != 0.5:  # integers would cut off all that is written
+    if cuts_off(distribution, 0.5):
         return BAD_ENTRY
     if status != SOLVED:
         return status
@@ -79,28 +98,24 @@ def first_fault(status, totals, gamma, initial, restart, distribution):  # type:
         if total > 0.0:
             smallest = min(smallest, total)
     # As `compose` asks: products of flows are out of range else, and what they stood for is lost.
-    return SOLVED if smallest >= TINY * max(1.0, whole) else BAD_ENTRY
+    return SOLVED if smallest >= SMALLEST_TOTAL * max(1.0, whole) else BAD_ENTRY
 
 
 @kernel
-def compress(counts):  # type: ignore[no-untyped-def]
+def compress(counts):
     """Dense counts as compressed rows, zeros included."""
     n, m = counts.shape
-    target = np.empty(n * m, np.int64)
-    for i in range(n):
-        for j in range(m):
-            target[i * m + j] = j
-    return m * np.arange(n + 1), target, counts.ravel()
+    return m * np.arange(n + 1), np.arange(n * m) % m, counts.ravel()
 
 
 @kernel
-def unit_mass(total):  # type: ignore[no-untyped-def]
+def unit_mass(total):
     """What one unit of y at a state weighs in mu: its count, and 1 for a leak."""
     return total if total > 0.0 else 1.0
 
 
 @kernel
-def hubs_of(totals, gamma, initial, restart):  # type: ignore[no-untyped-def]
+def hubs_of(totals, gamma, initial, restart):
     """Rates of states to hubs and of hubs to states; the first restarts at gamma < 1, the last is for leaks.
 
     They may be one. A distribution that is not given is uniform; without ``restart`` leaks go to the data at
@@ -125,7 +140,7 @@ def hubs_of(totals, gamma, initial, restart):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def eliminate_dense(rates):  # type: ignore[no-untyped-def]
+def eliminate_dense(rates):
     """Blocked elimination, in place; False where the chain is not irreducible."""
     n = rates.shape[0]
     exit_rate = np.empty(n)
@@ -139,7 +154,7 @@ def eliminate_dense(rates):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def closed_class(indptr, indices):  # type: ignore[no-untyped-def]
+def closed_class(indptr, indices):
     """Nodes of the one closed class of a graph, and how many closed classes there are."""
     component = np.zeros(indptr.size - 1, np.int64)
     count = strong_components(indptr, indices, component)
@@ -148,7 +163,7 @@ def closed_class(indptr, indices):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def to_dense(start, target, rate):  # type: ignore[no-untyped-def]
+def to_dense(start, target, rate):
     """Rates between nodes as a matrix."""
     n = start.size - 1
     dense = np.zeros((n, n))
@@ -159,7 +174,7 @@ def to_dense(start, target, rate):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def share_out(node_distribution, members, totals, distribution):  # type: ignore[no-untyped-def]
+def share_out(node_distribution, members, totals, distribution):
     """Distribution of the states from that of the nodes in units of counts: mu = y n, hubs left out."""
     n = totals.size
     distribution[:] = 0.0
@@ -174,16 +189,30 @@ def share_out(node_distribution, members, totals, distribution):  # type: ignore
 
 
 @kernel
-def count_pair(keys, counts, n, i, j, weight):  # type: ignore[no-untyped-def]
-    """Add to the count of (i, j) in a hash table with linear probing; free keys are -1."""
-    if i < 0 or i >= n or j < 0 or j >= n or n > MOST_STATES:
+def count(counts: Any, state: Any, next_state: Any, weight: Any = 1) -> Any:
+    """``counts[state, next_state] += weight`` with a check of the range; O(1). Returns a status."""
+    if state < 0 or state >= counts.shape[0] or next_state < 0 or next_state >= counts.shape[1]:
+        return OUT_OF_RANGE
+    if cuts_off(counts, weight):
+        return BAD_ENTRY
+    counts[state, next_state] += weight
+    return SOLVED
+
+
+@kernel
+def count_sparse(keys: Any, counts: Any, n_states: Any, state: Any, next_state: Any, weight: Any = 1) -> Any:
+    """Count a pair in a hash table of fixed size; O(1) while a third of it stays free. Returns a status.
+
+    ``keys`` (int64, all -1 at first) and ``counts`` have one entry per slot. :func:`to_csr` reads the table.
+    """
+    if not (0 <= state < n_states and 0 <= next_state < n_states <= MOST_STATES):
         return OUT_OF_RANGE
     capacity = keys.size
-    if counts.size < capacity:
+    if counts.size < capacity or cuts_off(counts, weight):
         return BAD_ENTRY
-    key = np.int64(i) * n + j
+    key = np.int64(state) * n_states + next_state
     at = np.int64(mix(np.uint64(key)) % np.uint64(capacity))
-    for _ in range(capacity):
+    for _ in range(capacity):  # linear probing
         if keys[at] == key:
             counts[at] += weight
             return SOLVED
@@ -198,43 +227,34 @@ def count_pair(keys, counts, n, i, j, weight):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def table_to_rows(keys, counts, n, indptr, indices, data):  # type: ignore[no-untyped-def]
-    """Write the pairs of a table as compressed rows, columns ascending; their number, or -1 without room.
+def to_csr(keys: Any, counts: Any, n_states: Any, indptr: Any, indices: Any, data: Any) -> Any:
+    """Write a table of pairs as compressed rows, columns ascending; returns their number.
 
-    -1 also where the table is that of more states.
+    ``indptr`` has ``n_states + 1`` entries, ``indices`` and ``data`` at least as many as there are pairs:
+    -1 is returned where they are too short, or where the table was filled for more states.
     """
     slots = np.flatnonzero(keys >= 0)
-    if indptr.size != n + 1 or counts.size < keys.size or slots.size > min(indices.size, data.size):
+    fits = slots.size <= min(indices.size, data.size)
+    if indptr.size != n_states + 1 or counts.size < keys.size or not fits:
         return -1
     indptr[:] = 0
     for slot in slots:
-        if keys[slot] // n >= n:
+        if keys[slot] // n_states >= n_states:
             return -1
-        indptr[keys[slot] // n + 1] += 1
-    for i in range(n):
+        indptr[keys[slot] // n_states + 1] += 1
+    for i in range(n_states):
         indptr[i + 1] += indptr[i]
     slots = slots[np.argsort(keys[slots])]
     for at in range(slots.size):
-        indices[at] = keys[slots[at]] % n
+        indices[at] = keys[slots[at]] % n_states
         data[at] = counts[slots[at]]
     return slots.size
 
 
 @kernel
-def total_of(entries):  # type: ignore[no-untyped-def]
-    """The sum of some counts; nan where one is negative, or they are not finite."""
-    total = 0.0
-    for entry in entries:
-        if not float(entry) >= 0.0:
-            return np.nan
-        total += entry
-    return total if total < np.inf else np.nan
-
-
-@kernel
-def row_totals(indptr, indices, data, totals):  # type: ignore[no-untyped-def]
-    """Row sums of compressed rows; returns a status."""
-    n = totals.size
+def visits_csr(indptr: Any, indices: Any, data: Any, out: Any) -> Any:
+    """n(x) from compressed rows. Returns a status."""
+    n = out.size
     if indptr.size != n + 1 or indptr[0] != 0:
         return BAD_ENTRY
     for i in range(n):
@@ -244,33 +264,35 @@ def row_totals(indptr, indices, data, totals):  # type: ignore[no-untyped-def]
         return BAD_ENTRY
     largest = 0.0
     for i in range(n):
-        totals[i] = total_of(data[indptr[i] : indptr[i + 1]])
-        if not totals[i] >= 0.0:
+        total = total_of(data[indptr[i] : indptr[i + 1]])
+        if not total >= 0.0 or cuts_off(out, total):
             return BAD_ENTRY
         for entry in range(indptr[i], indptr[i + 1]):
             if indices[entry] < 0 or indices[entry] >= n:
                 return OUT_OF_RANGE
-        largest = max(largest, totals[i])
+        out[i] = total
+        largest = max(largest, total)
     return SOLVED if largest > 0.0 else NO_DATA
 
 
 @kernel
-def dense_totals(counts, totals):  # type: ignore[no-untyped-def]
-    """The same of dense counts."""
-    n = totals.size
+def visits(counts: Any, out: Any) -> Any:
+    """n(x): outgoing transitions of each state, from dense counts. Returns a status."""
+    n = out.size
     if counts.shape[0] != n or counts.shape[1] != n:
         return BAD_ENTRY
     largest = 0.0
     for i in range(n):
-        totals[i] = total_of(counts[i])
-        if not totals[i] >= 0.0:
+        total = total_of(counts[i])
+        if not total >= 0.0 or cuts_off(out, total):
             return BAD_ENTRY
-        largest = max(largest, totals[i])
+        out[i] = total
+        largest = max(largest, total)
     return SOLVED if largest > 0.0 else NO_DATA
 
 
 @kernel
-def rows_among(start, target, rate, members):  # type: ignore[no-untyped-def]
+def rows_among(start, target, rate, members):
     """Compressed rows among some of the nodes, which no edge leaves."""
     place = np.full(start.size - 1, -1, np.int64)
     for k in range(members.size):
@@ -289,7 +311,7 @@ def rows_among(start, target, rate, members):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def first_guess(distribution, totals, members, exits):  # type: ignore[no-untyped-def]
+def first_guess(distribution, totals, members, exits):
     """Visits to the nodes from a distribution of the states that may be given, 1 where it says nothing."""
     guess = np.ones(members.size)
     n = totals.size
@@ -301,14 +323,13 @@ def first_guess(distribution, totals, members, exits):  # type: ignore[no-untype
 
 
 @kernel
-def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
+def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distribution):
     """Gauss-Seidel sweeps to and fro from ``distribution``: (distribution, whether within ``tol``)."""
     size = members.size
     exits, loops = np.zeros(size), np.zeros(size)
     sources = np.zeros(size + 1, np.int64)
     count_columns(start, target, rate, 0, size, sources[1:], loops, exits)
-    for k in range(size):
-        sources[k + 1] += sources[k]
+    sources = np.cumsum(sources)
     source = np.empty(sources[size], np.int64)
     weight = np.empty(sources[size])
     slot = sources[:-1].copy()
@@ -327,25 +348,11 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distributi
             break
         last = share if before < np.inf else np.inf
         before = change
-    for k in range(size):
-        visits[k] /= exits[k]
-    return visits, settled
+    return visits / exits, settled
 
 
 @kernel
-def solve_small(rates, out, hubs, totals, distribution):  # type: ignore[no-untyped-def]
-    """Eliminate few nodes, whose rates between states are filled in; False where some do not reach others."""
-    n = totals.size
-    rates[:n, n:] = out
-    rates[n:, :n] = hubs
-    node_distribution, trusted = gth_small(rates)
-    if trusted:  # nonzero pivots and entries prove that every node reaches every other
-        share_out(node_distribution, np.arange(rates.shape[0]), totals, distribution)
-    return trusted
-
-
-@kernel
-def solve_nodes(start, target, rate, totals, direct, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
+def solve_nodes(start, target, rate, totals, direct, tol, max_sweeps, distribution):
     """Solve rates between nodes; classes of up to ``direct`` nodes are eliminated densely. A status."""
     members, classes = closed_class(start, target)
     if classes != 1:
@@ -367,11 +374,11 @@ def solve_nodes(start, target, rate, totals, direct, tol, max_sweeps, distributi
 
 
 @kernel
-def solve_dense_counts(counts, gamma, initial, restart, distribution):  # type: ignore[no-untyped-def]
+def solve_dense_counts(counts, gamma, initial, restart, distribution):
     """mu = (1 - gamma) mu0 + gamma P' mu from dense counts into ``distribution``, eliminated; a status."""
     n = distribution.size
     totals = np.empty(n)
-    status = first_fault(dense_totals(counts, totals), totals, gamma, initial, restart, distribution)
+    status = first_fault(visits(counts, totals), totals, gamma, initial, restart, distribution)
     if status != SOLVED:
         distribution[:] = np.nan
         return status
@@ -382,7 +389,11 @@ def solve_dense_counts(counts, gamma, initial, restart, distribution):  # type: 
         for i in range(n):
             for j in range(n):
                 rates[i, j] = gamma * counts[i, j]
-        if solve_small(rates, out, hubs, totals, distribution):
+        rates[:n, n:] = out
+        rates[n:, :n] = hubs
+        node_distribution, trusted = gth_small(rates)
+        if trusted:  # nonzero pivots and entries prove that every node reaches every other
+            share_out(node_distribution, np.arange(size), totals, distribution)
             return SOLVED
     indptr, indices, data = compress(counts)
     start, target, rate = rows_between_nodes(indptr, indices, data, np.full(n, gamma), out, hubs)
@@ -390,11 +401,11 @@ def solve_dense_counts(counts, gamma, initial, restart, distribution):  # type: 
 
 
 @kernel
-def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sweeps, distribution):  # type: ignore[no-untyped-def]
+def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sweeps, distribution):
     """The same from compressed rows of counts; a class of more than `DIRECT` nodes is swept."""
     n = max(0, indptr.size - 1)
     totals = np.empty(n)
-    status = row_totals(indptr, indices, data, totals) if distribution.size == n else BAD_DISTRIBUTION
+    status = visits_csr(indptr, indices, data, totals) if distribution.size == n else BAD_DISTRIBUTION
     status = first_fault(status, totals, gamma, initial, restart, distribution)
     if status != SOLVED:
         distribution[:] = np.nan
@@ -408,8 +419,11 @@ def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sw
 
 
 @kernel
-def ratio_into(distribution, visits, tau):  # type: ignore[no-untyped-def]
-    """tau = mu / p, nan where a state has no visits, or all over where the arrays are not of one length."""
+def ratio(distribution: Any, visits: Any, tau: Any) -> None:
+    """Write tau = mu / p into ``tau``, p = visits / sum(visits); nan where a state has no visits.
+
+    All of it is nan where the arrays are not of one length.
+    """
     if distribution.size != visits.size or tau.size != visits.size:
         tau[:] = np.nan
         return
@@ -421,10 +435,10 @@ def ratio_into(distribution, visits, tau):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def value_of(distribution, visits, reward_total):  # type: ignore[no-untyped-def]
-    """sum p tau r over the mass of states with data, r the mean reward of a visit.
+def value(distribution: Any, visits: Any, reward_total: Any) -> Any:
+    """Per-step value sum p tau r / (1 - leak), with the mean reward of a visit r = reward_total / visits.
 
-    nan where there is none, or where the arrays are not of one length.
+    nan where no mass has visits, or where the arrays are not of one length.
     """
     if distribution.size != visits.size or reward_total.size != visits.size:
         return np.nan

@@ -76,7 +76,7 @@ class Room(NamedTuple):
 
 
 @kernel
-def plan_runs(begin, size, above, n_parts):  # type: ignore[no-untyped-def]
+def plan_runs(begin, size, above, n_parts):
     """Share the tree among ``n_parts`` runs of whole subtrees, and a last run for what joins them.
 
     Subtrees of less than half a share of the work go to the run that has least so far. Left-over matrices
@@ -148,7 +148,7 @@ def plan_runs(begin, size, above, n_parts):  # type: ignore[no-untyped-def]
 
 
 @fused_kernel
-def eliminate_fronts(progress, stop, plan, fronts, entries, data, left, factor, room, budget):  # type: ignore[no-untyped-def]
+def eliminate_fronts(progress, stop, plan, fronts, entries, data, left, factor, room, budget):
     """Run the schedule from ``progress`` up to place ``stop``, or until ``budget`` operations are spent.
 
     Returns True when the run has ended; `BROKEN_STEP` then says whether it broke down.
@@ -226,7 +226,7 @@ def eliminate_fronts(progress, stop, plan, fronts, entries, data, left, factor, 
 
 
 @fused_kernel
-def solve_distribution(fronts, factor, x, high, low):  # type: ignore[no-untyped-def]
+def solve_distribution(fronts, factor, x, high, low):
     """Back substitution over supernodes ``high - 1`` down to ``low``: x_k = sum_i x_i W_ik / S_k.
 
     ``x`` is by step, its last entry set by the caller. Returns whether all values stayed in the safe range.
@@ -262,7 +262,7 @@ def solve_distribution(fronts, factor, x, high, low):  # type: ignore[no-untyped
 
 
 @kernel
-def solve_distribution_wide(fronts, factor, mantissa, exponent, high, low):  # type: ignore[no-untyped-def]
+def solve_distribution_wide(fronts, factor, mantissa, exponent, high, low):
     """`solve_distribution` with one exponent per entry, for what spans more than float64 holds."""
     begin, size, border_start, border, block = fronts
     columns, _, exit_rate = factor
@@ -281,7 +281,7 @@ def solve_distribution_wide(fronts, factor, mantissa, exponent, high, low):  # t
 
 
 @fused_kernel
-def push_rewards(fronts, factor, r, t, low, high):  # type: ignore[no-untyped-def]
+def push_rewards(fronts, factor, r, t, low, high):
     """Forward pass of the adjoint over supernodes ``low`` to ``high - 1``, in place, by step.
 
     r_i += W_ik r_k / S_k, likewise t; r_k and t_k are left divided by S_k, except at the last step of all.
@@ -320,7 +320,7 @@ def push_rewards(fronts, factor, r, t, low, high):  # type: ignore[no-untyped-de
 
 
 @fused_kernel
-def solve_bias(fronts, factor, r, t, gain, h, high, low):  # type: ignore[no-untyped-def]
+def solve_bias(fronts, factor, r, t, gain, h, high, low):
     """Back substitution of the adjoint: h_k = r_k - gain t_k + sum_j U_kj h_j (r, t as pushed)."""
     begin, size, border_start, border, block = fronts
     rows = factor.rows

@@ -42,7 +42,7 @@ SAFE_SUM = 2.0**-600
 
 
 @kernel
-def update_by_blas(front, first, last, work):  # type: ignore[no-untyped-def]
+def update_by_blas(front, first, last, work):
     """Carry the eliminated pivot rows ``first:last`` into all rows from ``last`` on.
 
     With N the strict upper triangle of the pivots' U, a later row enters the pivots' columns as
@@ -72,7 +72,7 @@ def update_by_blas(front, first, last, work):  # type: ignore[no-untyped-def]
 
 
 @fused_kernel
-def eliminate_block(front, first, last, exit_rate, work):  # type: ignore[no-untyped-def]
+def eliminate_block(front, first, last, exit_rate, work):
     """Eliminate states ``first:last`` of a dense front in place; all states before them are gone already.
 
     Writes S into ``exit_rate[first:last]``. Returns -1, or the first state whose S is zero (such a state
@@ -118,7 +118,7 @@ def eliminate_block(front, first, last, exit_rate, work):  # type: ignore[no-unt
 
 
 @kernel
-def solve_pivot_wide(flat, base, pivot_stride, state_stride, k, states, exit_rate, mantissa, exponent):  # type: ignore[no-untyped-def]
+def solve_pivot_wide(flat, base, pivot_stride, state_stride, k, states, exit_rate, mantissa, exponent):
     """Back substitution for one pivot with exponents: x = mantissa * 2**exponent.
 
     ``flat[base + k pivot_stride + i state_stride]`` is W_ik, ``states[i]`` the place of i in the vectors;
@@ -148,7 +148,7 @@ def solve_pivot_wide(flat, base, pivot_stride, state_stride, k, states, exit_rat
 
 
 @kernel
-def gather_wide(mantissa, exponent, x):  # type: ignore[no-untyped-def]
+def gather_wide(mantissa, exponent, x):
     """Write the distribution, normalized to sum one; returns -1, or a state that got nothing at all."""
     top = exponent[x.size - 1]
     lost = -1
@@ -169,7 +169,7 @@ def gather_wide(mantissa, exponent, x):  # type: ignore[no-untyped-def]
 
 
 @fused_kernel
-def dense_distribution(front, exit_rate):  # type: ignore[no-untyped-def]
+def dense_distribution(front, exit_rate):
     """The stationary distribution (sum 1) from a dense factor, and -1 or a state whose entry was lost."""
     n = front.shape[0]
     x = np.zeros(n)
@@ -204,14 +204,11 @@ def dense_distribution(front, exit_rate):  # type: ignore[no-untyped-def]
 
 
 @fused_kernel
-def gth_small(rates):  # type: ignore[no-untyped-def]
+def gth_small(rates):
     """The distribution of a small chain by plain loops, and whether it can be trusted (see `SAFE_LOW`)."""
     n = rates.shape[0]
-    front = np.empty((n, n))
+    front = rates.copy()
     x = np.zeros(n)
-    for i in range(n):
-        for j in range(n):
-            front[i, j] = rates[i, j]
     for k in range(n - 1):
         pivot_row = front[k, k + 1 :]
         total = 0.0
@@ -270,23 +267,12 @@ def dense_factor(
 def gth_dense(rates: np.ndarray, monitor: Callable[[], bool] | None = None) -> tuple[np.ndarray, bool]:
     """Stationary distribution x of a dense irreducible chain: x_j sum_k W_jk = sum_i x_i W_ij, sum x = 1.
 
-    Parameters
-    ----------
-    rates : (n, n) float64, C order
-        Off-diagonal rates, nonnegative; the diagonal is ignored and rows need not sum to one.
-    monitor : callable, optional
-        Asked between blocks; see `dense_factor`.
+    ``rates`` are nonnegative, the diagonal is ignored, and rows need not sum to one; ``monitor`` is that of
+    `dense_factor`. Every entry of x is relatively accurate, down to the smallest that float64 can hold beside
+    the largest. Also returns whether x is a distribution: False where the chain is not irreducible (or its
+    rates underflow). Exit rates above 0 prove that the last state is reached from every other, entries that
+    it reaches all.
 
-    Returns
-    -------
-    x : (n,) float64
-        Every entry relatively accurate, down to the smallest that float64 can hold beside the largest.
-    ok : bool
-        False where the chain is not irreducible (or its rates underflow); x is then not a distribution.
-        Exit rates above 0 prove that the last state is reached from every other, entries that it reaches all.
-
-    Notes
-    -----
     Cost 2 n^3 / 3, most of it in BLAS. For a sparse chain of many states use the sparse elimination.
     """
     if rates.shape[0] <= SMALL:
@@ -301,14 +287,13 @@ def gth_dense(rates: np.ndarray, monitor: Callable[[], bool] | None = None) -> t
 
 
 @fused_kernel
-def dense_bias(front, exit_rate, reward, time):  # type: ignore[no-untyped-def]
-    """Gain g and bias h of (D - W) h = reward - g time, h = 0 at the last state, from a dense factor.
+def dense_bias(front, exit_rate, reward):
+    """Bias h of (D - W) h = reward - g, h = 0 at the last state, from a dense factor.
 
-    D holds the row sums of W. ``time`` is one everywhere for a plain chain. Cost 4 n^2.
+    D holds the row sums of W, g is the gain. Cost 4 n^2.
     """
     n = front.shape[0]
-    r = reward.copy()
-    t = time.copy()
+    r, t = reward.copy(), np.ones(n)
     for i in range(n):
         row = front[i, :i]
         sum_r = 0.0
@@ -331,7 +316,7 @@ def dense_bias(front, exit_rate, reward, time):  # type: ignore[no-untyped-def]
         for j in range(n - 1 - k):
             total += row[j] * tail[j]
         h[k] = total
-    return gain, h
+    return h
 
 
 SMALLEST_TOTAL = 2.2250738585072014e-308
@@ -339,7 +324,7 @@ SMALLEST_TOTAL = 2.2250738585072014e-308
 
 
 @kernel
-def prepare_dense(matrix, gamma, largest):  # type: ignore[no-untyped-def]
+def prepare_dense(matrix, gamma, largest):
     """Rates of a dense chain, with a restart node at gamma < 1, and its row sums.
 
     Returns (ok, rates, totals); ok is False for anything that is not a plain chain (a bad entry or one
@@ -374,7 +359,7 @@ def prepare_dense(matrix, gamma, largest):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def dense_residual(rates, distribution, gamma):  # type: ignore[no-untyped-def]
+def dense_residual(rates, distribution, gamma):
     """L1 norm of mu - (1 - gamma) / n - gamma P' mu for the first n nodes of ``rates`` (= gamma P)."""
     n = distribution.size
     stepped = np.full(n, (1.0 - gamma) / n)

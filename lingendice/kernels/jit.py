@@ -22,7 +22,6 @@ from numba.core.caching import IndexDataCacheFile
 from numba.core.ccallback import CFunc
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.sigutils import normalize_signature
-from numba.extending import register_jitable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,12 +33,12 @@ _IMPORTS = re.compile(rb"^from (lingendice\.kernels\.[\w.]+) import", re.MULTILI
 def _digest(module: str) -> str:
     """A digest of a module and of all that its kernels take, and have compiled in, from other modules."""
     found = sys.modules[module]
-    source = found.__loader__.get_data(found.__file__)  # type: ignore[union-attr,arg-type]
+    source = found.__loader__.get_data(found.__file__)
     parts = [_digest(name.decode()) for name in _IMPORTS.findall(source)]
     return hashlib.sha256("".join(parts).encode() + source).hexdigest()
 
 
-class _Index(IndexDataCacheFile):  # type: ignore[misc]
+class _Index(IndexDataCacheFile):
     """The list of what is on disk for one kernel, empty if it was written by other sources than today's.
 
     Numba compares the function's own file alone, and that only after it has unpickled every entry, which
@@ -55,7 +54,7 @@ class _Index(IndexDataCacheFile):  # type: ignore[misc]
 
     def _load_index(self) -> dict[Any, str]:
         try:
-            return super()._load_index()  # type: ignore[no-any-return]
+            return super()._load_index()
         except (ImportError, AttributeError, UnpicklingError, EOFError, TypeError, ValueError):
             return {}
 
@@ -72,18 +71,18 @@ def _keep(compiled: Any, function: Callable[..., Any]) -> Any:
 
 def kernel(function: F) -> F:
     """Compile a kernel with IEEE semantics: same bits on every run."""
-    return _keep(njit(nogil=True, error_model="numpy")(function), function)  # type: ignore[no-any-return]
+    return _keep(njit(nogil=True, error_model="numpy")(function), function)
 
 
 def fused_kernel(function: F) -> F:
     """Compile a kernel whose sums may be reordered and fused: for throughput loops."""
     compiled = njit(nogil=True, error_model="numpy", fastmath=_FUSED)(function)
-    return _keep(compiled, function)  # type: ignore[no-any-return]
+    return _keep(compiled, function)
 
 
 def internal(function: F) -> F:
     """A function of fused kernels alone: no entry from Python or C, and no file of its own."""
-    return njit(  # type: ignore[no-any-return]
+    return njit(
         nogil=True, error_model="numpy", fastmath=_FUSED, no_cpython_wrapper=True, no_cfunc_wrapper=True
     )(function)
 
@@ -91,12 +90,7 @@ def internal(function: F) -> F:
 def inlined(function: F) -> F:
     """A part of kernels that becomes one with each of them: no call, no counting of references to arrays."""
     compiled = njit(nogil=True, error_model="numpy", inline="always")(function)
-    return _keep(compiled, function)  # type: ignore[no-any-return]
-
-
-def shared(function: F) -> F:
-    """A function of scalars for kernels and for Python, which runs it as it is."""
-    return register_jitable(inline="always")(function)  # type: ignore[no-any-return]
+    return _keep(compiled, function)
 
 
 def c_callable(signature: Any) -> Callable[[F], Any]:

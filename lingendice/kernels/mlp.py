@@ -446,7 +446,7 @@ def outputs(network, all_inputs, hidden, out):
     parameters, layout = network
     n, d = all_inputs.shape
     m = layout[layout.shape[0] - 1, 1]
-    room = hidden.size // max(1, _widths(layout))
+    room = hidden.size // max(1, layout[:-1, 1].sum())
     flat, written = all_inputs.reshape(n * d), out.reshape(n * m)
     for first in range(0, n, room):
         rows = min(room, n - first)
@@ -454,11 +454,3 @@ def outputs(network, all_inputs, hidden, out):
             parameters, layout, rows, flat[first * d : (first + rows) * d], hidden, hidden,
             written[first * m : (first + rows) * m], False,
         )  # fmt: skip
-
-
-@internal
-def _widths(layout):
-    total = 0
-    for layer in range(layout.shape[0] - 1):
-        total += layout[layer, 1]
-    return total

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.kernels.jit import fused_kernel, kernel
+from lingendice.kernels.random_numbers import mix
 
 
 class Nodes(NamedTuple):
@@ -44,13 +45,12 @@ CAUTION = 10.0
 
 
 @kernel
-def add_transitions(states, next_states, weight, growth, counts, totals, place, recent, n_recent):  # type: ignore[no-untyped-def]
+def add_transitions(states, next_states, weight, growth, counts, totals, place, recent, n_recent):
     """Count transitions in place, each weighing ``growth`` times its predecessor.
 
     ``recent`` (places of pairs) and its weights keep what came since the factor was made, as far as there is
-    room.
-    Returns (next weight, number of recent ones, whether the classes of the chain may have changed, whether
-    there is a pair that was never seen before).
+    room. Returns (next weight, number of recent ones, whether the classes of the chain may have changed,
+    whether there is a pair that was never seen before).
     """
     changed = False
     widened = False
@@ -75,7 +75,7 @@ def add_transitions(states, next_states, weight, growth, counts, totals, place, 
 
 
 @kernel
-def add_rewards(states, next_states, rewards, weight, growth, pair_weight, pair_mean, pair_m2, cells):  # type: ignore[no-untyped-def]
+def add_rewards(states, next_states, rewards, weight, growth, pair_weight, pair_mean, pair_m2, cells):
     """Weight, mean and squared deviations of the rewards of every pair, and cells' (weight, total)."""
     for t in range(states.size):
         i = states[t]
@@ -91,7 +91,7 @@ def add_rewards(states, next_states, rewards, weight, growth, pair_weight, pair_
 
 
 @kernel
-def rates_among(counts, totals, gamma, members, hub_distribution, start, target):  # type: ignore[no-untyped-def]
+def rates_among(counts, totals, gamma, members, hub_distribution, start, target):
     """Rates among the nodes of a class, in the order of a pattern, from the counts of now."""
     n = totals.size
     rate = np.empty(target.size)
@@ -109,7 +109,7 @@ def rates_among(counts, totals, gamma, members, hub_distribution, start, target)
 
 
 @fused_kernel
-def carry_four(shares, k, start, stop, a, b, c, d, out):  # type: ignore[no-untyped-def]
+def carry_four(shares, k, start, stop, a, b, c, d, out):
     """out[start:stop] += a, b, c, d times rows k to k + 3 of the shares; each slice is contiguous."""
     first = shares[k, start:stop]
     second = shares[k + 1, start:stop]
@@ -121,7 +121,7 @@ def carry_four(shares, k, start, stop, a, b, c, d, out):  # type: ignore[no-unty
 
 
 @fused_kernel
-def node_residual(counts, totals, nodes, y, out):  # type: ignore[no-untyped-def]
+def node_residual(counts, totals, nodes, y, out):
     """out = y M over the nodes of a class."""
     gamma, members, hub, hub_distribution, _ = nodes
     n = totals.size
@@ -153,13 +153,12 @@ def node_residual(counts, totals, nodes, y, out):  # type: ignore[no-untyped-def
 
 
 @kernel
-def flow_factor(front, exit_rate, distribution):  # type: ignore[no-untyped-def]
+def flow_factor(front, exit_rate, distribution):
     """A factor of `gth_dense` as shares of flows in single precision, and the flows.
 
     With flow_k = distribution_k exit_k, the flow from a node to those eliminated after it, an entry is what
-    its row's
-    node sends to its column's, directly (below the diagonal) or in the end (above it), over the flow of the
-    latter.
+    its row's node sends to its column's, directly (below the diagonal) or in the end (above it), over the
+    flow of the latter.
     """
     n = distribution.size
     flow = distribution * exit_rate
@@ -174,7 +173,7 @@ def flow_factor(front, exit_rate, distribution):  # type: ignore[no-untyped-def]
 
 
 @fused_kernel
-def step_through(shares, z):  # type: ignore[no-untyped-def]
+def step_through(shares, z):
     """Turn residuals relative to flows into the relative changes of y that make up for them, in place.
 
     The change of the last node is 0. Four rows of the factor are carried on at a time, which spares most of
@@ -211,7 +210,7 @@ def step_through(shares, z):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def solve_with(factor, right, z, dy):  # type: ignore[no-untyped-def]
+def solve_with(factor, right, z, dy):
     """dy with dy M_0 = right, nearly, for the factor of M_0; ``z`` is room for the relative changes."""
     shares, flow, distribution = factor
     for k in range(z.size):
@@ -222,7 +221,7 @@ def solve_with(factor, right, z, dy):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def changes_since(nodes, recent, first, last, dy, out):  # type: ignore[no-untyped-def]
+def changes_since(nodes, recent, first, last, dy, out):
     """out += dy (M - M_0) from the transitions counted since M_0."""
     gamma, _, hub, _, follows_data = nodes
     pairs, weights = recent
@@ -245,7 +244,7 @@ def changes_since(nodes, recent, first, last, dy, out):  # type: ignore[no-untyp
 
 
 @kernel
-def keep_mass(factor_distribution, mass, dy):  # type: ignore[no-untyped-def]
+def keep_mass(factor_distribution, mass, dy):
     """Shift dy along the distribution of the factor, which M_0 does not see, so that no mass is added."""
     added = 0.0
     whole = 0.0
@@ -257,9 +256,7 @@ def keep_mass(factor_distribution, mass, dy):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def refresh(  # type: ignore[no-untyped-def]
-    counts, totals, nodes, mass, factor, growth, rounding, recent, solved, n_recent, tol, y
-):  # fmt: skip
+def refresh(counts, totals, nodes, mass, factor, growth, rounding, recent, solved, n_recent, tol, y):
     """Bring y up to date with an old factor (shares, flows, distribution); returns (steps or -1, error).
 
     y solves the chain without the recent transitions from ``solved`` on. The error is that of the worst
@@ -307,18 +304,14 @@ def refresh(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def rounding_error(factor, exit_scale):  # type: ignore[no-untyped-def]
+def rounding_error(factor, exit_scale):
     """How far rounding in y M, of random signs, moves the worst entry of y (relative)."""
     distribution = factor[2]
     size = distribution.size
     right = np.empty(size)
     dy = np.empty(size)
-    word = np.uint64(88172645463325252)
     for k in range(size):
-        word ^= word << np.uint64(13)
-        word ^= word >> np.uint64(7)
-        word ^= word << np.uint64(17)
-        sign = 1.0 if word & np.uint64(1) else -1.0
+        sign = 1.0 if mix(np.uint64(k)) & np.uint64(1) else -1.0
         right[k] = sign * 2.0**-53 * distribution[k] * exit_scale[k]
     solve_with(factor, right, np.empty(size, np.float32), dy)
     keep_mass(distribution, exit_scale, dy)

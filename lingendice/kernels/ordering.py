@@ -24,7 +24,7 @@ _VARIABLE, _ELEMENT, _MERGED, _LATE = range(4)
 
 
 @kernel
-def build_graph(indptr, indices, data, n):  # type: ignore[no-untyped-def]
+def build_graph(indptr, indices, data, n):
     """The positive off-diagonal entries, and the undirected graph they make.
 
     Returns (start, column, place in ``data``) of the entries by row, then (start, neighbor) of the graph:
@@ -74,7 +74,7 @@ def build_graph(indptr, indices, data, n):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def begin_order(graph_start, graph, n, n_last, dense_degree):  # type: ignore[no-untyped-def]
+def begin_order(graph_start, graph, n, n_last, dense_degree):
     """Set up a minimum-degree run.
 
     The ``n_last`` trailing nodes, and any node with more than ``dense_degree`` neighbors, are kept out
@@ -82,15 +82,11 @@ def begin_order(graph_start, graph, n, n_last, dense_degree):  # type: ignore[no
     """
     nodes = np.zeros((12, n), np.int64)
     kind, weight, start, length, degree = nodes[0], nodes[1], nodes[2], nodes[3], nodes[5]
-    mark, head, after, before, parent = nodes[6], nodes[7], nodes[8], nodes[9], nodes[10]
+    mark, head, after, before = nodes[6], nodes[7], nodes[8], nodes[9]
+    weight[:] = mark[:] = 1
+    nodes[7:11] = -1  # the lists by degree, and parents
     size = 0
     for i in range(n):
-        head[i] = -1
-        after[i] = -1
-        before[i] = -1
-        parent[i] = -1
-        mark[i] = 1
-        weight[i] = 1
         if i >= n - n_last or graph_start[i + 1] - graph_start[i] > dense_degree:
             kind[i] = _LATE
             weight[i] = 0
@@ -122,7 +118,7 @@ def begin_order(graph_start, graph, n, n_last, dense_degree):  # type: ignore[no
 
 
 @kernel
-def _compact(nodes, lists, used):  # type: ignore[no-untyped-def]
+def _compact(nodes, lists, used):
     """Close the gaps between live lists; returns the space used."""
     kind, start, length = nodes[0], nodes[2], nodes[3]
     n = kind.size
@@ -151,7 +147,7 @@ def _compact(nodes, lists, used):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def continue_order(state, nodes, lists, budget):  # type: ignore[no-untyped-def]
+def continue_order(state, nodes, lists, budget):
     """Eliminate pivots until ``budget`` list entries were visited; returns whether all are done.
 
     ``nodes`` holds by row: kind; weight, the variables merged into one (negative while it lies in the
@@ -363,7 +359,7 @@ def continue_order(state, nodes, lists, budget):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def finish_order(state, nodes):  # type: ignore[no-untyped-def]
+def finish_order(state, nodes):
     """The order: each pivot with all that was merged into it, then the nodes kept for last, as numbered."""
     kind, parent, pivots = nodes[0], nodes[10], nodes[11]
     n = kind.size

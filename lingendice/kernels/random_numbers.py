@@ -167,12 +167,9 @@ class Source(NamedTuple):
 
 
 @kernel
-def build_alias(weight, threshold, alias):  # type: ignore[no-untyped-def]
+def build_alias(weight, threshold, alias):
     """Fill an alias table for nonnegative weights: entry i is kept if a uniform is below threshold[i]."""
-    n = weight.size
-    total = 0.0
-    for i in range(n):
-        total += weight[i]
+    n, total = weight.size, weight.sum()
     small = np.empty(n, np.int64)
     large = np.empty(n, np.int64)
     n_small = 0
@@ -208,14 +205,14 @@ def build_alias(weight, threshold, alias):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def build_alias_rows(weight, threshold, alias):  # type: ignore[no-untyped-def]
+def build_alias_rows(weight, threshold, alias):
     """One alias table for each row."""
     for i in range(weight.shape[0]):
         build_alias(weight[i], threshold[i], alias[i])
 
 
 @kernel
-def draw(bits, threshold, alias, first, size):  # type: ignore[no-untyped-def]
+def draw(bits, threshold, alias, first, size):
     """An entry of the alias table at ``first : first + size``, from 64 random bits (size < 2**32)."""
     i = first + np.int64(((bits >> _32) * np.uint64(size)) >> _32)
     other = first + np.int64(alias[i])
@@ -223,22 +220,19 @@ def draw(bits, threshold, alias, first, size):  # type: ignore[no-untyped-def]
     return i if np.float64(bits & _LOW) * _SCALE < threshold[i] else other
 
 
-@kernel
-def pack_events(threshold, alias, cell, following, packed):  # type: ignore[no-untyped-def]
+def pack_events(threshold, alias, cell, following, packed):
     """One record per event: threshold times 2**32, its own (cell, next), and those of its alias.
 
     A draw then touches one cache line instead of four.
     """
-    for i in range(threshold.size):
-        packed[i, 0] = np.int64(np.ceil(threshold[i] * 4294967296.0))
-        packed[i, 1] = (np.int64(cell[i]) << 32) | (np.int64(following[i]) & 0xFFFFFFFF)
-    for i in range(threshold.size):
-        packed[i, 2] = packed[alias[i], 1]
-        packed[i, 3] = 0
+    packed[:, 0] = np.ceil(threshold * 2.0**32)
+    packed[:, 1] = (cell.astype(np.int64) << 32) | following.astype(np.uint32)
+    packed[:, 2] = packed[alias, 1]
+    packed[:, 3] = 0
 
 
 @kernel
-def draw_event(bits, events):  # type: ignore[no-untyped-def]
+def draw_event(bits, events):
     """(cell, next) of a random event of `pack_events` (fewer than 2**32), from 64 random bits."""
     i = np.int64(((bits >> _32) * np.uint64(events.shape[0])) >> _32)
     # Both are read before the choice: a branch here would be guessed wrong every other time.
@@ -248,13 +242,12 @@ def draw_event(bits, events):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def draw_next(counter, code, actions, tables, redirects):  # type: ignore[no-untyped-def]
+def draw_next(counter, code, actions, tables, redirects):
     """The cell that an event leads to: (cell, factor on gamma, next counter); cell -1 where it is absorbed.
 
     ``code`` >= 0 is a next state, -1 the end, -2 - k a draw from distribution k. ``tables`` holds alias
-    tables
-    (threshold, alias) of the distributions, the policy rows, and the restart distribution past unseen cells;
-    ``redirects`` = (seen, factor) where mass that enters an unseen cell goes on from the restart
+    tables (threshold, alias) of the distributions, the policy rows, and the restart distribution past unseen
+    cells; ``redirects`` = (seen, factor) where mass that enters an unseen cell goes on from the restart
     distribution.
     """
     distribution_t, distribution_a, policy_t, policy_a, restart_t, restart_a = tables

@@ -318,14 +318,11 @@ def _saddle_gradient(n, starts, share, loss, u, rows, work):
     return total
 
 
-@inlined
-def group_gradient(group, draws, settings, loss, u, rows, nets, gradients, given, work):
-    """Add up the gradients of one group of the batch, and its sum of nu tau."""
+@fused_kernel
+def add_gradients(first, last, draws, settings, loss, u, rows, nets, gradients, given, work):
+    """Add up the gradients of the groups ``first : last`` of one step, and their sums of nu tau."""
     batch, group_rows, tile, activation = settings
     layout, tau, f, tau_turned, f_turned = nets
-    to_tau, to_f = gradients.tau[group], gradients.f[group]
-    for i in range(to_tau.size):
-        to_tau[i] = to_f[i] = np.float32(0)
     scratch, out, factor, spare = work.scratch, work.out, work.factor, work.spare
     stride, branches = rows.shape.stride, rows.shape.branches
     starts = loss.gamma < 1.0
@@ -336,27 +333,24 @@ def group_gradient(group, draws, settings, loss, u, rows, nets, gradients, given
     capacity, capacity_tau = tile * (1 + 2 * branches), tile
     hidden_at = capacity * stride
     hidden_tau = hidden_at + capacity * widths
-    origin = group - group  # a literal would compile every callee once more
-    total = 0.0
-    end = min(batch, (group + 1) * group_rows)
-    for low in range(group * group_rows, end, tile):
-        n = min(tile, end - low)
-        span = Span(origin, hidden_at, capacity, n * sets)
-        span_tau = Span(origin, hidden_tau, capacity_tau, n)
-        _gather(low, n, draws, starts, rows, given, work)
-        forward(f, layout, scratch, span, out[0], activation)
-        forward(tau, layout, scratch, span_tau, out[1], activation)
-        total += _saddle_gradient(n, starts, 1.0 / batch, loss, u, rows, work)
-        backward(f, f_turned, to_f, layout, scratch, span, factor[0], activation, spare)
-        backward(tau, tau_turned, to_tau, layout, scratch, span_tau, factor[1], activation, spare)
-    gradients.mass[group] = total
-
-
-@fused_kernel
-def add_gradients(first, last, draws, settings, loss, u, rows, nets, gradients, given, work):
-    """Gradients of the groups ``first : last`` of one step."""
+    origin = first - first  # a literal would compile every callee once more
     for group in range(first, last):
-        group_gradient(group, draws, settings, loss, u, rows, nets, gradients, given, work)
+        to_tau, to_f = gradients.tau[group], gradients.f[group]
+        for i in range(to_tau.size):
+            to_tau[i] = to_f[i] = np.float32(0)
+        total = 0.0
+        end = min(batch, (group + 1) * group_rows)
+        for low in range(group * group_rows, end, tile):
+            n = min(tile, end - low)
+            span = Span(origin, hidden_at, capacity, n * sets)
+            span_tau = Span(origin, hidden_tau, capacity_tau, n)
+            _gather(low, n, draws, starts, rows, given, work)
+            forward(f, layout, scratch, span, out[0], activation)
+            forward(tau, layout, scratch, span_tau, out[1], activation)
+            total += _saddle_gradient(n, starts, 1.0 / batch, loss, u, rows, work)
+            backward(f, f_turned, to_f, layout, scratch, span, factor[0], activation, spare)
+            backward(tau, tau_turned, to_tau, layout, scratch, span_tau, factor[1], activation, spare)
+        gradients.mass[group] = total
 
 
 @internal

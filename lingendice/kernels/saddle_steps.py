@@ -21,7 +21,7 @@ CHI2, KL, REVERSE_KL, JENSEN_SHANNON, HELLINGER, TOTAL_VARIATION, WEIGHTED_L2, E
 
 
 @inlined
-def excess_and_slope(code, y):  # type: ignore[no-untyped-def]
+def excess_and_slope(code, y):
     """(excess, slope) at y; steps of SGD keep y inside the domain."""
     if code == CHI2:
         return 0.25 * y * y, 0.5 * y
@@ -80,26 +80,18 @@ class Block(NamedTuple):
     high: Any
 
 
-@kernel
-def pack(tau, tau_step, top, f, f_step, weight, cells):  # type: ignore[no-untyped-def]
+def pack(tau, tau_step, top, f, f_step, weight, cells):
     """Lay out the cells for an epoch: values, step lengths, the top of tau, and nu(x).
 
     ``MOVED`` sums every change of a value times the number of the step, counted from 1: over T steps a value
     is on average what it is at the end less that sum / T.
     """
-    for j in range(tau.size):
-        cells[j, TAU] = tau[j]
-        cells[j, TAU_MOVED] = 0.0
-        cells[j, TAU_STEP] = tau_step[j]
-        cells[j, TOP] = top[j]
-        cells[j, F] = f[j]
-        cells[j, F_MOVED] = 0.0
-        cells[j, F_STEP] = f_step[j]
-        cells[j, WEIGHT] = weight[j]
+    moved = np.zeros(tau.size)
+    cells[:] = np.column_stack([tau, moved, tau_step, top, f, moved, f_step, weight])
 
 
 @kernel
-def move_f(cells, x, y, z, on_x, on_y, on_z, low, high, t):  # type: ignore[no-untyped-def]
+def move_f(cells, x, y, z, on_x, on_y, on_z, low, high, t):
     """Add to f(x), f(y) and f(z) at step t (y, z may be -1), then project: right also where they are one."""
     for j, change in ((y, on_y), (x, on_x), (z, on_z)):
         if j >= 0:
@@ -117,7 +109,7 @@ BLOCK = 32
 
 
 @inlined
-def draw_block(counter, size, events, tables, redirects, starts, actions, xs, ys, zs, weights):  # type: ignore[no-untyped-def]
+def draw_block(counter, size, events, tables, redirects, starts, actions, xs, ys, zs, weights):
     """Draw (x, x', x0) for ``size`` steps, x' with the factor on gamma; returns the next counter."""
     start_t, start_a, start_mass = starts
     plain = actions == 1 and redirects[0].size == 0
@@ -136,48 +128,8 @@ def draw_block(counter, size, events, tables, redirects, starts, actions, xs, ys
     return counter
 
 
-@kernel
-def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_high):  # type: ignore[no-untyped-def]
-    """Take steps ``first : last`` of an epoch from sampled (x, x', x0); returns (counter, u, sum of u).
-
-    J's terms at a sample: gamma tau(x) f(x') - tau(x) f(x) - c(x) excess(f(x)) + (1 - gamma) f(x0)
-    + penalty (u (nu(x) tau(x) + offset - 1) - u^2/2) + ridge/2 (tau(x) - 1)^2.
-    """
-    events, tables, redirects, starts, actions, _ = source
-    start_mass = starts[2]
-    gamma, penalty, offset, ridge, u_step, u_top, code, by_ratio = terms
-    xs, ys, zs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    factors = np.empty(BLOCK)
-    for begin in range(first, last, BLOCK):
-        size = min(BLOCK, last - begin)
-        counter = draw_block(counter, size, events, tables, redirects, starts, actions, xs, ys, zs, factors)
-        for k in range(np.uint64(size)):
-            t = float(begin + k) + 1.0
-            # Unsigned: Numba then leaves out the test for negative indices.
-            x, y, follows = np.uint64(xs[k]), np.uint64(ys[k]), ys[k] >= 0
-            tau_x, f_x, nu = cells[x, TAU], cells[x, F], cells[x, WEIGHT]
-            excess, slope = excess_and_slope(code, f_x)
-            to_tau = penalty * u * nu - f_x + ridge * (tau_x - 1.0)
-            if by_ratio:
-                to_tau -= excess
-                slope *= tau_x
-            to_u = penalty * (nu * tau_x + offset - 1.0 - u)
-            weight = gamma * factors[k]
-            to_f = -tau_x - slope
-            f_y = cells[y, F] if follows else 0.0
-            to_tau += weight * f_y
-            started = zs[k] if start_mass > 0.0 else -1
-            move_f(cells, xs[k], ys[k], started, to_f, weight * tau_x, start_mass, f_low, f_high, t)
-            moved = min(max(tau_x - cells[x, TAU_STEP] * to_tau, 0.0), cells[x, TOP])
-            cells[x, TAU] = moved
-            cells[x, TAU_MOVED] += t * (moved - tau_x)
-            u_sum += u
-            u = min(max(u + u_step * to_u, -u_top), u_top)
-    return counter, u, u_sum
-
-
 @inlined
-def sample_pull(f_x, f_y, tau, u, nu, weight, terms):  # type: ignore[no-untyped-def]
+def sample_pull(f_x, f_y, tau, u, nu, weight, terms):
     """Gradients of J's sample in tau(x) and f(x)."""
     excess, slope = excess_and_slope(terms.code, f_x)
     to_tau = terms.penalty * u * nu - f_x + terms.ridge * (tau - 1.0) + weight * f_y
@@ -188,7 +140,41 @@ def sample_pull(f_x, f_y, tau, u, nu, weight, terms):  # type: ignore[no-untyped
 
 
 @kernel
-def sgd_tabular_self(counter, first, last, source, terms, cells, shares, held, f_low, f_high):  # type: ignore[no-untyped-def]
+def sgd_tabular(counter, first, last, source, terms, cells, u, u_sum, f_low, f_high):
+    """Take steps ``first : last`` of an epoch from sampled (x, x', x0); returns (counter, u, sum of u).
+
+    J's terms at a sample: gamma tau(x) f(x') - tau(x) f(x) - c(x) excess(f(x)) + (1 - gamma) f(x0)
+    + penalty (u (nu(x) tau(x) + offset - 1) - u^2/2) + ridge/2 (tau(x) - 1)^2.
+    """
+    events, tables, redirects, starts, actions, _ = source
+    start_mass = starts[2]
+    gamma, u_step, u_top = terms.gamma, terms.u_step, terms.u_top
+    xs, ys, zs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    factors = np.empty(BLOCK)
+    for begin in range(first, last, BLOCK):
+        size = min(BLOCK, last - begin)
+        counter = draw_block(counter, size, events, tables, redirects, starts, actions, xs, ys, zs, factors)
+        for k in range(np.uint64(size)):
+            t = float(begin + k) + 1.0
+            # Unsigned: Numba then leaves out the test for negative indices.
+            x, y, follows = np.uint64(xs[k]), np.uint64(ys[k]), ys[k] >= 0
+            tau_x, f_x, nu = cells[x, TAU], cells[x, F], cells[x, WEIGHT]
+            to_u = terms.penalty * (nu * tau_x + terms.offset - 1.0 - u)
+            weight = gamma * factors[k]
+            f_y = cells[y, F] if follows else 0.0
+            to_tau, to_f = sample_pull(f_x, f_y, tau_x, u, nu, weight, terms)
+            started = zs[k] if start_mass > 0.0 else -1
+            move_f(cells, xs[k], ys[k], started, to_f, weight * tau_x, start_mass, f_low, f_high, t)
+            moved = min(max(tau_x - cells[x, TAU_STEP] * to_tau, 0.0), cells[x, TOP])
+            cells[x, TAU] = moved
+            cells[x, TAU_MOVED] += t * (moved - tau_x)
+            u_sum += u
+            u = min(max(u + u_step * to_u, -u_top), u_top)
+    return counter, u, u_sum
+
+
+@kernel
+def sgd_tabular_self(counter, first, last, source, terms, cells, shares, held, f_low, f_high):
     """The same for tau scaled to total mass 1; returns (counter, ``held``), the mass of the seen cells.
 
     ``shares`` holds p(x) nu(x). ``held`` is kept exactly. Its part of the gradient is a product of two
@@ -230,19 +216,17 @@ def sgd_tabular_self(counter, first, last, source, terms, cells, shares, held, f
     return counter, held
 
 
-@kernel
-def finish_averages(t, values, sums, last):  # type: ignore[no-untyped-def]
+def finish_averages(t, values, sums, last):
     """Bring all lazy sums up to step ``t``."""
-    for j in range(values.size):
-        sums[j] += values[j] * (t - last[j])
-        last[j] = t
+    sums += values * (t - last)
+    last[:] = t
 
 
 # -- compressed features ------------------------------------------------------------------------------
 
 
 @inlined
-def sparse_dot(indptr, indices, data, x, weights):  # type: ignore[no-untyped-def]
+def sparse_dot(indptr, indices, data, x, weights):
     """Inner product of a compressed row and a vector."""
     total = 0.0
     for k in range(indptr[x], indptr[x + 1]):
@@ -251,7 +235,7 @@ def sparse_dot(indptr, indices, data, x, weights):  # type: ignore[no-untyped-de
 
 
 @inlined
-def sparse_move(indptr, indices, data, x, scale, step, weights, sums, since, t):  # type: ignore[no-untyped-def]
+def sparse_move(indptr, indices, data, x, scale, step, weights, sums, since, t):
     """weights += scale step row, each coordinate's lazy sum brought up to step t first."""
     for k in range(indptr[x], indptr[x + 1]):
         j = indices[k]
@@ -261,7 +245,7 @@ def sparse_move(indptr, indices, data, x, scale, step, weights, sums, since, t):
 
 
 @inlined
-def sparse_clip(indptr, indices, x, low, high, weights):  # type: ignore[no-untyped-def]
+def sparse_clip(indptr, indices, x, low, high, weights):
     """Bring the coordinates of a row back into their box."""
     for k in range(indptr[x], indptr[x + 1]):
         j = indices[k]
@@ -269,7 +253,7 @@ def sparse_clip(indptr, indices, x, low, high, weights):  # type: ignore[no-unty
 
 
 @kernel
-def sgd_sparse(counter, first, last, batch, source, terms, features, held, primal, dual, u, u_sum):  # type: ignore[no-untyped-def]
+def sgd_sparse(counter, first, last, batch, source, terms, features, held, primal, dual, u, u_sum):
     """Steps over compressed rows, each the mean gradient of ``batch`` samples: four rows a sample.
 
     ``features.own`` is empty, or the row a of the mass ``held`` = a'w to which tau is normalized. Its part
@@ -354,13 +338,7 @@ def sgd_sparse(counter, first, last, batch, source, terms, features, held, prima
 
 
 @inlined
-def counter_after(counter, draws):  # type: ignore[no-untyped-def]
-    """The counter after n draws."""
-    return counter + np.uint64(draws) * GOLDEN
-
-
-@inlined
-def draw_batch(counter, source, gamma, mass_weight, xs, ys, weights, masses):  # type: ignore[no-untyped-def]
+def draw_batch(counter, source, gamma, mass_weight, xs, ys, weights, masses):
     """Draw (x, x', gamma or the weight of x', nu(x)) of a batch, each sample from its own counters."""
     events, tables, redirects, _, actions, most_draws = source
     plain = actions == 1 and redirects[0].size == 0
@@ -368,8 +346,8 @@ def draw_batch(counter, source, gamma, mass_weight, xs, ys, weights, masses):  #
         x, y = draw_event(mix(counter), events)
         factor = 1.0
         if not plain or y < 0:
-            y, factor, _ = draw_next(counter_after(counter, 1), y, actions, tables, redirects)
-        counter = counter_after(counter, most_draws)
+            y, factor, _ = draw_next(counter + GOLDEN, y, actions, tables, redirects)
+        counter += np.uint64(most_draws) * GOLDEN
         if y < 0:
             # Nothing follows: x stands in with weight zero, so that the loops stay free of branches.
             y, factor = x, 0.0
@@ -378,7 +356,7 @@ def draw_batch(counter, source, gamma, mass_weight, xs, ys, weights, masses):  #
 
 
 @inlined
-def project_step(block, gradient):  # type: ignore[no-untyped-def]
+def project_step(block, gradient):
     """sums += w, w <- clip(w + step gradient)."""
     w, sums, _, step, low, high = block
     for j in range(w.size):
@@ -387,7 +365,7 @@ def project_step(block, gradient):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def take_out_scale(gradient, own, w, scale, held):  # type: ignore[no-untyped-def]
+def take_out_scale(gradient, own, w, scale, held):
     """The gradient through w / a'w: what would only change the scale is taken out of it."""
     along = 0.0
     for j in range(w.size):
@@ -397,7 +375,7 @@ def take_out_scale(gradient, own, w, scale, held):  # type: ignore[no-untyped-de
 
 
 @fused_kernel
-def sgd_dense(counter, count, batch, source, terms, features, start, primal, dual, u, u_sum):  # type: ignore[no-untyped-def]
+def sgd_dense(counter, count, batch, source, terms, features, start, primal, dual, u, u_sum):
     """``count`` steps, each the mean gradient of ``batch`` samples; returns (counter, u, sum of u).
 
     ``start`` is the gradient of (1 - gamma) E_mu0 f, which is linear and known: nothing is drawn for it.

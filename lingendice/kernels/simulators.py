@@ -71,13 +71,6 @@ def taxi_initial(stream):
 
 
 @kernel
-def taxi_initial_all(streams, states):
-    """Draw the first state of every episode."""
-    for i in range(states.size):
-        states[i] = taxi_initial(streams[i])
-
-
-@kernel
 def simulate_taxi(cumulative, appear, leave, streams, states, log_state, log_action, log_reward, log_next):
     """Walk every episode (row of the log arrays) forward under a policy.
 
@@ -271,7 +264,8 @@ def simulate_step(model, paths, actions, action_draws, visit_draws, error_draws,
     n_visited, n_restarted, clipped, lived = 0, 0, 0.0, 0.0
     for r in range(n):
         state, step = states[r], out[r]
-        _move(inputs[r], step, model.change[0], state)
+        for j in range(d):
+            state[j] = inputs[r, j] + np.float64(step[j]) * model.change[0, j]
         ends = _end_probability(model, state) if may_end else 0.0
         weight = share * alive[r]
         earned[r] += weight * (model.reward[0] + model.reward[1] * step[d] + ends * model.reward[2])
@@ -282,19 +276,14 @@ def simulate_step(model, paths, actions, action_draws, visit_draws, error_draws,
         stays = weight * (1.0 - ends)
         clipped += stays * _shake(state, model.errors, error_draws[r], model.change)
         lived += stays * d
-        _unscale(state, model.state_scaling[0], model.state_scaling[1], raw[r])
+        for j in range(d):
+            raw[r, j] = model.state_scaling[0, j] + state[j] * model.state_scaling[1, j]
         if absorbing:
             alive[r] *= 1.0 - ends
         elif may_end and end_draws[r] < ends:
             restarted[n_restarted] = r
             n_restarted += 1
     return n_visited, n_restarted, clipped, lived
-
-
-@kernel
-def _move(here, step, scale, state):
-    for j in range(state.size):
-        state[j] = here[j] + np.float64(step[j]) * scale[j]
 
 
 @kernel
@@ -315,12 +304,6 @@ def _shake(state, errors, draws, change):
         state[j] = min(max(x, low[j]), high[j])
         outside += abs(x - state[j]) > nearly[j]
     return outside
-
-
-@kernel
-def _unscale(state, shift, scale, raw):
-    for j in range(state.size):
-        raw[j] = shift[j] + state[j] * scale[j]
 
 
 @kernel

@@ -172,12 +172,12 @@ class Side(NamedTuple):
 
 
 @kernel
-def _column(columns, at, stop):  # type: ignore[no-untyped-def]
+def _column(columns, at, stop):
     return np.int64(columns[np.uint64(at)]) if at < stop else _END
 
 
 @kernel
-def count_union(first_start, first_columns, second_start, second_columns, start, stop, sizes):  # type: ignore[no-untyped-def]
+def count_union(first_start, first_columns, second_start, second_columns, start, stop, sizes):
     """How many distinct columns each row has in both together."""
     for row in range(start, stop):
         i, last_i = first_start[row], first_start[row + 1]
@@ -254,7 +254,7 @@ def cycle_divisor(indptr, indices):
 
 
 @kernel
-def strong_components(indptr, indices, rank):  # type: ignore[no-untyped-def]
+def strong_components(indptr, indices, rank):
     """Strongly connected components: their number; ``rank`` becomes the component of every node. O(n + nnz).
 
     Pearce's one-array form of Tarjan's search, without recursion. Components are numbered in the order
@@ -312,7 +312,7 @@ def strong_components(indptr, indices, rank):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def closed_components(indptr, indices, component, count):  # type: ignore[no-untyped-def]
+def closed_components(indptr, indices, component, count):
     """For every component, whether no edge leaves it."""
     closed = np.ones(count, dtype=np.bool_)
     for i in range(indptr.size - 1):

@@ -217,11 +217,11 @@ def pull_rows(indptr, sources, weights, y, first, last, drawn):
 
 
 @fused_kernel
-def push_rows(indptr, sources, weights, values, first, last, gathered):
-    """The transpose: add ``w values[t - first]`` of targets ``first .. last`` to each of their sources."""
+def push_rows(indptr, sources, weights, values, gathered):
+    """The transpose: add ``w values[t]`` of every target to each of its sources."""
     weighted = weights.size > 0
-    for row in range(first, last):
-        value = values[row - first]
+    for row in range(values.size):
+        value = values[row]
         for entry in range(indptr[row], indptr[row + 1]):
             gathered[sources[entry]] += weights[entry] * value if weighted else value
 
@@ -322,16 +322,9 @@ def solve_gram(products_of_steps, products):
     coefficient 0.
     """
     n = products.size
-    gram, right = products_of_steps[:n, :n].copy(), products.copy()
-    solution = np.zeros(n)
-    scale = np.empty(n)
-    for i in range(n):
-        scale[i] = 1.0 / math.sqrt(gram[i, i])
-    for i in range(n):
-        right[i] *= scale[i]
-        for k in range(n):
-            gram[i, k] *= scale[i] * scale[k]
-    order = np.arange(n)
+    scale = 1.0 / np.sqrt(np.diag(products_of_steps)[:n])
+    gram, right = products_of_steps[:n, :n] * (scale.reshape(n, 1) * scale), products * scale
+    solution, order = np.zeros(n), np.arange(n)
     rank = 0
     while rank < n:
         best = rank

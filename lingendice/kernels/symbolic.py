@@ -18,7 +18,7 @@ from lingendice.kernels.jit import kernel
 
 
 @kernel
-def elimination_tree(graph_start, graph, order):  # type: ignore[no-untyped-def]
+def elimination_tree(graph_start, graph, order):
     """The order, renumbered so that every subtree is contiguous and ends with its root; and the tree.
 
     Returns (order, parent of each step, -1 at a root). The fill is that of the given order. Cost nearly
@@ -76,7 +76,7 @@ def elimination_tree(graph_start, graph, order):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def column_counts(graph_start, graph, order, parent):  # type: ignore[no-untyped-def]
+def column_counts(graph_start, graph, order, parent):
     """Later states touched by each step's elimination, plus one, for a postordered tree.
 
     Step k is touched by those between its earlier neighbors and itself in the tree. O(fill), which is little
@@ -101,7 +101,7 @@ def column_counts(graph_start, graph, order, parent):  # type: ignore[no-untyped
 
 
 @kernel
-def group_steps(parent, count):  # type: ignore[no-untyped-def]
+def group_steps(parent, count):
     """Cut the postordered steps into supernodes.
 
     Returns (first step of each and n, front sizes, supernode of each step, parent of each supernode).
@@ -156,7 +156,7 @@ def group_steps(parent, count):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def front_states(graph_start, graph, order, begin, size, above):  # type: ignore[no-untyped-def]
+def front_states(graph_start, graph, order, begin, size, above):
     """Steps that border each supernode, ascending: (start of each list, steps)."""
     n = order.size
     groups = size.size
@@ -193,31 +193,13 @@ def front_states(graph_start, graph, order, begin, size, above):  # type: ignore
         if above[s] >= 0:
             sibling[s] = child[above[s]]
             child[above[s]] = s
-    # Two transpositions by counting leave every list sorted.
-    by_step = np.zeros(n + 1, np.int64)
-    for q in range(border.size):
-        by_step[border[q] + 1] += 1
-    for k in range(n):
-        by_step[k + 1] += by_step[k]
-    holder = np.empty(border.size, np.int32)
     for s in range(groups):
-        for q in range(start[s], start[s + 1]):
-            holder[by_step[border[q]]] = s
-            by_step[border[q]] += 1
-    q = 0
-    for s in range(groups):
-        filled[s] = start[s]
-    for k in range(n):
-        while q < by_step[k]:
-            s = holder[q]
-            border[filled[s]] = k
-            filled[s] += 1
-            q += 1
+        border[start[s] : start[s + 1]].sort()
     return start, border
 
 
 @kernel
-def sort_entries(indptr, indices, place, order, owner):  # type: ignore[no-untyped-def]
+def sort_entries(indptr, indices, place, order, owner):
     """File every matrix entry under the supernode that eliminates it.
 
     Returns (start, row step, column step, place in the data) with the entries of supernode s at

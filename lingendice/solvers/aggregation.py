@@ -460,16 +460,16 @@ class Ladder:
     def cycle(self, depth: int, d: FloatArray, h: FloatArray) -> None:
         """Improve ``h`` in place on the rung ``depth``."""
         if depth == len(self.rungs):
-            h += dense_bias(self.front, self.exits, d, np.ones(d.size))[1]
+            h += dense_bias(self.front, self.exits, d)
             return
         rung = self.rungs[depth]
         for _ in range(SWEEPS):
             rung.sweep(d, h, True)
-        coarse = kernels.restrict(rung.label, rung.y, rung.residual(d, h), rung.outflow)
+        coarse = np.bincount(rung.label, rung.y * rung.residual(d, h), rung.outflow.size) / rung.outflow
         c = np.zeros(coarse.size)
         for _ in range(1 if depth + 1 == len(self.rungs) else VISITS):
             self.cycle(depth + 1, coarse, c)
-        kernels.add_blocks(h, rung.label, c)
+        h += c[rung.label]
         for _ in range(SWEEPS):
             rung.sweep(d, h, False)
 

@@ -103,7 +103,9 @@ class Elimination:
         # A node next to this many others would slow the ordering down and is bound to come late anyway.
         dense_degree = max(16, 10 * int(np.sqrt(n)))
         state, nodes, lists = ordering.begin_order(*graph, n, n_last, dense_degree)
-        while not ordering.continue_order(state, nodes, lists, _CHUNK_VISITS):
+        ordered = False
+        while not ordered:
+            ordered = ordering.continue_order(state, nodes, lists, _CHUNK_VISITS)
             monitor.check()
             self.fill, self.flops = int(state[ordering.FILL]), float(state[ordering.FLOPS])
             if self.flops > max_flops:

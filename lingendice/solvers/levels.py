@@ -134,7 +134,7 @@ class Level(PullSystem):
         block_source, flow = block_source[:used], flow[:used]
         for first in range(0, used, CALL_WORK):
             piece = slice(first, first + CALL_WORK)
-            kernels.divide_by_outflow(block_source[piece], flow[piece], outflow)
+            flow[piece] /= outflow[block_source[piece]]
         loops = np.zeros(self.count)
         return Level(block_start, block_source, flow, loops, None, self.threads, self.tick), outflow
 
@@ -259,7 +259,8 @@ def _spread(y: FloatArray, label: Indices, factor: FloatArray) -> float:
     """Rescale ``y`` block by block; infinity, and nothing done, where masses left the range of doubles."""
     if not (np.all(np.isfinite(factor)) and factor.min() > 0.0):
         return np.inf
-    return float(kernels.spread(y, label, factor))
+    y *= factor[label]
+    return float(np.abs(factor - 1.0).max())
 
 
 def correct(level: Level, y: FloatArray, effort: Effort) -> float:

@@ -40,14 +40,15 @@ from lingendice.kernels.counted_chains import (
     OUT_OF_RANGE,
     SEVERAL_DISTRIBUTIONS,
     SOLVED,
-    count_pair,
-    dense_totals,
-    ratio_into,
-    row_totals,
+    count,
+    count_sparse,
+    ratio,
     solve_dense_counts,
     solve_row_counts,
-    table_to_rows,
-    value_of,
+    to_csr,
+    value,
+    visits,
+    visits_csr,
 )
 from lingendice.kernels.jit import kernel
 
@@ -100,54 +101,13 @@ def message(status: int) -> str:
 
 
 @kernel
-def count(counts: Any, state: Any, next_state: Any, weight: Any = 1) -> Any:
-    """``counts[state, next_state] += weight`` with a check of the range; O(1). Returns a status."""
-    if state < 0 or state >= counts.shape[0] or next_state < 0 or next_state >= counts.shape[1]:
-        return OUT_OF_RANGE
-    counts[state, next_state] += weight
-    return SOLVED
-
-
-@kernel
-def count_sparse(keys: Any, counts: Any, n_states: Any, state: Any, next_state: Any, weight: Any = 1) -> Any:
-    """Count a pair in a hash table of fixed size; O(1) while a third of it stays free. Returns a status.
-
-    ``keys`` (int64, all -1 at first) and ``counts`` have one entry per slot. :func:`to_csr` reads the table.
-    """
-    return count_pair(keys, counts, n_states, state, next_state, weight)
-
-
-@kernel
-def to_csr(keys: Any, counts: Any, n_states: Any, indptr: Any, indices: Any, data: Any) -> Any:
-    """Write a table of pairs as compressed rows, columns ascending; returns their number.
-
-    ``indptr`` has ``n_states + 1`` entries, ``indices`` and ``data`` at least as many as there are pairs:
-    -1 is returned where they are too short, or where the table was filled for more states.
-    """
-    return table_to_rows(keys, counts, n_states, indptr, indices, data)
-
-
-@kernel
-def visits(counts: Any, out: Any) -> Any:
-    """n(x): outgoing transitions of each state, from dense counts. Returns a status."""
-    return dense_totals(counts, out)
-
-
-@kernel
-def visits_csr(indptr: Any, indices: Any, data: Any, out: Any) -> Any:
-    """n(x) from compressed rows. Returns a status."""
-    return row_totals(indptr, indices, data, out)
-
-
-@kernel
 def solve(counts: Any, gamma: Any, distribution: Any, initial: Any = None, restart: Any = None) -> Any:
     """Write the stationary distribution of dense counts into ``distribution``; returns a status.
 
     Solves ``mu = (1 - gamma) mu0 + gamma P' mu`` by elimination without subtractions, every entry accurate;
     2 n^3 / 3 operations, about a microsecond for ten states. ``initial`` and ``restart`` are distributions
-    over
-    states, of any positive total, or None for the defaults of :func:`lingendice.solve`. ``counts`` is not
-    changed.
+    over states, of any positive total, or None for the defaults of :func:`lingendice.solve`. ``counts`` is
+    not changed.
     """
     start = np.empty(0) if initial is None else initial
     again = np.empty(0) if restart is None else restart
@@ -170,25 +130,12 @@ def solve_csr(
 
     Recurrent classes of up to 600 nodes are eliminated densely. Larger ones take Gauss-Seidel sweeps, O(nnz)
     each, from what ``distribution`` holds where it is positive (a warm start; fill it with 0 for none), until
-    the
-    extrapolated relative change of every entry is within ``tol``: an estimate. :func:`lingendice.solve` has
-    direct and certified methods for large chains.
+    the extrapolated relative change of every entry is within ``tol``: an estimate. :func:`lingendice.solve`
+    has direct and certified methods for large chains.
     """
     start = np.empty(0) if initial is None else initial
     again = np.empty(0) if restart is None else restart
     return solve_row_counts(indptr, indices, data, gamma, start, again, tol, max_sweeps, distribution)
-
-
-@kernel
-def ratio(distribution: Any, visits: Any, tau: Any) -> None:
-    """Write tau = mu / p into ``tau``, p = visits / sum(visits); nan where a state has no visits."""
-    ratio_into(distribution, visits, tau)
-
-
-@kernel
-def value(distribution: Any, visits: Any, reward_total: Any) -> Any:
-    """Per-step value sum p tau r / (1 - leak), with the mean reward of a visit r = reward_total / visits."""
-    return value_of(distribution, visits, reward_total)
 
 
 def c_addresses() -> dict[str, int]:

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
@@ -226,7 +227,7 @@ class OnlineRatio:
 
     def _states(self, name: str, given: Any) -> Ids:
         states = np.atleast_1d(numeric_array(name, given))
-        if states.ndim != 1 or states.dtype.kind not in "iu":
+        if states.ndim != 1 or (states.size and states.dtype.kind not in "iu"):
             raise ValueError(
                 f"{name} must be a whole number or a one-dimensional array of them, "
                 f"got shape {states.shape}, dtype {states.dtype}"
@@ -240,16 +241,10 @@ class OnlineRatio:
             return
         with interruptible() as work, work.held():
             pending, self._pending = self._pending, []
-            start = 0
-            while start < len(pending):
-                rewarded = pending[start][2] is not None
-                stop = start + 1
-                while stop < len(pending) and (pending[stop][2] is not None) == rewarded:
-                    stop += 1
-                states, next_states, rewards = zip(*pending[start:stop], strict=True)
+            for rewarded, some in groupby(pending, lambda transition: transition[2] is not None):
+                states, next_states, rewards = zip(*some, strict=True)
                 earned = np.array(rewards, float) if rewarded else None
                 self._count(np.array(states, np.int64), np.array(next_states, np.int64), earned)
-                start = stop
 
     def _count(self, states: Ids, next_states: Ids, rewards: Floats | None) -> None:
         # Scalings keep weights far from the ends of float64, at the same transitions whatever the batches.
@@ -272,7 +267,7 @@ class OnlineRatio:
                 self._rewards = (np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, n)), np.zeros((2, n)))
             add_rewards(states, next_states, rewards, self._weight, growth, *self._rewards)
         known = self._factor or self._plan
-        place = known.place if known is not None else self._nowhere
+        place = np.full(self.n_states, -1, np.int64) if known is None else known.place
         self._weight, self._n_recent, changed, widened = add_transitions(
             states, next_states, self._weight, growth, self._counts, self._totals, place, self._recent,
             self._n_recent,
@@ -285,10 +280,6 @@ class OnlineRatio:
         self._counted += states.size
         self._distribution = None
         self._distributions = ()
-
-    @property
-    def _nowhere(self) -> Ids:
-        return np.full(self.n_states, -1, np.int64)
 
     def _scale_down(self) -> None:
         """Bring the weight of the next transition back to 1; what weighs next to nothing was forgotten."""
@@ -350,8 +341,9 @@ class OnlineRatio:
         """Bring the ratio up to date in place: steps (or -1) and error."""
         from lingendice.kernels.online_updates import Nodes, refresh
 
-        follows_data = self._hub_follows_data and factor.hub >= 0
-        nodes = Nodes(self.gamma, factor.members, factor.hub, self._hub_distribution(), follows_data)
+        leads_to = self._hub_distribution()
+        follows_data = leads_to is self._totals and factor.hub >= 0
+        nodes = Nodes(self.gamma, factor.members, factor.hub, leads_to, follows_data)
         steps, error = refresh(
             self._counts, self._totals, nodes, self._masses(factor.members), factor.arrays,
             self._totals.sum() / factor.total, factor.rounding, self._recent, self._solved, self._n_recent,
@@ -378,7 +370,7 @@ class OnlineRatio:
         if classes != 1:
             return False
         start, target, rate = rows_among(start, target, rate, members)
-        place = self._nowhere
+        place = np.full(self.n_states, -1, np.int64)
         states = members < self.n_states
         place[members[states]] = np.flatnonzero(states)
         if self._may_plan:
@@ -418,7 +410,7 @@ class OnlineRatio:
         most = WORTH_PLANNING * 2 / 3 * size**3
         n_hubs = int((members >= self.n_states).sum())
         elimination = Elimination.analyze(start, target, size, n_hubs, max_flops=most)
-        self._may_plan = elimination.complete and elimination.flops <= most
+        self._may_plan = elimination.complete
         return _Plan(elimination, start, target, members, place) if self._may_plan else None
 
     def _eliminate(self) -> bool:
@@ -440,15 +432,12 @@ class OnlineRatio:
         self._take(plan.members, ratio)
         return True
 
-    @property
-    def _hub_follows_data(self) -> bool:
-        return self.gamma == 1.0 and self._restart is None
-
     def _hub_distribution(self) -> Floats:
-        if self._hub_follows_data:
-            return self._totals
-        distribution = self._initial if self.gamma < 1.0 else self._restart
-        return np.ones(self.n_states) if distribution is None else distribution
+        """Where the hub leads: by default to the data at gamma = 1, anywhere else."""
+        given = self._initial if self.gamma < 1.0 else self._restart
+        if given is None:
+            return self._totals if self.gamma == 1.0 else np.ones(self.n_states)
+        return given
 
     def _masses(self, members: Ids) -> Floats:
         """What one unit of y at each node weighs in mu: its count, 1 for a leak, 0 for a hub."""
@@ -457,10 +446,10 @@ class OnlineRatio:
 
     def _take(self, members: Ids, ratio: Floats) -> None:
         """Turn the ratio of the nodes into the distribution of the states."""
-        mass = ratio * self._masses(members)
-        held = members < self.n_states
-        distribution = np.zeros(self.n_states)
-        distribution[members[held]] = mass[held] / mass[held].sum()
+        from lingendice.kernels.counted_chains import share_out
+
+        distribution = np.empty(self.n_states)
+        share_out(ratio, members, self._totals, distribution)
         self._distribution = read_only(distribution)
         self._distributions = (self._distribution,)
 
@@ -529,39 +518,37 @@ class OnlineRatio:
             return with_identified_status(self._as_solution())
 
     def _frozen(self) -> Counts:
-        rows, columns = np.nonzero(self._counts)
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=self.n_states))])
-        # The weight of the last transition.
-        last = self._weight * self.forgetting
-        count = self._read_counts(self._counts[rows, columns] / last)
-        held: dict[str, Any] = {}
-        if self._rewards is not None:
-            weight, mean, m2 = (table[rows, columns] for table in self._rewards[:3])
-            held = {
-                "reward_count": self._read_counts(weight / last),
-                "reward_mean": mean,
-                "reward_m2": m2 / last,
-            }
-        return Counts(self.n_states, None, indptr.astype(np.int64), columns.astype(np.int32), count, **held)
+        entries = rows, columns = np.nonzero(self._counts)
+        last = self._weight * self.forgetting  # the weight of the last transition
 
-    def _read_counts(self, weights: Floats) -> NDArray[Any]:
-        return np.rint(weights).astype(np.int64) if self.forgetting == 1.0 else weights
+        def read(weights: Floats) -> NDArray[Any]:
+            held = weights[entries] / last
+            return np.rint(held).astype(np.int64) if self.forgetting == 1.0 else held
+
+        rewards: dict[str, Any] = {}
+        if self._rewards is not None:
+            weight, mean, m2, _ = self._rewards
+            rewards = {
+                "reward_count": read(weight),
+                "reward_mean": mean[entries],
+                "reward_m2": m2[entries] / last,
+            }
+        indptr = np.searchsorted(rows, np.arange(self.n_states + 1)).astype(np.int64)
+        return Counts(self.n_states, None, indptr, columns.astype(np.int32), read(self._counts), **rewards)
 
     def _as_solution(self) -> Solution:
         started = time.perf_counter()
         choices = Choices(gamma=self.gamma, initial=self._initial, restart=self._restart)
         operator = compose(self._frozen(), choices)
-        error, kind = self._error, "estimate"
-        if error is None:
-            error, kind = direct_error(self.n_states + 1), "direct"
+        direct = self._error is None
         outcome = Outcome(
             self._distributions[0],
             method="gth",
             reason="kept up to date" if self.n_steps else "solved afresh",
             converged=True,
             n_iter=self.n_steps,
-            error=error,
-            error_kind=kind,
+            error=direct_error(self.n_states + 1) if direct else self._error,
+            error_kind="direct" if direct else "estimate",
         )
         found = Distributions(self._distribution, self._distributions, outcome)
         return certified_solution(operator, found, Controls(tol=self.tol, started=started))

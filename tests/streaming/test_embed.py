@@ -260,6 +260,26 @@ def test_a_distribution_of_whole_numbers_is_refused():
     np.testing.assert_allclose(single, [2 / 3, 1 / 3], rtol=1e-6)
 
 
+def test_whole_numbers_are_not_asked_to_hold_parts():
+    """A weight of 2.5 counted 2, one of 0.5 nothing, and sums were cut off: all of it "solved"."""
+    table, keys, held = np.zeros((2, 2), np.int64), np.full(8, -1), np.zeros(8, np.int64)
+    for weight in (2.5, 0.5):
+        assert embed.count(table, 1, 0, weight) == embed.BAD_ENTRY
+        assert embed.count_sparse(keys, held, 2, 1, 0, weight) == embed.BAD_ENTRY
+    assert not table.any()
+    assert not held.any()
+    assert (keys == -1).all()
+    assert embed.count(table, 1, 0, 2.0) == embed.count_sparse(keys, held, 2, 1, 0, 2.0) == embed.SOLVED
+    assert table.sum() == held.sum() == 2
+    halves, rows = np.full((2, 2), 0.25), (np.array([0, 1, 2]), np.array([1, 0]), np.full(2, 0.5))
+    assert embed.visits(halves, np.zeros(2, np.int64)) == embed.BAD_ENTRY
+    assert embed.visits_csr(*rows, np.zeros(2, np.int64)) == embed.BAD_ENTRY
+    seen = np.zeros(2, np.int64)
+    assert embed.visits(4 * halves, seen) == embed.SOLVED
+    assert seen.tolist() == [2, 2]
+    assert embed.count(np.zeros((2, 2), np.float32), 1, 0, 0.1) == embed.SOLVED
+
+
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 2, 0]])
 def test_counts_too_small_next_to_others_are_refused_as_by_solve(gamma, order):

@@ -273,6 +273,18 @@ def test_rewards_may_be_missing_for_some():
     assert online.value == pytest.approx(value, rel=1e-12)
 
 
+def test_a_batch_of_nothing_counts_nothing():
+    """An empty list has the type of floating-point numbers, and was refused for it."""
+    online = lg.OnlineRatio(3)
+    online.update([], [])
+    online.update([0, 1], [1, 0], [1.0, 2.0])
+    online.update([], [], [])
+    assert online.n_transitions == 2
+    np.testing.assert_allclose(online.stationary, [0.5, 0.5, 0.0])
+    with pytest.raises(ValueError, match=r"shape \(0, 2\)"):
+        online.update(np.empty((0, 2)), [])
+
+
 def test_nearly_decomposable_chain_is_solved_afresh():
     # Rounding in a residual would be amplified by 1 / 1e-12 here, so the old factor must not be used.
     online = lg.OnlineRatio(4, forgetting=0.5)
