@@ -30,6 +30,8 @@ class FeatureMap(ABC):
 
     n_cells: int
     n_features: int
+    n_entries: int
+    """Stored entries; one per cell for a table."""
 
     @abstractmethod
     def apply(self, weights: Floats) -> Floats:
@@ -43,12 +45,28 @@ class FeatureMap(ABC):
     def scaled(self, by: Floats) -> Any:
         """diag(by) Psi as an array or sparse array."""
 
+    @abstractmethod
+    def gram(self, weight: Floats) -> Floats:
+        """Psi' diag(weight) Psi, dense."""
+
+    @abstractmethod
+    def squares(self, weight: Floats) -> Floats:
+        """The diagonal of :meth:`gram`."""
+
+    @abstractmethod
+    def largest(self, box: Floats) -> Floats:
+        """The most that each |Psi w| can be where |w| <= box."""
+
+    @abstractmethod
+    def compressed(self) -> tuple[Any, Any, Any]:
+        """(indptr, indices, data) row by row, in the types that kernels take."""
+
 
 class Tabular(FeatureMap):
     """One feature per cell: the identity, which costs no matrix."""
 
     def __init__(self, n_cells: int) -> None:
-        self.n_cells = self.n_features = n_cells
+        self.n_cells = self.n_features = self.n_entries = n_cells
 
     def apply(self, weights: Floats) -> Floats:
         return weights
@@ -61,6 +79,19 @@ class Tabular(FeatureMap):
 
         return diags_array(by, format="csr")
 
+    def gram(self, weight: Floats) -> Floats:
+        return np.diag(weight)
+
+    def squares(self, weight: Floats) -> Floats:
+        return weight
+
+    def largest(self, box: Floats) -> Floats:
+        return box
+
+    def compressed(self) -> tuple[Any, Any, Any]:
+        n = self.n_cells
+        return np.arange(n + 1, dtype=np.int64), np.arange(n, dtype=np.int32), np.ones(n)
+
 
 class MatrixFeatures(FeatureMap):
     """Features held as a dense array or a compressed sparse one."""
@@ -68,11 +99,8 @@ class MatrixFeatures(FeatureMap):
     def __init__(self, matrix: Any) -> None:
         self.matrix = matrix
         self.n_cells, self.n_features = matrix.shape
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether the matrix is sparse."""
-        return not isinstance(self.matrix, np.ndarray)
+        self.is_sparse = not isinstance(matrix, np.ndarray)
+        self.n_entries = int(matrix.nnz if self.is_sparse else matrix.size)
 
     @cached_property
     def _transposed(self) -> Any:
@@ -86,6 +114,27 @@ class MatrixFeatures(FeatureMap):
 
     def scaled(self, by: Floats) -> Any:
         return self.matrix * by[:, None] if not self.is_sparse else (self.matrix.T * by).T.tocsr()
+
+    def gram(self, weight: Floats) -> Floats:
+        if self.is_sparse:
+            return np.asarray((self.matrix.T @ self.scaled(weight)).todense())
+        if weight.min() >= 0:
+            root = self.scaled(np.sqrt(weight))
+            return np.asarray(root.T @ root)
+        return np.asarray(self.matrix.T @ self.scaled(weight))
+
+    def squares(self, weight: Floats) -> Floats:
+        squared = self.matrix.multiply(self.matrix) if self.is_sparse else self.matrix**2
+        return np.asarray(squared.T @ weight).ravel()
+
+    def largest(self, box: Floats) -> Floats:
+        return np.asarray(abs(self.matrix) @ box)
+
+    def compressed(self) -> tuple[Any, Any, Any]:
+        from scipy.sparse import csr_array
+
+        matrix = csr_array(self.matrix)
+        return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float64)
 
 
 def read_features(name: str, given: Any, n_cells: int, *, nonnegative: bool) -> FeatureMap:
@@ -307,11 +356,7 @@ def orthonormalized(
     Directions whose share of the features' variance is below ``cutoff`` are dropped: they are rounding
     errors of nearly collinear features, and would make every inner solve meaningless.
     """
-    weighed = features.scaled(np.sqrt(distribution))
-    gram = weighed.T @ weighed
-    if features.is_sparse:
-        gram = np.asarray(gram.todense())
-    values, vectors = np.linalg.eigh(gram)
+    values, vectors = np.linalg.eigh(features.gram(distribution))
     keep = values > cutoff * values[-1]
     back = vectors[:, keep] / np.sqrt(values[keep])
     return MatrixFeatures(np.ascontiguousarray(features.matrix @ back)), back

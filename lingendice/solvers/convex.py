@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.data.checks import Floats
-from lingendice.divergences import FDivergence, PolyhedralMetric, TotalVariation, Wasserstein
+from lingendice.divergences import FDivergence, PolyhedralMetric, TotalVariation
 from lingendice.model.features import Tabular
 from lingendice.solvers.control import Step
-from lingendice.solvers.dual_maximum import curvature, polyhedron, within_domain
-from lingendice.solvers.problem import RatioProblem, SaddleSolver, certified
+from lingendice.solvers.dual_maximum import polyhedron, weighted, within_domain
+from lingendice.solvers.problem import Checkpoints, RatioProblem, SaddleSolver, certified
 
 LARGEST = 3000
 """Features up to which the Newton matrix is formed."""
@@ -39,10 +39,9 @@ def solve_convex(problem: RatioProblem, tol: float) -> SaddleSolver:
         raise ValueError(
             f'method="convex" forms a matrix over {largest} features; use method="extragradient"'
         )
-    divergence = problem.divergence
-    if isinstance(divergence, Wasserstein) and divergence.gradient_penalty is not None:
+    if problem.smooth_metric is not None:
         raise ValueError('the gradient penalty is served by method="extragradient"; leave it out for convex')
-    if isinstance(divergence, (PolyhedralMetric, TotalVariation)):
+    if isinstance(problem.divergence, (PolyhedralMetric, TotalVariation)):
         return _by_linear_programs(problem, tol)
     return _by_newton(problem, tol)
 
@@ -96,22 +95,12 @@ class _Couplings:
         return fixed - _dense(problem.dual_features.scaled(bend).T @ self.mass)
 
     def hessian(self, mass: Floats, f: Floats) -> Floats:
-        """H over the dual coefficients."""
+        """H over the dual coefficients; a divergence without excess has a norm of its own there."""
         problem = self.problem
-        weight = problem.weight(mass)
-        if isinstance(problem.divergence, FDivergence):
-            used = weight > 0
-            weight = np.where(used, weight * np.where(used, problem.divergence.excess_curvature(f), 0.0), 0.0)
-            h = (
-                curvature(problem, weight)
-                if weight.any()
-                else np.zeros((problem.dual_features.n_features,) * 2)
-            )
-        else:
-            h = np.zeros((problem.dual_features.n_features,) * 2)
-        if problem.dual_ridge > 0:
-            h[np.diag_indices_from(h)] += problem.dual_ridge
-        return h
+        if not isinstance(problem.divergence, FDivergence):
+            return problem.dual_ridge * np.eye(problem.dual_features.n_features)
+        bend = weighted(problem.weight(mass), problem.divergence.excess_curvature(f))
+        return problem.dual_features.gram(bend)
 
 
 def _as_array(matrix: Any) -> Any:
@@ -123,28 +112,20 @@ def _dense(matrix: Any) -> Floats:
 
 
 def _by_newton(problem: RatioProblem, tol: float) -> SaddleSolver:
-    parts = _Couplings(problem)
-    state = _Newton(parts)
-    best, history = None, []
+    state, checkpoints = _Newton(_Couplings(problem)), Checkpoints()
     for n_iter in range(MOST_STEPS):
         hopeful = state.slack() * state.usable.sum() + state.off() <= max(10.0 * tol, 1e-13)
         if hopeful or n_iter % 20 == 19:
-            point = state.point
-            outcome = certified(problem, point.w, point.v, point.u, tol, "convex", n_iter)
-            history.append(outcome.gap.value)
-            if best is None or outcome.gap.value < best.gap.value:
-                best = outcome
-            if outcome.gap.value <= tol or (len(history) > 3 and history[-1] >= 0.5 * history[-4]):
+            checkpoints.note(certified(problem, *state.point[:3], tol, "convex", n_iter))
+            gaps = [gap for _, gap in checkpoints.trace]
+            if checkpoints.gap <= tol or (len(gaps) > 3 and gaps[-1] >= 0.5 * gaps[-4]):
                 break
-        command = yield Step(n_iter, best.gap.value if best is not None else math.inf)
+        command = yield Step(n_iter, checkpoints.gap)
         if command is not None or not state.step():
             break
-    if best is None:
-        point = state.point
-        best = certified(problem, point.w, point.v, point.u, tol, "convex", n_iter)
-    best.history = tuple(history)
-    best.n_iter = n_iter
-    return best
+    if checkpoints.best is None:
+        checkpoints.note(certified(problem, *state.point[:3], tol, "convex", n_iter))
+    return checkpoints.finish(n_iter)
 
 
 class _Newton:
@@ -325,7 +306,7 @@ def _factor_kkt(
         r = r * usable
     trace = float(np.trace(h)) / h.shape[0]
     h[np.diag_indices_from(h)] += 1e-14 * trace if trace > 0 else 1e-10 * max(float(np.abs(r).max()), 1e-30)
-    price = 0.0 if problem.self_normalized else problem.penalty
+    price = problem.price
     try:
         factor, _ = cho_factor(h, lower=True, overwrite_a=True, check_finite=False)
         half = solve_triangular(factor, r, lower=True, check_finite=False)
@@ -362,7 +343,7 @@ def _by_linear_programs(problem: RatioProblem, tol: float) -> SaddleSolver:
     under the cuts is where the next one is solved. Where the residual can vanish the first program ends it.
     """
     cuts: list[_Cut] = []
-    best, proof, level, history = None, None, 1.0, []
+    proof, level, checkpoints = None, 1.0, Checkpoints()
     for n_iter in range(1, MOST_STEPS):
         solved = _linear_program(problem, level)
         if solved is None:
@@ -377,22 +358,17 @@ def _by_linear_programs(problem: RatioProblem, tol: float) -> SaddleSolver:
             proof = outcome
         else:  # the dual of an earlier level proves more
             outcome = certified(problem, w, proof.v, proof.u, tol, "convex", n_iter)
-        history.append(outcome.gap.value)
-        if best is None or outcome.gap.value < best.gap.value:
-            best = outcome
-        command = yield Step(n_iter, best.gap.value)
-        if best.gap.value <= tol or problem.self_normalized or command is not None:
+        checkpoints.note(outcome)
+        command = yield Step(n_iter, checkpoints.gap)
+        if checkpoints.gap <= tol or problem.self_normalized or command is not None:
             break
         if abs(following - level) < 1e-15:
             break
         level = following
-    if best is None:
-        yield Step(0, math.inf)
+    if checkpoints.best is None:  # there is no ratio of mass 1 that the linear program could be solved for
         zero = np.zeros(problem.dual_features.n_features)
-        best = certified(problem, problem.start(), zero, 0.0, tol, "convex", 0)
-    best.history = tuple(history)
-    best.n_iter = len(history)
-    return best
+        return certified(problem, problem.start(), zero, 0.0, tol, "convex", 0)
+    return checkpoints.finish(len(checkpoints.trace))
 
 
 class _Cut(NamedTuple):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lingendice.data.checks import Floats
-from lingendice.divergences import PolyhedralMetric, Wasserstein
+from lingendice.divergences import PolyhedralMetric
 from lingendice.solvers.control import Step
 from lingendice.solvers.problem import (
     Checkpoints,
@@ -139,12 +139,9 @@ def solve_extragradient(
     point is sharp enough (piecewise linear-quadratic) for restarts to make the convergence linear, at a
     rate that depends on the mixing of the chain. Use it where the Newton matrix would not fit.
     """
-    divergence = problem.divergence
-    if isinstance(divergence, PolyhedralMetric) and not (
-        isinstance(divergence, Wasserstein) and divergence.gradient_penalty is not None
-    ):
+    if isinstance(problem.divergence, PolyhedralMetric) and problem.smooth_metric is None:
         raise ValueError(
-            f'{divergence.name} has a constrained dual: use method="convex"'
+            f'{problem.divergence.name} has a constrained dual: use method="convex"'
             ", or Wasserstein(gradient_penalty=...) for the smooth stand-in"
         )
     return approach(problem, ExtragradientSteps(Geometry(problem), starting_point(problem, start)), tol)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_positive, require_whole
-from lingendice.divergences import MMD, PolyhedralMetric, TotalVariation, Wasserstein
+from lingendice.divergences import MMD, PolyhedralMetric, TotalVariation
 from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, read_features
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers import convex, extragradient, sgd
@@ -22,6 +22,7 @@ from lingendice.solvers.problem import (
     SaddleOutcome,
     SaddleSolver,
     run_saddle,
+    with_reason,
     without_steps,
 )
 from lingendice.solvers.request import SADDLE_METHODS, ObjectiveChoices
@@ -84,13 +85,8 @@ def judged(asked: RatioProblem, outcome: SaddleOutcome, tol: float) -> SaddleOut
     v, u = outcome.v, outcome.u
     if math.isfinite(asked.largest_mass) or asked.bound is not None:
         gap, v, u = asked.best_gap(outcome.w, v, u)
-    converged, stopped = gap.value <= tol, outcome.stopped
-    if stopped is None:
-        stopped = Stop.UNBOUNDED if math.isinf(gap.primal) else Stop.GAP
-    return replace(
-        outcome,
-        gap=gap, v=v, u=u, error=gap.value, converged=converged, stopped=None if converged else stopped,
-    )  # fmt: skip
+    found = replace(outcome, gap=gap, v=v, u=u, error=gap.value, converged=gap.value <= tol)
+    return with_reason(found)
 
 
 def read_problem(
@@ -139,12 +135,12 @@ def choose_method(problem: RatioProblem, method: str) -> tuple[str, str]:
         return require_choice("method", method, SADDLE_METHODS), "chosen by the caller"
     divergence = problem.divergence
     n_w, n_v = problem.features.n_features, problem.dual_features.n_features
-    if isinstance(divergence, Wasserstein) and divergence.gradient_penalty is not None:
+    if problem.smooth_metric is not None:
         return "extragradient", "the gradient penalty is smooth but not strictly concave"
     if isinstance(divergence, (PolyhedralMetric, TotalVariation)):
         return "convex", f"{divergence.name} makes it a linear program"
     cells = problem.flow.n_cells
-    entries = sum(n_entries(features) for features in (problem.features, problem.dual_features))
+    entries = problem.features.n_entries + problem.dual_features.n_entries
     work = 25.0 * cells * (n_v * n_v + 2.0 * n_w * n_v)
     tabular = isinstance(problem.features, Tabular) or isinstance(problem.dual_features, Tabular)
     if max(n_w, n_v) <= (LARGEST_TABLE if tabular else convex.LARGEST) and work <= NEWTON_WORK:
@@ -152,13 +148,6 @@ def choose_method(problem: RatioProblem, method: str) -> tuple[str, str]:
     if entries <= LARGEST_MATRIX:
         return "extragradient", f"{max(n_w, n_v):,} coefficients are too many for a Newton matrix"
     return "sgd", f"{entries:,} feature entries are too many to pass over again and again"
-
-
-def n_entries(features: Any) -> int:
-    """Stored entries of a feature map."""
-    if isinstance(features, Tabular):
-        return features.n_cells
-    return int(features.matrix.nnz) if features.is_sparse else int(features.matrix.size)
 
 
 def read_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,8 +167,8 @@ def limited(method: str, problem: RatioProblem, options: Mapping[str, Any], cont
     """The limits, with a number of steps for SGD where the user gives no limit at all."""
     if method != "sgd" or controls.max_iter is not None or controls.time_limit is not None:
         return controls
-    row = sum(n_entries(features) for features in (problem.features, problem.dual_features))
-    touched = int(options["batch"]) * max(1.0, row / problem.flow.n_cells / 2.0)
+    entries = problem.features.n_entries + problem.dual_features.n_entries
+    touched = int(options["batch"]) * max(1.0, entries / problem.flow.n_cells / 2.0)
     return replace(controls, max_iter=max(10_000, int(SGD_WORK / touched)))
 
 

@@ -26,7 +26,7 @@ from lingendice.kernels.random_numbers import Source, build_alias, build_alias_r
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.model.operator import Flow
 from lingendice.solvers.control import Step
-from lingendice.solvers.problem import Checkpoints, RatioProblem, SaddleSolver, certified, compressed
+from lingendice.solvers.problem import Checkpoints, RatioProblem, SaddleSolver, certified
 
 if TYPE_CHECKING:
     from lingendice.kernels.saddle_steps import Terms
@@ -50,17 +50,12 @@ def bounded_for_sgd(problem: RatioProblem) -> RatioProblem:
     limit = divergence.dual_limit
     if isinstance(divergence, TotalVariation):
         return problem
-    given = problem.dual_bound if problem.dual_bound is not None else problem.bound
+    given = problem.given_dual_bound
     bound = DEFAULT_DUAL_BOUND if given is None else given
     if math.isfinite(limit):
-        bound = min(bound, 0.5 * limit)
-        if isinstance(problem.dual_features, MatrixFeatures):
-            bound = min(bound, 0.5 * limit / _largest_row(problem.dual_features))
+        unit = problem.dual_features.largest(np.ones(problem.dual_features.n_features))
+        bound = min(bound, 0.5 * limit, 0.5 * limit / float(unit.max()))
     return replace(problem, dual_bound=bound)
-
-
-def _largest_row(features: MatrixFeatures) -> float:
-    return float(np.asarray(abs(features.matrix).sum(axis=1)).max())
 
 
 @dataclass(frozen=True)
@@ -93,7 +88,7 @@ def step_sizes(problem: RatioProblem) -> Steps:
         )
     u_top = max(1.0, problem.largest_mass - 1.0)
     most_tau = problem.features.apply(top)
-    most_f = _most(problem.dual_features, box)
+    most_f = problem.dual_features.largest(box)
     edge = np.minimum(most_f, 0.999 * divergence.dual_limit)
     excess = np.maximum(divergence.excess(edge), divergence.excess(-most_f))
     slope = np.maximum(np.abs(divergence.excess_slope(edge)), np.abs(divergence.excess_slope(-most_f)))
@@ -105,12 +100,12 @@ def step_sizes(problem: RatioProblem) -> Steps:
     if problem.ridge > 0:
         on_tau = on_tau + problem.ridge * np.maximum(most_tau, 1.0)
     # Second moments of each coordinate; three parts of the gradient of f may meet in one of them.
-    square_w = _square(problem.features, p * on_tau**2)
+    square_w = problem.features.squares(p * on_tau**2)
     carried = gamma * flow.apply_transpose(p * most_tau**2)
     square_v = 3.0 * (
-        _square(problem.dual_features, p * (most_tau + slope) ** 2)
-        + _square(problem.dual_features, carried)
-        + _square(problem.dual_features, start_mass * starting)
+        problem.dual_features.squares(p * (most_tau + slope) ** 2)
+        + problem.dual_features.squares(carried)
+        + problem.dual_features.squares(start_mass * starting)
     )
     square_u = (problem.penalty * (float((flow.mass_weight * most_tau).max()) + 1.0 + u_top)) ** 2
     usual_w = _metric(problem.features, p)
@@ -129,24 +124,9 @@ def step_sizes(problem: RatioProblem) -> Steps:
     )
 
 
-def _most(features: FeatureMap, box: Floats) -> Floats:
-    if isinstance(features, Tabular):
-        return box
-    return np.asarray(abs(features.matrix) @ box)  # type: ignore[attr-defined]
-
-
-def _square(features: FeatureMap, weight: Floats) -> Floats:
-    """sum_x weight(x) psi_j(x)^2."""
-    if isinstance(features, Tabular):
-        return weight
-    matrix = features.matrix  # type: ignore[attr-defined]
-    squared = matrix**2 if isinstance(matrix, np.ndarray) else matrix.multiply(matrix)
-    return np.asarray(squared.T @ weight).ravel()
-
-
 def _metric(features: FeatureMap, distribution: Floats) -> Floats:
     """omega: the root of how often a coordinate is met, which makes M smallest among powers of it."""
-    met = _square(features, distribution)
+    met = features.squares(distribution)
     return np.sqrt(np.maximum(met, 1e-12 * met.max()))
 
 
@@ -192,7 +172,7 @@ class _Runner:
             self.phi = self.psi if phi is psi else _by_cache_lines(phi)
             self.start = np.asarray(problem.dual_features.adjoint(problem.flow.start))
         elif not self.tabular:
-            self.psi, self.phi = compressed(problem.features), compressed(problem.dual_features)
+            self.psi, self.phi = problem.features.compressed(), problem.dual_features.compressed()
         self.own = problem.mass_row if problem.self_normalized else np.empty(0)
         self.mass = 1.0
 
@@ -203,8 +183,7 @@ class _Runner:
         problem = self.problem
         pace = self.scale / math.sqrt(n_steps)
         terms = Terms(
-            problem.flow.gamma, 0.0 if problem.self_normalized else problem.penalty,
-            problem.flow.mass_offset, problem.ridge,
+            problem.flow.gamma, problem.price, problem.flow.mass_offset, problem.ridge,
             self.steps.u * pace, self.steps.u_top, self.code, self.by_ratio,
         )  # fmt: skip
         if self.tabular:
