@@ -98,7 +98,8 @@ class PullSystem:
         )
 
     @cached_property
-    def _rows(self) -> gauss_seidel.Rows:
+    def rows(self) -> gauss_seidel.Rows:
+        """All entries as the kernels take them."""
         return self.kernel_rows(self.indptr[:-1], self.indptr[1:])
 
     @cached_property
@@ -120,7 +121,7 @@ class PullSystem:
         """L1 norm, smallest and largest entry of ``image - x``, image = base + row_factor (A + loops) y."""
 
         def task(first: int, last: int) -> tuple[float, float, float]:
-            return gauss_seidel.residual(self._rows, row_factor, base, self.loops, x, y, first, last, image)
+            return gauss_seidel.residual(self.rows, row_factor, base, self.loops, x, y, first, last, image)
 
         size, low, high = zip(*self.run(self.ranges, task), strict=True)
         return float(sum(size)), min(low), max(high)

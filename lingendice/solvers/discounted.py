@@ -115,14 +115,10 @@ class _DistributionSolver:
         self.distributions = [start]
         self.which: list[int] = []
         for distribution in chain.distribution:
-            same = [
-                k
-                for k, known in enumerate(self.distributions)
-                if known is distribution or np.array_equal(known, distribution)
-            ]
+            same = [k for k, known in enumerate(self.distributions) if np.array_equal(known, distribution)]
+            self.which.append(same[0] if same else len(self.distributions))
             if not same:
                 self.distributions.append(distribution)
-            self.which.append(same[0] if same else len(self.distributions) - 1)
         self.blocks: Blocks | None = None
         self.may_split = True
         self._adopt(chain.pull(threads, monitor.check))
@@ -204,9 +200,8 @@ class _DistributionSolver:
         g = self.f * self.inflows[part]
         y = self.c * x
         relaxation = Relaxation(
-            system, system.indptr[:-1], system.indptr[1:], self.f, g, self.c, self.loss, x, y,
-            0, system.size, 1.0,
-        )  # fmt: skip
+            system, system.rows, self.f, g, self.c, self.loss, x, y, 0, system.size, supply=1.0
+        )
         left = math.inf  # where earlier parts have used up the sweeps
         try:
             while self.sweeps < self.max_sweeps:
@@ -325,8 +320,8 @@ class _ValueSolver:
         pivot = 1.0 / (1.0 - self.factor * system.loops)
         ones, zeros = np.ones(values.size), np.zeros(values.size)
         relaxation = Relaxation(
-            system, system.indptr[:-1], system.indptr[1:], self.factor * pivot, self.gain, ones, zeros,
-            values, values.copy(), 0, values.size, 0.0,
+            system, system.rows, self.factor * pivot, self.gain, ones, zeros, values, values.copy(),
+            0, values.size, supply=0.0,
         )  # fmt: skip
         least, stalled = math.inf, 0
         while len(self.history) < max_sweeps and stalled < STALLED:

@@ -63,8 +63,8 @@ def stationary_distributions(
 ) -> Distributions:
     """Solve mu = (1 - gamma) mu0 + gamma P' mu exactly.
 
-    At gamma = 1 every recurrent class is solved on its own; with several of them and
-    ``follow_initial`` the limit distribution from ``initial`` weighs them by where the chain ends up.
+    At gamma = 1 every recurrent class is solved on its own; with several of them and ``follow_initial`` the
+    limit distribution from ``initial`` is their mixture that the chain ends up in.
     """
     if gamma < 1.0:
         if initial is None:
@@ -79,22 +79,10 @@ def stationary_distributions(
         distribution = np.zeros(rates.shape[0])
         distribution[nodes] = outcome.distribution
         distributions.append(distribution[: chain.n] / distribution[: chain.n].sum())
-    return limit_distributions(
-        distributions, outcomes, rates, classes, initial if follow_initial else None, method, controls
-    )
-
-
-def limit_distributions(
-    distributions: list[Floats], outcomes: list[Outcome], rates: csr_array, classes: Classes,
-    initial: Floats | None,
-    method: str, controls: Controls,
-) -> Distributions:  # fmt: skip
-    """The distributions of all recurrent classes, and their mixture that the chain ends up in from
-    ``initial``."""
     worst = combined(outcomes)
     if len(distributions) == 1:
         return Distributions(distributions[0], (distributions[0],), worst)
-    if initial is None:
+    if initial is None or not follow_initial:
         return Distributions(None, tuple(distributions), worst)
     share, found = _absorption(rates, classes, initial, method, controls)
     outcome = combined([*outcomes, found])
@@ -224,12 +212,7 @@ def _automatic(
             return _eliminate(rates, factor, controls, monitor, why)
     from lingendice.solvers.aggregation import plan
 
-    found = plan(
-        *csr_arrays(rates),
-        tol=controls.tol,
-        threads=controls.threads,
-        monitor=monitor,
-    )
+    found = plan(*csr_arrays(rates), tol=controls.tol, threads=controls.threads, monitor=monitor)
     if found.method == "direct" and accepted < MODERATE_FLOPS:
         factor = _analyze(rates, n_hubs, MODERATE_FLOPS, monitor)
         if fits(factor):
@@ -269,10 +252,10 @@ def csr_arrays(rates: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _analyze(rates: csr_array, n_hubs: int, max_flops: float, monitor: Monitor) -> Elimination:
     from lingendice.solvers.elimination import Elimination
 
-    indptr, indices, data = csr_arrays(rates)
     return Elimination.analyze(
-        indptr, indices, rates.shape[0], n_hubs, data=data, max_flops=max_flops, monitor=monitor
-    )
+        rates.indptr, rates.indices, rates.shape[0], n_hubs,
+        data=rates.data, max_flops=max_flops, monitor=monitor,
+    )  # fmt: skip
 
 
 def fits(factor: Elimination) -> bool:
@@ -329,9 +312,8 @@ def solve_discounted(
         )
     if not result.converged and monitor.stopped is None and method == "auto" and controls.max_iter is None:
         return None
-    distribution = result.solution
     outcome = Outcome(
-        distribution=distribution,
+        distribution=result.solution,
         method="gauss-seidel",
         reason="as asked" if method != "auto" else f"{chain.n:,} states and gamma < 1",
         converged=result.converged,
@@ -342,7 +324,8 @@ def solve_discounted(
     )
     if chain.absorbed.any():
         # Absorbed mass restarted from the initial distribution: the shape is right, the scale is set here.
-        outcome.distribution = (1.0 - gamma) * distribution / float(distribution @ chain.restarts(gamma))
+        rate = float(result.solution @ chain.restarts(gamma))
+        outcome.distribution = (1.0 - gamma) * result.solution / rate
         outcome.residual = None
     return outcome
 
