@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_positive, require_whole
+from lingendice.data.checks import (
+    Floats,
+    refuse_unknown,
+    require_choice,
+    require_flag,
+    require_positive,
+    require_whole,
+)
 from lingendice.divergences import MMD, PolyhedralMetric, TotalVariation
 from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, read_features
 from lingendice.model.operator import EmpiricalOperator
@@ -39,6 +46,8 @@ NEWTON_WORK = 2e13
 """Floating-point operations up to which the Newton matrix is formed."""
 LARGEST_MATRIX = 10**9
 """Entries of features that the deterministic methods pass over again and again."""
+LARGEST_BASIS = 2000
+"""Sparse features of f up to which an orthonormal basis, which is dense, takes their place."""
 LARGEST_TABLE = 600
 """Cells up to which a tabular problem is solved by dense Newton steps."""
 Choose: TypeAlias = Callable[[RatioProblem, str], tuple[str, str]]
@@ -107,26 +116,18 @@ def read_problem(
                 f"{unseen} cells have no outgoing transitions: a tabular tau is unknown there; give features="
                 " too"
             )
+    for name, features in (("features", psi), ("dual_features", phi)):
+        if not features.squares(flow.p).any():
+            raise ValueError(f"{name} are 0 in every cell with data; give at least one that is not")
     back = None
-    if (
-        isinstance(phi, MatrixFeatures)
-        and choices.bound is None
-        and (not phi.is_sparse or phi.n_features <= 2000)
-    ):
+    sparse = isinstance(phi, MatrixFeatures) and phi.is_sparse and phi.n_features > LARGEST_BASIS
+    if isinstance(phi, MatrixFeatures) and choices.bound is None and not sparse:
         phi, back = orthonormalized(phi, flow.p)
-    return (
-        RatioProblem.build(
-            flow,
-            psi,
-            phi,
-            choices.divergence,
-            penalty=float(choices.penalty),
-            ridge=float(choices.ridge or 0.0),
-            normalize=choices.normalize,
-            bound=None if choices.bound is None else float(choices.bound),
-        ),
-        back,
-    )
+    problem = RatioProblem.build(
+        flow, psi, phi, choices.divergence, penalty=choices.penalty, ridge=choices.ridge or 0.0,
+        normalize=choices.normalize, bound=choices.bound,
+    )  # fmt: skip
+    return problem, back
 
 
 def choose_method(problem: RatioProblem, method: str) -> tuple[str, str]:
@@ -155,11 +156,11 @@ def read_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
     known: dict[str, Any] = dict(sgd.OPTIONS) if method == "sgd" else {}
     refuse_unknown(options, (*known, "on_interrupt"), f"for method={method!r}")
     known.update(options)
-    for name in ("batch", "first_epoch"):
-        if name in known:
-            require_whole(f"options[{name!r}]", known[name], at_least=1)
-    if "step_scale" in known:
-        require_positive("options['step_scale']", known["step_scale"])
+    if method == "sgd":
+        for name in ("batch", "first_epoch"):
+            known[name] = require_whole(f"options[{name!r}]", known[name], at_least=1)
+        known["step_scale"] = require_positive("options['step_scale']", known["step_scale"])
+        known["average"] = require_flag("options['average']", known["average"])
     return known
 
 
@@ -168,7 +169,7 @@ def limited(method: str, problem: RatioProblem, options: Mapping[str, Any], cont
     if method != "sgd" or controls.max_iter is not None or controls.time_limit is not None:
         return controls
     entries = problem.features.n_entries + problem.dual_features.n_entries
-    touched = int(options["batch"]) * max(1.0, entries / problem.flow.n_cells / 2.0)
+    touched = options["batch"] * max(1.0, entries / problem.flow.n_cells / 2.0)
     return replace(controls, max_iter=max(10_000, int(SGD_WORK / touched)))
 
 

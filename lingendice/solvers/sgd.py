@@ -272,7 +272,7 @@ def solve_sgd(
     A tabular step costs O(1), some tens of ns; E gap falls as 1 / sqrt(steps). Use it for streams and for
     problems that nothing else can hold; where a few thousand features fit, ``convex`` is far more exact.
     """
-    runner = _Runner(problem, step_sizes(problem), int(options["batch"]), float(options["step_scale"]))
+    runner = _Runner(problem, step_sizes(problem), options["batch"], options["step_scale"])
     return in_epochs(problem, _HostRun(problem, runner, seed, start), tol, options, max_iter)
 
 
@@ -297,7 +297,7 @@ def in_epochs(
 ) -> SaddleSolver:
     """Epochs of doubling length, each certified at its end."""
     checkpoints = Checkpoints()
-    n_iter, n_steps, stopped = 0, int(options["first_epoch"]), False
+    n_iter, n_steps, stopped = 0, options["first_epoch"], False
     while not stopped:
         if max_iter is not None and max_iter - n_iter < 3 * n_steps:
             # The last epoch takes all that is left, so that a given max_iter always ends at the same point.
@@ -310,7 +310,7 @@ def in_epochs(
             error = checkpoints.gap if run.is_finite() else math.nan
             stopped = (yield Step(n_iter, error)) is not None
         # A stopped epoch is used only if it got somewhere.
-        point = run.point(done, bool(options["average"]))
+        point = run.point(done, options["average"])
         checkpoints.note(certified(problem, *point, tol, "sgd", n_iter))
         if checkpoints.gap <= tol:
             break

@@ -39,6 +39,7 @@ def test_builders_work_with_solve(features, dual):
     assert solution.converged
     assert solution.method == "convex"
     assert "coefficients" in solution.reason
+    assert solution.gap_trace[-1] == (solution.n_iter, solution.gap)
     matrix = features.matrix
     assert np.allclose(solution.tau, matrix @ solution.w_tau)
     assert (solution.w_tau >= 0).all()
@@ -127,6 +128,9 @@ def test_steps_too_long_do_not_pass_for_a_solution():
         ({"method": "sgd", "options": {"batches": 2}}, "no entry 'batches'"),
         ({"method": "convex", "options": {"batch": 2}}, "no entry 'batch' for method='convex'"),
         ({"method": "sgd", "options": {"step_scale": -1}}, "step_scale"),
+        ({"method": "sgd", "options": {"average": "no"}}, r"options\['average'\] must be True or False"),
+        ({"features": np.zeros((30, 2))}, "^features are 0 in every cell with data"),
+        ({"features": np.eye(30), "dual_features": np.zeros((30, 2))}, "^dual_features are 0 in every cell"),
         ({"method": "convex", "normalize": "none"}, "normalize"),
         ({"method": "convex", "bound": 0.0}, "bound must be positive"),
         ({"method": "convex", "divergence": "tv"}, "one of .chi2."),
