@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ from lingendice.data.counts import Counts
 from lingendice.data.interrupts import check
 from lingendice.model.leaks import Closure, absorbs, mass_per_visit
 from lingendice.model.transition_rows import TransitionRows
+
+if TYPE_CHECKING:
+    from lingendice.model.compose import Choices
 
 
 def spread(policy: Floats | None, states: Any) -> Any:
@@ -241,8 +244,8 @@ class EmpiricalOperator:
     falling: Mapping[str, Floats]
     """Share of each row that falls back to a distribution, by its name in
     :class:`lingendice.model.leaks.Fallbacks`."""
-    choices: Any = None
-    """The :class:`lingendice.model.compose.Choices` it was built from: what to repeat on resampled counts."""
+    choices: Choices
+    """What it was built from, and what to repeat on resampled counts."""
 
     @property
     def target(self) -> Floats | None:
