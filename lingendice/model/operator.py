@@ -364,7 +364,7 @@ class EmpiricalOperator:
             (self.policy.ravel() * rows.scale, np.arange(self.n_cells), first), shape=(n_states, self.n_cells)
         )
         choose.eliminate_zeros()
-        mixed = choose @ csr_array((rows.weight, rows.indices, rows.indptr), shape=(rows.n, n_states))
+        mixed = choose @ rows.weights
         keep = np.minimum(self.gather(rows.keep), 1.0)  # an average of shares, rounded
         indptr, out = mixed.indptr.astype(np.int64), self.gather(rows.out)
         return TransitionRows(indptr, mixed.indices, mixed.data, keep, keep, out, rows.distribution)

@@ -7,7 +7,7 @@ asked for it by :meth:`lingendice.model.transition_rows.TransitionRows.pull` and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -55,11 +55,6 @@ def row_ranges(
     marks = cost[0] + np.arange(1, pieces) * total // pieces
     cuts = np.unique(np.concatenate([[first], rows[np.searchsorted(cost, marks)], [last]]))
     return list(pairwise(cuts.tolist()))
-
-
-def _rounds(ranges: list[tuple[int, int]], threads: int) -> Iterator[list[tuple[int, int]]]:
-    for start in range(0, len(ranges), 4 * threads):
-        yield ranges[start : start + 4 * threads]
 
 
 @dataclass
@@ -110,9 +105,10 @@ class PullSystem:
     def run(self, ranges: list[tuple[int, int]], task: Callable[[int, int], Any]) -> list[Any]:
         """Run a kernel over ranges, in order on one thread, side by side on several."""
         results: list[Any] = []
-        for batch in _rounds(ranges, self.threads):
+        for start in range(0, len(ranges), 4 * self.threads):
             self.tick()
-            results += run_all([partial(task, a, b) for a, b in batch], self.threads)
+            tasks = [partial(task, *rows) for rows in ranges[start : start + 4 * self.threads]]
+            results += run_all(tasks, self.threads)
         return results
 
     def residual(

@@ -16,7 +16,6 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.divergences import FDivergence, PolyhedralMetric, TotalVariation
-from lingendice.model.features import Tabular
 from lingendice.solvers.control import Step
 from lingendice.solvers.dual_maximum import polyhedron, weighted, within_domain
 from lingendice.solvers.problem import Checkpoints, RatioProblem, SaddleSolver, certified
@@ -69,12 +68,10 @@ class _Couplings:
     def __init__(self, problem: RatioProblem) -> None:
         self.problem = problem
         flow, features = problem.flow, problem.features
-        mass = features.scaled(flow.p)
-        pushed = flow.apply_transpose(mass if isinstance(mass, np.ndarray) else np.asarray(mass.todense()))
-        self.mass = mass
-        self.steady = _dense(problem.dual_features.adjoint(pushed))
-        self.own = _dense(problem.dual_features.adjoint(_as_array(mass)))
-        self.ridge = problem.ridge * _dense(features.adjoint(_as_array(mass))) if problem.ridge > 0 else None
+        self.mass = features.scaled(flow.p)
+        mass = _as_array(self.mass)
+        self.fixed = _dense(problem.dual_features.adjoint(flow.apply_transpose(mass) - mass))
+        self.ridge = problem.ridge * features.gram(flow.p) if problem.ridge > 0 else None
         self.has_upper = problem.bound is not None
         self.has_box = bool(np.isfinite(problem.dual_box).all())
 
@@ -82,17 +79,9 @@ class _Couplings:
         """R = Phi' (gamma T' - (1 + excess'(f))) diag(p) Psi."""
         problem = self.problem
         divergence = problem.divergence
-        fixed = self.steady - self.own
         if not isinstance(divergence, FDivergence) or not divergence.weighs_by_ratio:
-            return fixed
-        bend = divergence.excess_slope(f)
-        if isinstance(problem.dual_features, Tabular):
-            return fixed - _as_array(self.mass) * bend[:, None]
-        # Whichever of the two matrices is smaller is scaled.
-        if isinstance(problem.features, Tabular) or problem.dual_features.n_features > self.mass.shape[1]:
-            scaled = (self.mass.T * bend).T
-            return fixed - _dense(problem.dual_features.adjoint(_as_array(scaled)))
-        return fixed - _dense(problem.dual_features.scaled(bend).T @ self.mass)
+            return self.fixed
+        return self.fixed - _dense(problem.dual_features.scaled(divergence.excess_slope(f)).T @ self.mass)
 
     def hessian(self, mass: Floats, f: Floats) -> Floats:
         """H over the dual coefficients; a divergence without excess has a norm of its own there."""

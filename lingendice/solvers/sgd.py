@@ -404,18 +404,13 @@ def build_sampler(flow: Flow) -> Sampler:
         alias_rows(rows.distribution) if rows.n_hubs else (np.ones((1, 1)), np.zeros((1, 1), np.int32))
     )
     tables = (distribution_t, distribution_a, policy_t.ravel(), policy_a.ravel(), *alias_table(restart))
+    events = np.empty((cell.size, 4), dtype=np.int64)
+    pack_events(*alias_table(probability[keep]), cell, code, events)
     source = Source(
-        event_table(probability[keep], cell, code), tables, (seen, factor), starts, actions,
+        events, tables, (seen, factor), starts, actions,
         1 + int(rows.n_hubs > 0) + int(actions > 1) + int(closure is not None),
     )  # fmt: skip
     return Sampler(source, cell, code, probability[keep])
-
-
-def event_table(probability: Floats, cell: NDArray[np.int32], following: NDArray[np.int32]) -> Any:
-    """Alias table of events that carries where each of them leads."""
-    events = np.empty((probability.size, 4), dtype=np.int64)
-    pack_events(*alias_table(probability), cell, following, events)
-    return events
 
 
 def alias_table(weight: Floats) -> Alias:
