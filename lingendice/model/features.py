@@ -19,6 +19,8 @@ from lingendice.data.checks import (
     plain_array,
     require_finite,
     require_nonnegative,
+    require_positive,
+    require_whole,
 )
 
 LARGEST_FEATURE = 1e150
@@ -180,12 +182,12 @@ class FittedFeatures:
     """Features fitted on points: ``matrix`` at those points, and callable on new ones."""
 
     name: str
-    evaluate: Callable[[Floats], Any]
+    evaluate: Callable[[Any], Any]
     matrix: Any
 
     def __call__(self, points: ArrayLike) -> Any:
         """Features of new points, one row each."""
-        return self.evaluate(_points(points))
+        return self.evaluate(points)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -196,11 +198,24 @@ class FittedFeatures:
 def _points(points: ArrayLike) -> Floats:
     at = numeric_array("points", points).astype(np.float64)
     require_finite("points", at)
-    return at[:, None] if at.ndim == 1 else at
+    at = at[:, None] if at.ndim == 1 else at
+    if at.ndim != 2 or not at.size:
+        raise ValueError(f"points must have one row each, in one column per dimension, got shape {at.shape}")
+    return at
 
 
 def _fit(name: str, points: Floats, evaluate: Callable[[Floats], Any]) -> FittedFeatures:
-    return FittedFeatures(name, evaluate, evaluate(points))
+    def at_others(others: ArrayLike) -> Any:
+        at = _points(others)
+        if at.shape[1] != points.shape[1]:
+            raise ValueError(f"points have {at.shape[1]} columns, but {name} was fitted to {points.shape[1]}")
+        return evaluate(at)
+
+    return FittedFeatures(name, at_others, evaluate(points))
+
+
+def _width(bandwidth: float | None, points: Floats, rng: np.random.Generator) -> float:
+    return median_distance(points, rng) if bandwidth is None else require_positive("bandwidth", bandwidth)
 
 
 def tile_coding(points: ArrayLike, tiles: int = 8, tilings: int = 4) -> FittedFeatures:
@@ -211,6 +226,12 @@ def tile_coding(points: ArrayLike, tiles: int = 8, tilings: int = 4) -> FittedFe
     the tiles some point falls into are kept, plus one a tiling for all others.
     """
     at = _points(points)
+    tiles = require_whole("tiles", tiles, at_least=1)
+    tilings = require_whole("tilings", tilings, at_least=1)
+    if tiles ** at.shape[1] > np.iinfo(np.int64).max:
+        raise ValueError(
+            f"tiles={tiles} in {at.shape[1]} dimensions are too many to number; take fewer, or rbf features"
+        )
     low = at.min(axis=0)
     width = np.maximum(at.max(axis=0) - low, 1e-12) / max(tiles - 1, 1)
     shifts = np.arange(tilings) / tilings
@@ -218,7 +239,7 @@ def tile_coding(points: ArrayLike, tiles: int = 8, tilings: int = 4) -> FittedFe
 
     def tile_ids(x: Floats) -> NDArray[np.int64]:
         scaled = ((x - low) / width)[:, None, :] + shifts[None, :, None]
-        return np.clip(scaled.astype(np.int64), 0, tiles - 1) @ powers
+        return np.clip(scaled, 0, tiles - 1).astype(np.int64) @ powers
 
     fitted_ids = tile_ids(at)
     known = [np.unique(fitted_ids[:, k]) for k in range(tilings)]
@@ -275,9 +296,10 @@ def rbf(
     ``bandwidth`` defaults to half the median distance between points.
     """
     at = _points(points)
+    n_features = require_whole("n_features", n_features, at_least=1 + constant)
     rng = np.random.default_rng(seed)
     centers = spread_out(at, n_features - constant, rng)
-    width = 0.5 * median_distance(at, rng) if bandwidth is None else float(bandwidth)
+    width = _width(bandwidth, at, rng) * (0.5 if bandwidth is None else 1.0)
 
     def evaluate(x: Floats) -> Floats:
         bumps = gauss(x, centers, width)
@@ -291,8 +313,9 @@ def random_fourier(
 ) -> FittedFeatures:
     """Cosines of random frequencies, whose products approximate a Gaussian kernel: for f, not for tau."""
     at = _points(points)
+    n_features = require_whole("n_features", n_features, at_least=1)
     rng = np.random.default_rng(seed)
-    width = median_distance(at, rng) if bandwidth is None else float(bandwidth)
+    width = _width(bandwidth, at, rng)
     frequency = rng.standard_normal((at.shape[1], n_features)) / width
     phase = rng.uniform(0.0, 2.0 * np.pi, n_features)
     scale = np.sqrt(2.0 / n_features)
@@ -309,8 +332,8 @@ def nystroem(
     """Gaussian kernels at landmark points: for f whitened, for tau nonnegative (``whiten=False``)."""
     at = _points(points)
     rng = np.random.default_rng(seed)
-    landmarks = spread_out(at, n_features, rng)
-    width = median_distance(at, rng) if bandwidth is None else float(bandwidth)
+    landmarks = spread_out(at, require_whole("n_features", n_features, at_least=1), rng)
+    width = _width(bandwidth, at, rng)
     if not whiten:
         return _fit("nystroem", at, lambda x: gauss(x, landmarks, width))
     values, vectors = np.linalg.eigh(gauss(landmarks, landmarks, width))
@@ -324,12 +347,12 @@ def one_hot(groups: Any) -> FittedFeatures:
     from scipy.sparse import csr_array
 
     ids = plain_array("groups", groups)
+    if ids.ndim != 1:
+        raise ValueError(f"groups must have one entry per cell, got shape {ids.shape}")
     if ids.dtype.kind == "O":
-        missing = [row for row, group in enumerate(ids.ravel()) if is_missing(group)]
+        missing = [row for row, group in enumerate(ids) if is_missing(group)]
         if missing:
-            raise ValueError(
-                f"groups[{missing[0]}] is {ids.ravel()[missing[0]]!r}, a missing value; fill it first"
-            )
+            raise ValueError(f"groups[{missing[0]}] is {ids[missing[0]]!r}, a missing value; fill it first")
     elif ids.dtype.kind == "f":
         require_finite("groups", ids)
     held, inverse = np.unique(ids, return_inverse=True)
@@ -338,11 +361,13 @@ def one_hot(groups: Any) -> FittedFeatures:
         ones = np.ones(place.shape)
         return csr_array((ones, place, np.arange(place.size + 1)), shape=(place.size, held.size))
 
-    def evaluate(x: Floats) -> Any:
-        labels = x[:, 0]
+    def evaluate(others: Any) -> Any:
+        labels = plain_array("groups", others).ravel()
         place = np.minimum(np.searchsorted(held, labels), held.size - 1)
-        if not np.array_equal(held[place], labels):
-            raise ValueError("a group was not among those fitted")
+        new = np.flatnonzero(held[place] != labels)
+        if new.size:
+            group = labels.tolist()[new[0]]
+            raise ValueError(f"groups[{new[0]}] is {group!r}, which was not among those fitted")
         return rows(place)
 
     return FittedFeatures("one_hot", evaluate, rows(inverse))
