@@ -88,7 +88,10 @@ def stationary_distributions(
     outcome = combined([*outcomes, found])
     if worst.error is not None and found.error is not None:
         outcome.error = worst.error + found.error  # relative errors of the two factors of every entry
-    return Distributions(np.einsum("c,cs->s", share, np.stack(distributions)), tuple(distributions), outcome)
+    mixture = np.zeros(chain.n)
+    for weight, distribution in zip(share, distributions, strict=True):
+        mixture += weight * distribution
+    return Distributions(mixture, tuple(distributions), outcome)
 
 
 def _solve_class(
@@ -131,29 +134,29 @@ def _absorption(
 ) -> tuple[Floats, Outcome]:
     """Probability of ending up in each recurrent class from ``initial``, and how it was found.
 
-    Each class is collapsed to one node that restarts from ``initial``; the visits to these nodes
-    under the stationary distribution of that chain are in proportion to the probabilities.
+    Each class is collapsed to one node that steps to a hub, the last node, which restarts from ``initial``;
+    the visits to these nodes under the stationary distribution of that chain are in proportion to the
+    probabilities.
     """
     from scipy import sparse
 
-    n, transient = rates.shape[0], classes.transient
+    n, transient, n_classes = rates.shape[0], classes.transient, len(classes.recurrent)
+    hub = transient.size + n_classes
     place = np.empty(n, dtype=np.int64)
     place[transient] = np.arange(transient.size)
     for number, nodes in enumerate(classes.recurrent):
         place[nodes] = transient.size + number
-    size = transient.size + len(classes.recurrent)
-    collapse = sparse.csr_array((np.ones(n), (np.arange(n), place)), shape=(n, size))
-    start = np.zeros(n)
-    start[: initial.size] = initial
-    restart = sparse.csr_array(np.tile(start @ collapse, (len(classes.recurrent), 1)))
-    collapsed = sparse.vstack([rates[transient] @ collapse, restart], format="csr")
+    collapse = sparse.csr_array((np.ones(n), (np.arange(n), place)), shape=(n, hub + 1))
+    to_hub = (np.ones(n_classes), np.full(n_classes, hub), np.arange(n_classes + 1))
+    from_hub = np.bincount(place[: initial.size], initial, hub + 1)
+    ends = [sparse.csr_array(to_hub, shape=(n_classes, hub + 1)), sparse.csr_array(from_hub[None, :])]
+    collapsed = sparse.vstack([rates[transient] @ collapse, *ends], format="csr")
     (nodes,) = find_classes(collapsed).recurrent
-    outcome = solve_irreducible(submatrix(collapsed, nodes), n_hubs=0, method=method, controls=controls)
-    visits = np.zeros(size)
+    outcome = solve_irreducible(submatrix(collapsed, nodes), n_hubs=1, method=method, controls=controls)
+    visits = np.zeros(hub + 1)
     visits[nodes] = outcome.distribution
-    ends = visits[transient.size :]
-    outcome.residual = None  # of the collapsed chain
-    return ends / ends.sum(), outcome
+    ended = visits[transient.size : hub]
+    return ended / ended.sum(), outcome
 
 
 # -- one irreducible chain -----------------------------------------------------------------------------------
