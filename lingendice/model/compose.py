@@ -138,7 +138,6 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         rows=TransitionRows(indptr, indices, weight, total, keep, out, distribution),
         ended=ended if fallbacks.ends_absorb else np.zeros(counts.n_cells),
         reward=_cell_reward(counts, choices.reward),
-        leak_policy=choices.leak,
         falling=falling,
         choices=choices,
     )

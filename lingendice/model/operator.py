@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from lingendice.data.checks import Floats, require_policy
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import check
-from lingendice.model.leaks import Closure, absorbs, mass_per_visit
+from lingendice.model.leaks import Closure, mass_per_visit
 from lingendice.model.transition_rows import TransitionRows
 
 if TYPE_CHECKING:
@@ -240,7 +240,6 @@ class EmpiricalOperator:
     ended: Floats
     """Share of each cell's transitions that ended in a terminal state and were absorbed."""
     reward: Floats | None
-    leak_policy: str
     falling: Mapping[str, Floats]
     """Share of each row that falls back to a distribution, by its name in
     :class:`lingendice.model.leaks.Fallbacks`."""
@@ -293,7 +292,7 @@ class EmpiricalOperator:
     @property
     def absorbs_leaks(self) -> bool:
         """Whether mass that arrives in cells without outgoing transitions stays there; a prior leads on."""
-        return absorbs(self.leak_policy) and bool(self.rows.absorbed[~self.seen].all())
+        return self.choices.leak == "absorb" and bool(self.rows.absorbed[~self.seen].all())
 
     @cached_property
     def visit_mass(self) -> Floats:

@@ -371,7 +371,7 @@ def certified(
     problem: RatioProblem, w: Floats, v: Floats, u: float, tol: float, method: str, n_iter: int
 ) -> SaddleOutcome:
     """Clean a point (w >= 0, N = 1 where self-normalized) and evaluate its gap."""
-    w = np.maximum(w, 0.0) if problem.bound is None else np.clip(w, 0.0, problem.bound)
+    w = np.clip(w, 0.0, problem.bound)
     if problem.self_normalized:
         w = problem.rescaled(w)
     if np.isfinite(w).all() and np.isfinite(v).all() and math.isfinite(u):

@@ -158,14 +158,12 @@ class RidgeSystem:
         free = np.ones(y.size, dtype=bool)
         right = self._right_side
         goal = (max(controls.tol, 1e-13) ** 2) * float(right @ (right / self.diagonal))
-        fewest, patience, steps = y.size + 1, PATIENCE, 0
-        squared, stop = -1.0, None
+        fewest, patience, steps, stop = y.size + 1, PATIENCE, 0, None
         history: list[float] = []
         ending = _Ending(self, controls.tol, rough)
         while True:
             y[~free] = 0.0
-            descent = self.descent(free, y, right - self.normal(y))
-            squared = -1.0
+            descent, squared = self.descent(free, y, right - self.normal(y)), -1.0
             while stop is None and (squared < 0.0 or squared > goal):
                 # Growing portions: the history has points enough to show the way, and costs nothing.
                 portion = max(first_portion, steps // 4)
