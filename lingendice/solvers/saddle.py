@@ -118,7 +118,10 @@ def read_problem(
             )
     for name, features in (("features", psi), ("dual_features", phi)):
         if not features.squares(flow.p).any():
-            raise ValueError(f"{name} are 0 in every cell with data; give at least one that is not")
+            raise ValueError(
+                f"{name} are 0 in every cell with data, or so small that their squares are; scale them, or "
+                "give at least one that is not"
+            )
     back = None
     sparse = isinstance(phi, MatrixFeatures) and phi.is_sparse and phi.n_features > LARGEST_BASIS
     if isinstance(phi, MatrixFeatures) and choices.bound is None and not sparse:
