@@ -18,7 +18,7 @@ from lingendice.data.checks import Floats
 from lingendice.divergences import FDivergence, PolyhedralMetric, TotalVariation
 from lingendice.solvers.control import Step
 from lingendice.solvers.dual_maximum import polyhedron, weighted, within_domain
-from lingendice.solvers.problem import Checkpoints, RatioProblem, SaddleSolver, certified
+from lingendice.solvers.problem import Checkpoints, RatioProblem, SaddleSolver, certified, without_steps
 
 LARGEST = 3000
 """Features up to which the Newton matrix is formed."""
@@ -344,8 +344,7 @@ def _by_linear_programs(problem: RatioProblem, tol: float) -> SaddleSolver:
             break
         level = following
     if checkpoints.best is None:  # there is no ratio of mass 1 that the linear program could be solved for
-        zero = np.zeros(problem.dual_features.n_features)
-        return certified(problem, problem.start(), zero, 0.0, tol, "convex", 0)
+        return without_steps(problem, tol, "convex")
     return checkpoints.finish(len(checkpoints.trace))
 
 

@@ -168,11 +168,12 @@ class RatioProblem:
         return w if self.bound is None else np.minimum(w, self.bound)
 
     @property
-    def bound_is_feasible(self) -> bool:
-        """Whether some w within the bound has total mass 1."""
+    def unsolvable(self) -> Stop | None:
+        """Why no steps can solve the problem: no w within the bound has mass 1, or the start has no value."""
         if self.bound is None:
-            return True
-        return self.bound * float(self.mass_row.sum()) + self.flow.mass_offset >= 1.0 - 1e-12
+            return None if math.isfinite(self.largest_mass) else Stop.UNBOUNDED
+        most = self.bound * float(self.mass_row.sum()) + self.flow.mass_offset
+        return None if most >= 1.0 - 1e-12 else Stop.BOUND
 
     @cached_property
     def largest_mass(self) -> float:
@@ -395,11 +396,12 @@ def certified(
     )
 
 
-def without_steps(problem: RatioProblem, tol: float, method: str, why: Stop) -> SaddleOutcome:
+def without_steps(problem: RatioProblem, tol: float, method: str) -> SaddleOutcome:
     """The starting point, for a problem that no steps can solve."""
     zero = np.zeros(problem.dual_features.n_features)
     outcome = certified(problem, problem.start(), zero, 0.0, tol, method, 0)
-    outcome.converged, outcome.stopped = False, why
+    if problem.unsolvable is not None:
+        outcome.converged, outcome.stopped = False, problem.unsolvable
     return outcome
 
 

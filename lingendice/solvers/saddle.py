@@ -21,7 +21,7 @@ from lingendice.divergences import MMD, PolyhedralMetric, TotalVariation
 from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, read_features
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers import convex, extragradient, sgd
-from lingendice.solvers.control import Controls, Stop
+from lingendice.solvers.control import Controls
 from lingendice.solvers.problem import (
     Gap,
     RatioProblem,
@@ -70,10 +70,8 @@ def solve_saddle(
     asked = problem
     if method == "sgd":
         problem = sgd.bounded_for_sgd(problem)
-    if not problem.bound_is_feasible:
-        outcome = without_steps(problem, controls.tol, method, Stop.BOUND)
-    elif not math.isfinite(problem.largest_mass) and problem.bound is None:
-        outcome = without_steps(problem, controls.tol, method, Stop.UNBOUNDED)
+    if problem.unsolvable is not None:
+        outcome = without_steps(problem, controls.tol, method)
     else:
         controls = limited(method, problem, options, controls)
         narrowed = bool((problem.dual_box < asked.dual_box).any())
@@ -92,7 +90,7 @@ def judged(asked: RatioProblem, outcome: SaddleOutcome, tol: float) -> SaddleOut
     """An outcome under a narrower bound than was asked for, with the gap of what was asked for."""
     gap = Gap(math.inf, -math.inf, "bound")
     v, u = outcome.v, outcome.u
-    if math.isfinite(asked.largest_mass) or asked.bound is not None:
+    if asked.unsolvable is None:
         gap, v, u = asked.best_gap(outcome.w, v, u)
     found = replace(outcome, gap=gap, v=v, u=u, error=gap.value, converged=gap.value <= tol)
     return with_reason(found)
