@@ -127,17 +127,11 @@ class RidgeSystem:
 
     # -- solving ----------------------------------------------------------------------------------
 
-    def solve(
-        self,
-        controls: Controls,
-        start: Floats | None = None,
-        first_portion: int = FIRST_PORTION,
-        rough: bool = False,
-    ) -> RidgeFit:
+    def solve(self, controls: Controls, start: Floats | None = None, rough: bool = False) -> RidgeFit:
         """Minimize over tau >= 0; ``start`` (over seen cells, scaled) shortens the way.
 
-        A large ``first_portion`` returns to Python less often, for those who need no history. ``rough``
-        ends once the residual is ``tol`` of the first one, whatever that means for the error.
+        ``rough`` ends once the residual is ``tol`` of the first one, whatever that means for the error, and
+        returns to Python as seldom as it may: its history is short.
 
         Conjugate gradients over the entries that are free to move, about 2 nnz operations per step and at
         most about 1 / sqrt(ridge) steps; entries that would turn negative are held at 0 by block
@@ -146,14 +140,14 @@ class RidgeSystem:
         is estimated by one more solve, and the residual lowered until the error as estimated is within
         ``tol``, or rounding has the last word.
         """
-        outcome = run(self._descend(controls, start, first_portion, rough), controls)
+        outcome = run(self._descend(controls, start, rough), controls)
         return RidgeFit(self, outcome.distribution, outcome.distribution > 0, outcome)
 
     @cached_property
     def _right_side(self) -> Floats:
         return self.scaled_transpose(self._target) + (self.penalty + self.ridge) * self.q
 
-    def _descend(self, controls: Controls, start: Floats | None, first_portion: int, rough: bool) -> Solver:
+    def _descend(self, controls: Controls, start: Floats | None, rough: bool) -> Solver:
         y = self.q.copy() if start is None else np.maximum(start, 0.0)
         free = np.ones(y.size, dtype=bool)
         right = self._right_side
@@ -166,7 +160,7 @@ class RidgeSystem:
             descent, squared = self.descent(free, y, right - self.normal(y)), -1.0
             while stop is None and (squared < 0.0 or squared > goal):
                 # Growing portions: the history has points enough to show the way, and costs nothing.
-                portion = max(first_portion, steps // 4)
+                portion = max(FIRST_PORTION, y.size if rough else steps // 4)
                 if controls.max_iter is not None:
                     portion = max(1, min(portion, controls.max_iter - steps))
                 squared, done = descent.advance(goal, portion)

@@ -188,15 +188,16 @@ def test_a_warm_start_shortens_the_way():
     assert np.allclose(warm.y, cold.y, atol=1e-10)
 
 
-def test_work_ends_when_told_to_wherever_it_is():
+def test_work_ends_when_told_to_wherever_it_is(monkeypatch):
     """Also while the error is estimated by one more solve, which began once the goal had been met."""
+    monkeypatch.setattr(ridge_module, "FIRST_PORTION", 32)
     n = 400
     ring = 5 * np.roll(np.eye(n, dtype=int), 1, axis=1) + 4 * np.roll(np.eye(n, dtype=int), -1, axis=1)
     start = np.random.default_rng(0).dirichlet(np.ones(n))
     system = RidgeSystem(compose(lg.Counts.from_matrix(ring), Choices(gamma=0.999, initial=start)), 1e-5)
 
     def ended_after(steps):
-        solver = system._descend(Controls(tol=1e-10), None, 32, False)
+        solver = system._descend(Controls(tol=1e-10), None, False)
         try:
             next(solver)
             for _ in range(steps):
