@@ -367,27 +367,18 @@ def build_sampler(flow: Flow) -> Sampler:
     """O(nnz) time and memory; nothing of the data is copied per sample."""
     rows, p = flow.rows, flow.p
     n_cells, n_states = p.size, flow.n_states
-    counted = rows.weight * (p * rows.scale)[row_of_entry(rows.indptr)]
-    cells = [row_of_entry(rows.indptr)]
-    following = [np.asarray(rows.indices, dtype=np.int64)]
-    chance = [np.asarray(counted, dtype=float)]
-    ends = p.copy()
-    ends -= np.bincount(cells[0], counted, n_cells)
+    row, every = row_of_entry(rows.indptr), np.arange(n_cells)
+    counted = rows.weight * (p * rows.scale)[row]
+    ends = p - np.bincount(row, counted, n_cells)
+    parts = [(row, rows.indices, counted)]
     for k in range(rows.n_hubs):
         share = p * rows.out[:, k]
         ends -= share
-        some = np.flatnonzero(share > 0)
-        cells.append(some)
-        following.append(np.full(some.size, -2 - k))
-        chance.append(share[some])
-    some = np.flatnonzero(ends > 1e-12 * p)
-    cells.append(some)
-    following.append(np.full(some.size, -1))
-    chance.append(ends[some])
-    probability = np.concatenate(chance)
+        parts.append((every, np.full(n_cells, -2 - k), share))
+    parts.append((every, np.full(n_cells, -1), np.where(ends > 1e-12 * p, ends, 0.0)))
+    cell, code, probability = (np.concatenate(part) for part in zip(*parts, strict=True))
     keep = probability > 0
-    cell = np.concatenate(cells)[keep].astype(np.int32)
-    code = np.concatenate(following)[keep].astype(np.int32)
+    cell, code, probability = cell[keep].astype(np.int32), code[keep].astype(np.int32), probability[keep]
     closure = flow.closure
     seen = np.zeros(0, dtype=np.bool_) if closure is None else flow.seen
     factor, restart = 0.0, np.ones(1)
@@ -405,12 +396,12 @@ def build_sampler(flow: Flow) -> Sampler:
     )
     tables = (distribution_t, distribution_a, policy_t.ravel(), policy_a.ravel(), *alias_table(restart))
     events = np.empty((cell.size, 4), dtype=np.int64)
-    pack_events(*alias_table(probability[keep]), cell, code, events)
+    pack_events(*alias_table(probability), cell, code, events)
     source = Source(
         events, tables, (seen, factor), starts, actions,
         1 + int(rows.n_hubs > 0) + int(actions > 1) + int(closure is not None),
     )  # fmt: skip
-    return Sampler(source, cell, code, probability[keep])
+    return Sampler(source, cell, code, probability)
 
 
 def alias_table(weight: Floats) -> Alias:
