@@ -65,8 +65,7 @@ class Choices(NamedTuple):
             weight, prior = self.smoothing
             prior = prior if _is_numeric(prior) else read_distribution("smoothing", prior, counts)
             owned["smoothing"] = weight, _owned("smoothing distribution", prior)
-        changed = {name: values for name, values in owned.items() if values is not getattr(self, name)}
-        return self._replace(**changed) if changed else self
+        return self._replace(**owned)
 
 
 def _is_numeric(values: Any) -> bool:

@@ -61,23 +61,10 @@ def discounted_distribution(
 ) -> DiscountedResult:
     """Solve ``mu = (1 - gamma) mu0 + gamma T' mu``, ``sum mu = 1``, to an L1 error of ``tol``.
 
-    Parameters
-    ----------
-    chain
-        The operator T, whose rows sum to 1 (``TransitionRows.returning``).
-    gamma
-        Discount (PageRank's damping), in [0, 1).
-    initial
-        mu0.
-    tol
-        Bound on the L1 error, certified by the residual of the returned vector.
-    threads
-        Cores to use; None takes all. With one thread the result is the same bits on every run, with
-        more it agrees within ``tol``.
-    max_sweeps
-        Most passes over all entries.
-    monitor
-        Asked several times per second; after every pass over the whole it notes the error as estimated.
+    The residual of the returned vector certifies it. Rows of T, the ``chain``, sum to 1
+    (``TransitionRows.returning``). With one thread the result is the same bits on every run, with more it
+    agrees within ``tol``; None takes all cores. The ``monitor`` is asked several times per second; after
+    every pass over the whole it notes the error as estimated.
 
     Notes
     -----
@@ -248,16 +235,8 @@ def discounted_values(
 ) -> DiscountedResult:
     """Solve ``V = r + gamma T V`` to an error of ``tol`` in every entry (sup norm).
 
-    Parameters
-    ----------
-    chain
-        The operator T, whose rows sum to 1.
-    reward
-        r, one number per node.
-    gamma, threads, max_sweeps, monitor
-        As for ``discounted_distribution``.
-    tol
-        Bound on the largest error, certified by the residual of the returned vector.
+    The residual of the returned vector certifies it. Arguments are those of ``discounted_distribution``, with
+    the reward in the place of the initial distribution.
 
     Notes
     -----

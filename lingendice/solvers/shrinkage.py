@@ -213,16 +213,9 @@ class Regression(NamedTuple):
 
 
 def shrink(counts: Counts, choices: Choices, controls: Controls | None = None) -> Shrinkage:
-    """Estimate the value of ``choices.policy``.
+    """Estimate the value of ``choices.policy`` from transitions with actions.
 
-    Parameters
-    ----------
-    counts
-        Transitions with actions and, unless ``choices.reward`` is given, rewards.
-    choices
-        gamma, policy, and optionally behavior, reward, initial, leak, restart and terminal.
-    controls
-        Tolerance and limits of the solves.
+    They have rewards unless ``choices.reward`` is given; its ratio, unseen and clone are set here.
     """
     estimate = _Estimate(counts, choices, controls or Controls(tol=1e-8))
     prior, kappa = np.zeros_like(estimate.target), 1.0
