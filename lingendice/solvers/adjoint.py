@@ -21,8 +21,8 @@ from lingendice.solvers.stationary import (
     MODERATE_FLOPS,
     PATIENT_FLOPS,
     SWEEPS_TRIED,
+    analyzed,
     csr_arrays,
-    fits,
     sweeps_goal,
 )
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from lingendice.solvers.discounted import DiscountedResult
+    from lingendice.solvers.elimination import Elimination
 
 DENSE_STATES = 400
 SHARED_STATES = 2000
@@ -164,18 +165,12 @@ def _recurrent_bias(
     settle, by an elimination that takes long. ``visits``: the stationary distribution, where it is known.
     """
     from lingendice.solvers.aggregation import relative_values, solve_stationary
-    from lingendice.solvers.elimination import Elimination
 
-    def eliminated(accepted: float) -> tuple[float, Floats] | None:
-        factor = Elimination.analyze(
-            rates.indptr, rates.indices, earned.size, data=rates.data, max_flops=accepted, monitor=monitor
-        )
-        if not fits(factor):
-            return None
+    def eliminated(factor: Elimination) -> tuple[float, Floats]:
         return factor.factorize(rates.data, threads=threads, monitor=monitor).bias(earned, time)
 
-    if (exact := eliminated(MODERATE_FLOPS)) is not None:
-        return exact
+    if (factor := analyzed(rates, 0, MODERATE_FLOPS, monitor)) is not None:
+        return eliminated(factor)
     arrays = csr_arrays(rates)
     if visits is None:
         visits = solve_stationary(*arrays, tol=tol, threads=threads, monitor=monitor).distribution
@@ -183,8 +178,8 @@ def _recurrent_bias(
     found = relative_values(*arrays, visits, earned - gain * time, tol=tol, threads=threads, monitor=monitor)
     if found.converged or found.stopped:
         return gain, found.h
-    if (exact := eliminated(PATIENT_FLOPS)) is not None:
-        return exact
+    if (factor := analyzed(rates, 0, PATIENT_FLOPS, monitor)) is not None:
+        return eliminated(factor)
     raise ValueError(
         f"the values of states did not settle (residual {found.residual:.1e}), and an elimination would take "
         f"more than {PATIENT_FLOPS:.0e} operations: the chain is too slow and too large for both; raise tol"

@@ -194,8 +194,9 @@ def _run(
     if method == "gth" or (method == "auto" and n <= DENSE_NODES):
         return _dense(rates, monitor)
     if method == "elimination":
-        factor = _analyze(rates, n_hubs, np.inf, monitor)
-        return _eliminate(rates, factor, controls, monitor, "as asked")
+        outcome = _eliminate(rates, n_hubs, np.inf, controls, monitor, "as asked")
+        assert outcome is not None
+        return outcome
     if method in ("gauss-seidel", "aggregation"):
         return _iterate(rates, controls, monitor, "as asked")
     return _automatic(rates, n_hubs, controls, monitor, accepted)
@@ -209,30 +210,29 @@ def _automatic(
     if n <= FEW_NODES:
         accepted = max(accepted, QUICK_FLOPS)
     if accepted > 0.0:
-        factor = _analyze(rates, n_hubs, accepted, monitor)
-        if fits(factor):
-            why = "sweeps were too slow" if accepted > QUICK_FLOPS else f"{n:,} nodes, little fill"
-            return _eliminate(rates, factor, controls, monitor, why)
+        why = "sweeps were too slow" if accepted > QUICK_FLOPS else f"{n:,} nodes, little fill"
+        outcome = _eliminate(rates, n_hubs, accepted, controls, monitor, why)
+        if outcome is not None:
+            return outcome
     from lingendice.solvers.aggregation import plan
 
     found = plan(*csr_arrays(rates), tol=controls.tol, threads=controls.threads, monitor=monitor)
     if found.method == "direct" and accepted < MODERATE_FLOPS:
-        factor = _analyze(rates, n_hubs, MODERATE_FLOPS, monitor)
-        if fits(factor):
-            return _eliminate(rates, factor, controls, monitor, "slow mixing and moderate fill")
+        why = "slow mixing and moderate fill"
+        outcome = _eliminate(rates, n_hubs, MODERATE_FLOPS, controls, monitor, why)
+        if outcome is not None:
+            return outcome
     why = {
         "sweeps": f"mixes well: about {found.predicted_sweeps:.0f} further sweeps foreseen",
         "aggregation": f"falls apart into {found.blocks:,} nearly separate blocks",
         "direct": "slow mixing and much fill",
         "ended": "ended early",
     }[found.method]
-    outcome = _iterate(rates, controls, monitor, why, found)
-    if outcome.converged or monitor.stopped is not None:
-        return outcome
-    factor = _analyze(rates, n_hubs, PATIENT_FLOPS, monitor)
-    if not fits(factor):
-        return outcome
-    return _eliminate(rates, factor, controls, monitor, "the iterations did not settle")
+    iterated = _iterate(rates, controls, monitor, why, found)
+    if iterated.converged or monitor.stopped is not None:
+        return iterated
+    why = "the iterations did not settle"
+    return _eliminate(rates, n_hubs, PATIENT_FLOPS, controls, monitor, why) or iterated
 
 
 def _dense(rates: csr_array, monitor: Monitor) -> Outcome:
@@ -252,23 +252,25 @@ def csr_arrays(rates: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def _analyze(rates: csr_array, n_hubs: int, max_flops: float, monitor: Monitor) -> Elimination:
+def analyzed(rates: csr_array, n_hubs: int, accepted: float, monitor: Monitor) -> Elimination | None:
+    """An elimination of at most ``accepted`` operations; None where it takes more, or where its factor is too
+    large for memory, unless any is accepted."""
     from lingendice.solvers.elimination import Elimination
 
-    return Elimination.analyze(
-        rates.indptr, rates.indices, rates.shape[0], n_hubs,
-        data=rates.data, max_flops=max_flops, monitor=monitor,
-    )  # fmt: skip
-
-
-def fits(factor: Elimination) -> bool:
-    """Whether an ordering was found within the operations allowed, and its factor within memory."""
-    return factor.complete and 8 * factor.fill <= LARGEST_FACTOR
+    n = rates.shape[0]
+    found = Elimination.analyze(
+        rates.indptr, rates.indices, n, n_hubs, data=rates.data, max_flops=accepted, monitor=monitor
+    )
+    fits = accepted == np.inf or 8 * found.fill <= LARGEST_FACTOR
+    return found if found.complete and fits else None
 
 
 def _eliminate(
-    rates: csr_array, factor: Elimination, controls: Controls, monitor: Monitor, reason: str
-) -> Outcome:
+    rates: csr_array, n_hubs: int, accepted: float, controls: Controls, monitor: Monitor, reason: str
+) -> Outcome | None:
+    factor = analyzed(rates, n_hubs, accepted, monitor)
+    if factor is None:
+        return None
     factor.factorize(rates.data, keep_rows=False, threads=controls.threads, monitor=monitor)
     error = direct_error(rates.shape[0])
     return Outcome(factor.stationary(), "elimination", reason, converged=True, error=error)
