@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from lingendice.model.compose import Choices
 
 
+ROUNDING = 1e-14
+"""Of a total mass of 1."""
+
+
 def spread(policy: Floats | None, states: Any) -> Any:
     """Multiply by the policy: a distribution over states, or each column of them, becomes one over cells."""
     if policy is None:
@@ -176,7 +180,8 @@ class Flow:
         """Mass of unseen cells that the initial distribution alone puts there."""
         if self.closure is None:
             return 0.0
-        return float((1.0 - self.gamma) * self._starting @ self.closure.held_in_all)
+        mass = float((1.0 - self.gamma) * self._starting @ self.closure.held_in_all)
+        return mass if mass < 1.0 - ROUNDING else 1.0  # all of it, and nothing is left for the data
 
     @property
     def loses_mass(self) -> bool:

@@ -112,6 +112,8 @@ def _dense(matrix: Any) -> Floats:
 
 
 def _by_newton(problem: RatioProblem, tol: float) -> SaddleSolver:
+    if not problem.start().any():  # no mass reaches the data, and there is no interior to step through
+        return without_steps(problem, tol, "convex")
     state, checkpoints = _Newton(_Couplings(problem)), Checkpoints()
     for n_iter in range(MOST_STEPS):
         hopeful = state.slack() * state.usable.sum() + state.off() <= max(10.0 * tol, 1e-13)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -66,6 +67,17 @@ def test_sgd_is_the_same_for_any_number_of_threads(max_iter, choices):
     assert all(np.array_equal(run.w_tau, runs[0].w_tau) for run in runs)
     assert runs[0].status is lg.Status.ITERATION_LIMIT
     assert runs[0].gap_trace[-1][0] == max_iter
+
+
+@pytest.mark.parametrize("method", ["convex", "extragradient", "sgd"])
+@pytest.mark.parametrize("leak", ["restart", "absorb"])
+def test_no_value_is_identified_where_no_mass_reaches_the_data(leak, method):
+    counts = lg.Counts.from_transitions([0, 1, 1], [1, 0, 1], reward=[1.0, 2.0, 3.0], n_states=4)
+    for gamma in (0.4, 0.671, 0.732, 0.9):  # for some of them rounding leaves the data a mass of 1e-16
+        with pytest.warns(lg.LeakWarning) if leak == "restart" else nullcontext():
+            found = lg.solve(counts, gamma, initial=[0, 0, 0.3, 0.7], leak=leak, method=method, max_iter=1000)
+        assert found.status is lg.Status.NOT_IDENTIFIED
+        assert np.isnan(found.value)
 
 
 def test_unseen_cells_are_closed_as_in_the_exact_answer():
