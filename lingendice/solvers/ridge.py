@@ -5,7 +5,8 @@
     A = diag(p) - gamma T_p',   b = (1 - gamma) mu0
 
 over the cells x with outgoing transitions (states with ``ratio="state"``); the others pass their mass on as
-the operator says (:class:`lingendice.model.leaks.Closure`). At eps = 0 this is the stationary equation.
+the operator says (:class:`lingendice.model.leaks.Closure`). Where that mass, or mass absorbed, leaves less
+than 1 to the data and gamma < 1, there is no penalty on p'tau. At eps = 0 this is the stationary equation.
 Spurious traps of small samples (states whose only seen exit is themselves) make it nearly singular at
 gamma = 1; a small eps takes their mass away.
 
@@ -62,8 +63,9 @@ class RidgeSystem:
         self.seen, self.q, self.rows, self.group, self.spread, *hubs = flow.scaled_rows()
         self.hub_out, self.from_hubs = hubs
         self.loses_mass = flow.loses_mass
-        # Where mass is absorbed the total is not 1, and gamma < 1 pins the distribution without it.
-        self.penalty = 0.0 if self.loses_mass else 1.0
+        # Where mass is absorbed, or visits leaks, that of the data is not 1; gamma < 1 pins it as it is.
+        elsewhere = flow.mass_offset > 0.0 or bool((flow.mass_weight[self.seen] > 1.0).any())
+        self.penalty = 0.0 if self.gamma < 1.0 and elsewhere else 1.0
         self._target = flow.start[self.seen] / self.q
 
     def with_ridge(self, ridge: float) -> RidgeSystem:

@@ -47,8 +47,10 @@ def reference(operator, eps):
     b_seen = b[seen] + b[unseen] @ through @ T[np.ix_(unseen, seen)]
     root = np.sqrt(p[seen])
     A = np.diag(p[seen]) - gamma * T_seen.T * p[seen]
-    stacked = np.vstack([A / root[:, None], p[seen], np.sqrt(eps) * np.diag(root)])
-    right = np.concatenate([b_seen / root, [1.0], np.sqrt(eps) * root])
+    leaks = bool(b[unseen].any() or T[np.ix_(seen, unseen)].any())
+    total = 0.0 if gamma < 1.0 and leaks else 1.0  # which gamma < 1 pins, below 1 where mass visits leaks
+    stacked = np.vstack([A / root[:, None], total * p[seen], np.sqrt(eps) * np.diag(root)])
+    right = np.concatenate([b_seen / root, [total], np.sqrt(eps) * root])
     return nnls(stacked, right, maxiter=10_000)[0], stacked, right, root
 
 
@@ -156,6 +158,23 @@ def test_a_vanishing_ridge_is_the_exact_equation():
             shift = near.state_values - exact.state_values
             assert np.ptp(shift) < 1e-4
             assert near.gap is None
+
+
+@pytest.mark.parametrize("ratio", ["state", "state_action"])
+@pytest.mark.parametrize("gamma", [0.5, 0.9, 0.99, 1.0])
+def test_a_vanishing_ridge_is_the_exact_equation_where_mass_visits_leaks(gamma, ratio):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        state, following = rng.integers(0, 4, 60), rng.integers(0, 6, 60)
+        log = lg.Counts.from_transitions(
+            state, following, action=rng.integers(0, 2, 60), reward=rng.random(60), n_states=6, n_actions=2
+        )
+        asked = {"policy": rng.dirichlet(np.ones(2), 6), "initial": rng.dirichlet(np.ones(6)), "ratio": ratio}
+        with pytest.warns(lg.LeakWarning):
+            exact, near = (lg.solve(log, gamma, ridge=ridge, clone=0, **asked) for ridge in (0, 1e-9))
+        assert exact.leak > 0.1
+        assert np.abs(near.cell_distribution - exact.cell_distribution).sum() < 1e-6
+        assert near.value == pytest.approx(exact.value, abs=1e-7)
 
 
 def test_absorbed_mass_stays_absorbed():
