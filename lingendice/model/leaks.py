@@ -55,17 +55,16 @@ def read_fallbacks(
     """
     require_choice("leak", leak, ("restart", "absorb", "error"))
     require_choice("terminal", terminal, ("auto", "restart", "absorb"))
-    absorbs = leak == "absorb"
-    if absorbs and not ends_for_good:
+    if absorbs(leak) and not ends_for_good:
         raise ValueError('leak="absorb" loses all mass at gamma=1; use leak="restart" or gamma < 1')
-    if has_restart and (smoothed or absorbs):
+    if has_restart and (smoothed or absorbs(leak)):
         instead = "smoothing= leads on from there" if smoothed else 'leak="absorb" keeps their mass'
         raise ValueError(
             f"restart= is where states without outgoing transitions go on, but {instead}; leave one out"
         )
     if smoothed:
         unseen = "prior"
-    elif absorbs:
+    elif absorbs(leak):
         unseen = None
     elif has_restart:
         unseen = "restart"
@@ -86,6 +85,16 @@ def read_fallbacks(
             "initial=, episode= to Counts.from_transitions, or first_state= to count_transitions"
         )
     return Fallbacks(unseen, "initial", False)
+
+
+def absorbs(treatment: str) -> bool:
+    """Whether leaks keep the mass that visits them, where no prior leads on from there."""
+    return treatment == "absorb"
+
+
+def refuses(treatment: str) -> bool:
+    """Whether a solution is refused where mass arrives in leaks."""
+    return treatment == "error"
 
 
 # -- mass in leaks -------------------------------------------------------------------------------------------

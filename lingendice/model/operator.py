@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from lingendice.data.checks import Floats, require_policy
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import check
-from lingendice.model.leaks import Closure, mass_per_visit
+from lingendice.model.leaks import Closure, absorbs, mass_per_visit
 from lingendice.model.transition_rows import TransitionRows
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ class EmpiricalOperator:
     @property
     def absorbs_leaks(self) -> bool:
         """Whether mass that arrives in cells without outgoing transitions stays there; a prior leads on."""
-        return self.choices.leak == "absorb" and bool(self.rows.absorbed[~self.seen].all())
+        return absorbs(self.choices.leak) and bool(self.rows.absorbed[~self.seen].all())
 
     @cached_property
     def visit_mass(self) -> Floats:

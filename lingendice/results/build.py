@@ -261,7 +261,7 @@ def _check_leak(solution: Solution) -> None:
         return
     treatment = operator.choices.leak
     if solution.state_distribution is None:
-        if treatment == "error":
+        if leaks.refuses(treatment):
             for distribution in solution.state_distributions:
                 # States that restart among themselves, and that no data lead to, have not been reached.
                 reached = operator.expected_next((distribution > 0).astype(float))[operator.seen] > 0
@@ -269,7 +269,7 @@ def _check_leak(solution: Solution) -> None:
                     _refuse_leak(operator, np.where(operator.seen, 0.0, operator.spread(distribution)))
         return
     mass = np.where(operator.seen, 0.0, solution.cell_distribution)
-    if treatment == "error":
+    if leaks.refuses(treatment):
         _refuse_leak(operator, mass)
     if operator.counts.has_sample_size:
         where = f", first of all {_cell_name(operator, int(mass.argmax()))}"
